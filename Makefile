@@ -25,7 +25,8 @@ test-hardware:
 test-host: build
 	@exec python3 end2end/tools/bare_host.py
 
-# The benchmarks: a table, and target/bench.json. ONLY=name runs some.
+# The benchmarks: a table under a calibration of this machine, and target/bench.json. ONLY=name runs some.
+# ONLY=jobs runs HyperQueue too, where hq is on the PATH (docs/pace.md).
 bench: build
 	@ONLY="$(ONLY)" exec python3 end2end/tools/bench.py
 

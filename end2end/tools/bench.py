@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The benchmarks: a table, and target/bench.json. ONLY=name[,name] runs some.
 
-Everything is measured on a demo of its own, with the load on the same machine.
+Everything is measured on a demo of its own, with the load on the same machine. The calibration of the
+machine stands above the table, for the goals that are a time or a rate.
 """
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import books_bench
+import calibration
 import fuzz
 import metrics_bench
 import oracle_live
@@ -300,8 +302,9 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     | metrics_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES | fuzz.BENCHES).items()}
 
 
-def show(rows: list[Row]) -> None:
-    print(f"\n{'':24} {'value':>10} {'goal':>8}  {'unit':10} met")
+def show(machine: dict[str, float], rows: list[Row]) -> None:
+    print(f"\nthis machine, for goals of time and rate: {calibration.described(machine)}")
+    print(f"{'':24} {'value':>10} {'goal':>8}  {'unit':10} met")
     for r in rows:
         value, goal = ("-" if r[key] is None else f"{r[key]:g}" for key in ("value", "goal"))
         met = {True: "yes", False: "no", None: ""}[r["met"]]
@@ -321,6 +324,7 @@ def main() -> int:
     if not chosen:
         print(f"bench: ONLY names no row; there are: {', '.join(known)}", file=sys.stderr)
         return 2
+    machine = calibration.calibration()
     rows: list[Row] = []
     failed = False
     try:
@@ -336,8 +340,8 @@ def main() -> int:
         for running in _stack:
             running.stop()
     (ROOT / "target").mkdir(exist_ok=True)
-    put_json(ROOT / "target/bench.json", {"rows": rows})
-    show(rows)
+    put_json(ROOT / "target/bench.json", {"machine": machine, "rows": rows})
+    show(machine, rows)
     return 1 if failed else 0
 
 

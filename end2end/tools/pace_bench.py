@@ -6,12 +6,15 @@ of them has ended and is charged for: placing, telling the worker, preparing, th
 the proof that its place is clean, and the next one in that place. Beside the sandboxed ones stands the same
 sandbox in bare loops, as many as jobs run at once, before and after them: machines do not keep their speed.
 
+Where `hq` is on the PATH, HyperQueue runs as many jobs in the same run (hq_bench.py). Its rows have both rates.
+
 Run as `pace_bench.py pace` it prints what it found as JSON. BENCH_JOBS (3000), BENCH_SLOTS (how many at once: 56
 in sandboxes, 200 without) and BENCH_SECONDS (10, of the bare loops) change it.
 """
 from __future__ import annotations
 
 import calendar
+import functools
 import http.client
 import json
 import os
@@ -22,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import hq_bench
 from processes import adopt_orphans
 from rest import Failed, find_json, put_json
 from worker_bench import ENDED, ROOT, MakeRow, Row, Site, wait_for
@@ -189,10 +193,16 @@ def pace() -> dict[str, Any]:
     return found
 
 
-def pace_rows(row: MakeRow) -> list[Row]:
+@functools.cache
+def measured() -> dict[str, Any]:
+    """What a process of its own found, once for all rows."""
     argv = [sys.executable, __file__, "pace"]
     out = subprocess.run(argv, check=True, text=True, stdout=subprocess.PIPE).stdout
-    said = json.loads(out.splitlines()[-1])
+    return dict(json.loads(out.splitlines()[-1]))
+
+
+def pace_rows(row: MakeRow) -> list[Row]:
+    said = measured()
 
     def note(found: dict[str, float], slots: int, more: str = "") -> str:
         before = f"submitted before, at {found['submitted_per_second']:.0f}/s"
@@ -210,7 +220,27 @@ def pace_rows(row: MakeRow) -> list[Row]:
     return rows + [row("jobs-unisolated", unisolated["per_second"], "jobs/s", 400, least=True, note=words)]
 
 
-BENCHES = {"jobs-sandboxed-ratio jobs-unisolated": pace_rows}
+def hq_rows(row: MakeRow) -> list[Row]:
+    """Our rate without a sandbox beside the rates of hq, which has none: without output files, and with them."""
+    if hq_bench.program() is None:
+        why = "left out, like jobs-beside-hq-files: hq (HyperQueue) is not on the PATH"
+        return [row("jobs-beside-hq", None, "jobs/s", None, note=why)]
+    ours = measured()["unisolated"]["per_second"]
+    hq = hq_bench.found(JOBS)
+
+    def beside(name: str, theirs: float, files: str) -> Row:
+        ratio = round(ours / theirs, 2)
+        note = f"hq {hq['version']}: {theirs:.1f} jobs/s, ratio {ratio:g}; {JOBS} single jobs beside one array of hq, {files}"
+        return row(name, ours, "jobs/s", None, note=note) | {"peer": round(theirs, 1), "ratio": ratio}
+
+    return [beside("jobs-beside-hq", hq["without_files"], "no output files"),
+            beside("jobs-beside-hq-files", hq["with_files"], "two output files a task")]
+
+
+BENCHES = {
+    "jobs-sandboxed-ratio jobs-unisolated": pace_rows,
+    "jobs-beside-hq jobs-beside-hq-files": hq_rows,
+}
 
 
 def main() -> int:

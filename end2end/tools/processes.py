@@ -21,14 +21,15 @@ libc = ctypes.CDLL(None, use_errno=True)
 class Service:
     """A process of the demo, with its output in a log of its own."""
 
-    def __init__(self, name: str, log: Path, *argv: str, stdin: int = subprocess.DEVNULL) -> None:
+    def __init__(self, name: str, log: Path, *argv: str, stdin: int = subprocess.DEVNULL,
+                 env: dict[str, str] | None = None) -> None:
         self.name, self.log = name, log
         descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self.began_at = self.log.stat().st_size
         # In a session of its own, so that Ctrl-C reaches this program only and it can keep the
         # order; and never outliving this program, whatever happens to it.
         self.process = subprocess.Popen(
-            argv, stdin=stdin, stdout=descriptor, stderr=descriptor,
+            argv, stdin=stdin, stdout=descriptor, stderr=descriptor, env=env,
             start_new_session=True, preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM))
         os.close(descriptor)
 

@@ -221,7 +221,7 @@ async fn start() -> std::process::ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG")
-                .unwrap_or_else(|_| "info,sqlx=warn".into()),
+                .unwrap_or_else(|_| "info,sqlx=warn,stripe_webhook=off".into()),
         )
         .with_writer(std::io::stderr)
         .init();

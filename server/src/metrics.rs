@@ -10,9 +10,11 @@ use std::collections::{BTreeMap, HashMap};
 use berth_proto::exposition::{DEVICE_FAMILIES, Device, Exposition, add_device};
 use berth_types::ids::{NodeId, TransferId};
 use berth_types::jobs::JobState;
+use berth_types::ledger::TransferKind;
 use berth_types::nodes::{Node, NodeState};
 use berth_types::operations::PortalLoop;
 use berth_types::problems::Problem;
+use berth_types::reservations::ReservationState;
 
 use berth_accounts::Accounts;
 use berth_billing::Reconciliations;
@@ -28,14 +30,14 @@ use std::sync::Arc;
 const STORED_S: i64 = 120;
 
 /// The owner of a device: its job, if there is exactly one, and its organization.
-type Owner<'a> = (Option<&'a str>, &'a str);
+type Owner = (Option<String>, String);
 
 /// The owners of boards (without a start) and of slices, by the UUID of the board and the start of the slice.
-struct Owners<'a>(HashMap<(&'a str, Option<i64>), Owner<'a>>);
+struct Owners<'a>(HashMap<(&'a str, Option<i64>), Owner>);
 
 impl<'a> Owners<'a> {
     fn from_held(held: &'a [HeldRow]) -> Self {
-        let mut owners: HashMap<(&str, Option<i64>), Owner<'_>> = HashMap::new();
+        let mut owners: HashMap<(&str, Option<i64>), Owner> = HashMap::new();
         for row in held {
             let a = &row.allocation;
             let place = (a.gpu_uuid.as_str(), a.profile_id.map(|_| a.start));
@@ -43,13 +45,14 @@ impl<'a> Owners<'a> {
                 .entry(place)
                 // Jobs that share a board are of one organization.
                 .and_modify(|owner| owner.0 = None)
-                .or_insert((Some(a.job_id.as_str()), a.org_id.as_str()));
+                .or_insert_with(|| (Some(a.job_id.to_string()), a.org_id.to_string()));
         }
         Self(owners)
     }
 
-    fn at(&self, gpu_uuid: &str, start: Option<u32>) -> Option<Owner<'a>> {
-        self.0.get(&(gpu_uuid, start.map(i64::from))).copied()
+    fn at<'s>(&'s self, gpu_uuid: &'s str, start: Option<u32>) -> Option<(Option<&'s str>, &'s str)> {
+        let (job, org) = self.0.get(&(gpu_uuid, start.map(i64::from)))?;
+        Some((job.as_deref(), org.as_str()))
     }
 }
 
@@ -103,7 +106,7 @@ impl Metrics {
             self.write_queue(&mut tx, &mut out).await?;
             self.write_postings(&mut tx, &mut out).await?;
             let reservations = store::reservations::list_holding(&mut tx).await?;
-            let active = reservations.iter().filter(|r| r.state == "active").count();
+            let active = reservations.iter().filter(|r| r.state == ReservationState::Active).count();
             out.add(telemetry::RESERVATIONS, &[], active as f64);
             write_nodes(&mut out, &nodes);
             let held = store::attempts::list_held(&mut tx).await?;
@@ -121,13 +124,13 @@ impl Metrics {
     }
 
     async fn write_queue(&self, tx: &mut Tx<'_>, out: &mut Exposition) -> Result<(), StoreError> {
-        let counted: BTreeMap<String, i64> = store::jobs::count_by_state(tx).await?.into_iter().collect();
+        let counted: BTreeMap<JobState, i64> = store::jobs::count_by_state(tx).await?.into_iter().collect();
         for state in JobState::ALL.into_iter().filter(|state| !state.ended()) {
-            let count = counted.get(state.name()).copied().unwrap_or(0);
+            let count = counted.get(&state).copied().unwrap_or(0);
             out.add(telemetry::JOBS, &[("state", state.name())], count as f64);
         }
         let oldest = store::jobs::find_oldest_queued_at(tx).await?;
-        let waits_us = oldest.map_or(0, |at| self.context.now().micros().saturating_sub(at).max(0));
+        let waits_us = oldest.map_or(0, |at| self.context.now().micros().saturating_sub(at.micros()).max(0));
         out.add(telemetry::QUEUE_OLDEST, &[], waits_us as f64 / 1e6);
         Ok(())
     }
@@ -144,7 +147,7 @@ impl Metrics {
         add(&mut by_kind, store::ledger::count_between(tx, settled, last).await?);
         out.declare(telemetry::POSTINGS);
         for (kind, count) in by_kind {
-            out.add(telemetry::POSTINGS, &[("kind", kind.as_str())], count as f64);
+            out.add(telemetry::POSTINGS, &[("kind", kind)], count as f64);
         }
         Ok(())
     }
@@ -185,9 +188,9 @@ impl Metrics {
     }
 }
 
-fn add(by_kind: &mut BTreeMap<String, i64>, counted: Vec<(String, i64)>) {
+fn add(by_kind: &mut BTreeMap<&'static str, i64>, counted: Vec<(TransferKind, i64)>) {
     for (kind, count) in counted {
-        *by_kind.entry(kind).or_default() += count;
+        *by_kind.entry(kind.name()).or_default() += count;
     }
 }
 

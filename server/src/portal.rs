@@ -93,7 +93,8 @@ fn stripe(settings: &Settings) -> Option<Arc<Stripe>> {
     if secrets.is_empty() {
         tracing::warn!("there is no webhook secret of Stripe's, so no payment will ever be credited");
     }
-    Stripe::new(&settings.stripe_url, key, &secrets).map(Arc::new)
+    let client = berth_foundation::delivery::client(false)?;
+    Some(Arc::new(Stripe::new(client, &settings.stripe_url, key, &secrets)))
 }
 
 fn transport(settings: &Settings) -> Transport {

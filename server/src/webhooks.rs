@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 
 use berth_types::Page;
-use berth_types::ids::{DeliveryId, OrgId, WebhookId};
+use berth_types::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
 use berth_types::problems::{FieldError, Problem};
-use berth_types::time::Timestamp;
 use berth_types::webhooks::{Delivery, DeliveryState, NewWebhook, Webhook};
 use futures::{FutureExt, StreamExt};
 
@@ -42,15 +41,30 @@ fn wait_s(tries: i64) -> i64 {
     (10i64 << tries.clamp(0, 11)).min(6 * 3_600)
 }
 
-fn webhook(row: WebhookRow, secret: Option<String>) -> Result<Webhook, StoreError> {
-    Ok(Webhook {
-        id: row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?,
+fn webhook(row: WebhookRow, secret: Option<String>) -> Webhook {
+    Webhook {
+        id: row.id,
         url: row.url,
         kinds: row.kinds.split(',').map(str::to_owned).collect(),
-        created_at: Timestamp::from_micros(row.created_at),
+        created_at: row.created_at,
         created_by: row.created_by,
         secret,
-    })
+    }
+}
+
+fn delivery(row: DeliveryRow) -> Delivery {
+    Delivery {
+        id: row.id,
+        kind: row.kind,
+        subject: row.subject,
+        state: row.state,
+        tries: row.tries,
+        last_status: row.last_status,
+        last_error: row.last_error,
+        created_at: row.created_at,
+        next_at: (row.state == DeliveryState::Pending).then_some(row.next_at),
+        done_at: row.done_at,
+    }
 }
 
 /// The webhooks of organizations, and the delivery of notices.
@@ -94,46 +108,42 @@ impl Webhooks {
         }
         let now = self.context.now();
         let row = WebhookRow {
-            id: self.context.new_id::<WebhookId>(now).to_string(),
-            org_id: org.to_string(),
+            id: self.context.new_id(now),
+            org_id: org,
             url: input.url,
             secret: format!("whsec_{}", self.context.random(new_opaque)),
             kinds: input.kinds.join(","),
             created_by: caller.user.name.clone(),
-            created_at: now.micros(),
+            created_at: now,
         };
         let secret = row.secret.clone();
         let row = self.secrets.seal_webhook(row)?;
-        let event = self.context.audit_event(caller, "webhook.created", row.id.clone(), row.url.clone());
+        let event = self.context.audit_event(caller, "webhook.created", row.id.to_string(), row.url.clone());
         let (new, key) = (row.clone(), caller.idempotency_key.clone());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (row, event, key) = (new.clone(), event.clone(), key.clone());
             async move {
-                if store::webhooks::list(tx, &row.org_id).await?.len() >= MAX_WEBHOOKS {
-                    return Ok(Some(Problem::invalid_field(
-                        "/url",
-                        "An organization has at most 20 webhooks.",
-                    )));
+                if store::webhooks::list(tx, Some(org)).await?.len() >= MAX_WEBHOOKS {
+                    let detail = "An organization has at most 20 webhooks.";
+                    return Err(Problem::invalid_field("/url", detail).into());
                 }
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 store::webhooks::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(None)
+                Ok(())
             }
             .boxed()
         });
-        if let Some(problem) = done.await? {
-            return Err(problem);
-        }
+        done.await?;
         self.publish_job_webhooks().await?;
-        Ok(webhook(row, Some(secret))?)
+        Ok(webhook(row, Some(secret)))
     }
 
     pub async fn list_webhooks(&self, caller: &Caller, org: OrgId) -> Result<Page<Webhook>, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::webhooks::list(&mut conn.tx(), &org.to_string()).await?;
-        Ok(Page::whole(rows.into_iter().map(|row| webhook(row, None)).collect::<Result<_, _>>()?))
+        let rows = store::webhooks::list(&mut conn.tx(), Some(org)).await?;
+        Ok(Page::whole(rows.into_iter().map(|row| webhook(row, None)).collect()))
     }
 
     pub async fn delete_webhook(&self, caller: &Caller, org: OrgId, id: WebhookId) -> Result<(), Problem> {
@@ -167,23 +177,7 @@ impl Webhooks {
         self.context.authorise(caller, org, Right::Manage).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::webhooks::list_deliveries(&mut conn.tx(), org, hook, i64::from(limit)).await?;
-        let delivery = |row: DeliveryRow| {
-            let corrupt = || StoreError::Corrupt(row.id.clone());
-            let state = DeliveryState::parse(&row.state).ok_or_else(corrupt)?;
-            Ok::<_, StoreError>(Delivery {
-                id: row.id.parse().map_err(|_| corrupt())?,
-                kind: row.kind,
-                subject: row.subject,
-                state,
-                tries: row.tries,
-                last_status: row.last_status,
-                last_error: row.last_error,
-                created_at: Timestamp::from_micros(row.created_at),
-                next_at: (state == DeliveryState::Pending).then(|| Timestamp::from_micros(row.next_at)),
-                done_at: row.done_at.map(Timestamp::from_micros),
-            })
-        };
-        Ok(Page::whole(rows.into_iter().map(delivery).collect::<Result<_, _>>()?))
+        Ok(Page::whole(rows.into_iter().map(delivery).collect()))
     }
 
     /// Sends a delivery again, from its first try on.
@@ -201,11 +195,11 @@ impl Webhooks {
     pub async fn publish_job_webhooks(&self) -> Result<(), StoreError> {
         let rows = {
             let mut conn = self.context.db.read().await?;
-            store::webhooks::list(&mut conn.tx(), "").await?
+            store::webhooks::list(&mut conn.tx(), None).await?
         };
         let jobs =
             |row: &WebhookRow| row.kinds.split(',').any(|k| k.starts_with("job.") || k.starts_with('*'));
-        let orgs: HashSet<String> = rows.into_iter().filter(jobs).map(|r| r.org_id).collect();
+        let orgs: HashSet<OrgId> = rows.into_iter().filter(jobs).map(|r| r.org_id).collect();
         self.context.publish(Change::Webhooks(orgs));
         Ok(())
     }
@@ -235,29 +229,26 @@ impl Webhooks {
         Ok(())
     }
 
-    async fn create_deliveries(&self, notice: String, org: String, kind: String) -> Result<(), StoreError> {
+    async fn create_deliveries(&self, notice: NoticeId, org: OrgId, kind: String) -> Result<(), StoreError> {
         let (context, now) = (self.context.clone(), self.context.now());
         self.context
             .db
             .write(move |tx| {
-                let (context, notice, org, kind) =
-                    (context.clone(), notice.clone(), org.clone(), kind.clone());
+                let (context, kind) = (context.clone(), kind.clone());
                 async move {
-                    if !store::webhooks::mark_dispatched(tx, &notice).await? {
+                    if !store::webhooks::mark_dispatched(tx, notice).await? {
                         return Ok(());
                     }
-                    for hook in store::webhooks::list(tx, &org)
-                        .await?
-                        .iter()
-                        .filter(|h| includes_kind(&h.kinds, &kind))
-                    {
-                        let (id, target) = (context.new_id(now), ("webhook", hook.id.as_str()));
-                        store::webhooks::insert_delivery(tx, id, (&notice, &org), target, now).await?;
+                    let hooks = store::webhooks::list(tx, Some(org)).await?;
+                    for hook in hooks.iter().filter(|hook| includes_kind(&hook.kinds, &kind)) {
+                        let (id, target) = (context.new_id(now), hook.id.to_string());
+                        let target = ("webhook", target.as_str());
+                        store::webhooks::insert_delivery(tx, id, (notice, org), target, now).await?;
                     }
                     if MAILED.iter().any(|family| kind.starts_with(family)) {
-                        for address in store::webhooks::billing_addresses(tx, &org).await? {
+                        for address in store::webhooks::billing_addresses(tx, org).await? {
                             let (id, target) = (context.new_id(now), ("mail", address.as_str()));
-                            store::webhooks::insert_delivery(tx, id, (&notice, &org), target, now).await?;
+                            store::webhooks::insert_delivery(tx, id, (notice, org), target, now).await?;
                         }
                     }
                     Ok(())
@@ -275,12 +266,12 @@ impl Webhooks {
         let failure = |why: &str| DeliveryError { status: None, reason: why.to_owned() };
         let mut conn =
             self.context.db.read().await.map_err(|_| failure("the portal's store did not answer"))?;
-        let hooks = store::webhooks::list(&mut conn.tx(), &row.org_id).await;
+        let hooks = store::webhooks::list(&mut conn.tx(), Some(row.org_id)).await;
         drop(conn);
         let hook = hooks.map_err(|_| failure("the portal's store did not answer"))?;
         let hook = hook
             .into_iter()
-            .find(|h| h.id == row.target)
+            .find(|hook| hook.id.to_string() == row.target)
             .ok_or_else(|| failure("The webhook was removed."))?;
         let secret = self
             .secrets
@@ -288,7 +279,7 @@ impl Webhooks {
             .ok_or_else(|| failure("The portal cannot open the webhook's secret; make the webhook again."))?;
         let data: serde_json::Value = serde_json::from_str(&row.data).unwrap_or_default();
         let body = serde_json::json!({
-            "id": row.notice_id, "type": row.kind, "at": Timestamp::from_micros(row.at), "org": row.org_id,
+            "id": row.notice_id, "type": row.kind, "at": row.at, "org": row.org_id,
             "subject": row.subject, "detail": row.detail, "data": data,
         });
         let at_s = self.context.now().micros() / 1_000_000;
@@ -304,15 +295,15 @@ impl Webhooks {
         row.tries += 1;
         match outcome {
             Ok(status) => {
-                row.state = DeliveryState::Delivered.name().to_owned();
+                row.state = DeliveryState::Delivered;
                 (row.last_status, row.last_error) = (status.map(i64::from), String::new());
-                row.done_at = Some(now.micros());
+                row.done_at = Some(now);
             }
             Err(DeliveryError { status, reason }) => {
                 (row.last_status, row.last_error) = (status.map(i64::from), reason);
-                row.next_at = now.plus_seconds(wait_s(row.tries - 1)).micros();
+                row.next_at = now.plus_seconds(wait_s(row.tries - 1));
                 if row.tries >= MAX_TRIES {
-                    row.state = DeliveryState::Failed.name().to_owned();
+                    row.state = DeliveryState::Failed;
                 }
             }
         }

@@ -58,7 +58,7 @@ async fn no_file_and_no_log_contains_a_secret_value() {
         let mut conn = t.portal.context.db.read().await.unwrap();
         let mut tx = conn.tx();
         let rows = store::secrets::list_all(&mut tx).await.unwrap();
-        let hooks = store::webhooks::list(&mut tx, "").await.unwrap();
+        let hooks = store::webhooks::list(&mut tx, None).await.unwrap();
         assert!(rows.len() == 1 && hooks.len() == 1, "{engine}");
         assert!(is_sealed(&rows[0].sealed) && is_sealed(&hooks[0].secret), "{engine}");
         if let StoreLocation::Sqlite(dir) = &location {

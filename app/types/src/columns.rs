@@ -63,11 +63,14 @@ ids! {
 
 names! {
     crate::jobs::JobState
+    crate::jobs::Topology
     crate::reservations::ReservationState
     crate::payments::PaymentState
     crate::ledger::TransferKind
     crate::files::FileKind
     crate::files::FileState
+    crate::volumes::BlobKind
+    crate::invoices::InvoiceKind
     crate::invoices::InvoiceState
     crate::webhooks::DeliveryState
     crate::quotas::QuotaRequestState

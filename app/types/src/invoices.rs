@@ -16,11 +16,17 @@ pub enum InvoiceKind {
 }
 
 impl InvoiceKind {
+    pub const ALL: [Self; 2] = [Self::Invoice, Self::CreditNote];
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Invoice => "invoice",
             Self::CreditNote => "credit_note",
         }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|k| k.name() == name)
     }
 }
 

@@ -219,6 +219,10 @@ impl Topology {
         }
     }
 
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|topology| topology.name() == name)
+    }
+
     pub const fn is_any(&self) -> bool {
         matches!(self, Self::Any)
     }

@@ -112,6 +112,31 @@ impl VolumeMode {
     }
 }
 
+/// The kind of a stored content of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BlobKind {
+    /// An upload of a person.
+    Upload,
+    /// A file of an attempt.
+    File,
+    /// The list of all files at the end of an attempt.
+    Listing,
+}
+
+impl BlobKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::File => "file",
+            Self::Listing => "listing",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Upload, Self::File, Self::Listing].into_iter().find(|kind| kind.name() == name)
+    }
+}
+
 /// A volume for a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -6,7 +6,7 @@
 use crate::terminal_access::{self, TerminalRefusal};
 use berth_proto::{AttemptId, Closed, TERMINAL_PATIENCE, Terminal as DialTerminal, dial};
 use berth_types::Page;
-use berth_types::ids::{AuditEventId, JobId, NodeId, OrgId, TerminalId, UserId};
+use berth_types::ids::{AuditEventId, JobId, OrgId, TerminalId, UserId};
 use berth_types::jobs::JobState;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
@@ -25,27 +25,22 @@ use std::sync::Arc;
 /// Lifetime of a ticket in seconds.
 const TICKET_S: i64 = 30;
 
-fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
-    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
-}
-
-fn terminal_from_row(row: TerminalRow) -> Result<Terminal, StoreError> {
+fn terminal_from_row(row: TerminalRow) -> Terminal {
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
-    let time = Timestamp::from_micros;
-    Ok(Terminal {
-        id: parse(&row.id)?,
-        job: parse(&row.job_id)?,
+    Terminal {
+        id: row.id,
+        job: row.job_id,
         attempt: number(row.attempt),
         rank: number(row.node_rank),
-        user: parse(&row.user_id)?,
+        user: row.user_id,
         actor: row.actor,
         reason: row.reason,
-        opened_at: time(row.opened_at),
-        left_at: row.left_at.filter(|_| row.closed_at.is_none()).map(time),
-        closed_at: row.closed_at.map(time),
+        opened_at: row.opened_at,
+        left_at: row.left_at.filter(|_| row.closed_at.is_none()),
+        closed_at: row.closed_at,
         exit_code: row.exit_code.and_then(|code| i32::try_from(code).ok()),
         cause: row.cause,
-    })
+    }
 }
 
 /// The permission of a user for a connection to a terminal.
@@ -107,13 +102,13 @@ fn refused(refusal: TerminalRefusal) -> Problem {
 
 /// The audit event of a closed terminal.
 fn closed_event(row: &TerminalRow, id: AuditEventId, at: Timestamp, cause: &str) -> AuditEvent {
-    let lasted = duration_text(at.micros().saturating_sub(row.opened_at) / 1_000);
+    let lasted = duration_text(at.millis_since(row.opened_at));
     AuditEvent {
         id,
         at,
         actor: row.actor.clone(),
         action: "terminal.closed".to_owned(),
-        subject: row.job_id.clone(),
+        subject: row.job_id.to_string(),
         detail: format!("{}: {lasted}, {}", row.id, cause.replace('_', " ")),
     }
 }
@@ -163,7 +158,8 @@ impl Terminals {
     ) -> Result<TerminalTicket, Problem> {
         let reason = self.authorise_entry(caller, org, input.reason.as_deref()).await?;
         if let Some(id) = caller.already_created() {
-            return self.terminal_ticket(caller, org, job, parse(id)?).await;
+            let id = id.parse().map_err(|_| Problem::internal())?;
+            return self.terminal_ticket(caller, org, job, id).await;
         }
         let now = self.context.now();
         let id: TerminalId = self.context.new_id(now);
@@ -172,58 +168,58 @@ impl Terminals {
         let event =
             self.context.audit_event(caller, "terminal.opened", job.to_string(), format!("{id}{why}"));
         let (user, actor, rank) = (caller.user.id, caller.user.name.clone(), input.rank);
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (event, actor, reason, key) = (event.clone(), actor.clone(), reason.clone(), key.clone());
             async move {
                 let Some(row) = store::jobs::find(tx, org, job).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
-                let ranks = store::attempts::list_ranks(tx, &row.id, row.attempt).await?;
+                let ranks = store::attempts::list_ranks(tx, job, row.attempt).await?;
                 let running_rank =
                     ranks.into_iter().find(|r| r.rank == i64::from(rank) && r.running && !r.ended);
                 let runs = row.phase.state == JobState::Running;
                 let open = store::terminals::count_open(tx, org, job).await?;
                 if let Err(refusal) = terminal_access::check(runs, running_rank.is_some(), open) {
-                    return Ok(Err(refused(refusal)));
+                    return Err(refused(refusal).into());
                 }
-                let Some(rank) = running_rank else { return Ok(Err(refused(TerminalRefusal::Rank))) };
+                let Some(rank) = running_rank else { return Err(refused(TerminalRefusal::Rank).into()) };
                 let row = TerminalRow {
-                    id: id.to_string(),
-                    org_id: org.to_string(),
-                    job_id: row.id,
+                    id,
+                    org_id: org,
+                    job_id: job,
                     attempt: rank.number,
                     node_rank: rank.rank,
                     node_id: rank.node_id,
-                    user_id: user.to_string(),
+                    user_id: user,
                     actor,
                     reason,
-                    opened_at: now.micros(),
+                    opened_at: now,
                     attached_at: None,
                     // The user counts as absent until the first connection. Without one the terminal is
                     // closed.
-                    left_at: Some(now.micros()),
+                    left_at: Some(now),
                     closed_at: None,
                     exit_code: None,
                     cause: None,
                 };
                 store::terminals::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                idempotency::claim(tx, key.as_ref(), &row.id, now).await?;
-                Ok(Ok(row))
+                idempotency::claim(tx, key.as_ref(), &row.id.to_string(), now).await?;
+                Ok(row)
             }
             .boxed()
         });
-        let row = done.await??;
+        let row = done.await?;
         self.close_later(row.clone());
-        self.ticket(caller, row)
+        Ok(self.ticket(caller, row))
     }
 
-    fn ticket(&self, caller: &Caller, row: TerminalRow) -> Result<TerminalTicket, Problem> {
-        let terminal = terminal_from_row(row)?;
+    fn ticket(&self, caller: &Caller, row: TerminalRow) -> TerminalTicket {
+        let terminal = terminal_from_row(row);
         let (ticket, now) = (self.context.random(new_opaque), self.context.now());
         let expires_at = now.plus_seconds(TICKET_S);
         self.tunnels.put_ticket(&ticket, terminal.id, caller.user.id, expires_at, now);
-        Ok(TerminalTicket { terminal, ticket, expires_at })
+        TerminalTicket { terminal, ticket, expires_at }
     }
 
     /// An open terminal of this caller, provided that the caller still has the right to it.
@@ -244,7 +240,7 @@ impl Terminals {
         let row =
             store::terminals::find(&mut conn.tx(), org, job, id).await?.ok_or_else(Problem::not_found)?;
         // A terminal without a reason was opened by a member, so it needs the present right of a member.
-        let own = row.user_id == caller.user.id.to_string() && (allowed.is_ok() || row.reason.is_some());
+        let own = row.user_id == caller.user.id && (allowed.is_ok() || row.reason.is_some());
         if !own {
             return Err(Problem::not_found());
         }
@@ -264,7 +260,7 @@ impl Terminals {
         id: TerminalId,
     ) -> Result<TerminalTicket, Problem> {
         let row = self.own_terminal(caller, org, job, id).await?;
-        self.ticket(caller, row)
+        Ok(self.ticket(caller, row))
     }
 
     /// Checks the right of a caller to connect to a terminal, and uses up the `ticket`.
@@ -299,27 +295,32 @@ impl Terminals {
     ) -> Result<(Tunnel, u64), TunnelError> {
         let row = &entry.row;
         let failed = |_: StoreError| TunnelError::Unreachable(Problem::internal());
-        let node: NodeId = parse(&row.node_id).map_err(failed)?;
         // Read again, since another socket may have started the shell.
         let started = self.is_started(row).await.map_err(failed)?;
-        let terminal =
-            DialTerminal { id: row.id.clone(), cols, rows, resume_from: started.then(|| from.unwrap_or(0)) };
-        let attempt = AttemptId::new(&row.job_id, u32::try_from(row.attempt).unwrap_or(0));
+        let terminal = DialTerminal {
+            id: row.id.to_string(),
+            cols,
+            rows,
+            resume_from: started.then(|| from.unwrap_or(0)),
+        };
+        let attempt = AttemptId::new(row.job_id, u32::try_from(row.attempt).unwrap_or(0));
         let closed = |cause: &str, detail: String| {
             TunnelError::Closed(Closed { exit_code: None, cause: cause.to_owned(), detail })
         };
-        let opened =
-            self.tunnels.open(&self.context, node, entry.org, attempt, dial::To::Terminal(terminal)).await;
+        let opened = self
+            .tunnels
+            .open(&self.context, row.node_id, entry.org, attempt, dial::To::Terminal(terminal))
+            .await;
         let (mut tunnel, begins) = opened.map_err(|error| match error {
             // A shell that runs already stays open and waits for another connection.
             TunnelError::Full if !started => closed("refused", limit_text()),
             other => other,
         })?;
-        let (id, now) = (row.id.clone(), self.context.now());
-        let attached = self.context.db.write(move |tx| {
-            let id = id.clone();
-            async move { store::terminals::attach(tx, &id, now).await }.boxed()
-        });
+        let (id, now) = (row.id, self.context.now());
+        let attached = self
+            .context
+            .db
+            .write(move |tx| async move { store::terminals::attach(tx, id, now).await }.boxed());
         if attached.await.map_err(failed)? {
             return Ok((tunnel, begins));
         }
@@ -329,9 +330,8 @@ impl Terminals {
 
     /// True if the shell of a terminal has started.
     async fn is_started(&self, row: &TerminalRow) -> Result<bool, StoreError> {
-        let (org, job, id) = (parse(&row.org_id)?, parse(&row.job_id)?, parse(&row.id)?);
         let mut conn = self.context.db.read().await?;
-        let row = store::terminals::find(&mut conn.tx(), org, job, id).await?;
+        let row = store::terminals::find(&mut conn.tx(), row.org_id, row.job_id, row.id).await?;
         Ok(row.is_none_or(|row| row.attached_at.is_some()))
     }
 
@@ -344,13 +344,13 @@ impl Terminals {
                 self.close_terminal(row, None, exit_code, cause).await
             }
             TerminalEnd::Left => {
-                let id = row.id.clone();
-                let left = self.context.db.write(move |tx| {
-                    let id = id.clone();
-                    async move { store::terminals::leave(tx, &id, now).await }.boxed()
-                });
+                let id = row.id;
+                let left = self
+                    .context
+                    .db
+                    .write(move |tx| async move { store::terminals::leave(tx, id, now).await }.boxed());
                 if left.await? {
-                    self.close_later(TerminalRow { left_at: Some(now.micros()), ..row });
+                    self.close_later(TerminalRow { left_at: Some(now), ..row });
                 }
                 Ok(())
             }
@@ -360,16 +360,16 @@ impl Terminals {
     async fn close_terminal(
         &self,
         row: TerminalRow,
-        left_at: Option<i64>,
+        left_at: Option<Timestamp>,
         exit_code: Option<i32>,
         cause: String,
     ) -> Result<(), StoreError> {
         let now = self.context.now();
-        let org: OrgId = parse(&row.org_id)?;
         let event = closed_event(&row, self.context.new_id(now), now, &cause);
+        let (org, id) = (row.org_id, row.id);
         let done = self.context.db.write(move |tx| {
-            let (id, cause, event) = (row.id.clone(), cause.clone(), event.clone());
-            async move { close(tx, org, &id, left_at, exit_code, &cause, &event).await }.boxed()
+            let (cause, event) = (cause.clone(), event.clone());
+            async move { close(tx, org, id, left_at, exit_code, &cause, &event).await }.boxed()
         });
         done.await
     }
@@ -379,10 +379,9 @@ impl Terminals {
         let terminals = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(TERMINAL_PATIENCE).await;
-            let left_at = row.left_at;
-            let id = row.id.clone();
+            let (id, left_at) = (row.id, row.left_at);
             if let Err(error) = terminals.close_terminal(row, left_at, None, "left".to_owned()).await {
-                tracing::warn!(id, %error, "a terminal that was left is not recorded as closed");
+                tracing::warn!(%id, %error, "a terminal that was left is not recorded as closed");
             }
         });
     }
@@ -395,14 +394,14 @@ impl Terminals {
             async move {
                 let open = store::terminals::list_open(tx).await?;
                 for row in &open {
-                    store::terminals::leave(tx, &row.id, now).await?;
+                    store::terminals::leave(tx, row.id, now).await?;
                 }
                 Ok(open)
             }
             .boxed()
         });
         for row in open.await? {
-            self.close_later(TerminalRow { left_at: Some(now.micros()), ..row });
+            self.close_later(TerminalRow { left_at: Some(now), ..row });
         }
         Ok(())
     }
@@ -417,13 +416,12 @@ impl Terminals {
         limit: u32,
     ) -> Result<Page<Terminal>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        let before = after.map_or_else(String::new, |id| id.to_string());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
-        let rows = store::terminals::list(&mut tx, org, job, &before, i64::from(limit)).await?;
+        let rows = store::terminals::list(&mut tx, org, job, after, i64::from(limit)).await?;
         let full = rows.len() == limit as usize;
-        let items: Vec<Terminal> = rows.into_iter().map(terminal_from_row).collect::<Result<_, _>>()?;
+        let items: Vec<Terminal> = rows.into_iter().map(terminal_from_row).collect();
         let next_cursor = items.last().filter(|_| full).map(|terminal| terminal.id.to_string());
         Ok(Page { items, next_cursor })
     }
@@ -432,8 +430,8 @@ impl Terminals {
 async fn close(
     tx: &mut Tx<'_>,
     org: OrgId,
-    id: &str,
-    left_at: Option<i64>,
+    id: TerminalId,
+    left_at: Option<Timestamp>,
     exit_code: Option<i32>,
     cause: &str,
     event: &AuditEvent,

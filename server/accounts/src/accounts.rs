@@ -18,7 +18,7 @@ use crate::throttle::SignInThrottle;
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_api_token, new_opaque};
 use berth_foundation::{Caller, Right, TokenScope, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::{self as store, StoreError};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
 
 const SETUP_TOKEN: &str = "setup_token";
@@ -46,6 +46,26 @@ pub(crate) fn account_exists() -> Problem {
         "There is an account already",
         "An account with this address exists; sign in instead.",
     )
+}
+
+/// Checks that there is no operator, and that the hash belongs to the setup token.
+async fn check_setup(tx: &mut Tx<'_>, token_hash: &str) -> Result<(), WriteError> {
+    if store::accounts::operator_exists(tx).await? {
+        return Err(Problem::conflict(
+            "setup.done",
+            "Set-up is complete",
+            "This portal has an operator already; sign in instead.",
+        )
+        .into());
+    }
+    if store::accounts::find_setting(tx, SETUP_TOKEN).await?.as_deref() != Some(token_hash) {
+        return Err(Problem::invalid_field(
+            "/token",
+            "This is not the setup token that the portal printed when it started.",
+        )
+        .into());
+    }
+    Ok(())
 }
 
 /// Users, sessions and API tokens.
@@ -113,34 +133,20 @@ impl Accounts {
         let done = self
             .context
             .db
-            .write(move |tx| {
+            .try_write(move |tx| {
                 let (user, given, hash) = (user.clone(), given.clone(), hash.clone());
                 async move {
-                    if store::accounts::operator_exists(tx).await? {
-                        return Ok(Err(Problem::conflict(
-                            "setup.done",
-                            "Set-up is complete",
-                            "This portal has an operator already; sign in instead.",
-                        )));
-                    }
-                    if store::accounts::find_setting(tx, SETUP_TOKEN).await?.as_deref()
-                        != Some(given.as_str())
-                    {
-                        return Ok(Err(Problem::invalid_field(
-                            "/token",
-                            "This is not the setup token that the portal printed when it started.",
-                        )));
-                    }
+                    check_setup(tx, &given).await?;
                     store::accounts::insert_user(tx, &user, &hash, now).await?;
                     store::accounts::delete_setting(tx, SETUP_TOKEN).await?;
-                    Ok(Ok(user))
+                    Ok(user)
                 }
                 .boxed()
             })
             .await;
         match done {
-            Err(StoreError::Duplicate) => Err(account_exists()),
-            other => other?,
+            Err(WriteError::Store(StoreError::Duplicate)) => Err(account_exists()),
+            other => Ok(other?),
         }
     }
 
@@ -354,25 +360,21 @@ impl Accounts {
         };
         let created = CreatedToken { secret: secret.clone(), token: token.clone() };
         let (hash, user, key) = (fingerprint(&secret), caller.user.id, caller.idempotency_key.clone());
-        let insert = self.context.db.write(move |tx| {
+        let insert = self.context.db.try_write(move |tx| {
             let (token, hash, key) = (token.clone(), hash.clone(), key.clone());
             async move {
                 // The loss of the right ends all tokens of a user, so a token must not be created after it.
-                if let Some(org) = org
-                    && let Some(problem) = recheck_manage_right(tx, org, user).await?
-                {
-                    return Ok(Some(problem));
+                if let Some(org) = org {
+                    recheck_manage_right(tx, org, user).await?;
                 }
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 store::accounts::insert_token(tx, org, user, &token, &hash).await?;
-                Ok(None)
+                Ok(())
             }
             .boxed()
         });
-        match insert.await? {
-            Some(problem) => Err(problem),
-            None => Ok(created),
-        }
+        insert.await?;
+        Ok(created)
     }
 
     /// The tokens of an organization, or the operators' tokens without an organization.

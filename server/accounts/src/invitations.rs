@@ -26,7 +26,7 @@ use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::delivery::Transport;
 use berth_foundation::{Caller, Right};
 use berth_store::members::InvitationRecord;
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
 
 /// Lifetime of a link: seven days.
@@ -138,37 +138,35 @@ impl Invitations {
         let event =
             self.context.audit_event(caller, "invitation.created", new.invitation.id.to_string(), detail);
         let (hash, row) = (fingerprint(&secret), new.clone());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (row, hash, event) = (row.clone(), hash.clone(), event.clone());
             async move {
-                if let Some(problem) = recheck_manage_right(tx, org, row.created_by_id).await? {
-                    return Ok(Err(problem));
-                }
+                recheck_manage_right(tx, org, row.created_by_id).await?;
                 let Some(organization) = store::accounts::find_org(tx, org).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
                 let email = &row.invitation.email;
                 if store::members::has_address(tx, org, email).await? {
-                    return Ok(Err(member_already()));
+                    return Err(member_already().into());
                 }
                 let open = store::members::list_invitations(tx, org).await?;
                 if open.iter().any(|other| other.invitation.email == *email) {
-                    return Ok(Err(invited_already()));
+                    return Err(invited_already().into());
                 }
                 if open.len() >= MAX_OPEN {
                     let detail = "An organization has at most 100 open invitations. Withdraw some first.";
-                    return Ok(Err(Problem::invalid_field("/email", detail)));
+                    return Err(Problem::invalid_field("/email", detail).into());
                 }
                 store::members::insert_invitation(tx, &row, &hash).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(Ok(organization.name))
+                Ok(organization.name)
             }
             .boxed()
         });
         let organization = match done.await {
             // A concurrent request invited the same address.
-            Err(StoreError::Duplicate) => return Err(invited_already()),
-            other => other??,
+            Err(WriteError::Store(StoreError::Duplicate)) => return Err(invited_already()),
+            other => other?,
         };
         Ok(self.mail_invitation(new.invitation, &organization, &caller.user.name, &secret).await)
     }
@@ -191,23 +189,21 @@ impl Invitations {
         self.context.authorise(caller, org, Right::Manage).await?;
         let by = caller.user.id;
         let event = self.context.audit_event(caller, "invitation.withdrawn", id.to_string(), String::new());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let event = event.clone();
             async move {
-                if let Some(problem) = recheck_manage_right(tx, org, by).await? {
-                    return Ok(Err(problem));
-                }
+                recheck_manage_right(tx, org, by).await?;
                 let Some(found) = store::members::find_invitation(tx, org, id).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
                 store::members::withdraw(tx, org, id).await?;
                 let event = AuditEvent { detail: found.invitation.email, ..event };
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(Ok(()))
+                Ok(())
             }
             .boxed()
         });
-        done.await?
+        Ok(done.await?)
     }
 
     /// Sends an invitation again with a new link for another seven days.
@@ -235,25 +231,23 @@ impl Invitations {
         let hash = fingerprint(&secret);
         let detail = known.invitation.email.clone();
         let event = self.context.audit_event(caller, "invitation.resent", id.to_string(), detail);
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (hash, event) = (hash.clone(), event.clone());
             async move {
-                if let Some(problem) = recheck_manage_right(tx, org, by).await? {
-                    return Ok(Err(problem));
-                }
+                recheck_manage_right(tx, org, by).await?;
                 let Some(organization) = store::accounts::find_org(tx, org).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
                 // The invitation may have been accepted or withdrawn since the read above.
                 if !store::members::renew_invitation(tx, id, &hash, expires_at).await? {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 }
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(Ok(organization.name))
+                Ok(organization.name)
             }
             .boxed()
         });
-        let organization = done.await??;
+        let organization = done.await?;
         let invitation = Invitation { expires_at, mailed_at: None, ..known.invitation };
         Ok(self.mail_invitation(invitation, &organization, &caller.user.name, &secret).await)
     }
@@ -341,47 +335,43 @@ impl Invitations {
         let now = self.context.now();
         let user = caller.user.clone();
         let event = self.context.audit_event(caller, "member.joined", user.id.to_string(), String::new());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (hash, user, event) = (hash.clone(), user.clone(), event.clone());
             async move {
                 let Some(found) = store::members::find_by_secret(tx, &hash).await? else {
-                    return Ok(Err(not_valid()));
+                    return Err(not_valid().into());
                 };
                 let Some(organization) = store::accounts::find_org(tx, found.org).await? else {
-                    return Ok(Err(not_valid()));
+                    return Err(not_valid().into());
                 };
                 let member = store::accounts::find_role(tx, found.org, user.id).await?;
                 if let Some(role) = member.filter(|_| found.accepted_by == Some(user.id)) {
                     // A repeated request after a lost answer.
-                    return Ok(Ok(Joined { organization, role }));
+                    return Ok(Joined { organization, role });
                 }
                 if found.accepted_by.is_some() || found.invitation.expires_at <= now {
-                    return Ok(Err(not_valid()));
+                    return Err(not_valid().into());
                 }
                 if found.invitation.email != user.email {
                     let detail = format!(
                         "The invitation is for {}, and you are signed in as {}. Sign out, then open the link again as {}.",
                         found.invitation.email, user.email, found.invitation.email
                     );
-                    return Ok(Err(Problem::new(
-                        403,
-                        "invitation.for_another",
-                        "The invitation is for another address",
-                        detail,
-                    )));
+                    let title = "The invitation is for another address";
+                    return Err(Problem::new(403, "invitation.for_another", title, detail).into());
                 }
                 if member.is_some() {
-                    return Ok(Err(member_already()));
+                    return Err(member_already().into());
                 }
                 if !store::members::accept(tx, found.invitation.id, user.id, now).await? {
-                    return Ok(Err(not_valid()));
+                    return Err(not_valid().into());
                 }
                 insert_member(tx, &found, &user, &event, now).await?;
-                Ok(Ok(Joined { organization, role: found.invitation.role }))
+                Ok(Joined { organization, role: found.invitation.role })
             }
             .boxed()
         });
-        done.await?
+        Ok(done.await?)
     }
 
     /// Creates the account for the invited address, also while sign-up is closed.
@@ -408,29 +398,29 @@ impl Invitations {
             self.hasher.hash(password, self.context.salt()).await.map_err(|_| Problem::internal())?;
         let actor = Caller { user: user.clone(), token: None, idempotency_key: None };
         let event = self.context.audit_event(&actor, "member.joined", user.id.to_string(), String::new());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (hash, password_hash) = (hash.clone(), password_hash.clone());
             let (user, event) = (user.clone(), event.clone());
             async move {
                 let Some(found) = find_open(tx, &hash, now).await? else {
-                    return Ok(Err(not_valid()));
+                    return Err(not_valid().into());
                 };
                 let Some(organization) = store::accounts::find_org(tx, found.org).await? else {
-                    return Ok(Err(not_valid()));
+                    return Err(not_valid().into());
                 };
                 if !store::members::accept(tx, found.invitation.id, user.id, now).await? {
-                    return Ok(Err(not_valid()));
+                    return Err(not_valid().into());
                 }
                 store::accounts::insert_user(tx, &user, &password_hash, now).await?;
                 insert_member(tx, &found, &user, &event, now).await?;
-                Ok(Ok(Joined { organization, role: found.invitation.role }))
+                Ok(Joined { organization, role: found.invitation.role })
             }
             .boxed()
         });
         match done.await {
             // A concurrent sign-up used the address. The new user can still accept the invitation.
-            Err(StoreError::Duplicate) => Err(account_exists()),
-            other => other?,
+            Err(WriteError::Store(StoreError::Duplicate)) => Err(account_exists()),
+            other => Ok(other?),
         }
     }
 }

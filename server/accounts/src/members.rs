@@ -15,7 +15,7 @@ use futures::FutureExt;
 
 use berth_foundation::{Caller, Right, forbidden_for};
 use berth_foundation::{Change, Context};
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 fn last_owner() -> Problem {
     Problem::conflict(
@@ -26,17 +26,17 @@ fn last_owner() -> Problem {
 }
 
 /// Checks the right to manage once more in the transaction of the write, since the caller may have lost it
-/// after the authorisation. Returns the refusal.
+/// after the authorisation.
 pub(crate) async fn recheck_manage_right(
     tx: &mut Tx<'_>,
     org: OrgId,
     caller: UserId,
-) -> Result<Option<Problem>, StoreError> {
-    Ok(match store::accounts::find_role(tx, org, caller).await? {
-        Some(role) if Right::Manage.is_granted_to(role) => None,
-        Some(role) => Some(forbidden_for(role)),
-        None => Some(Problem::not_found()),
-    })
+) -> Result<(), WriteError> {
+    match store::accounts::find_role(tx, org, caller).await? {
+        Some(role) if Right::Manage.is_granted_to(role) => Ok(()),
+        Some(role) => Err(forbidden_for(role).into()),
+        None => Err(Problem::not_found().into()),
+    }
 }
 
 /// Ends the tokens and invitations of a member if the change to `to` requires it. Returns text for the audit
@@ -79,9 +79,8 @@ impl Members {
         limit: u32,
     ) -> Result<Page<Member>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        let after = after.map_or_else(String::new, |user| user.to_string());
         let mut conn = self.context.db.read().await?;
-        let items = store::members::list(&mut conn.tx(), org, &after, i64::from(limit)).await?;
+        let items = store::members::list(&mut conn.tx(), org, after, i64::from(limit)).await?;
         let full = items.len() == limit as usize;
         let next_cursor = items.last().filter(|_| full).map(|member| member.user.to_string());
         Ok(Page { items, next_cursor })
@@ -101,31 +100,29 @@ impl Members {
         self.context.authorise(caller, org, Right::Manage).await?;
         let (by, to) = (caller.user.id, input.role);
         let event = self.context.audit_event(caller, "member.role_changed", user.to_string(), String::new());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let event = event.clone();
             async move {
-                if let Some(problem) = recheck_manage_right(tx, org, by).await? {
-                    return Ok(Err(problem));
-                }
+                recheck_manage_right(tx, org, by).await?;
                 let Some(before) = store::members::find(tx, org, user).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
                 if before.role == to {
-                    return Ok(Ok((before, false)));
+                    return Ok((before, false));
                 }
                 let owners = store::members::count_owners(tx, org).await?;
                 if !keeps_an_owner(before.role, Some(to), owners) {
-                    return Ok(Err(last_owner()));
+                    return Err(last_owner().into());
                 }
                 store::members::set_role(tx, org, user, to).await?;
                 let ended = end_tokens_and_invitations(tx, org, user, Some(to)).await?;
                 let detail = format!("{}: {}, before {}{ended}", before.email, to.name(), before.role.name());
                 store::quotas::insert_audit(tx, Some(org), &AuditEvent { detail, ..event }).await?;
-                Ok(Ok((Member { role: to, ..before }, true)))
+                Ok((Member { role: to, ..before }, true))
             }
             .boxed()
         });
-        let (member, changed) = done.await??;
+        let (member, changed) = done.await?;
         if changed {
             self.context.publish(Change::Member { org, user });
         }
@@ -144,28 +141,28 @@ impl Members {
         let by = caller.user.id;
         let action = if leaves { "member.left" } else { "member.removed" };
         let event = self.context.audit_event(caller, action, user.to_string(), String::new());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let event = event.clone();
             async move {
-                if !leaves && let Some(problem) = recheck_manage_right(tx, org, by).await? {
-                    return Ok(Err(problem));
+                if !leaves {
+                    recheck_manage_right(tx, org, by).await?;
                 }
                 let Some(before) = store::members::find(tx, org, user).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
                 let owners = store::members::count_owners(tx, org).await?;
                 if !keeps_an_owner(before.role, None, owners) {
-                    return Ok(Err(last_owner()));
+                    return Err(last_owner().into());
                 }
                 store::members::remove(tx, org, user).await?;
                 let ended = end_tokens_and_invitations(tx, org, user, None).await?;
                 let detail = format!("{}: {}{ended}", before.email, before.role.name());
                 store::quotas::insert_audit(tx, Some(org), &AuditEvent { detail, ..event }).await?;
-                Ok(Ok(()))
+                Ok(())
             }
             .boxed()
         });
-        done.await??;
+        done.await?;
         self.context.publish(Change::Member { org, user });
         Ok(())
     }

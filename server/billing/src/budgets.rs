@@ -17,7 +17,7 @@ use berth_foundation::Context;
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::{Caller, Right, idempotency};
 use berth_store::budgets::BudgetRow;
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// Percentages of the limit, each with a notice, highest first.
 const THRESHOLDS: [i64; 3] = [100, 75, 50];
@@ -59,14 +59,12 @@ struct BudgetStatus {
 /// An open job: its id, its labels, its hold, and its use without a charge yet. Amounts are micros.
 type OpenJob = (JobId, BTreeMap<String, String>, i64, i64);
 
-async fn open_jobs(tx: &mut Tx<'_>, org: &str) -> Result<Vec<OpenJob>, StoreError> {
+async fn open_jobs(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<OpenJob>, StoreError> {
     let rows = store::budgets::open_jobs(tx, org).await?;
-    rows.into_iter()
-        .map(|(id, labels, held, accrued)| {
-            let job = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
-            Ok((job, serde_json::from_str(&labels).unwrap_or_default(), held, accrued))
-        })
-        .collect()
+    let open = |(job, labels, held, accrued): (JobId, String, i64, i64)| -> OpenJob {
+        (job, serde_json::from_str(&labels).unwrap_or_default(), held, accrued)
+    };
+    Ok(rows.into_iter().map(open).collect())
 }
 
 async fn budget_status(
@@ -80,7 +78,7 @@ async fn budget_status(
     let from = if month_of(at) == month_of(now) { Timestamp::from_micros(0) } else { first };
     let scope = (row.label.as_str(), row.value.as_str());
     let mut out = BudgetStatus {
-        spent: store::budgets::spent(tx, &row.org_id, scope, days(at)).await?,
+        spent: store::budgets::spent(tx, row.org_id, scope, days(at)).await?,
         committed: 0,
         jobs: Vec::new(),
     };
@@ -90,7 +88,7 @@ async fn budget_status(
         out.jobs.push(*job);
     }
     if row.label.is_empty() {
-        out.committed += store::budgets::reserved(tx, &row.org_id, (from, next)).await?;
+        out.committed += store::budgets::reserved(tx, row.org_id, (from, next)).await?;
     }
     Ok(out)
 }
@@ -105,22 +103,22 @@ pub fn by_month(costs: impl Iterator<Item = (Timestamp, i64)>) -> Vec<(Timestamp
     months.into_values().collect()
 }
 
-/// The refusal of a new cost that exceeds a refusing budget. `worst_micros` is the worst-case price. A cost
-/// with a begin in a later month (`begins`) counts in the budget of that month.
-pub async fn exceeded(
+/// Refuses a new cost that exceeds a refusing budget. `worst_micros` is the worst-case price. A cost with a
+/// begin in a later month (`begins`) counts in the budget of that month.
+pub async fn check_cost(
     tx: &mut Tx<'_>,
     org: OrgId,
     labels: &BTreeMap<String, String>,
     worst_micros: i64,
     currency: &str,
     (now, begins): (Timestamp, Timestamp),
-) -> Result<Option<Problem>, StoreError> {
+) -> Result<(), WriteError> {
     let at = begins.max(now);
-    let mut rows = store::budgets::list(tx, &org.to_string()).await?;
-    rows.retain(|row| row.at_limit != AtLimit::Notify.name() && in_scope(row, labels));
+    let mut rows = store::budgets::list(tx, Some(org)).await?;
+    rows.retain(|row| row.at_limit != AtLimit::Notify && in_scope(row, labels));
     // One read serves all budgets. Open jobs count in the current month only.
     let later = rows.is_empty() || month_of(at) != month_of(now);
-    let open = if later { Vec::new() } else { open_jobs(tx, &org.to_string()).await? };
+    let open = if later { Vec::new() } else { open_jobs(tx, org).await? };
     for row in rows {
         let status = budget_status(tx, &row, &open, (now, at)).await?;
         let left = row.limit_micros - status.spent - status.committed;
@@ -132,10 +130,10 @@ pub async fn exceeded(
                 money_text(row.limit_micros, currency),
                 money_text(left.max(0), currency)
             );
-            return Ok(Some(Problem::new(403, "budget.exceeded", "Beyond a budget", detail)));
+            return Err(Problem::new(403, "budget.exceeded", "Beyond a budget", detail).into());
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The outcome of a check of all budgets.
@@ -168,8 +166,8 @@ impl Budgets {
         if let Some(id) = caller.already_created() {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
-            let rows = store::budgets::list(&mut tx, &org.to_string()).await?;
-            let row = rows.into_iter().find(|row| row.id == id).ok_or_else(Problem::not_found)?;
+            let rows = store::budgets::list(&mut tx, Some(org)).await?;
+            let row = rows.into_iter().find(|row| row.id.to_string() == id).ok_or_else(Problem::not_found)?;
             return Ok(self.budget(&mut tx, row).await?);
         }
         let mut errors = Vec::new();
@@ -188,56 +186,51 @@ impl Budgets {
         }
         let now = self.context.now();
         let row = BudgetRow {
-            id: self.context.new_id::<BudgetId>(now).to_string(),
-            org_id: org.to_string(),
+            id: self.context.new_id(now),
+            org_id: org,
             name: input.name.trim().to_owned(),
             label: input.label,
             value: input.value,
             limit_micros: input.limit_micros,
-            at_limit: input.at_limit.name().to_owned(),
+            at_limit: input.at_limit,
             told: 0,
             told_month: String::new(),
             created_by: caller.user.name.clone(),
-            created_at: now.micros(),
+            created_at: now,
         };
         let event = self.context.audit_event(
             caller,
             "budget.created",
-            row.id.clone(),
+            row.id.to_string(),
             format!("{}: {}", row.name, money_text(row.limit_micros, &self.context.settings.currency)),
         );
         let (new, key) = (row.clone(), caller.idempotency_key.clone());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (row, event, key) = (new.clone(), event.clone(), key.clone());
             async move {
-                if store::budgets::list(tx, &row.org_id).await?.len() >= MAX_BUDGETS {
-                    return Ok(Some(Problem::invalid_field(
-                        "/name",
-                        "An organization has at most 100 budgets.",
-                    )));
+                if store::budgets::list(tx, Some(org)).await?.len() >= MAX_BUDGETS {
+                    let detail = "An organization has at most 100 budgets.";
+                    return Err(Problem::invalid_field("/name", detail).into());
                 }
-                idempotency::claim(tx, key.as_ref(), &row.id, now).await?;
+                idempotency::claim(tx, key.as_ref(), &row.id.to_string(), now).await?;
                 store::budgets::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(None)
+                Ok(())
             }
             .boxed()
         });
-        if let Some(problem) = done.await? {
-            return Err(problem);
-        }
+        done.await?;
         let mut conn = self.context.db.read().await?;
         Ok(self.budget(&mut conn.tx(), row).await?)
     }
 
     async fn budget(&self, tx: &mut Tx<'_>, row: BudgetRow) -> Result<Budget, StoreError> {
         let now = self.context.now();
-        let open = open_jobs(tx, &row.org_id).await?;
+        let open = open_jobs(tx, row.org_id).await?;
         let status = budget_status(tx, &row, &open, (now, now)).await?;
-        let corrupt = || StoreError::Corrupt(row.id.clone());
         Ok(Budget {
-            id: row.id.parse().map_err(|_| corrupt())?,
-            at_limit: AtLimit::parse(&row.at_limit).ok_or_else(corrupt)?,
+            id: row.id,
+            at_limit: row.at_limit,
             passed_percent: if row.told_month == month_of(now) { row.told } else { 0 },
             name: row.name,
             label: row.label,
@@ -246,7 +239,7 @@ impl Budgets {
             currency: self.context.settings.currency.clone(),
             spent_micros: status.spent,
             committed_micros: status.committed,
-            created_at: Timestamp::from_micros(row.created_at),
+            created_at: row.created_at,
             created_by: row.created_by,
         })
     }
@@ -256,7 +249,7 @@ impl Budgets {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let mut items = Vec::new();
-        for row in store::budgets::list(&mut tx, &org.to_string()).await? {
+        for row in store::budgets::list(&mut tx, Some(org)).await? {
             items.push(self.budget(&mut tx, row).await?);
         }
         Ok(Page::whole(items))
@@ -287,7 +280,7 @@ impl Budgets {
     pub async fn check(&self) -> Result<BudgetCheck, StoreError> {
         let rows = {
             let mut conn = self.context.db.read().await?;
-            store::budgets::list(&mut conn.tx(), "").await?
+            store::budgets::list(&mut conn.tx(), None).await?
         };
         let mut checked = BudgetCheck::default();
         for row in rows {
@@ -304,14 +297,14 @@ impl Budgets {
         let status = {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
-            let open = open_jobs(&mut tx, &row.org_id).await?;
+            let open = open_jobs(&mut tx, row.org_id).await?;
             budget_status(&mut tx, row, &open, (now, now)).await?
         };
         let percent = i64::try_from(i128::from(status.spent) * 100 / i128::from(row.limit_micros.max(1)))
             .unwrap_or(i64::MAX);
         let Some(passed) = THRESHOLDS.into_iter().find(|t| percent >= *t) else { return Ok(Vec::new()) };
         self.record_threshold(row, passed, status.spent, now).await?;
-        if passed < 100 || row.at_limit != AtLimit::Stop.name() {
+        if passed < 100 || row.at_limit != AtLimit::Stop {
             return Ok(Vec::new());
         }
         let reason = format!("The budget {} is spent.", row.name);
@@ -331,11 +324,11 @@ impl Budgets {
         }
         let currency = &self.context.settings.currency;
         let subject = format!("{passed} % of the budget {} is spent", row.name);
-        let consequence = match (AtLimit::parse(&row.at_limit), passed) {
-            (Some(AtLimit::Notify), _) => "Nothing is stopped or refused by it.",
-            (Some(AtLimit::Refuse), _) => "What could go beyond it is refused when it is submitted.",
-            (_, 100) => "What runs under it is stopped now.",
-            _ => "When it is spent, what runs under it is stopped.",
+        let consequence = match (row.at_limit, passed) {
+            (AtLimit::Notify, _) => "Nothing is stopped or refused by it.",
+            (AtLimit::Refuse, _) => "What could go beyond it is refused when it is submitted.",
+            (AtLimit::Stop, 100) => "What runs under it is stopped now.",
+            (AtLimit::Stop, _) => "When it is spent, what runs under it is stopped.",
         };
         let detail = format!(
             "{} of {} were spent in {month}. {consequence}",
@@ -345,14 +338,14 @@ impl Budgets {
         let data = serde_json::json!({
             "budget": row.id, "percent": passed, "spent_micros": spent, "limit_micros": row.limit_micros, "month": month,
         });
-        let notice = self.context.notice(&row.org_id, "budget.passed", subject, detail, &data);
-        let id = row.id.clone();
+        let notice = self.context.notice(row.org_id, "budget.passed", subject, detail, &data);
+        let id = row.id;
         self.context
             .db
             .write(move |tx| {
-                let (id, month, notice) = (id.clone(), month.clone(), notice.clone());
+                let (month, notice) = (month.clone(), notice.clone());
                 async move {
-                    if store::budgets::mark_reported(tx, &id, passed, &month).await? {
+                    if store::budgets::mark_reported(tx, id, passed, &month).await? {
                         store::budgets::insert_notice(tx, &notice).await?;
                     }
                     Ok(())

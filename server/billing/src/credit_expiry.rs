@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use berth_core::expiry::{ExpiringCredit, WARNING_DAYS, due, warnings_due};
-use berth_types::ids::{OrgId, TransferId};
+use berth_types::ids::OrgId;
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
 use berth_types::time::Timestamp;
@@ -39,7 +39,7 @@ async fn expired_amounts(
 
 /// The memo of a debit: the grant that the debit takes back.
 fn memo(row: &ExpiringCreditRow, currency: &str) -> String {
-    let day: String = Timestamp::from_micros(row.granted_at).to_string().chars().take(10).collect();
+    let day: String = row.granted_at.to_string().chars().take(10).collect();
     format!("Expired: {} granted on {day} ({})", money_text(row.amount_micros, currency), row.memo)
 }
 
@@ -62,16 +62,15 @@ impl CreditExpiry {
             let mut conn = self.context.db.read().await?;
             store::ledger::lots::list_due(&mut conn.tx(), now, (last, first)).await?
         };
-        let mut over: BTreeSet<String> = BTreeSet::new();
+        let mut over: BTreeSet<OrgId> = BTreeSet::new();
         for row in rows {
-            if row.expires_at <= now.micros() {
+            if row.expires_at <= now {
                 over.insert(row.org_id);
             } else {
                 self.record_warning(row, now).await?;
             }
         }
-        for id in over {
-            let org: OrgId = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
+        for org in over {
             // A failure of one organization does not delay the others.
             if let Err(error) = self.expire(org, now).await {
                 tracing::error!(%error, org = %org, "expired credit could not be taken back; the next look tries again");
@@ -97,13 +96,13 @@ impl CreditExpiry {
                 async move {
                     for (row, amount_micros) in expired_amounts(tx, org, now).await? {
                         let posting = Posting {
-                            id: context.new_id::<TransferId>(now),
+                            id: context.new_id(now),
                             org,
                             kind: TransferKind::Debit,
                             amount_micros,
                             pending: None,
                             source: EXPIRY,
-                            source_id: row.transfer_id.clone(),
+                            source_id: row.transfer_id.to_string(),
                             seq: row.taken + 1,
                             memo: memo(&row, &context.settings.currency),
                             at: now,
@@ -118,12 +117,12 @@ impl CreditExpiry {
     }
 
     async fn record_warning(&self, row: ExpiringCreditRow, now: Timestamp) -> Result<(), StoreError> {
-        let warnings = warnings_due(row.lot().expires_at, now);
+        let warnings = warnings_due(row.expires_at, now);
         if warnings <= row.told {
             return Ok(());
         }
         let left = money_text(row.left_micros, &self.context.settings.currency);
-        let expires_at = row.lot().expires_at;
+        let expires_at = row.expires_at;
         let subject = format!("{left} of credit expires on {}", expires_at.minute());
         let detail = format!(
             "{left} is left of the credit \"{}\". What is not used by {} is taken back then; what is set aside for jobs and reservations at that time can still be used by them.",
@@ -133,14 +132,14 @@ impl CreditExpiry {
         let data = serde_json::json!({
             "grant": row.transfer_id, "left_micros": row.left_micros, "expires_at": expires_at,
         });
-        let notice = self.context.notice(&row.org_id, "credit.expiring", subject, detail, &data);
+        let notice = self.context.notice(row.org_id, "credit.expiring", subject, detail, &data);
         let id = row.transfer_id;
         self.context
             .db
             .write(move |tx| {
-                let (id, notice) = (id.clone(), notice.clone());
+                let notice = notice.clone();
                 async move {
-                    if store::ledger::lots::mark_warned(tx, &id, warnings).await? {
+                    if store::ledger::lots::mark_warned(tx, id, warnings).await? {
                         store::budgets::insert_notice(tx, &notice).await?;
                     }
                     Ok(())

@@ -2,7 +2,7 @@
 //! given back than charged. Numbers have no gaps, and documents are final.
 
 use berth_types::Page;
-use berth_types::ids::{InvoiceId, OrgId, TransferId};
+use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{
     BillingSettings, Invoice, InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState, TaxLine,
 };
@@ -50,7 +50,11 @@ const GIVEN_BACK: [(&str, &str); 2] = [
 ];
 
 /// The lines of charges that were given back, one for each source.
-async fn given_back(tx: &mut Tx<'_>, org: OrgId, within: (i64, i64)) -> Result<Vec<InvoiceLine>, StoreError> {
+async fn given_back(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    within: (Timestamp, Timestamp),
+) -> Result<Vec<InvoiceLine>, StoreError> {
     let mut lines = Vec::new();
     for (source, item) in GIVEN_BACK {
         let micros = store::invoices::given_back(tx, org, source, within).await?;
@@ -103,22 +107,19 @@ fn closing(document: &InvoiceDocument, pays_later: bool) -> (InvoiceKind, Invoic
 }
 
 fn invoice(row: InvoiceRow) -> Result<Invoice, StoreError> {
-    let corrupt = || StoreError::Corrupt(row.id.clone());
+    let document =
+        serde_json::from_str(&row.document).map_err(|_| StoreError::Corrupt(row.id.to_string()))?;
     Ok(Invoice {
-        id: row.id.parse().map_err(|_| corrupt())?,
+        id: row.id,
         number: row.number,
-        kind: if row.kind == InvoiceKind::Invoice.name() {
-            InvoiceKind::Invoice
-        } else {
-            InvoiceKind::CreditNote
-        },
-        org: row.org_id.parse().map_err(|_| corrupt())?,
-        state: InvoiceState::parse(&row.state).ok_or_else(corrupt)?,
-        document: serde_json::from_str(&row.document).map_err(|_| corrupt())?,
-        issued_at: Timestamp::from_micros(row.issued_at),
-        due_at: row.due_at.map(Timestamp::from_micros),
-        paid_at: row.paid_at.map(Timestamp::from_micros),
-        corrects: row.corrects.as_deref().map(str::parse).transpose().map_err(|_| corrupt())?,
+        kind: row.kind,
+        org: row.org_id,
+        state: row.state,
+        document,
+        issued_at: row.issued_at,
+        due_at: row.due_at,
+        paid_at: row.paid_at,
+        corrects: row.corrects,
         month: row.month,
     })
 }
@@ -149,21 +150,19 @@ impl Invoices {
         let (Some(begin), now) = (begin_of(month), self.context.now()) else { return Ok(0) };
         let Some(end) = next_month(begin) else { return Ok(0) };
         let days = (day_of(begin), day_of(end) - 1);
-        let times = (begin.micros(), end.micros());
+        let times = (begin, end);
         let orgs = {
             let mut conn = self.context.db.read().await?;
             store::invoices::list_to_bill(&mut conn.tx(), month, days, times).await?
         };
         let mut documents = 0;
-        for (org_id, buyer) in orgs {
+        for (org, buyer) in orgs {
             let (context, month) = (self.context.clone(), month.to_owned());
             let done = self.context.db.write(move |tx| {
-                let (context, month, org_id, buyer) =
-                    (context.clone(), month.clone(), org_id.clone(), buyer.clone());
+                let (context, month, buyer) = (context.clone(), month.clone(), buyer.clone());
                 async move {
-                    let org: OrgId = org_id.parse().map_err(|_| StoreError::Corrupt(org_id.clone()))?;
                     let settings = settings(tx).await?;
-                    let sums = store::invoices::lines(tx, &org_id, days).await?;
+                    let sums = store::invoices::lines(tx, org, days).await?;
                     let mut lines: Vec<InvoiceLine> = sums
                         .into_iter()
                         .map(|(item, mode, milli_ms, amount_micros)| InvoiceLine {
@@ -178,19 +177,18 @@ impl Invoices {
                     let pays_later = store::ledger::credit_limit(tx, org).await? > 0;
                     let (kind, state, payment_text) = closing(&document, pays_later);
                     let open = state == InvoiceState::Open;
-                    let id: InvoiceId = context.new_id(now);
                     let row = InvoiceRow {
-                        id: id.to_string(),
+                        id: context.new_id(now),
                         number: store::invoices::next_number(tx).await?,
-                        kind: kind.name().to_owned(),
-                        org_id: org_id.clone(),
+                        kind,
+                        org_id: org,
                         month: month.clone(),
-                        state: state.name().to_owned(),
+                        state,
                         document: serde_json::to_string(&document).map_err(|e| StoreError::Corrupt(e.to_string()))?,
                         total_micros: document.total_micros,
-                        issued_at: now.micros(),
-                        due_at: open.then(|| now.plus_seconds(settings.due_days * 86_400).micros()),
-                        paid_at: (!open).then(|| now.micros()),
+                        issued_at: now,
+                        due_at: open.then(|| now.plus_seconds(settings.due_days * 86_400)),
+                        paid_at: (!open).then_some(now),
                         corrects: None,
                     };
                     store::invoices::insert(tx, &row).await?;
@@ -202,7 +200,7 @@ impl Invoices {
                     let data = serde_json::json!({
                         "invoice": row.id, "number": row.number, "month": month, "total_micros": document.total_micros,
                     });
-                    let notice = context.notice(&org_id, "invoice.issued", subject, detail, &data);
+                    let notice = context.notice(org, "invoice.issued", subject, detail, &data);
                     store::budgets::insert_notice(tx, &notice).await
                 }
                 .boxed()
@@ -248,9 +246,8 @@ impl Invoices {
             }
             None => self.context.authorise_operator(caller)?,
         }
-        let org = org.map_or_else(String::new, |o| o.to_string());
         let mut conn = self.context.db.read().await?;
-        let rows = store::invoices::list(&mut conn.tx(), &org, before.unwrap_or(0), i64::from(limit)).await?;
+        let rows = store::invoices::list(&mut conn.tx(), org, before.unwrap_or(0), i64::from(limit)).await?;
         let full = rows.len() == limit as usize;
         let items = rows.into_iter().map(invoice).collect::<Result<Vec<_>, _>>()?;
         let next_cursor = items.last().filter(|_| full).map(|i| i.number.to_string());
@@ -261,7 +258,7 @@ impl Invoices {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
         let row = store::invoices::find_any(&mut conn.tx(), id).await?;
-        let row = row.filter(|r| r.org_id == org.to_string()).ok_or_else(Problem::not_found)?;
+        let row = row.filter(|r| r.org_id == org).ok_or_else(Problem::not_found)?;
         Ok(invoice(row)?)
     }
 
@@ -298,36 +295,36 @@ impl Invoices {
         let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let action = if to == InvoiceState::Paid { "invoice.paid" } else { "invoice.voided" };
         let event = self.context.audit_event(caller, action, id.to_string(), String::new());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (context, event, key) = (context.clone(), event.clone(), key.clone());
             async move {
                 let Some(row) = store::invoices::find_any(tx, id).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
                 let paid_at = (to == InvoiceState::Paid).then_some(now);
-                let open = InvoiceState::Open.name();
-                if row.kind != InvoiceKind::Invoice.name()
-                    || !store::invoices::set_state(tx, id, (open, to.name()), paid_at).await?
+                let states = (InvoiceState::Open, to);
+                if row.kind != InvoiceKind::Invoice
+                    || !store::invoices::set_state(tx, id, states, paid_at).await?
                 {
-                    let detail =
-                        format!("It is {}; only an open invoice can be paid or taken back.", row.state);
-                    return Ok(Err(Problem::conflict("invoice.closed", "The invoice is closed", detail)));
+                    let state = row.state.name();
+                    let detail = format!("It is {state}; only an open invoice can be paid or taken back.");
+                    return Err(Problem::conflict("invoice.closed", "The invoice is closed", detail).into());
                 }
-                let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
-                let document: InvoiceDocument =
-                    serde_json::from_str(&row.document).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+                let org = row.org_id;
+                let document: InvoiceDocument = serde_json::from_str(&row.document)
+                    .map_err(|_| StoreError::Corrupt(row.id.to_string()))?;
                 // The ledger has the charges without tax, so the credit is without tax too.
                 let amount_micros = document.subtotal_micros;
                 if amount_micros > 0 {
                     let verb = if to == InvoiceState::Paid { "was paid" } else { "was taken back" };
                     let posting = Posting {
-                        id: context.new_id::<TransferId>(now),
+                        id: context.new_id(now),
                         org,
                         kind: TransferKind::Credit,
                         amount_micros,
                         pending: None,
                         source: "invoice",
-                        source_id: row.id.clone(),
+                        source_id: row.id.to_string(),
                         seq: 1,
                         memo: format!("Invoice {} {verb}", row.number),
                         at: now,
@@ -342,11 +339,11 @@ impl Invoices {
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 let row = store::invoices::find_any(tx, id).await?;
                 fault::point("invoice.pay.recording");
-                Ok(row.ok_or_else(Problem::not_found))
+                Ok(row.ok_or_else(Problem::not_found)?)
             }
             .boxed()
         });
-        let row = done.await??;
+        let row = done.await?;
         fault::point("invoice.pay.recorded");
         Ok(invoice(row)?)
     }
@@ -422,16 +419,16 @@ async fn credit_note(
         ..document.clone()
     };
     Ok(InvoiceRow {
-        id: context.new_id::<InvoiceId>(now).to_string(),
+        id: context.new_id(now),
         number: store::invoices::next_number(tx).await?,
-        kind: InvoiceKind::CreditNote.name().to_owned(),
-        state: InvoiceState::Paid.name().to_owned(),
+        kind: InvoiceKind::CreditNote,
+        state: InvoiceState::Paid,
         document: serde_json::to_string(&note).map_err(|e| StoreError::Corrupt(e.to_string()))?,
         total_micros: note.total_micros,
-        issued_at: now.micros(),
+        issued_at: now,
         due_at: None,
-        paid_at: Some(now.micros()),
-        corrects: Some(row.id.clone()),
+        paid_at: Some(now),
+        corrects: Some(row.id),
         ..row.clone()
     })
 }

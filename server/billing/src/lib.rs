@@ -6,14 +6,13 @@ mod invoices;
 mod ledger;
 mod payments;
 mod reconciliation;
-mod stripe;
 mod usage;
 
+pub use berth_stripe::Stripe;
 pub use budgets::Budgets;
 pub use credit_expiry::CreditExpiry;
 pub use invoices::Invoices;
 pub use ledger::Ledger;
 pub use payments::Payments;
 pub use reconciliation::Reconciliations;
-pub use stripe::Stripe;
 pub use usage::UsageReports;

@@ -92,8 +92,8 @@ impl UsageReports {
         let available = store::ledger::available(&mut tx, org).await?;
         let (_, rate) = store::jobs::open_use(&mut tx, org).await?;
         let per_hour = berth_types::money::per_hour_micros(rate).unwrap_or(i64::MAX);
-        let idle =
-            store::reservations::idle_device_ms(&mut tx, org, from * 86_400_000_000, now.micros()).await?;
+        let since = Timestamp::from_micros(from * 86_400_000_000);
+        let idle = store::reservations::idle_device_ms(&mut tx, org, since, now).await?;
         let underused = store::underuse::cost(&mut tx, org, from, until).await?;
         Ok(Usage {
             currency: self.context.settings.currency.clone(),

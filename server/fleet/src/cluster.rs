@@ -10,7 +10,6 @@ use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::Placement;
 use berth_types::nodes::{Gpu, Node, NodeState, Tile, TileOwner};
 use berth_types::problems::Problem;
-use berth_types::time::Timestamp;
 
 use crate::leases::{Leases, Silences};
 use berth_foundation::Context;
@@ -44,31 +43,23 @@ pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<
     let mut out = Vec::new();
     for gpu in &gpus {
         let Some(board) = board_by_name(&gpu.model) else { continue };
-        let node: NodeId = gpu.node_id.parse().map_err(|_| StoreError::Corrupt(gpu.node_id.clone()))?;
         let allocations = held.iter().filter(|a| a.gpu_uuid == gpu.uuid);
         let ours = allocations.map(|a| {
-            let share = a
-                .share_milli
-                .map(|n| Ok::<_, StoreError>((parse_org(a)?, u16::try_from(n).unwrap_or(u16::MAX))));
-            Ok(Occupant { instance: instance(a), share: share.transpose()? })
+            let share = a.share_milli.map(|n| (a.org_id, u16::try_from(n).unwrap_or(u16::MAX)));
+            Occupant { instance: instance(a), share }
         });
-        let others =
-            foreign_instances(gpu).into_iter().map(|i| Ok(Occupant { instance: Some(i), share: None }));
+        let others = foreign_instances(gpu).into_iter().map(|i| Occupant { instance: Some(i), share: None });
         out.push(BoardState {
-            node,
+            node: gpu.node_id,
             uuid: gpu.uuid.clone(),
             board,
             mig_enabled: gpu.mig_enabled,
-            ready: !gpu.cordoned && gpu.present && connected.contains(&node),
+            ready: !gpu.cordoned && gpu.present && connected.contains(&gpu.node_id),
             quarantined: gpu.quarantined.is_some(),
-            occupants: ours.chain(others).collect::<Result<_, StoreError>>()?,
+            occupants: ours.chain(others).collect(),
         });
     }
     Ok(out)
-}
-
-fn parse_org(row: &AllocationRow) -> Result<OrgId, StoreError> {
-    row.org_id.parse().map_err(|_| StoreError::Corrupt(row.org_id.clone()))
 }
 
 /// The hue and pattern of an organization, always the same: one of eight hues and three patterns.
@@ -85,16 +76,16 @@ fn tile_style(org: &str) -> (u32, &'static str) {
 fn tile(held: &HeldRow, board: Option<&'static Board>, shown_to: Option<OrgId>) -> Tile {
     let a = &held.allocation;
     let cells = |n: i64| u32::try_from(n).unwrap_or(0);
-    let seen = shown_to.is_none_or(|org| org.to_string() == a.org_id);
-    let (hue, pattern) = tile_style(&a.org_id);
+    let seen = shown_to.is_none_or(|org| org == a.org_id);
+    let (hue, pattern) = tile_style(&a.org_id.to_string());
     let profile = a.profile_id.and_then(|id| board?.profile(u32::try_from(id).ok()?)).map(|p| p.name.clone());
     Tile {
         placement: Placement { start: cells(a.start), size: cells(a.size) },
         profile,
         gpu_milli: a.share_milli.map(cells),
         quarantined: a.unclean.clone(),
-        owner: a.job_id.parse().ok().filter(|_| seen).map(|job| TileOwner {
-            job,
+        owner: seen.then(|| TileOwner {
+            job: a.job_id,
             job_name: held.job_name.clone(),
             org_name: held.org_name.clone(),
             hue,
@@ -152,18 +143,14 @@ impl Cluster {
             Some(_) => None,
         };
         let connected = self.context.live.connected();
-        nodes
-            .into_iter()
-            .map(|row| {
-                let node_gpus: Vec<&GpuRow> =
-                    gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
-                let mut node = self.node(row, &node_gpus, &held, &connected, shown_to)?;
-                node.silence = silences
-                    .as_ref()
-                    .and_then(|silences| silences.find(&self.context, &self.leases, node.id));
-                Ok::<Node, Problem>(node)
-            })
-            .collect()
+        let node = |row: NodeRow| {
+            let node_gpus: Vec<&GpuRow> = gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
+            let mut node = self.node(row, &node_gpus, &held, &connected, shown_to);
+            node.silence =
+                silences.as_ref().and_then(|silences| silences.find(&self.context, &self.leases, node.id));
+            node
+        };
+        Ok(nodes.into_iter().map(node).collect())
     }
 
     fn node(
@@ -173,17 +160,16 @@ impl Cluster {
         held: &[HeldRow],
         connected: &HashSet<NodeId>,
         shown_to: Option<OrgId>,
-    ) -> Result<Node, Problem> {
-        let id: NodeId = row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
-        let state = match (connected.contains(&id), row.cordoned, row.last_seen_at) {
+    ) -> Node {
+        let state = match (connected.contains(&row.id), row.cordoned, row.last_seen_at) {
             (false, _, None) => NodeState::Joining,
             (false, ..) => NodeState::Unreachable,
             (true, true, _) => NodeState::Cordoned,
             (true, false, _) => NodeState::Ready,
         };
         let labels = node_labels(&row);
-        Ok(Node {
-            id,
+        Node {
+            id: row.id,
             name: row.name,
             state,
             simulated: row.simulated,
@@ -192,13 +178,13 @@ impl Cluster {
             labels,
             isolation: serde_json::from_str(&row.isolation).unwrap_or_default(),
             worker_version: row.worker_version,
-            last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
+            last_seen_at: row.last_seen_at,
             suspect: row.suspect.filter(|_| shown_to.is_none()),
             left_out: Some(row.left_out).filter(|reasons| shown_to.is_none() && !reasons.is_empty()),
-            certified_until: row.certified_until.filter(|_| shown_to.is_none()).map(Timestamp::from_micros),
+            certified_until: row.certified_until.filter(|_| shown_to.is_none()),
             silence: None,
             gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),
-        })
+        }
     }
 
     fn gpu(&self, row: &GpuRow, held: &[HeldRow], shown_to: Option<OrgId>) -> Gpu {

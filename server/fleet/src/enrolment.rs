@@ -63,9 +63,9 @@ fn certificate_row(
 ) -> CertificateRow {
     CertificateRow {
         serial: issued.serial.clone(),
-        node_id: node.to_string(),
-        issued_at: now.micros(),
-        expires_at: until.micros(),
+        node_id: node,
+        issued_at: now,
+        expires_at: until,
         revoked_at: None,
     }
 }
@@ -232,23 +232,19 @@ impl Enrolment {
         let mut conn = self.context.db.read().await?;
         let token_node = store::certificates::find_token_node(&mut conn.tx(), &token_hash).await?;
         drop(conn);
-        let Some(token_node) = token_node else { return Err(refused(SPENT)) };
+        let Some(known) = token_node else { return Err(refused(SPENT)) };
         // These refusals do not spend the token, so the right host can still use it.
-        match (&token_node, former) {
+        match (known, former) {
             (None, Some(former)) => {
                 return Err(refused(&format!(
                     "This host is {former} already, and the token is for a new node. Make one for that node on the Nodes page, or begin with an empty data directory."
                 )));
             }
-            (Some(node), Some(former)) if node != former => {
+            (Some(node), Some(former)) if node.to_string() != former => {
                 return Err(refused(&format!("It is for {node}, and this host is {former}.")));
             }
             _ => {}
         }
-        let known: Option<NodeId> = match &token_node {
-            Some(node) => Some(node.parse().map_err(|_| StoreError::Corrupt(node.clone()))?),
-            None => None,
-        };
         let node = known.unwrap_or_else(|| self.context.new_id(now));
         let issued = self.certify(request, node, until)?;
         let (certificate, name) = (certificate_row(&issued, node, now, until), name.trim().to_owned());
@@ -329,15 +325,14 @@ impl Enrolment {
         let Some(row) = store::certificates::find(&mut conn.tx(), serial).await? else {
             return Ok(Err(UNKNOWN));
         };
-        let expires_at = Timestamp::from_micros(row.expires_at);
-        Ok(if row.node_id != node.to_string() {
+        Ok(if row.node_id != node {
             Err(UNKNOWN)
         } else if row.revoked_at.is_some() {
             Err(REVOKED)
-        } else if expires_at <= self.context.now() {
+        } else if row.expires_at <= self.context.now() {
             Err(EXPIRED)
         } else {
-            Ok(Credential { node, serial: serial.to_owned(), expires_at })
+            Ok(Credential { node, serial: serial.to_owned(), expires_at: row.expires_at })
         })
     }
 

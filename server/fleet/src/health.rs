@@ -193,7 +193,7 @@ impl Health {
         let mut conn = self.context.db.read().await?;
         let rows = store::health::list_tasks(&mut conn.tx(), node).await?;
         let task = |row: store::health::TaskRow| {
-            let kind = match GpuTaskKind::parse(row.task_kind.as_deref()?)? {
+            let kind = match row.task_kind? {
                 GpuTaskKind::Check => proto::TaskKind::Check,
                 GpuTaskKind::MigOn => proto::TaskKind::MigOn,
                 GpuTaskKind::MigOff => proto::TaskKind::MigOff,
@@ -211,15 +211,14 @@ impl Health {
         let mut tx = conn.tx();
         store::certificates::find_instance(&mut tx, node).await?.ok_or_else(Problem::not_found)?;
         let rows = store::health::list(&mut tx, node).await?;
-        let boards = rows.into_iter().map(|row| self.gpu_health(row, node)).collect();
+        let boards = rows.into_iter().map(|row| self.gpu_health(row)).collect();
         Ok(Page::whole(boards))
     }
 
-    fn gpu_health(&self, row: HealthRow, node: NodeId) -> GpuHealth {
-        let kind = row.task_kind.as_deref().and_then(GpuTaskKind::parse);
+    fn gpu_health(&self, row: HealthRow) -> GpuHealth {
         let over = row.task_done >= row.task_number;
         GpuHealth {
-            node,
+            node: row.node_id,
             index: u32::try_from(row.idx).unwrap_or(0),
             model: row.model,
             memory_mib: row.memory_mib,
@@ -228,12 +227,12 @@ impl Health {
             quarantine: row.quarantined.map(|reason| Quarantine {
                 code: row.quarantine_code.unwrap_or_else(|| "device.unavailable".to_owned()),
                 reason,
-                since: row.quarantined_at.map(Timestamp::from_micros),
+                since: row.quarantined_at,
             }),
             silent: row.silent,
             facts: serde_json::from_str(&row.facts).unwrap_or_default(),
             reading: self.context.live.gpu_reading(&row.uuid),
-            task: kind.map(|kind| GpuTask {
+            task: row.task_kind.map(|kind| GpuTask {
                 kind,
                 good: row.task_good.filter(|_| over),
                 words: row.task_words.filter(|_| over),
@@ -242,13 +241,11 @@ impl Health {
         }
     }
 
-    /// The board of an operator's command, and its node.
-    async fn get_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<(HealthRow, NodeId), Problem> {
+    /// The board of an operator's command.
+    async fn get_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<HealthRow, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
-        let row = store::health::find(&mut conn.tx(), gpu_uuid).await?.ok_or_else(Problem::not_found)?;
-        let node: NodeId = row.node_id.parse().map_err(|_| StoreError::Corrupt(row.node_id.clone()))?;
-        Ok((row, node))
+        store::health::find(&mut conn.tx(), gpu_uuid).await?.ok_or_else(Problem::not_found)
     }
 
     /// Publishes a change of a board and returns its new state.
@@ -257,14 +254,14 @@ impl Health {
         self.context.publish(Change::Assignments(node));
         let mut conn = self.context.db.read().await?;
         let row = store::health::find(&mut conn.tx(), gpu_uuid).await?.ok_or_else(Problem::not_found)?;
-        Ok(self.gpu_health(row, node))
+        Ok(self.gpu_health(row))
     }
 
     /// Asks the worker to check a board. A passed check returns the board to service.
     pub async fn check_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
-        let (row, node) = self.get_gpu(caller, gpu_uuid).await?;
+        let row = self.get_gpu(caller, gpu_uuid).await?;
         if caller.already_created().is_some() {
-            return Ok(self.gpu_health(row, node));
+            return Ok(self.gpu_health(row));
         }
         let (now, key, gpu) = (self.context.now(), caller.idempotency_key.clone(), row.uuid);
         let event = self.context.audit_event(caller, "gpu.check_asked", gpu.clone(), String::new());
@@ -274,13 +271,13 @@ impl Health {
                 let (key, gpu, event) = (key.clone(), gpu.clone(), event.clone());
                 async move {
                     idempotency::claim(tx, key.as_ref(), &gpu, now).await?;
-                    store::health::set_task(tx, &gpu, GpuTaskKind::Check.name(), now).await?;
+                    store::health::set_task(tx, &gpu, GpuTaskKind::Check, now).await?;
                     store::quotas::insert_audit(tx, None, &event).await
                 }
                 .boxed()
             })
             .await?;
-        self.publish_gpu(gpu_uuid, node).await
+        self.publish_gpu(gpu_uuid, row.node_id).await
     }
 
     /// Returns a board to service without a check, by decision of the operator.
@@ -288,9 +285,9 @@ impl Health {
     /// # Errors
     /// The board is not in quarantine.
     pub async fn release_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
-        let (row, node) = self.get_gpu(caller, gpu_uuid).await?;
+        let row = self.get_gpu(caller, gpu_uuid).await?;
         if caller.already_created().is_some() {
-            return Ok(self.gpu_health(row, node));
+            return Ok(self.gpu_health(row));
         }
         let (now, key, gpu) = (self.context.now(), caller.idempotency_key.clone(), row.uuid);
         let event = self.context.audit_event(
@@ -321,7 +318,7 @@ impl Health {
             let detail = "It is in service, or it only does not answer; then it is back as soon as it does.";
             return Err(Problem::conflict("gpu.not_quarantined", "There is nothing to release", detail));
         }
-        self.publish_gpu(gpu_uuid, node).await
+        self.publish_gpu(gpu_uuid, row.node_id).await
     }
 
     /// Changes the MIG mode of a board. The board gets no new jobs. After the end of its present jobs the
@@ -335,9 +332,9 @@ impl Health {
         gpu_uuid: &str,
         mode: PatchGpuMode,
     ) -> Result<GpuHealth, Problem> {
-        let (row, node) = self.get_gpu(caller, gpu_uuid).await?;
+        let row = self.get_gpu(caller, gpu_uuid).await?;
         if caller.already_created().is_some() {
-            return Ok(self.gpu_health(row, node));
+            return Ok(self.gpu_health(row));
         }
         if let Some(problem) = mode_refusal(&row) {
             return Err(problem);
@@ -364,7 +361,7 @@ impl Health {
                     }
                     idempotency::claim(tx, key.as_ref(), &gpu, now).await?;
                     store::health::quarantine(tx, &gpu, &why).await?;
-                    store::health::set_task(tx, &gpu, kind.name(), now).await?;
+                    store::health::set_task(tx, &gpu, kind, now).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(true)
                 }
@@ -375,6 +372,6 @@ impl Health {
             let detail = "It was taken out of service a moment ago. Look at it again.";
             return Err(Problem::conflict("gpu.quarantined", "The board is out of service", detail));
         }
-        self.publish_gpu(gpu_uuid, node).await
+        self.publish_gpu(gpu_uuid, row.node_id).await
     }
 }

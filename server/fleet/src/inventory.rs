@@ -6,7 +6,7 @@ use crate::host_differences::{FIRMWARE, Host, HostDifference, find_differences};
 use crate::stuck::{self, OpenRank, PlacedJob, StuckFinding, StuckThresholds};
 use berth_placement::power::Load;
 use berth_types::Page;
-use berth_types::ids::NodeId;
+use berth_types::ids::{JobId, NodeId};
 use berth_types::jobs::JobState;
 use berth_types::operations::{InventoryHost, OddFact, PutRack, Rack, Stuck};
 use berth_types::problems::Problem;
@@ -16,17 +16,13 @@ use futures::FutureExt;
 use crate::cluster::node_labels;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
+use berth_store as store;
 use berth_store::nodes::{GpuRow, NodeRow};
 use berth_store::operations::OperatorRankRow;
-use berth_store::{self as store, StoreError};
 
 const THRESHOLDS: StuckThresholds = StuckThresholds { start_s: 600, stop_s: 60, silent_s: 120 };
 /// The largest power budget of a rack, in watts.
 const MAX_WATTS: i64 = 10_000_000;
-
-fn parse_node(text: &str) -> Result<NodeId, StoreError> {
-    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
-}
 
 /// The compared facts of a host, without the firmware of its boards. The kernel can be added when workers
 /// report it.
@@ -59,55 +55,48 @@ fn firmware_text(firmware: &BTreeMap<String, String>) -> Option<String> {
     }
 }
 
-fn to_stuck(row: &OperatorRankRow, found: StuckFinding) -> Result<Stuck, StoreError> {
-    let corrupt = |text: &str| StoreError::Corrupt(text.to_owned());
-    Ok(Stuck {
-        job: row.job_id.parse().map_err(|_| corrupt(&row.job_id))?,
+fn to_stuck(row: &OperatorRankRow, found: StuckFinding) -> Stuck {
+    Stuck {
+        job: row.job_id,
         job_name: row.job_name.clone(),
-        org: row.org_id.parse().map_err(|_| corrupt(&row.org_id))?,
+        org: row.org_id,
         org_name: row.org_name.clone(),
-        state: JobState::parse(&row.state).ok_or_else(|| corrupt(&row.state))?,
+        state: row.state,
         attempt: u32::try_from(row.number).unwrap_or(0),
-        node: parse_node(&row.node_id)?,
+        node: row.node_id,
         node_name: row.node_name.clone(),
         cause: found.cause,
         help: found.help,
         since: found.since,
-    })
+    }
 }
 
 /// The connected nodes, and the time of the last message of each node.
 struct NodeContacts<'a> {
     connected: &'a HashSet<NodeId>,
-    seen: HashMap<String, i64>,
+    seen: HashMap<NodeId, Timestamp>,
 }
 
 impl NodeContacts<'_> {
     /// The last message of the node of a rank. `None` if the node is connected.
-    fn silent_since(&self, row: &OperatorRankRow) -> Result<Option<Timestamp>, StoreError> {
-        let silent = !self.connected.contains(&parse_node(&row.node_id)?);
-        let seen = self.seen.get(&row.node_id).copied().unwrap_or(row.created_at);
-        Ok(silent.then(|| Timestamp::from_micros(seen)))
+    fn silent_since(&self, row: &OperatorRankRow) -> Option<Timestamp> {
+        let silent = !self.connected.contains(&row.node_id);
+        silent.then(|| self.seen.get(&row.node_id).copied().unwrap_or(row.created_at))
     }
 }
 
 /// The findings about the open ranks of one job: the job itself, or ranks of its older attempts.
-fn stuck_job(
-    rows: &[&OperatorRankRow],
-    contacts: &NodeContacts<'_>,
-    now: Timestamp,
-) -> Result<Vec<Stuck>, StoreError> {
+fn stuck_job(rows: &[&OperatorRankRow], contacts: &NodeContacts<'_>, now: Timestamp) -> Vec<Stuck> {
     let mut out = Vec::new();
     let mut current: Vec<(&OperatorRankRow, Option<Timestamp>)> = Vec::new();
     for row in rows.iter().copied() {
-        let silent_since = contacts.silent_since(row)?;
+        let silent_since = contacts.silent_since(row);
         // A queued job has left its attempt.
-        let has_left = |state: JobState| state.ended() || state == JobState::Queued;
-        let over = row.number != row.latest || JobState::parse(&row.state).is_none_or(has_left);
+        let has_left = row.state.ended() || row.state == JobState::Queued;
+        let over = row.number != row.latest || has_left;
         if !over {
             current.push((row, silent_since));
         }
-        let since = row.ended_at.or(row.job_ended_at).unwrap_or(row.created_at);
         let open = OpenRank {
             over,
             ended: row.ended,
@@ -115,24 +104,22 @@ fn stuck_job(
             connected: silent_since.is_none(),
             unclean: row.unclean.is_some(),
             unknown: row.outcome.as_deref().is_some_and(|o| o.contains("attempt.unknown_outcome")),
-            since: Timestamp::from_micros(since),
+            since: row.ended_at.or(row.job_ended_at).unwrap_or(row.created_at),
         };
         if let Some(found) = stuck::find_stuck_rank(&open, &THRESHOLDS, now) {
-            out.push(to_stuck(row, found)?);
+            out.push(to_stuck(row, found));
         }
     }
     // The rank with the longest silence of its node represents the job.
     let first = current.into_iter().min_by_key(|(_, silent)| silent.map_or(i64::MAX, Timestamp::micros));
-    if let Some((row, silent_since)) = first
-        && let Some(state) = JobState::parse(&row.state)
-    {
-        let since = Timestamp::from_micros(row.since.unwrap_or(row.created_at));
-        let placed = PlacedJob { state, since, grace_s: row.grace_s, silent_since };
+    if let Some((row, silent_since)) = first {
+        let since = row.since.unwrap_or(row.created_at);
+        let placed = PlacedJob { state: row.state, since, grace_s: row.grace_s, silent_since };
         if let Some(found) = stuck::find_stuck_job(&placed, &THRESHOLDS, now) {
-            out.push(to_stuck(row, found)?);
+            out.push(to_stuck(row, found));
         }
     }
-    Ok(out)
+    out
 }
 
 fn check_rack(name: &str, input: PutRack) -> Result<(), Problem> {
@@ -163,18 +150,18 @@ impl Inventory {
         let now = self.context.now();
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let rows = store::operations::list_open(&mut tx, "").await?;
+        let rows = store::operations::list_open(&mut tx, None).await?;
         let nodes = store::nodes::list(&mut tx).await?;
         let connected = self.context.live.connected();
         let seen = nodes.into_iter().filter_map(|n| Some((n.id, n.last_seen_at?))).collect();
         let contacts = NodeContacts { connected: &connected, seen };
-        let mut by_job: BTreeMap<&str, Vec<&OperatorRankRow>> = BTreeMap::new();
+        let mut by_job: BTreeMap<JobId, Vec<&OperatorRankRow>> = BTreeMap::new();
         for row in &rows {
-            by_job.entry(&row.job_id).or_default().push(row);
+            by_job.entry(row.job_id).or_default().push(row);
         }
         let mut out = Vec::new();
         for ranks in by_job.into_values() {
-            out.extend(stuck_job(&ranks, &contacts, now)?);
+            out.extend(stuck_job(&ranks, &contacts, now));
         }
         out.sort_by_key(|s| (s.since, s.job));
         Ok(Page::whole(out))
@@ -207,11 +194,11 @@ impl Inventory {
             facts.extend(firmware_text(&host.firmware).map(|text| (FIRMWARE.to_owned(), text)));
             compared.push(host);
             hosts.push(InventoryHost {
-                node: parse_node(&row.id)?,
+                node: row.id,
                 boards,
                 facts,
                 odd: Vec::new(),
-                last_seen_at: row.last_seen_at.map(Timestamp::from_micros),
+                last_seen_at: row.last_seen_at,
                 name: row.name,
             });
         }

@@ -13,7 +13,6 @@ use berth_store::{self as store, StoreError};
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::nodes::{Silence, SilenceState};
 use berth_types::quotas::AuditEvent;
-use berth_types::time::Timestamp;
 
 /// The lease state of every node since the start of this portal.
 #[derive(Debug)]
@@ -95,8 +94,8 @@ impl Drop for TakeoverGuard {
 
 /// The states of silent nodes, for operators.
 pub(crate) struct Silences {
-    rows: HashMap<String, NodeLeaseRow>,
-    unended: HashMap<String, UnendedCount>,
+    rows: HashMap<NodeId, NodeLeaseRow>,
+    unended: HashMap<NodeId, UnendedCount>,
 }
 
 impl Silences {
@@ -104,24 +103,23 @@ impl Silences {
         let rows = store::leases::list_nodes(tx).await?;
         let unended = store::leases::count_unended(tx).await?;
         Ok(Self {
-            rows: rows.into_iter().map(|row| (row.id.clone(), row)).collect(),
-            unended: unended.into_iter().map(|count| (count.node_id.clone(), count)).collect(),
+            rows: rows.into_iter().map(|row| (row.id, row)).collect(),
+            unended: unended.into_iter().map(|count| (count.node_id, count)).collect(),
         })
     }
 
     /// The silence of a node. `None` for a node with a session, or without any session so far.
     pub(crate) fn find(&self, context: &Context, leases: &Leases, node: NodeId) -> Option<Silence> {
-        let id = node.to_string();
-        let row = self.rows.get(&id).filter(|row| row.last_seen_at.is_some())?;
+        let row = self.rows.get(&node).filter(|row| row.last_seen_at.is_some())?;
         let lease = leases.node_lease(node);
         if !lease.is_silent() {
             return None;
         }
-        let count = self.unended.get(&id);
+        let count = self.unended.get(&node);
         let attempts = count.map_or(0, |count| u32::try_from(count.ranks).unwrap_or(u32::MAX));
-        if let Some(at) = row.lost_at {
-            let lost_at = Some(Timestamp::from_micros(at));
-            return Some(Silence { state: SilenceState::Lost, attempts, lost_at, why: row.lost_why.clone() });
+        if row.lost_at.is_some() {
+            let (lost_at, why) = (row.lost_at, row.lost_why.clone());
+            return Some(Silence { state: SilenceState::Lost, attempts, lost_at, why });
         }
         let leased = row.leased && count.is_none_or(|count| count.shortest_ms > 0);
         let lease_ms = count.map_or(context.settings.lease_ms, |count| count.longest_ms);

@@ -90,8 +90,7 @@ impl Nodes {
         gpu_uuid: &str,
     ) -> Result<Option<String>, StoreError> {
         let Some(other) = store::nodes::find_other_owner(tx, gpu_uuid, node).await? else { return Ok(None) };
-        let id: NodeId = other.node_id.parse().map_err(|_| StoreError::Corrupt(other.node_id.clone()))?;
-        Ok(stay_reason(gpu_uuid, &other, self.leases.has_session(id)))
+        Ok(stay_reason(gpu_uuid, &other, self.leases.has_session(other.node_id)))
     }
 
     /// Records the time of a node's last message.
@@ -132,7 +131,7 @@ mod tests {
     #[test]
     fn a_board_moves_only_from_a_node_that_is_gone_or_named_it_no_more() {
         let other = |present, held| BoardOwnerRow {
-            node_id: "node_1".to_owned(),
+            node_id: NodeId::from_uuid(uuid::Uuid::from_u128(1)),
             node_name: "alpha".to_owned(),
             present,
             held,

@@ -76,8 +76,9 @@ impl Offerings {
         let stored = store::offerings::list(&mut tx, self.context.now()).await?;
         let mut boards = cluster::boards(&mut tx, &self.context.live.connected()).await?;
         // Reserved devices are not available without the reservation.
-        let now = self.context.now().micros();
-        for row in store::reservations::list_between(&mut tx, now, now + 1).await? {
+        let now = self.context.now();
+        let just_after = Timestamp::from_micros(now.micros() + 1);
+        for row in store::reservations::list_between(&mut tx, now, just_after).await? {
             for device in row.places()?.iter().flat_map(|(_, devices)| devices) {
                 let instance =
                     device.profile_id.map(|profile_id| Instance { profile_id, start: device.start });

@@ -42,7 +42,7 @@ pub enum Change {
     TokenRevoked(TokenId),
     SignedOut(UserId),
     /// The new set of organizations with webhooks for events of jobs.
-    Webhooks(HashSet<String>),
+    Webhooks(HashSet<OrgId>),
 }
 
 /// A part of the portal that reacts to changes.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use berth_store::Db;
 use berth_store::budgets::Notice;
+use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 use rand::{Rng, RngCore};
 use rand_chacha::ChaCha20Rng;
@@ -97,14 +98,14 @@ impl Context {
     /// A notice for webhooks and mail. The transaction of its cause has to write it.
     pub fn notice(
         &self,
-        org: &str,
+        org: OrgId,
         kind: &str,
         subject: String,
         detail: String,
         data: &serde_json::Value,
     ) -> Notice {
         let at = self.now();
-        let (id, org, kind) = (self.new_id(at), org.to_owned(), kind.to_owned());
+        let (id, kind) = (self.new_id(at), kind.to_owned());
         Notice { id, org, kind, subject, detail, data: data.to_string(), at }
     }
 }

@@ -72,15 +72,15 @@ pub struct Live {
     /// The latest detailed readings of whole boards, by GPU UUID.
     gpu_readings: Mutex<HashMap<String, GpuReading>>,
     /// Organizations with a webhook for events of jobs.
-    webhook_orgs: Mutex<HashSet<String>>,
+    webhook_orgs: Mutex<HashSet<OrgId>>,
     counter: AtomicU64,
     /// Wakes the loop of budgets after a charge.
     pub charged: Notify,
 }
 
 impl Live {
-    pub fn has_webhook(&self, org: &str) -> bool {
-        lock(&self.webhook_orgs).contains(org)
+    pub fn has_webhook(&self, org: OrgId) -> bool {
+        lock(&self.webhook_orgs).contains(&org)
     }
 }
 

@@ -60,12 +60,6 @@ pub struct WriteLock<'a> {
     id: String,
 }
 
-impl WriteLock<'_> {
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-}
-
 impl Drop for WriteLock<'_> {
     fn drop(&mut self) {
         self.objects.locked.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);

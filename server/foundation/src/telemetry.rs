@@ -142,7 +142,8 @@ struct Counts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PostingCounts {
     pub until: TransferId,
-    pub by_kind: BTreeMap<String, i64>,
+    /// The names of kinds, each with its number.
+    pub by_kind: BTreeMap<&'static str, i64>,
 }
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use berth_core::jobs::MachineEvent;
 use berth_placement::cluster::Owner;
 use berth_proto as proto;
-use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::ids::{JobId, NodeId};
 use berth_types::jobs::{Failure, JobState, Network, NewJob};
 use futures::FutureExt;
 
@@ -14,7 +14,6 @@ use crate::logs::Logs;
 use crate::preparation;
 use crate::ranks;
 use crate::status_reports::{self, ReportChanges};
-use crate::stored::parse;
 use crate::transitions::advance;
 use berth_foundation::fault;
 use berth_foundation::live::JobUpdate;
@@ -125,13 +124,13 @@ impl Attempts {
         let mut attempts = Vec::new();
         // One read gives the allocations of all attempts: a node may have many, and any change comes here.
         let open = store::attempts::list_open(&mut tx, node).await?;
-        let mut held: HashMap<(String, i64), Vec<AllocationRow>> = HashMap::new();
+        let mut held: HashMap<(JobId, i64), Vec<AllocationRow>> = HashMap::new();
         for slot in store::attempts::list_node_allocations(&mut tx, node).await? {
-            held.entry((slot.job_id.clone(), slot.attempt)).or_default().push(slot);
+            held.entry((slot.job_id, slot.attempt)).or_default().push(slot);
         }
         for row in open {
             // An attempt that was closed between the reads has no allocations.
-            let Some(slots) = held.remove(&(row.job_id.clone(), row.number)) else { continue };
+            let Some(slots) = held.remove(&(row.job_id, row.number)) else { continue };
             let mut assignment = self.assignment(&row, &slots)?;
             if !row.known {
                 assignment.spec = match assignment.stop {
@@ -154,7 +153,6 @@ impl Attempts {
         row: &OpenRankRow,
         slots: &[AllocationRow],
     ) -> Result<proto::Assignment, StoreError> {
-        let job: JobId = parse(&row.job_id)?;
         let number = u32::try_from(row.number).unwrap_or(0);
         let to_u32 = |n: i64| u32::try_from(n).unwrap_or(0);
         let slot = |a: &AllocationRow| proto::Slot {
@@ -170,14 +168,14 @@ impl Attempts {
         let over = state.ended() || matches!(state, JobState::Stopping | JobState::Queued);
         let (stop_signal, stop_grace_ms) = ranks::stop_signal(row)?;
         let mut assignment = proto::Assignment {
-            attempt: Some(proto::AttemptId::new(&row.job_id, number)),
+            attempt: Some(proto::AttemptId::new(row.job_id, number)),
             stop: over || row.number != row.latest,
             limit_ms: row.max_duration_s.saturating_mul(1_000) - row.metered_before_ms,
             slots: slots.iter().map(slot).collect(),
-            log_from: self.recordings.log_length(job, number, to_u32(row.rank)),
+            log_from: self.recordings.log_length(row.job_id, number, to_u32(row.rank)),
             stop_signal,
             stop_grace_ms,
-            organization: row.org_id.clone(),
+            organization: row.org_id.to_string(),
             ..proto::Assignment::default()
         };
         leases::set_lease(&mut assignment, row.lease_ms);
@@ -192,8 +190,8 @@ impl Attempts {
         row: &OpenRankRow,
     ) -> Result<Option<proto::Spec>, StoreError> {
         let mut submission: NewJob = row.submission()?;
-        let corrupt = || StoreError::Corrupt(row.job_id.clone());
-        let inputs = store::jobs::find_inputs(tx, &row.job_id).await?.ok_or_else(corrupt)?;
+        let corrupt = || StoreError::Corrupt(row.job_id.to_string());
+        let inputs = store::jobs::find_inputs(tx, row.job_id).await?.ok_or_else(corrupt)?;
         let own_env: BTreeMap<String, String> = serde_json::from_str(&inputs.env).map_err(|_| corrupt())?;
         let env = ranks::environment(tx, row).await?;
         let mut spec = proto::Spec {
@@ -208,7 +206,7 @@ impl Attempts {
             image: preparation::full_image_name(submission.image.as_deref()),
             ..proto::Spec::default()
         };
-        self.inputs.secrets.add_secrets(tx, parse(&row.org_id)?, &submission, &mut spec).await?;
+        self.inputs.secrets.add_secrets(tx, row.org_id, &submission, &mut spec).await?;
         self.inputs.volumes.add_volumes(tx, row, &submission, &mut spec).await?;
         Ok(self.inputs.files.add_checkpoint(tx, row, &submission, &mut spec).await?.then_some(spec))
     }
@@ -259,18 +257,17 @@ impl Attempts {
                     if generation.is_some_and(|g| g != row.generation) {
                         return Ok(None);
                     }
-                    let org: OrgId = parse(&row.org_id)?;
-                    let slots = store::attempts::list_allocations(tx, &row.id, row.attempt).await?;
+                    let slots = store::attempts::list_allocations(tx, row.id, row.attempt).await?;
                     let moved = advance(tx, &context, &mut row, event, detail, now).await?;
-                    Ok(moved.ok().map(|event| (org, slots, event)))
+                    Ok(moved.ok().map(|event| (row.org_id, slots, event)))
                 }
                 .boxed()
             })
             .await;
         self.context.publish(Change::JobDevices(job));
         let Some((org, slots, event)) = done? else { return Ok(false) };
-        for node in slots.iter().filter_map(|a| a.node_id.parse().ok()) {
-            self.context.publish(Change::Assignments(node));
+        for slot in slots {
+            self.context.publish(Change::Assignments(slot.node_id));
         }
         self.context.publish(Change::Job { org, job, event: Some(event) });
         Ok(true)

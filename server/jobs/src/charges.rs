@@ -15,11 +15,11 @@ use berth_store::{self as store, StoreError, Tx};
 /// which every charge adds, would make charges of different jobs conflict on neighbouring entries of an
 /// index.
 pub(crate) async fn find_hold(tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<TransferId>, StoreError> {
-    match &row.hold_id {
-        Some(id) => id.parse().map(Some).map_err(|_| StoreError::Corrupt(row.id.clone())),
+    match row.hold_id {
+        Some(id) => Ok(Some(id)),
         // A job that cost nothing at its submission has no hold in its row, but an extension may have made
         // one.
-        None => store::ledger::find_hold(tx, "job", &row.id).await,
+        None => store::ledger::find_hold(tx, "job", &row.id.to_string()).await,
     }
 }
 
@@ -30,8 +30,6 @@ pub(crate) async fn charge(
     row: &mut JobRow,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let corrupt = |_| StoreError::Corrupt(row.id.clone());
-    let (org, job): (OrgId, JobId) = (row.org_id.parse().map_err(corrupt)?, row.id.parse().map_err(corrupt)?);
     let due = row.cost_micros - row.posted_micros;
     if due > 0 {
         let pending = find_hold(tx, row).await?;
@@ -39,7 +37,7 @@ pub(crate) async fn charge(
             kind: TransferKind::Usage,
             pending,
             seq: row.metered_ms,
-            ..hold_posting(context.new_id(now), org, job, due, row.name.clone(), now)
+            ..hold_posting(context.new_id(now), row.org_id, row.id, due, row.name.clone(), now)
         };
         store::ledger::post(tx, &posting).await?;
         row.posted_micros = row.cost_micros;
@@ -52,9 +50,9 @@ pub(crate) async fn charge(
     let labels: std::collections::BTreeMap<String, String> =
         serde_json::from_str(&row.labels).unwrap_or_default();
     let charged = Charge {
-        org: &row.org_id,
+        org: row.org_id,
         day: day_of(now),
-        offering: &row.offering_id,
+        offering: &row.offering_id.to_string(),
         mode: if row.preemptible { "preemptible" } else { "on_demand" },
         member: &row.created_by,
         labels: labels.into_iter().collect(),

@@ -6,7 +6,7 @@
 use crate::drain_rules::{NodeAttempt, decide, grace_s, is_requeued};
 use berth_core::jobs::MachineEvent;
 use berth_types::Page;
-use berth_types::ids::{AuditEventId, JobId, NodeId};
+use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::jobs::{Checkpoint, JobState, Retry};
 use berth_types::operations::{Drain, NewDrain};
 use berth_types::problems::{FieldError, Problem};
@@ -37,7 +37,7 @@ struct EndPolicies {
 }
 
 fn end_policies(row: &OperatorRankRow) -> Result<EndPolicies, StoreError> {
-    serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.job_id.clone()))
+    serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.job_id.to_string()))
 }
 
 fn number(n: i64) -> u32 {
@@ -46,10 +46,6 @@ fn number(n: i64) -> u32 {
 
 fn grace(row: &DrainRow) -> Option<u32> {
     row.grace_s.map(number)
-}
-
-fn deadline(row: &DrainRow) -> Option<Timestamp> {
-    row.deadline_at.map(Timestamp::from_micros)
 }
 
 /// The reason of a drain for the owners of the stopped jobs.
@@ -64,28 +60,26 @@ fn reason_text(row: &DrainRow) -> String {
 /// if its devices are unclean.
 fn ends_by(drain: &DrainRow, row: &OperatorRankRow, now: Timestamp) -> Option<Timestamp> {
     let ended = row.ended || row.number != row.latest;
-    let runs = matches!(
-        JobState::parse(&row.state),
-        Some(JobState::Assigned | JobState::Starting | JobState::Running)
-    );
+    let runs = matches!(row.state, JobState::Assigned | JobState::Starting | JobState::Running);
     if ended || !runs {
         // The rank stops or is being cleaned. Unclean devices wait for an operator, so they have no latest
         // end.
         return row.unclean.is_none().then(|| now.plus_seconds(row.grace_s.max(DEFAULT_GRACE_S)));
     }
-    let begun = row.started_at.map_or(now, Timestamp::from_micros);
+    let begun = row.started_at.unwrap_or(now);
     let limit = begun.plus_seconds(row.max_duration_s.saturating_sub(row.metered_before_ms / 1_000));
     let own = u32::try_from(row.grace_s).ok();
-    let stopped = deadline(drain).map(|at| at.max(now).plus_seconds(i64::from(grace_s(own, grace(drain)))));
+    let grace_s = i64::from(grace_s(own, grace(drain)));
+    let stopped = drain.deadline_at.map(|at| at.max(now).plus_seconds(grace_s));
     Some(stopped.map_or(limit, |stopped| limit.min(stopped)))
 }
 
-fn drain_from_row(row: DrainRow, open: &[OperatorRankRow], now: Timestamp) -> Result<Drain, StoreError> {
+fn drain_from_row(row: DrainRow, open: &[OperatorRankRow], now: Timestamp) -> Drain {
     let last: Option<Vec<Timestamp>> = open.iter().map(|rank| ends_by(&row, rank, now)).collect();
-    let stopping = open.iter().filter(|r| r.number == r.latest && r.state == JobState::Stopping.name());
-    Ok(Drain {
-        node: row.node_id.parse().map_err(|_| StoreError::Corrupt(row.node_id.clone()))?,
-        deadline_at: deadline(&row),
+    let stopping = open.iter().filter(|r| r.number == r.latest && r.state == JobState::Stopping);
+    Drain {
+        node: row.node_id,
+        deadline_at: row.deadline_at,
         grace_s: grace(&row),
         attempts: u32::try_from(open.len()).unwrap_or(u32::MAX),
         stopping: u32::try_from(stopping.count()).unwrap_or(u32::MAX),
@@ -94,9 +88,9 @@ fn drain_from_row(row: DrainRow, open: &[OperatorRankRow], now: Timestamp) -> Re
         reason: row.reason,
         started_by: row.started_by,
         by_host: row.by_host,
-        started_at: Timestamp::from_micros(row.started_at),
-        emptied_at: row.emptied_at.map(Timestamp::from_micros),
-    })
+        started_at: row.started_at,
+        emptied_at: row.emptied_at,
+    }
 }
 
 fn check(input: &NewDrain, now: Timestamp) -> Result<(), Problem> {
@@ -118,14 +112,13 @@ fn check(input: &NewDrain, now: Timestamp) -> Result<(), Problem> {
 /// The draining nodes, each with a notice for the jobs that run there.
 pub(crate) async fn list_notices(tx: &mut Tx<'_>) -> Result<Vec<(NodeId, String)>, StoreError> {
     let notice = |row: DrainRow| {
-        let id: NodeId = row.node_id.parse().map_err(|_| StoreError::Corrupt(row.node_id.clone()))?;
-        let until = match deadline(&row) {
+        let until = match row.deadline_at {
             Some(at) => format!("What still runs there at {} is told to stop then.", at.minute()),
             None => "What runs there may run to its end.".to_owned(),
         };
-        Ok((id, format!("{} {until}", with_full_stop(&reason_text(&row)))))
+        (row.node_id, format!("{} {until}", with_full_stop(&reason_text(&row))))
     };
-    store::operations::list_drains(tx).await?.into_iter().map(notice).collect()
+    Ok(store::operations::list_drains(tx).await?.into_iter().map(notice).collect())
 }
 
 /// The text with a full stop at its end.
@@ -154,8 +147,8 @@ impl Drains {
         let mut tx = conn.tx();
         let mut out = Vec::new();
         for row in store::operations::list_drains(&mut tx).await? {
-            let open = store::operations::list_open(&mut tx, &row.node_id).await?;
-            out.push(drain_from_row(row, &open, now)?);
+            let open = store::operations::list_open(&mut tx, Some(row.node_id)).await?;
+            out.push(drain_from_row(row, &open, now));
         }
         Ok(Page::whole(out))
     }
@@ -177,14 +170,14 @@ impl Drains {
             format!("{until}: {reason}"),
         );
         let row = DrainRow {
-            node_id: node.to_string(),
+            node_id: node,
             node_name: String::new(),
             reason,
-            deadline_at: input.deadline_at.map(Timestamp::micros),
+            deadline_at: input.deadline_at,
             grace_s: input.grace_s.map(i64::from),
             was_cordoned: false,
             started_by: caller.user.name.clone(),
-            started_at: now.micros(),
+            started_at: now,
             emptied_at: None,
             by_host: false,
         };
@@ -238,14 +231,14 @@ impl Drains {
     pub async fn drain_for_shutdown(&self, node: NodeId) -> Result<(), StoreError> {
         let now = self.context.now();
         let row = DrainRow {
-            node_id: node.to_string(),
+            node_id: node,
             node_name: String::new(),
             reason: "it is being shut down.".to_owned(),
-            deadline_at: Some(now.micros()),
+            deadline_at: Some(now),
             grace_s: None,
             was_cordoned: false,
             started_by: "Its host".to_owned(),
-            started_at: now.micros(),
+            started_at: now,
             emptied_at: None,
             by_host: true,
         };
@@ -279,7 +272,7 @@ impl Drains {
         for row in rows.into_iter().filter(|row| row.emptied_at.is_none()) {
             // A failure on one node does not stop the drains of the others.
             if let Err(error) = self.tick_drain(&row, now).await {
-                tracing::error!(%error, node = row.node_id, "this node could not be emptied further");
+                tracing::error!(%error, node = %row.node_id, "this node could not be emptied further");
             }
         }
         Ok(())
@@ -288,24 +281,24 @@ impl Drains {
     async fn tick_drain(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
         let open = {
             let mut conn = self.context.db.read().await?;
-            store::operations::list_open(&mut conn.tx(), &row.node_id).await?
+            store::operations::list_open(&mut conn.tx(), Some(row.node_id)).await?
         };
-        let attempt = |(index, rank): (usize, &OperatorRankRow)| {
-            let state = JobState::parse(&rank.state);
-            let state = state.ok_or_else(|| StoreError::Corrupt(rank.state.clone()))?;
-            Ok(NodeAttempt { job: index, attempt: number(rank.number), latest: number(rank.latest), state })
+        let attempt = |(job, rank): (usize, &OperatorRankRow)| NodeAttempt {
+            job,
+            attempt: number(rank.number),
+            latest: number(rank.latest),
+            state: rank.state,
         };
-        let attempts: Vec<NodeAttempt<usize>> =
-            open.iter().enumerate().map(attempt).collect::<Result<_, StoreError>>()?;
-        let actions = decide(deadline(row), now, &attempts);
+        let attempts: Vec<NodeAttempt<usize>> = open.iter().enumerate().map(attempt).collect();
+        let actions = decide(row.deadline_at, now, &attempts);
         for (index, attempt) in actions.stop {
             let Some(rank) = open.get(index) else { continue };
             let EndPolicies { retry, checkpoint } = end_policies(rank)?;
             let again = is_requeued(rank.preemptible, retry.as_ref());
             let grace_s = grace_s(checkpoint.map(|c| c.grace_s), grace(row));
-            let job: JobId = rank.job_id.parse().map_err(|_| StoreError::Corrupt(rank.job_id.clone()))?;
             let event = MachineEvent::Drain { attempt, again, grace_s };
             let detail = with_full_stop(&reason_text(row));
+            let job = rank.job_id;
             if let Err(error) = self.attempts.apply_event(job, None, event, detail).await {
                 tracing::error!(%job, %error, "a job could not be told to leave; the next look tries again");
             }
@@ -317,14 +310,14 @@ impl Drains {
     }
 
     async fn record_emptied(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
-        let node: NodeId = row.node_id.parse().map_err(|_| StoreError::Corrupt(row.node_id.clone()))?;
+        let node = row.node_id;
         let id: AuditEventId = self.context.new_id(now);
         let event = AuditEvent {
             id,
             at: now,
             actor: row.started_by.clone(),
             action: "node.drained".to_owned(),
-            subject: row.node_id.clone(),
+            subject: node.to_string(),
             detail: "Nothing is left on it.".to_owned(),
         };
         let done = self.context.db.write(move |tx| {

@@ -94,14 +94,10 @@ pub(super) fn update_evidence(
     Ok(())
 }
 
-/// The evidence of all ranks of an attempt that have some.
-pub(super) async fn list_evidence(
-    tx: &mut Tx<'_>,
-    job: &str,
-    number: i64,
-) -> Result<Vec<Evidence>, StoreError> {
-    let ranks = store::attempts::list_ranks(tx, job, number).await?;
-    let evidence = |row| parse_evidence(row).map(|stored| stored.map(|stored| stored.evidence)).transpose();
+/// The evidence of those ranks that have some.
+pub(super) fn rank_evidence(ranks: &[AttemptRow]) -> Result<Vec<Evidence>, StoreError> {
+    let evidence =
+        |row: &AttemptRow| parse_evidence(row).map(|stored| stored.map(|stored| stored.evidence)).transpose();
     ranks.iter().filter_map(evidence).collect()
 }
 
@@ -116,7 +112,7 @@ pub(super) async fn credit_uncovered(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     // A job in a reservation pays nothing: the reservation gets the credit for failed boards.
-    let (Some(first), None) = (ranks.first(), &job.reservation_id) else { return Ok(()) };
+    let (Some(first), None) = (ranks.first(), job.reservation_id) else { return Ok(()) };
     let stored = ranks.iter().map(parse_evidence).collect::<Result<Vec<_>, _>>()?;
     let evidence: Vec<Option<Evidence>> =
         stored.iter().map(|stored| stored.as_ref().map(|stored| stored.evidence)).collect();
@@ -129,25 +125,25 @@ pub(super) async fn credit_uncovered(
         return Ok(());
     }
     let by_loss = |(_, evidence): &(&AttemptRow, &Option<Evidence>)| evidence.map_or(0, |e| e.lost_ms);
-    let node = ranks.iter().zip(&evidence).max_by_key(by_loss).map_or("", |(row, _)| row.node_id.as_str());
+    let node = ranks.iter().zip(&evidence).max_by_key(by_loss).map(|(row, _)| row.node_id);
     let several = evidence.iter().flatten().filter(|e| e.lost_ms > 0).count() > 1;
-    let slots = store::attempts::list_allocations(tx, &job.id, first.number).await?;
-    let suspects = slots.into_iter().filter(|slot| several || slot.node_id == node);
+    let slots = store::attempts::list_allocations(tx, job.id, first.number).await?;
+    let suspects = slots.into_iter().filter(|slot| several || Some(slot.node_id) == node);
     let boards: Vec<String> = suspects.map(|slot| slot.gpu_uuid).collect();
     let posting = Posting {
         id: context.new_id::<TransferId>(now),
-        org: job.org_id.parse().map_err(|_| StoreError::Corrupt(job.id.clone()))?,
+        org: job.org_id,
         kind: TransferKind::Credit,
         amount_micros,
         pending: None,
         source: EVIDENCE,
-        source_id: job.id.clone(),
+        source_id: job.id.to_string(),
         seq: first.number,
         memo: memo(missing, &boards, first.number),
         at: now,
     };
     tracing::warn!(
-        job = job.id,
+        job = %job.id,
         attempt = first.number,
         amount_micros,
         memo = posting.memo,

@@ -24,7 +24,7 @@ struct LeaseChoice {
 /// `default_ms`.
 pub(crate) fn lease_ms(job: &JobRow, default_ms: i64) -> Result<i64, StoreError> {
     let choice: LeaseChoice =
-        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.to_string()))?;
     Ok(choice.lease_s.map_or(default_ms, |s| i64::from(s) * 1_000))
 }
 
@@ -58,17 +58,16 @@ pub(crate) async fn record_late_report(
     let name = store::leases::find_node(tx, node).await?.map_or_else(|| node.to_string(), |row| row.name);
     let over = matches!(status.phase(), proto::Phase::Ended | proto::Phase::Clean);
     let phase = if over { "has ended" } else { "still runs" };
-    let org = attempt.org_id.parse().map_err(|_| StoreError::Corrupt(attempt.org_id.clone()))?;
     let event = AuditEvent {
         id: context.new_id::<AuditEventId>(now),
         at: now,
         actor: "The portal".to_owned(),
         action: "attempt.late".to_owned(),
-        subject: attempt.job_id.clone(),
+        subject: attempt.job_id.to_string(),
         detail: format!(
             "The node {name} says that attempt {} {phase}, which had counted as lost. That changes nothing.",
             attempt.number
         ),
     };
-    store::quotas::insert_audit(tx, Some(org), &event).await
+    store::quotas::insert_audit(tx, Some(attempt.org_id), &event).await
 }

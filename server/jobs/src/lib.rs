@@ -19,7 +19,6 @@ pub mod quotas;
 mod ranks;
 pub mod scheduler;
 mod status_reports;
-mod stored;
 mod transitions;
 mod underuse;
 mod underuse_rules;

@@ -19,7 +19,7 @@ use berth_fleet::Cluster;
 use berth_fleet::leases::{Leases, node_audit};
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
-use berth_store::leases::{NodeLeaseRow, UnendedRow};
+use berth_store::leases::UnendedRow;
 use berth_store::{self as store, StoreError};
 
 /// The report of an attempt's end in the place of a lost node. The evidence is the evidence stored before.
@@ -29,7 +29,7 @@ fn lost_status(row: &UnendedRow, why: &str) -> Result<proto::Status, StoreError>
         row.evidence.as_deref().map(serde_json::from_str).transpose().map_err(|_| corrupt())?;
     let number = u32::try_from(row.number).map_err(|_| corrupt())?;
     Ok(proto::Status {
-        attempt: Some(proto::AttemptId::new(&row.job_id, number)),
+        attempt: Some(proto::AttemptId::new(row.job_id, number)),
         phase: proto::Phase::Ended.into(),
         failure: Some(proto::Failure { code: "node.lost".to_owned(), detail: why.to_owned() }),
         evidence: seen.map(|e| proto::Evidence {
@@ -42,10 +42,6 @@ fn lost_status(row: &UnendedRow, why: &str) -> Result<proto::Status, StoreError>
         }),
         ..proto::Status::default()
     })
-}
-
-fn node_id(row: &NodeLeaseRow) -> Result<NodeId, StoreError> {
-    row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))
 }
 
 /// The watch for nodes that are silent for longer than their leases.
@@ -92,10 +88,9 @@ impl LostNodes {
         };
         let mut ended = 0;
         for row in rows {
-            let node = node_id(&row)?;
             let ends = row.lost_at.is_some() || row.leased;
-            if row.last_seen_at.is_some() && ends && self.leases.node_lease(node).is_silent() {
-                ended += self.end_overdue(node).await?;
+            if row.last_seen_at.is_some() && ends && self.leases.node_lease(row.id).is_silent() {
+                ended += self.end_overdue(row.id).await?;
             }
         }
         Ok(ended)
@@ -157,7 +152,7 @@ impl LostNodes {
                 duration_text(attempt.lease_ms)
             ),
         };
-        tracing::warn!(%node, job = attempt.job_id, number = attempt.number, "an attempt is lost with its node");
+        tracing::warn!(%node, job = %attempt.job_id, number = attempt.number, "an attempt is lost with its node");
         self.attempts.apply_status(node, lost_status(attempt, &why)?).await
     }
 
@@ -195,7 +190,8 @@ impl LostNodes {
             return Err(Problem::conflict("node.connected", "The node is not lost", detail));
         };
         let why = format!("{} declared it lost.", caller.user.name);
-        let event = self.context.audit_event(caller, "node.declared_lost", row.id.clone(), row.name.clone());
+        let event =
+            self.context.audit_event(caller, "node.declared_lost", row.id.to_string(), row.name.clone());
         self.mark_lost(node, why, event).await?;
         // The mark comes first: after a crash of the portal the next check of lost nodes ends the rest.
         let unended = {

@@ -36,22 +36,22 @@ fn job_query(filter: &JobFilter) -> Result<JobQuery, Problem> {
         }
     };
     Ok(JobQuery {
-        org: filter.org.map_or_else(String::new, |id| id.to_string()),
-        node: filter.node.map_or_else(String::new, |id| id.to_string()),
-        state: filter.state.map_or("", JobState::name).to_owned(),
+        org: filter.org,
+        node: filter.node,
+        state: filter.state,
         offering: filter.offering.clone().unwrap_or_default(),
         label,
     })
 }
 
 fn operated_job(row: OperatorJobRow, currency: &str) -> Result<OperatedJob, StoreError> {
-    let corrupt = |field: &str| StoreError::Corrupt(format!("job {}: {field}", row.id));
+    let corrupt = |_| StoreError::Corrupt(format!("job {}: labels", row.id));
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     Ok(OperatedJob {
-        id: row.id.parse().map_err(|_| corrupt("id"))?,
-        org: row.org_id.parse().map_err(|_| corrupt("org"))?,
-        state: JobState::parse(&row.state).ok_or_else(|| corrupt("state"))?,
-        labels: serde_json::from_str(&row.labels).map_err(|_| corrupt("labels"))?,
+        id: row.id,
+        org: row.org_id,
+        state: row.state,
+        labels: serde_json::from_str(&row.labels).map_err(corrupt)?,
         org_name: row.org_name,
         name: row.name,
         attempt: number(row.attempt),
@@ -60,9 +60,9 @@ fn operated_job(row: OperatorJobRow, currency: &str) -> Result<OperatedJob, Stor
         nodes: number(row.nodes),
         node_name: row.node_name,
         created_by: row.created_by,
-        created_at: Timestamp::from_micros(row.created_at),
-        started_at: row.started_at.map(Timestamp::from_micros),
-        ended_at: row.ended_at.map(Timestamp::from_micros),
+        created_at: row.created_at,
+        started_at: row.started_at,
+        ended_at: row.ended_at,
         exit_code: row.exit_code.and_then(|c| i32::try_from(c).ok()),
         failure: row
             .failure_code
@@ -75,12 +75,12 @@ fn operated_job(row: OperatorJobRow, currency: &str) -> Result<OperatedJob, Stor
 
 /// The number of jobs that an order would stop, in all and by organization.
 async fn count_matched(tx: &mut Tx<'_>, query: &JobQuery) -> Result<StoppedJobs, StoreError> {
-    let jobs_of_org = |(org, org_name, jobs): (String, String, i64)| {
+    let jobs_of_org = |(org, org_name, jobs): (OrgId, String, i64)| {
         let jobs = u64::try_from(jobs).unwrap_or(0);
-        Ok(JobsOfOrg { org: org.parse().map_err(|_| StoreError::Corrupt(org.clone()))?, org_name, jobs })
+        JobsOfOrg { org, org_name, jobs }
     };
     let rows = store::operations::count_stoppable(tx, query).await?;
-    let orgs: Vec<JobsOfOrg> = rows.into_iter().map(jobs_of_org).collect::<Result<_, StoreError>>()?;
+    let orgs: Vec<JobsOfOrg> = rows.into_iter().map(jobs_of_org).collect();
     let matched = orgs.iter().map(|o| o.jobs).sum();
     Ok(StoppedJobs { matched, orgs, stopped: 0, left: matched })
 }
@@ -117,15 +117,13 @@ async fn stop_matched(
     now: Timestamp,
 ) -> Result<Vec<StoppedJob>, StoreError> {
     let mut stopped = Vec::new();
-    for id in store::operations::list_stoppable(tx, query, MAX_STOPS).await? {
-        let job: JobId = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
+    for job in store::operations::list_stoppable(tx, query, MAX_STOPS).await? {
         let Some(mut row) = store::jobs::find_any(tx, job).await? else { continue };
-        let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.org_id.clone()))?;
-        let slots = store::attempts::list_allocations(tx, &row.id, row.attempt).await?;
-        let nodes: Vec<NodeId> = slots.iter().filter_map(|s| s.node_id.parse().ok()).collect();
+        let slots = store::attempts::list_allocations(tx, row.id, row.attempt).await?;
+        let nodes: Vec<NodeId> = slots.into_iter().map(|slot| slot.node_id).collect();
         // A job that stops for good already rejects the event.
         if let Ok(event) = advance(tx, context, &mut row, MachineEvent::Halt, detail.to_owned(), now).await? {
-            stopped.push(StoppedJob { org, event, nodes });
+            stopped.push(StoppedJob { org: row.org_id, event, nodes });
         }
     }
     Ok(stopped)
@@ -174,9 +172,8 @@ impl OperatorJobs {
         cursor: Option<JobId>,
         limit: u32,
     ) -> Result<Page<OperatedJob>, Problem> {
-        let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
-        let rows = store::operations::list_jobs(&mut conn.tx(), query, &before, i64::from(limit)).await?;
+        let rows = store::operations::list_jobs(&mut conn.tx(), query, cursor, i64::from(limit)).await?;
         let full = u32::try_from(rows.len()).is_ok_and(|n| n == limit);
         let currency = &self.context.settings.currency;
         let items: Vec<OperatedJob> =
@@ -212,13 +209,13 @@ impl OperatorJobs {
         let now = self.context.now();
         let detail = with_full_stop(&format!("Stopped by the operator ({}): {reason}", caller.user.name));
         let (context, caller) = (self.context.clone(), caller.clone());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (context, caller, query) = (context.clone(), caller.clone(), query.clone());
             let (detail, reason) = (detail.clone(), reason.clone());
             async move {
                 let mut answer = count_matched(tx, &query).await?;
                 if answer.matched > expected {
-                    return Ok(Err(more_than_expected(answer.matched, expected)));
+                    return Err(more_than_expected(answer.matched, expected).into());
                 }
                 let stopped = stop_matched(tx, &context, &query, &detail, now).await?;
                 let mut by_org: BTreeMap<OrgId, usize> = BTreeMap::new();
@@ -234,11 +231,11 @@ impl OperatorJobs {
                 answer.left = answer.matched.saturating_sub(answer.stopped);
                 let text = serde_json::to_string(&answer).map_err(|e| StoreError::Corrupt(e.to_string()))?;
                 idempotency::claim(tx, caller.idempotency_key.as_ref(), &text, now).await?;
-                Ok(Ok((answer, stopped)))
+                Ok((answer, stopped))
             }
             .boxed()
         });
-        let (answer, stopped) = done.await??;
+        let (answer, stopped) = done.await?;
         for StoppedJob { org, event, nodes } in stopped {
             for node in nodes {
                 self.context.publish(Change::Assignments(node));

@@ -14,7 +14,6 @@ use futures::FutureExt;
 
 use crate::leases;
 use crate::planner::assigned_devices;
-use crate::stored::parse;
 use crate::transitions::advance;
 use berth_fleet::cluster;
 use berth_foundation::telemetry::Telemetry;
@@ -63,11 +62,11 @@ impl Placements {
                     let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
                     let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
                     let rows = store::jobs::list_any(tx, &jobs).await?;
-                    let mut rows: HashMap<String, JobRow> =
-                        rows.into_iter().map(|row| (row.id.clone(), row)).collect();
+                    let mut rows: HashMap<JobId, JobRow> =
+                        rows.into_iter().map(|row| (row.id, row)).collect();
                     for start in starts {
-                        let Some(row) = rows.remove(&start.0.to_string()) else { continue };
-                        let assignment = assignment_of(&row, start)?;
+                        let Some(row) = rows.remove(&start.0) else { continue };
+                        let assignment = assignment_of(&row, start);
                         if !assignment::still_fits(&boards, &assignment) {
                             continue;
                         }
@@ -96,12 +95,11 @@ impl Placements {
 }
 
 /// The assignment of a start, the form for the check and the database.
-fn assignment_of(row: &JobRow, start: Start) -> Result<Assignment, StoreError> {
+fn assignment_of(row: &JobRow, start: Start) -> Assignment {
     let (job, generation, attempt, ranks) = start;
     let devices = |(node, slots): (NodeId, Vec<Slot>)| (node, assigned_devices(&row.gpu_model, &slots));
     let ranks = ranks.into_iter().map(devices).collect();
-    let org = parse(&row.org_id)?;
-    Ok(Assignment { job, org, generation, attempt, ranks })
+    Assignment { job, org: row.org_id, generation, attempt, ranks }
 }
 
 async fn assign(
@@ -117,7 +115,7 @@ async fn assign(
     }
     // Another start of the same pass may have become the writer of a volume to which this job would write.
     let Some(volumes) = uses::find_available(tx, &row, now, awaited).await? else { return Ok(None) };
-    let org: OrgId = parse(&row.org_id)?;
+    let org = row.org_id;
     let detail = "A place was found; the worker is told.".to_owned();
     let event = MachineEvent::Assign { attempt: number };
     let Ok(event) = advance(tx, context, &mut row, event, detail, now).await? else { return Ok(None) };
@@ -127,11 +125,11 @@ async fn assign(
         store::attempts::insert(tx, assignment.job, (number, rank), org, *node, lease_ms, now).await?;
         for (slot, idx) in slots.iter().zip(&mut idx) {
             let row = AllocationRow {
-                job_id: row.id.clone(),
+                job_id: row.id,
                 attempt: i64::from(number),
                 idx,
-                org_id: row.org_id.clone(),
-                node_id: node.to_string(),
+                org_id: org,
+                node_id: *node,
                 gpu_uuid: slot.gpu_uuid.clone(),
                 profile_id: slot.instance.map(|i| i64::from(i.profile_id)),
                 start: slot.instance.map_or(0, |i| i64::from(i.start)),
@@ -143,6 +141,6 @@ async fn assign(
             store::attempts::insert_allocation(tx, &row).await?;
         }
     }
-    uses::assign_versions(tx, &row.id, row.attempt, volumes).await?;
+    uses::assign_versions(tx, row.id, row.attempt, volumes).await?;
     Ok(Some((org, event)))
 }

@@ -5,7 +5,6 @@ use berth_proto::{Phase, Status};
 use berth_types::jobs::{Job, JobState};
 
 use berth_store::attempts::AttemptRow;
-use berth_store::{self as store, StoreError, Tx};
 
 /// The most characters of a worker's progress text that are stored.
 const MAX_CHARS: usize = 500;
@@ -40,17 +39,11 @@ pub fn update_progress(row: &mut AttemptRow, status: &Status) -> bool {
 }
 
 /// Adds the progress and the image digests of an attempt to a job.
-pub async fn add_progress(
-    tx: &mut Tx<'_>,
-    shown: &mut Job,
-    id: &str,
-    attempt: i64,
-) -> Result<(), StoreError> {
+pub fn add_progress(shown: &mut Job, ranks: Vec<AttemptRow>) {
     let is_prepared = matches!(shown.state, JobState::Assigned | JobState::Starting);
     if !is_prepared && shown.image.is_none() {
-        return Ok(());
+        return;
     }
-    let ranks = store::attempts::list_ranks(tx, id, attempt).await?;
     let several = ranks.len() > 1;
     for rank in ranks.iter().filter(|r| is_prepared && !r.progress.is_empty()) {
         shown.reasons.push(match several {
@@ -59,20 +52,22 @@ pub async fn add_progress(
         });
     }
     shown.image_digests = ranks.into_iter().filter_map(|r| r.image_digest).collect();
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use berth_types::ids::{JobId, NodeId, OrgId};
+    use uuid::Uuid;
+
     use super::*;
 
     fn row() -> AttemptRow {
         AttemptRow {
-            job_id: String::new(),
+            job_id: JobId::from_uuid(Uuid::nil()),
             number: 1,
             rank: 0,
-            org_id: String::new(),
-            node_id: String::new(),
+            org_id: OrgId::from_uuid(Uuid::nil()),
+            node_id: NodeId::from_uuid(Uuid::nil()),
             known: false,
             running: false,
             ended: false,

@@ -20,7 +20,7 @@ use berth_foundation::days::month_of;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
 use berth_store::reservations::ReservationRow;
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::reservations::Window;
 
 /// The highest value of a limit, so that sums of counted use stay far below the end of an i64.
@@ -44,11 +44,11 @@ pub async fn effective(tx: &mut Tx<'_>, org: OrgId) -> Result<(Limits, bool), St
 }
 
 /// The highest number of an organization's boards reserved at one time within some windows, in thousandths.
-pub fn peak_milli(rows: &[ReservationRow], org: &str, windows: &[Window]) -> i64 {
-    let own_rows = || rows.iter().filter(|r| r.org_id.as_deref() == Some(org));
+pub fn peak_milli(rows: &[ReservationRow], org: OrgId, windows: &[Window]) -> i64 {
+    let own_rows = || rows.iter().filter(|r| r.org_id == Some(org));
     let mut peak = 0;
     for window in windows {
-        let (from, until) = (window.starts_at.micros(), window.ends_at.micros());
+        let (from, until) = (window.starts_at, window.ends_at);
         let inside = || own_rows().filter(move |r| r.starts_at < until && r.ends_at > from);
         for at in inside().map(|r| r.starts_at.max(from)) {
             let there = inside().filter(|r| r.starts_at <= at && at < r.ends_at);
@@ -61,50 +61,49 @@ pub fn peak_milli(rows: &[ReservationRow], org: &str, windows: &[Window]) -> i64
 /// The highest number of an organization's boards reserved at one time from now on, in thousandths.
 async fn reserved_peak(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<i64, StoreError> {
     let ends_at = Timestamp::from_micros(i64::MAX);
-    let rows = store::reservations::list_between(tx, now.micros(), ends_at.micros()).await?;
-    Ok(peak_milli(&rows, &org.to_string(), &[Window { starts_at: now, ends_at }]))
+    let rows = store::reservations::list_between(tx, now, ends_at).await?;
+    Ok(peak_milli(&rows, org, &[Window { starts_at: now, ends_at }]))
 }
 
-/// Counts a submission. If it is beyond a limit, returns the problem and changes nothing.
+/// Counts a submission. If it is beyond a limit, refuses it and changes nothing.
 pub async fn admit(
     tx: &mut Tx<'_>,
     org: OrgId,
     demand: &SubmissionDemand,
     currency: &str,
     now: Timestamp,
-) -> Result<Option<Problem>, StoreError> {
+) -> Result<(), WriteError> {
     let (limits, _) = effective(tx, org).await?;
     if let Some(beyond) = engine_limits(&limits).find_permanently_exceeded(&demand.need, &demand.slug) {
-        return Ok(Some(limit_problem(&beyond, currency)));
+        return Err(limit_problem(&beyond, currency).into());
     }
-    if let Some(problem) = queue_full(tx, org, &limits).await? {
-        return Ok(Some(problem));
-    }
+    check_queue(tx, org, &limits).await?;
     let board_milli_s = demand.need.boards_milli.saturating_mul(demand.max_duration_s);
     count_board_time(tx, org, board_milli_s, &limits, now).await
 }
 
-/// The problem of a reached limit of waiting jobs.
-pub async fn queue_full(tx: &mut Tx<'_>, org: OrgId, limits: &Limits) -> Result<Option<Problem>, StoreError> {
-    let Some(most) = limits.queued_jobs else { return Ok(None) };
+/// Refuses a further job if the limit of waiting jobs is reached.
+pub async fn check_queue(tx: &mut Tx<'_>, org: OrgId, limits: &Limits) -> Result<(), WriteError> {
+    let Some(most) = limits.queued_jobs else { return Ok(()) };
     let queued = store::jobs::count_queued(tx, org).await?;
-    Ok((queued >= most).then(|| {
-        let detail = format!(
-            "{queued} jobs of the organization wait already, and {most} may. Submit it again when some have started, or ask the operator for more."
-        );
-        exceeded(detail, "/offering")
-    }))
+    if queued < most {
+        return Ok(());
+    }
+    let detail = format!(
+        "{queued} jobs of the organization wait already, and {most} may. Submit it again when some have started, or ask the operator for more."
+    );
+    Err(exceeded(detail, "/offering").into())
 }
 
-/// Adds thousandths of boards × seconds to the month of `submitted`. If that is beyond its limit, returns the
-/// problem and changes nothing.
+/// Adds thousandths of boards × seconds to the month of `submitted`. If that is beyond its limit, refuses it
+/// and changes nothing.
 pub async fn count_board_time(
     tx: &mut Tx<'_>,
     org: OrgId,
     board_milli_s: i64,
     limits: &Limits,
     submitted: Timestamp,
-) -> Result<Option<Problem>, StoreError> {
+) -> Result<(), WriteError> {
     let month = month_of(submitted);
     if let Some(hours) = limits.board_hours_per_month {
         let used = store::quotas::month_use(tx, org, &month).await?;
@@ -116,11 +115,11 @@ pub async fn count_board_time(
                 tenths(board_milli_s),
                 tenths(left)
             );
-            return Ok(Some(exceeded(detail, "/max_duration_s")));
+            return Err(exceeded(detail, "/max_duration_s").into());
         }
     }
     store::quotas::count_month(tx, org, &month, board_milli_s).await?;
-    Ok(None)
+    Ok(())
 }
 
 /// Thousandths of boards × seconds as whole-board hours with one decimal.
@@ -155,19 +154,20 @@ fn check(limits: &Limits, base: &str) -> Vec<FieldError> {
     errors
 }
 
-async fn unknown_offering(
+/// Refuses limits for unknown offerings.
+async fn check_offerings(
     tx: &mut Tx<'_>,
     limits: &Limits,
     base: &str,
     now: Timestamp,
-) -> Result<Option<Problem>, StoreError> {
+) -> Result<(), WriteError> {
     for slug in limits.devices.keys() {
         if store::offerings::find(tx, slug, now).await?.is_none() {
             let pointer = format!("{base}/devices/{slug}");
-            return Ok(Some(Problem::invalid_field(&pointer, "There is no such offering.")));
+            return Err(Problem::invalid_field(&pointer, "There is no such offering.").into());
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The limits of organizations, and requests for more.
@@ -243,26 +243,22 @@ impl Quotas {
         let subject = org.map_or_else(|| "default".to_owned(), |org| org.to_string());
         let detail = serde_json::to_string(&limits).map_err(|_| Problem::internal())?;
         let event = self.context.audit_event(caller, "quota.set", subject, detail);
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (limits, event) = (limits.clone(), event.clone());
             async move {
                 if let Some(org) = org
                     && store::accounts::find_org(tx, org).await?.is_none()
                 {
-                    return Ok(Some(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 }
-                if let Some(problem) = unknown_offering(tx, &limits, "", now).await? {
-                    return Ok(Some(problem));
-                }
+                check_offerings(tx, &limits, "", now).await?;
                 store::quotas::put(tx, org, &limits, &event.actor, now).await?;
                 store::quotas::insert_audit(tx, org, &event).await?;
-                Ok(None)
+                Ok(())
             }
             .boxed()
         });
-        if let Some(problem) = done.await? {
-            return Err(problem);
-        }
+        done.await?;
         self.context.publish(Change::Orgs);
         Ok(())
     }
@@ -340,20 +336,18 @@ impl Quotas {
             request.reason.clone(),
         );
         let (id, key) = (request.id, caller.idempotency_key.clone());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (request, event, key) = (request.clone(), event.clone(), key.clone());
             async move {
-                if let Some(problem) = unknown_offering(tx, &request.limits, "/limits", now).await? {
-                    return Ok(Err(problem));
-                }
+                check_offerings(tx, &request.limits, "/limits", now).await?;
                 idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
                 store::quotas::insert_request(tx, &request).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found))
+                Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?)
             }
             .boxed()
         });
-        done.await?
+        Ok(done.await?)
     }
 
     pub async fn list_quota_requests(
@@ -398,25 +392,23 @@ impl Quotas {
         let action = if input.grant { "quota.granted" } else { "quota.declined" };
         let event = self.context.audit_event(caller, action, id.to_string(), input.note.clone());
         let key = caller.idempotency_key.clone();
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (input, event, key) = (input.clone(), event.clone(), key.clone());
             async move {
                 let Some(request) = store::quotas::find_request(tx, id).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
                 // This check comes before any write, since a refusal must change nothing.
                 let granted = input.limits.as_ref().unwrap_or(&request.limits);
-                if input.grant
-                    && let Some(problem) = unknown_offering(tx, granted, "/limits", now).await?
-                {
-                    return Ok(Err(problem));
+                if input.grant {
+                    check_offerings(tx, granted, "/limits", now).await?;
                 }
                 let state =
                     if input.grant { QuotaRequestState::Granted } else { QuotaRequestState::Declined };
                 let note = input.note.trim();
                 if !store::quotas::decide_request(tx, id, state, (&event.actor, note), now).await? {
                     let detail = format!("It was {} already; nothing was changed.", request.state.name());
-                    return Ok(Err(Problem::conflict("quota_request.decided", "It is decided", detail)));
+                    return Err(Problem::conflict("quota_request.decided", "It is decided", detail).into());
                 }
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 if input.grant {
@@ -424,13 +416,15 @@ impl Quotas {
                     store::quotas::put(tx, Some(request.org), &limits, &event.actor, now).await?;
                 }
                 store::quotas::insert_audit(tx, Some(request.org), &event).await?;
-                Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found))
+                Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?)
             }
             .boxed()
         });
-        let decided = done.await?;
-        self.context.publish(Change::Orgs);
-        decided
+        let decided = done.await;
+        if !matches!(decided, Err(WriteError::Store(_))) {
+            self.context.publish(Change::Orgs);
+        }
+        Ok(decided?)
     }
 
     /// The audit events of an organization, or (`None`, for the operator) of all, newest first.
@@ -447,9 +441,8 @@ impl Quotas {
             }
             None => self.context.authorise_operator(caller)?,
         }
-        let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
-        let items = store::quotas::list_audit(&mut conn.tx(), org, &before, i64::from(limit)).await?;
+        let items = store::quotas::list_audit(&mut conn.tx(), org, cursor, i64::from(limit)).await?;
         let full = items.len() == limit as usize;
         let next_cursor = items.last().filter(|_| full).map(|e| e.id.to_string());
         Ok(Page { items, next_cursor })

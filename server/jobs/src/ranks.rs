@@ -101,7 +101,7 @@ pub fn ended_event(
         }));
     }
     let RetryPolicy { retry } =
-        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.to_string()))?;
     let (outcome, mut detail) = (end.outcome(), with_rank(end.detail()));
     let stop = job.stop_cause();
     let time_left = job.metered_ms < job.max_duration_s.saturating_mul(1_000);
@@ -159,17 +159,17 @@ fn master_port(job: &str, number: i64) -> u32 {
 pub async fn environment(tx: &mut Tx<'_>, row: &OpenRankRow) -> Result<Vec<(String, String)>, StoreError> {
     let mut master = "127.0.0.1".to_owned();
     if row.nodes > 1 {
-        let ranks = store::attempts::list_ranks(tx, &row.job_id, row.number).await?;
-        let first = ranks.first().map(|r| r.node_id.clone()).unwrap_or_default();
-        let nodes = store::nodes::list(tx).await?;
-        if let Some(node) = nodes.into_iter().find(|n| n.id == first).filter(|n| !n.address.is_empty()) {
+        let ranks = store::attempts::list_ranks(tx, row.job_id, row.number).await?;
+        let first = ranks.first().map(|r| r.node_id);
+        let node = store::nodes::list(tx).await?.into_iter().find(|node| Some(node.id) == first);
+        if let Some(node) = node.filter(|node| !node.address.is_empty()) {
             master = node.address;
         }
     }
     let world = row.nodes.saturating_mul(row.device_count);
     Ok([
         ("MASTER_ADDR", master),
-        ("MASTER_PORT", master_port(&row.job_id, row.number).to_string()),
+        ("MASTER_PORT", master_port(&row.job_id.to_string(), row.number).to_string()),
         ("NNODES", row.nodes.to_string()),
         ("NODE_RANK", row.rank.to_string()),
         ("NPROC_PER_NODE", row.device_count.to_string()),
@@ -181,5 +181,5 @@ pub async fn environment(tx: &mut Tx<'_>, row: &OpenRankRow) -> Result<Vec<(Stri
 
 /// The nodes of these ranks.
 pub fn node_ids(ranks: &[AttemptRow]) -> Vec<NodeId> {
-    ranks.iter().filter_map(|r| r.node_id.parse().ok()).collect()
+    ranks.iter().map(|rank| rank.node_id).collect()
 }

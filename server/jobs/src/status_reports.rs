@@ -15,7 +15,6 @@ use crate::leases;
 use crate::logs::Logs;
 use crate::preparation;
 use crate::ranks::{self, RankEnd};
-use crate::stored::parse;
 use crate::transitions::{record, step};
 use berth_foundation::Context;
 use berth_foundation::fault;
@@ -90,15 +89,14 @@ pub(crate) async fn apply(
     let mut changes = ReportChanges::default();
     let Some(id) = &status.attempt else { return Ok(changes) };
     let Ok(job) = id.job.parse::<JobId>() else { return Ok(changes) };
-    let mut ranks = store::attempts::list_ranks(tx, &job.to_string(), i64::from(id.number)).await?;
-    let here = node.to_string();
-    let Some(before) = ranks.iter().find(|rank| rank.node_id == here).cloned() else {
+    let mut ranks = store::attempts::list_ranks(tx, job, i64::from(id.number)).await?;
+    let Some(before) = ranks.iter().find(|rank| rank.node_id == node).cloned() else {
         tracing::warn!(%node, %job, attempt = id.number, "a report about an attempt that this node never had");
         return Ok(changes);
     };
     let mut attempt = before.clone();
     let Some(mut row) = store::jobs::find_any(tx, job).await? else { return Ok(changes) };
-    changes.org = Some(parse(&row.org_id)?);
+    changes.org = Some(row.org_id);
     leases::record_late_report(tx, context, node, &mut attempt, status, now).await?;
     let phase = status.phase();
     let ended = matches!(phase, proto::Phase::Ended | proto::Phase::Clean);
@@ -147,10 +145,10 @@ impl Report<'_> {
         changes: &mut ReportChanges,
     ) -> Result<(), StoreError> {
         if self.begins && !self.status.mig_uuids.is_empty() {
-            let slots = store::attempts::list_allocations(tx, &attempt.job_id, attempt.number).await?;
+            let slots = store::attempts::list_allocations(tx, attempt.job_id, attempt.number).await?;
             let here = slots.into_iter().filter(|slot| slot.node_id == attempt.node_id);
             for (slot, uuid) in here.zip(&self.status.mig_uuids) {
-                store::attempts::set_mig_uuid(tx, &attempt.job_id, attempt.number, slot.idx, uuid).await?;
+                store::attempts::set_mig_uuid(tx, attempt.job_id, attempt.number, slot.idx, uuid).await?;
             }
         }
         changes.progressed = preparation::update_progress(attempt, self.status) && self.current;
@@ -161,7 +159,7 @@ impl Report<'_> {
         evidence::update_evidence(attempt, self.status, self.ends_now, self.now)?;
         if self.ends_now {
             attempt.outcome = serde_json::to_string(&RankEnd::from_status(self.status)).ok();
-            attempt.ended_at = Some(self.now.micros());
+            attempt.ended_at = Some(self.now);
         }
         Ok(())
     }
@@ -276,7 +274,7 @@ impl Report<'_> {
             && let Some(failure) = self.status.failure.as_ref().filter(|f| f.code == "device.unavailable")
         {
             // Without the quarantine the next job would get the same boards.
-            let (job, number, node) = (&attempt.job_id, attempt.number, &attempt.node_id);
+            let (job, number, node) = (attempt.job_id, attempt.number, attempt.node_id);
             store::nodes::quarantine(tx, job, number, node, &failure.detail).await?;
             changes.quarantined = true;
         }
@@ -294,11 +292,10 @@ impl Report<'_> {
     }
 }
 
-/// The begin of a rank whose end is reported, in microseconds: its metered time ago, but not before the
-/// submission of its job.
-fn began_at(job: &JobRow, metered_ms: i64, now: Timestamp) -> i64 {
+/// The begin of a rank whose end is reported: its metered time ago, but not before the submission of its job.
+fn began_at(job: &JobRow, metered_ms: i64, now: Timestamp) -> Timestamp {
     let metered_ms = metered_ms.clamp(0, job.max_duration_s.saturating_mul(1_000));
-    now.micros().saturating_sub(metered_ms.saturating_mul(1_000)).max(job.created_at)
+    now.plus_millis(-metered_ms).max(job.created_at)
 }
 
 /// Moves the meter of a job forward, never back and never past its time limit.
@@ -317,7 +314,7 @@ async fn release_devices(
     attempt: &mut AttemptRow,
     status: &proto::Status,
 ) -> Result<(), StoreError> {
-    let (job, number, node) = (&attempt.job_id, attempt.number, &attempt.node_id);
+    let (job, number, node) = (attempt.job_id, attempt.number, attempt.node_id);
     match &status.unclean {
         Some(reason) => store::attempts::mark_unclean(tx, job, number, node, reason).await,
         None => {

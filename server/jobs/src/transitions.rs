@@ -8,7 +8,6 @@ use berth_store::ledger::Posting;
 use berth_store::stops::{Phase, Stop};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Failure, JobState};
 use berth_types::ledger::TransferKind;
 use berth_types::time::Timestamp;
@@ -17,11 +16,6 @@ use crate::charges::{charge, find_hold, hold_posting};
 
 pub(crate) fn machine(row: &JobRow) -> Machine {
     Machine::restore(row.phase.state, u32::try_from(row.attempt).unwrap_or(0), row.stop_cause())
-}
-
-fn ids(row: &JobRow) -> Result<(OrgId, JobId), StoreError> {
-    let corrupt = |_| StoreError::Corrupt(row.id.clone());
-    Ok((row.org_id.parse().map_err(corrupt)?, row.id.parse().map_err(corrupt)?))
 }
 
 /// Applies one event to a job with its postings and its records, and updates `row`. The inner `Err(Rejected)`
@@ -43,11 +37,10 @@ pub(crate) async fn advance(
 
 /// Writes a job after one or more steps, with the events of these steps in their order.
 pub(crate) async fn record(tx: &mut Tx<'_>, row: &JobRow, events: &[JobEvent]) -> Result<(), StoreError> {
-    let (org, _) = ids(row)?;
     let steps = i64::try_from(events.len()).unwrap_or(i64::MAX);
     store::jobs::update(tx, row, row.generation - steps).await?;
     for event in events {
-        store::jobs::insert_event(tx, org, event).await?;
+        store::jobs::insert_event(tx, row.org_id, event).await?;
     }
     Ok(())
 }
@@ -62,7 +55,6 @@ pub(crate) async fn step(
     detail: String,
     now: Timestamp,
 ) -> Result<Result<JobEvent, Rejected>, StoreError> {
-    let (org, job) = ids(row)?;
     let assigned = match event {
         MachineEvent::Assign { attempt } => Some(i64::from(attempt)),
         _ => None,
@@ -81,10 +73,10 @@ pub(crate) async fn step(
     };
     row.attempt = assigned.unwrap_or(row.attempt);
     if let Some(for_job) = room_for {
-        store::attempts::set_room_for(tx, &row.id, row.attempt, for_job).await?;
+        store::attempts::set_room_for(tx, row.id, row.attempt, for_job).await?;
     }
     if effects.contains(&Effect::Settle) {
-        settle(tx, context, row, org, job, now).await?;
+        settle(tx, context, row, now).await?;
     }
     for effect in effects {
         match effect {
@@ -108,14 +100,14 @@ pub(crate) async fn step(
     }
     row.phase = phase(next, &detail);
     if next.state() == JobState::Running && row.started_at.is_none() {
-        row.started_at = Some(now.micros());
+        row.started_at = Some(now);
     }
     if next.state().ended() {
-        row.ended_at = Some(now.micros());
+        row.ended_at = Some(now);
     }
     row.generation += 1;
     let event = JobEvent {
-        job,
+        job: row.id,
         seq: row.generation,
         at: now,
         state: next.state(),
@@ -135,7 +127,7 @@ async fn insert_notice(
     row: &JobRow,
     event: &JobEvent,
 ) -> Result<(), StoreError> {
-    if !context.live.has_webhook(&row.org_id) {
+    if !context.live.has_webhook(row.org_id) {
         return Ok(());
     }
     let state = event.state.name();
@@ -144,7 +136,7 @@ async fn insert_notice(
         "cost_micros": row.cost_micros, "metered_ms": row.metered_ms, "failure": row.failure_code,
     });
     let subject = format!("{} is {}", row.name, state.replace('_', " "));
-    let notice = context.notice(&row.org_id, &format!("job.{state}"), subject, event.detail.clone(), &data);
+    let notice = context.notice(row.org_id, &format!("job.{state}"), subject, event.detail.clone(), &data);
     store::budgets::insert_notice(tx, &notice).await
 }
 
@@ -165,8 +157,6 @@ async fn settle(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &mut JobRow,
-    org: OrgId,
-    job: JobId,
     at: Timestamp,
 ) -> Result<(), StoreError> {
     charge(tx, context, row, at).await?;
@@ -176,14 +166,14 @@ async fn settle(
             kind: TransferKind::Release,
             pending,
             seq: row.generation,
-            ..hold_posting(context.new_id(at), org, job, row.held_micros, row.name.clone(), at)
+            ..hold_posting(context.new_id(at), row.org_id, row.id, row.held_micros, row.name.clone(), at)
         };
         store::ledger::post(tx, &rest).await?;
     }
     row.held_micros = 0;
     // The unused part of its counted board time goes back to the month of its submission.
     let unused = row.max_duration_s - row.metered_ms / 1_000;
-    let month = month_of(Timestamp::from_micros(row.created_at));
-    store::quotas::count_month(tx, org, &month, -row.board_milli.saturating_mul(unused)).await?;
+    let month = month_of(row.created_at);
+    store::quotas::count_month(tx, row.org_id, &month, -row.board_milli.saturating_mul(unused)).await?;
     Ok(())
 }

@@ -181,15 +181,15 @@ impl IdleWatch {
                 return Ok(None);
             }
             let policy: IdlePolicy =
-                serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
-            (policy, store::underuse::find_latest(&mut tx, &row.id, row.attempt).await?)
+                serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.to_string()))?;
+            (policy, store::underuse::find_latest(&mut tx, row.id, row.attempt).await?)
         };
         let whole_devices = policy.gpu_milli.is_none();
         let mut report = whole_devices.then(|| IdleWindow::new(BELOW_PERCENT, WINDOW_S));
         let rule = policy.stop_when_idle.filter(|_| whole_devices);
         let mut stop = rule.map(|rule| IdleWindow::new(rule.below_percent, rule.for_s));
         if let (Some(window), Some(last)) = (&mut report, last) {
-            window.mark_reported(Timestamp::from_micros(last.ends_at));
+            window.mark_reported(last.ends_at);
         }
         if whole_devices {
             let longest = rule.map_or(WINDOW_S, |rule| rule.for_s.max(WINDOW_S));
@@ -272,27 +272,27 @@ async fn record(
         return Ok(None);
     };
     let (ends_at, length_ms) = (idle.until(), idle.for_s.saturating_mul(1_000));
-    let last = store::underuse::find_latest(tx, &row.id, row.attempt).await?;
-    if last.is_some_and(|l| ends_at.millis_since(Timestamp::from_micros(l.ends_at)).abs() < length_ms) {
+    let last = store::underuse::find_latest(tx, row.id, row.attempt).await?;
+    if last.is_some_and(|l| ends_at.millis_since(l.ends_at).abs() < length_ms) {
         return Ok(None);
     }
-    let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.org_id.clone()))?;
+    let org = row.org_id;
     // The clock of the readings may be wrong: the cost is at most the charged cost.
     let cost_micros = charge_micros(row.nano_per_second, length_ms).unwrap_or(i64::MAX).min(row.cost_micros);
     let percent = idle.whole_percent();
     let new = UnderuseRow {
-        job_id: row.id.clone(),
+        job_id: job,
         attempt: row.attempt,
-        org_id: row.org_id.clone(),
-        starts_at: idle.since.micros(),
-        ends_at: ends_at.micros(),
+        org_id: org,
+        starts_at: idle.since,
+        ends_at,
         percent: i64::from(percent),
         cost_micros,
-        told_at: now.micros(),
+        told_at: now,
         day: day_of(now),
     };
     store::underuse::insert(tx, &new).await?;
-    store::jobs::raise_generation(tx, &row.id, row.generation).await?;
+    store::jobs::raise_generation(tx, job, row.generation).await?;
     let detail = format!(
         "GPU utilisation was {percent} % over the last hour; {}. If it waits for data or for nothing, mend that or stop it; if it needs no more, a smaller offering costs less.",
         cost_text(&row, cost_micros, &context.settings.currency)
@@ -300,13 +300,13 @@ async fn record(
     let event =
         JobEvent { job, seq: row.generation + 1, at: now, state: JobState::Running, attempt: number, detail };
     store::jobs::insert_event(tx, org, &event).await?;
-    if context.live.has_webhook(&row.org_id) {
+    if context.live.has_webhook(org) {
         let data = serde_json::json!({
             "job": row.id, "name": row.name, "attempt": number, "percent": percent, "since": idle.since,
             "until": ends_at, "cost_micros": cost_micros,
         });
         let subject = format!("{} uses {percent} % of its devices", row.name);
-        let notice = context.notice(&row.org_id, "job.underused", subject, event.detail.clone(), &data);
+        let notice = context.notice(org, "job.underused", subject, event.detail.clone(), &data);
         store::budgets::insert_notice(tx, &notice).await?;
     }
     Ok(Some((org, event)))

@@ -16,7 +16,6 @@ use crate::Reservations;
 
 use crate::charges::posting;
 use crate::charges::{cost_if_ended, elapsed_micros, end, policy_of};
-use crate::state_of;
 use berth_billing::budgets;
 use berth_foundation::Change;
 use berth_foundation::fault;
@@ -24,10 +23,10 @@ use berth_foundation::{Caller, Right, idempotency};
 use berth_jobs::planner::bookings;
 use berth_jobs::planner::bookings::is_free;
 use berth_store::reservations::ReservationRow;
-use berth_store::{self as store, StoreError};
+use berth_store::{self as store, StoreError, WriteError};
 
 fn already_over(row: &ReservationRow) -> Problem {
-    let detail = format!("The reservation is {} already; nothing was changed.", row.state);
+    let detail = format!("The reservation is {} already; nothing was changed.", row.state.name());
     Problem::conflict("reservation.ended", "The reservation is over", detail)
 }
 
@@ -56,20 +55,20 @@ impl Reservations {
         let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let event = self.context.audit_event(caller, "reservation.cancelled", id.to_string(), String::new());
         fault::point("reservation.cancel.begun");
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (context, event, key) = (context.clone(), event.clone(), key.clone());
             async move {
                 let found = match org {
                     Some(org) => store::reservations::find(tx, org, id).await?,
                     None => store::reservations::find_any(tx, id).await?,
                 };
-                let Some(mut row) = found else { return Ok(Err(Problem::not_found())) };
-                let state = state_of(&row)?;
+                let Some(mut row) = found else { return Err(Problem::not_found().into()) };
+                let state = row.state;
                 if state == ReservationState::Cancelled {
-                    return Ok(Ok(()));
+                    return Ok(());
                 }
                 if !state.holds() {
-                    return Ok(Err(already_over(&row)));
+                    return Err(already_over(&row).into());
                 }
                 let by_operator = org.is_none();
                 let cost = match (by_operator, state) {
@@ -86,15 +85,14 @@ impl Reservations {
                 let cause =
                     if ends == ReservationState::Ended && cause.is_empty() { "released" } else { cause };
                 end(tx, &context, &mut row, (ends, cause), cost, now).await?;
-                let owner: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
-                store::quotas::insert_audit(tx, owner, &event).await?;
+                store::quotas::insert_audit(tx, row.org_id, &event).await?;
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 fault::point("reservation.cancel.recording");
-                Ok(Ok(()))
+                Ok(())
             }
             .boxed()
         });
-        done.await??;
+        done.await?;
         fault::point("reservation.cancel.recorded");
         self.context.publish(Change::Reservations);
         self.end_jobs_of(id).await?;
@@ -122,23 +120,23 @@ impl Reservations {
         let found = store::reservations::find(&mut conn.tx(), org, id).await?;
         drop(conn);
         let row = found.ok_or_else(Problem::not_found)?;
-        if !state_of(&row)?.holds() {
+        if !row.state.holds() {
             return Err(already_over(&row));
         }
-        let longer_ms = input.ends_at.micros().saturating_sub(row.ends_at) / 1_000;
-        let length_s = (input.ends_at.micros().saturating_sub(row.starts_at)) / 1_000_000;
+        let longer_ms = input.ends_at.millis_since(row.ends_at);
+        let length_s = input.ends_at.millis_since(row.starts_at) / 1_000;
         if longer_ms < 1_000 || length_s > crate::MAX_LENGTH_S {
-            let end = Timestamp::from_micros(row.ends_at).minute();
+            let end = row.ends_at.minute();
             let detail = format!("It ends {end} now; choose a later end, within a year of its begin.");
             return Err(Problem::invalid_field("/ends_at", detail));
         }
         self.planner.refresh().await?;
         let reading = self.planner.lock_reading().await;
         let free = self.planner.ask(|engine| {
-            let longer = ReservationRow { ends_at: input.ends_at.micros(), ..row.clone() };
+            let longer = ReservationRow { ends_at: input.ends_at, ..row.clone() };
             let booking: Booking = bookings::booking(engine, &longer)?;
             // Jobs inside the reservation are no obstacle: only the time after its present end counts.
-            let rest = Booking { from: Timestamp::from_micros(row.ends_at), ..booking.clone() };
+            let rest = Booking { from: row.ends_at, ..booking.clone() };
             let free = engine.has_room(&rest, now);
             if free {
                 engine.book(booking, Vec::new());
@@ -147,18 +145,17 @@ impl Reservations {
         });
         fault::point("reservation.extend.booked");
         let done = match free {
-            Ok(true) => Ok(self.record_extension(caller, row, input.ends_at, now).await),
-            Ok(false) => Err(Problem::conflict(
-                "reservation.taken",
-                "Its devices are not free then",
-                "Something else is promised on its devices after its end, or may still run then. Choose an earlier end, or reserve the time after it separately. Nothing was changed.",
-            )),
-            Err(error) => Err(error.into()),
+            Ok(true) => self.record_extension(caller, row, input.ends_at, now).await,
+            Ok(false) => {
+                let detail = "Something else is promised on its devices after its end, or may still run then. Choose an earlier end, or reserve the time after it separately. Nothing was changed.";
+                Err(Problem::conflict("reservation.taken", "Its devices are not free then", detail).into())
+            }
+            Err(error) => Err(WriteError::Store(error)),
         };
         fault::point("reservation.extend.recorded");
         drop(reading);
         self.context.publish(Change::Reservations);
-        done???;
+        done?;
         self.show_reservation(id).await
     }
 
@@ -168,33 +165,28 @@ impl Reservations {
         old: ReservationRow,
         ends_at: Timestamp,
         now: Timestamp,
-    ) -> Result<Result<(), Problem>, StoreError> {
+    ) -> Result<(), WriteError> {
         let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
-        let id: ReservationId = old.id.parse().map_err(|_| StoreError::Corrupt(old.id.clone()))?;
         let event =
-            self.context.audit_event(caller, "reservation.extended", old.id.clone(), ends_at.minute());
+            self.context.audit_event(caller, "reservation.extended", old.id.to_string(), ends_at.minute());
         self.context
             .db
-            .write(move |tx| {
+            .try_write(move |tx| {
                 let (context, old, event, key) = (context.clone(), old.clone(), event.clone(), key.clone());
                 async move {
-                    let Some(mut row) = store::reservations::find_any(tx, id).await? else {
-                        return Ok(Err(Problem::not_found()));
+                    let Some(mut row) = store::reservations::find_any(tx, old.id).await? else {
+                        return Err(Problem::not_found().into());
                     };
                     if row.generation != old.generation {
-                        return Err(StoreError::Stale);
+                        return Err(StoreError::Stale.into());
                     }
-                    let seconds = u64::try_from((ends_at.micros() - row.starts_at) / 1_000_000).unwrap_or(0);
+                    let seconds = u64::try_from(ends_at.millis_since(row.starts_at) / 1_000).unwrap_or(0);
                     let Some(total) = worst_case_micros(row.nano_per_second, seconds) else {
                         let detail = "The price of this is beyond any account.";
-                        return Ok(Err(Problem::invalid_field("/ends_at", detail)));
+                        return Err(Problem::invalid_field("/ends_at", detail).into());
                     };
                     let more = total - row.total_micros;
-                    let org: OrgId = row
-                        .org_id
-                        .as_deref()
-                        .and_then(|o| o.parse().ok())
-                        .ok_or_else(|| StoreError::Corrupt(row.id.clone()))?;
+                    let org = row.org_id.ok_or_else(|| StoreError::Corrupt(row.id.to_string()))?;
                     let available = store::ledger::available(tx, org).await?;
                     if more > available {
                         let currency = &context.settings.currency;
@@ -203,28 +195,27 @@ impl Reservations {
                             money_text(more, currency),
                             money_text(available, currency)
                         );
-                        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                        let title = "Not enough credit";
+                        return Err(Problem::new(402, "funds.insufficient", title, detail).into());
                     }
-                    let longer = Window { starts_at: Timestamp::from_micros(row.ends_at), ends_at };
+                    let longer = Window { starts_at: row.ends_at, ends_at };
                     if let Some(detail) = crate::check_limit(tx, org, row.board_milli, &[longer]).await? {
                         let title = "Beyond the limits of the organization";
-                        return Ok(Err(Problem::new(403, "quota.exceeded", title, detail)));
+                        return Err(Problem::new(403, "quota.exceeded", title, detail).into());
                     }
-                    let (window, own) = ((row.ends_at, ends_at.micros()), [row.id.clone()]);
-                    if !is_free(tx, &row.places()?, window, &HashMap::new(), &own).await? {
-                        return Ok(Err(crate::confirm::capacity_taken()));
+                    let window = (row.ends_at, ends_at);
+                    if !is_free(tx, &row.places()?, window, &HashMap::new(), &[row.id]).await? {
+                        return Err(crate::confirm::capacity_taken().into());
                     }
                     let (none, currency) = (BTreeMap::new(), &context.settings.currency);
-                    let when = (now, Timestamp::from_micros(row.starts_at));
-                    if let Some(problem) = budgets::exceeded(tx, org, &none, more, currency, when).await? {
-                        return Ok(Err(problem));
-                    }
+                    let when = (now, row.starts_at);
+                    budgets::check_cost(tx, org, &none, more, currency, when).await?;
                     if more > 0 {
                         let hold =
                             posting(&context, &row, TransferKind::Hold, more, row.generation + 1, now)?;
                         store::ledger::post(tx, &hold).await?;
                     }
-                    row.ends_at = ends_at.micros();
+                    row.ends_at = ends_at;
                     row.warned = false;
                     row.total_micros = total;
                     row.held_micros += more;
@@ -232,7 +223,7 @@ impl Reservations {
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
                     idempotency::claim(tx, key.as_ref(), "", now).await?;
                     fault::point("reservation.extend.recording");
-                    Ok(Ok(()))
+                    Ok(())
                 }
                 .boxed()
             })
@@ -257,35 +248,31 @@ impl Reservations {
         let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let action = if approve { "reservation.approved" } else { "reservation.declined" };
         let event = self.context.audit_event(caller, action, id.to_string(), String::new());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (context, event, key) = (context.clone(), event.clone(), key.clone());
             async move {
                 let Some(mut row) = store::reservations::find_any(tx, id).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
-                if state_of(&row)? != ReservationState::Pending {
-                    let detail = format!("It is {}; nothing was changed.", row.state);
-                    return Ok(Err(Problem::conflict(
-                        "reservation.decided",
-                        "It waits for no approval",
-                        detail,
-                    )));
+                if row.state != ReservationState::Pending {
+                    let detail = format!("It is {}; nothing was changed.", row.state.name());
+                    let title = "It waits for no approval";
+                    return Err(Problem::conflict("reservation.decided", title, detail).into());
                 }
                 if approve {
-                    row.state = ReservationState::Scheduled.name().to_owned();
+                    row.state = ReservationState::Scheduled;
                     store::reservations::update(tx, &row).await?;
                 } else {
                     let declined = (ReservationState::Cancelled, "declined by the operator");
                     end(tx, &context, &mut row, declined, 0, now).await?;
                 }
-                let owner: Option<OrgId> = row.org_id.as_deref().and_then(|o| o.parse().ok());
-                store::quotas::insert_audit(tx, owner, &event).await?;
+                store::quotas::insert_audit(tx, row.org_id, &event).await?;
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
-                Ok(Ok(()))
+                Ok(())
             }
             .boxed()
         });
-        done.await??;
+        done.await?;
         self.context.publish(Change::Reservations);
         self.show_reservation(id).await
     }
@@ -293,17 +280,18 @@ impl Reservations {
 
 #[cfg(test)]
 mod tests {
+    use berth_types::jobs::Topology;
     use berth_types::reservations::ReservationPolicy;
 
     use super::*;
 
     fn row() -> ReservationRow {
         ReservationRow {
-            id: String::new(),
+            id: "res_00000000000000000000000000".parse().unwrap(),
             org_id: None,
             org_name: None,
             name: String::new(),
-            state: String::new(),
+            state: ReservationState::Scheduled,
             cause: String::new(),
             quote_id: None,
             series: String::new(),
@@ -313,10 +301,10 @@ mod tests {
             mig_profile: None,
             nodes: 1,
             gpus_per_node: 1,
-            topology: String::new(),
+            topology: Topology::Any,
             board_milli: 1_000,
-            starts_at: 1_000_000_000,
-            ends_at: 2_000_000_000,
+            starts_at: Timestamp::from_micros(1_000_000_000),
+            ends_at: Timestamp::from_micros(2_000_000_000),
             ended_at: None,
             nano_per_second: 1_000_000,
             price_version: 1,
@@ -331,7 +319,7 @@ mod tests {
             warned: false,
             generation: 1,
             created_by: String::new(),
-            created_at: 0,
+            created_at: Timestamp::default(),
         }
     }
 

@@ -7,24 +7,21 @@ use berth_store::ledger::Posting;
 use berth_store::reservations::ReservationRow;
 use berth_store::usage::Charge;
 use berth_store::{self as store, StoreError, Tx};
-use berth_types::ids::{OrgId, TransferId};
+use berth_types::ids::TransferId;
 use berth_types::ledger::TransferKind;
 use berth_types::reservations::{ReservationPolicy, ReservationState};
 use berth_types::time::Timestamp;
-
-use crate::state_of;
 
 /// The shortest failure of devices in seconds that gets a credit.
 pub(crate) const MIN_LOST_S: i64 = 60;
 
 pub(crate) fn policy_of(row: &ReservationRow) -> Result<ReservationPolicy, StoreError> {
-    serde_json::from_str(&row.policy).map_err(|_| StoreError::Corrupt(row.id.clone()))
+    serde_json::from_str(&row.policy).map_err(|_| StoreError::Corrupt(row.id.to_string()))
 }
 
 /// The cost of a reservation so far: its rate over the time since its begin.
 pub(crate) fn elapsed_micros(row: &ReservationRow, now: Timestamp) -> i64 {
-    let until = now.micros().min(row.ends_at);
-    let ms = (until - row.starts_at).max(0) / 1_000;
+    let ms = now.min(row.ends_at).millis_since(row.starts_at).max(0);
     charge_micros(row.nano_per_second, ms).unwrap_or(row.total_micros).min(row.total_micros)
 }
 
@@ -42,7 +39,7 @@ pub(crate) fn cost_if_ended(
 ) -> i64 {
     match state {
         ReservationState::Scheduled => {
-            let free_until = Timestamp::from_micros(row.starts_at).plus_seconds(-policy.cancel_free_before_s);
+            let free_until = row.starts_at.plus_seconds(-policy.cancel_free_before_s);
             if now <= free_until { 0 } else { percent(row.total_micros, policy.late_cancel_percent) }
         }
         ReservationState::Active => {
@@ -62,10 +59,8 @@ pub(crate) async fn charge(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let due = (cost_micros - row.posted_micros).min(row.held_micros);
-    if due <= 0 || row.org_id.is_none() {
-        return Ok(());
-    }
-    let pending = store::ledger::find_hold(tx, "reservation", &row.id).await?;
+    let Some(org) = row.org_id.filter(|_| due > 0) else { return Ok(()) };
+    let pending = store::ledger::find_hold(tx, "reservation", &row.id.to_string()).await?;
     // Costs only grow, so the sum after a charge is a unique number for it.
     let seq = row.posted_micros + due;
     let charge = posting(context, row, TransferKind::Usage, due, seq, now)?;
@@ -75,12 +70,12 @@ pub(crate) async fn charge(
         let ms = i128::from(micros) * 1_000_000 / i128::from(row.nano_per_second.max(1));
         i64::try_from(ms).unwrap_or(i64::MAX)
     };
-    let passed_ms = (now.micros().min(row.ends_at) - row.starts_at).max(0) / 1_000;
+    let passed_ms = now.min(row.ends_at).millis_since(row.starts_at).max(0);
     let ms = (passed_ms - paid_ms(row.posted_micros)).max(0);
     let charged = Charge {
-        org: row.org_id.as_deref().unwrap_or_default(),
+        org,
         day: day_of(now),
-        offering: row.offering_id.as_deref().unwrap_or_default(),
+        offering: &row.offering_id.map(|id| id.to_string()).unwrap_or_default(),
         mode: "reserved",
         member: &row.created_by,
         labels: Vec::new(),
@@ -102,19 +97,19 @@ pub(crate) async fn end(
     cost_micros: i64,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    if state_of(row)? == ReservationState::Active {
+    if row.state == ReservationState::Active {
         credit_lost(tx, context, row, now).await?;
     }
     charge(tx, context, row, cost_micros, now).await?;
     if row.held_micros > 0 && row.org_id.is_some() {
-        let pending = store::ledger::find_hold(tx, "reservation", &row.id).await?;
+        let pending = store::ledger::find_hold(tx, "reservation", &row.id.to_string()).await?;
         let rest = posting(context, row, TransferKind::Release, row.held_micros, row.generation, now)?;
         store::ledger::post(tx, &store::ledger::Posting { pending, ..rest }).await?;
         row.held_micros = 0;
     }
-    row.state = state.name().to_owned();
+    row.state = state;
     row.cause = cause.to_owned();
-    row.ended_at = Some(now.micros());
+    row.ended_at = Some(now);
     store::reservations::update(tx, row).await
 }
 
@@ -127,8 +122,7 @@ pub(crate) fn posting(
     seq: i64,
     at: Timestamp,
 ) -> Result<Posting, StoreError> {
-    let corrupt = || StoreError::Corrupt(row.id.clone());
-    let org: OrgId = row.org_id.as_deref().and_then(|o| o.parse().ok()).ok_or_else(corrupt)?;
+    let org = row.org_id.ok_or_else(|| StoreError::Corrupt(row.id.to_string()))?;
     Ok(Posting {
         id: context.new_id::<TransferId>(at),
         org,
@@ -136,7 +130,7 @@ pub(crate) fn posting(
         amount_micros,
         pending: None,
         source: "reservation",
-        source_id: row.id.clone(),
+        source_id: row.id.to_string(),
         seq,
         memo: row.name.clone(),
         at,
@@ -153,8 +147,8 @@ pub(crate) async fn credit_lost(
     let (Some(since), true) = (row.lost_since, row.lost_milli > 0 && row.org_id.is_some()) else {
         return Ok(());
     };
-    let until = now.micros().min(row.ends_at);
-    let ms = (until - since.max(row.starts_at)).max(0) / 1_000;
+    let until = now.min(row.ends_at);
+    let ms = until.millis_since(since.max(row.starts_at)).max(0);
     if ms < MIN_LOST_S * 1_000 {
         return Ok(());
     }
@@ -162,7 +156,7 @@ pub(crate) async fn credit_lost(
     let part = i64::try_from(i128::from(whole) * i128::from(row.lost_milli) / 1_000).unwrap_or(0);
     let part = part.min(row.total_micros - row.credited_micros);
     if part > 0 {
-        let credit = posting(context, row, TransferKind::Credit, part, until, now)?;
+        let credit = posting(context, row, TransferKind::Credit, part, until.micros(), now)?;
         let memo = format!("{}: {} ‰ of it was out of order", row.name, row.lost_milli);
         store::ledger::post(tx, &store::ledger::Posting { memo, ..credit }).await?;
         row.credited_micros += part;

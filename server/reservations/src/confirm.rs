@@ -8,6 +8,7 @@ use berth_engine::{Engine, Refusal};
 use berth_placement::calendar::{Booking, BookingKind};
 use berth_placement::request::Request;
 use berth_types::ids::{OrgId, ReservationId};
+use berth_types::jobs::Topology;
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
 use berth_types::problems::Problem;
@@ -28,12 +29,12 @@ use berth_foundation::{Caller, Right, idempotency};
 use berth_jobs::planner::bookings::{self, booking_id, is_free, maintenance_org, stored_places};
 use berth_store::offerings::StoredOffering;
 use berth_store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The devices of new reservations, and the new devices of moved ones.
 struct Placed {
     places: Vec<StoredPlaces>,
-    moved: HashMap<String, StoredPlaces>,
+    moved: HashMap<ReservationId, StoredPlaces>,
 }
 
 fn quote_expired(quote: &Quote) -> Problem {
@@ -69,11 +70,13 @@ fn refusal_problem(refusal: &Refusal) -> Problem {
 }
 
 /// Records the new devices of moved reservations. Returns false if one of them does not exist any more.
-async fn move_others(tx: &mut Tx<'_>, moved: &HashMap<String, StoredPlaces>) -> Result<bool, StoreError> {
+async fn move_others(
+    tx: &mut Tx<'_>,
+    moved: &HashMap<ReservationId, StoredPlaces>,
+) -> Result<bool, StoreError> {
     for (id, places) in moved {
-        let id = id.parse().map_err(|_| StoreError::Corrupt(id.clone()))?;
-        let Some(mut row) = store::reservations::find_any(tx, id).await? else { return Ok(false) };
-        if !crate::state_of(&row)?.holds() {
+        let Some(mut row) = store::reservations::find_any(tx, *id).await? else { return Ok(false) };
+        if !row.state.holds() {
             continue;
         }
         row.places = json(places)?;
@@ -100,7 +103,7 @@ fn book(
         let (ask, places, moved) = engine.quote(request, org, span(*window), now)?;
         placed.places.push(stored_places(model, &engine.name_places(&places)));
         for booking in &moved {
-            let id = ReservationId::from_uuid(booking.id.0).to_string();
+            let id = ReservationId::from_uuid(booking.id.0);
             placed.moved.insert(id, stored_places(model, &engine.name_places(&booking.places)));
         }
         let (from, until) = (window.starts_at, window.ends_at);
@@ -176,13 +179,13 @@ impl Reservations {
         fault::point("reservation.confirm.booked");
         let done = match rows {
             Ok(rows) => self.record(caller, org, &quote, rows, placed.moved, now).await,
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         };
         fault::point("reservation.confirm.recorded");
         // With or without success the engine reads the stored bookings.
         drop(reading);
         self.context.publish(Change::Reservations);
-        self.show_created(&done??).await
+        self.show_created(&done?).await
     }
 
     /// The reservations with ids from a list with commas.
@@ -217,24 +220,24 @@ impl Reservations {
             let seconds = u64::try_from(window.ends_at.millis_since(window.starts_at) / 1_000).unwrap_or(0);
             let total = worst_case_micros(quote.nano_per_second, seconds).unwrap_or(i64::MAX);
             rows.push(ReservationRow {
-                id: id.to_string(),
-                org_id: Some(org.to_string()),
+                id: *id,
+                org_id: Some(org),
                 org_name: None,
                 name: input.name.trim().to_owned(),
-                state: state.name().to_owned(),
+                state,
                 cause: String::new(),
-                quote_id: Some(quote.id.to_string()),
+                quote_id: Some(quote.id),
                 series: series.clone(),
-                offering_id: Some(offering.id.to_string()),
+                offering_id: Some(offering.id),
                 slug: None,
                 gpu_model: None,
                 mig_profile: None,
                 nodes: i64::from(quote.nodes),
                 gpus_per_node: i64::from(quote.gpus_per_node),
-                topology: quote.topology.name().to_owned(),
+                topology: quote.topology,
                 board_milli: board_milli(offering, quote.nodes, quote.gpus_per_node),
-                starts_at: window.starts_at.micros(),
-                ends_at: window.ends_at.micros(),
+                starts_at: window.starts_at,
+                ends_at: window.ends_at,
                 ended_at: None,
                 nano_per_second: quote.nano_per_second,
                 price_version: quote.price_version,
@@ -249,38 +252,38 @@ impl Reservations {
                 warned: false,
                 generation: 1,
                 created_by: caller.user.name.clone(),
-                created_at: now.micros(),
+                created_at: now,
             });
         }
         Ok(rows)
     }
 
-    /// Records the new reservations with their holds, and returns their ids separated by commas. If they are
-    /// refused, returns the problem and changes nothing.
+    /// Records the new reservations with their holds, and returns their ids separated by commas. A refusal
+    /// changes nothing.
     async fn record(
         &self,
         caller: &Caller,
         org: OrgId,
         quote: &Quote,
         rows: Vec<ReservationRow>,
-        moved: HashMap<String, StoredPlaces>,
+        moved: HashMap<ReservationId, StoredPlaces>,
         now: Timestamp,
-    ) -> Result<Result<String, Problem>, StoreError> {
+    ) -> Result<String, WriteError> {
         let context = self.context.clone();
         let (quote, key) = (quote.clone(), caller.idempotency_key.clone());
         self.context.db
-            .write(move |tx| {
+            .try_write(move |tx| {
                 let (context, quote, rows, moved) = (context.clone(), quote.clone(), rows.clone(), moved.clone());
                 let key = key.clone();
                 async move {
                     let used_at = store::reservations::find_quote(tx, org, quote.id).await?.and_then(|(_, used)| used);
                     if used_at.is_some() {
-                        return Ok(Err(quote_used()));
+                        return Err(quote_used().into());
                     }
                     let milli = rows.first().map_or(0, |r| r.board_milli);
                     if let Some(detail) = check_limit(tx, org, milli, &quote.windows).await? {
                         let title = "Beyond the limits of the organization";
-                        return Ok(Err(Problem::new(403, "quota.exceeded", title, detail)));
+                        return Err(Problem::new(403, "quota.exceeded", title, detail).into());
                     }
                     let total: i64 = rows.iter().map(|r| r.total_micros).fold(0, i64::saturating_add);
                     let available = store::ledger::available(tx, org).await?;
@@ -291,25 +294,23 @@ impl Reservations {
                             money_text(total, currency),
                             money_text(total - available, currency)
                         );
-                        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                        let title = "Not enough credit";
+                        return Err(Problem::new(402, "funds.insufficient", title, detail).into());
                     }
                     let (none, currency) = (BTreeMap::new(), &context.settings.currency);
-                    let costs = rows.iter().map(|r| (Timestamp::from_micros(r.starts_at), r.total_micros));
+                    let costs = rows.iter().map(|r| (r.starts_at, r.total_micros));
                     for (begins, total) in budgets::by_month(costs) {
-                        let when = (now, begins);
-                        if let Some(problem) = budgets::exceeded(tx, org, &none, total, currency, when).await? {
-                            return Ok(Err(problem));
-                        }
+                        budgets::check_cost(tx, org, &none, total, currency, (now, begins)).await?;
                     }
-                    let own: Vec<String> = rows.iter().map(|r| r.id.clone()).collect();
+                    let own: Vec<ReservationId> = rows.iter().map(|row| row.id).collect();
                     for row in &rows {
                         let window = (row.starts_at, row.ends_at);
                         if !is_free(tx, &row.places()?, window, &moved, &own).await? {
-                            return Ok(Err(capacity_taken()));
+                            return Err(capacity_taken().into());
                         }
                     }
                     if !move_others(tx, &moved).await? {
-                        return Ok(Err(capacity_taken()));
+                        return Err(capacity_taken().into());
                     }
                     store::reservations::use_quote(tx, quote.id, now).await?;
                     for row in &rows {
@@ -319,10 +320,10 @@ impl Reservations {
                             store::ledger::post(tx, &hold).await?;
                         }
                     }
-                    let ids = own.join(",");
+                    let ids = own.iter().map(ToString::to_string).collect::<Vec<String>>().join(",");
                     idempotency::claim(tx, key.as_ref(), &ids, now).await?;
                     fault::point("reservation.confirm.recording");
-                    Ok(Ok(ids))
+                    Ok(ids)
                 }
                 .boxed()
             })
@@ -358,10 +359,9 @@ impl Reservations {
         let mut conn = self.context.db.read().await?;
         let boards = store::nodes::list_gpus(&mut conn.tx()).await?;
         drop(conn);
-        let node = input.node.to_string();
         let is_requested = |uuid: &String| input.gpus.is_empty() || input.gpus.contains(uuid);
         let chosen: Vec<_> =
-            boards.iter().filter(|g| g.node_id == node && g.present && is_requested(&g.uuid)).collect();
+            boards.iter().filter(|g| g.node_id == input.node && g.present && is_requested(&g.uuid)).collect();
         if chosen.is_empty() || (!input.gpus.is_empty() && chosen.len() != input.gpus.len()) {
             let detail = "The node has no such board; GET /api/v1/operator/nodes lists them.";
             errors.push(berth_types::problems::FieldError::new("/gpus", detail));
@@ -379,11 +379,11 @@ impl Reservations {
             vec![(input.node, chosen.iter().map(|g| device(&g.uuid, &g.model)).collect())];
         let id: ReservationId = self.context.new_id(now);
         let row = ReservationRow {
-            id: id.to_string(),
+            id,
             org_id: None,
             org_name: None,
             name: input.reason.trim().to_owned(),
-            state: ReservationState::Scheduled.name().to_owned(),
+            state: ReservationState::Scheduled,
             cause: String::new(),
             quote_id: None,
             series: String::new(),
@@ -393,10 +393,10 @@ impl Reservations {
             mig_profile: None,
             nodes: 1,
             gpus_per_node: i64::try_from(chosen.len()).unwrap_or(i64::MAX),
-            topology: "any".to_owned(),
+            topology: Topology::Any,
             board_milli: i64::try_from(chosen.len()).unwrap_or(0) * 1_000,
-            starts_at: from.micros(),
-            ends_at: until.micros(),
+            starts_at: from,
+            ends_at: until,
             ended_at: None,
             nano_per_second: 0,
             price_version: 0,
@@ -411,7 +411,7 @@ impl Reservations {
             warned: false,
             generation: 1,
             created_by: caller.user.name.clone(),
-            created_at: now.micros(),
+            created_at: now,
         };
         self.planner.refresh().await?;
         let reading = self.planner.lock_reading().await;
@@ -443,7 +443,7 @@ impl Reservations {
                         if !is_free(tx, &places, window, &HashMap::new(), &[]).await? {
                             return Ok(false);
                         }
-                        idempotency::claim(tx, key.as_ref(), &row.id, now).await?;
+                        idempotency::claim(tx, key.as_ref(), &row.id.to_string(), now).await?;
                         store::reservations::insert(tx, &row).await?;
                         store::quotas::insert_audit(tx, None, &event).await?;
                         Ok(true)

@@ -17,9 +17,7 @@ use berth_types::ids::{OrgId, QuoteId};
 use berth_types::jobs::Topology;
 use berth_types::money::per_hour_micros;
 use berth_types::problems::{FieldError, Problem};
-use berth_types::reservations::{
-    Conflict, NewQuote, Quote, ReservationPolicy, ReservationState, SpanKind, Window,
-};
+use berth_types::reservations::{Conflict, NewQuote, Quote, ReservationPolicy, SpanKind, Window};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
@@ -29,7 +27,6 @@ use berth_jobs::planner::bookings::{booking_id, reservation_request};
 use berth_jobs::quotas::{self, peak_milli};
 use berth_jobs::{Attempts, Planner};
 use berth_store::offerings::StoredOffering;
-use berth_store::reservations::ReservationRow;
 use berth_store::{self as store, StoreError, Tx};
 
 /// The setting with the operator's terms.
@@ -146,9 +143,8 @@ async fn check_limit(
     let (limits, _) = quotas::effective(tx, org).await?;
     let Some(most) = limits.reserved_boards_milli else { return Ok(None) };
     let (Some(first), Some(last)) = (windows.first(), windows.last()) else { return Ok(None) };
-    let (from, until) = (first.starts_at.micros(), last.ends_at.micros());
-    let rows = store::reservations::list_between(tx, from, until).await?;
-    let used = peak_milli(&rows, &org.to_string(), windows);
+    let rows = store::reservations::list_between(tx, first.starts_at, last.ends_at).await?;
+    let used = peak_milli(&rows, org, windows);
     let text = |n: i64| {
         format!("{}.{:03}", n / 1_000, n % 1_000).trim_end_matches('0').trim_end_matches('.').to_owned()
     };
@@ -331,17 +327,16 @@ impl Reservations {
         let rows = store::reservations::list_holding(&mut conn.tx()).await?;
         let mut out = Vec::new();
         for row in rows {
-            let id = row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
-            if !ids.contains(&booking_id(id)) {
+            if !ids.contains(&booking_id(row.id)) {
                 continue;
             }
-            let own = row.org_id.as_deref() == Some(org.to_string().as_str());
+            let own = row.org_id == Some(org);
             let maintenance = row.org_id.is_none();
             out.push(Conflict {
                 kind: if maintenance { SpanKind::Maintenance } else { SpanKind::Reservation },
-                starts_at: Timestamp::from_micros(row.starts_at),
-                ends_at: Some(Timestamp::from_micros(row.ends_at)),
-                reservation: own.then_some(id),
+                starts_at: row.starts_at,
+                ends_at: Some(row.ends_at),
+                reservation: own.then_some(row.id),
                 name: if own || maintenance { row.name } else { String::new() },
             });
         }
@@ -402,11 +397,6 @@ impl Reservations {
             .await?;
         Ok(input)
     }
-}
-
-/// The state of a stored reservation.
-fn state_of(row: &ReservationRow) -> Result<ReservationState, StoreError> {
-    ReservationState::parse(&row.state).ok_or_else(|| StoreError::Corrupt(row.state.clone()))
 }
 
 #[cfg(test)]

@@ -6,13 +6,12 @@ use std::collections::HashMap;
 use berth_mig::board_by_name;
 use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId, ReservationId};
-use berth_types::jobs::{Device, Placement, Topology};
+use berth_types::jobs::{Device, Placement};
 use berth_types::problems::Problem;
 use berth_types::reservations::{Calendar, CalendarRow, Reservation, ReservationState, Span, SpanKind};
 use berth_types::time::Timestamp;
 
 use crate::charges::{cost_if_ended, policy_of};
-use crate::state_of;
 use berth_foundation::{Caller, Right};
 use berth_store::nodes::GpuRow;
 use berth_store::reservations::ReservationRow;
@@ -23,7 +22,7 @@ const MAX_DAYS: i64 = 93;
 
 /// The names of nodes by id, and the boards by UUID.
 struct Boards {
-    nodes: HashMap<String, String>,
+    nodes: HashMap<NodeId, String>,
     gpus: HashMap<String, GpuRow>,
 }
 
@@ -41,7 +40,7 @@ impl Boards {
                 let board = self.gpus.get(&device.gpu_uuid);
                 out.push(Device {
                     node,
-                    node_name: self.nodes.get(&node.to_string()).cloned().unwrap_or_default(),
+                    node_name: self.nodes.get(&node).cloned().unwrap_or_default(),
                     gpu_index: board.map_or(0, |g| u32::try_from(g.idx).unwrap_or(0)),
                     cells: board.and_then(|g| board_by_name(&g.model)).map_or(1, |b| b.memory_slices),
                     mig_uuid: None,
@@ -67,7 +66,7 @@ impl Reservations {
         let now = self.context.now();
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
-            let (used_device_ms, _) = store::reservations::job_usage(tx, &row.id).await?;
+            let (used_device_ms, _) = store::reservations::job_usage(tx, row.id).await?;
             out.push(self.reservation(row, &boards, used_device_ms, now)?);
         }
         Ok(out)
@@ -80,29 +79,28 @@ impl Reservations {
         used_device_ms: i64,
         now: Timestamp,
     ) -> Result<Reservation, StoreError> {
-        let corrupt = |_| StoreError::Corrupt(row.id.clone());
-        let (state, policy) = (state_of(&row)?, policy_of(&row)?);
+        let (state, policy) = (row.state, policy_of(&row)?);
         let number = |n: i64| u32::try_from(n).unwrap_or(0);
-        let until = row.ended_at.unwrap_or(row.ends_at).min(row.ends_at).min(now.micros());
-        let elapsed_ms = (until - row.starts_at).max(0) / 1_000;
+        let until = row.ended_at.unwrap_or(row.ends_at).min(row.ends_at).min(now);
+        let elapsed_ms = until.millis_since(row.starts_at).max(0);
         let cost = cost_if_ended(&row, state, &policy, now);
         Ok(Reservation {
-            id: row.id.parse().map_err(corrupt)?,
-            org: row.org_id.as_deref().map(str::parse).transpose().map_err(corrupt)?,
+            id: row.id,
+            org: row.org_id,
             devices: boards.devices(&row)?,
             kind: if row.org_id.is_some() { SpanKind::Reservation } else { SpanKind::Maintenance },
             state,
             nodes: number(row.nodes),
             gpus_per_node: number(row.gpus_per_node),
-            topology: Topology::ALL.into_iter().find(|t| t.name() == row.topology).unwrap_or_default(),
-            starts_at: Timestamp::from_micros(row.starts_at),
-            ends_at: Timestamp::from_micros(row.ends_at),
-            ended_at: row.ended_at.map(Timestamp::from_micros),
+            topology: row.topology,
+            starts_at: row.starts_at,
+            ends_at: row.ends_at,
+            ended_at: row.ended_at,
             degraded_milli: number(row.lost_milli),
             elapsed_device_ms: elapsed_ms.saturating_mul(row.nodes.saturating_mul(row.gpus_per_node)),
             used_device_ms,
             cancel_fee_micros: if state.holds() { (cost - row.posted_micros).max(0) } else { 0 },
-            created_at: Timestamp::from_micros(row.created_at),
+            created_at: row.created_at,
             org_name: row.org_name.unwrap_or_default(),
             offering: row.slug.unwrap_or_default(),
             name: row.name,
@@ -157,12 +155,9 @@ impl Reservations {
             }
             None => self.context.authorise_operator(caller)?,
         }
-        let org = org.map_or_else(String::new, |o| o.to_string());
-        let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let state = state.map_or("", ReservationState::name);
-        let rows = store::reservations::list(&mut tx, &org, state, &before, i64::from(limit)).await?;
+        let rows = store::reservations::list(&mut tx, org, state, cursor, i64::from(limit)).await?;
         let full = rows.len() == limit as usize;
         let items = self.show_rows(&mut tx, rows).await?;
         let next_cursor = items.last().filter(|_| full).map(|r| r.id.to_string());
@@ -190,38 +185,37 @@ impl Reservations {
         if until <= from || until > from.plus_seconds(MAX_DAYS * 86_400) {
             return Err(Problem::malformed(format!("`until` is after `from`, by {MAX_DAYS} days at most.")));
         }
-        let own = org.map(|o| o.to_string());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let boards = Boards::read(&mut tx).await?;
-        let booked = store::reservations::list_between(&mut tx, from.micros(), until.micros()).await?;
+        let booked = store::reservations::list_between(&mut tx, from, until).await?;
         let held = store::attempts::list_held(&mut tx).await?;
         drop(conn);
         let mut spans: HashMap<String, Vec<Span>> = HashMap::new();
-        let is_visible = |owner: Option<&str>| own.is_none() || owner.is_some() && owner == own.as_deref();
+        let is_visible = |owner: Option<OrgId>| org.is_none() || owner.is_some() && owner == org;
         for row in booked {
             let maintenance = row.org_id.is_none();
-            let visible = is_visible(row.org_id.as_deref());
+            let visible = is_visible(row.org_id);
             for device in row.places()?.into_iter().flat_map(|(_, devices)| devices) {
                 spans.entry(device.gpu_uuid).or_default().push(Span {
                     kind: if maintenance { SpanKind::Maintenance } else { SpanKind::Reservation },
-                    starts_at: Timestamp::from_micros(row.starts_at),
-                    ends_at: Some(Timestamp::from_micros(row.ends_at)),
+                    starts_at: row.starts_at,
+                    ends_at: Some(row.ends_at),
                     placement: device
                         .profile_id
                         .map(|_| Placement { start: device.start, size: device.size }),
                     own: visible && !maintenance,
-                    id: if visible || own.is_none() { row.id.clone() } else { String::new() },
+                    id: if visible || org.is_none() { row.id.to_string() } else { String::new() },
                     name: if visible || maintenance { row.name.clone() } else { String::new() },
                 });
             }
         }
         for row in held.into_iter().filter(|h| h.reservation_id.is_none()) {
             let a = &row.allocation;
-            let visible = is_visible(Some(&a.org_id));
+            let visible = is_visible(Some(a.org_id));
             let left_s = row.max_duration_s - row.metered_before_ms / 1_000;
             let runs = !row.phase.state.ended();
-            let begun = row.started_at.map(Timestamp::from_micros);
+            let begun = row.started_at;
             let ends_at = begun.filter(|_| runs && a.unclean.is_none()).map(|t| t.plus_seconds(left_s));
             let number = |n: i64| u32::try_from(n).unwrap_or(0);
             spans.entry(a.gpu_uuid.clone()).or_default().push(Span {
@@ -230,17 +224,16 @@ impl Reservations {
                 ends_at,
                 placement: a.profile_id.map(|_| Placement { start: number(a.start), size: number(a.size) }),
                 own: visible,
-                id: if visible { a.job_id.clone() } else { String::new() },
+                id: if visible { a.job_id.to_string() } else { String::new() },
                 name: if visible { row.job_name.clone() } else { String::new() },
             });
         }
         let mut rows: Vec<CalendarRow> = Vec::new();
         for gpu in boards.gpus.values().filter(|g| g.present) {
-            let node: NodeId = gpu.node_id.parse().map_err(|_| StoreError::Corrupt(gpu.node_id.clone()))?;
             let mut spans = spans.remove(&gpu.uuid).unwrap_or_default();
             spans.sort_by_key(|s| (s.starts_at, s.placement.map_or(0, |p| p.start)));
             rows.push(CalendarRow {
-                node,
+                node: gpu.node_id,
                 node_name: boards.nodes.get(&gpu.node_id).cloned().unwrap_or_default(),
                 gpu_uuid: gpu.uuid.clone(),
                 gpu_index: u32::try_from(gpu.idx).unwrap_or(0),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use berth_core::jobs::MachineEvent;
 use berth_core::rating::charge_micros;
-use berth_types::ids::{JobId, NodeId, ReservationId};
+use berth_types::ids::{NodeId, ReservationId};
 use berth_types::jobs::{Failure, JobState};
 use berth_types::reservations::ReservationState;
 use berth_types::time::Timestamp;
@@ -14,7 +14,6 @@ use crate::Reservations;
 
 use crate::charges::MIN_LOST_S;
 use crate::charges::{charge, cost_if_ended, credit_lost, elapsed_micros, end, policy_of};
-use crate::state_of;
 use berth_foundation::fault;
 use berth_foundation::{Change, Context};
 use berth_store::reservations::ReservationRow;
@@ -33,10 +32,10 @@ async fn notify(
     kind: &str,
     (subject, detail): (String, String),
 ) -> Result<(), StoreError> {
-    let Some(org) = &row.org_id else { return Ok(()) };
+    let Some(org) = row.org_id else { return Ok(()) };
     let data = serde_json::json!({
-        "reservation": row.id, "name": row.name, "starts_at": Timestamp::from_micros(row.starts_at),
-        "ends_at": Timestamp::from_micros(row.ends_at), "degraded_milli": row.lost_milli,
+        "reservation": row.id, "name": row.name, "starts_at": row.starts_at, "ends_at": row.ends_at,
+        "degraded_milli": row.lost_milli,
     });
     let notice = context.notice(org, &format!("reservation.{kind}"), subject, detail, &data);
     store::budgets::insert_notice(tx, &notice).await
@@ -59,8 +58,8 @@ async fn advance(
     good: &HashSet<String>,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let state = state_of(row)?;
-    let (began, over) = (row.starts_at <= now.micros(), row.ends_at <= now.micros());
+    let state = row.state;
+    let (began, over) = (row.starts_at <= now, row.ends_at <= now);
     if state == ReservationState::Pending && began {
         let cause = "nobody approved it before it was to begin";
         end(tx, context, row, (ReservationState::Expired, cause), 0, now).await?;
@@ -77,9 +76,8 @@ async fn advance(
         return Ok(true);
     }
     if state == ReservationState::Scheduled && began {
-        row.state = ReservationState::Active.name().to_owned();
-        let detail =
-            format!("Jobs that name it run in it until {}.", Timestamp::from_micros(row.ends_at).minute());
+        row.state = ReservationState::Active;
+        let detail = format!("Jobs that name it run in it until {}.", row.ends_at.minute());
         notify(tx, context, row, "started", (format!("{} has begun", row.name), detail)).await?;
         (changed, starts) = (true, true);
     }
@@ -90,7 +88,7 @@ async fn advance(
     if lost != row.lost_milli || (over && row.lost_milli > 0) {
         credit_lost(tx, context, row, now).await?;
         row.lost_milli = lost;
-        row.lost_since = (lost > 0).then_some(now.micros());
+        row.lost_since = (lost > 0).then_some(now);
         let (kind, subject) = match lost {
             0 => ("restored", format!("{} is whole again", row.name)),
             _ => ("degraded", format!("{lost} ‰ of {} is out of order", row.name)),
@@ -108,20 +106,20 @@ async fn advance(
         fault::point("reservation.end.recording");
         return Ok(true);
     }
-    if !row.warned && row.ends_at <= now.plus_seconds(WARNING_S).micros() {
+    if !row.warned && row.ends_at <= now.plus_seconds(WARNING_S) {
         row.warned = true;
-        let at = Timestamp::from_micros(row.ends_at).minute();
+        let at = row.ends_at.minute();
         let detail =
             "What runs in it then is stopped. It can be made longer while its devices are free.".to_owned();
         notify(tx, context, row, "ending", (format!("{} ends {at}", row.name), detail)).await?;
         changed = true;
     }
     let policy = policy_of(row)?;
-    let idle_s = (now.micros() - row.starts_at) / 1_000_000;
+    let idle_s = now.millis_since(row.starts_at) / 1_000;
     if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
         && row.org_id.is_some()
         && row.lost_milli == 0
-        && !store::reservations::job_usage(tx, &row.id).await?.1
+        && !store::reservations::job_usage(tx, row.id).await?.1
     {
         let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
         end(tx, context, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
@@ -157,30 +155,26 @@ impl Reservations {
             // A node with a recent session is not lost yet. A time of the last session in the future comes
             // from a clock that was set back since, so it counts by its distance from now.
             let recent_micros = (MIN_LOST_S * 1_000_000).unsigned_abs();
+            let is_recent = |at: Timestamp| at.micros().abs_diff(now.micros()) < recent_micros;
             let nodes = store::nodes::list(&mut tx).await?;
-            let recently_seen: HashSet<String> = nodes
-                .into_iter()
-                .filter(|n| n.last_seen_at.is_some_and(|at| at.abs_diff(now.micros()) < recent_micros))
-                .map(|n| n.id)
-                .collect();
-            let is_reachable = |node: &str| {
-                recently_seen.contains(node) || node.parse::<NodeId>().is_ok_and(|n| connected.contains(&n))
-            };
+            let recently_seen: HashSet<NodeId> =
+                nodes.into_iter().filter(|n| n.last_seen_at.is_some_and(is_recent)).map(|n| n.id).collect();
+            let is_reachable = |node: NodeId| recently_seen.contains(&node) || connected.contains(&node);
             let boards = store::nodes::list_gpus(&mut tx).await?;
             let good: HashSet<String> = boards
                 .into_iter()
-                .filter(|g| g.present && g.quarantined.is_none() && is_reachable(&g.node_id))
+                .filter(|g| g.present && g.quarantined.is_none() && is_reachable(g.node_id))
                 .map(|g| g.uuid)
                 .collect();
             (rows, good)
         };
         let due = |row: &&ReservationRow| {
-            let began = row.starts_at <= now.micros();
-            let active = row.state == ReservationState::Active.name();
-            began && (!active || row.ends_at <= now.micros() || self.has_due_change(row, &good, now))
+            let began = row.starts_at <= now;
+            let active = row.state == ReservationState::Active;
+            began && (!active || row.ends_at <= now || self.has_due_change(row, &good, now))
         };
         let mut any_changed = false;
-        let ids: Vec<ReservationId> = rows.iter().filter(due).filter_map(|r| r.id.parse().ok()).collect();
+        let ids: Vec<ReservationId> = rows.iter().filter(due).map(|row| row.id).collect();
         for id in ids {
             let (context, good) = (self.context.clone(), good.clone());
             fault::point("reservation.tick.due");
@@ -190,7 +184,7 @@ impl Reservations {
                     let Some(mut row) = store::reservations::find_any(tx, id).await? else {
                         return Ok(false);
                     };
-                    if !state_of(&row)?.holds() {
+                    if !row.state.holds() {
                         return Ok(false);
                     }
                     advance(tx, &context, &mut row, &good, now).await
@@ -211,7 +205,7 @@ impl Reservations {
             let mut conn = self.context.db.read().await?;
             store::reservations::list_over_with_jobs(&mut conn.tx()).await?
         };
-        for id in left.iter().filter_map(|id| id.parse().ok()) {
+        for id in left {
             self.end_jobs_of(id).await?;
         }
         Ok(())
@@ -221,9 +215,9 @@ impl Reservations {
     fn has_due_change(&self, row: &ReservationRow, good: &HashSet<String>, now: Timestamp) -> bool {
         let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
         let charge_due = row.nano_per_second > 0 && elapsed_micros(row, now) - row.posted_micros >= hour;
-        let idle_s = (now.micros() - row.starts_at) / 1_000_000;
+        let idle_s = now.millis_since(row.starts_at) / 1_000;
         let no_show = policy_of(row).is_ok_and(|p| p.no_show_after_s.is_some_and(|after| idle_s >= after));
-        let ending = !row.warned && row.ends_at <= now.plus_seconds(WARNING_S).micros();
+        let ending = !row.warned && row.ends_at <= now.plus_seconds(WARNING_S);
         charge_due || no_show || ending || lost_milli(row, good).is_ok_and(|lost| lost != row.lost_milli)
     }
 
@@ -233,16 +227,13 @@ impl Reservations {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
             match store::reservations::find_any(&mut tx, id).await? {
-                Some(row) if !state_of(&row)?.holds() => {
-                    store::reservations::open_jobs(&mut tx, &row.id).await?
-                }
+                Some(row) if !row.state.holds() => store::reservations::open_jobs(&mut tx, id).await?,
                 _ => return Ok(()),
             }
         };
         for (job, state, generation) in open {
-            let job: JobId = job.parse().map_err(|_| StoreError::Corrupt(job.clone()))?;
             let detail = "Its reservation is over.".to_owned();
-            let (generation, event) = match state == JobState::Queued.name() {
+            let (generation, event) = match state == JobState::Queued {
                 true => {
                     let failure = Failure { code: "reservation.ended".to_owned(), detail: detail.clone() };
                     (Some(generation), MachineEvent::Orphan { failure })

@@ -3,6 +3,7 @@
 //! Each route declares its summary, and its answers if the type of the handler does not have them.
 
 mod document;
+mod problem_codes;
 
 use aide::OperationInput;
 use aide::OperationOutput;

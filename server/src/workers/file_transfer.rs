@@ -4,7 +4,7 @@
 
 use berth_proto as proto;
 use berth_types::files::FileKind;
-use berth_types::ids::{FileId, NodeId};
+use berth_types::ids::{FileId, NodeId, VolumeId};
 use berth_types::problems::Problem;
 use tonic::{Response, Status};
 
@@ -30,7 +30,7 @@ fn offered_to_volume(file: proto::Parcel) -> Option<OfferedVolumeFile> {
     Some(OfferedVolumeFile {
         job,
         attempt: number,
-        volume: file.volume,
+        volume: file.volume.parse().ok()?,
         path: file.path,
         bytes: i64::try_from(file.bytes).ok()?,
         sha256: hex(&file.sha256),
@@ -97,7 +97,10 @@ fn offered_bundle(bundle: proto::Bundle) -> Option<(OfferedBundle, bool)> {
         Some(SmallFile { path: file.path, bytes, sha256, data: file.data.into() })
     };
     let files = bundle.files.into_iter().map(small).collect::<Option<Vec<SmallFile>>>()?;
-    let volume = Some(bundle.volume).filter(|volume| !volume.is_empty());
+    let volume: Option<VolumeId> = match bundle.volume.as_str() {
+        "" => None,
+        id => Some(id.parse().ok()?),
+    };
     Some((OfferedBundle { job, attempt: number, volume, files }, ask))
 }
 
@@ -136,15 +139,18 @@ pub(super) async fn fetch(
         let file: FileId = request.file.parse().map_err(|_| no_file())?;
         answer.data =
             portal.files.read_chunk(node, job, number, file, request.offset).await.map_err(refused)?;
-    } else if request.file.is_empty() {
-        let listed =
-            portal.volumes.list_volume_version(node, (job, number), &request.volume, &request.after).await;
-        answer.files = listed.map_err(refused)?;
     } else {
-        let (file, offset) = (request.file.as_str(), request.offset);
-        let given =
-            portal.volumes.read_volume_chunk(node, (job, number), &request.volume, (file, offset)).await;
-        answer.data = given.map_err(refused)?;
+        let volume: VolumeId = request.volume.parse().map_err(|_| refused(Problem::not_found()))?;
+        if request.file.is_empty() {
+            let listed =
+                portal.volumes.list_volume_version(node, (job, number), volume, &request.after).await;
+            answer.files = listed.map_err(refused)?;
+        } else {
+            let file: FileId = request.file.parse().map_err(|_| refused(Problem::not_found()))?;
+            let given =
+                portal.volumes.read_volume_chunk(node, (job, number), volume, (file, request.offset)).await;
+            answer.data = given.map_err(refused)?;
+        }
     }
     Ok(Response::new(answer))
 }

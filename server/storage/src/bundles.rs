@@ -1,14 +1,14 @@
 //! Bundles: many small whole files in one request of a worker. One transaction registers the files of a
 //! bundle. Then their bytes go to the store, and a second transaction marks the files complete.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use berth_foundation::objects::{Objects, WriteLock};
 use berth_foundation::{Change, Context};
 use berth_store as store;
 use berth_types::files::FileState;
-use berth_types::ids::NodeId;
+use berth_types::ids::{FileId, NodeId};
 use berth_types::problems::Problem;
 use futures::FutureExt;
 
@@ -36,7 +36,7 @@ impl Bundles {
         let mut tx = conn.tx();
         Ok(match &bundle.volume {
             None => known_artifacts(&mut tx, node, &bundle).await?,
-            Some(volume) => known_files(&mut tx, node, &bundle, volume).await?,
+            Some(volume) => known_files(&mut tx, node, &bundle, *volume).await?,
         })
     }
 
@@ -52,7 +52,7 @@ impl Bundles {
             async move {
                 match &bundle.volume {
                     None => register_artifacts(tx, node, &bundle, &input).await,
-                    Some(volume) => register_files(tx, node, &bundle, volume, &input).await,
+                    Some(volume) => register_files(tx, node, &bundle, *volume, &input).await,
                 }
             }
             .boxed()
@@ -62,25 +62,27 @@ impl Bundles {
         let checking = tokio::task::spawn_blocking(move || verified_contents(&checked, &ids));
         let mut files = checking.await.map_err(|_| Problem::internal())?;
         // A file with another writer is left out. The worker sends it again.
-        let locks: Vec<WriteLock<'_>> = files.keys().filter_map(|id| self.objects.try_lock(id)).collect();
-        let locked: HashSet<String> = locks.iter().map(|lock| lock.id().to_owned()).collect();
-        files.retain(|id, _| locked.contains(id));
+        let locks: HashMap<FileId, WriteLock<'_>> = files
+            .keys()
+            .filter_map(|id| self.objects.try_lock(&id.to_string()).map(|lock| (*id, lock)))
+            .collect();
+        files.retain(|id, _| locks.contains_key(id));
         if !files.is_empty() {
-            self.objects.put_all(files).await?;
-            self.mark_complete(&bundle, locked.iter().cloned().collect()).await?;
+            let objects = files.into_iter().map(|(id, data)| (id.to_string(), data)).collect();
+            self.objects.put_all(objects).await?;
+            self.mark_complete(&bundle, locks.keys().copied().collect()).await?;
             self.handovers.record_progress(bundle.job, bundle.attempt, node, self.context.now());
         }
-        drop(locks);
-        Ok(expected.iter().map(|id| id.as_ref().is_none_or(|id| locked.contains(id))).collect())
+        Ok(expected.iter().map(|id| id.is_none_or(|id| locks.contains_key(&id))).collect())
     }
 
     /// Marks files complete whose bytes are in the store.
-    async fn mark_complete(&self, bundle: &OfferedBundle, ids: Vec<String>) -> Result<(), Problem> {
+    async fn mark_complete(&self, bundle: &OfferedBundle, ids: Vec<FileId>) -> Result<(), Problem> {
         let (is_volume, job) = (bundle.volume.is_some(), bundle.job);
         let marking = self.context.db.write(move |tx| {
             let ids = ids.clone();
             async move {
-                for id in &ids {
+                for id in ids {
                     if is_volume {
                         store::volumes::blobs::mark_complete(tx, id).await?;
                     } else {
@@ -93,8 +95,8 @@ impl Bundles {
             .boxed()
         });
         let row = marking.await?.filter(|_| !is_volume);
-        if let Some(org) = row.and_then(|row| row.org_id.parse().ok()) {
-            self.context.publish(Change::Job { org, job, event: None });
+        if let Some(row) = row {
+            self.context.publish(Change::Job { org: row.org_id, job, event: None });
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use berth_foundation::envelope::{self, EnvelopeError, Keys, SealingContext};
 use berth_foundation::{Caller, Right};
 use berth_store::secrets::SecretRow;
 use berth_store::webhooks::WebhookRow;
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The reason why a secret cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,20 +62,24 @@ fn to_secret(row: SecretRow) -> Secret {
     Secret {
         name: row.name,
         version: row.version,
-        created_at: Timestamp::from_micros(row.created_at),
+        created_at: row.created_at,
         created_by: row.created_by,
-        updated_at: Timestamp::from_micros(row.updated_at),
+        updated_at: row.updated_at,
         updated_by: row.updated_by,
-        last_used_at: row.last_used_at.map(Timestamp::from_micros),
+        last_used_at: row.last_used_at,
     }
 }
 
-fn secret_context(row: &SecretRow) -> SealingContext<'_> {
-    SealingContext { kind: "secret", org: &row.org_id, name: &row.name, version: row.version }
+/// Runs `work` with the sealing context of a secret.
+fn with_secret_context<T>(row: &SecretRow, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
+    let org = row.org_id.to_string();
+    work(&SealingContext { kind: "secret", org: &org, name: &row.name, version: row.version })
 }
 
-fn webhook_context(row: &WebhookRow) -> SealingContext<'_> {
-    SealingContext { kind: "webhook", org: &row.org_id, name: &row.id, version: 1 }
+/// Runs `work` with the sealing context of the secret of a webhook.
+fn with_webhook_context<T>(row: &WebhookRow, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
+    let (org, id) = (row.org_id.to_string(), row.id.to_string());
+    work(&SealingContext { kind: "webhook", org: &org, name: &id, version: 1 })
 }
 
 fn seal_error(error: EnvelopeError) -> StoreError {
@@ -87,12 +91,8 @@ fn limit_reached() -> Problem {
     Problem::conflict("secret.limit", "Too many secrets", detail)
 }
 
-/// The refusal of a submission that names a missing secret.
-pub async fn check_secrets_exist(
-    tx: &mut Tx<'_>,
-    org: OrgId,
-    spec: &NewJob,
-) -> Result<Option<Problem>, StoreError> {
+/// Refuses a submission that names a missing secret.
+pub async fn check_secrets_exist(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Result<(), WriteError> {
     let mut errors = Vec::new();
     for (index, request) in spec.secrets.iter().enumerate() {
         if store::secrets::find(tx, org, &request.name).await?.is_none() {
@@ -106,7 +106,7 @@ pub async fn check_secrets_exist(
         let detail = format!("There is no secret {} in this organization.", registry.secret);
         errors.push(FieldError::new("/registry/secret", detail));
     }
-    Ok((!errors.is_empty()).then(|| Problem::invalid(errors)))
+    if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors).into()) }
 }
 
 /// The row of a new value: a new secret, or the next version of `former`.
@@ -118,21 +118,21 @@ fn sealed_row(
     now: Timestamp,
 ) -> Result<SecretRow, StoreError> {
     let first = SecretRow {
-        org_id: org.to_string(),
+        org_id: org,
         name: name.to_owned(),
         version: 0,
         sealed: String::new(),
         created_by: by.to_owned(),
-        created_at: now.micros(),
+        created_at: now,
         updated_by: String::new(),
-        updated_at: 0,
+        updated_at: now,
         last_used_at: None,
     };
     let mut row = former.unwrap_or(first);
     row.version += 1;
     row.updated_by = by.to_owned();
-    row.updated_at = now.micros();
-    row.sealed = keys.seal(&secret_context(&row), value).map_err(seal_error)?;
+    row.updated_at = now;
+    row.sealed = with_secret_context(&row, |context| keys.seal(context, value)).map_err(seal_error)?;
     Ok(row)
 }
 
@@ -202,13 +202,13 @@ impl Secrets {
         }
         let (keys, now) = (self.sealing_keys()?, self.context.now());
         let event = self.context.audit_event(caller, "secret.created", name.clone(), String::new());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (keys, name, input, mut event) = (keys.clone(), name.clone(), input.clone(), event.clone());
             async move {
                 let former = store::secrets::find(tx, org, &name).await?;
                 let most = i64::try_from(MAX_SECRETS).unwrap_or(i64::MAX);
                 if former.is_none() && store::secrets::count(tx, org).await? >= most {
-                    return Ok(None);
+                    return Err(limit_reached().into());
                 }
                 if former.is_some() {
                     event.action = "secret.replaced".to_owned();
@@ -217,11 +217,11 @@ impl Secrets {
                 event.detail = format!("version {}", row.version);
                 store::secrets::put(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(Some(row))
+                Ok(row)
             }
             .boxed()
         });
-        done.await?.map(to_secret).ok_or_else(limit_reached)
+        Ok(to_secret(done.await?))
     }
 
     /// Deletes a secret. Queued jobs that use it fail at their start. Running jobs keep their copy.
@@ -251,7 +251,7 @@ impl Secrets {
     ) -> Result<Result<String, Unusable>, StoreError> {
         let Some(row) = store::secrets::find(tx, org, name).await? else { return Ok(Err(Unusable::Missing)) };
         let opened = self.context.keys().and_then(|keys| {
-            let opened = keys.open_sealed(&secret_context(&row), &row.sealed);
+            let opened = with_secret_context(&row, |context| keys.open_sealed(context, &row.sealed));
             opened.map_err(|error| error.to_string())
         });
         Ok(opened.map_err(|error| {
@@ -332,7 +332,7 @@ impl Secrets {
                 for (job, name) in &given {
                     let Ok(job) = job.parse() else { continue };
                     let Some(row) = store::jobs::find_any(tx, job).await? else { continue };
-                    store::secrets::mark_used(tx, &row.org_id, name, now).await?;
+                    store::secrets::mark_used(tx, row.org_id, name, now).await?;
                 }
                 Ok(())
             }
@@ -345,8 +345,9 @@ impl Secrets {
 
     /// Seals the secret of a webhook.
     pub fn seal_webhook(&self, row: WebhookRow) -> Result<WebhookRow, Problem> {
-        let sealed = self.sealing_keys()?.seal(&webhook_context(&row), &row.secret).map_err(seal_error)?;
-        Ok(WebhookRow { secret: sealed, ..row })
+        let keys = self.sealing_keys()?;
+        let sealed = with_webhook_context(&row, |context| keys.seal(context, &row.secret));
+        Ok(WebhookRow { secret: sealed.map_err(seal_error)?, ..row })
     }
 
     /// The secret that signs the requests of a webhook. `None` if it cannot be opened.
@@ -355,11 +356,11 @@ impl Secrets {
             return Some(row.secret.clone());
         }
         let opened = self.context.keys().and_then(|keys| {
-            let opened = keys.open_sealed(&webhook_context(row), &row.secret);
+            let opened = with_webhook_context(row, |context| keys.open_sealed(context, &row.secret));
             opened.map_err(|error| error.to_string())
         });
         opened
-            .inspect_err(|error| tracing::error!(webhook = row.id, error, "its secret cannot be opened"))
+            .inspect_err(|error| tracing::error!(webhook = %row.id, error, "its secret cannot be opened"))
             .ok()
     }
 
@@ -384,14 +385,14 @@ impl Secrets {
         let keys = self.context.keys()?;
         let mut counts = Resealed::default();
         for row in secrets {
-            let resealed = keys.rewrap(&secret_context(&row), &row.sealed);
+            let resealed = with_secret_context(&row, |context| keys.rewrap(context, &row.sealed));
             self.update_secret(row, resealed, &mut counts).await.map_err(|e| e.to_string())?;
         }
         for row in hooks {
-            let resealed = match envelope::is_sealed(&row.secret) {
-                true => keys.rewrap(&webhook_context(&row), &row.secret),
-                false => keys.seal(&webhook_context(&row), &row.secret).map(Some),
-            };
+            let resealed = with_webhook_context(&row, |context| match envelope::is_sealed(&row.secret) {
+                true => keys.rewrap(context, &row.secret),
+                false => keys.seal(context, &row.secret).map(Some),
+            });
             self.update_webhook(row, resealed, &mut counts).await.map_err(|e| e.to_string())?;
         }
         if counts != Resealed::default() {
@@ -403,7 +404,7 @@ impl Secrets {
     async fn sealed(&self) -> Result<(Vec<SecretRow>, Vec<WebhookRow>), StoreError> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        Ok((store::secrets::list_all(&mut tx).await?, store::webhooks::list(&mut tx, "").await?))
+        Ok((store::secrets::list_all(&mut tx).await?, store::webhooks::list(&mut tx, None).await?))
     }
 
     async fn update_secret(
@@ -412,7 +413,7 @@ impl Secrets {
         resealed: Result<Option<String>, EnvelopeError>,
         counts: &mut Resealed,
     ) -> Result<(), StoreError> {
-        let Some(sealed) = resealed_text(resealed, &row.org_id, &row.name, counts) else { return Ok(()) };
+        let Some(sealed) = resealed_text(resealed, row.org_id, &row.name, counts) else { return Ok(()) };
         let updated = self.context.db.write(move |tx| {
             let (row, sealed) = (row.clone(), sealed.clone());
             async move { store::secrets::reseal(tx, &row, &sealed).await }.boxed()
@@ -427,7 +428,9 @@ impl Secrets {
         resealed: Result<Option<String>, EnvelopeError>,
         counts: &mut Resealed,
     ) -> Result<(), StoreError> {
-        let Some(sealed) = resealed_text(resealed, &row.org_id, &row.id, counts) else { return Ok(()) };
+        let Some(sealed) = resealed_text(resealed, row.org_id, &row.id.to_string(), counts) else {
+            return Ok(());
+        };
         let updated = self.context.db.write(move |tx| {
             let (row, sealed) = (row.clone(), sealed.clone());
             async move { store::webhooks::reseal(tx, &row, &sealed).await }.boxed()
@@ -440,12 +443,12 @@ impl Secrets {
 /// The new sealed text of a secret. `None` if the old text stays, because it is current or unreadable.
 fn resealed_text(
     resealed: Result<Option<String>, EnvelopeError>,
-    org: &str,
+    org: OrgId,
     name: &str,
     counts: &mut Resealed,
 ) -> Option<String> {
     resealed.unwrap_or_else(|error| {
-        tracing::error!(org, name, %error, "a secret cannot be opened; set it again");
+        tracing::error!(%org, name, %error, "a secret cannot be opened; set it again");
         counts.unreadable += 1;
         None
     })

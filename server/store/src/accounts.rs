@@ -6,25 +6,17 @@ use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
-fn id<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
-    text.parse().map_err(|_| StoreError::Corrupt(format!("id {text:?}")))
-}
-
-fn role(text: &str) -> Result<Role, StoreError> {
-    Role::parse(text).ok_or_else(|| StoreError::Corrupt(format!("role {text:?}")))
-}
-
 #[derive(sqlx::FromRow)]
 struct UserRow {
-    id: String,
+    id: UserId,
     email: String,
     name: String,
     operator: bool,
 }
 
-impl UserRow {
-    fn user(self) -> Result<User, StoreError> {
-        Ok(User { id: id(&self.id)?, email: self.email, name: self.name, operator: self.operator })
+impl From<UserRow> for User {
+    fn from(row: UserRow) -> Self {
+        Self { id: row.id, email: row.email, name: row.name, operator: row.operator }
     }
 }
 
@@ -37,89 +29,96 @@ pub async fn insert_user(
     exec!(
         tx,
         "INSERT INTO users (id, email, name, password_hash, operator, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
-        user.id.to_string(),
+        user.id,
         &user.email,
         &user.name,
         password_hash,
         user.operator,
-        now.micros()
+        now
     )
     .map(|_| ())
 }
 
 pub async fn find_user(tx: &mut Tx<'_>, user: UserId) -> Result<Option<User>, StoreError> {
-    find!(tx, UserRow, "SELECT id, email, name, operator FROM users WHERE id = $1", user.to_string())?
-        .map(UserRow::user)
-        .transpose()
+    let row = find!(tx, UserRow, "SELECT id, email, name, operator FROM users WHERE id = $1", user)?;
+    Ok(row.map(User::from))
 }
 
 /// Finds a user by e-mail address; returns the id and the stored password hash.
 pub async fn find_login(tx: &mut Tx<'_>, email: &str) -> Result<Option<(UserId, String)>, StoreError> {
-    find!(tx, (String, String), "SELECT id, password_hash FROM users WHERE email = $1", email)?
-        .map(|(user, hash)| Ok((id(&user)?, hash)))
-        .transpose()
+    find!(tx, (UserId, String), "SELECT id, password_hash FROM users WHERE email = $1", email)
 }
 
 pub async fn operator_exists(tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-    Ok(find!(tx, (String,), "SELECT id FROM users WHERE operator LIMIT 1")?.is_some())
+    Ok(find!(tx, (UserId,), "SELECT id FROM users WHERE operator LIMIT 1")?.is_some())
 }
 
 pub async fn insert_org(tx: &mut Tx<'_>, org: &Org) -> Result<(), StoreError> {
     exec!(
         tx,
         "INSERT INTO orgs (id, name, created_at) VALUES ($1, $2, $3)",
-        org.id.to_string(),
+        org.id,
         &org.name,
-        org.created_at.micros()
+        org.created_at
     )
     .map(|_| ())
 }
 
 pub async fn list_orgs(tx: &mut Tx<'_>) -> Result<Vec<Org>, StoreError> {
-    list!(tx, (String, String, i64), "SELECT id, name, created_at FROM orgs ORDER BY id")?
-        .into_iter()
-        .map(|(org, name, at)| Ok(Org { id: id(&org)?, name, created_at: Timestamp::from_micros(at) }))
-        .collect()
+    let rows = list!(tx, (OrgId, String, Timestamp), "SELECT id, name, created_at FROM orgs ORDER BY id")?;
+    Ok(rows.into_iter().map(|(id, name, created_at)| Org { id, name, created_at }).collect())
+}
+
+/// An organization with the number of its members, the numbers of its open jobs, and its balance.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct OrgSummaryRow {
+    pub id: OrgId,
+    pub name: String,
+    pub created_at: Timestamp,
+    pub members: i64,
+    pub queued: i64,
+    pub running: i64,
+    pub posted_micros: i64,
+    pub held_micros: i64,
+    pub credit_limit_micros: i64,
+}
+
+/// Lists all organizations with their counts and sums. The id of an account is that of
+/// [`crate::ledger::org_account`].
+pub async fn list_org_summaries(tx: &mut Tx<'_>) -> Result<Vec<OrgSummaryRow>, StoreError> {
+    let sql = "SELECT o.id, o.name, o.created_at, \
+               (SELECT CAST(COUNT(*) AS BIGINT) FROM members m WHERE m.org_id = o.id) AS members, \
+               COALESCE(j.queued, 0) AS queued, COALESCE(j.running, 0) AS running, \
+               COALESCE(a.posted_micros, 0) AS posted_micros, COALESCE(a.held_micros, 0) AS held_micros, \
+               COALESCE(a.credit_limit_micros, 0) AS credit_limit_micros \
+               FROM orgs o LEFT JOIN accounts a ON a.id = 'tenant:' || o.id LEFT JOIN \
+               (SELECT org_id, CAST(SUM(CASE WHEN state = 'queued' THEN 1 ELSE 0 END) AS BIGINT) AS queued, \
+                CAST(SUM(CASE WHEN state = 'queued' THEN 0 ELSE 1 END) AS BIGINT) AS running FROM jobs \
+                WHERE state IN ('queued', 'assigned', 'starting', 'running', 'stopping') GROUP BY org_id) j \
+               ON j.org_id = o.id ORDER BY o.id";
+    list!(tx, OrgSummaryRow, sql)
 }
 
 pub async fn find_org(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<Org>, StoreError> {
-    Ok(find!(tx, (String, i64), "SELECT name, created_at FROM orgs WHERE id = $1", org.to_string())?
-        .map(|(name, at)| Org { id: org, name, created_at: Timestamp::from_micros(at) }))
+    let row = find!(tx, (String, Timestamp), "SELECT name, created_at FROM orgs WHERE id = $1", org)?;
+    Ok(row.map(|(name, created_at)| Org { id: org, name, created_at }))
 }
 
 pub async fn insert_member(tx: &mut Tx<'_>, org: OrgId, user: UserId, role: Role) -> Result<(), StoreError> {
-    exec!(
-        tx,
-        "INSERT INTO members (org_id, user_id, role) VALUES ($1, $2, $3)",
-        org.to_string(),
-        user.to_string(),
-        role.name()
-    )
-    .map(|_| ())
+    exec!(tx, "INSERT INTO members (org_id, user_id, role) VALUES ($1, $2, $3)", org, user, role).map(|_| ())
 }
 
 pub async fn find_role(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<Option<Role>, StoreError> {
-    find!(
-        tx,
-        (String,),
-        "SELECT role FROM members WHERE org_id = $1 AND user_id = $2",
-        org.to_string(),
-        user.to_string()
-    )?
-    .map(|(name,)| role(&name))
-    .transpose()
+    let sql = "SELECT role FROM members WHERE org_id = $1 AND user_id = $2";
+    Ok(find!(tx, (Role,), sql, org, user)?.map(|(role,)| role))
 }
 
 pub async fn list_memberships(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<Membership>, StoreError> {
     let sql = "SELECT o.id, o.name, o.created_at, m.role FROM members m JOIN orgs o ON o.id = m.org_id \
                WHERE m.user_id = $1 ORDER BY o.id";
-    list!(tx, (String, String, i64, String), sql, user.to_string())?
-        .into_iter()
-        .map(|(org, name, at, r)| {
-            let org = Org { id: id(&org)?, name, created_at: Timestamp::from_micros(at) };
-            Ok(Membership { org, role: role(&r)? })
-        })
-        .collect()
+    let rows = list!(tx, (OrgId, String, Timestamp, Role), sql, user)?;
+    let membership = |(id, name, created_at, role)| Membership { org: Org { id, name, created_at }, role };
+    Ok(rows.into_iter().map(membership).collect())
 }
 
 pub async fn insert_session(
@@ -133,9 +132,9 @@ pub async fn insert_session(
         tx,
         "INSERT INTO sessions (hash, user_id, created_at, last_seen_at, expires_at) VALUES ($1, $2, $3, $3, $4)",
         hash,
-        user.to_string(),
-        now.micros(),
-        expires_at.micros()
+        user,
+        now,
+        expires_at
     )
     .map(|_| ())
 }
@@ -152,17 +151,16 @@ pub async fn find_session(
     struct SessionRow {
         #[sqlx(flatten)]
         user: UserRow,
-        last_seen_at: i64,
+        last_seen_at: Timestamp,
     }
     let sql = "SELECT u.id, u.email, u.name, u.operator, s.last_seen_at FROM sessions s \
                JOIN users u ON u.id = s.user_id WHERE s.hash = $1 AND s.expires_at > $2 AND s.last_seen_at > $3";
-    find!(tx, SessionRow, sql, hash, now.micros(), idle_since.micros())?
-        .map(|row| Ok((row.user.user()?, Timestamp::from_micros(row.last_seen_at))))
-        .transpose()
+    let row = find!(tx, SessionRow, sql, hash, now, idle_since)?;
+    Ok(row.map(|row| (row.user.into(), row.last_seen_at)))
 }
 
 pub async fn touch_session(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<(), StoreError> {
-    exec!(tx, "UPDATE sessions SET last_seen_at = $2 WHERE hash = $1", hash, now.micros()).map(|_| ())
+    exec!(tx, "UPDATE sessions SET last_seen_at = $2 WHERE hash = $1", hash, now).map(|_| ())
 }
 
 pub async fn delete_session(tx: &mut Tx<'_>, hash: &str) -> Result<(), StoreError> {
@@ -180,15 +178,15 @@ pub async fn insert_token(
         tx,
         "INSERT INTO tokens (id, org_id, user_id, name, role, hash, hint, created_at, expires_at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        token.id.to_string(),
-        org.map(|o| o.to_string()),
-        user.to_string(),
+        token.id,
+        org,
+        user,
         &token.name,
-        token.role.name(),
+        token.role,
         hash,
         &token.hint,
-        token.created_at.micros(),
-        token.expires_at.map(Timestamp::micros)
+        token.created_at,
+        token.expires_at
     )
     .map(|_| ())
 }
@@ -210,75 +208,66 @@ pub async fn find_token(
 ) -> Result<Option<TokenGrant>, StoreError> {
     #[derive(sqlx::FromRow)]
     struct GrantRow {
-        token_id: String,
-        org_id: Option<String>,
-        role: String,
-        last_used_at: Option<i64>,
+        token_id: TokenId,
+        org_id: Option<OrgId>,
+        role: Role,
+        last_used_at: Option<Timestamp>,
         #[sqlx(flatten)]
         user: UserRow,
     }
     let sql = "SELECT t.id AS token_id, t.org_id, t.role, t.last_used_at, u.id, u.email, u.name, u.operator FROM tokens t \
                JOIN users u ON u.id = t.user_id WHERE t.hash = $1 AND (t.expires_at IS NULL OR t.expires_at > $2)";
-    find!(tx, GrantRow, sql, hash, now.micros())?
-        .map(|row| {
-            let org = row.org_id.as_deref().map(id).transpose()?;
-            Ok(TokenGrant {
-                id: id(&row.token_id)?,
-                org,
-                role: role(&row.role)?,
-                user: row.user.user()?,
-                last_used_at: row.last_used_at.map(Timestamp::from_micros),
-            })
-        })
-        .transpose()
+    Ok(find!(tx, GrantRow, sql, hash, now)?.map(|row| TokenGrant {
+        id: row.token_id,
+        org: row.org_id,
+        role: row.role,
+        user: row.user.into(),
+        last_used_at: row.last_used_at,
+    }))
 }
 
 /// Returns true if the token exists and has not expired.
 pub async fn token_exists(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "SELECT id FROM tokens WHERE id = $1 AND (expires_at IS NULL OR expires_at > $2)";
-    Ok(find!(tx, (String,), sql, token.to_string(), now.micros())?.is_some())
+    Ok(find!(tx, (TokenId,), sql, token, now)?.is_some())
 }
 
 pub async fn touch_token(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<(), StoreError> {
-    exec!(tx, "UPDATE tokens SET last_used_at = $2 WHERE id = $1", token.to_string(), now.micros())
-        .map(|_| ())
+    exec!(tx, "UPDATE tokens SET last_used_at = $2 WHERE id = $1", token, now).map(|_| ())
 }
 
 /// Lists the tokens of an organization, or (`None`) of operators.
 pub async fn list_tokens(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<Token>, StoreError> {
     #[derive(sqlx::FromRow)]
     struct TokenRow {
-        id: String,
+        id: TokenId,
         name: String,
-        role: String,
+        role: Role,
         hint: String,
-        created_at: i64,
-        expires_at: Option<i64>,
-        last_used_at: Option<i64>,
+        created_at: Timestamp,
+        expires_at: Option<Timestamp>,
+        last_used_at: Option<Timestamp>,
     }
     let sql = "SELECT id, name, role, hint, created_at, expires_at, last_used_at FROM tokens \
                WHERE COALESCE(org_id, '') = $1 ORDER BY id DESC";
-    list!(tx, TokenRow, sql, org.map_or_else(String::new, |org| org.to_string()))?
-        .into_iter()
-        .map(|row| {
-            Ok(Token {
-                id: id(&row.id)?,
-                role: role(&row.role)?,
-                name: row.name,
-                hint: row.hint,
-                created_at: Timestamp::from_micros(row.created_at),
-                expires_at: row.expires_at.map(Timestamp::from_micros),
-                last_used_at: row.last_used_at.map(Timestamp::from_micros),
-            })
-        })
-        .collect()
+    let rows = list!(tx, TokenRow, sql, org.map_or_else(String::new, |org| org.to_string()))?;
+    let token = |row: TokenRow| Token {
+        id: row.id,
+        name: row.name,
+        role: row.role,
+        hint: row.hint,
+        created_at: row.created_at,
+        expires_at: row.expires_at,
+        last_used_at: row.last_used_at,
+    };
+    Ok(rows.into_iter().map(token).collect())
 }
 
 /// Deletes a token of this organization, or (`None`) of an operator. Returns true if it existed.
 pub async fn delete_token(tx: &mut Tx<'_>, org: Option<OrgId>, token: TokenId) -> Result<bool, StoreError> {
     let owner = org.map_or_else(String::new, |org| org.to_string());
     let sql = "DELETE FROM tokens WHERE id = $1 AND COALESCE(org_id, '') = $2";
-    let deleted = exec!(tx, sql, token.to_string(), owner)?;
+    let deleted = exec!(tx, sql, token, owner)?;
     Ok(deleted > 0)
 }
 
@@ -314,16 +303,8 @@ pub async fn insert_idempotency(
 ) -> Result<bool, StoreError> {
     let sql = "INSERT INTO idempotency_keys (scope, idempotency_key, request_hash, status, answer, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
-    let new = exec!(
-        tx,
-        sql,
-        scope,
-        key,
-        &replay.request_hash,
-        i64::from(replay.status),
-        &replay.answer,
-        now.micros()
-    )?;
+    let new =
+        exec!(tx, sql, scope, key, &replay.request_hash, i64::from(replay.status), &replay.answer, now)?;
     Ok(new > 0)
 }
 
@@ -349,12 +330,12 @@ pub async fn put_answer(
                VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (scope, idempotency_key) \
                DO UPDATE SET status = excluded.status, answer = excluded.answer WHERE idempotency_keys.status = 0";
     let status = i64::from(replay.status);
-    exec!(tx, sql, scope, key, &replay.request_hash, status, &replay.answer, now.micros()).map(|_| ())
+    exec!(tx, sql, scope, key, &replay.request_hash, status, &replay.answer, now).map(|_| ())
 }
 
 /// Deletes the answers that were stored before a time.
 pub async fn forget_answers(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), StoreError> {
-    exec!(tx, "DELETE FROM idempotency_keys WHERE created_at < $1", before.micros()).map(|_| ())
+    exec!(tx, "DELETE FROM idempotency_keys WHERE created_at < $1", before).map(|_| ())
 }
 
 /// Deletes the sessions that have expired, or were not used after `idle_since`.
@@ -364,5 +345,5 @@ pub async fn forget_sessions(
     idle_since: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "DELETE FROM sessions WHERE expires_at <= $1 OR last_seen_at <= $2";
-    exec!(tx, sql, now.micros(), idle_since.micros()).map(|_| ())
+    exec!(tx, sql, now, idle_since).map(|_| ())
 }

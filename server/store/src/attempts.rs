@@ -1,24 +1,25 @@
 //! Attempts with their ranks, and their allocations on boards.
 
-use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::ids::{JobId, NodeId, OrgId, ReservationId};
 use berth_types::time::Timestamp;
 
+use super::jobs::texts;
 use super::stops::Phase;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct AttemptRow {
-    pub job_id: String,
+    pub job_id: JobId,
     pub number: i64,
     pub rank: i64,
-    pub org_id: String,
-    pub node_id: String,
+    pub org_id: OrgId,
+    pub node_id: NodeId,
     pub known: bool,
     pub running: bool,
     pub ended: bool,
     /// JSON: the outcome of the rank.
     pub outcome: Option<String>,
-    pub ended_at: Option<i64>,
+    pub ended_at: Option<Timestamp>,
     pub clean: bool,
     pub log_bytes: Option<i64>,
     pub is_open: bool,
@@ -35,13 +36,13 @@ pub struct AttemptRow {
 /// An open rank, with the fields of its job for the messages to its worker.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OpenRankRow {
-    pub job_id: String,
+    pub job_id: JobId,
     pub number: i64,
     pub rank: i64,
     pub known: bool,
     /// 0: it has no lease.
     pub lease_ms: i64,
-    pub org_id: String,
+    pub org_id: OrgId,
     #[sqlx(flatten)]
     pub phase: Phase,
     /// The latest attempt of the job.
@@ -62,18 +63,18 @@ impl OpenRankRow {
     /// [`StoreError::Corrupt`] if it is absent or not of this type.
     pub fn submission<T: serde::de::DeserializeOwned>(&self) -> Result<T, StoreError> {
         let spec = self.spec.as_deref().unwrap_or_default();
-        serde_json::from_str(spec).map_err(|_| StoreError::Corrupt(self.job_id.clone()))
+        serde_json::from_str(spec).map_err(|_| StoreError::Corrupt(self.job_id.to_string()))
     }
 }
 
 /// A device that an attempt holds or held on a board.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct AllocationRow {
-    pub job_id: String,
+    pub job_id: JobId,
     pub attempt: i64,
     pub idx: i64,
-    pub org_id: String,
-    pub node_id: String,
+    pub org_id: OrgId,
+    pub node_id: NodeId,
     pub gpu_uuid: String,
     pub profile_id: Option<i64>,
     pub start: i64,
@@ -91,7 +92,7 @@ pub struct HeldRow {
     pub allocation: AllocationRow,
     pub job_name: String,
     pub org_name: String,
-    pub started_at: Option<i64>,
+    pub started_at: Option<Timestamp>,
     pub max_duration_s: i64,
     pub metered_before_ms: i64,
     pub priority: i64,
@@ -102,7 +103,7 @@ pub struct HeldRow {
     /// The slug of its offering.
     pub slug: String,
     pub nano_per_second: i64,
-    pub reservation_id: Option<String>,
+    pub reservation_id: Option<ReservationId>,
     #[sqlx(flatten)]
     pub phase: Phase,
     /// The latest attempt of the job.
@@ -112,7 +113,7 @@ pub struct HeldRow {
     pub cells: i64,
     pub gpu_model: String,
     /// The job for which its attempt was stopped.
-    pub room_for_job: Option<String>,
+    pub room_for_job: Option<JobId>,
 }
 
 macro_rules! select_attempts {
@@ -140,8 +141,7 @@ pub async fn insert(
                created_at, lease_ms) VALUES ($1, $2, $3, $4, $5, $6, $6, $6, $6, $7, $8, \
                CASE WHEN EXISTS (SELECT 1 FROM nodes WHERE id = $5 AND leased = $7) THEN $9 ELSE 0 END)";
     let (number, rank, no, yes) = (i64::from(number), i64::from(rank), false, true);
-    let (job, org, node) = (job.to_string(), org.to_string(), node.to_string());
-    exec!(tx, sql, job, number, rank, org, node, no, yes, now.micros(), lease_ms).map(|_| ())
+    exec!(tx, sql, job, number, rank, org, node, no, yes, now, lease_ms).map(|_| ())
 }
 
 pub async fn insert_allocation(tx: &mut Tx<'_>, row: &AllocationRow) -> Result<(), StoreError> {
@@ -150,11 +150,11 @@ pub async fn insert_allocation(tx: &mut Tx<'_>, row: &AllocationRow) -> Result<(
     exec!(
         tx,
         sql,
-        &row.job_id,
+        row.job_id,
         row.attempt,
         row.idx,
-        &row.org_id,
-        &row.node_id,
+        row.org_id,
+        row.node_id,
         &row.gpu_uuid,
         row.profile_id,
         row.start,
@@ -173,12 +173,34 @@ pub async fn find(
     node: NodeId,
 ) -> Result<Option<AttemptRow>, StoreError> {
     let sql = select_attempts!("WHERE job_id = $1 AND number = $2 AND node_id = $3");
-    find!(tx, AttemptRow, sql, job.to_string(), i64::from(number), node.to_string())
+    find!(tx, AttemptRow, sql, job, i64::from(number), node)
 }
 
 /// Lists all ranks of an attempt.
-pub async fn list_ranks(tx: &mut Tx<'_>, job: &str, number: i64) -> Result<Vec<AttemptRow>, StoreError> {
+pub async fn list_ranks(tx: &mut Tx<'_>, job: JobId, number: i64) -> Result<Vec<AttemptRow>, StoreError> {
     list!(tx, AttemptRow, select_attempts!("WHERE job_id = $1 AND number = $2 ORDER BY rank"), job, number)
+}
+
+/// Lists all ranks of these jobs' latest attempts, each job's ranks in order.
+pub async fn list_latest_ranks(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<AttemptRow>, StoreError> {
+    macro_rules! select_for_jobs {
+        ($condition:literal) => {
+            concat!(
+                "SELECT a.job_id, a.number, a.rank, a.org_id, a.node_id, a.known, a.running, a.ended, \
+                 a.outcome, a.ended_at, a.clean, a.log_bytes, a.is_open, a.evidence, a.saving, a.progress, \
+                 a.image_digest FROM jobs j JOIN attempts a ON a.job_id = j.id AND a.number = j.attempt WHERE j.id ",
+                $condition,
+                " ORDER BY a.job_id, a.rank"
+            )
+        };
+    }
+    list_in!(
+        tx,
+        AttemptRow,
+        select_for_jobs!("IN (SELECT value FROM json_each($1))"),
+        select_for_jobs!("= ANY($1)"),
+        texts(jobs)
+    )
 }
 
 /// The end of a rank's log, as far as it is known.
@@ -197,7 +219,7 @@ pub async fn find_log_end(
     rank: u32,
 ) -> Result<Option<LogEndRow>, StoreError> {
     let sql = "SELECT log_bytes, outcome FROM attempts WHERE job_id = $1 AND number = $2 AND rank = $3";
-    find!(tx, LogEndRow, sql, job.to_string(), i64::from(number), i64::from(rank))
+    find!(tx, LogEndRow, sql, job, i64::from(number), i64::from(rank))
 }
 
 /// Stores the fields of a rank that can change.
@@ -208,7 +230,7 @@ pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError>
     exec!(
         tx,
         sql,
-        &row.job_id,
+        row.job_id,
         row.number,
         row.rank,
         row.known,
@@ -228,7 +250,7 @@ pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError>
 }
 
 /// Lists the ranks of a job's attempts before `before` with files that the portal has not got yet.
-pub async fn list_saving(tx: &mut Tx<'_>, job: &str, before: i64) -> Result<Vec<AttemptRow>, StoreError> {
+pub async fn list_saving(tx: &mut Tx<'_>, job: JobId, before: i64) -> Result<Vec<AttemptRow>, StoreError> {
     let sql = select_attempts!("WHERE job_id = $1 AND number < $2 AND saving = $3");
     list!(tx, AttemptRow, sql, job, before, true)
 }
@@ -241,12 +263,12 @@ pub async fn list_open(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<OpenRankRow>
                CASE WHEN t.known = $3 OR j.stop_cause IS NOT NULL THEN j.spec END AS spec \
                FROM attempts t JOIN jobs j ON j.id = t.job_id \
                WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY t.job_id, t.number";
-    list!(tx, OpenRankRow, sql, node.to_string(), true, false)
+    list!(tx, OpenRankRow, sql, node, true, false)
 }
 
 pub async fn list_allocations(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: JobId,
     attempt: i64,
 ) -> Result<Vec<AllocationRow>, StoreError> {
     let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, mig_uuid, unclean \
@@ -259,13 +281,13 @@ pub async fn list_node_allocations(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<
     let sql = "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, a.mig_uuid, a.unclean \
                FROM attempts t JOIN allocations a ON a.job_id = t.job_id AND a.attempt = t.number AND a.node_id = t.node_id \
                WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY a.job_id, a.attempt, a.idx";
-    list!(tx, AllocationRow, sql, node.to_string(), true)
+    list!(tx, AllocationRow, sql, node, true)
 }
 
 /// Lists the allocations of these jobs' latest attempts, also released allocations.
 pub async fn list_latest_allocations(
     tx: &mut Tx<'_>,
-    jobs: Vec<String>,
+    jobs: &[JobId],
 ) -> Result<Vec<AllocationRow>, StoreError> {
     macro_rules! select_for_jobs {
         ($condition:literal) => {
@@ -283,7 +305,7 @@ pub async fn list_latest_allocations(
         AllocationRow,
         select_for_jobs!("IN (SELECT value FROM json_each($1))"),
         select_for_jobs!("= ANY($1)"),
-        jobs
+        texts(jobs)
     )
 }
 
@@ -314,30 +336,29 @@ pub async fn list_held(tx: &mut Tx<'_>) -> Result<Vec<HeldRow>, StoreError> {
 
 /// Lists the held allocations of these jobs.
 pub async fn list_held_by(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<HeldRow>, StoreError> {
-    let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
     // With `a.held = …` SQLite would read all held allocations and filter them by job.
     let sqlite = select_held!(
         "WHERE a.job_id IN (SELECT value FROM json_each($1)) AND a.held <> $2 ORDER BY a.job_id, a.attempt, a.idx"
     );
     let postgres =
         select_held!("WHERE a.job_id = ANY($1) AND a.held <> $2 ORDER BY a.job_id, a.attempt, a.idx");
-    list_in!(tx, HeldRow, sqlite, postgres, jobs, false)
+    list_in!(tx, HeldRow, sqlite, postgres, texts(jobs), false)
 }
 
 /// Records the job for which an attempt is stopped.
 pub async fn set_room_for(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: JobId,
     attempt: i64,
     for_job: JobId,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE allocations SET room_for_job = $3 WHERE job_id = $1 AND attempt = $2";
-    exec!(tx, sql, job, attempt, for_job.to_string()).map(|_| ())
+    exec!(tx, sql, job, attempt, for_job).map(|_| ())
 }
 
 pub async fn set_mig_uuid(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: JobId,
     attempt: i64,
     idx: i64,
     uuid: &str,
@@ -347,7 +368,7 @@ pub async fn set_mig_uuid(
 }
 
 /// Releases the devices of an attempt on a node.
-pub async fn release(tx: &mut Tx<'_>, job: &str, attempt: i64, node: &str) -> Result<(), StoreError> {
+pub async fn release(tx: &mut Tx<'_>, job: JobId, attempt: i64, node: NodeId) -> Result<(), StoreError> {
     let sql = "UPDATE allocations SET held = $4, unclean = NULL WHERE job_id = $1 AND attempt = $2 AND node_id = $3";
     exec!(tx, sql, job, attempt, node, false).map(|_| ())
 }
@@ -355,9 +376,9 @@ pub async fn release(tx: &mut Tx<'_>, job: &str, attempt: i64, node: &str) -> Re
 /// Marks the held devices of an attempt on a node as unclean; they stay held until they are proved clean.
 pub async fn mark_unclean(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: JobId,
     attempt: i64,
-    node: &str,
+    node: NodeId,
     reason: &str,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE allocations SET unclean = $4 WHERE job_id = $1 AND attempt = $2 AND node_id = $3 AND held = $5";

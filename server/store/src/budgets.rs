@@ -1,24 +1,25 @@
 //! Budgets and notices.
 
-use berth_types::ids::{BudgetId, NoticeId, OrgId};
+use berth_types::budgets::AtLimit;
+use berth_types::ids::{BudgetId, JobId, NoticeId, OrgId};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct BudgetRow {
-    pub id: String,
-    pub org_id: String,
+    pub id: BudgetId,
+    pub org_id: OrgId,
     pub name: String,
     pub label: String,
     pub value: String,
     pub limit_micros: i64,
-    pub at_limit: String,
+    pub at_limit: AtLimit,
     /// The highest reported threshold in percent, of the month in the next field.
     pub told: i64,
     pub told_month: String,
     pub created_by: String,
-    pub created_at: i64,
+    pub created_at: Timestamp,
 }
 
 macro_rules! select_budgets {
@@ -37,13 +38,13 @@ pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> 
     exec!(
         tx,
         sql,
-        &row.id,
-        &row.org_id,
+        row.id,
+        row.org_id,
         &row.name,
         &row.label,
         &row.value,
         row.limit_micros,
-        &row.at_limit,
+        row.at_limit,
         row.told,
         &row.told_month,
         &row.created_by,
@@ -52,19 +53,25 @@ pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> 
     .map(|_| ())
 }
 
-/// Lists the budgets of an organization (`''`: of all).
-pub async fn list(tx: &mut Tx<'_>, org: &str) -> Result<Vec<BudgetRow>, StoreError> {
-    list!(tx, BudgetRow, select_budgets!("WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id"), org)
+/// Lists the budgets of an organization (`None`: of all).
+pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<BudgetRow>, StoreError> {
+    let org = org.map_or_else(String::new, |org| org.to_string());
+    list!(tx, BudgetRow, select_budgets!("WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id"), &org)
 }
 
 /// Deletes a budget of this organization. Returns true if it existed.
 pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: BudgetId) -> Result<bool, StoreError> {
     let sql = "DELETE FROM budgets WHERE org_id = $1 AND id = $2";
-    Ok(exec!(tx, sql, org.to_string(), id.to_string())? == 1)
+    Ok(exec!(tx, sql, org, id)? == 1)
 }
 
 /// Records the report of a threshold. Returns true if it was not recorded before.
-pub async fn mark_reported(tx: &mut Tx<'_>, id: &str, percent: i64, month: &str) -> Result<bool, StoreError> {
+pub async fn mark_reported(
+    tx: &mut Tx<'_>,
+    id: BudgetId,
+    percent: i64,
+    month: &str,
+) -> Result<bool, StoreError> {
     let sql =
         "UPDATE budgets SET told = $2, told_month = $3 WHERE id = $1 AND (told < $2 OR told_month <> $3)";
     Ok(exec!(tx, sql, id, percent, month)? == 1)
@@ -74,7 +81,7 @@ pub async fn mark_reported(tx: &mut Tx<'_>, id: &str, percent: i64, month: &str)
 /// (`label` not empty) the charges of one label.
 pub async fn spent(
     tx: &mut Tx<'_>,
-    org: &str,
+    org: OrgId,
     (label, value): (&str, &str),
     (from, until): (i64, i64),
 ) -> Result<i64, StoreError> {
@@ -87,29 +94,29 @@ pub async fn spent(
 
 /// Lists the jobs of an organization that have not ended: (id, labels as JSON, held micros, uncharged
 /// micros).
-pub async fn open_jobs(tx: &mut Tx<'_>, org: &str) -> Result<Vec<(String, String, i64, i64)>, StoreError> {
+pub async fn open_jobs(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<(JobId, String, i64, i64)>, StoreError> {
     let sql = "SELECT id, labels, held_micros, cost_micros - posted_micros FROM jobs \
                WHERE org_id = $1 AND ended_at IS NULL ORDER BY id";
-    list!(tx, (String, String, i64, i64), sql, org)
+    list!(tx, (JobId, String, i64, i64), sql, org)
 }
 
 /// Sums the holds of an organization's reservations that begin in a half-open interval, in micros.
 pub async fn reserved(
     tx: &mut Tx<'_>,
-    org: &str,
+    org: OrgId,
     (from, until): (Timestamp, Timestamp),
 ) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(held_micros), 0) AS BIGINT) FROM reservations \
                WHERE org_id = $1 AND state IN ('pending', 'scheduled', 'active') \
                AND starts_at >= $2 AND starts_at < $3";
-    Ok(find!(tx, (i64,), sql, org, from.micros(), until.micros())?.map_or(0, |(n,)| n))
+    Ok(find!(tx, (i64,), sql, org, from, until)?.map_or(0, |(n,)| n))
 }
 
 /// An event for webhooks and mail.
 #[derive(Debug, Clone)]
 pub struct Notice {
     pub id: NoticeId,
-    pub org: String,
+    pub org: OrgId,
     /// `budget.passed`, `credit.expiring`, `reservation.ending`, `invoice.issued`, …
     pub kind: String,
     pub subject: String,
@@ -125,13 +132,13 @@ pub async fn insert_notice(tx: &mut Tx<'_>, notice: &Notice) -> Result<(), Store
     exec!(
         tx,
         sql,
-        notice.id.to_string(),
-        &notice.org,
+        notice.id,
+        notice.org,
         &notice.kind,
         &notice.subject,
         &notice.detail,
         &notice.data,
-        notice.at.micros(),
+        notice.at,
         false
     )
     .map(|_| ())

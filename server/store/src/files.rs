@@ -8,21 +8,21 @@ use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FileRow {
-    pub id: String,
-    pub org_id: String,
-    pub job_id: String,
+    pub id: FileId,
+    pub org_id: OrgId,
+    pub job_id: JobId,
     pub attempt: i64,
     pub rank: i64,
-    pub kind: String,
+    pub kind: FileKind,
     pub seq: i64,
     pub path: String,
     pub bytes: i64,
     /// Lower-case hex.
     pub sha256: String,
     pub files: i64,
-    pub state: String,
+    pub state: FileState,
     pub note: Option<String>,
-    pub created_at: i64,
+    pub created_at: Timestamp,
 }
 
 macro_rules! select_files {
@@ -41,18 +41,18 @@ pub async fn insert(tx: &mut Tx<'_>, row: &FileRow) -> Result<(), StoreError> {
     exec!(
         tx,
         sql,
-        &row.id,
-        &row.org_id,
-        &row.job_id,
+        row.id,
+        row.org_id,
+        row.job_id,
         row.attempt,
         row.rank,
-        &row.kind,
+        row.kind,
         row.seq,
         &row.path,
         row.bytes,
         &row.sha256,
         row.files,
-        &row.state,
+        row.state,
         &row.note,
         row.created_at
     )
@@ -64,13 +64,13 @@ pub async fn find_same(tx: &mut Tx<'_>, row: &FileRow) -> Result<Option<FileRow>
     let sql = select_files!(
         "WHERE job_id = $1 AND attempt = $2 AND rank = $3 AND kind = $4 AND seq = $5 AND path = $6"
     );
-    find!(tx, FileRow, sql, &row.job_id, row.attempt, row.rank, &row.kind, row.seq, &row.path)
+    find!(tx, FileRow, sql, row.job_id, row.attempt, row.rank, row.kind, row.seq, &row.path)
 }
 
 /// Lists the artifacts of one rank of an attempt, in any state.
 pub async fn list_artifacts(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: JobId,
     attempt: i64,
     rank: i64,
 ) -> Result<Vec<FileRow>, StoreError> {
@@ -88,25 +88,26 @@ pub async fn find(
     file: FileId,
 ) -> Result<Option<FileRow>, StoreError> {
     let sql = select_files!("WHERE org_id = $1 AND job_id = $2 AND id = $3");
-    find!(tx, FileRow, sql, org.to_string(), job.to_string(), file.to_string())
+    find!(tx, FileRow, sql, org, job, file)
 }
 
-/// Lists the newest `limit` files of a job with an id below `before` (`''`: from the newest).
+/// Lists the newest `limit` files of a job with an id below `before` (`None`: from the newest).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     job: JobId,
-    before: &str,
+    before: Option<FileId>,
     limit: i64,
 ) -> Result<Vec<FileRow>, StoreError> {
     let sql = select_files!(
         "WHERE org_id = $1 AND job_id = $2 AND state <> 'gone' AND ($3 = '' OR id < $3) ORDER BY id DESC LIMIT $4"
     );
-    list!(tx, FileRow, sql, org.to_string(), job.to_string(), before, limit)
+    let before = before.map_or_else(String::new, |file| file.to_string());
+    list!(tx, FileRow, sql, org, job, &before, limit)
 }
 
 /// Sums the bytes of an organization's job files and volumes, complete and partial.
-pub async fn total_bytes(tx: &mut Tx<'_>, org: &str) -> Result<i64, StoreError> {
+pub async fn total_bytes(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM \
                (SELECT bytes FROM job_files WHERE org_id = $1 AND state IN ('partial', 'complete') \
                 UNION ALL SELECT bytes FROM volume_blobs WHERE org_id = $1 AND state IN ('partial', 'complete')) AS kept";
@@ -114,13 +115,13 @@ pub async fn total_bytes(tx: &mut Tx<'_>, org: &str) -> Result<i64, StoreError> 
 }
 
 /// Counts the files of a job, also gone files whose row still exists.
-pub async fn count_for_job(tx: &mut Tx<'_>, job: &str) -> Result<i64, StoreError> {
+pub async fn count_for_job(tx: &mut Tx<'_>, job: JobId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM job_files WHERE job_id = $1";
     Ok(find!(tx, (i64,), sql, job)?.map_or(0, |(count,)| count))
 }
 
 /// Lists the checkpoints of one rank of a job that are not gone, newest first.
-pub async fn list_checkpoints(tx: &mut Tx<'_>, job: &str, rank: i64) -> Result<Vec<FileRow>, StoreError> {
+pub async fn list_checkpoints(tx: &mut Tx<'_>, job: JobId, rank: i64) -> Result<Vec<FileRow>, StoreError> {
     let sql = select_files!(
         "WHERE job_id = $1 AND rank = $2 AND kind = 'checkpoint' AND state <> 'gone' ORDER BY attempt DESC, seq DESC"
     );
@@ -130,20 +131,20 @@ pub async fn list_checkpoints(tx: &mut Tx<'_>, job: &str, rank: i64) -> Result<V
 /// Moves a file from one state to another. Returns true if it was in the first.
 pub async fn set_state(
     tx: &mut Tx<'_>,
-    id: &str,
+    id: FileId,
     from: FileState,
     to: FileState,
     note: Option<&str>,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE job_files SET state = $3, note = COALESCE($4, note) WHERE id = $1 AND state = $2";
-    Ok(exec!(tx, sql, id, from.name(), to.name(), note)? == 1)
+    Ok(exec!(tx, sql, id, from, to, note)? == 1)
 }
 
 /// Marks as gone the files of one kind whose job ended before `before`. Returns their number.
 pub async fn expire(tx: &mut Tx<'_>, kind: FileKind, before: Timestamp) -> Result<u64, StoreError> {
     let sql = "UPDATE job_files SET state = 'gone' WHERE state <> 'gone' AND kind = $1 \
                AND job_id IN (SELECT id FROM jobs WHERE ended_at IS NOT NULL AND ended_at < $2)";
-    exec!(tx, sql, kind.name(), before.micros())
+    exec!(tx, sql, kind, before)
 }
 
 /// Marks as gone the partial files of closed ranks. Returns their number.
@@ -160,6 +161,6 @@ pub async fn list_gone(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<FileRow>, Stor
 }
 
 /// Deletes the row of a gone file.
-pub async fn remove(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
+pub async fn remove(tx: &mut Tx<'_>, id: FileId) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM job_files WHERE id = $1 AND state = 'gone'", id).map(|_| ())
 }

@@ -1,5 +1,6 @@
 //! The health of boards: facts from their workers, quarantines, and tasks of operators.
 
+use berth_types::health::GpuTaskKind;
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 
@@ -8,7 +9,7 @@ use super::{StoreError, Tx};
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct HealthRow {
     pub uuid: String,
-    pub node_id: String,
+    pub node_id: NodeId,
     pub idx: i64,
     pub model: String,
     pub memory_mib: i64,
@@ -16,12 +17,12 @@ pub struct HealthRow {
     pub mig_enabled: bool,
     pub quarantined: Option<String>,
     pub quarantine_code: Option<String>,
-    pub quarantined_at: Option<i64>,
+    pub quarantined_at: Option<Timestamp>,
     pub silent: Option<String>,
     /// JSON.
     pub facts: String,
     pub task_number: i64,
-    pub task_kind: Option<String>,
+    pub task_kind: Option<GpuTaskKind>,
     pub task_done: i64,
     pub task_good: Option<bool>,
     pub task_words: Option<String>,
@@ -32,7 +33,7 @@ pub struct HealthRow {
 pub struct TaskRow {
     pub uuid: String,
     pub task_number: i64,
-    pub task_kind: Option<String>,
+    pub task_kind: Option<GpuTaskKind>,
 }
 
 /// The reason for a quarantine.
@@ -48,7 +49,7 @@ pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<HealthRow>, Store
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
                quarantined_at, silent, facts, task_number, task_kind, task_done, task_good, task_words \
                FROM gpus WHERE node_id = $1 ORDER BY idx, uuid";
-    list!(tx, HealthRow, sql, node.to_string())
+    list!(tx, HealthRow, sql, node)
 }
 
 pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<HealthRow>, StoreError> {
@@ -83,7 +84,7 @@ pub async fn quarantine_for_fault(
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE gpus SET quarantined = $3, quarantine_code = $4, quarantined_at = $5, fault_serial = $2 \
                WHERE uuid = $1 AND fault_serial < $2";
-    Ok(exec!(tx, sql, gpu_uuid, serial, &quarantine.reason, &quarantine.code, quarantine.at.micros())? == 1)
+    Ok(exec!(tx, sql, gpu_uuid, serial, &quarantine.reason, &quarantine.code, quarantine.at)? == 1)
 }
 
 /// Quarantines a board.
@@ -93,7 +94,7 @@ pub async fn quarantine(
     quarantine: &NewQuarantine,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET quarantined = $2, quarantine_code = $3, quarantined_at = $4 WHERE uuid = $1";
-    exec!(tx, sql, gpu_uuid, &quarantine.reason, &quarantine.code, quarantine.at.micros()).map(|_| ())
+    exec!(tx, sql, gpu_uuid, &quarantine.reason, &quarantine.code, quarantine.at).map(|_| ())
 }
 
 /// Replaces the text of a quarantine's reason, if the board is quarantined with this code.
@@ -116,7 +117,12 @@ pub async fn lift_quarantine(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<bool, St
 
 /// Sets the task of a board, in place of an earlier task. The task number grows with time, so the worker sees
 /// a new number even after a restore of the database.
-pub async fn set_task(tx: &mut Tx<'_>, gpu_uuid: &str, kind: &str, now: Timestamp) -> Result<(), StoreError> {
+pub async fn set_task(
+    tx: &mut Tx<'_>,
+    gpu_uuid: &str,
+    kind: GpuTaskKind,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET task_number = CASE WHEN task_number >= $3 THEN task_number + 1 ELSE $3 END, \
                task_kind = $2, task_good = NULL, task_words = NULL WHERE uuid = $1";
     exec!(tx, sql, gpu_uuid, kind, now.micros()).map(|_| ())
@@ -147,5 +153,5 @@ pub async fn list_tasks(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<TaskRow>, S
     let sql = "SELECT uuid, task_number, task_kind FROM gpus WHERE node_id = $1 AND present AND task_number > task_done \
                AND (task_kind = 'check' OR NOT EXISTS \
                (SELECT 1 FROM allocations a WHERE a.gpu_uuid = gpus.uuid AND a.held)) ORDER BY uuid";
-    list!(tx, TaskRow, sql, node.to_string())
+    list!(tx, TaskRow, sql, node)
 }

@@ -2,25 +2,26 @@
 //! changes.
 
 use berth_types::ids::{InvoiceId, OrgId};
+use berth_types::invoices::{InvoiceKind, InvoiceState};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct InvoiceRow {
-    pub id: String,
+    pub id: InvoiceId,
     pub number: i64,
-    pub kind: String,
-    pub org_id: String,
+    pub kind: InvoiceKind,
+    pub org_id: OrgId,
     pub month: String,
-    pub state: String,
+    pub state: InvoiceState,
     /// JSON.
     pub document: String,
     pub total_micros: i64,
-    pub issued_at: i64,
-    pub due_at: Option<i64>,
-    pub paid_at: Option<i64>,
-    pub corrects: Option<String>,
+    pub issued_at: Timestamp,
+    pub due_at: Option<Timestamp>,
+    pub paid_at: Option<Timestamp>,
+    pub corrects: Option<InvoiceId>,
 }
 
 macro_rules! select_invoices {
@@ -46,18 +47,18 @@ pub async fn insert(tx: &mut Tx<'_>, row: &InvoiceRow) -> Result<(), StoreError>
     exec!(
         tx,
         sql,
-        &row.id,
+        row.id,
         row.number,
-        &row.kind,
-        &row.org_id,
+        row.kind,
+        row.org_id,
         &row.month,
-        &row.state,
+        row.state,
         &row.document,
         row.total_micros,
         row.issued_at,
         row.due_at,
         row.paid_at,
-        &row.corrects
+        row.corrects
     )
     .map(|_| ())
 }
@@ -66,29 +67,30 @@ pub async fn insert(tx: &mut Tx<'_>, row: &InvoiceRow) -> Result<(), StoreError>
 pub async fn set_state(
     tx: &mut Tx<'_>,
     id: InvoiceId,
-    (from, to): (&str, &str),
+    (from, to): (InvoiceState, InvoiceState),
     paid_at: Option<Timestamp>,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE invoices SET state = $3, paid_at = $4 WHERE id = $1 AND state = $2";
-    Ok(exec!(tx, sql, id.to_string(), from, to, paid_at.map(Timestamp::micros))? == 1)
+    Ok(exec!(tx, sql, id, from, to, paid_at)? == 1)
 }
 
 pub async fn find_any(tx: &mut Tx<'_>, id: InvoiceId) -> Result<Option<InvoiceRow>, StoreError> {
-    find!(tx, InvoiceRow, select_invoices!("WHERE id = $1"), id.to_string())
+    find!(tx, InvoiceRow, select_invoices!("WHERE id = $1"), id)
 }
 
-/// Lists the newest invoices of an organization (`''`: of all) with a number below `before` (0: from the
+/// Lists the newest invoices of an organization (`None`: of all) with a number below `before` (0: from the
 /// newest).
 pub async fn list(
     tx: &mut Tx<'_>,
-    org: &str,
+    org: Option<OrgId>,
     before: i64,
     limit: i64,
 ) -> Result<Vec<InvoiceRow>, StoreError> {
     let sql = select_invoices!(
         "WHERE ($1 = '' OR org_id = $1) AND ($2 = 0 OR number < $2) ORDER BY number DESC LIMIT $3"
     );
-    list!(tx, InvoiceRow, sql, org, before, limit)
+    let org = org.map_or_else(String::new, |org| org.to_string());
+    list!(tx, InvoiceRow, sql, &org, before, limit)
 }
 
 /// The condition for transfers that return a charge, in the text of the index `transfers_given_back`.
@@ -104,8 +106,8 @@ pub async fn list_to_bill(
     tx: &mut Tx<'_>,
     month: &str,
     (first, last): (i64, i64),
-    (from, until): (i64, i64),
-) -> Result<Vec<(String, String)>, StoreError> {
+    (from, until): (Timestamp, Timestamp),
+) -> Result<Vec<(OrgId, String)>, StoreError> {
     let sql = concat!(
         "SELECT o.id, o.name FROM orgs o JOIN accounts a ON a.org_id = o.id WHERE \
          (EXISTS (SELECT 1 FROM usage_days u WHERE u.org_id = o.id AND u.day >= $2 AND u.day <= $3 \
@@ -114,13 +116,13 @@ pub async fn list_to_bill(
         " AND at >= $4 AND at < $5)) AND NOT EXISTS \
          (SELECT 1 FROM invoices i WHERE i.org_id = o.id AND i.month = $1) ORDER BY o.id"
     );
-    list!(tx, (String, String), sql, month, first, last, from, until)
+    list!(tx, (OrgId, String), sql, month, first, last, from, until)
 }
 
 /// Sums the use of an organization on some days, by offering and mode: (slug, mode, device milli-ms, micros).
 pub async fn lines(
     tx: &mut Tx<'_>,
-    org: &str,
+    org: OrgId,
     (from, until): (i64, i64),
 ) -> Result<Vec<(String, String, i64, i64)>, StoreError> {
     let sql = "SELECT COALESCE(o.slug, u.offering_id) AS item, u.mode, CAST(SUM(u.device_milli_ms) AS BIGINT), \
@@ -135,7 +137,7 @@ pub async fn given_back(
     tx: &mut Tx<'_>,
     org: OrgId,
     source: &str,
-    (from, until): (i64, i64),
+    (from, until): (Timestamp, Timestamp),
 ) -> Result<i64, StoreError> {
     let sql = concat!(
         "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers WHERE credit = $1 AND ",

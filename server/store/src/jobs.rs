@@ -12,8 +12,8 @@ use super::{StoreError, Tx};
 /// A job as stored.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct JobRow {
-    pub id: String,
-    pub org_id: String,
+    pub id: JobId,
+    pub org_id: OrgId,
     pub name: String,
     pub slug: String,
     pub gpu_model: String,
@@ -48,8 +48,8 @@ pub struct JobRow {
     /// Thousandths of whole boards on all its nodes.
     pub board_milli: i64,
     /// The reservation in which it runs.
-    pub reservation_id: Option<String>,
-    pub offering_id: String,
+    pub reservation_id: Option<ReservationId>,
+    pub offering_id: OfferingId,
     /// JSON.
     pub labels: String,
     /// `metered_ms` at the last charge.
@@ -57,11 +57,11 @@ pub struct JobRow {
     /// Thousandths of devices on all its nodes.
     pub device_milli: i64,
     /// The transfer that holds `held_micros`.
-    pub hold_id: Option<String>,
+    pub hold_id: Option<TransferId>,
     pub created_by: String,
-    pub created_at: i64,
-    pub started_at: Option<i64>,
-    pub ended_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
     pub exit_code: Option<i64>,
     pub failure_code: Option<String>,
     pub failure_detail: Option<String>,
@@ -136,10 +136,10 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
          max_duration_s, price_version, nano_per_second, held_micros, cost_micros, posted_micros, metered_ms, \
          created_by, created_at, preemptible, cpu_milli, memory_mib, nodes, grace_s, board_milli, reservation_id, labels, device_milli, hold_id) \
          VALUES ($1, $2, $3, $4, $5, 'queued', 0, 1, $6, $7, $8, $9, $10, $11, 0, 0, 0, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)",
-        job.id.to_string(),
-        job.org.to_string(),
+        job.id,
+        job.org,
         &job.name,
-        job.offering.to_string(),
+        job.offering,
         &job.spec,
         job.priority,
         job.device_count,
@@ -148,51 +148,56 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
         job.nano_per_second,
         job.held_micros,
         &job.created_by,
-        job.created_at.micros(),
+        job.created_at,
         job.preemptible,
         job.cpu_milli,
         job.memory_mib,
         job.nodes,
         job.grace_s,
         job.board_milli,
-        job.reservation.map(|r| r.to_string()),
+        job.reservation,
         &job.labels,
         job.device_milli,
-        job.hold.map(|id| id.to_string())
+        job.hold
     )?;
     let JobInputs { script, env, files } = &job.inputs;
     let sql = "INSERT INTO job_inputs (job_id, script, env, files) VALUES ($1, $2, $3, $4)";
-    exec!(tx, sql, job.id.to_string(), script, env, files).map(|_| ())
+    exec!(tx, sql, job.id, script, env, files).map(|_| ())
 }
 
 /// Finds the large parts of a job's submission.
-pub async fn find_inputs(tx: &mut Tx<'_>, job: &str) -> Result<Option<JobInputs>, StoreError> {
+pub async fn find_inputs(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobInputs>, StoreError> {
     find!(tx, JobInputs, "SELECT script, env, files FROM job_inputs WHERE job_id = $1", job)
 }
 
-pub async fn find_script(tx: &mut Tx<'_>, job: &str) -> Result<Option<String>, StoreError> {
-    let sql = "SELECT script FROM job_inputs WHERE job_id = $1";
-    Ok(find!(tx, (Option<String>,), sql, job)?.and_then(|(script,)| script))
+/// Lists the scripts of these jobs. A job without a script is absent.
+pub async fn list_scripts(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<(JobId, String)>, StoreError> {
+    let sqlite = "SELECT job_id, script FROM job_inputs \
+                  WHERE job_id IN (SELECT value FROM json_each($1)) AND script IS NOT NULL";
+    let postgres = "SELECT job_id, script FROM job_inputs WHERE job_id = ANY($1) AND script IS NOT NULL";
+    list_in!(tx, (JobId, String), sqlite, postgres, texts(jobs))
 }
 
 /// Finds a job of this organization.
 pub async fn find(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<Option<JobRow>, StoreError> {
-    find!(tx, JobRow, select_jobs!("WHERE j.org_id = $1 AND j.id = $2"), org.to_string(), job.to_string())
+    find!(tx, JobRow, select_jobs!("WHERE j.org_id = $1 AND j.id = $2"), org, job)
 }
 
-/// Lists the newest `limit` jobs of an organization with an id below `before` (`''`: from the newest), in
-/// `state` (`''`: in any).
+/// Lists the newest `limit` jobs of an organization with an id below `before` (`None`: from the newest), in
+/// `state` (`None`: in any).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
-    state: &str,
-    before: &str,
+    state: Option<JobState>,
+    before: Option<JobId>,
     limit: i64,
 ) -> Result<Vec<JobRow>, StoreError> {
     let sql = select_jobs!(
         "WHERE j.org_id = $1 AND ($2 = '' OR j.state = $2) AND ($3 = '' OR j.id < $3) ORDER BY j.id DESC LIMIT $4"
     );
-    list!(tx, JobRow, sql, org.to_string(), state, before, limit)
+    let state = state.map_or("", JobState::name);
+    let before = before.map_or_else(String::new, |job| job.to_string());
+    list!(tx, JobRow, sql, org, state, &before, limit)
 }
 
 /// Stores a changed job with its new generation. `before` is the generation on which the change is based.
@@ -210,9 +215,9 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), St
     let changed = exec!(
         tx,
         sql,
-        &job.id,
+        job.id,
         before,
-        job.phase.state.name(),
+        job.phase.state,
         stop.stop_cause,
         job.held_micros,
         job.ended_at,
@@ -229,7 +234,7 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), St
         job.posted_ms,
         job.generation,
         &stop.stop_reason,
-        &stop.stop_for_job,
+        stop.stop_for_job,
         stop.stop_requeues,
         stop.stop_seconds,
         stop.stop_percent
@@ -240,24 +245,15 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), St
 /// Stores the meter and the charges of a running job. The state does not change, so the generation stays.
 pub async fn update_meter(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET held_micros = $2, cost_micros = $3, posted_micros = $4, metered_ms = $5, posted_ms = $6 WHERE id = $1";
-    exec!(
-        tx,
-        sql,
-        &job.id,
-        job.held_micros,
-        job.cost_micros,
-        job.posted_micros,
-        job.metered_ms,
-        job.posted_ms
-    )
-    .map(|_| ())
+    exec!(tx, sql, job.id, job.held_micros, job.cost_micros, job.posted_micros, job.metered_ms, job.posted_ms)
+        .map(|_| ())
 }
 
 /// Raises the generation for an event without another change of the job.
 ///
 /// # Errors
 /// [`StoreError::Stale`] if the stored generation is not `generation`.
-pub async fn raise_generation(tx: &mut Tx<'_>, job: &str, generation: i64) -> Result<(), StoreError> {
+pub async fn raise_generation(tx: &mut Tx<'_>, job: JobId, generation: i64) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = generation + 1 WHERE id = $1 AND generation = $2";
     let changed = exec!(tx, sql, job, generation)?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
@@ -276,20 +272,31 @@ pub async fn update_limit(
 ) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = generation + 1, max_duration_s = $3, held_micros = $4 \
                WHERE id = $1 AND generation = $2";
-    let changed = exec!(tx, sql, job.to_string(), generation, max_duration_s, held_micros)?;
+    let changed = exec!(tx, sql, job, generation, max_duration_s, held_micros)?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
 /// Finds a job of any organization. Only for the portal's own loops.
 pub async fn find_any(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobRow>, StoreError> {
-    find!(tx, JobRow, select_jobs!("WHERE j.id = $1"), job.to_string())
+    find!(tx, JobRow, select_jobs!("WHERE j.id = $1"), job)
 }
 
 /// Lists the jobs with these ids, of any organization. Only for the portal's own loops.
 pub async fn list_any(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<JobRow>, StoreError> {
-    let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
     let sqlite = select_jobs!("WHERE j.id IN (SELECT value FROM json_each($1))");
-    list_in!(tx, JobRow, sqlite, select_jobs!("WHERE j.id = ANY($1)"), jobs)
+    list_in!(tx, JobRow, sqlite, select_jobs!("WHERE j.id = ANY($1)"), texts(jobs))
+}
+
+/// Lists the states of the jobs with these ids, of any organization. Only for the portal's own loops.
+pub async fn list_states(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<(JobId, JobState)>, StoreError> {
+    let sqlite = "SELECT id, state FROM jobs WHERE id IN (SELECT value FROM json_each($1))";
+    let postgres = "SELECT id, state FROM jobs WHERE id = ANY($1)";
+    list_in!(tx, (JobId, JobState), sqlite, postgres, texts(jobs))
+}
+
+/// The ids as texts, for `list_in`.
+pub(crate) fn texts(jobs: &[JobId]) -> Vec<String> {
+    jobs.iter().map(ToString::to_string).collect()
 }
 
 /// Lists the queue, by priority and then by age.
@@ -304,7 +311,7 @@ pub async fn open_use(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreEr
     let sql = "SELECT CAST(COALESCE(SUM(cost_micros - posted_micros), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN state IN ('running', 'stopping') THEN nano_per_second ELSE 0 END), 0) AS BIGINT) \
                FROM jobs WHERE org_id = $1 AND ended_at IS NULL";
-    Ok(find!(tx, (i64, i64), sql, org.to_string())?.unwrap_or_default())
+    Ok(find!(tx, (i64, i64), sql, org)?.unwrap_or_default())
 }
 
 /// Lists the events of all jobs of an organization since a time, oldest first.
@@ -316,38 +323,24 @@ pub async fn list_org_events(
 ) -> Result<Vec<JobEvent>, StoreError> {
     let sql = "SELECT job_id, seq, at, state, attempt, detail FROM job_events WHERE org_id = $1 AND at >= $2 \
                ORDER BY at, job_id, seq LIMIT $3";
-    list!(tx, (String, i64, i64, String, i64, String), sql, org.to_string(), since.micros(), limit)?
-        .into_iter()
-        .map(|(job, seq, at, state, attempt, detail)| {
-            let job = job.parse().map_err(|_| StoreError::Corrupt(job.clone()))?;
-            event(job, (seq, at, state, attempt, detail))
-        })
-        .collect()
+    let rows = list!(tx, (JobId, i64, Timestamp, JobState, i64, String), sql, org, since, limit)?;
+    let event = |(job, seq, at, state, attempt, detail)| event(job, (seq, at, state, attempt, detail));
+    Ok(rows.into_iter().map(event).collect())
 }
 
-fn event(
-    job: JobId,
-    (seq, at, state, attempt, detail): (i64, i64, String, i64, String),
-) -> Result<JobEvent, StoreError> {
-    Ok(JobEvent {
-        job,
-        seq,
-        at: Timestamp::from_micros(at),
-        state: JobState::parse(&state).ok_or_else(|| StoreError::Corrupt(state.clone()))?,
-        attempt: u32::try_from(attempt).unwrap_or(0),
-        detail,
-    })
+fn event(job: JobId, (seq, at, state, attempt, detail): (i64, Timestamp, JobState, i64, String)) -> JobEvent {
+    JobEvent { job, seq, at, state, attempt: u32::try_from(attempt).unwrap_or(0), detail }
 }
 
 pub async fn insert_event(tx: &mut Tx<'_>, org: OrgId, event: &JobEvent) -> Result<(), StoreError> {
     exec!(
         tx,
         "INSERT INTO job_events (job_id, seq, org_id, at, state, attempt, detail) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        event.job.to_string(),
+        event.job,
         event.seq,
-        org.to_string(),
-        event.at.micros(),
-        event.state.name(),
+        org,
+        event.at,
+        event.state,
         i64::from(event.attempt),
         &event.detail
     )
@@ -358,10 +351,8 @@ pub async fn insert_event(tx: &mut Tx<'_>, org: OrgId, event: &JobEvent) -> Resu
 pub async fn list_events(tx: &mut Tx<'_>, job: JobId, after: i64) -> Result<Vec<JobEvent>, StoreError> {
     let sql =
         "SELECT seq, at, state, attempt, detail FROM job_events WHERE job_id = $1 AND seq > $2 ORDER BY seq";
-    list!(tx, (i64, i64, String, i64, String), sql, job.to_string(), after)?
-        .into_iter()
-        .map(|row| event(job, row))
-        .collect()
+    let rows = list!(tx, (i64, Timestamp, JobState, i64, String), sql, job, after)?;
+    Ok(rows.into_iter().map(|row| event(job, row)).collect())
 }
 
 /// Sums the use of organizations since a time: (organization, day, thousandths of boards × seconds). A job
@@ -374,37 +365,23 @@ pub async fn use_by_day(
     let sql = "SELECT org_id, day, CAST(SUM(board_milli * metered_ms / 1000) AS BIGINT) FROM \
                (SELECT org_id, board_milli, metered_ms, COALESCE(ended_at, $2) / 86400000000 AS day FROM jobs \
                 WHERE metered_ms > 0 AND (ended_at IS NULL OR ended_at >= $1)) AS used GROUP BY org_id, day";
-    let rows = list!(tx, (String, i64, i64), sql, since.micros(), now.micros())?;
-    let row = |(org, day, used): (String, i64, i64)| {
-        let org = org.parse().map_err(|_| StoreError::Corrupt(org.clone()))?;
-        Ok((org, day, used))
-    };
-    rows.into_iter().map(row).collect()
+    list!(tx, (OrgId, i64, i64), sql, since, now)
 }
 
 /// Counts the jobs of all organizations that have not ended, by state.
-pub async fn count_by_state(tx: &mut Tx<'_>) -> Result<Vec<(String, i64)>, StoreError> {
+pub async fn count_by_state(tx: &mut Tx<'_>) -> Result<Vec<(JobState, i64)>, StoreError> {
     let sql = "SELECT state, CAST(COUNT(*) AS BIGINT) FROM jobs WHERE ended_at IS NULL GROUP BY state ORDER BY state";
-    list!(tx, (String, i64), sql)
+    list!(tx, (JobState, i64), sql)
 }
 
 /// Finds the submission time of the oldest queued job.
-pub async fn find_oldest_queued_at(tx: &mut Tx<'_>) -> Result<Option<i64>, StoreError> {
+pub async fn find_oldest_queued_at(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, StoreError> {
     let sql = "SELECT MIN(created_at) FROM jobs WHERE state = 'queued'";
-    Ok(find!(tx, (Option<i64>,), sql)?.and_then(|(at,)| at))
+    Ok(find!(tx, (Option<Timestamp>,), sql)?.and_then(|(at,)| at))
 }
 
 /// Counts the queued jobs of an organization.
 pub async fn count_queued(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM jobs WHERE org_id = $1 AND state = 'queued'";
-    Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(n,)| n))
-}
-
-/// Counts members, queued jobs and running jobs of an organization.
-pub async fn counts(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64, i64), StoreError> {
-    let sql = "SELECT (SELECT CAST(COUNT(*) AS BIGINT) FROM members WHERE org_id = $1), \
-               CAST(COALESCE(SUM(CASE WHEN state = 'queued' THEN 1 ELSE 0 END), 0) AS BIGINT), \
-               CAST(COALESCE(SUM(CASE WHEN state IN ('assigned', 'starting', 'running', 'stopping') THEN 1 ELSE 0 END), 0) \
-               AS BIGINT) FROM jobs WHERE org_id = $1";
-    Ok(find!(tx, (i64, i64, i64), sql, org.to_string())?.unwrap_or_default())
+    Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(n,)| n))
 }

@@ -1,6 +1,6 @@
 //! Leases of attempts, and lost nodes.
 
-use berth_types::ids::NodeId;
+use berth_types::ids::{JobId, NodeId};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -8,19 +8,19 @@ use super::{StoreError, Tx};
 /// A node with the state of its lease.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct NodeLeaseRow {
-    pub id: String,
+    pub id: NodeId,
     pub name: String,
     /// True if its worker ends jobs at the end of their leases.
     pub leased: bool,
-    pub last_seen_at: Option<i64>,
-    pub lost_at: Option<i64>,
+    pub last_seen_at: Option<Timestamp>,
+    pub lost_at: Option<Timestamp>,
     pub lost_why: Option<String>,
 }
 
 /// An open rank without a known end.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct UnendedRow {
-    pub job_id: String,
+    pub job_id: JobId,
     pub number: i64,
     /// 0: it has no lease.
     pub lease_ms: i64,
@@ -31,7 +31,7 @@ pub struct UnendedRow {
 /// The number of open ranks of a node without a known end.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct UnendedCount {
-    pub node_id: String,
+    pub node_id: NodeId,
     pub ranks: i64,
     /// The longest of their leases.
     pub longest_ms: i64,
@@ -46,13 +46,13 @@ pub async fn list_nodes(tx: &mut Tx<'_>) -> Result<Vec<NodeLeaseRow>, StoreError
 
 pub async fn find_node(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<NodeLeaseRow>, StoreError> {
     let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_why FROM nodes WHERE id = $1";
-    find!(tx, NodeLeaseRow, sql, node.to_string())
+    find!(tx, NodeLeaseRow, sql, node)
 }
 
 pub async fn list_unended(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<UnendedRow>, StoreError> {
     let sql = "SELECT job_id, number, lease_ms, evidence FROM attempts \
                WHERE node_id = $1 AND is_open = $2 AND ended = $3 ORDER BY job_id, number";
-    list!(tx, UnendedRow, sql, node.to_string(), true, false)
+    list!(tx, UnendedRow, sql, node, true, false)
 }
 
 pub async fn count_unended(tx: &mut Tx<'_>) -> Result<Vec<UnendedCount>, StoreError> {
@@ -66,7 +66,7 @@ pub async fn count_unended(tx: &mut Tx<'_>) -> Result<Vec<UnendedCount>, StoreEr
 pub async fn mark_returned(tx: &mut Tx<'_>, node: NodeId, leased: bool) -> Result<bool, StoreError> {
     let was_lost = find_node(tx, node).await?.is_some_and(|row| row.lost_at.is_some());
     let sql = "UPDATE nodes SET leased = $2, lost_at = NULL, lost_why = NULL WHERE id = $1";
-    exec!(tx, sql, node.to_string(), leased)?;
+    exec!(tx, sql, node, leased)?;
     Ok(was_lost)
 }
 
@@ -78,5 +78,5 @@ pub async fn mark_lost(
     reason: &str,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE nodes SET lost_at = $2, lost_why = $3 WHERE id = $1 AND lost_at IS NULL";
-    Ok(exec!(tx, sql, node.to_string(), now.micros(), reason)? == 1)
+    Ok(exec!(tx, sql, node, now, reason)? == 1)
 }

@@ -25,9 +25,10 @@ macro_rules! read_optional {
 macro_rules! read_all {
     ($query:expr, $row:ty, $conn:expr) => {
         match $query.fetch_all(&mut **$conn).await {
-            Ok(rows) => {
-                rows.iter().map($crate::tx::read_row::<_, $row>).collect::<Result<Vec<$row>, $crate::StoreError>>()
-            }
+            Ok(rows) => rows
+                .iter()
+                .map($crate::tx::read_row::<_, $row>)
+                .collect::<Result<Vec<$row>, $crate::StoreError>>(),
             Err(error) => Err($crate::StoreError::from(error)),
         }
     };

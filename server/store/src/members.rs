@@ -7,32 +7,18 @@ use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
-fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
-    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
-}
-
-fn role(text: &str) -> Result<Role, StoreError> {
-    Role::parse(text).ok_or_else(|| StoreError::Corrupt(format!("role {text:?}")))
-}
-
 #[derive(sqlx::FromRow)]
 struct MemberRow {
-    user_id: String,
+    user_id: UserId,
     name: String,
     email: String,
-    role: String,
-    joined_at: i64,
+    role: Role,
+    joined_at: Timestamp,
 }
 
-impl MemberRow {
-    fn member(self) -> Result<Member, StoreError> {
-        Ok(Member {
-            user: parse(&self.user_id)?,
-            name: self.name,
-            email: self.email,
-            role: role(&self.role)?,
-            joined_at: Timestamp::from_micros(self.joined_at),
-        })
+impl From<MemberRow> for Member {
+    fn from(row: MemberRow) -> Self {
+        Self { user: row.user_id, name: row.name, email: row.email, role: row.role, joined_at: row.joined_at }
     }
 }
 
@@ -47,26 +33,32 @@ macro_rules! select_members {
     };
 }
 
-/// Lists members, oldest account first, after the user `after` (`''`: from the first).
-pub async fn list(tx: &mut Tx<'_>, org: OrgId, after: &str, limit: i64) -> Result<Vec<Member>, StoreError> {
+/// Lists members, oldest account first, after the user `after` (`None`: from the first).
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    after: Option<UserId>,
+    limit: i64,
+) -> Result<Vec<Member>, StoreError> {
+    let after = after.map_or_else(String::new, |user| user.to_string());
     let sql = select_members!("WHERE m.org_id = $1 AND m.user_id > $2 ORDER BY m.user_id LIMIT $3");
-    list!(tx, MemberRow, sql, org.to_string(), after, limit)?.into_iter().map(MemberRow::member).collect()
+    Ok(list!(tx, MemberRow, sql, org, after, limit)?.into_iter().map(Member::from).collect())
 }
 
 pub async fn find(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<Option<Member>, StoreError> {
     let sql = select_members!("WHERE m.org_id = $1 AND m.user_id = $2");
-    find!(tx, MemberRow, sql, org.to_string(), user.to_string())?.map(MemberRow::member).transpose()
+    Ok(find!(tx, MemberRow, sql, org, user)?.map(Member::from))
 }
 
 /// Returns true if the user with this address is a member.
 pub async fn has_address(tx: &mut Tx<'_>, org: OrgId, email: &str) -> Result<bool, StoreError> {
     let sql = select_members!("WHERE m.org_id = $1 AND u.email = $2");
-    Ok(find!(tx, MemberRow, sql, org.to_string(), email)?.is_some())
+    Ok(find!(tx, MemberRow, sql, org, email)?.is_some())
 }
 
 pub async fn count_owners(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM members WHERE org_id = $1 AND role = 'owner'";
-    Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(n,)| n))
+    Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(n,)| n))
 }
 
 /// Adds a user as a member from `now` on.
@@ -78,30 +70,30 @@ pub async fn join(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO members (org_id, user_id, role, joined_at) VALUES ($1, $2, $3, $4)";
-    exec!(tx, sql, org.to_string(), user.to_string(), role.name(), now.micros()).map(|_| ())
+    exec!(tx, sql, org, user, role, now).map(|_| ())
 }
 
 /// Sets the role of a member. Returns true if the member exists.
 pub async fn set_role(tx: &mut Tx<'_>, org: OrgId, user: UserId, role: Role) -> Result<bool, StoreError> {
     let sql = "UPDATE members SET role = $3 WHERE org_id = $1 AND user_id = $2";
-    Ok(exec!(tx, sql, org.to_string(), user.to_string(), role.name())? == 1)
+    Ok(exec!(tx, sql, org, user, role)? == 1)
 }
 
 /// Removes a member. Returns true if the member existed.
 pub async fn remove(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<bool, StoreError> {
     let sql = "DELETE FROM members WHERE org_id = $1 AND user_id = $2";
-    Ok(exec!(tx, sql, org.to_string(), user.to_string())? == 1)
+    Ok(exec!(tx, sql, org, user)? == 1)
 }
 
 /// Deletes every token that a user made in an organization; returns their number.
 pub async fn end_tokens(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<u64, StoreError> {
-    exec!(tx, "DELETE FROM tokens WHERE org_id = $1 AND user_id = $2", org.to_string(), user.to_string())
+    exec!(tx, "DELETE FROM tokens WHERE org_id = $1 AND user_id = $2", org, user)
 }
 
 /// Deletes every open invitation that a user made in an organization; returns their number.
 pub async fn withdraw_all(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<u64, StoreError> {
     let sql = "DELETE FROM invitations WHERE org_id = $1 AND created_by_id = $2 AND accepted_at IS NULL";
-    exec!(tx, sql, org.to_string(), user.to_string())
+    exec!(tx, sql, org, user)
 }
 
 /// An invitation with its internal fields.
@@ -116,35 +108,30 @@ pub struct InvitationRecord {
 
 #[derive(sqlx::FromRow)]
 struct InvitationRow {
-    id: String,
-    org_id: String,
+    id: InvitationId,
+    org_id: OrgId,
     email: String,
-    role: String,
+    role: Role,
     created_by: String,
-    created_by_id: String,
-    created_at: i64,
-    expires_at: i64,
-    mailed_at: Option<i64>,
-    accepted_by: Option<String>,
+    created_by_id: UserId,
+    created_at: Timestamp,
+    expires_at: Timestamp,
+    mailed_at: Option<Timestamp>,
+    accepted_by: Option<UserId>,
 }
 
-impl InvitationRow {
-    fn record(self) -> Result<InvitationRecord, StoreError> {
+impl From<InvitationRow> for InvitationRecord {
+    fn from(row: InvitationRow) -> Self {
         let invitation = Invitation {
-            id: parse(&self.id)?,
-            email: self.email,
-            role: role(&self.role)?,
-            created_at: Timestamp::from_micros(self.created_at),
-            created_by: self.created_by,
-            expires_at: Timestamp::from_micros(self.expires_at),
-            mailed_at: self.mailed_at.map(Timestamp::from_micros),
+            id: row.id,
+            email: row.email,
+            role: row.role,
+            created_at: row.created_at,
+            created_by: row.created_by,
+            expires_at: row.expires_at,
+            mailed_at: row.mailed_at,
         };
-        Ok(InvitationRecord {
-            invitation,
-            org: parse(&self.org_id)?,
-            created_by_id: parse(&self.created_by_id)?,
-            accepted_by: self.accepted_by.as_deref().map(parse).transpose()?,
-        })
+        Self { invitation, org: row.org_id, created_by_id: row.created_by_id, accepted_by: row.accepted_by }
     }
 }
 
@@ -172,15 +159,15 @@ pub async fn insert_invitation(
     exec!(
         tx,
         sql,
-        new.invitation.id.to_string(),
-        new.org.to_string(),
+        new.invitation.id,
+        new.org,
         &new.invitation.email,
-        new.invitation.role.name(),
+        new.invitation.role,
         hash,
         &new.invitation.created_by,
-        new.created_by_id.to_string(),
-        new.invitation.created_at.micros(),
-        new.invitation.expires_at.micros()
+        new.created_by_id,
+        new.invitation.created_at,
+        new.invitation.expires_at
     )
     .map(|_| ())
 }
@@ -188,7 +175,7 @@ pub async fn insert_invitation(
 /// Lists the open invitations of an organization, also expired ones, newest first.
 pub async fn list_invitations(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<InvitationRecord>, StoreError> {
     let sql = select_invitations!("WHERE org_id = $1 AND accepted_at IS NULL ORDER BY id DESC");
-    list!(tx, InvitationRow, sql, org.to_string())?.into_iter().map(InvitationRow::record).collect()
+    Ok(list!(tx, InvitationRow, sql, org)?.into_iter().map(InvitationRecord::from).collect())
 }
 
 /// Finds an open invitation of this organization.
@@ -198,13 +185,13 @@ pub async fn find_invitation(
     id: InvitationId,
 ) -> Result<Option<InvitationRecord>, StoreError> {
     let sql = select_invitations!("WHERE org_id = $1 AND id = $2 AND accepted_at IS NULL");
-    find!(tx, InvitationRow, sql, org.to_string(), id.to_string())?.map(InvitationRow::record).transpose()
+    Ok(find!(tx, InvitationRow, sql, org, id)?.map(InvitationRecord::from))
 }
 
 /// Finds the invitation with this hash of its secret, in any state.
 pub async fn find_by_secret(tx: &mut Tx<'_>, hash: &str) -> Result<Option<InvitationRecord>, StoreError> {
     let sql = select_invitations!("WHERE hash = $1");
-    find!(tx, InvitationRow, sql, hash)?.map(InvitationRow::record).transpose()
+    Ok(find!(tx, InvitationRow, sql, hash)?.map(InvitationRecord::from))
 }
 
 /// Gives an open invitation a new secret and a new expiry; the old secret becomes invalid. Returns true if
@@ -217,7 +204,7 @@ pub async fn renew_invitation(
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE invitations SET hash = $2, expires_at = $3, mailed_at = NULL \
                WHERE id = $1 AND accepted_at IS NULL";
-    Ok(exec!(tx, sql, id.to_string(), hash, expires_at.micros())? == 1)
+    Ok(exec!(tx, sql, id, hash, expires_at)? == 1)
 }
 
 /// Records the time of the mail with this secret.
@@ -228,13 +215,13 @@ pub async fn mark_mailed(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE invitations SET mailed_at = $3 WHERE id = $1 AND hash = $2";
-    exec!(tx, sql, id.to_string(), hash, now.micros()).map(|_| ())
+    exec!(tx, sql, id, hash, now).map(|_| ())
 }
 
 /// Deletes an open invitation of this organization. Returns true if it existed.
 pub async fn withdraw(tx: &mut Tx<'_>, org: OrgId, id: InvitationId) -> Result<bool, StoreError> {
     let sql = "DELETE FROM invitations WHERE org_id = $1 AND id = $2 AND accepted_at IS NULL";
-    Ok(exec!(tx, sql, org.to_string(), id.to_string())? == 1)
+    Ok(exec!(tx, sql, org, id)? == 1)
 }
 
 /// Marks an invitation as accepted. Returns true if it was open and had not expired.
@@ -246,5 +233,5 @@ pub async fn accept(
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE invitations SET accepted_at = $3, accepted_by = $2 \
                WHERE id = $1 AND accepted_at IS NULL AND expires_at > $3";
-    Ok(exec!(tx, sql, id.to_string(), user.to_string(), now.micros())? == 1)
+    Ok(exec!(tx, sql, id, user, now)? == 1)
 }

@@ -8,25 +8,25 @@ use super::{StoreError, Tx};
 
 #[derive(Debug, sqlx::FromRow)]
 struct MetricsTokenRow {
-    id: String,
+    id: TokenId,
     name: String,
     hint: String,
-    created_at: i64,
-    expires_at: Option<i64>,
-    last_used_at: Option<i64>,
+    created_at: Timestamp,
+    expires_at: Option<Timestamp>,
+    last_used_at: Option<Timestamp>,
 }
 
-impl MetricsTokenRow {
-    fn token(self) -> Result<Token, StoreError> {
-        Ok(Token {
-            id: self.id.parse().map_err(|_| StoreError::Corrupt(self.id.clone()))?,
-            name: self.name,
+impl From<MetricsTokenRow> for Token {
+    fn from(row: MetricsTokenRow) -> Self {
+        Self {
+            id: row.id,
+            name: row.name,
             role: Role::Viewer,
-            hint: self.hint,
-            created_at: Timestamp::from_micros(self.created_at),
-            expires_at: self.expires_at.map(Timestamp::from_micros),
-            last_used_at: self.last_used_at.map(Timestamp::from_micros),
-        })
+            hint: row.hint,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            last_used_at: row.last_used_at,
+        }
     }
 }
 
@@ -38,40 +38,30 @@ pub async fn insert(
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO metrics_tokens (id, name, hash, hint, created_by, created_at, expires_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    exec!(
-        tx,
-        sql,
-        token.id.to_string(),
-        &token.name,
-        hash,
-        &token.hint,
-        created_by.to_string(),
-        token.created_at.micros(),
-        token.expires_at.map(Timestamp::micros)
-    )
-    .map(|_| ())
+    exec!(tx, sql, token.id, &token.name, hash, &token.hint, created_by, token.created_at, token.expires_at)
+        .map(|_| ())
 }
 
 /// Finds the token with this hash, if it has not expired.
 pub async fn find(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<Option<Token>, StoreError> {
     let sql = "SELECT id, name, hint, created_at, expires_at, last_used_at FROM metrics_tokens \
                WHERE hash = $1 AND (expires_at IS NULL OR expires_at > $2)";
-    find!(tx, MetricsTokenRow, sql, hash, now.micros())?.map(MetricsTokenRow::token).transpose()
+    Ok(find!(tx, MetricsTokenRow, sql, hash, now)?.map(Token::from))
 }
 
 /// Lists the tokens, newest first.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<Token>, StoreError> {
     let sql =
         "SELECT id, name, hint, created_at, expires_at, last_used_at FROM metrics_tokens ORDER BY id DESC";
-    list!(tx, MetricsTokenRow, sql)?.into_iter().map(MetricsTokenRow::token).collect()
+    Ok(list!(tx, MetricsTokenRow, sql)?.into_iter().map(Token::from).collect())
 }
 
 pub async fn touch(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE metrics_tokens SET last_used_at = $2 WHERE id = $1";
-    exec!(tx, sql, token.to_string(), now.micros()).map(|_| ())
+    exec!(tx, sql, token, now).map(|_| ())
 }
 
 /// Deletes a token. Returns true if it existed.
 pub async fn delete(tx: &mut Tx<'_>, token: TokenId) -> Result<bool, StoreError> {
-    Ok(exec!(tx, "DELETE FROM metrics_tokens WHERE id = $1", token.to_string())? == 1)
+    Ok(exec!(tx, "DELETE FROM metrics_tokens WHERE id = $1", token)? == 1)
 }

@@ -1,7 +1,7 @@
 //! Nodes, boards and join tokens.
 
 use berth_types::health::GpuFacts;
-use berth_types::ids::{JoinTokenId, NodeId};
+use berth_types::ids::{JobId, JoinTokenId, NodeId};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -11,14 +11,14 @@ const UNAVAILABLE: &str = "device.unavailable";
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct NodeRow {
-    pub id: String,
+    pub id: NodeId,
     pub name: String,
     pub cordoned: bool,
     pub simulated: bool,
     pub unisolated: bool,
     pub driver_version: String,
     pub worker_version: String,
-    pub last_seen_at: Option<i64>,
+    pub last_seen_at: Option<Timestamp>,
     /// 0 if unknown, also for the next field.
     pub cpu_milli: i64,
     pub memory_mib: i64,
@@ -28,7 +28,7 @@ pub struct NodeRow {
     /// The reason for the suspicion that two daemons hold its certificate.
     pub suspect: Option<String>,
     /// The latest expiry of its certificates that are not revoked; absent without such a certificate.
-    pub certified_until: Option<i64>,
+    pub certified_until: Option<Timestamp>,
     /// JSON.
     pub isolation: String,
     /// True if its worker can run images.
@@ -73,7 +73,7 @@ pub struct GpuReport {
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct GpuRow {
     pub uuid: String,
-    pub node_id: String,
+    pub node_id: NodeId,
     pub idx: i64,
     pub model: String,
     pub memory_mib: i64,
@@ -92,7 +92,7 @@ pub struct GpuRow {
 /// The owner of a board that another node reports.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct BoardOwnerRow {
-    pub node_id: String,
+    pub node_id: NodeId,
     pub node_name: String,
     /// True if the last report of the owner had the board.
     pub present: bool,
@@ -117,25 +117,25 @@ pub async fn insert_join_token(
 ) -> Result<(), StoreError> {
     let sql =
         "INSERT INTO join_tokens (id, hash, created_by, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)";
-    exec!(tx, sql, id.to_string(), hash, created_by, now.micros(), expires_at.micros()).map(|_| ())
+    exec!(tx, sql, id, hash, created_by, now, expires_at).map(|_| ())
 }
 
 /// Deletes join tokens that are used or have expired.
 pub async fn forget_join_tokens(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), StoreError> {
     let sql = "DELETE FROM join_tokens WHERE used_at IS NOT NULL OR expires_at <= $1";
-    exec!(tx, sql, now.micros()).map(|_| ())
+    exec!(tx, sql, now).map(|_| ())
 }
 
 /// Marks a join token as used. Returns false if it does not exist, was used or has expired.
 pub async fn use_join_token(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE join_tokens SET used_at = $2 WHERE hash = $1 AND used_at IS NULL AND expires_at > $2";
-    Ok(exec!(tx, sql, hash, now.micros())? == 1)
+    Ok(exec!(tx, sql, hash, now)? == 1)
 }
 
 pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -> Result<(), StoreError> {
     let sql = "INSERT INTO nodes (id, name, cordoned, simulated, unisolated, driver_version, \
                worker_version, created_at) VALUES ($1, $2, $3, $3, $3, '', '', $4)";
-    exec!(tx, sql, node.to_string(), name, false, now.micros()).map(|_| ())
+    exec!(tx, sql, node, name, false, now).map(|_| ())
 }
 
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
@@ -161,13 +161,13 @@ pub async fn find_other_owner(
     let sql = "SELECT g.node_id, n.name AS node_name, g.present, \
                EXISTS (SELECT 1 FROM allocations a WHERE a.gpu_uuid = g.uuid AND a.held) AS held \
                FROM gpus g JOIN nodes n ON n.id = g.node_id WHERE g.uuid = $1 AND g.node_id <> $2";
-    find!(tx, BoardOwnerRow, sql, gpu_uuid, node.to_string())
+    find!(tx, BoardOwnerRow, sql, gpu_uuid, node)
 }
 
 /// Records the sentence about reported boards of other nodes. Returns true if it changed.
 pub async fn set_left_out(tx: &mut Tx<'_>, node: NodeId, text: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE nodes SET left_out = $2 WHERE id = $1 AND left_out <> $2";
-    Ok(exec!(tx, sql, node.to_string(), text)? == 1)
+    Ok(exec!(tx, sql, node, text)? == 1)
 }
 
 /// Records a worker's report of its host. Its boards become boards of this node, also boards of another node.
@@ -177,19 +177,18 @@ pub async fn record_report(
     report: &NodeReport,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let id = node.to_string();
     let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
                last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, labels = $10, isolation = $11, images = $12 \
                WHERE id = $1";
     exec!(
         tx,
         sql,
-        &id,
+        node,
         report.simulated,
         report.unisolated,
         &report.driver_version,
         &report.worker_version,
-        now.micros(),
+        now,
         report.cpu_milli,
         report.memory_mib,
         &report.address,
@@ -197,7 +196,7 @@ pub async fn record_report(
         &report.isolation,
         report.images
     )?;
-    exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", &id, false)?;
+    exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", node, false)?;
     for board in &report.boards {
         let sql = "INSERT INTO gpus (uuid, node_id, idx, model, memory_mib, mig_enabled, present, foreign_instances, nvlink_island) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (uuid) DO UPDATE SET node_id = $2, idx = $3, \
@@ -208,7 +207,7 @@ pub async fn record_report(
             tx,
             sql,
             &board.uuid,
-            &id,
+            node,
             board.index,
             &board.model,
             board.memory_mib,
@@ -226,9 +225,9 @@ pub async fn record_report(
 /// another reason stays.
 pub async fn quarantine(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: JobId,
     attempt: i64,
-    node: &str,
+    node: NodeId,
     reason: &str,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET quarantined = $4, quarantine_code = $5 \
@@ -238,10 +237,10 @@ pub async fn quarantine(
 }
 
 pub async fn touch(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<(), StoreError> {
-    exec!(tx, "UPDATE nodes SET last_seen_at = $2 WHERE id = $1", node.to_string(), now.micros()).map(|_| ())
+    exec!(tx, "UPDATE nodes SET last_seen_at = $2 WHERE id = $1", node, now).map(|_| ())
 }
 
 /// Sets or clears the cordon of a node. Returns true if the node exists.
 pub async fn set_cordoned(tx: &mut Tx<'_>, node: NodeId, cordoned: bool) -> Result<bool, StoreError> {
-    Ok(exec!(tx, "UPDATE nodes SET cordoned = $2 WHERE id = $1", node.to_string(), cordoned)? == 1)
+    Ok(exec!(tx, "UPDATE nodes SET cordoned = $2 WHERE id = $1", node, cordoned)? == 1)
 }

@@ -41,7 +41,7 @@ impl StoredPrice {
 
 #[derive(sqlx::FromRow)]
 struct OfferingRow {
-    id: String,
+    id: OfferingId,
     slug: String,
     gpu_model: String,
     mig_profile: Option<String>,
@@ -56,9 +56,9 @@ struct OfferingRow {
 }
 
 impl OfferingRow {
-    fn offering(self) -> Result<StoredOffering, StoreError> {
-        Ok(StoredOffering {
-            id: self.id.parse().map_err(|_| StoreError::Corrupt(self.id.clone()))?,
+    fn offering(self) -> StoredOffering {
+        StoredOffering {
+            id: self.id,
             slug: self.slug,
             gpu_model: self.gpu_model,
             mig_profile: self.mig_profile,
@@ -72,7 +72,7 @@ impl OfferingRow {
                 reserved_nano_per_second: self.reserved_nano_per_second,
                 preemptible_nano_per_second: self.preemptible_nano_per_second,
             }),
-        })
+        }
     }
 }
 
@@ -83,7 +83,7 @@ pub async fn insert(tx: &mut Tx<'_>, offering: &StoredOffering, now: Timestamp) 
     let new = exec!(
         tx,
         sql,
-        offering.id.to_string(),
+        offering.id,
         &offering.slug,
         &offering.gpu_model,
         &offering.mig_profile,
@@ -91,7 +91,7 @@ pub async fn insert(tx: &mut Tx<'_>, offering: &StoredOffering, now: Timestamp) 
         offering.cells,
         offering.board_cells,
         offering.simulated,
-        now.micros()
+        now
     )?;
     Ok(new > 0)
 }
@@ -104,7 +104,8 @@ pub async fn list(tx: &mut Tx<'_>, now: Timestamp) -> Result<Vec<StoredOffering>
                AND p.version = (SELECT q.version FROM prices q WHERE q.offering_id = o.id AND q.effective_from <= $1 \
                ORDER BY q.effective_from DESC, q.version DESC LIMIT 1) \
                ORDER BY o.gpu_model, o.cells DESC, o.slug";
-    list!(tx, OfferingRow, sql, now.micros())?.into_iter().map(OfferingRow::offering).collect()
+    let rows = list!(tx, OfferingRow, sql, now)?;
+    Ok(rows.into_iter().map(OfferingRow::offering).collect())
 }
 
 /// Finds an offering, with its price in effect at `now`.
@@ -113,13 +114,13 @@ pub async fn find(tx: &mut Tx<'_>, slug: &str, now: Timestamp) -> Result<Option<
                p.version, p.nano_per_second, p.reserved_nano_per_second, p.preemptible_nano_per_second \
                FROM offerings o LEFT JOIN prices p ON p.offering_id = o.id AND p.effective_from <= $2 \
                WHERE o.slug = $1 ORDER BY p.effective_from DESC, p.version DESC LIMIT 1";
-    find!(tx, OfferingRow, sql, slug, now.micros())?.map(OfferingRow::offering).transpose()
+    Ok(find!(tx, OfferingRow, sql, slug, now)?.map(OfferingRow::offering))
 }
 
 /// Returns the greatest price version of an offering; 0 without a price.
 pub async fn last_version(tx: &mut Tx<'_>, offering: OfferingId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(MAX(version), 0) AS BIGINT) FROM prices WHERE offering_id = $1";
-    Ok(find!(tx, (i64,), sql, offering.to_string())?.map_or(0, |(n,)| n))
+    Ok(find!(tx, (i64,), sql, offering)?.map_or(0, |(n,)| n))
 }
 
 /// Lists every price version, newest first: (price, start of its effect, author).
@@ -129,7 +130,7 @@ pub async fn list_prices(
 ) -> Result<Vec<(StoredPrice, Timestamp, String)>, StoreError> {
     let sql = "SELECT version, nano_per_second, reserved_nano_per_second, preemptible_nano_per_second, effective_from, \
                set_by FROM prices WHERE offering_id = $1 ORDER BY version DESC";
-    let rows = list!(tx, (i64, i64, Option<i64>, Option<i64>, i64, String), sql, offering.to_string())?;
+    let rows = list!(tx, (i64, i64, Option<i64>, Option<i64>, Timestamp, String), sql, offering)?;
     let price = |(version, nano_per_second, reserved, preemptible, from, by)| {
         let price = StoredPrice {
             version,
@@ -137,7 +138,7 @@ pub async fn list_prices(
             reserved_nano_per_second: reserved,
             preemptible_nano_per_second: preemptible,
         };
-        (price, Timestamp::from_micros(from), by)
+        (price, from, by)
     };
     Ok(rows.into_iter().map(price).collect())
 }
@@ -152,7 +153,7 @@ pub async fn charged_since(
     let sql = "SELECT price_version, preemptible, CAST(COUNT(*) AS BIGINT), CAST(COALESCE(SUM(cost_micros), 0) AS BIGINT) \
                FROM jobs WHERE offering_id = $1 AND ended_at >= $2 AND reservation_id IS NULL AND metered_ms > 0 \
                GROUP BY price_version, preemptible ORDER BY price_version, preemptible";
-    list!(tx, (i64, bool, i64, i64), sql, offering.to_string(), since.micros())
+    list!(tx, (i64, bool, i64, i64), sql, offering, since)
 }
 
 /// Adds the next price version.
@@ -170,10 +171,10 @@ pub async fn insert_price(
         tx,
         "INSERT INTO prices (offering_id, version, nano_per_second, effective_from, set_by, reserved_nano_per_second, \
          preemptible_nano_per_second) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        offering.to_string(),
+        offering,
         price.version,
         price.nano_per_second,
-        effective_from.micros(),
+        effective_from,
         set_by,
         price.reserved_nano_per_second,
         price.preemptible_nano_per_second

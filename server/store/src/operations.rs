@@ -1,30 +1,41 @@
 //! Jobs of all organizations for operators, drains of nodes, open ranks, and racks.
 
-use berth_types::ids::NodeId;
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
-/// A filter of jobs. An empty field matches every job.
+/// A filter of jobs. An absent or empty field matches every job.
 #[derive(Debug, Clone, Default)]
 pub struct JobQuery {
-    pub org: String,
-    pub node: String,
-    pub state: String,
+    pub org: Option<OrgId>,
+    pub node: Option<NodeId>,
+    pub state: Option<JobState>,
+    /// The slug of an offering.
     pub offering: String,
     /// `"key":"value"`, as labels are stored.
     pub label: String,
 }
 
+impl JobQuery {
+    /// Organization, node and state as texts; an absent field is empty.
+    fn texts(&self) -> (String, String, &'static str) {
+        let org = self.org.map_or_else(String::new, |org| org.to_string());
+        let node = self.node.map_or_else(String::new, |node| node.to_string());
+        (org, node, self.state.map_or("", JobState::name))
+    }
+}
+
 /// A job of any organization.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OperatorJobRow {
-    pub id: String,
-    pub org_id: String,
+    pub id: JobId,
+    pub org_id: OrgId,
     pub org_name: String,
     pub name: String,
     pub slug: String,
-    pub state: String,
+    pub state: JobState,
     pub attempt: i64,
     pub device_count: i64,
     pub nodes: i64,
@@ -32,9 +43,9 @@ pub struct OperatorJobRow {
     /// JSON.
     pub labels: String,
     pub created_by: String,
-    pub created_at: i64,
-    pub started_at: Option<i64>,
-    pub ended_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
     pub exit_code: Option<i64>,
     pub failure_code: Option<String>,
     pub failure_detail: Option<String>,
@@ -57,11 +68,11 @@ macro_rules! matching_jobs {
     };
 }
 
-/// Lists the newest `limit` matching jobs with an id below `before` (`''`: from the newest).
+/// Lists the newest `limit` matching jobs with an id below `before` (`None`: from the newest).
 pub async fn list_jobs(
     tx: &mut Tx<'_>,
     query: &JobQuery,
-    before: &str,
+    before: Option<JobId>,
     limit: i64,
 ) -> Result<Vec<OperatorJobRow>, StoreError> {
     let sql = matching_jobs!(
@@ -71,8 +82,10 @@ pub async fn list_jobs(
          j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail, j.metered_ms, j.cost_micros",
         "AND ($6 = '' OR j.id < $6) ORDER BY j.id DESC LIMIT $7"
     );
-    let JobQuery { org, node, state, offering, label } = query;
-    list!(tx, OperatorJobRow, sql, org, node, state, offering, label, before, limit)
+    let (org, node, state) = query.texts();
+    let before = before.map_or_else(String::new, |job| job.to_string());
+    let JobQuery { offering, label, .. } = query;
+    list!(tx, OperatorJobRow, sql, &org, &node, state, offering, label, &before, limit)
 }
 
 /// Counts the matching jobs that can be stopped, by organization: (id, name, jobs). A job whose present stop
@@ -80,50 +93,47 @@ pub async fn list_jobs(
 pub async fn count_stoppable(
     tx: &mut Tx<'_>,
     query: &JobQuery,
-) -> Result<Vec<(String, String, i64)>, StoreError> {
+) -> Result<Vec<(OrgId, String, i64)>, StoreError> {
     let sql = matching_jobs!(
         "SELECT j.org_id, o.name, CAST(COUNT(*) AS BIGINT)",
         "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) GROUP BY j.org_id, o.name ORDER BY o.name, j.org_id"
     );
-    let JobQuery { org, node, state, offering, label } = query;
-    list!(tx, (String, String, i64), sql, org, node, state, offering, label)
+    let (org, node, state) = query.texts();
+    let JobQuery { offering, label, .. } = query;
+    list!(tx, (OrgId, String, i64), sql, &org, &node, state, offering, label)
 }
 
 /// Lists the ids of the oldest `limit` matching jobs that can be stopped.
-pub async fn list_stoppable(
-    tx: &mut Tx<'_>,
-    query: &JobQuery,
-    limit: i64,
-) -> Result<Vec<String>, StoreError> {
+pub async fn list_stoppable(tx: &mut Tx<'_>, query: &JobQuery, limit: i64) -> Result<Vec<JobId>, StoreError> {
     let sql = matching_jobs!(
         "SELECT j.id",
         "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) ORDER BY j.id LIMIT $6"
     );
-    let JobQuery { org, node, state, offering, label } = query;
-    let rows = list!(tx, (String,), sql, org, node, state, offering, label, limit)?;
+    let (org, node, state) = query.texts();
+    let JobQuery { offering, label, .. } = query;
+    let rows = list!(tx, (JobId,), sql, &org, &node, state, offering, label, limit)?;
     Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
 /// A drain of a node.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct DrainRow {
-    pub node_id: String,
+    pub node_id: NodeId,
     pub node_name: String,
     pub reason: String,
-    pub deadline_at: Option<i64>,
+    pub deadline_at: Option<Timestamp>,
     pub grace_s: Option<i64>,
     pub was_cordoned: bool,
     pub started_by: String,
-    pub started_at: i64,
-    pub emptied_at: Option<i64>,
+    pub started_at: Timestamp,
+    pub emptied_at: Option<Timestamp>,
     /// True for a drain by the shutdown of the host, false for a drain by an operator.
     pub by_host: bool,
 }
 
 /// Starts a drain or replaces the terms of a drain, and cordons the node. Returns true if the node exists.
 pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Result<bool, StoreError> {
-    let id = node.to_string();
-    let found = find!(tx, (bool,), "SELECT cordoned FROM nodes WHERE id = $1", &id)?;
+    let found = find!(tx, (bool,), "SELECT cordoned FROM nodes WHERE id = $1", node)?;
     let Some((was_cordoned,)) = found else { return Ok(false) };
     let sql = "INSERT INTO drains (node_id, reason, deadline_at, grace_s, was_cordoned, started_by, started_at, by_host) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (node_id) DO UPDATE SET reason = $2, \
@@ -131,7 +141,7 @@ pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Resul
     exec!(
         tx,
         sql,
-        &id,
+        node,
         &drain.reason,
         drain.deadline_at,
         drain.grace_s,
@@ -151,7 +161,6 @@ pub async fn list_drains(tx: &mut Tx<'_>) -> Result<Vec<DrainRow>, StoreError> {
 
 /// Finds the drain of a node.
 pub async fn find_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<DrainRow>, StoreError> {
-    let node = node.to_string();
     Ok(list_drains(tx).await?.into_iter().find(|row| row.node_id == node))
 }
 
@@ -163,13 +172,13 @@ pub async fn shorten_drain_deadline(
 ) -> Result<(), StoreError> {
     let sql =
         "UPDATE drains SET deadline_at = $2 WHERE node_id = $1 AND (deadline_at IS NULL OR deadline_at > $2)";
-    exec!(tx, sql, node.to_string(), deadline.micros())?;
+    exec!(tx, sql, node, deadline)?;
     Ok(())
 }
 
 /// Deletes the drain of a node. Returns true if it existed.
 pub async fn delete_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<bool, StoreError> {
-    Ok(exec!(tx, "DELETE FROM drains WHERE node_id = $1", node.to_string())? == 1)
+    Ok(exec!(tx, "DELETE FROM drains WHERE node_id = $1", node)? == 1)
 }
 
 /// Records that a drained node is empty. Returns false if a rank on it is open, this was recorded before, or
@@ -177,44 +186,44 @@ pub async fn delete_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<bool, StoreEr
 pub async fn set_emptied(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE drains SET emptied_at = $2 WHERE node_id = $1 AND emptied_at IS NULL AND NOT EXISTS \
                (SELECT 1 FROM attempts a WHERE a.node_id = $1 AND a.is_open = $3)";
-    Ok(exec!(tx, sql, node.to_string(), now.micros(), true)? == 1)
+    Ok(exec!(tx, sql, node, now, true)? == 1)
 }
 
 /// An open rank, with its job.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct OperatorRankRow {
-    pub job_id: String,
+    pub job_id: JobId,
     pub number: i64,
-    pub org_id: String,
+    pub org_id: OrgId,
     pub org_name: String,
     pub job_name: String,
-    pub node_id: String,
+    pub node_id: NodeId,
     pub node_name: String,
-    pub created_at: i64,
+    pub created_at: Timestamp,
     pub ended: bool,
-    pub ended_at: Option<i64>,
+    pub ended_at: Option<Timestamp>,
     pub clean: bool,
     /// JSON: the outcome of the rank.
     pub outcome: Option<String>,
     /// The reason why a device of the rank could not be proved clean.
     pub unclean: Option<String>,
     /// The state of the job.
-    pub state: String,
+    pub state: JobState,
     /// The latest attempt of the job.
     pub latest: i64,
     pub spec: String,
     pub preemptible: bool,
     pub grace_s: i64,
-    pub started_at: Option<i64>,
+    pub started_at: Option<Timestamp>,
     pub max_duration_s: i64,
     pub metered_before_ms: i64,
     /// The time at which the job entered its state.
-    pub since: Option<i64>,
-    pub job_ended_at: Option<i64>,
+    pub since: Option<Timestamp>,
+    pub job_ended_at: Option<Timestamp>,
 }
 
-/// Lists the open ranks of a node (`''`: of all).
-pub async fn list_open(tx: &mut Tx<'_>, node: &str) -> Result<Vec<OperatorRankRow>, StoreError> {
+/// Lists the open ranks of a node (`None`: of all).
+pub async fn list_open(tx: &mut Tx<'_>, node: Option<NodeId>) -> Result<Vec<OperatorRankRow>, StoreError> {
     let sql = "SELECT a.job_id, a.number, a.org_id, o.name AS org_name, j.name AS job_name, a.node_id, n.name AS node_name, \
                a.created_at, a.ended, a.ended_at, a.clean, a.outcome, (SELECT MIN(h.unclean) FROM allocations h \
                WHERE h.job_id = a.job_id AND h.attempt = a.number AND h.node_id = a.node_id AND h.held = $2) AS unclean, \
@@ -223,7 +232,8 @@ pub async fn list_open(tx: &mut Tx<'_>, node: &str) -> Result<Vec<OperatorRankRo
                AND e.attempt = j.attempt) AS since, j.ended_at AS job_ended_at \
                FROM attempts a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id JOIN nodes n ON n.id = a.node_id \
                WHERE ($1 = '' OR a.node_id = $1) AND a.is_open = $2 ORDER BY a.job_id, a.number, a.rank";
-    list!(tx, OperatorRankRow, sql, node, true)
+    let node = node.map_or_else(String::new, |node| node.to_string());
+    list!(tx, OperatorRankRow, sql, &node, true)
 }
 
 /// Lists the racks with their power budgets in watts.

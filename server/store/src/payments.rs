@@ -1,14 +1,15 @@
 //! Payments by card, payment profiles of organizations, and webhook events of Stripe.
 
-use berth_types::ids::{OrgId, PaymentId};
-use berth_types::payments::AutoRecharge;
+use berth_types::ids::{InvoiceId, OrgId, PaymentId};
+use berth_types::ledger::TransferKind;
+use berth_types::payments::{AutoRecharge, PaymentState};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ProfileRow {
-    pub org_id: String,
+    pub org_id: OrgId,
     pub customer: String,
     pub payment_method: Option<String>,
     pub below_micros: i64,
@@ -20,17 +21,18 @@ pub struct ProfileRow {
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct PaymentRow {
-    pub id: String,
-    pub org_id: String,
+    pub id: PaymentId,
+    pub org_id: OrgId,
+    /// `checkout` or `recharge`.
     pub kind: String,
     pub amount_micros: i64,
-    pub invoice_id: Option<String>,
-    pub state: String,
+    pub invoice_id: Option<InvoiceId>,
+    pub state: PaymentState,
     pub session: Option<String>,
     pub intent: Option<String>,
     pub created_by: String,
-    pub created_at: i64,
-    pub done_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub done_at: Option<Timestamp>,
     pub failure: String,
 }
 
@@ -47,17 +49,17 @@ macro_rules! select_payments {
 pub async fn find_profile(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<ProfileRow>, StoreError> {
     let sql = "SELECT org_id, customer, payment_method, below_micros, amount_micros, most_a_day, failures \
                FROM payment_profiles WHERE org_id = $1";
-    find!(tx, ProfileRow, sql, org.to_string())
+    find!(tx, ProfileRow, sql, org)
 }
 
 /// Stores the Stripe customer of an organization, unless one is stored.
 pub async fn put_customer(tx: &mut Tx<'_>, org: OrgId, customer: &str) -> Result<(), StoreError> {
     let sql =
         "INSERT INTO payment_profiles (org_id, customer) VALUES ($1, $2) ON CONFLICT (org_id) DO NOTHING";
-    exec!(tx, sql, org.to_string(), customer).map(|_| ())
+    exec!(tx, sql, org, customer).map(|_| ())
 }
 
-pub async fn set_method(tx: &mut Tx<'_>, org: &str, method: &str) -> Result<(), StoreError> {
+pub async fn set_method(tx: &mut Tx<'_>, org: OrgId, method: &str) -> Result<(), StoreError> {
     let sql = "UPDATE payment_profiles SET payment_method = $2, failures = 0 WHERE org_id = $1";
     exec!(tx, sql, org, method).map(|_| ())
 }
@@ -66,10 +68,10 @@ pub async fn set_method(tx: &mut Tx<'_>, org: &str, method: &str) -> Result<(), 
 pub async fn set_recharge(tx: &mut Tx<'_>, org: OrgId, rule: AutoRecharge) -> Result<bool, StoreError> {
     let sql = "UPDATE payment_profiles SET below_micros = $2, amount_micros = $3, most_a_day = $4, failures = 0 \
                WHERE org_id = $1 AND payment_method IS NOT NULL";
-    Ok(exec!(tx, sql, org.to_string(), rule.below_micros, rule.amount_micros, rule.most_a_day)? == 1)
+    Ok(exec!(tx, sql, org, rule.below_micros, rule.amount_micros, rule.most_a_day)? == 1)
 }
 
-pub async fn set_failures(tx: &mut Tx<'_>, org: &str, failures: i64) -> Result<(), StoreError> {
+pub async fn set_failures(tx: &mut Tx<'_>, org: OrgId, failures: i64) -> Result<(), StoreError> {
     exec!(tx, "UPDATE payment_profiles SET failures = $2 WHERE org_id = $1", org, failures).map(|_| ())
 }
 
@@ -84,7 +86,11 @@ pub async fn list_to_recharge(tx: &mut Tx<'_>, most_failures: i64) -> Result<Vec
 }
 
 /// Counts the recharges of an organization since a time. The flag is true if a recharge is open.
-pub async fn count_recharges(tx: &mut Tx<'_>, org: &str, since: i64) -> Result<(i64, bool), StoreError> {
+pub async fn count_recharges(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    since: Timestamp,
+) -> Result<(i64, bool), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(CASE WHEN created_at >= $2 THEN 1 ELSE 0 END), 0) AS BIGINT), \
                CAST(COALESCE(SUM(CASE WHEN state = 'open' THEN 1 ELSE 0 END), 0) AS BIGINT) \
                FROM payments WHERE org_id = $1 AND kind = 'recharge'";
@@ -97,12 +103,12 @@ pub async fn insert(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError>
     exec!(
         tx,
         sql,
-        &row.id,
-        &row.org_id,
+        row.id,
+        row.org_id,
         &row.kind,
         row.amount_micros,
-        &row.invoice_id,
-        &row.state,
+        row.invoice_id,
+        row.state,
         &row.session,
         &row.intent,
         &row.created_by,
@@ -113,7 +119,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError>
 }
 
 pub async fn find(tx: &mut Tx<'_>, id: PaymentId) -> Result<Option<PaymentRow>, StoreError> {
-    find!(tx, PaymentRow, select_payments!("WHERE id = $1"), id.to_string())
+    find!(tx, PaymentRow, select_payments!("WHERE id = $1"), id)
 }
 
 pub async fn find_by_intent(tx: &mut Tx<'_>, intent: &str) -> Result<Option<PaymentRow>, StoreError> {
@@ -122,7 +128,7 @@ pub async fn find_by_intent(tx: &mut Tx<'_>, intent: &str) -> Result<Option<Paym
 
 pub async fn list(tx: &mut Tx<'_>, org: OrgId, limit: i64) -> Result<Vec<PaymentRow>, StoreError> {
     let sql = select_payments!("WHERE org_id = $1 ORDER BY id DESC LIMIT $2");
-    list!(tx, PaymentRow, sql, org.to_string(), limit)
+    list!(tx, PaymentRow, sql, org, limit)
 }
 
 /// Lists the recharges without a known result.
@@ -137,11 +143,11 @@ pub async fn list_open_recharges(tx: &mut Tx<'_>) -> Result<Vec<PaymentRow>, Sto
 pub async fn update(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError> {
     let sql =
         "UPDATE payments SET state = $2, session = $3, intent = $4, done_at = $5, failure = $6 WHERE id = $1";
-    exec!(tx, sql, &row.id, &row.state, &row.session, &row.intent, row.done_at, &row.failure).map(|_| ())
+    exec!(tx, sql, row.id, row.state, &row.session, &row.intent, row.done_at, &row.failure).map(|_| ())
 }
 
 /// Sums the transfers of one kind for an object at Stripe, in micros.
-pub async fn posted(tx: &mut Tx<'_>, source_id: &str, kind: &str) -> Result<i64, StoreError> {
+pub async fn posted(tx: &mut Tx<'_>, source_id: &str, kind: TransferKind) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
                WHERE source = 'stripe' AND source_id = $1 AND kind = $2";
     Ok(find!(tx, (i64,), sql, source_id, kind)?.map_or(0, |(n,)| n))
@@ -157,7 +163,7 @@ pub async fn insert_event(
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO stripe_events (id, kind, payload, received_at, tries, next_at, error) \
                VALUES ($1, $2, $3, $4, 0, $4, '') ON CONFLICT (id) DO NOTHING";
-    exec!(tx, sql, id, kind, payload, now.micros()).map(|_| ())
+    exec!(tx, sql, id, kind, payload, now).map(|_| ())
 }
 
 /// Lists the due events: (id, kind, payload, tries).
@@ -168,11 +174,11 @@ pub async fn list_due_events(
 ) -> Result<Vec<(String, String, String, i64)>, StoreError> {
     let sql = "SELECT id, kind, payload, tries FROM stripe_events WHERE done_at IS NULL AND next_at <= $1 \
                ORDER BY received_at, id LIMIT $2";
-    list!(tx, (String, String, String, i64), sql, now.micros(), limit)
+    list!(tx, (String, String, String, i64), sql, now, limit)
 }
 
 pub async fn mark_event_done(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<(), StoreError> {
-    exec!(tx, "UPDATE stripe_events SET done_at = $2, error = '' WHERE id = $1", id, now.micros()).map(|_| ())
+    exec!(tx, "UPDATE stripe_events SET done_at = $2, error = '' WHERE id = $1", id, now).map(|_| ())
 }
 
 /// Records a failed try of an event and the time of its next try.
@@ -183,5 +189,5 @@ pub async fn postpone_event(
     error: &str,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE stripe_events SET tries = tries + 1, next_at = $2, error = $3 WHERE id = $1";
-    exec!(tx, sql, id, next_at.micros(), error).map(|_| ())
+    exec!(tx, sql, id, next_at, error).map(|_| ())
 }

@@ -6,10 +6,6 @@ use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
-fn parse<T: std::str::FromStr>(text: &str) -> Result<T, StoreError> {
-    text.parse().map_err(|_| StoreError::Corrupt(text.to_owned()))
-}
-
 fn limits(text: &str) -> Result<Limits, StoreError> {
     serde_json::from_str(text).map_err(|_| StoreError::Corrupt(text.to_owned()))
 }
@@ -32,8 +28,8 @@ pub async fn find(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Option<Limits>,
 /// Lists every organization, with its own limits if it has any.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<(OrgId, Option<Limits>)>, StoreError> {
     let sql = "SELECT o.id, q.limits FROM orgs o LEFT JOIN quotas q ON q.org_id = o.id ORDER BY o.id";
-    let rows = list!(tx, (String, Option<String>), sql)?;
-    rows.into_iter().map(|(org, text)| Ok((parse(&org)?, text.as_deref().map(limits).transpose()?))).collect()
+    let rows = list!(tx, (OrgId, Option<String>), sql)?;
+    rows.into_iter().map(|(org, text)| Ok((org, text.as_deref().map(limits).transpose()?))).collect()
 }
 
 pub async fn put(
@@ -45,11 +41,11 @@ pub async fn put(
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO quotas (org_id, limits, set_by, set_at) VALUES ($1, $2, $3, $4) \
                ON CONFLICT (org_id) DO UPDATE SET limits = $2, set_by = $3, set_at = $4";
-    exec!(tx, sql, key(org), json(limits)?, set_by, now.micros()).map(|_| ())
+    exec!(tx, sql, key(org), json(limits)?, set_by, now).map(|_| ())
 }
 
 pub async fn remove(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
-    exec!(tx, "DELETE FROM quotas WHERE org_id = $1", org.to_string()).map(|_| ())
+    exec!(tx, "DELETE FROM quotas WHERE org_id = $1", org).map(|_| ())
 }
 
 /// Adds thousandths of whole boards × seconds to a month; the value may be negative.
@@ -61,41 +57,41 @@ pub async fn count_month(
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO usage_months (org_id, month, board_milli_s) VALUES ($1, $2, $3) \
                ON CONFLICT (org_id, month) DO UPDATE SET board_milli_s = usage_months.board_milli_s + $3";
-    exec!(tx, sql, org.to_string(), month, board_milli_s).map(|_| ())
+    exec!(tx, sql, org, month, board_milli_s).map(|_| ())
 }
 
 /// Returns the use of a month in thousandths of whole boards × seconds.
 pub async fn month_use(tx: &mut Tx<'_>, org: OrgId, month: &str) -> Result<i64, StoreError> {
     let sql = "SELECT board_milli_s FROM usage_months WHERE org_id = $1 AND month = $2";
-    Ok(find!(tx, (i64,), sql, org.to_string(), month)?.map_or(0, |(n,)| n))
+    Ok(find!(tx, (i64,), sql, org, month)?.map_or(0, |(n,)| n))
 }
 
 #[derive(sqlx::FromRow)]
 struct RequestRow {
-    id: String,
-    org_id: String,
+    id: QuotaRequestId,
+    org_id: OrgId,
     org_name: String,
     limits: String,
     reason: String,
-    state: String,
-    created_at: i64,
+    state: QuotaRequestState,
+    created_at: Timestamp,
     created_by: String,
-    decided_at: Option<i64>,
+    decided_at: Option<Timestamp>,
     note: String,
 }
 
 impl RequestRow {
     fn request(self) -> Result<QuotaRequest, StoreError> {
         Ok(QuotaRequest {
-            id: parse(&self.id)?,
-            org: parse(&self.org_id)?,
+            id: self.id,
+            org: self.org_id,
             org_name: self.org_name,
             limits: limits(&self.limits)?,
             reason: self.reason,
-            state: QuotaRequestState::parse(&self.state).ok_or(StoreError::Corrupt(self.state))?,
-            created_at: Timestamp::from_micros(self.created_at),
+            state: self.state,
+            created_at: self.created_at,
             created_by: self.created_by,
-            decided_at: self.decided_at.map(Timestamp::from_micros),
+            decided_at: self.decided_at,
             note: self.note,
         })
     }
@@ -117,19 +113,19 @@ pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(
     exec!(
         tx,
         sql,
-        request.id.to_string(),
-        request.org.to_string(),
+        request.id,
+        request.org,
         json(&request.limits)?,
         &request.reason,
-        request.state.name(),
-        request.created_at.micros(),
+        request.state,
+        request.created_at,
         &request.created_by
     )
     .map(|_| ())
 }
 
 pub async fn find_request(tx: &mut Tx<'_>, id: QuotaRequestId) -> Result<Option<QuotaRequest>, StoreError> {
-    let row = find!(tx, RequestRow, select_requests!("WHERE r.id = $1"), id.to_string())?;
+    let row = find!(tx, RequestRow, select_requests!("WHERE r.id = $1"), id)?;
     row.map(RequestRow::request).transpose()
 }
 
@@ -155,42 +151,37 @@ pub async fn decide_request(
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE quota_requests SET state = $2, decided_by = $3, note = $4, decided_at = $5 \
                WHERE id = $1 AND state = 'pending'";
-    Ok(exec!(tx, sql, id.to_string(), state.name(), decided_by, note, now.micros())? == 1)
+    Ok(exec!(tx, sql, id, state, decided_by, note, now)? == 1)
 }
 
 /// Records an audit event of an organization, or (`None`) of the operators.
 pub async fn insert_audit(tx: &mut Tx<'_>, org: Option<OrgId>, event: &AuditEvent) -> Result<(), StoreError> {
     let sql = "INSERT INTO audit_events (id, org_id, at, actor, action, subject, detail) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    exec!(
-        tx,
-        sql,
-        event.id.to_string(),
-        key(org),
-        event.at.micros(),
-        &event.actor,
-        &event.action,
-        &event.subject,
-        &event.detail
-    )
-    .map(|_| ())
+    exec!(tx, sql, event.id, key(org), event.at, &event.actor, &event.action, &event.subject, &event.detail)
+        .map(|_| ())
 }
 
-/// Lists the audit events of an organization (`None`: of all), newest first, before an id (`''`: from the
+/// Lists the audit events of an organization (`None`: of all), newest first, before an id (`None`: from the
 /// newest).
 pub async fn list_audit(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
-    before: &str,
+    before: Option<AuditEventId>,
     limit: i64,
 ) -> Result<Vec<AuditEvent>, StoreError> {
+    type AuditRow = (AuditEventId, Timestamp, String, String, String, String);
+    let before = before.map_or_else(String::new, |id| id.to_string());
     let sql = "SELECT id, at, actor, action, subject, detail FROM audit_events \
                WHERE ($1 = '' OR org_id = $1) AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3";
-    let rows = list!(tx, (String, i64, String, String, String, String), sql, key(org), before, limit)?;
-    rows.into_iter()
-        .map(|(id, at, actor, action, subject, detail)| {
-            let (id, at) = (parse::<AuditEventId>(&id)?, Timestamp::from_micros(at));
-            Ok(AuditEvent { id, at, actor, action, subject, detail })
-        })
-        .collect()
+    let rows = list!(tx, AuditRow, sql, key(org), before, limit)?;
+    let event = |(id, at, actor, action, subject, detail): AuditRow| AuditEvent {
+        id,
+        at,
+        actor,
+        action,
+        subject,
+        detail,
+    };
+    Ok(rows.into_iter().map(event).collect())
 }

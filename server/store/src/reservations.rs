@@ -1,7 +1,8 @@
 //! Quotes, reservations and maintenance.
 
-use berth_types::ids::{NodeId, OrgId, QuoteId, ReservationId};
-use berth_types::reservations::Quote;
+use berth_types::ids::{JobId, NodeId, OfferingId, OrgId, QuoteId, ReservationId};
+use berth_types::jobs::{JobState, Topology};
+use berth_types::reservations::{Quote, ReservationState};
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -25,26 +26,27 @@ pub type StoredPlaces = Vec<(NodeId, Vec<StoredDevice>)>;
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ReservationRow {
-    pub id: String,
-    pub org_id: Option<String>,
+    pub id: ReservationId,
+    pub org_id: Option<OrgId>,
     pub org_name: Option<String>,
     pub name: String,
-    pub state: String,
+    pub state: ReservationState,
     pub cause: String,
-    pub quote_id: Option<String>,
+    pub quote_id: Option<QuoteId>,
+    /// The id of the first reservation of its series; empty without a series.
     pub series: String,
-    pub offering_id: Option<String>,
+    pub offering_id: Option<OfferingId>,
     pub slug: Option<String>,
     pub gpu_model: Option<String>,
     pub mig_profile: Option<String>,
     pub nodes: i64,
     pub gpus_per_node: i64,
-    pub topology: String,
+    pub topology: Topology,
     /// Thousandths of whole boards.
     pub board_milli: i64,
-    pub starts_at: i64,
-    pub ends_at: i64,
-    pub ended_at: Option<i64>,
+    pub starts_at: Timestamp,
+    pub ends_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
     pub nano_per_second: i64,
     pub price_version: i64,
     pub total_micros: i64,
@@ -56,17 +58,17 @@ pub struct ReservationRow {
     /// JSON: the policy that was shown at the confirmation.
     pub policy: String,
     pub lost_milli: i64,
-    pub lost_since: Option<i64>,
+    pub lost_since: Option<Timestamp>,
     /// True if the warning of its end was sent.
     pub warned: bool,
     pub generation: i64,
     pub created_by: String,
-    pub created_at: i64,
+    pub created_at: Timestamp,
 }
 
 impl ReservationRow {
     pub fn places(&self) -> Result<StoredPlaces, StoreError> {
-        serde_json::from_str(&self.places).map_err(|_| StoreError::Corrupt(self.id.clone()))
+        serde_json::from_str(&self.places).map_err(|_| StoreError::Corrupt(self.id.to_string()))
     }
 }
 
@@ -92,17 +94,7 @@ pub async fn insert_quote(
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO quotes (id, org_id, quote, created_by, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)";
     let text = serde_json::to_string(quote).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-    exec!(
-        tx,
-        sql,
-        quote.id.to_string(),
-        org.to_string(),
-        text,
-        created_by,
-        now.micros(),
-        quote.expires_at.micros()
-    )
-    .map(|_| ())
+    exec!(tx, sql, quote.id, org, text, created_by, now, quote.expires_at).map(|_| ())
 }
 
 /// Finds a quote of this organization, with the time of its use.
@@ -110,9 +102,9 @@ pub async fn find_quote(
     tx: &mut Tx<'_>,
     org: OrgId,
     id: QuoteId,
-) -> Result<Option<(Quote, Option<i64>)>, StoreError> {
+) -> Result<Option<(Quote, Option<Timestamp>)>, StoreError> {
     let sql = "SELECT quote, used_at FROM quotes WHERE org_id = $1 AND id = $2";
-    let row = find!(tx, (String, Option<i64>), sql, org.to_string(), id.to_string())?;
+    let row = find!(tx, (String, Option<Timestamp>), sql, org, id)?;
     row.map(|(text, used)| {
         let quote = serde_json::from_str(&text).map_err(|_| StoreError::Corrupt(id.to_string()))?;
         Ok((quote, used))
@@ -123,13 +115,13 @@ pub async fn find_quote(
 /// Marks a quote as used. Returns true if it was unused.
 pub async fn use_quote(tx: &mut Tx<'_>, id: QuoteId, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE quotes SET used_at = $2 WHERE id = $1 AND used_at IS NULL";
-    Ok(exec!(tx, sql, id.to_string(), now.micros())? == 1)
+    Ok(exec!(tx, sql, id, now)? == 1)
 }
 
 /// Deletes the unused quotes that expired before a time.
 pub async fn forget_quotes(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), StoreError> {
     let sql = "DELETE FROM quotes WHERE expires_at < $1 AND used_at IS NULL";
-    exec!(tx, sql, before.micros()).map(|_| ())
+    exec!(tx, sql, before).map(|_| ())
 }
 
 pub async fn insert(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreError> {
@@ -141,17 +133,17 @@ pub async fn insert(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
     exec!(
         tx,
         sql,
-        &row.id,
-        &row.org_id,
+        row.id,
+        row.org_id,
         &row.name,
-        &row.state,
+        row.state,
         &row.cause,
-        &row.quote_id,
+        row.quote_id,
         &row.series,
-        &row.offering_id,
+        row.offering_id,
         row.nodes,
         row.gpus_per_node,
-        &row.topology,
+        row.topology,
         row.board_milli,
         row.starts_at,
         row.ends_at,
@@ -182,9 +174,9 @@ pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
     let changed = exec!(
         tx,
         sql,
-        &row.id,
+        row.id,
         row.generation,
-        &row.state,
+        row.state,
         &row.cause,
         row.ends_at,
         row.ended_at,
@@ -202,7 +194,7 @@ pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
 
 /// Finds a reservation of any organization.
 pub async fn find_any(tx: &mut Tx<'_>, id: ReservationId) -> Result<Option<ReservationRow>, StoreError> {
-    find!(tx, ReservationRow, select_reservations!("WHERE r.id = $1"), id.to_string())
+    find!(tx, ReservationRow, select_reservations!("WHERE r.id = $1"), id)
 }
 
 /// Finds a reservation of this organization.
@@ -212,22 +204,25 @@ pub async fn find(
     id: ReservationId,
 ) -> Result<Option<ReservationRow>, StoreError> {
     let sql = select_reservations!("WHERE r.org_id = $1 AND r.id = $2");
-    find!(tx, ReservationRow, sql, org.to_string(), id.to_string())
+    find!(tx, ReservationRow, sql, org, id)
 }
 
-/// Lists the newest `limit` reservations of an organization (`''`: of all) with an id below `before` (`''`:
-/// from the newest), in `state` (`''`: in any).
+/// Lists the newest `limit` reservations of an organization (`None`: of all) with an id below `before`
+/// (`None`: from the newest), in `state` (`None`: in any).
 pub async fn list(
     tx: &mut Tx<'_>,
-    org: &str,
-    state: &str,
-    before: &str,
+    org: Option<OrgId>,
+    state: Option<ReservationState>,
+    before: Option<ReservationId>,
     limit: i64,
 ) -> Result<Vec<ReservationRow>, StoreError> {
     let sql = select_reservations!(
         "WHERE ($1 = '' OR r.org_id = $1) AND ($2 = '' OR r.state = $2) AND ($3 = '' OR r.id < $3) ORDER BY r.id DESC LIMIT $4"
     );
-    list!(tx, ReservationRow, sql, org, state, before, limit)
+    let org = org.map_or_else(String::new, |org| org.to_string());
+    let state = state.map_or("", ReservationState::name);
+    let before = before.map_or_else(String::new, |id| id.to_string());
+    list!(tx, ReservationRow, sql, &org, state, &before, limit)
 }
 
 /// Lists the reservations that hold capacity.
@@ -239,7 +234,11 @@ pub async fn list_holding(tx: &mut Tx<'_>) -> Result<Vec<ReservationRow>, StoreE
 }
 
 /// Lists the reservations that hold capacity at a time between `from` and `until`.
-pub async fn list_between(tx: &mut Tx<'_>, from: i64, until: i64) -> Result<Vec<ReservationRow>, StoreError> {
+pub async fn list_between(
+    tx: &mut Tx<'_>,
+    from: Timestamp,
+    until: Timestamp,
+) -> Result<Vec<ReservationRow>, StoreError> {
     let sql = select_reservations!(
         "WHERE r.state IN ('pending', 'scheduled', 'active') AND r.starts_at < $2 AND r.ends_at > $1 ORDER BY r.starts_at, r.id"
     );
@@ -247,22 +246,25 @@ pub async fn list_between(tx: &mut Tx<'_>, from: i64, until: i64) -> Result<Vec<
 }
 
 /// Lists the jobs of a reservation that have not ended: (id, state, generation).
-pub async fn open_jobs(tx: &mut Tx<'_>, id: &str) -> Result<Vec<(String, String, i64)>, StoreError> {
+pub async fn open_jobs(
+    tx: &mut Tx<'_>,
+    id: ReservationId,
+) -> Result<Vec<(JobId, JobState, i64)>, StoreError> {
     let sql =
         "SELECT id, state, generation FROM jobs WHERE reservation_id = $1 AND ended_at IS NULL ORDER BY id";
-    list!(tx, (String, String, i64), sql, id)
+    list!(tx, (JobId, JobState, i64), sql, id)
 }
 
 /// Lists reservations that are over and have jobs that neither ended nor are being stopped, at most 100.
-pub async fn list_over_with_jobs(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
+pub async fn list_over_with_jobs(tx: &mut Tx<'_>) -> Result<Vec<ReservationId>, StoreError> {
     let sql = "SELECT DISTINCT j.reservation_id FROM jobs j JOIN reservations r ON r.id = j.reservation_id \
                WHERE j.ended_at IS NULL AND j.state <> 'stopping' AND r.state NOT IN ('pending', 'scheduled', 'active') \
                LIMIT 100";
-    Ok(list!(tx, (String,), sql)?.into_iter().map(|(id,)| id).collect())
+    Ok(list!(tx, (ReservationId,), sql)?.into_iter().map(|(id,)| id).collect())
 }
 
 /// Returns the device-milliseconds of jobs in a reservation, and true if one of the jobs was ever placed.
-pub async fn job_usage(tx: &mut Tx<'_>, id: &str) -> Result<(i64, bool), StoreError> {
+pub async fn job_usage(tx: &mut Tx<'_>, id: ReservationId) -> Result<(i64, bool), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(metered_ms * device_count * nodes), 0) AS BIGINT), \
                CAST(COALESCE(MAX(attempt), 0) AS BIGINT) FROM jobs WHERE reservation_id = $1";
     Ok(find!(tx, (i64, i64), sql, id)?.map_or((0, false), |(used, attempts)| (used, attempts > 0)))
@@ -270,15 +272,20 @@ pub async fn job_usage(tx: &mut Tx<'_>, id: &str) -> Result<(i64, bool), StoreEr
 
 /// Sums the device-milliseconds without a job in an organization's reservations that began before `now` and
 /// end after `since`.
-pub async fn idle_device_ms(tx: &mut Tx<'_>, org: OrgId, since: i64, now: i64) -> Result<i64, StoreError> {
+pub async fn idle_device_ms(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    since: Timestamp,
+    now: Timestamp,
+) -> Result<i64, StoreError> {
     let sql = "SELECT r.id, CASE WHEN COALESCE(r.ended_at, $3) < $3 THEN COALESCE(r.ended_at, $3) ELSE $3 END, \
                r.starts_at, r.ends_at, r.nodes * r.gpus_per_node FROM reservations r \
                WHERE r.org_id = $1 AND r.starts_at < $3 AND r.ends_at > $2 AND r.state IN ('active', 'ended')";
-    let rows = list!(tx, (String, i64, i64, i64, i64), sql, org.to_string(), since, now)?;
+    let rows = list!(tx, (ReservationId, Timestamp, Timestamp, Timestamp, i64), sql, org, since, now)?;
     let mut idle = 0i64;
     for (id, until, starts_at, ends_at, devices) in rows {
-        let elapsed_ms = (until.min(ends_at) - starts_at).max(0) / 1_000;
-        let (used, _) = job_usage(tx, &id).await?;
+        let elapsed_ms = until.min(ends_at).millis_since(starts_at).max(0);
+        let (used, _) = job_usage(tx, id).await?;
         idle = idle.saturating_add((elapsed_ms.saturating_mul(devices) - used).max(0));
     }
     Ok(idle)

@@ -7,15 +7,15 @@ use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct SecretRow {
-    pub org_id: String,
+    pub org_id: OrgId,
     pub name: String,
     pub version: i64,
     pub sealed: String,
     pub created_by: String,
-    pub created_at: i64,
+    pub created_at: Timestamp,
     pub updated_by: String,
-    pub updated_at: i64,
-    pub last_used_at: Option<i64>,
+    pub updated_at: Timestamp,
+    pub last_used_at: Option<Timestamp>,
 }
 
 macro_rules! select_secrets {
@@ -36,7 +36,7 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<SecretRow>, StoreError> {
     let sql = select_secrets!("WHERE org_id = $1 AND name > $2 ORDER BY name LIMIT $3");
-    list!(tx, SecretRow, sql, org.to_string(), after, limit)
+    list!(tx, SecretRow, sql, org, after, limit)
 }
 
 /// Lists the secrets of all organizations.
@@ -46,13 +46,13 @@ pub async fn list_all(tx: &mut Tx<'_>) -> Result<Vec<SecretRow>, StoreError> {
 
 pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<SecretRow>, StoreError> {
     let sql = select_secrets!("WHERE org_id = $1 AND name = $2");
-    find!(tx, SecretRow, sql, org.to_string(), name)
+    find!(tx, SecretRow, sql, org, name)
 }
 
 /// Counts the secrets of an organization.
 pub async fn count(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM secrets WHERE org_id = $1";
-    Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(count,)| count))
+    Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(count,)| count))
 }
 
 /// Stores a secret in place of its earlier version.
@@ -64,7 +64,7 @@ pub async fn put(tx: &mut Tx<'_>, row: &SecretRow) -> Result<(), StoreError> {
     exec!(
         tx,
         sql,
-        &row.org_id,
+        row.org_id,
         &row.name,
         row.version,
         &row.sealed,
@@ -80,18 +80,18 @@ pub async fn put(tx: &mut Tx<'_>, row: &SecretRow) -> Result<(), StoreError> {
 /// Deletes a secret. Returns true if it existed.
 pub async fn delete(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<bool, StoreError> {
     let sql = "DELETE FROM secrets WHERE org_id = $1 AND name = $2";
-    Ok(exec!(tx, sql, org.to_string(), name)? == 1)
+    Ok(exec!(tx, sql, org, name)? == 1)
 }
 
 /// Records that a worker got a secret.
-pub async fn mark_used(tx: &mut Tx<'_>, org: &str, name: &str, now: Timestamp) -> Result<(), StoreError> {
+pub async fn mark_used(tx: &mut Tx<'_>, org: OrgId, name: &str, now: Timestamp) -> Result<(), StoreError> {
     let sql = "UPDATE secrets SET last_used_at = $3 WHERE org_id = $1 AND name = $2";
-    exec!(tx, sql, org, name, now.micros()).map(|_| ())
+    exec!(tx, sql, org, name, now).map(|_| ())
 }
 
 /// Replaces the sealed value of a version. Returns true if the stored value was still that of `row`.
 pub async fn reseal(tx: &mut Tx<'_>, row: &SecretRow, sealed: &str) -> Result<bool, StoreError> {
     let sql =
         "UPDATE secrets SET sealed = $4 WHERE org_id = $1 AND name = $2 AND version = $3 AND sealed = $5";
-    Ok(exec!(tx, sql, &row.org_id, &row.name, row.version, sealed, &row.sealed)? == 1)
+    Ok(exec!(tx, sql, row.org_id, &row.name, row.version, sealed, &row.sealed)? == 1)
 }

@@ -3,6 +3,7 @@
 use std::error::Error;
 
 use berth_core::jobs::StopCause;
+use berth_types::ids::JobId;
 use berth_types::jobs::JobState;
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
@@ -26,7 +27,7 @@ pub struct Phase {
 pub(crate) struct StopColumns {
     pub stop_cause: Option<&'static str>,
     pub stop_reason: Option<String>,
-    pub stop_for_job: Option<String>,
+    pub stop_for_job: Option<JobId>,
     pub stop_requeues: Option<bool>,
     pub stop_seconds: Option<i64>,
     pub stop_percent: Option<i64>,
@@ -42,9 +43,7 @@ impl StopColumns {
             StopCause::TimedOut => named("timed_out"),
             StopCause::RankFailed => named("rank_failed"),
             StopCause::Halted => named("halted"),
-            StopCause::Preempted { for_job } => {
-                Self { stop_for_job: Some(for_job.to_string()), ..named("preempted") }
-            }
+            StopCause::Preempted { for_job } => Self { stop_for_job: Some(for_job), ..named("preempted") },
             StopCause::Idle { percent, for_s } => Self {
                 stop_seconds: Some(i64::from(for_s)),
                 stop_percent: Some(i64::from(percent)),
@@ -62,7 +61,7 @@ impl StopColumns {
 /// Parses the columns of a stop; returns `None` if they contradict each other.
 fn parse(
     cause: &str,
-    for_job: Option<String>,
+    for_job: Option<JobId>,
     requeues: Option<bool>,
     seconds: Option<i64>,
     percent: Option<i64>,
@@ -73,7 +72,7 @@ fn parse(
         "timed_out" => StopCause::TimedOut,
         "rank_failed" => StopCause::RankFailed,
         "halted" => StopCause::Halted,
-        "preempted" => StopCause::Preempted { for_job: for_job?.parse().ok()? },
+        "preempted" => StopCause::Preempted { for_job: for_job? },
         "idle" => StopCause::Idle { percent: u8::try_from(percent?).ok()?, for_s: seconds? },
         "drained" => StopCause::Drained { again: requeues?, grace_s: seconds? },
         _ => return None,
@@ -83,18 +82,14 @@ fn parse(
 impl<'r, R: Row> FromRow<'r, R> for Phase
 where
     for<'n> &'n str: ColumnIndex<R>,
-    String: Decode<'r, R::Database> + Type<R::Database>,
     Option<String>: Decode<'r, R::Database> + Type<R::Database>,
+    JobState: Decode<'r, R::Database> + Type<R::Database>,
+    Option<JobId>: Decode<'r, R::Database> + Type<R::Database>,
     Option<bool>: Decode<'r, R::Database> + Type<R::Database>,
     Option<i64>: Decode<'r, R::Database> + Type<R::Database>,
 {
     fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
-        let corrupt = |index: &str, text: &str| {
-            let source: Box<dyn Error + Send + Sync> = format!("{text:?} in {index}").into();
-            sqlx::Error::ColumnDecode { index: index.to_owned(), source }
-        };
-        let name: String = row.try_get("state")?;
-        let state = JobState::parse(&name).ok_or_else(|| corrupt("state", &name))?;
+        let state = row.try_get("state")?;
         let Some(cause): Option<String> = row.try_get("stop_cause")? else {
             return Ok(Self { state, stop: None });
         };
@@ -105,7 +100,10 @@ where
             row.try_get("stop_seconds")?,
             row.try_get("stop_percent")?,
         )
-        .ok_or_else(|| corrupt("stop_cause", &cause))?;
+        .ok_or_else(|| {
+            let source: Box<dyn Error + Send + Sync> = format!("{cause:?} in stop_cause").into();
+            sqlx::Error::ColumnDecode { index: "stop_cause".to_owned(), source }
+        })?;
         Ok(Self { state, stop: Some(Stop { cause, reason: row.try_get("stop_reason")? }) })
     }
 }

@@ -1,25 +1,25 @@
 //! Sessions of terminals in running jobs.
 
-use berth_types::ids::{JobId, OrgId, TerminalId};
+use berth_types::ids::{JobId, NodeId, OrgId, TerminalId, UserId};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct TerminalRow {
-    pub id: String,
-    pub org_id: String,
-    pub job_id: String,
+    pub id: TerminalId,
+    pub org_id: OrgId,
+    pub job_id: JobId,
     pub attempt: i64,
     pub node_rank: i64,
-    pub node_id: String,
-    pub user_id: String,
+    pub node_id: NodeId,
+    pub user_id: UserId,
     pub actor: String,
     pub reason: Option<String>,
-    pub opened_at: i64,
-    pub attached_at: Option<i64>,
-    pub left_at: Option<i64>,
-    pub closed_at: Option<i64>,
+    pub opened_at: Timestamp,
+    pub attached_at: Option<Timestamp>,
+    pub left_at: Option<Timestamp>,
+    pub closed_at: Option<Timestamp>,
     pub exit_code: Option<i64>,
     pub cause: Option<String>,
 }
@@ -40,13 +40,13 @@ pub async fn insert(tx: &mut Tx<'_>, row: &TerminalRow) -> Result<(), StoreError
     exec!(
         tx,
         sql,
-        &row.id,
-        &row.org_id,
-        &row.job_id,
+        row.id,
+        row.org_id,
+        row.job_id,
         row.attempt,
         row.node_rank,
-        &row.node_id,
-        &row.user_id,
+        row.node_id,
+        row.user_id,
         &row.actor,
         &row.reason,
         row.opened_at,
@@ -63,21 +63,22 @@ pub async fn find(
     id: TerminalId,
 ) -> Result<Option<TerminalRow>, StoreError> {
     let sql = select_terminals!("WHERE id = $1 AND job_id = $2 AND org_id = $3");
-    find!(tx, TerminalRow, sql, id.to_string(), job.to_string(), org.to_string())
+    find!(tx, TerminalRow, sql, id, job, org)
 }
 
-/// Lists the terminals of a job, newest first, before an id (`''`: from the newest).
+/// Lists the terminals of a job, newest first, before an id (`None`: from the newest).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     job: JobId,
-    before: &str,
+    before: Option<TerminalId>,
     limit: i64,
 ) -> Result<Vec<TerminalRow>, StoreError> {
+    let before = before.map_or_else(String::new, |id| id.to_string());
     let sql = select_terminals!(
         "WHERE job_id = $1 AND org_id = $2 AND ($3 = '' OR id < $3) ORDER BY id DESC LIMIT $4"
     );
-    list!(tx, TerminalRow, sql, job.to_string(), org.to_string(), before, limit)
+    list!(tx, TerminalRow, sql, job, org, before, limit)
 }
 
 /// Lists the terminals that are not closed.
@@ -89,33 +90,33 @@ pub async fn list_open(tx: &mut Tx<'_>) -> Result<Vec<TerminalRow>, StoreError> 
 pub async fn count_open(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(CASE WHEN job_id = $2 THEN 1 ELSE 0 END), 0) AS BIGINT), \
                CAST(COUNT(*) AS BIGINT) FROM terminals WHERE org_id = $1 AND closed_at IS NULL";
-    Ok(find!(tx, (i64, i64), sql, org.to_string(), job.to_string())?.unwrap_or_default())
+    Ok(find!(tx, (i64, i64), sql, org, job)?.unwrap_or_default())
 }
 
 /// Records that a client is attached. Returns false if the terminal is closed.
-pub async fn attach(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<bool, StoreError> {
+pub async fn attach(tx: &mut Tx<'_>, id: TerminalId, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE terminals SET attached_at = COALESCE(attached_at, $2), left_at = NULL \
                WHERE id = $1 AND closed_at IS NULL";
-    Ok(exec!(tx, sql, id, now.micros())? == 1)
+    Ok(exec!(tx, sql, id, now)? == 1)
 }
 
 /// Records that no client is attached any more. Returns false if the terminal is closed.
-pub async fn leave(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<bool, StoreError> {
+pub async fn leave(tx: &mut Tx<'_>, id: TerminalId, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE terminals SET left_at = $2 WHERE id = $1 AND closed_at IS NULL";
-    Ok(exec!(tx, sql, id, now.micros())? == 1)
+    Ok(exec!(tx, sql, id, now)? == 1)
 }
 
 /// Closes a terminal, unless it is closed. With `left_at`, it closes only if no client attached since then.
 pub async fn close(
     tx: &mut Tx<'_>,
-    id: &str,
-    left_at: Option<i64>,
+    id: TerminalId,
+    left_at: Option<Timestamp>,
     exit_code: Option<i32>,
     cause: &str,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let (unconditional, left) = (left_at.is_none(), left_at.unwrap_or(0));
+    let (unconditional, left) = (left_at.is_none(), left_at.unwrap_or_default());
     let sql = "UPDATE terminals SET closed_at = $2, exit_code = $3, cause = $4 \
                WHERE id = $1 AND closed_at IS NULL AND ($5 OR left_at = $6)";
-    Ok(exec!(tx, sql, id, now.micros(), exit_code.map(i64::from), cause, unconditional, left)? == 1)
+    Ok(exec!(tx, sql, id, now, exit_code.map(i64::from), cause, unconditional, left)? == 1)
 }

@@ -7,9 +7,10 @@ use super::{StoreError, Tx};
 /// One charge.
 #[derive(Debug, Clone)]
 pub struct Charge<'a> {
-    pub org: &'a str,
+    pub org: OrgId,
     /// Days since 1970, UTC.
     pub day: i64,
+    /// The id of an offering; empty for a charge without one.
     pub offering: &'a str,
     pub mode: &'a str,
     pub member: &'a str,
@@ -82,7 +83,7 @@ pub async fn by_day(
         "member" => sums!("member", "day, member"),
         _ => sums!("''", "day"),
     };
-    list!(tx, (i64, String, i64, i64), sql, org.to_string(), from, until)
+    list!(tx, (i64, String, i64, i64), sql, org, from, until)
 }
 
 /// Sums the use of an organization by day and value of a label.
@@ -94,12 +95,12 @@ pub async fn by_label(
 ) -> Result<Sums, StoreError> {
     let sql = "SELECT day, value, device_milli_ms, cost_micros FROM usage_label_days \
                WHERE org_id = $1 AND label = $4 AND day >= $2 AND day <= $3 ORDER BY day, value";
-    list!(tx, (i64, String, i64, i64), sql, org.to_string(), from, until, label)
+    list!(tx, (i64, String, i64, i64), sql, org, from, until, label)
 }
 
 /// Sums the charges of an organization from one day to another, both counted, in micros.
 pub async fn cost(tx: &mut Tx<'_>, org: OrgId, from: i64, until: i64) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(cost_micros), 0) AS BIGINT) FROM usage_days \
                WHERE org_id = $1 AND day >= $2 AND day <= $3";
-    Ok(find!(tx, (i64,), sql, org.to_string(), from, until)?.map_or(0, |(n,)| n))
+    Ok(find!(tx, (i64,), sql, org, from, until)?.map_or(0, |(n,)| n))
 }

@@ -1,42 +1,44 @@
 //! Webhooks, and notices with their deliveries.
 
-use berth_types::ids::{DeliveryId, OrgId, WebhookId};
+use berth_types::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
 use berth_types::time::Timestamp;
+use berth_types::webhooks::DeliveryState;
 
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct WebhookRow {
-    pub id: String,
-    pub org_id: String,
+    pub id: WebhookId,
+    pub org_id: OrgId,
     pub url: String,
     /// Sealed. A secret from before the sealing of secrets stays plain until the next start of the portal.
     pub secret: String,
     pub kinds: String,
     pub created_by: String,
-    pub created_at: i64,
+    pub created_at: Timestamp,
 }
 
 /// A delivery with the notice that it carries.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct DeliveryRow {
-    pub id: String,
-    pub notice_id: String,
-    pub org_id: String,
+    pub id: DeliveryId,
+    pub notice_id: NoticeId,
+    pub org_id: OrgId,
     pub channel: String,
+    /// The id of a webhook, or an e-mail address.
     pub target: String,
-    pub state: String,
+    pub state: DeliveryState,
     pub tries: i64,
-    pub next_at: i64,
+    pub next_at: Timestamp,
     pub last_status: Option<i64>,
     pub last_error: String,
-    pub created_at: i64,
-    pub done_at: Option<i64>,
+    pub created_at: Timestamp,
+    pub done_at: Option<Timestamp>,
     pub kind: String,
     pub subject: String,
     pub detail: String,
     pub data: String,
-    pub at: i64,
+    pub at: Timestamp,
 }
 
 macro_rules! select_deliveries {
@@ -53,12 +55,13 @@ macro_rules! select_deliveries {
 pub async fn insert(tx: &mut Tx<'_>, row: &WebhookRow) -> Result<(), StoreError> {
     let sql = "INSERT INTO webhooks (id, org_id, url, secret, kinds, created_by, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    exec!(tx, sql, &row.id, &row.org_id, &row.url, &row.secret, &row.kinds, &row.created_by, row.created_at)
+    exec!(tx, sql, row.id, row.org_id, &row.url, &row.secret, &row.kinds, &row.created_by, row.created_at)
         .map(|_| ())
 }
 
-/// Lists the webhooks of an organization (`''`: of all).
-pub async fn list(tx: &mut Tx<'_>, org: &str) -> Result<Vec<WebhookRow>, StoreError> {
+/// Lists the webhooks of an organization (`None`: of all).
+pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<WebhookRow>, StoreError> {
+    let org = org.map_or_else(String::new, |org| org.to_string());
     let sql = "SELECT id, org_id, url, secret, kinds, created_by, created_at FROM webhooks \
                WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id";
     list!(tx, WebhookRow, sql, org)
@@ -67,17 +70,17 @@ pub async fn list(tx: &mut Tx<'_>, org: &str) -> Result<Vec<WebhookRow>, StoreEr
 /// Replaces the sealed value of the secret. Returns true if the stored value was still that of `row`.
 pub async fn reseal(tx: &mut Tx<'_>, row: &WebhookRow, sealed: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE webhooks SET secret = $2 WHERE id = $1 AND secret = $3";
-    Ok(exec!(tx, sql, &row.id, sealed, &row.secret)? == 1)
+    Ok(exec!(tx, sql, row.id, sealed, &row.secret)? == 1)
 }
 
 /// Deletes a webhook of this organization and fails its pending deliveries. Returns true if it existed.
 pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: WebhookId) -> Result<bool, StoreError> {
     let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2";
-    let existed = exec!(tx, sql, org.to_string(), id.to_string())? == 1;
+    let existed = exec!(tx, sql, org, id)? == 1;
     if existed {
         let sql = "UPDATE deliveries SET state = 'failed', last_error = 'The webhook was removed.' \
                    WHERE target = $1 AND state = 'pending'";
-        exec!(tx, sql, id.to_string())?;
+        exec!(tx, sql, id)?;
     }
     Ok(existed)
 }
@@ -86,13 +89,13 @@ pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: WebhookId) -> Result<bool, 
 pub async fn list_new_notices(
     tx: &mut Tx<'_>,
     limit: i64,
-) -> Result<Vec<(String, String, String)>, StoreError> {
+) -> Result<Vec<(NoticeId, OrgId, String)>, StoreError> {
     let sql = "SELECT id, org_id, kind FROM notices WHERE spread = $1 ORDER BY id LIMIT $2";
-    list!(tx, (String, String, String), sql, false, limit)
+    list!(tx, (NoticeId, OrgId, String), sql, false, limit)
 }
 
 /// Records that the deliveries of a notice exist. Returns true if this was not recorded before.
-pub async fn mark_dispatched(tx: &mut Tx<'_>, notice: &str) -> Result<bool, StoreError> {
+pub async fn mark_dispatched(tx: &mut Tx<'_>, notice: NoticeId) -> Result<bool, StoreError> {
     let sql = "UPDATE notices SET spread = $2 WHERE id = $1 AND spread = $3";
     Ok(exec!(tx, sql, notice, true, false)? == 1)
 }
@@ -100,13 +103,13 @@ pub async fn mark_dispatched(tx: &mut Tx<'_>, notice: &str) -> Result<bool, Stor
 pub async fn insert_delivery(
     tx: &mut Tx<'_>,
     id: DeliveryId,
-    (notice, org): (&str, &str),
+    (notice, org): (NoticeId, OrgId),
     (channel, target): (&str, &str),
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO deliveries (id, notice_id, org_id, channel, target, state, tries, next_at, last_error, created_at) \
                VALUES ($1, $2, $3, $4, $5, 'pending', 0, $6, '', $6)";
-    exec!(tx, sql, id.to_string(), notice, org, channel, target, now.micros()).map(|_| ())
+    exec!(tx, sql, id, notice, org, channel, target, now).map(|_| ())
 }
 
 /// Lists the due deliveries, oldest first, with at most 8 of each organization, so an organization with dead
@@ -120,7 +123,7 @@ pub async fn list_due_deliveries(
         "WHERE d.id IN (SELECT q.id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY next_at, id) AS nth \
          FROM deliveries WHERE state = 'pending' AND next_at <= $1) AS q WHERE q.nth <= 8) ORDER BY d.next_at, d.id LIMIT $2"
     );
-    list!(tx, DeliveryRow, sql, now.micros(), limit)
+    list!(tx, DeliveryRow, sql, now, limit)
 }
 
 /// Lists the newest deliveries of a webhook.
@@ -131,14 +134,14 @@ pub async fn list_deliveries(
     limit: i64,
 ) -> Result<Vec<DeliveryRow>, StoreError> {
     let sql = select_deliveries!("WHERE d.org_id = $1 AND d.target = $2 ORDER BY d.id DESC LIMIT $3");
-    list!(tx, DeliveryRow, sql, org.to_string(), hook.to_string(), limit)
+    list!(tx, DeliveryRow, sql, org, hook, limit)
 }
 
 /// Records the result of a try.
 pub async fn update_delivery(tx: &mut Tx<'_>, row: &DeliveryRow) -> Result<(), StoreError> {
     let sql = "UPDATE deliveries SET state = $2, tries = $3, next_at = $4, last_status = $5, last_error = $6, done_at = $7 \
                WHERE id = $1";
-    exec!(tx, sql, &row.id, &row.state, row.tries, row.next_at, row.last_status, &row.last_error, row.done_at)
+    exec!(tx, sql, row.id, row.state, row.tries, row.next_at, row.last_status, &row.last_error, row.done_at)
         .map(|_| ())
 }
 
@@ -150,11 +153,11 @@ pub async fn retry_delivery(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE deliveries SET state = 'pending', tries = 0, next_at = $3, done_at = NULL WHERE org_id = $1 AND id = $2";
-    Ok(exec!(tx, sql, org.to_string(), id.to_string(), now.micros())? == 1)
+    Ok(exec!(tx, sql, org, id, now)? == 1)
 }
 
 /// Lists the e-mail addresses of an organization's owners and billing members.
-pub async fn billing_addresses(tx: &mut Tx<'_>, org: &str) -> Result<Vec<String>, StoreError> {
+pub async fn billing_addresses(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT u.email FROM members m JOIN users u ON u.id = m.user_id \
                WHERE m.org_id = $1 AND m.role IN ('owner', 'billing') ORDER BY u.email";
     Ok(list!(tx, (String,), sql, org)?.into_iter().map(|(email,)| email).collect())

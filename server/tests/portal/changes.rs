@@ -65,7 +65,7 @@ fn changes(ids: &Ids) -> Vec<Change> {
         Change::Member { org, user },
         Change::TokenRevoked(token),
         Change::SignedOut(user),
-        Change::Webhooks(HashSet::from([org.to_string()])),
+        Change::Webhooks(HashSet::from([org])),
     ]);
     all
 }
@@ -101,7 +101,7 @@ async fn each_change_reaches_its_listeners_and_no_other() {
             ("budgets", live.charged.notified().now_or_never().is_some()),
             ("streams of the member", (&mut member).now_or_never().is_some()),
             ("streams of the token", (&mut token).now_or_never().is_some()),
-            ("notices of the organization", live.has_webhook(&ids.org.to_string())),
+            ("notices of the organization", live.has_webhook(ids.org)),
         ];
         let reached: BTreeSet<&str> =
             reached.into_iter().filter(|(_, reached)| *reached).map(|(name, _)| name).collect();

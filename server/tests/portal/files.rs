@@ -8,8 +8,10 @@ use crate::worker_portal::{WorkerPortal, eventually, without_worker_on};
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
 use berth_store::{self as store, files::FileRow};
-use berth_types::ids::FileId;
+use berth_types::files::{FileKind, FileState};
+use berth_types::ids::{FileId, JobId, OrgId};
 use berth_types::paths::JOB_ARTIFACTS;
+use berth_types::time::Timestamp;
 use berth_worker::shim::Records;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -250,24 +252,24 @@ async fn a_job_at_its_file_limit_gets_a_note_and_keeps_its_checkpoint() {
     setup.until(&job, |j| j["state"] == "running").await;
     let (org, name) = (setup.org.clone(), job.clone());
     let fill = setup.t.portal.context.db.write(move |tx| {
-        let (org_id, job_id) = (org.clone(), name.clone());
+        let (org_id, job_id): (OrgId, JobId) = (org.parse().unwrap(), name.parse().unwrap());
         Box::pin(async move {
             for n in 0..JOB_ARTIFACTS - 1 {
                 let row = FileRow {
-                    id: FileId::from_uuid(uuid::Uuid::from_u128(n as u128)).to_string(),
-                    org_id: org_id.clone(),
-                    job_id: job_id.clone(),
+                    id: FileId::from_uuid(uuid::Uuid::from_u128(n as u128)),
+                    org_id,
+                    job_id,
                     attempt: 0,
                     rank: 0,
-                    kind: "artifact".to_owned(),
+                    kind: FileKind::Artifact,
                     seq: 0,
                     path: format!("old/{n}"),
                     bytes: 1,
                     sha256: String::new(),
                     files: 1,
-                    state: "refused".to_owned(),
+                    state: FileState::Refused,
                     note: None,
-                    created_at: 0,
+                    created_at: Timestamp::default(),
                 };
                 store::files::insert(tx, &row).await?;
             }

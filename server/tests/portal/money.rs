@@ -283,12 +283,11 @@ async fn a_budget_stops_running_jobs_with_the_charge_that_spends_it() {
 async fn record_charge(t: &TestPortal, org: &str, micros: i64) {
     use berth_store as store;
     use futures::FutureExt;
-    let (org, at) = (org.to_owned(), t.portal.context.now());
+    let (org, at) = (org.parse().unwrap(), t.portal.context.now());
     let work = t.portal.context.db.write(move |tx| {
-        let org = org.clone();
         async move {
             let charged = store::usage::Charge {
-                org: &org,
+                org,
                 day: at.micros() / 86_400_000_000,
                 offering: "none",
                 mode: "on_demand",

@@ -9,6 +9,7 @@ use berth_foundation::envelope::{Keys, SealingContext};
 use berth_storage::secrets::Resealed;
 use berth_store::webhooks::WebhookRow;
 use berth_store::{self as store, Db};
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -186,18 +187,18 @@ async fn keys_are_rotated_and_older_webhook_secrets_are_sealed() {
         let (ada, org) = t.tenant("lab").await;
         put(&t, &ada, &org, "hf-token", VALUE).await.expect(201);
         // An older portal stored the secret without sealing.
+        let hook_id = "hook_00000000000000000000000001";
         let row = WebhookRow {
-            id: "hook_00000000000000000000000001".to_owned(),
-            org_id: org.clone(),
+            id: hook_id.parse().unwrap(),
+            org_id: org.parse().unwrap(),
             url: "http://127.0.0.1:9/hook".to_owned(),
             secret: "whsec_of_before".to_owned(),
             kinds: "*".to_owned(),
             created_by: "Ada".to_owned(),
-            created_at: 1,
+            created_at: Timestamp::from_micros(1),
         };
-        let before = row.clone();
         let kept = db.write(move |tx| {
-            let row = before.clone();
+            let row = row.clone();
             async move { store::webhooks::insert(tx, &row).await }.boxed()
         });
         kept.await.unwrap();
@@ -220,11 +221,11 @@ async fn keys_are_rotated_and_older_webhook_secrets_are_sealed() {
         let mut tx = conn.tx();
         let (secret, hook) = (
             store::secrets::list_all(&mut tx).await.unwrap().remove(0),
-            store::webhooks::list(&mut tx, "").await.unwrap().remove(0),
+            store::webhooks::list(&mut tx, None).await.unwrap().remove(0),
         );
         let context = SealingContext { kind: "secret", org: &org, name: "hf-token", version: 1 };
         assert_eq!(keys.open_sealed(&context, &secret.sealed).as_deref(), Ok(VALUE), "{engine}");
-        let context = SealingContext { kind: "webhook", org: &org, name: &row.id, version: 1 };
+        let context = SealingContext { kind: "webhook", org: &org, name: hook_id, version: 1 };
         assert_eq!(keys.open_sealed(&context, &hook.secret).as_deref(), Ok("whsec_of_before"), "{engine}");
     }
 }

@@ -146,12 +146,12 @@ async fn the_ledger_balances_and_refuses_invalid_postings() {
             Vec::<String>::new(),
             "{engine}"
         );
-        let rows = store::ledger::list(&mut conn.tx(), org(1).id, "", 10).await.unwrap();
+        let rows = store::ledger::list(&mut conn.tx(), org(1).id, None, 10).await.unwrap();
         assert_eq!(
-            rows.iter().map(|r| r.kind.as_str()).collect::<Vec<_>>(),
-            ["release", "usage", "hold", "credit"]
+            rows.iter().map(|r| r.kind).collect::<Vec<_>>(),
+            [TransferKind::Release, TransferKind::Usage, TransferKind::Hold, TransferKind::Credit]
         );
-        let older = store::ledger::list(&mut conn.tx(), org(1).id, &rows[1].id, 10).await.unwrap();
+        let older = store::ledger::list(&mut conn.tx(), org(1).id, Some(rows[1].id), 10).await.unwrap();
         assert_eq!(older.len(), 2, "{engine}");
         // The ledger cannot be changed by direct SQL either.
         for sql in ["UPDATE transfers SET amount_micros = 1", "DELETE FROM transfers"] {
@@ -399,9 +399,8 @@ async fn usage_is_summed_by_day_and_one_more_key() {
         ] {
             db.write(move |tx| {
                 async move {
-                    let org = org(1).id.to_string();
                     let charged = Charge {
-                        org: &org,
+                        org: org(1).id,
                         day,
                         offering,
                         mode,

@@ -6,6 +6,7 @@ use berth_store::attempts::{AllocationRow, HeldRow};
 use berth_store::nodes::{BoardOwnerRow, GpuReport, NodeReport, NodeRow};
 use berth_store::offerings::StoredPrice;
 use berth_store::{self as store, StoreError};
+use berth_types::ids::JobId;
 use berth_types::jobs::JobState;
 use futures::FutureExt;
 
@@ -49,8 +50,8 @@ async fn nodes_are_stored_with_unique_ids_and_states() {
         // Names are not unique; ids are.
         join(&db, 3, "alpha").await.unwrap();
         let rows = nodes(&db).await;
-        let ids = rows.iter().map(|row| row.id.clone()).collect::<Vec<_>>();
-        assert_eq!(ids, [node(1), node(3), node(2)].map(|id| id.to_string()), "{engine}: by name, then id");
+        let ids = rows.iter().map(|row| row.id).collect::<Vec<_>>();
+        assert_eq!(ids, [node(1), node(3), node(2)], "{engine}: by name, then id");
         let fresh = &rows[0];
         assert_eq!((fresh.cordoned, fresh.simulated, fresh.unisolated), (false, false, false), "{engine}");
         assert_eq!((fresh.driver_version.as_str(), fresh.last_seen_at), ("", None), "{engine}");
@@ -69,7 +70,7 @@ async fn nodes_are_stored_with_unique_ids_and_states() {
         let rows = nodes(&db).await;
         assert_eq!(rows.len(), 3, "{engine}: a word of an unknown node makes none");
         assert_eq!(after(&rows[0]), ("alpha".to_owned(), false, None), "{engine}");
-        assert_eq!(after(&rows[2]), ("beta".to_owned(), true, Some(later(7).micros())), "{engine}");
+        assert_eq!(after(&rows[2]), ("beta".to_owned(), true, Some(later(7))), "{engine}");
         write(&db, |tx| async move { store::nodes::set_cordoned(tx, node(2), false).await }.boxed()).await;
         assert!(!nodes(&db).await[2].cordoned, "{engine}");
     }
@@ -84,11 +85,11 @@ async fn a_node_report_replaces_the_previous_one() {
             let rows = read!(db, store::nodes::list_gpus);
             rows.into_iter().map(|g| (g.uuid, g.node_id, g.idx, g.present)).collect::<Vec<_>>()
         };
-        let place = |gpu: &str, n, idx: i64, present| (gpu.to_owned(), node(n).to_string(), idx, present);
+        let place = |gpu: &str, n, idx: i64, present| (gpu.to_owned(), node(n), idx, present);
         assert_eq!(places().await, [place("gpu-a", 1, 0, true), place("gpu-b", 1, 1, true)], "{engine}");
         let alpha = nodes(&db).await.remove(0);
         assert_eq!((alpha.simulated, alpha.unisolated), (true, false), "{engine}");
-        assert_eq!(alpha.last_seen_at, Some(now().micros()), "{engine}");
+        assert_eq!(alpha.last_seen_at, Some(now()), "{engine}");
 
         let other = GpuReport {
             model: "A100".to_owned(),
@@ -121,7 +122,7 @@ async fn a_node_report_replaces_the_previous_one() {
         assert_eq!(alpha.isolation, r#"{"memory":"cgroup v2"}"#, "{engine}");
         assert_eq!((alpha.driver_version.as_str(), alpha.worker_version.as_str()), ("560", "0.2"));
         assert_eq!((alpha.cpu_milli, alpha.memory_mib, alpha.address.as_str()), (8_000, 32_000, "10.0.0.2"));
-        assert_eq!(alpha.last_seen_at, Some(later(10).micros()), "{engine}");
+        assert_eq!(alpha.last_seen_at, Some(later(10)), "{engine}");
 
         // A board moves to another host, and a later report of the old host leaves it there.
         report(&db, 2, host(vec![board("gpu-a", 3)]), later(20)).await.unwrap();
@@ -150,7 +151,7 @@ async fn the_owner_of_a_board_that_another_node_reports_is_found() {
             assert_eq!(none, None, "{engine}: its own, or nobody's");
         }
         let of_alpha = |present, held| {
-            let (node_id, node_name) = (node(1).to_string(), "alpha".to_owned());
+            let (node_id, node_name) = (node(1), "alpha".to_owned());
             Some(BoardOwnerRow { node_id, node_name, present, held })
         };
         let other = async || read!(db, store::nodes::find_other_owner, "gpu-a", node(2));
@@ -212,7 +213,7 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
             let unknown = start(&db, j, number, n).await;
             assert!(matches!(unknown, Err(StoreError::Engine(_))), "{engine}: {unknown:?}");
         }
-        let one = |j, number: i64| (job(j).to_string(), number);
+        let one = |j, number: i64| (job(j), number);
         assert_eq!(open_on(&db, 1).await, [one(1, 1), one(1, 2), one(3, 1)], "{engine}");
         assert_eq!(open_on(&db, 2).await, [one(2, 1)], "{engine}");
         assert!(open_on(&db, 9).await.is_empty(), "{engine}");
@@ -222,7 +223,7 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
             assert!(none.is_none(), "{engine}: {none:?}");
         }
         let mut row = read!(db, store::attempts::find, job(1), 1, node(1)).unwrap();
-        assert_eq!((&row.org_id, &row.node_id), (&org().to_string(), &node(1).to_string()), "{engine}");
+        assert_eq!((row.org_id, row.node_id), (org(), node(1)), "{engine}");
         assert_eq!((row.known, row.ended, row.clean), (false, false, false), "{engine}");
         assert_eq!((row.log_bytes, row.is_open), (None, true), "{engine}");
 
@@ -292,7 +293,7 @@ async fn slices_are_held_until_they_are_released() {
         let all = [hold("gpu-a", 0, 2, 1), hold("gpu-a", 4, 1, 1), hold("gpu-b", 0, 1, 1)];
         assert_eq!(held(&db).await, [&all[..], &[hold("gpu-c", 0, 3, 1)]].concat(), "{engine}");
         let rows = read!(db, store::attempts::list_held);
-        let place = |a: &AllocationRow| (a.gpu_uuid.clone(), a.start, a.job_id.clone());
+        let place = |a: &AllocationRow| (a.gpu_uuid.clone(), a.start, a.job_id);
         let taken: Vec<_> = read!(db, store::attempts::list_held_allocations).iter().map(place).collect();
         assert_eq!(taken, rows.iter().map(|r| place(&r.allocation)).collect::<Vec<_>>(), "{engine}");
         assert_eq!((rows[3].allocation.profile_id, rows[3].allocation.size), (None, 8), "{engine}");
@@ -304,7 +305,7 @@ async fn slices_are_held_until_they_are_released() {
         assert_eq!(rows[0].max_duration_s, 60, "{engine}");
 
         write(&db, |tx| {
-            async move { store::attempts::set_mig_uuid(tx, &job(1).to_string(), 1, 1, "MIG-1").await }.boxed()
+            async move { store::attempts::set_mig_uuid(tx, job(1), 1, 1, "MIG-1").await }.boxed()
         })
         .await;
         mark_unclean(&db, 2, 1, "a shim").await;
@@ -321,13 +322,13 @@ async fn slices_are_held_until_they_are_released() {
         release(&db, 2, 1).await;
         assert_eq!(held(&db).await, [hold("gpu-c", 0, 3, 1)], "{engine}");
         mark_unclean(&db, 1, 1, "too late").await;
-        let had = read!(db, store::attempts::list_allocations, &job(1).to_string(), 1);
+        let had = read!(db, store::attempts::list_allocations, job(1), 1);
         let slots = had.iter().map(|a| (a.idx, a.gpu_uuid.as_str(), a.start, a.mig_uuid.as_deref()));
         assert_eq!(slots.collect::<Vec<_>>(), [(0, "gpu-a", 4, None), (1, "gpu-b", 0, Some("MIG-1"))]);
         assert!(had.iter().all(|a| a.unclean.is_none()), "{engine}: {had:?}");
-        let had = read!(db, store::attempts::list_allocations, &job(2).to_string(), 1);
+        let had = read!(db, store::attempts::list_allocations, job(2), 1);
         assert_eq!((had.len(), &had[0].unclean), (1, &None), "{engine}: a release washes the stain off");
-        assert!(read!(db, store::attempts::list_allocations, &job(1).to_string(), 2).is_empty(), "{engine}");
+        assert!(read!(db, store::attempts::list_allocations, job(1), 2).is_empty(), "{engine}");
 
         allocate(&db, slice(1, 2, 0, "gpu-a", 4)).await.unwrap();
         assert_eq!(held(&db).await, [hold("gpu-a", 4, 1, 2), hold("gpu-c", 0, 3, 1)], "{engine}");
@@ -345,9 +346,12 @@ async fn allocations_of_several_jobs_are_read_at_once() {
         for row in others.into_iter().chain(first) {
             allocate(&db, row).await.unwrap();
         }
+        for number in [2, 1] {
+            start(&db, 1, number, 1).await.unwrap();
+        }
         let asked = [9, 3, 1, 1].map(job);
-        let one = |j, attempt: i64, idx: i64| (job(j).to_string(), attempt, idx);
-        let brief = |rows: Vec<HeldRow>| -> Vec<(String, i64, i64)> {
+        let one = |j, attempt: i64, idx: i64| (job(j), attempt, idx);
+        let brief = |rows: Vec<HeldRow>| -> Vec<(JobId, i64, i64)> {
             rows.into_iter().map(|row| row.allocation).map(|a| (a.job_id, a.attempt, a.idx)).collect()
         };
         let held = brief(read!(db, store::attempts::list_held_by, &asked));
@@ -359,9 +363,8 @@ async fn allocations_of_several_jobs_are_read_at_once() {
 
         // Only allocations of the latest attempt are listed, held or released; at first no attempt is the
         // latest.
-        let latest = async || -> Vec<(String, i64, i64)> {
-            let rows =
-                read!(db, store::attempts::list_latest_allocations, asked.map(|j| j.to_string()).to_vec());
+        let latest = async || -> Vec<(JobId, i64, i64)> {
+            let rows = read!(db, store::attempts::list_latest_allocations, &asked);
             rows.into_iter().map(|a| (a.job_id, a.attempt, a.idx)).collect()
         };
         assert!(latest().await.is_empty(), "{engine}: no attempt is the latest");
@@ -377,8 +380,11 @@ async fn allocations_of_several_jobs_are_read_at_once() {
             })
             .await;
             assert_eq!(latest().await, expected, "{engine}");
+            let ranks = read!(db, store::attempts::list_latest_ranks, &asked);
+            let ranks: Vec<_> = ranks.iter().map(|row| (row.job_id, row.number, row.rank)).collect();
+            assert_eq!(ranks, [one(1, number, 0)], "{engine}");
         }
-        assert!(read!(db, store::attempts::list_latest_allocations, vec![]).is_empty(), "{engine}");
+        assert!(read!(db, store::attempts::list_latest_allocations, &[]).is_empty(), "{engine}");
     }
 }
 

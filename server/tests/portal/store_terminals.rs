@@ -14,18 +14,18 @@ async fn terminals_are_open_until_they_are_closed_once() {
     let user = UserId::from_uuid(Uuid::from_u128(1));
     let id = |n: u128| TerminalId::from_uuid(Uuid::from_u128(n));
     let row = move |n: u128, j: u128| TerminalRow {
-        id: id(n).to_string(),
-        org_id: org().to_string(),
-        job_id: job(j).to_string(),
+        id: id(n),
+        org_id: org(),
+        job_id: job(j),
         attempt: 1,
         node_rank: 0,
-        node_id: node(1).to_string(),
-        user_id: user.to_string(),
+        node_id: node(1),
+        user_id: user,
         actor: "Ada".to_owned(),
         reason: None,
-        opened_at: now().micros(),
+        opened_at: now(),
         attached_at: None,
-        left_at: Some(now().micros()),
+        left_at: Some(now()),
         closed_at: None,
         exit_code: None,
         cause: None,
@@ -46,27 +46,22 @@ async fn terminals_are_open_until_they_are_closed_once() {
         })
         .await;
         assert_eq!(read!(db, terminals::count_open, org(), job(1)), (2, 3), "{engine}");
-        let page = read!(db, terminals::list, org(), job(1), "", 10);
-        assert_eq!(page.iter().map(|r| r.id.clone()).collect::<Vec<_>>(), [2, 1].map(|n| id(n).to_string()));
-        assert_eq!(
-            read!(db, terminals::list, org(), job(1), &id(2).to_string(), 10),
-            [row(1, 1)],
-            "{engine}"
-        );
+        let page = read!(db, terminals::list, org(), job(1), None, 10);
+        assert_eq!(page.iter().map(|r| r.id).collect::<Vec<_>>(), [2, 1].map(id));
+        assert_eq!(read!(db, terminals::list, org(), job(1), Some(id(2)), 10), [row(1, 1)], "{engine}");
         assert_eq!(read!(db, terminals::find, org(), job(2), id(1)), None, "{engine}: of another job");
-        let name = id(1).to_string();
+        let first = id(1);
         let steps = write(&db, move |tx| {
-            let name = name.clone();
             async move {
-                let left = Some(now().micros());
-                let mut steps = vec![terminals::attach(tx, &name, later(5)).await?];
+                let left = Some(now());
+                let mut steps = vec![terminals::attach(tx, first, later(5)).await?];
                 // A client is connected again, so a close of the abandoned terminal has no effect.
-                steps.push(terminals::close(tx, &name, left, None, "left", later(60)).await?);
-                steps.push(terminals::leave(tx, &name, later(70)).await?);
-                steps.push(terminals::attach(tx, &name, later(80)).await?);
-                steps.push(terminals::close(tx, &name, None, Some(7), "ended", later(90)).await?);
-                steps.push(terminals::close(tx, &name, None, None, "gone", later(91)).await?);
-                steps.push(terminals::attach(tx, &name, later(92)).await?);
+                steps.push(terminals::close(tx, first, left, None, "left", later(60)).await?);
+                steps.push(terminals::leave(tx, first, later(70)).await?);
+                steps.push(terminals::attach(tx, first, later(80)).await?);
+                steps.push(terminals::close(tx, first, None, Some(7), "ended", later(90)).await?);
+                steps.push(terminals::close(tx, first, None, None, "gone", later(91)).await?);
+                steps.push(terminals::attach(tx, first, later(92)).await?);
                 Ok(steps)
             }
             .boxed()
@@ -74,7 +69,7 @@ async fn terminals_are_open_until_they_are_closed_once() {
         .await;
         assert_eq!(steps, [true, false, true, true, true, false, false], "{engine}");
         let closed = read!(db, terminals::find, org(), job(1), id(1)).unwrap();
-        assert_eq!(closed.attached_at, Some(later(5).micros()), "{engine}: the first time");
+        assert_eq!(closed.attached_at, Some(later(5)), "{engine}: the first time");
         assert_eq!((closed.exit_code, closed.cause.as_deref()), (Some(7), Some("ended")), "{engine}");
         assert_eq!(read!(db, terminals::list_open).len(), 2, "{engine}");
         assert_eq!(read!(db, terminals::count_open, org(), job(1)), (1, 2), "{engine}");

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::{Pass, Ports, TICKET_PATH, ValidPass, job_ended, pass_ended};
 use berth_foundation::credentials::new_opaque;
 use berth_foundation::{Caller, Right};
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// Lifetime of a ticket in seconds.
 const TICKET_S: i64 = 30;
@@ -44,34 +44,37 @@ struct PortLocation {
     keep_path: bool,
 }
 
-/// Locates a port of a running rank. The inner result is the refusal.
+/// Locates a port of a running rank.
+///
+/// # Errors
+/// A refusal if the job or the port is unknown, or does not run.
 async fn locate_port(
     tx: &mut Tx<'_>,
     org: OrgId,
     PortAddress { job, rank, port }: PortAddress,
-) -> Result<Result<PortLocation, Problem>, StoreError> {
-    let Some(row) = store::jobs::find(tx, org, job).await? else { return Ok(Err(Problem::not_found())) };
+) -> Result<PortLocation, WriteError> {
+    let Some(row) = store::jobs::find(tx, org, job).await? else { return Err(Problem::not_found().into()) };
     let corrupt = |field: &str| StoreError::Corrupt(format!("job {}: {field}", row.id));
     let spec: PortSpec = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
     if !spec.ports.contains(&u32::from(port)) {
         let detail = "The job was not launched with this port. Name it among `ports` at launch.";
-        return Ok(Err(Problem::new(404, "port.not_listed", "The job has no such port", detail)));
+        return Err(Problem::new(404, "port.not_listed", "The job has no such port", detail).into());
     }
     if row.phase.state != JobState::Running {
         let detail = "A port is opened while its job runs. This one does not.";
-        return Ok(Err(Problem::conflict("job.not_running", "The job does not run", detail)));
+        return Err(Problem::conflict("job.not_running", "The job does not run", detail).into());
     }
-    let ranks = store::attempts::list_ranks(tx, &row.id, row.attempt).await?;
+    let ranks = store::attempts::list_ranks(tx, job, row.attempt).await?;
     let running = ranks.into_iter().find(|r| r.rank == i64::from(rank) && r.running && !r.ended);
     let Some(rank) = running else {
         let detail = "The job has no such rank, or it does not run now.";
-        return Ok(Err(Problem::invalid_field("/rank", detail)));
+        return Err(Problem::invalid_field("/rank", detail).into());
     };
-    Ok(Ok(PortLocation {
+    Ok(PortLocation {
         attempt: u32::try_from(rank.number).map_err(|_| corrupt("attempt"))?,
-        node: rank.node_id.parse().map_err(|_| corrupt("node"))?,
+        node: rank.node_id,
         keep_path: spec.ports_keep_path,
-    }))
+    })
 }
 
 impl Ports {
@@ -98,18 +101,16 @@ impl Ports {
         let why = reason.as_ref().map_or_else(String::new, |reason| format!(", as operator: {reason}"));
         let detail = format!("port {port} of rank {}{why}", input.rank);
         let event = self.context.audit_event(caller, "port.opened", job.to_string(), detail);
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let event = event.clone();
             async move {
-                let located = locate_port(tx, org, address).await?;
-                if located.is_ok() {
-                    store::quotas::insert_audit(tx, Some(org), &event).await?;
-                }
-                Ok(located)
+                let location = locate_port(tx, org, address).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(location)
             }
             .boxed()
         });
-        let PortLocation { attempt, node, keep_path } = done.await??;
+        let PortLocation { attempt, node, keep_path } = done.await?;
         let pass = Pass {
             org,
             caller: Caller { idempotency_key: None, ..caller.clone() },
@@ -188,11 +189,12 @@ impl Ports {
             Err(_) => return Err(pass_ended()),
         }
         let mut conn = self.context.db.read().await?;
-        match locate_port(&mut conn.tx(), pass.org, pass.address).await? {
+        match locate_port(&mut conn.tx(), pass.org, pass.address).await {
             Ok(location) if location.attempt == pass.attempt && location.node == pass.node => Ok(()),
             // A pass is for one attempt. A further attempt needs a new ticket.
             Ok(_) => Err(pass_ended()),
-            Err(_) => Err(job_ended()),
+            Err(WriteError::Refused(_)) => Err(job_ended()),
+            Err(WriteError::Store(error)) => Err(error.into()),
         }
     }
 

@@ -14,8 +14,9 @@ use futures::FutureExt;
 
 use berth_foundation::Context;
 use berth_foundation::{Caller, Right, idempotency};
+use berth_store as store;
+use berth_store::accounts::OrgSummaryRow;
 use berth_store::ledger::{Posting, TransferRow};
-use berth_store::{self as store, StoreError};
 
 mod batch;
 
@@ -136,18 +137,19 @@ impl Ledger {
             return self.balance_of(org).await;
         }
         let key = caller.idempotency_key.clone();
-        let done = self
-            .context.db
-            .write(move |tx| {
+        self.context
+            .db
+            .try_write(move |tx| {
                 let (posting, event, key) = (posting.clone(), event.clone(), key.clone());
                 async move {
                     if store::accounts::find_org(tx, org).await?.is_none() {
-                        return Ok(Err(Problem::not_found()));
+                        return Err(Problem::not_found().into());
                     }
                     let available = store::ledger::available(tx, org).await?;
                     if posting.kind == TransferKind::Debit && posting.amount_micros > available {
                         let detail = "More than is available: what is held for running jobs and reservations stays. Nothing was changed.";
-                        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+                        let title = "Not enough credit";
+                        return Err(Problem::new(402, "funds.insufficient", title, detail).into());
                     }
                     idempotency::claim(tx, key.as_ref(), "", posting.at).await?;
                     store::ledger::post(tx, &posting).await?;
@@ -155,12 +157,11 @@ impl Ledger {
                         store::ledger::lots::insert(tx, &posting, at).await?;
                     }
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
-                    Ok(Ok(()))
+                    Ok(())
                 }
                 .boxed()
             })
             .await?;
-        done?;
         self.balance_of(org).await
     }
 
@@ -181,24 +182,25 @@ impl Ledger {
         }
         let limit = money_text(micros, &self.context.settings.currency);
         let event = self.context.audit_event(caller, "credit_limit.set", org.to_string(), limit);
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let event = event.clone();
             async move {
                 if store::accounts::find_org(tx, org).await?.is_none() {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 }
                 let (posted, held) = store::ledger::balance(tx, org).await?;
                 if posted - held + micros < 0 {
                     let detail = "More than that is drawn already; the limit can be lowered when it is paid. Nothing was changed.";
-                    return Ok(Err(Problem::conflict("credit_limit.drawn", "The limit is drawn on", detail)));
+                    let title = "The limit is drawn on";
+                    return Err(Problem::conflict("credit_limit.drawn", title, detail).into());
                 }
                 store::ledger::set_credit_limit(tx, org, micros).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(Ok(()))
+                Ok(())
             }
             .boxed()
         });
-        done.await??;
+        done.await?;
         self.balance_of(org).await
     }
 
@@ -215,10 +217,9 @@ impl Ledger {
         let (accrued, rate) = store::jobs::open_use(&mut tx, org).await?;
         let expiring =
             store::ledger::lots::list_expiring(&mut tx, org, self.context.now(), MAX_EXPIRING).await?;
-        let expiring = expiring.into_iter().map(|(amount_micros, at)| ExpiringCredit {
-            amount_micros,
-            expires_at: Timestamp::from_micros(at),
-        });
+        let expiring = expiring
+            .into_iter()
+            .map(|(amount_micros, expires_at)| ExpiringCredit { amount_micros, expires_at });
         Ok(Balance {
             currency: self.context.settings.currency.clone(),
             posted_micros: posted,
@@ -240,52 +241,44 @@ impl Ledger {
         limit: u32,
     ) -> Result<Page<Transfer>, Problem> {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
-        let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
-        let rows = store::ledger::list(&mut conn.tx(), org, &before, i64::from(limit)).await?;
+        let rows = store::ledger::list(&mut conn.tx(), org, cursor, i64::from(limit)).await?;
         let full = rows.len() == limit as usize;
-        let items = rows.into_iter().map(|row| self.transfer(row)).collect::<Result<Vec<_>, _>>()?;
+        let items: Vec<_> = rows.into_iter().map(|row| self.transfer(row)).collect();
         let next_cursor = items.last().filter(|_| full).map(|t| t.id.to_string());
         Ok(Page { items, next_cursor })
     }
 
-    fn transfer(&self, row: TransferRow) -> Result<Transfer, StoreError> {
-        let kind = TransferKind::parse(&row.kind).ok_or_else(|| StoreError::Corrupt(row.kind.clone()))?;
-        let sign = if matches!(kind, TransferKind::Credit | TransferKind::Release) { 1 } else { -1 };
-        Ok(Transfer {
-            id: row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?,
-            kind,
+    fn transfer(&self, row: TransferRow) -> Transfer {
+        let sign = if matches!(row.kind, TransferKind::Credit | TransferKind::Release) { 1 } else { -1 };
+        Transfer {
+            id: row.id,
+            kind: row.kind,
             amount_micros: sign * row.amount_micros,
             currency: self.context.settings.currency.clone(),
             source: row.source,
             source_id: row.source_id,
             memo: row.memo,
-            at: Timestamp::from_micros(row.at),
-            expires_at: row.expires_at.map(Timestamp::from_micros),
-        })
+            at: row.at,
+            expires_at: row.expires_at,
+        }
     }
 
     /// Every organization with its numbers of members and jobs and its balance.
     pub async fn list_org_summaries(&self, caller: &Caller) -> Result<Vec<OrgSummary>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
-        let mut tx = conn.tx();
-        let orgs: Vec<Org> = store::accounts::list_orgs(&mut tx).await?;
-        let mut out = Vec::with_capacity(orgs.len());
-        for org in orgs {
-            let (posted_micros, held_micros) = store::ledger::balance(&mut tx, org.id).await?;
-            let (members, queued, running) = store::jobs::counts(&mut tx, org.id).await?;
-            out.push(OrgSummary {
-                credit_limit_micros: store::ledger::credit_limit(&mut tx, org.id).await?,
-                org,
-                members,
-                running,
-                queued,
-                posted_micros,
-                held_micros,
-                currency: self.context.settings.currency.clone(),
-            });
-        }
-        Ok(out)
+        let rows = store::accounts::list_org_summaries(&mut conn.tx()).await?;
+        let summary = |row: OrgSummaryRow| OrgSummary {
+            org: Org { id: row.id, name: row.name, created_at: row.created_at },
+            members: row.members,
+            running: row.running,
+            queued: row.queued,
+            posted_micros: row.posted_micros,
+            held_micros: row.held_micros,
+            credit_limit_micros: row.credit_limit_micros,
+            currency: self.context.settings.currency.clone(),
+        };
+        Ok(rows.into_iter().map(summary).collect())
     }
 }

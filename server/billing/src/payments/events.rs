@@ -3,7 +3,7 @@
 //! Events arrive late, repeatedly and in any order. The posted transfers decide the effect of each event, so
 //! all orders end in the same ledger.
 
-use berth_types::ids::{InvoiceId, PaymentId, TransferId};
+use berth_types::ids::PaymentId;
 use berth_types::invoices::InvoiceState;
 use berth_types::ledger::TransferKind;
 use berth_types::payments::PaymentState;
@@ -13,12 +13,12 @@ use futures::FutureExt;
 use serde::Deserialize;
 
 use super::{Payments, parse_document};
-use crate::stripe::minor_unit_micros;
 use berth_foundation::Context;
 use berth_foundation::fault;
 use berth_store::ledger::Posting;
 use berth_store::payments::PaymentRow;
 use berth_store::{self as store, StoreError, Tx};
+use berth_stripe::minor_unit_micros;
 
 const BATCH: i64 = 100;
 /// The number of tries for an event of an unknown payment.
@@ -93,10 +93,10 @@ fn posting(
     (kind, amount_micros): (TransferKind, i64),
     (source_id, seq): (&str, i64),
     (memo, at): (&str, Timestamp),
-) -> Result<Posting, StoreError> {
-    Ok(Posting {
-        id: context.new_id::<TransferId>(at),
-        org: row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?,
+) -> Posting {
+    Posting {
+        id: context.new_id(at),
+        org: row.org_id,
         kind,
         amount_micros,
         pending: None,
@@ -105,7 +105,7 @@ fn posting(
         seq,
         memo: memo.to_owned(),
         at,
-    })
+    }
 }
 
 /// Credits a payment once. A payment of an open invoice also closes the invoice.
@@ -116,15 +116,15 @@ async fn credit(
     intent: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    if row.state == PaymentState::Paid.name() {
+    if row.state == PaymentState::Paid {
         return Ok(());
     }
     let mut amount = row.amount_micros;
     let mut memo = "Paid by card".to_owned();
-    if let Some(id) = row.invoice_id.as_deref().and_then(|i| i.parse::<InvoiceId>().ok())
+    if let Some(id) = row.invoice_id
         && let Some(invoice) = store::invoices::find_any(tx, id).await?
     {
-        let states = (InvoiceState::Open.name(), InvoiceState::Paid.name());
+        let states = (InvoiceState::Open, InvoiceState::Paid);
         // A second payment of the same invoice becomes credit.
         if store::invoices::set_state(tx, id, states, Some(now)).await? {
             amount = parse_document(&invoice.document)?.subtotal_micros;
@@ -133,14 +133,14 @@ async fn credit(
     }
     if amount > 0 {
         let kind = (TransferKind::Credit, amount);
-        let credit = posting(context, &row, kind, (&row.id, 1), (&memo, now))?;
+        let credit = posting(context, &row, kind, (&row.id.to_string(), 1), (&memo, now));
         store::ledger::post(tx, &credit).await?;
     }
-    row.state = PaymentState::Paid.name().to_owned();
-    (row.intent, row.done_at, row.failure) = (Some(intent.to_owned()), Some(now.micros()), String::new());
+    row.state = PaymentState::Paid;
+    (row.intent, row.done_at, row.failure) = (Some(intent.to_owned()), Some(now), String::new());
     store::payments::update(tx, &row).await?;
     if row.kind == "recharge" {
-        store::payments::set_failures(tx, &row.org_id, 0).await?;
+        store::payments::set_failures(tx, row.org_id, 0).await?;
     }
     Ok(())
 }
@@ -151,10 +151,10 @@ async fn credited_part(
     tx: &mut Tx<'_>,
     row: &PaymentRow,
 ) -> Result<Option<impl Fn(i64) -> i64 + use<>>, StoreError> {
-    if row.state != PaymentState::Paid.name() {
+    if row.state != PaymentState::Paid {
         return Ok(None);
     }
-    let credited = store::payments::posted(tx, &row.id, TransferKind::Credit.name()).await?;
+    let credited = store::payments::posted(tx, &row.id.to_string(), TransferKind::Credit).await?;
     let paid = row.amount_micros;
     Ok(Some(move |micros: i64| {
         let part = i128::from(micros.min(paid)) * i128::from(credited) / i128::from(paid.max(1));
@@ -217,12 +217,12 @@ async fn complete_intent(
     let Some(row) = find_payment(tx, payment_id, Some(&object.id)).await? else {
         return Ok(Applied::Later);
     };
-    let org = row.org_id.clone();
+    let org = row.org_id;
     credit(tx, context, row, &object.id, now).await?;
     if object.setup_future_usage.as_deref() == Some("off_session")
         && let Some(method) = &object.payment_method
     {
-        store::payments::set_method(tx, &org, method).await?;
+        store::payments::set_method(tx, org, method).await?;
     }
     Ok(Applied::Done)
 }
@@ -238,14 +238,14 @@ async fn fail_payment(
     let row = find_payment(tx, payment_id, object.payment_intent.as_deref().or(Some(&object.id))).await?;
     // A person can try another card on Stripe's page, so one failed try does not decide.
     if let Some(mut row) =
-        row.filter(|r| r.state == PaymentState::Open.name() && !(is_one_try && r.kind == "checkout"))
+        row.filter(|r| r.state == PaymentState::Open && !(is_one_try && r.kind == "checkout"))
     {
-        row.state = PaymentState::Failed.name().to_owned();
+        row.state = PaymentState::Failed;
         row.failure = object
             .last_payment_error
             .as_ref()
             .map_or_else(|| "Nobody paid in time.".to_owned(), |reason| reason.message.clone());
-        row.done_at = Some(now.micros());
+        row.done_at = Some(now);
         store::payments::update(tx, &row).await?;
     }
     Ok(Applied::Done)
@@ -267,10 +267,10 @@ async fn refund(
     // The event has the total of all refunds of the charge.
     let refund_id = format!("{}:refund", row.id);
     let total = part(micros(object.amount_refunded));
-    let more = total - store::payments::posted(tx, &refund_id, TransferKind::Debit.name()).await?;
+    let more = total - store::payments::posted(tx, &refund_id, TransferKind::Debit).await?;
     if more > 0 {
         let kind = (TransferKind::Debit, more);
-        let debit = posting(context, &row, kind, (&refund_id, total), ("Refunded to the card", now))?;
+        let debit = posting(context, &row, kind, (&refund_id, total), ("Refunded to the card", now));
         store::ledger::post_forced(tx, &debit).await?;
     }
     Ok(Applied::Done)
@@ -295,9 +295,8 @@ async fn dispute(
     let Some(part) = credited_part(tx, &row).await? else { return Ok(Applied::Later) };
     let amount = part(micros(object.amount));
     let dispute_id = object.id.as_str();
-    let posted = async |tx: &mut Tx<'_>, kind: TransferKind| {
-        store::payments::posted(tx, dispute_id, kind.name()).await
-    };
+    let posted =
+        async |tx: &mut Tx<'_>, kind: TransferKind| store::payments::posted(tx, dispute_id, kind).await;
     if posted(tx, TransferKind::Debit).await? == 0 && amount > 0 {
         let debit = posting(
             context,
@@ -305,7 +304,7 @@ async fn dispute(
             (TransferKind::Debit, amount),
             (dispute_id, 1),
             ("Disputed at the bank", now),
-        )?;
+        );
         store::ledger::post_forced(tx, &debit).await?;
     }
     if object.status == "won" && posted(tx, TransferKind::Credit).await? == 0 && amount > 0 {
@@ -315,7 +314,7 @@ async fn dispute(
             (TransferKind::Credit, amount),
             (dispute_id, 1),
             ("The dispute was won", now),
-        )?;
+        );
         store::ledger::post(tx, &credit).await?;
     }
     Ok(Applied::Done)
@@ -329,12 +328,12 @@ impl Payments {
     pub async fn receive_stripe_event(&self, signature: &str, body: &[u8]) -> Result<(), Problem> {
         let stripe = self.stripe.as_deref().ok_or_else(Problem::not_found)?;
         let now = self.context.now();
-        if !stripe.verify(signature, body, now.micros() / 1_000_000) {
+        let text = std::str::from_utf8(body).map_err(|_| Problem::malformed("This is no text."))?.to_owned();
+        if !stripe.verify(signature, &text, now.micros() / 1_000_000) {
             let detail = "The signature is not Stripe's, or too old. Nothing was kept.";
             return Err(Problem::new(400, "stripe.signature", "The signature is refused", detail));
         }
         let malformed = |_| Problem::malformed("This is no event of Stripe's.");
-        let text = std::str::from_utf8(body).map_err(|_| Problem::malformed("This is no text."))?.to_owned();
         #[derive(Deserialize)]
         struct EventHead {
             id: String,
@@ -425,8 +424,7 @@ impl Payments {
     }
 
     /// Credits a payment after a direct answer of Stripe reported its success.
-    pub(super) async fn credit_paid(&self, payment: &str, intent: &str) -> Result<(), StoreError> {
-        let id: PaymentId = payment.parse().map_err(|_| StoreError::Corrupt(payment.to_owned()))?;
+    pub(super) async fn credit_paid(&self, id: PaymentId, intent: &str) -> Result<(), StoreError> {
         let (context, intent, now) = (self.context.clone(), intent.to_owned(), self.context.now());
         self.context
             .db

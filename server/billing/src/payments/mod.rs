@@ -8,7 +8,7 @@ mod events;
 
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId, PaymentId};
-use berth_types::invoices::{InvoiceDocument, InvoiceState};
+use berth_types::invoices::{InvoiceDocument, InvoiceKind, InvoiceState};
 use berth_types::money::money_text;
 use berth_types::payments::{AutoRecharge, NewTopUp, PayHere, Payment, PaymentSettings, PaymentState};
 use berth_types::problems::{FieldError, Problem};
@@ -16,12 +16,12 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 use std::sync::Arc;
 
-use crate::stripe::{Checkout, Stripe, StripeError, minor_unit_micros, payable_step_micros};
 use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_store::payments::{PaymentRow, ProfileRow};
 use berth_store::{self as store, StoreError};
+use berth_stripe::{Checkout, Stripe, StripeError, minor_unit_micros, payable_step_micros};
 
 /// The smallest and the largest payment, in units of the currency.
 const MIN_UNITS: i64 = 1;
@@ -134,9 +134,9 @@ impl Payments {
         let mut conn = self.context.db.read().await?;
         let row = store::invoices::find_any(&mut conn.tx(), id).await?;
         drop(conn);
-        let row = row.filter(|r| r.org_id == org.to_string()).ok_or_else(Problem::not_found)?;
-        if row.kind != "invoice" || row.state != InvoiceState::Open.name() {
-            let detail = format!("It is {}; only an open invoice can be paid.", row.state);
+        let row = row.filter(|r| r.org_id == org).ok_or_else(Problem::not_found)?;
+        if row.kind != InvoiceKind::Invoice || row.state != InvoiceState::Open {
+            let detail = format!("It is {}; only an open invoice can be paid.", row.state.name());
             return Err(Problem::conflict("invoice.closed", "The invoice is closed", detail));
         }
         // A card payment has whole steps. The remainder is waived.
@@ -162,16 +162,16 @@ impl Payments {
         let customer = self.customer(stripe, org).await?;
         let now = self.context.now();
         let new = PaymentRow {
-            id: self.context.new_id::<PaymentId>(now).to_string(),
-            org_id: org.to_string(),
+            id: self.context.new_id(now),
+            org_id: org,
             kind: "checkout".to_owned(),
             amount_micros,
-            invoice_id: invoice.map(|i| i.to_string()),
-            state: PaymentState::Open.name().to_owned(),
+            invoice_id: invoice,
+            state: PaymentState::Open,
             session: None,
             intent: None,
             created_by: caller.user.name.clone(),
-            created_at: now.micros(),
+            created_at: now,
             done_at: None,
             failure: String::new(),
         };
@@ -179,12 +179,12 @@ impl Payments {
             Some(id) => self.get_begun_payment(id).await?,
             None => self.begin_checkout(caller, new).await?,
         };
-        let payment: PaymentId = row.id.parse().map_err(|_| Problem::internal())?;
+        let payment = row.id;
         let currency = &self.context.settings.currency;
         let back = |state: &str| format!("{}/billing?payment={state}", self.context.settings.public_url);
         let session = stripe
             .create_checkout(&Checkout {
-                payment: &row.id,
+                payment: &payment.to_string(),
                 customer: &customer,
                 item_name,
                 minor_units: amount_micros / minor_unit_micros(currency),
@@ -199,7 +199,7 @@ impl Payments {
                 // After the first page only the events of Stripe decide the state of the payment.
                 if row.session.is_none() {
                     row.session = Some(session.id);
-                    row.state = PaymentState::Open.name().to_owned();
+                    row.state = PaymentState::Open;
                     row.failure = String::new();
                     self.update_payment(&row).await?;
                 }
@@ -209,7 +209,7 @@ impl Payments {
             Err(error) => {
                 // Without a page nobody can pay, so the payment has failed.
                 if row.session.is_none() {
-                    row.state = PaymentState::Failed.name().to_owned();
+                    row.state = PaymentState::Failed;
                     row.failure = "Stripe gave no page to pay on.".to_owned();
                     self.update_payment(&row).await?;
                 }
@@ -225,7 +225,7 @@ impl Payments {
             .write(move |tx| {
                 let (row, key) = (row.clone(), key.clone());
                 async move {
-                    idempotency::claim(tx, key.as_ref(), &row.id, now).await?;
+                    idempotency::claim(tx, key.as_ref(), &row.id.to_string(), now).await?;
                     store::payments::insert(tx, &row).await?;
                     Ok(row)
                 }
@@ -242,9 +242,9 @@ impl Payments {
         let id: PaymentId = id.parse().map_err(|_| Problem::internal())?;
         let mut conn = self.context.db.read().await?;
         let row = store::payments::find(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found)?;
-        let open = row.state == PaymentState::Open.name();
-        let decided = row.state == PaymentState::Paid.name() || (row.session.is_some() && !open);
-        if decided || row.created_at < self.context.now().plus_seconds(-KEY_LIFETIME_S).micros() {
+        let open = row.state == PaymentState::Open;
+        let decided = row.state == PaymentState::Paid || (row.session.is_some() && !open);
+        if decided || row.created_at < self.context.now().plus_seconds(-KEY_LIFETIME_S) {
             let detail = "The payment that was begun under this Idempotency-Key is over or too old; the list of payments says what became of it. Use a new key for a new payment.";
             return Err(Problem::conflict("payments.over", "That payment is over", detail));
         }
@@ -344,21 +344,18 @@ impl Payments {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::payments::list(&mut conn.tx(), org, i64::from(limit)).await?;
-        let payment = |row: PaymentRow| {
-            let corrupt = || StoreError::Corrupt(row.id.clone());
-            Ok::<_, StoreError>(Payment {
-                id: row.id.parse().map_err(|_| corrupt())?,
-                state: PaymentState::parse(&row.state).ok_or_else(corrupt)?,
-                kind: row.kind,
-                amount_micros: row.amount_micros,
-                currency: self.context.settings.currency.clone(),
-                created_at: Timestamp::from_micros(row.created_at),
-                created_by: row.created_by,
-                done_at: row.done_at.map(Timestamp::from_micros),
-                failure: row.failure,
-            })
+        let payment = |row: PaymentRow| Payment {
+            id: row.id,
+            state: row.state,
+            kind: row.kind,
+            amount_micros: row.amount_micros,
+            currency: self.context.settings.currency.clone(),
+            created_at: row.created_at,
+            created_by: row.created_by,
+            done_at: row.done_at,
+            failure: row.failure,
         };
-        Ok(Page::whole(rows.into_iter().map(payment).collect::<Result<_, _>>()?))
+        Ok(Page::whole(rows.into_iter().map(payment).collect()))
     }
 
     /// Applies stored events of Stripe and charges saved cards by their rules.
@@ -379,7 +376,7 @@ impl Payments {
                 // The bank has the payment. An event will report the result.
                 continue;
             }
-            if row.created_at < self.context.now().plus_seconds(-KEY_LIFETIME_S).micros() {
+            if row.created_at < self.context.now().plus_seconds(-KEY_LIFETIME_S) {
                 self.recharge_failed(row, "Stripe did not say what became of it.").await?;
                 continue;
             }
@@ -396,18 +393,18 @@ impl Payments {
     /// Stores a recharge. `None` if one is open, the daily limit is reached or the balance suffices.
     async fn begin_recharge(&self, profile: &ProfileRow) -> Result<Option<PaymentRow>, StoreError> {
         let now = self.context.now();
-        let today = day_of(now) * 86_400_000_000;
+        let today = Timestamp::from_micros(day_of(now) * 86_400_000_000);
         let row = PaymentRow {
-            id: self.context.new_id::<PaymentId>(now).to_string(),
-            org_id: profile.org_id.clone(),
+            id: self.context.new_id(now),
+            org_id: profile.org_id,
             kind: "recharge".to_owned(),
             amount_micros: profile.amount_micros,
             invoice_id: None,
-            state: PaymentState::Open.name().to_owned(),
+            state: PaymentState::Open,
             session: None,
             intent: None,
             created_by: "automatic recharge".to_owned(),
-            created_at: now.micros(),
+            created_at: now,
             done_at: None,
             failure: String::new(),
         };
@@ -417,10 +414,9 @@ impl Payments {
             .write(move |tx| {
                 let row = row.clone();
                 async move {
-                    let (count, open) = store::payments::count_recharges(tx, &row.org_id, today).await?;
+                    let (count, open) = store::payments::count_recharges(tx, row.org_id, today).await?;
                     // A payment may have arrived since the rule was read.
-                    let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
-                    let suffices = store::ledger::available(tx, org).await? >= below;
+                    let suffices = store::ledger::available(tx, row.org_id).await? >= below;
                     if open || suffices || count >= most {
                         return Ok(None);
                     }
@@ -433,21 +429,20 @@ impl Payments {
     }
 
     async fn charge_saved(&self, stripe: &Stripe, mut row: PaymentRow) -> Result<(), StoreError> {
-        let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
         let profile = {
             let mut conn = self.context.db.read().await?;
-            store::payments::find_profile(&mut conn.tx(), org).await?
+            store::payments::find_profile(&mut conn.tx(), row.org_id).await?
         };
         let Some((customer, method)) = profile.and_then(|p| Some((p.customer, p.payment_method?))) else {
             return self.recharge_failed(row, "No card is saved any more.").await;
         };
         let currency = &self.context.settings.currency;
         let minor = row.amount_micros / minor_unit_micros(currency);
-        match stripe.charge_saved(&row.id, (&customer, &method), (minor, currency)).await {
+        match stripe.charge_saved(&row.id.to_string(), (&customer, &method), (minor, currency)).await {
             Ok(intent) => {
                 row.intent = Some(intent.id.clone());
                 if intent.status == "succeeded" {
-                    return self.credit_paid(&row.id, &intent.id).await;
+                    return self.credit_paid(row.id, &intent.id).await;
                 }
                 if intent.status == "processing" {
                     // An event will report the result.
@@ -458,7 +453,7 @@ impl Payments {
             Err(StripeError::Refused(why)) => self.recharge_failed(row, &why).await,
             Err(StripeError::Unknown(why)) => {
                 tracing::warn!(
-                    payment = row.id,
+                    payment = %row.id,
                     why,
                     "it is not known whether a card was charged; it is asked for again"
                 );
@@ -468,22 +463,22 @@ impl Payments {
     }
 
     async fn recharge_failed(&self, mut row: PaymentRow, why: &str) -> Result<(), StoreError> {
-        row.state = PaymentState::Failed.name().to_owned();
+        row.state = PaymentState::Failed;
         row.failure = why.to_owned();
-        row.done_at = Some(self.context.now().micros());
+        row.done_at = Some(self.context.now());
         let subject = "The saved card could not be charged".to_owned();
         let amount = money_text(row.amount_micros, &self.context.settings.currency);
         let detail = format!("{amount} were to be added to the balance. {why}");
         let data = serde_json::json!({"payment": row.id, "amount_micros": row.amount_micros});
-        let notice = self.context.notice(&row.org_id, "invoice.payment_failed", subject, detail, &data);
+        let notice = self.context.notice(row.org_id, "invoice.payment_failed", subject, detail, &data);
         self.context
             .db
             .write(move |tx| {
                 let (row, notice) = (row.clone(), notice.clone());
                 async move {
-                    let org: OrgId = row.org_id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
-                    let failures = store::payments::find_profile(tx, org).await?.map_or(0, |p| p.failures);
-                    store::payments::set_failures(tx, &row.org_id, failures + 1).await?;
+                    let profile = store::payments::find_profile(tx, row.org_id).await?;
+                    let failures = profile.map_or(0, |p| p.failures);
+                    store::payments::set_failures(tx, row.org_id, failures + 1).await?;
                     store::payments::update(tx, &row).await?;
                     store::budgets::insert_notice(tx, &notice).await
                 }

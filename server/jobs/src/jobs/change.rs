@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use berth_core::jobs::{MachineEvent, Rejected};
 use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{ExtendJob, Job, JobState};
 use berth_types::money::money_text;
 use berth_types::problems::Problem;
@@ -23,7 +23,7 @@ use berth_foundation::{Change, Context};
 use berth_store::jobs::JobRow;
 use berth_store::ledger::Posting;
 use berth_store::reservations::{StoredDevice, StoredPlaces};
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 fn already_ended(row: &JobRow) -> Problem {
     let detail =
@@ -41,23 +41,23 @@ impl Jobs {
         let now = self.context.now();
         let context = self.context.clone();
         let by = caller.user.name.clone();
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (context, by) = (context.clone(), by.clone());
             async move {
                 let Some(mut row) = store::jobs::find(tx, org, job).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
                 let detail = format!("Stopped by {by}.");
                 match advance(tx, &context, &mut row, MachineEvent::Cancel, detail, now).await? {
-                    Ok(event) => Ok(Ok(Some(event))),
-                    Err(Rejected::NoChange) => Ok(Ok(None)),
-                    Err(Rejected::Ended) if row.phase.state == JobState::Cancelled => Ok(Ok(None)),
-                    Err(_) => Ok(Err(already_ended(&row))),
+                    Ok(event) => Ok(Some(event)),
+                    Err(Rejected::NoChange) => Ok(None),
+                    Err(Rejected::Ended) if row.phase.state == JobState::Cancelled => Ok(None),
+                    Err(_) => Err(already_ended(&row).into()),
                 }
             }
             .boxed()
         });
-        if let Some(event) = done.await?? {
+        if let Some(event) = done.await? {
             self.publish_assignments(job).await?;
             self.context.publish(Change::Job { org, job, event: Some(event) });
         }
@@ -84,24 +84,22 @@ impl Jobs {
         let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         // No reservation may get its devices between the check and the longer limit.
         let reading = self.planner.lock_reading().await;
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (context, key) = (context.clone(), key.clone());
             async move {
                 let Some(row) = store::jobs::find(tx, org, job).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
-                let done = extend(tx, &context, &row, org, job, input, now).await?;
-                if done.is_ok() {
-                    idempotency::claim(tx, key.as_ref(), "", now).await?;
-                }
-                Ok(done)
+                let event = extend(tx, &context, &row, input, now).await?;
+                idempotency::claim(tx, key.as_ref(), "", now).await?;
+                Ok(event)
             }
             .boxed()
         });
         let done = done.await;
         self.context.publish(Change::JobDevices(job));
         drop(reading);
-        let event = done??;
+        let event = done?;
         self.publish_assignments(job).await?;
         self.context.publish(Change::Job { org, job, event: Some(event) });
         self.show_job(org, job).await
@@ -112,9 +110,9 @@ impl Jobs {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let Some(row) = store::jobs::find_any(&mut tx, job).await? else { return Ok(()) };
-        let slots = store::attempts::list_allocations(&mut tx, &row.id, row.attempt).await?;
-        for node in slots.iter().filter_map(|s| s.node_id.parse::<NodeId>().ok()) {
-            self.context.publish(Change::Assignments(node));
+        let slots = store::attempts::list_allocations(&mut tx, row.id, row.attempt).await?;
+        for slot in slots {
+            self.context.publish(Change::Assignments(slot.node_id));
         }
         Ok(())
     }
@@ -127,11 +125,10 @@ async fn is_clear_until(
     limit_s: i64,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let begun = row.started_at.map_or(now, Timestamp::from_micros);
-    let end = |seconds: i64| begun.plus_seconds(seconds - row.metered_before_ms / 1_000).micros();
+    let begun = row.started_at.unwrap_or(now);
+    let end = |seconds: i64| begun.plus_seconds(seconds - row.metered_before_ms / 1_000);
     let (from, until) = (end(row.max_duration_s), end(limit_s));
-    if let Some(id) = &row.reservation_id {
-        let id = id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+    if let Some(id) = row.reservation_id {
         let over = store::reservations::find_any(tx, id).await?.is_none_or(|r| until > r.ends_at);
         if over {
             return Ok(false);
@@ -141,11 +138,10 @@ async fn is_clear_until(
         return Ok(true);
     }
     let mut places: StoredPlaces = Vec::new();
-    for a in store::attempts::list_allocations(tx, &row.id, row.attempt).await? {
-        let node: NodeId = a.node_id.parse().map_err(|_| StoreError::Corrupt(a.node_id.clone()))?;
+    for a in store::attempts::list_allocations(tx, row.id, row.attempt).await? {
         let number = |n: i64| u32::try_from(n).unwrap_or(0);
         places.push((
-            node,
+            a.node_id,
             vec![StoredDevice {
                 gpu_uuid: a.gpu_uuid,
                 profile_id: a.profile_id.map(number),
@@ -154,22 +150,25 @@ async fn is_clear_until(
             }],
         ));
     }
-    let own: Vec<String> = row.reservation_id.iter().cloned().collect();
-    is_free(tx, &places, (from, until), &HashMap::new(), &own).await
+    is_free(tx, &places, (from, until), &HashMap::new(), row.reservation_id.as_slice()).await
 }
 
+/// Gives `row` a longer time limit, and holds the additional worst case.
+///
+/// # Errors
+/// A refusal if the job has ended, its devices are promised to others, or the limit is beyond a limit of the
+/// organization.
 async fn extend(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &JobRow,
-    org: OrgId,
-    job: JobId,
     input: ExtendJob,
     now: Timestamp,
-) -> Result<Result<JobEvent, Problem>, StoreError> {
+) -> Result<JobEvent, WriteError> {
+    let (org, job) = (row.org_id, row.id);
     let state = machine(row).state();
     if state.ended() || state == JobState::Stopping {
-        return Ok(Err(already_ended(row)));
+        return Err(already_ended(row).into());
     }
     let longest = i64::try_from(berth_core::admission::MAX_DURATION_S).unwrap_or(i64::MAX);
     let new = i64::try_from(input.max_duration_s).unwrap_or(i64::MAX);
@@ -179,18 +178,16 @@ async fn extend(
             duration_text(row.max_duration_s.saturating_mul(1_000)),
             duration_text(longest.saturating_mul(1_000))
         );
-        return Ok(Err(Problem::invalid_field("/max_duration_s", detail)));
+        return Err(Problem::invalid_field("/max_duration_s", detail).into());
     }
     if !is_clear_until(tx, row, new, now).await? {
         let detail = "Its devices are promised to others after its present limit, or its reservation is over then. The job goes on to its present limit.";
-        return Ok(Err(Problem::conflict("job.promised", "Its devices are promised", detail)));
+        return Err(Problem::conflict("job.promised", "Its devices are promised", detail).into());
     }
     let worst = |seconds: i64| charge_micros(row.nano_per_second, seconds.saturating_mul(1_000));
     let (Some(old_worst), Some(new_worst)) = (worst(row.max_duration_s), worst(new)) else {
-        return Ok(Err(Problem::invalid_field(
-            "/max_duration_s",
-            "The price of this is beyond any account.",
-        )));
+        let detail = "The price of this is beyond any account.";
+        return Err(Problem::invalid_field("/max_duration_s", detail).into());
     };
     let more = new_worst - old_worst;
     let available = store::ledger::available(tx, org).await?;
@@ -201,19 +198,14 @@ async fn extend(
             money_text(more, currency),
             money_text(available, currency)
         );
-        return Ok(Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail)));
+        return Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail).into());
     }
     let labels = serde_json::from_str(&row.labels).unwrap_or_default();
     let currency = &context.settings.currency;
-    if let Some(problem) = budgets::exceeded(tx, org, &labels, more, currency, (now, now)).await? {
-        return Ok(Err(problem));
-    }
+    budgets::check_cost(tx, org, &labels, more, currency, (now, now)).await?;
     let (limits, _) = quotas::effective(tx, org).await?;
     let longer = row.board_milli.saturating_mul(new - row.max_duration_s);
-    let submitted = Timestamp::from_micros(row.created_at);
-    if let Some(problem) = quotas::count_board_time(tx, org, longer, &limits, submitted).await? {
-        return Ok(Err(problem));
-    }
+    quotas::count_board_time(tx, org, longer, &limits, row.created_at).await?;
     if more > 0 {
         let posting = Posting {
             seq: row.generation + 1,
@@ -231,5 +223,5 @@ async fn extend(
         detail: format!("Limit extended to {}.", duration_text(new.saturating_mul(1_000))),
     };
     store::jobs::insert_event(tx, org, &event).await?;
-    Ok(Ok(event))
+    Ok(event)
 }

@@ -6,13 +6,12 @@ use berth_types::ids::OrgId;
 use berth_types::jobs::{Condition, JobState, NewJob};
 use berth_types::money::money_text;
 use berth_types::problems::Problem;
-use berth_types::reservations::ReservationState;
 use berth_types::time::Timestamp;
 
 use berth_storage::secrets;
 use berth_storage::volumes::uses;
 use berth_store::offerings::{StoredOffering, StoredPrice};
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, Tx, WriteError};
 
 /// The price of a submission, for all its devices.
 #[derive(Debug, Clone, Copy)]
@@ -104,46 +103,35 @@ pub(super) fn insufficient_funds(missing: i64, worst: i64, currency: &str) -> Pr
     )
 }
 
-/// The reason against a submission from the objects that it names; `None` if all of them fit.
+/// Refuses a submission if an object that it names does not fit.
 pub(super) async fn check_references(
     tx: &mut Tx<'_>,
     org: OrgId,
     spec: &NewJob,
     offering: &StoredOffering,
     now: Timestamp,
-) -> Result<Option<Problem>, StoreError> {
-    if let Err(problem) = check_share(spec, offering.mig_profile.as_deref()) {
-        return Ok(Some(problem));
-    }
-    if let Some(problem) = check_dependencies(tx, org, spec).await? {
-        return Ok(Some(problem));
-    }
-    if let Some(problem) = check_reservation(tx, org, spec, offering, now).await? {
-        return Ok(Some(problem));
-    }
-    if let Some(problem) = secrets::check_secrets_exist(tx, org, spec).await? {
-        return Ok(Some(problem));
-    }
+) -> Result<(), WriteError> {
+    check_share(spec, offering.mig_profile.as_deref())?;
+    check_dependencies(tx, org, spec).await?;
+    check_reservation(tx, org, spec, offering, now).await?;
+    secrets::check_secrets_exist(tx, org, spec).await?;
     uses::check_volumes_exist(tx, org, spec).await
 }
 
 /// Refuses dependencies on unknown jobs, and on jobs whose end makes a start impossible.
-async fn check_dependencies(
-    tx: &mut Tx<'_>,
-    org: OrgId,
-    spec: &NewJob,
-) -> Result<Option<Problem>, StoreError> {
+async fn check_dependencies(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Result<(), WriteError> {
     for (index, dependency) in spec.depends_on.iter().enumerate() {
         let refuse = |detail: &str| Problem::invalid_field(&format!("/depends_on/{index}/job"), detail);
         let Some(row) = store::jobs::find(tx, org, dependency.job).await? else {
-            return Ok(Some(refuse("There is no such job in this organization.")));
+            return Err(refuse("There is no such job in this organization.").into());
         };
         let failed = row.phase.state.ended() && row.phase.state != JobState::Succeeded;
         if failed && dependency.condition == Condition::Succeeded {
-            return Ok(Some(refuse("That job has ended without success, so this one would never start.")));
+            let detail = "That job has ended without success, so this one would never start.";
+            return Err(refuse(detail).into());
         }
     }
-    Ok(None)
+    Ok(())
 }
 
 /// Refuses a reservation of another organization, one that is over, and one without the requested devices or
@@ -154,14 +142,14 @@ async fn check_reservation(
     spec: &NewJob,
     offering: &StoredOffering,
     now: Timestamp,
-) -> Result<Option<Problem>, StoreError> {
-    let Some(id) = spec.reservation else { return Ok(None) };
-    let refuse = |pointer: &str, detail: String| Ok(Some(Problem::invalid_field(pointer, detail)));
+) -> Result<(), WriteError> {
+    let Some(id) = spec.reservation else { return Ok(()) };
+    let refuse = |pointer: &str, detail: String| Err(Problem::invalid_field(pointer, detail).into());
     let Some(row) = store::reservations::find(tx, org, id).await? else {
         return refuse("/reservation", "There is no such reservation in this organization.".to_owned());
     };
-    if !ReservationState::parse(&row.state).is_some_and(ReservationState::holds) {
-        return refuse("/reservation", format!("That reservation is {}.", row.state));
+    if !row.state.holds() {
+        return refuse("/reservation", format!("That reservation is {}.", row.state.name()));
     }
     if spec.gpu_milli.is_some() {
         return refuse("/gpu_milli", "A job in a reservation takes whole devices of it.".to_owned());
@@ -182,10 +170,10 @@ async fn check_reservation(
     }
     // The job starts after its submission and after the begin of the reservation, and must end before its
     // end.
-    let most_s = (row.ends_at - row.starts_at.max(now.micros())) / 1_000_000;
+    let most_s = (row.ends_at.micros() - row.starts_at.max(now).micros()) / 1_000_000;
     if i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX) >= most_s {
         let detail = format!("The reservation has {most_s} s for it; limit the job to less than that.");
         return refuse("/max_duration_s", detail);
     }
-    Ok(None)
+    Ok(())
 }

@@ -39,7 +39,7 @@ use berth_storage::secrets;
 use berth_storage::volumes::uses;
 use berth_store::jobs::{JobInputs, NewJobRow};
 use berth_store::offerings::StoredOffering;
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The grace in seconds of jobs without a checkpoint: the worker's default.
 const DEFAULT_GRACE_S: i64 = 10;
@@ -109,11 +109,6 @@ impl Submission {
     }
 }
 
-enum Submitted {
-    New(Box<Job>, JobEvent),
-    Refused(Problem),
-}
-
 /// The jobs of organizations.
 #[derive(Clone)]
 pub struct Jobs {
@@ -147,53 +142,43 @@ impl Jobs {
         let (spec, created_by) = (Arc::new(spec), caller.user.name.clone());
         let submission = Submission { id, hold, org, spec, text, inputs, created_by, at: now };
         let (jobs, key) = (self.clone(), caller.idempotency_key.clone());
-        let done = self.context.db.write(move |tx| {
+        let done = self.context.db.try_write(move |tx| {
             let (jobs, submission, key) = (jobs.clone(), submission.clone(), key.clone());
             async move {
                 let submitted = jobs.record_submission(tx, submission).await?;
-                if matches!(submitted, Submitted::New(..)) {
-                    idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
-                }
+                idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
                 Ok(submitted)
             }
             .boxed()
         });
-        match done.await? {
-            Submitted::New(job, event) => {
-                self.context.publish(Change::Job { org, job: job.id, event: Some(event) });
-                Ok(*job)
-            }
-            Submitted::Refused(problem) => Err(problem),
-        }
+        let (job, event) = done.await?;
+        self.context.publish(Change::Job { org, job: id, event: Some(event) });
+        Ok(job)
     }
 
     /// Checks a submission against the stored state, and records it with its hold if nothing is against it.
+    ///
+    /// # Errors
+    /// A refusal if the submission names unknown objects, or is beyond the credit or a limit.
     async fn record_submission(
         &self,
         tx: &mut Tx<'_>,
         submission: Submission,
-    ) -> Result<Submitted, StoreError> {
+    ) -> Result<(Job, JobEvent), WriteError> {
         let (id, org, now) = (submission.id, submission.org, submission.at);
         let (spec, hold) = (submission.spec.clone(), submission.hold);
         let Some(offering) = store::offerings::find(tx, &spec.offering, now).await? else {
-            return Ok(Submitted::Refused(no_such_offering()));
+            return Err(no_such_offering().into());
         };
-        let Some(price) = offering.price else { return Ok(Submitted::Refused(no_price())) };
-        if let Some(problem) = check_references(tx, org, &spec, &offering, now).await? {
-            return Ok(Submitted::Refused(problem));
-        }
-        let job_price = match job_price(&spec, device_price(&spec, &price)) {
-            Ok(job_price) => job_price,
-            Err(problem) => return Ok(Submitted::Refused(problem)),
-        };
+        let Some(price) = offering.price else { return Err(no_price().into()) };
+        check_references(tx, org, &spec, &offering, now).await?;
+        let job_price = job_price(&spec, device_price(&spec, &price))?;
         let demand = SubmissionDemand {
             slug: offering.slug.clone(),
             need: quota_need(&spec, board_milli(&spec, &offering), job_price.nano_per_second),
             max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
         };
-        if let Some(problem) = self.check_limits(tx, &submission, &demand, job_price.worst_micros).await? {
-            return Ok(Submitted::Refused(problem));
-        }
+        self.check_limits(tx, &submission, &demand, job_price.worst_micros).await?;
         let row = submission.into_row(&offering, price.version, job_price, &demand)?;
         store::jobs::insert(tx, &row).await?;
         uses::record_volumes(tx, org, id, &spec).await?;
@@ -207,35 +192,31 @@ impl Jobs {
         store::jobs::insert_event(tx, org, &event).await?;
         let stored = store::jobs::find(tx, org, id).await?.ok_or(StoreError::Unknown)?;
         let job = Job { script: row.inputs.script, ..self.job_from_row(stored, vec![])? };
-        Ok(Submitted::New(Box::new(job), event))
+        Ok((job, event))
     }
 
     /// Counts a submission against the quota of its organization. If the balance, a budget or the quota does
-    /// not allow it, returns the problem and changes nothing.
+    /// not allow it, refuses it and changes nothing.
     async fn check_limits(
         &self,
         tx: &mut Tx<'_>,
         submission: &Submission,
         demand: &SubmissionDemand,
         worst_micros: i64,
-    ) -> Result<Option<Problem>, StoreError> {
+    ) -> Result<(), WriteError> {
         let (org, now, spec) = (submission.org, submission.at, &submission.spec);
         let currency = &self.context.settings.currency;
         let available = store::ledger::available(tx, org).await?;
         if worst_micros > available {
-            return Ok(Some(insufficient_funds(worst_micros - available, worst_micros, currency)));
+            return Err(insufficient_funds(worst_micros - available, worst_micros, currency).into());
         }
-        let over_budget =
-            budgets::exceeded(tx, org, &spec.labels, worst_micros, currency, (now, now)).await?;
-        if over_budget.is_some() {
-            return Ok(over_budget);
-        }
+        budgets::check_cost(tx, org, &spec.labels, worst_micros, currency, (now, now)).await?;
         match spec.reservation {
             None => quotas::admit(tx, org, demand, currency, now).await,
             // The reservation is counted already; only the limit of waiting jobs remains.
             Some(_) => {
                 let (limits, _) = quotas::effective(tx, org).await?;
-                quotas::queue_full(tx, org, &limits).await
+                quotas::check_queue(tx, org, &limits).await
             }
         }
     }
@@ -277,12 +258,8 @@ impl Jobs {
             .ok_or_else(no_such_offering)?;
         let price = offering.price.ok_or_else(no_price)?;
         check_share(spec, offering.mig_profile.as_deref())?;
-        if let Some(problem) = secrets::check_secrets_exist(&mut tx, org, spec).await? {
-            return Err(problem);
-        }
-        if let Some(problem) = uses::check_volumes_exist(&mut tx, org, spec).await? {
-            return Err(problem);
-        }
+        secrets::check_secrets_exist(&mut tx, org, spec).await?;
+        uses::check_volumes_exist(&mut tx, org, spec).await?;
         let job_price = job_price(spec, device_price(spec, &price))?;
         let available = store::ledger::available(&mut tx, org).await?;
         drop(conn);

@@ -1,7 +1,6 @@
 //! The API's view of jobs, with their devices and the reasons for waiting.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 
 use berth_mig::board_by_name;
 use berth_placement::assignment::AssignedDevice;
@@ -19,8 +18,9 @@ use crate::{drains, evidence, preparation};
 use berth_foundation::live::ChangedJob;
 use berth_foundation::{Caller, Right};
 use berth_storage::volumes::uses;
-use berth_store::attempts::AllocationRow;
+use berth_store::attempts::{AllocationRow, AttemptRow};
 use berth_store::jobs::JobRow;
+use berth_store::underuse::UnderuseRow;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
@@ -58,16 +58,35 @@ impl Jobs {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
-        let (id, attempt) = (row.id.clone(), row.attempt);
-        let mut job = self.show(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)?;
-        job.script = store::jobs::find_script(&mut tx, &id).await?;
-        if attempt > 0 {
-            uses::add_outcomes(&mut tx, &id, attempt, &mut job.volumes).await?;
-            job.evidence = evidence::list_evidence(&mut tx, &id, attempt).await?;
-            preparation::add_progress(&mut tx, &mut job, &id, attempt).await?;
-            job.credited_micros = store::ledger::credited(&mut tx, store::ledger::EVIDENCE, &id).await?;
+        self.show_complete(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)
+    }
+
+    /// The wire form of stored jobs, with the parts that lists of jobs leave out.
+    async fn show_complete(&self, tx: &mut Tx<'_>, rows: Vec<JobRow>) -> Result<Vec<Job>, StoreError> {
+        let ids: Vec<JobId> = rows.iter().map(|row| row.id).collect();
+        let begun = begun_jobs(&rows);
+        let mut jobs = self.show(tx, rows).await?;
+        let mut scripts: HashMap<JobId, String> =
+            store::jobs::list_scripts(tx, &ids).await?.into_iter().collect();
+        let mut ranks: HashMap<JobId, Vec<AttemptRow>> = HashMap::new();
+        for rank in store::attempts::list_latest_ranks(tx, &begun).await? {
+            ranks.entry(rank.job_id).or_default().push(rank);
         }
-        Ok(job)
+        let begun: Vec<String> = begun.iter().map(ToString::to_string).collect();
+        let credited = store::ledger::list_credited(tx, store::ledger::EVIDENCE, begun).await?;
+        let mut credited: HashMap<String, i64> = credited.into_iter().collect();
+        for job in &mut jobs {
+            job.script = scripts.remove(&job.id);
+            if job.attempt == 0 {
+                continue;
+            }
+            uses::add_outcomes(tx, job.id, i64::from(job.attempt), &mut job.volumes).await?;
+            let ranks = ranks.remove(&job.id).unwrap_or_default();
+            job.evidence = evidence::rank_evidence(&ranks)?;
+            preparation::add_progress(job, ranks);
+            job.credited_micros = credited.remove(&job.id.to_string()).unwrap_or(0);
+        }
+        Ok(jobs)
     }
 
     /// Jobs, newest first.
@@ -80,11 +99,9 @@ impl Jobs {
         limit: u32,
     ) -> Result<Page<Job>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let state = state.map_or("", JobState::name);
-        let rows = store::jobs::list(&mut tx, org, state, &before, i64::from(limit)).await?;
+        let rows = store::jobs::list(&mut tx, org, state, cursor, i64::from(limit)).await?;
         let full = rows.len() == limit as usize;
         let items = self.show(&mut tx, rows).await?;
         let next_cursor = items.last().filter(|_| full).map(|j| j.id.to_string());
@@ -112,17 +129,18 @@ impl Jobs {
     ) -> Result<Vec<JobChange>, Problem> {
         const MOST: i64 = 1_000;
         self.context.authorise(caller, org, Right::View).await?;
-        let events = {
-            let mut conn = self.context.db.read().await?;
-            store::jobs::list_org_events(&mut conn.tx(), org, since, MOST).await?
-        };
-        let mut jobs: HashMap<JobId, Job> = HashMap::new();
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let events = store::jobs::list_org_events(&mut tx, org, since, MOST).await?;
+        let ids: BTreeSet<JobId> = events.iter().map(|event| event.job).collect();
+        let ids: Vec<JobId> = ids.into_iter().collect();
+        let mut rows = store::jobs::list_any(&mut tx, &ids).await?;
+        rows.retain(|row| row.org_id == org);
+        let shown = self.show_complete(&mut tx, rows).await?;
+        let jobs: HashMap<JobId, Job> = shown.into_iter().map(|job| (job.id, job)).collect();
         let mut out = Vec::with_capacity(events.len());
         for event in events {
-            let job = match jobs.entry(event.job) {
-                Entry::Occupied(known) => known.get().clone(),
-                Entry::Vacant(new) => new.insert(self.show_job(org, event.job).await?).clone(),
-            };
+            let job = jobs.get(&event.job).cloned().ok_or_else(Problem::not_found)?;
             out.push(JobChange { event: Some(event), job });
         }
         Ok(out)
@@ -156,10 +174,14 @@ impl Jobs {
         let mut tx = conn.tx();
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
         if row.phase.state != JobState::Queued {
-            let started = row.started_at.map(Timestamp::from_micros);
             let basis = format!("The job does not wait: it is {}.", row.phase.state.name().replace('_', " "));
             let smallest_change = String::new();
-            return Ok(Explanation { blockers: vec![], smallest_change, earliest_start: started, basis });
+            return Ok(Explanation {
+                blockers: vec![],
+                smallest_change,
+                earliest_start: row.started_at,
+                basis,
+            });
         }
         drop(conn);
         self.planner.refresh().await?;
@@ -173,16 +195,16 @@ impl Jobs {
             if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
         let leaving =
             if rows.iter().any(|r| r.attempt > 0) { drains::list_notices(tx).await? } else { Vec::new() };
-        let begun: Vec<String> = rows.iter().filter(|r| r.attempt > 0).map(|r| r.id.clone()).collect();
-        let mut devices: HashMap<String, Vec<Device>> = HashMap::new();
-        for slot in store::attempts::list_latest_allocations(tx, begun).await? {
-            devices.entry(slot.job_id.clone()).or_default().push(stored_device(slot, &names)?);
+        let mut devices: HashMap<JobId, Vec<Device>> = HashMap::new();
+        for slot in store::attempts::list_latest_allocations(tx, &begun_jobs(&rows)).await? {
+            devices.entry(slot.job_id).or_default().push(stored_device(slot, &names));
         }
+        let mut idle_hours = self.idle_hours(tx, &rows).await?;
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             let devices = devices.remove(&row.id).unwrap_or_default();
             let explanation = (row.phase.state == JobState::Queued).then(|| self.planner.explain(&row));
-            let underused = self.underuse(tx, &row).await?;
+            let underused = idle_hours.remove(&(row.id, row.attempt));
             let mut job = Job { underused, ..self.job_from_row(row, devices)? };
             if let Some(explanation) = explanation {
                 job.reasons = match explanation.blockers.is_empty() {
@@ -208,25 +230,32 @@ impl Jobs {
         Ok(out)
     }
 
-    /// The last idle hour of a running job, if it was reported less than `IDLE_SHOWN_MS` ago.
-    async fn underuse(&self, tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<Underuse>, StoreError> {
-        if row.phase.state != JobState::Running {
-            return Ok(None);
+    /// The last idle hours of the running jobs, by job and attempt, if they were reported less than
+    /// `IDLE_SHOWN_MS` ago.
+    async fn idle_hours(
+        &self,
+        tx: &mut Tx<'_>,
+        rows: &[JobRow],
+    ) -> Result<HashMap<(JobId, i64), Underuse>, StoreError> {
+        let running = rows.iter().filter(|row| row.phase.state == JobState::Running);
+        let running: Vec<JobId> = running.map(|row| row.id).collect();
+        if running.is_empty() {
+            return Ok(HashMap::new());
         }
-        let now = self.context.now();
-        let last = store::underuse::find_latest(tx, &row.id, row.attempt).await?;
-        let last = last.filter(|u| now.millis_since(Timestamp::from_micros(u.told_at)) < IDLE_SHOWN_MS);
-        Ok(last.map(|u| Underuse {
-            since: Timestamp::from_micros(u.starts_at),
-            until: Timestamp::from_micros(u.ends_at),
-            percent: u32::try_from(u.percent).unwrap_or(0),
-            cost_micros: u.cost_micros,
-        }))
+        let after = self.context.now().plus_millis(-IDLE_SHOWN_MS);
+        let reported = store::underuse::list_after(tx, &running, after).await?;
+        let idle_hour = |row: UnderuseRow| {
+            let percent = u32::try_from(row.percent).unwrap_or(0);
+            let UnderuseRow { starts_at: since, ends_at: until, cost_micros, .. } = row;
+            ((row.job_id, row.attempt), Underuse { since, until, percent, cost_micros })
+        };
+        // The latest report of an attempt comes last and replaces the others.
+        Ok(reported.into_iter().map(idle_hour).collect())
     }
 
     /// Node name, board index and memory slices of every board, by its UUID.
     async fn board_names(&self, tx: &mut Tx<'_>) -> Result<Boards, StoreError> {
-        let nodes: HashMap<String, String> =
+        let nodes: HashMap<NodeId, String> =
             store::nodes::list(tx).await?.into_iter().map(|n| (n.id, n.name)).collect();
         let gpus = store::nodes::list_gpus(tx).await?;
         Ok(gpus
@@ -259,10 +288,9 @@ impl Jobs {
 
     /// The wire form of a stored job.
     pub(super) fn job_from_row(&self, row: JobRow, devices: Vec<Device>) -> Result<Job, StoreError> {
-        let corrupt = |field: &str| StoreError::Corrupt(format!("job {}: {field}", row.id));
-        let spec: NewJob = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
+        let corrupt = |_| StoreError::Corrupt(format!("job {}: spec", row.id));
+        let spec: NewJob = serde_json::from_str(&row.spec).map_err(corrupt)?;
         let state = row.phase.state;
-        let time = Timestamp::from_micros;
         let actions = match state {
             JobState::Queued | JobState::Assigned | JobState::Starting | JobState::Running => {
                 vec![Action::Cancel, Action::Extend]
@@ -270,8 +298,8 @@ impl Jobs {
             _ => vec![],
         };
         Ok(Job {
-            id: row.id.parse().map_err(|_| corrupt("id"))?,
-            org: row.org_id.parse().map_err(|_| corrupt("org"))?,
+            id: row.id,
+            org: row.org_id,
             state,
             reasons: vec![],
             attempt: u32::try_from(row.attempt).unwrap_or(0),
@@ -305,10 +333,10 @@ impl Jobs {
             labels: spec.labels,
             max_duration_s: u64::try_from(row.max_duration_s).unwrap_or(0),
             devices,
-            created_at: time(row.created_at),
+            created_at: row.created_at,
             created_by: row.created_by,
-            started_at: row.started_at.map(time),
-            ended_at: row.ended_at.map(time),
+            started_at: row.started_at,
+            ended_at: row.ended_at,
             exit_code: row.exit_code.and_then(|c| i32::try_from(c).ok()),
             failure: row
                 .failure_code
@@ -349,12 +377,16 @@ fn job_volume(requested: VolumeUse) -> JobVolume {
 
 type Boards = HashMap<String, (String, u32, u32)>;
 
-fn stored_device(slot: AllocationRow, names: &Boards) -> Result<Device, StoreError> {
-    let node = slot.node_id.parse().map_err(|_| StoreError::Corrupt(slot.node_id.clone()))?;
+/// The jobs that have or had an attempt.
+fn begun_jobs(rows: &[JobRow]) -> Vec<JobId> {
+    rows.iter().filter(|row| row.attempt > 0).map(|row| row.id).collect()
+}
+
+fn stored_device(slot: AllocationRow, names: &Boards) -> Device {
     let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
-    Ok(Device {
-        node,
+    Device {
+        node: slot.node_id,
         node_name,
         gpu_uuid: slot.gpu_uuid,
         gpu_index,
@@ -362,5 +394,5 @@ fn stored_device(slot: AllocationRow, names: &Boards) -> Result<Device, StoreErr
         mig_uuid: slot.mig_uuid,
         placement: slot.profile_id.map(|_| Placement { start: number(slot.start), size: number(slot.size) }),
         gpu_milli: slot.share_milli.map(number),
-    })
+    }
 }

@@ -13,7 +13,6 @@ use berth_types::jobs::Topology;
 use berth_types::time::Timestamp;
 
 use super::{Planner, request};
-use crate::stored::parse;
 use berth_store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
 use berth_store::{StoreError, Tx};
 
@@ -75,26 +74,24 @@ pub fn reservation_request(
 /// The request of a stored reservation; `None` for maintenance.
 fn stored_request(row: &ReservationRow) -> Option<Request> {
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
-    let topology = Topology::ALL.into_iter().find(|t| t.name() == row.topology).unwrap_or_default();
     let counts = (number(row.gpus_per_node), number(row.nodes));
-    Some(reservation_request(row.gpu_model.as_deref()?, row.mig_profile.as_deref(), counts, topology))
+    Some(reservation_request(row.gpu_model.as_deref()?, row.mig_profile.as_deref(), counts, row.topology))
 }
 
 /// A stored reservation as a booking.
 pub fn booking(engine: &mut Engine, row: &ReservationRow) -> Result<Booking, StoreError> {
-    let id: ReservationId = parse(&row.id)?;
-    let (kind, org) = match &row.org_id {
-        Some(org) => (BookingKind::Reservation, parse(org)?),
+    let (kind, org) = match row.org_id {
+        Some(org) => (BookingKind::Reservation, org),
         None => (BookingKind::Maintenance, maintenance_org()),
     };
     let ask = stored_request(row).and_then(|request| engine.resolve_request(&request, org).ok());
     Ok(Booking {
-        id: booking_id(id),
+        id: booking_id(row.id),
         kind,
         org,
         ask,
-        from: Timestamp::from_micros(row.starts_at),
-        until: Timestamp::from_micros(row.ends_at),
+        from: row.starts_at,
+        until: row.ends_at,
         places: engine.resolve_places(&named_places(&row.places()?)),
     })
 }
@@ -132,9 +129,9 @@ pub fn state_bookings(
 pub async fn is_free(
     tx: &mut Tx<'_>,
     places: &StoredPlaces,
-    (from, until): (i64, i64),
-    moved: &HashMap<String, StoredPlaces>,
-    own: &[String],
+    (from, until): (Timestamp, Timestamp),
+    moved: &HashMap<ReservationId, StoredPlaces>,
+    own: &[ReservationId],
 ) -> Result<bool, StoreError> {
     for row in berth_store::reservations::list_between(tx, from, until).await? {
         if own.contains(&row.id) {

@@ -10,14 +10,13 @@ use berth_mig::{Instance, board_by_name};
 use berth_placement::assignment::AssignedDevice;
 use berth_placement::cluster::{BookingId, Owner, Part, Slot};
 use berth_placement::request::{DeviceRequest, Request, Topology};
-use berth_types::ids::{NodeId, OrgId};
+use berth_types::ids::ReservationId;
 use berth_types::jobs::{DependsOn, JobState, NewJob, Priority, Topology as Near};
 use berth_types::time::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::bookings;
-use crate::stored::parse;
 use berth_store::StoreError;
 use berth_store::attempts::HeldRow;
 use berth_store::jobs::JobRow;
@@ -97,22 +96,22 @@ pub fn memory_mib(spec: &NewJob) -> i64 {
 }
 
 /// The booking of a job's reservation.
-fn job_booking(reservation: Option<&str>) -> Result<Option<BookingId>, StoreError> {
-    Ok(reservation.map(parse).transpose()?.map(bookings::booking_id))
+fn job_booking(reservation: Option<ReservationId>) -> Option<BookingId> {
+    reservation.map(bookings::booking_id)
 }
 
 /// The facts of a waiting job, and true if it uses volumes. The caller has to add the state of the volumes,
 /// which is not in the row.
 pub(super) fn waiting_facts(row: &JobRow) -> Result<(JobFacts, bool), StoreError> {
     let spec: PlacementSpec =
-        serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.clone()))?;
+        serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.to_string()))?;
     let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
     let nodes = u32::try_from(row.nodes).unwrap_or(u32::MAX);
     let facts = JobFacts {
-        id: parse(&row.id)?,
+        id: row.id,
         generation: row.generation,
         attempt: u32::try_from(row.attempt).unwrap_or(0),
-        org: parse(&row.org_id)?,
+        org: row.org_id,
         request: Request {
             offering: Some(row.slug.as_str().into()),
             nano_per_second: row.nano_per_second,
@@ -129,9 +128,9 @@ pub(super) fn waiting_facts(row: &JobRow) -> Result<(JobFacts, bool), StoreError
         max_duration_s: row.max_duration_s - row.metered_before_ms / 1_000,
         preemptible: row.preemptible,
         grace_s: row.grace_s,
-        queued_at: Timestamp::from_micros(row.created_at),
+        queued_at: row.created_at,
         depends_on: spec.depends_on,
-        inside: job_booking(row.reservation_id.as_deref())?,
+        inside: job_booking(row.reservation_id),
         volume: None,
     };
     Ok((facts, !spec.volumes.is_empty()))
@@ -148,14 +147,13 @@ pub(super) fn request_summary(row: &JobRow) -> RequestSummary {
 }
 
 /// The held devices, by attempt.
-pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, StoreError> {
+pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Vec<Claim> {
     let mut out: BTreeMap<Owner, Claim> = BTreeMap::new();
     for row in held {
         let a = &row.allocation;
         let number = |n: i64| u32::try_from(n).unwrap_or(0);
-        let owner = Owner { job: parse(&a.job_id)?, attempt: number(a.attempt) };
-        let org: OrgId = parse(&a.org_id)?;
-        let since = row.started_at.map_or(now, Timestamp::from_micros);
+        let owner = Owner { job: a.job_id, attempt: number(a.attempt) };
+        let since = row.started_at.unwrap_or(now);
         let current = row.attempt == a.attempt;
         let runs =
             current && matches!(row.phase.state, JobState::Assigned | JobState::Starting | JobState::Running);
@@ -167,24 +165,22 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
                 StopCause::Preempted { .. } | StopCause::Drained { again: true, .. } | StopCause::RankFailed
             )
         );
-        let stopped_for = row.room_for_job.as_deref().map(parse).transpose()?;
         let left = row.max_duration_s - row.metered_before_ms / 1_000;
-        let booking = job_booking(row.reservation_id.as_deref())?;
         let claim = out.entry(owner).or_insert_with(|| Claim {
             owner,
-            org,
+            org: a.org_id,
             ranks: Vec::new(),
             milli: 0,
             since,
             ends_by: None,
             priority: priority(row.priority),
             stops: !runs,
-            stopped_for,
+            stopped_for: row.room_for_job,
             requeues,
             models: vec![row.gpu_model.as_str().into()],
             preemptible: (runs && row.preemptible).then_some(row.grace_s),
             saved_at: None,
-            inside: booking,
+            inside: job_booking(row.reservation_id),
             bill: ClaimBill {
                 offering: Some(row.slug.as_str().into()),
                 devices_milli: 0,
@@ -205,16 +201,15 @@ pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Result<Vec<Claim>, S
             (Some(id), _) => Part::Slice(Instance { profile_id: number(id), start: number(a.start) }),
         };
         let slot = Slot { gpu: a.gpu_uuid.as_str().into(), part };
-        let node: NodeId = parse(&a.node_id)?;
-        match claim.ranks.iter_mut().find(|r| r.node == node) {
+        match claim.ranks.iter_mut().find(|r| r.node == a.node_id) {
             Some(rank) => rank.slots.push(slot),
             None => {
                 let (cpu_milli, memory_mib) = (row.cpu_milli, row.memory_mib);
-                claim.ranks.push(ClaimRank { node, slots: vec![slot], cpu_milli, memory_mib });
+                claim.ranks.push(ClaimRank { node: a.node_id, slots: vec![slot], cpu_milli, memory_mib });
             }
         }
     }
-    Ok(out.into_values().collect())
+    out.into_values().collect()
 }
 
 /// The slots of the engine as assigned devices, the form of the database.

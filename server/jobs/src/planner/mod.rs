@@ -23,7 +23,6 @@ use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Explanation, JobState, NewJob};
 use berth_types::time::Timestamp;
 
-use crate::stored::parse;
 use berth_fleet::cluster::foreign_instances;
 use berth_foundation::{Change, Context, Listener};
 use berth_storage::VolumeUses;
@@ -143,6 +142,33 @@ fn submission_request(
     (request, RequestSummary { model: model.to_owned(), device, count: spec.count })
 }
 
+/// The jobs on which these jobs depend.
+fn dependencies<'a>(waiting: impl Iterator<Item = &'a JobFacts>) -> HashSet<JobId> {
+    waiting.flat_map(|facts| &facts.depends_on).map(|dependency| dependency.job).collect()
+}
+
+/// The states of jobs on which others depend. An unknown job is absent.
+async fn dependency_states(
+    tx: &mut Tx<'_>,
+    jobs: HashSet<JobId>,
+) -> Result<HashMap<JobId, JobState>, StoreError> {
+    if jobs.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let jobs: Vec<JobId> = jobs.into_iter().collect();
+    Ok(store::jobs::list_states(tx, &jobs).await?.into_iter().collect())
+}
+
+/// The ends of the jobs on which a job depends. An unknown job counts as ended without success.
+fn dependency_ends(facts: &JobFacts, states: &HashMap<JobId, JobState>) -> Vec<Fact> {
+    let end = |job: JobId| {
+        let state = states.get(&job).copied();
+        let succeeded = state == Some(JobState::Succeeded);
+        state.is_none_or(JobState::ended).then_some(Fact::Ended { job, succeeded })
+    };
+    facts.depends_on.iter().filter_map(|dependency| end(dependency.job)).collect()
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -234,17 +260,21 @@ impl Planner {
         };
         let mut present: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
         if touched.everything {
-            let held = claims(store::attempts::list_held(&mut tx).await?, now)?;
+            let held = claims(store::attempts::list_held(&mut tx).await?, now);
             let rows = store::jobs::list_queued(&mut tx, MAX_QUEUE).await?;
             let owners = held.iter().map(|c| c.owner).collect();
             facts.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
-            let mut jobs = HashSet::new();
-            let mut volumes = self.volumes.held_volumes(&mut tx, "").await?;
+            let mut volumes = self.volumes.held_volumes(&mut tx, None).await?;
+            let mut waiting: Vec<JobFacts> = Vec::with_capacity(rows.len());
             for row in rows {
-                let (job_facts, _) = waiting_facts(&row)?;
-                let job_facts = JobFacts { volume: volumes.remove(&row.id), ..job_facts };
-                jobs.insert(job_facts.id);
-                self.add_dependency_ends(&mut tx, &job_facts, &mut facts).await?;
+                waiting.push(waiting_facts(&row)?.0);
+            }
+            let needed = dependencies(waiting.iter());
+            let states = dependency_states(&mut tx, needed).await?;
+            let jobs = waiting.iter().map(|job| job.id).collect();
+            for job_facts in waiting {
+                let job_facts = JobFacts { volume: volumes.remove(&job_facts.id), ..job_facts };
+                facts.extend(dependency_ends(&job_facts, &states));
                 facts.push(Fact::Waits { version, facts: job_facts });
             }
             present = Some((owners, jobs));
@@ -286,9 +316,9 @@ impl Planner {
 
     async fn nodes_as_facts(&self, tx: &mut Tx<'_>, version: i64) -> Result<Vec<Fact>, StoreError> {
         let connected = self.context.live.connected();
-        let mut boards: HashMap<String, Vec<GpuFacts>> = HashMap::new();
+        let mut boards: HashMap<NodeId, Vec<GpuFacts>> = HashMap::new();
         for gpu in store::nodes::list_gpus(tx).await? {
-            boards.entry(gpu.node_id.clone()).or_default().push(GpuFacts {
+            boards.entry(gpu.node_id).or_default().push(GpuFacts {
                 uuid: gpu.uuid.as_str().into(),
                 model: gpu.model.as_str().into(),
                 mig_enabled: gpu.mig_enabled,
@@ -299,13 +329,12 @@ impl Planner {
             });
         }
         let node = |row: store::nodes::NodeRow| {
-            let id: NodeId = parse(&row.id)?;
             let labels = berth_fleet::cluster::node_labels(&row);
             let label = |name: &str| labels.get(name).map(|value| value.as_str().into());
             let facts = NodeFacts {
-                id,
-                open: !row.cordoned && connected.contains(&id),
-                away: !row.cordoned && !connected.contains(&id),
+                id: row.id,
+                open: !row.cordoned && connected.contains(&row.id),
+                away: !row.cordoned && !connected.contains(&row.id),
                 images: row.images,
                 cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { UNLIMITED },
                 memory_mib: if row.memory_mib > 0 { row.memory_mib } else { UNLIMITED },
@@ -313,9 +342,9 @@ impl Planner {
                 rack: label("rack"),
                 gpus: boards.remove(&row.id).unwrap_or_default(),
             };
-            Ok(Fact::Node { version, facts })
+            Fact::Node { version, facts }
         };
-        store::nodes::list(tx).await?.into_iter().map(node).collect()
+        Ok(store::nodes::list(tx).await?.into_iter().map(node).collect())
     }
 
     async fn jobs_as_facts(
@@ -327,13 +356,19 @@ impl Planner {
         out: &mut Vec<Fact>,
     ) -> Result<(), StoreError> {
         let rows = store::jobs::list_any(tx, jobs).await?;
-        let mut rows: HashMap<String, JobRow> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
+        let mut waiting: HashMap<JobId, (JobFacts, bool)> = HashMap::new();
+        for row in rows.iter().filter(|row| row.phase.state == JobState::Queued) {
+            waiting.insert(row.id, waiting_facts(row)?);
+        }
+        let needed = dependencies(waiting.values().map(|(facts, _)| facts));
+        let states = dependency_states(tx, needed).await?;
+        let mut rows: HashMap<JobId, JobRow> = rows.into_iter().map(|row| (row.id, row)).collect();
         let mut claimed: HashMap<JobId, Vec<Claim>> = HashMap::new();
-        for claim in claims(store::attempts::list_held_by(tx, jobs).await?, now)? {
+        for claim in claims(store::attempts::list_held_by(tx, jobs).await?, now) {
             claimed.entry(claim.owner.job).or_default().push(claim);
         }
         for &job in jobs {
-            let row = rows.remove(&job.to_string());
+            let row = rows.remove(&job);
             let held = claimed.remove(&job).unwrap_or_default();
             let attempts = row.as_ref().map_or(0, |r| u32::try_from(r.attempt).unwrap_or(0));
             for attempt in 1..=attempts.saturating_add(1) {
@@ -343,41 +378,22 @@ impl Planner {
                 }
             }
             out.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
-            match row {
-                Some(row) if row.phase.state == JobState::Queued => {
-                    let (facts, uses_volumes) = waiting_facts(&row)?;
+            match waiting.remove(&job) {
+                Some((facts, uses_volumes)) => {
                     let volume = match uses_volumes {
-                        true => self.volumes.held_volumes(tx, &row.id).await?.remove(&row.id),
+                        true => self.volumes.held_volumes(tx, Some(job)).await?.remove(&job),
                         false => None,
                     };
                     let facts = JobFacts { volume, ..facts };
-                    self.add_dependency_ends(tx, &facts, out).await?;
+                    out.extend(dependency_ends(&facts, &states));
                     out.push(Fact::Waits { version, facts });
                 }
-                row => {
+                None => {
                     out.push(Fact::Left { version, job });
                     let ended = row.map(|r| r.phase.state).filter(|s| s.ended());
                     let succeeded = ended.map(|s| s == JobState::Succeeded);
                     out.extend(succeeded.map(|succeeded| Fact::Ended { job, succeeded }));
                 }
-            }
-        }
-        Ok(())
-    }
-
-    /// Adds the ends of the jobs on which this job depends.
-    async fn add_dependency_ends(
-        &self,
-        tx: &mut Tx<'_>,
-        facts: &JobFacts,
-        out: &mut Vec<Fact>,
-    ) -> Result<(), StoreError> {
-        for dependency in &facts.depends_on {
-            let row = store::jobs::find_any(tx, dependency.job).await?;
-            let state = row.map(|r| r.phase.state);
-            if state.is_none_or(JobState::ended) {
-                let succeeded = state == Some(JobState::Succeeded);
-                out.push(Fact::Ended { job: dependency.job, succeeded });
             }
         }
         Ok(())
@@ -456,7 +472,7 @@ impl Planner {
     /// Explains why a queued job waits, from the present facts of the engine.
     pub fn explain(&self, row: &JobRow) -> Explanation {
         let now = self.context.now();
-        let why = row.id.parse().ok().and_then(|job| self.ask(|engine| engine.why(job, now)));
+        let why = self.ask(|engine| engine.why(row.id, now));
         match why {
             Some(why) => explanation(&why, &request_summary(row), now),
             // The job was submitted a moment ago, or its start is just being committed.

@@ -14,6 +14,7 @@ use berth_types::problems::CODES;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::problem_codes::add_codes;
 use super::{BEARER, SESSION};
 use crate::portal::Portal;
 
@@ -127,9 +128,10 @@ fn complete_path(path: &str, mut item: Value) -> (String, Value) {
     let path = path.replace("{*", "{");
     let names: Vec<&str> = path.split('{').skip(1).filter_map(|rest| rest.split('}').next()).collect();
     let parameters: Vec<Value> = names.iter().map(|name| path_parameter(name, &path)).collect();
-    for (method, operation) in item.as_object_mut().into_iter().flatten() {
-        let Some(operation) = operation.as_object_mut() else { continue };
-        operation.insert("operationId".to_owned(), json!(operation_id(method, &path)));
+    for (method, described) in item.as_object_mut().into_iter().flatten() {
+        let Some(operation) = described.as_object_mut() else { continue };
+        let id = operation_id(method, &path);
+        operation.insert("operationId".to_owned(), json!(id));
         operation.insert("tags".to_owned(), json!([tag(&path)]));
         let mut all = parameters.clone();
         if method == "post" && (path.starts_with("/orgs/") || path.starts_with("/operator/")) {
@@ -141,6 +143,7 @@ fn complete_path(path: &str, mut item: Value) -> (String, Value) {
         if !all.is_empty() {
             operation.insert("parameters".to_owned(), Value::Array(all));
         }
+        add_codes(method, &id, described);
     }
     (format!("{PREFIX}{path}"), item)
 }

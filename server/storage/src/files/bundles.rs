@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_types::files::{FileKind, FileState};
-use berth_types::ids::{FileId, JobId, NodeId};
+use berth_types::ids::{FileId, JobId, NodeId, VolumeId};
 use berth_types::paths::JOB_PATHS;
 use berth_types::time::Timestamp;
 use sha2::{Digest, Sha256};
@@ -16,8 +16,8 @@ use berth_store::{self as store, StoreError, Tx};
 pub struct OfferedBundle {
     pub job: JobId,
     pub attempt: u32,
-    /// The id of the volume; `None` for artifacts.
-    pub volume: Option<String>,
+    /// The volume; `None` for artifacts.
+    pub volume: Option<VolumeId>,
     pub files: Vec<SmallFile>,
 }
 
@@ -32,7 +32,7 @@ pub struct SmallFile {
 }
 
 /// For each file of a bundle the id of its expected content; `None` if no content is expected.
-pub type ExpectedIds = Vec<Option<String>>;
+pub type ExpectedIds = Vec<Option<FileId>>;
 
 /// The input of a registration: an id for each file of the bundle, the present time, and the limit of the
 /// organization in bytes.
@@ -72,7 +72,7 @@ pub(crate) async fn register_artifacts(
             refused: false,
         };
         let row = register(tx, &attempt, &offered, (*id, input.now), &mut usage).await?;
-        out.push(row.filter(|row| row.state == FileState::Partial.name()).map(|row| row.id));
+        out.push(row.filter(|row| row.state == FileState::Partial).map(|row| row.id));
     }
     Ok(out)
 }
@@ -85,13 +85,13 @@ pub(crate) async fn known_artifacts(
 ) -> Result<Vec<bool>, StoreError> {
     let attempt = store::attempts::find(tx, bundle.job, bundle.attempt, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(vec![true; bundle.files.len()]) };
-    let rows = store::files::list_artifacts(tx, &attempt.job_id, attempt.number, attempt.rank).await?;
+    let rows = store::files::list_artifacts(tx, attempt.job_id, attempt.number, attempt.rank).await?;
     let rows: BTreeMap<&str, &store::files::FileRow> =
         rows.iter().map(|row| (row.path.as_str(), row)).collect();
     let known = |file: &SmallFile| match rows.get(file.path.as_str()) {
         // A changed artifact is refused at its registration, so it must be sent.
         Some(row) => {
-            row.state != FileState::Partial.name() && (row.bytes, &row.sha256) == (file.bytes, &file.sha256)
+            row.state != FileState::Partial && (row.bytes, &row.sha256) == (file.bytes, &file.sha256)
         }
         None => JOB_PATHS.check(&file.path).is_err(),
     };
@@ -102,14 +102,14 @@ pub(crate) async fn known_artifacts(
 pub(crate) fn verified_contents(
     bundle: &OfferedBundle,
     expected: &ExpectedIds,
-) -> BTreeMap<String, bytes::Bytes> {
+) -> BTreeMap<FileId, bytes::Bytes> {
     let mut out = BTreeMap::new();
     for (file, id) in bundle.files.iter().zip(expected) {
-        let Some(id) = id.as_ref().filter(|id| !out.contains_key(*id)) else { continue };
+        let Some(id) = id.filter(|id| !out.contains_key(id)) else { continue };
         if format!("{:x}", Sha256::digest(&file.data)) == file.sha256 {
-            out.insert(id.clone(), file.data.clone());
+            out.insert(id, file.data.clone());
         } else {
-            tracing::warn!(file = id, "a file did not arrive as it was sent; it is begun anew");
+            tracing::warn!(file = %id, "a file did not arrive as it was sent; it is begun anew");
         }
     }
     out

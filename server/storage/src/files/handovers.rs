@@ -14,7 +14,7 @@ const WAIT_S: i64 = 600;
 const WAIT_LOST_S: i64 = 60;
 
 /// A rank of an attempt: job, number and node.
-type Rank = (String, i64, String);
+type Rank = (JobId, i64, NodeId);
 
 /// The time of the last progress of each rank's hand-over, in memory. After a start of the portal each
 /// hand-over has its full time again.
@@ -33,7 +33,7 @@ impl HandOvers {
         let mut progress_at = self.progress_at.lock().unwrap_or_else(PoisonError::into_inner);
         // Hand-overs without recent progress are not awaited any more.
         progress_at.retain(|_, at| now.micros() - at.micros() < WAIT_S * 1_000_000);
-        progress_at.insert((job.to_string(), i64::from(attempt), node.to_string()), now);
+        progress_at.insert((job, i64::from(attempt), node), now);
     }
 
     /// The awaited hand-overs, given the connected nodes.
@@ -55,32 +55,34 @@ impl AwaitedHandOvers {
     /// Returns true if the hand-over of one of these ranks is awaited.
     pub fn includes_any(&self, saving: &[AttemptRow], now: Timestamp) -> bool {
         saving.iter().any(|rank| {
-            let is_connected =
-                rank.node_id.parse::<NodeId>().is_ok_and(|node| self.connected.contains(&node));
+            let is_connected = self.connected.contains(&rank.node_id);
             let wait_s = if is_connected { WAIT_S } else { WAIT_LOST_S };
-            let key = (rank.job_id.clone(), rank.number, rank.node_id.clone());
-            let progress_at = self.progress_at.get(&key).unwrap_or(&self.started_at).micros();
-            now.micros() - progress_at.max(rank.ended_at.unwrap_or(0)) < wait_s * 1_000_000
+            let key = (rank.job_id, rank.number, rank.node_id);
+            let progress_at = *self.progress_at.get(&key).unwrap_or(&self.started_at);
+            let last_at = progress_at.max(rank.ended_at.unwrap_or_default());
+            now.micros() - last_at.micros() < wait_s * 1_000_000
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use berth_types::ids::OrgId;
+
     use super::*;
 
     fn rank(node: NodeId, job: JobId) -> AttemptRow {
         AttemptRow {
-            job_id: job.to_string(),
+            job_id: job,
             number: 1,
             rank: 0,
-            org_id: String::new(),
-            node_id: node.to_string(),
+            org_id: OrgId::from_uuid(uuid::Uuid::nil()),
+            node_id: node,
             known: true,
             running: true,
             ended: true,
             outcome: None,
-            ended_at: Some(0),
+            ended_at: Some(Timestamp::default()),
             clean: true,
             log_bytes: None,
             is_open: true,

@@ -6,7 +6,7 @@
 use super::checkpoint_retention::outdated;
 use berth_proto as proto;
 use berth_types::files::{Checkpoint, FileKind, FileState};
-use berth_types::ids::{FileId, JobId, NodeId, OrgId};
+use berth_types::ids::{FileId, JobId, NodeId};
 use berth_types::jobs::NewJob;
 use berth_types::paths::{ATTEMPT_ARTIFACTS, JOB_ARTIFACTS, JOB_PATHS, NOTE_CHARS};
 use berth_types::problems::Problem;
@@ -78,8 +78,8 @@ impl StorageUse {
         let used = match self.used {
             Some(used) => used,
             None => {
-                let files = store::files::count_for_job(tx, &row.job_id).await?;
-                (files, store::files::total_bytes(tx, &row.org_id).await?)
+                let files = store::files::count_for_job(tx, row.job_id).await?;
+                (files, store::files::total_bytes(tx, row.org_id).await?)
             }
         };
         self.used = Some(used);
@@ -92,14 +92,14 @@ async fn note_full(tx: &mut Tx<'_>, refused: &FileRow, id: FileId) -> Result<(),
     let note = format!("The job has {JOB_ARTIFACTS} files, and no more are kept; remove some.");
     let (path, seq) = FULL_NOTE;
     let row = FileRow {
-        id: id.to_string(),
-        kind: FileKind::Artifact.name().to_owned(),
+        id,
+        kind: FileKind::Artifact,
         seq,
         path: path.to_owned(),
         bytes: 0,
         sha256: EMPTY_SHA256.to_owned(),
         files: 0,
-        state: FileState::Refused.name().to_owned(),
+        state: FileState::Refused,
         note: Some(note),
         ..refused.clone()
     };
@@ -111,29 +111,29 @@ async fn note_full(tx: &mut Tx<'_>, refused: &FileRow, id: FileId) -> Result<(),
 
 fn new_row(attempt: &AttemptRow, offered: &OfferedFile, id: FileId, now: Timestamp) -> FileRow {
     FileRow {
-        id: id.to_string(),
-        org_id: attempt.org_id.clone(),
-        job_id: attempt.job_id.clone(),
+        id,
+        org_id: attempt.org_id,
+        job_id: attempt.job_id,
         attempt: attempt.number,
         rank: attempt.rank,
-        kind: offered.kind.name().to_owned(),
+        kind: offered.kind,
         seq: offered.seq,
         path: offered.path.clone(),
         bytes: offered.bytes,
         sha256: offered.sha256.clone(),
         files: offered.files,
-        state: FileState::Partial.name().to_owned(),
+        state: FileState::Partial,
         note: Some(offered.note.clone()).filter(|note| !note.is_empty()),
-        created_at: now.micros(),
+        created_at: now,
     }
 }
 
 /// Marks partial checkpoints of the same attempt before `next` as gone.
 async fn discard_partial(tx: &mut Tx<'_>, next: &FileRow) -> Result<(), StoreError> {
-    let others = store::files::list_checkpoints(tx, &next.job_id, next.rank).await?;
+    let others = store::files::list_checkpoints(tx, next.job_id, next.rank).await?;
     let earlier = others.iter().filter(|o| o.attempt == next.attempt && o.seq < next.seq);
-    for other in earlier.filter(|o| o.state == FileState::Partial.name()) {
-        store::files::set_state(tx, &other.id, FileState::Partial, FileState::Gone, None).await?;
+    for other in earlier.filter(|o| o.state == FileState::Partial) {
+        store::files::set_state(tx, other.id, FileState::Partial, FileState::Gone, None).await?;
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ pub(super) async fn register(
             return Ok(Some(same));
         }
         let note = Some("It was changed while it was being kept.");
-        store::files::set_state(tx, &same.id, FileState::Partial, FileState::Refused, note).await?;
+        store::files::set_state(tx, same.id, FileState::Partial, FileState::Refused, note).await?;
         return Ok(None);
     }
     let (files, bytes) = usage.used(tx, &row).await?;
@@ -183,7 +183,7 @@ pub(super) async fn register(
     }
     let mut stored = row.bytes;
     if too_much || offered.refused {
-        row.state = FileState::Refused.name().to_owned();
+        row.state = FileState::Refused;
         stored = 0;
     }
     store::files::insert(tx, &row).await?;
@@ -193,24 +193,22 @@ pub(super) async fn register(
 
 /// Marks a whole file complete and outdated checkpoints gone. Returns true if there are gone files to remove.
 async fn mark_complete(tx: &mut Tx<'_>, row: &FileRow) -> Result<bool, StoreError> {
-    if !store::files::set_state(tx, &row.id, FileState::Partial, FileState::Complete, None).await? {
+    if !store::files::set_state(tx, row.id, FileState::Partial, FileState::Complete, None).await? {
         return Ok(true);
     }
-    if row.kind != FileKind::Checkpoint.name() {
+    if row.kind != FileKind::Checkpoint {
         return Ok(false);
     }
-    let job: JobId = row.job_id.parse().map_err(|_| StoreError::Corrupt(row.job_id.clone()))?;
-    let Some(job) = store::jobs::find_any(tx, job).await? else { return Ok(false) };
+    let Some(job) = store::jobs::find_any(tx, row.job_id).await? else { return Ok(false) };
     let CheckpointPart { checkpoint } =
-        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.to_string()))?;
     let keep = checkpoint.and_then(|c| c.keep).unwrap_or(DEFAULT_KEEP);
-    let rows = store::files::list_checkpoints(tx, &row.job_id, row.rank).await?;
-    let states: Vec<FileState> =
-        rows.iter().map(|r| FileState::parse(&r.state).unwrap_or(FileState::Gone)).collect();
+    let rows = store::files::list_checkpoints(tx, row.job_id, row.rank).await?;
+    let states: Vec<FileState> = rows.iter().map(|row| row.state).collect();
     let over = outdated(&states, usize::try_from(keep).unwrap_or(usize::MAX));
     for index in &over {
-        if let (Some(old), Some(state)) = (rows.get(*index), states.get(*index)) {
-            store::files::set_state(tx, &old.id, *state, FileState::Gone, None).await?;
+        if let Some(old) = rows.get(*index) {
+            store::files::set_state(tx, old.id, old.state, FileState::Gone, None).await?;
         }
     }
     Ok(!over.is_empty())
@@ -242,15 +240,16 @@ impl Files {
             .boxed()
         });
         let Some(row) = registering.await? else { return Ok(DONE) };
-        if row.state != FileState::Partial.name() {
+        if row.state != FileState::Partial {
             return Ok(DONE);
         }
-        let Some(_lock) = self.objects.try_lock(&row.id) else {
+        let object = row.id.to_string();
+        let Some(_lock) = self.objects.try_lock(&object) else {
             return Err(Problem::unavailable("The same file is being written.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let sent = data.len() as u64;
-        match self.staging.add_chunk(&row.id, offset, data, total, &row.sha256).await? {
+        match self.staging.add_chunk(&object, offset, data, total, &row.sha256).await? {
             ChunkOutcome::Partial(bytes) => {
                 if sent > 0 && bytes == offset.saturating_add(sent) {
                     self.handovers.record_progress(job, number, node, now);
@@ -260,9 +259,9 @@ impl Files {
             ChunkOutcome::HashMismatch => return Ok(FileProgress { bytes: 0, done: false }),
             ChunkOutcome::Whole(_) => {}
         }
-        self.objects.finish(&row.id).await?;
+        self.objects.finish(&object).await?;
         self.handovers.record_progress(job, number, node, self.context.now());
-        let (job, org) = (row.job_id.parse::<JobId>(), row.org_id.parse::<OrgId>());
+        let org = row.org_id;
         let sweep = self.context.db.write(move |tx| {
             let row = row.clone();
             async move { mark_complete(tx, &row).await }.boxed()
@@ -272,9 +271,7 @@ impl Files {
             // The request does not wait for the removal. The hourly round repeats a failed one.
             tokio::spawn(async move { files.sweep_files().await });
         }
-        if let (Ok(job), Ok(org)) = (job, org) {
-            self.context.publish(Change::Job { org, job, event: None });
-        }
+        self.context.publish(Change::Job { org, job, event: None });
         Ok(FileProgress { bytes: total, done: true })
     }
 
@@ -294,18 +291,15 @@ impl Files {
         let mut tx = conn.tx();
         let attempt = store::attempts::find(&mut tx, job, attempt, node).await?.filter(|a| a.is_open);
         let attempt = attempt.ok_or_else(Problem::not_found)?;
-        let org = attempt.org_id.parse().map_err(|_| Problem::internal())?;
-        let row = store::files::find(&mut tx, org, job, file).await?;
+        let row = store::files::find(&mut tx, attempt.org_id, job, file).await?;
         drop(conn);
         let fits = |row: &FileRow| {
-            row.kind == FileKind::Checkpoint.name()
-                && row.state == FileState::Complete.name()
-                && row.rank == attempt.rank
+            row.kind == FileKind::Checkpoint && row.state == FileState::Complete && row.rank == attempt.rank
         };
         let row = row.filter(fits).ok_or_else(Problem::not_found)?;
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let end = offset.saturating_add(proto::PIECE as u64).min(total);
-        Ok(self.objects.read_piece(&row.id, offset.min(end)..end).await?.to_vec())
+        Ok(self.objects.read_piece(&row.id.to_string(), offset.min(end)..end).await?.to_vec())
     }
 
     /// Adds the artifacts and the newest checkpoint to the specification of an attempt. Returns false if the
@@ -322,16 +316,16 @@ impl Files {
         let Some((dir, every_s)) = checkpoint.and_then(|c| Some((c.dir.clone()?, c.every_s))) else {
             return Ok(true);
         };
-        let saving = store::attempts::list_saving(tx, &row.job_id, row.number).await?;
+        let saving = store::attempts::list_saving(tx, row.job_id, row.number).await?;
         if self.handovers.awaited(self.context.live.connected()).includes_any(&saving, self.context.now()) {
             return Ok(false);
         }
-        let checkpoints = store::files::list_checkpoints(tx, &row.job_id, row.rank).await?;
-        let newest = checkpoints.into_iter().find(|c| c.state == FileState::Complete.name());
+        let checkpoints = store::files::list_checkpoints(tx, row.job_id, row.rank).await?;
+        let newest = checkpoints.into_iter().find(|c| c.state == FileState::Complete);
         spec.restore = newest.map(|file| proto::Restore {
             bytes: u64::try_from(file.bytes).unwrap_or(0),
             sha256: parse_hex(&file.sha256),
-            file: file.id,
+            file: file.id.to_string(),
         });
         // A variable of the submission overrides this default.
         spec.env.entry("BERTH_CHECKPOINT_DIR".to_owned()).or_insert_with(|| dir.clone());

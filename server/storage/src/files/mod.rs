@@ -17,7 +17,6 @@ use berth_types::Page;
 use berth_types::files::{FileKind, FileState, JobFile};
 use berth_types::ids::{FileId, JobId, OrgId};
 use berth_types::problems::Problem;
-use berth_types::time::Timestamp;
 use futures::FutureExt;
 use futures::stream::BoxStream;
 
@@ -44,16 +43,16 @@ const BATCH: i64 = 200;
 pub type ByteStream = BoxStream<'static, std::io::Result<bytes::Bytes>>;
 
 fn to_job_file(row: FileRow) -> Result<JobFile, StoreError> {
-    let corrupt = || StoreError::Corrupt(row.id.clone());
+    let corrupt = || StoreError::Corrupt(row.id.to_string());
     Ok(JobFile {
-        id: row.id.parse().map_err(|_| corrupt())?,
-        kind: FileKind::parse(&row.kind).ok_or_else(corrupt)?,
-        state: FileState::parse(&row.state).ok_or_else(corrupt)?,
+        id: row.id,
+        kind: row.kind,
+        state: row.state,
         bytes: u64::try_from(row.bytes).map_err(|_| corrupt())?,
         attempt: u32::try_from(row.attempt).map_err(|_| corrupt())?,
         rank: u32::try_from(row.rank).map_err(|_| corrupt())?,
         files: u64::try_from(row.files).unwrap_or(0),
-        created_at: Timestamp::from_micros(row.created_at),
+        created_at: row.created_at,
         path: row.path,
         sha256: row.sha256,
         note: row.note,
@@ -84,13 +83,12 @@ impl Files {
         limit: u32,
     ) -> Result<Page<JobFile>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        let before = cursor.map_or_else(String::new, |c| c.to_string());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         if store::jobs::find(&mut tx, org, job).await?.is_none() {
             return Err(Problem::not_found());
         }
-        let rows = store::files::list(&mut tx, org, job, &before, i64::from(limit)).await?;
+        let rows = store::files::list(&mut tx, org, job, cursor, i64::from(limit)).await?;
         let full = rows.len() == limit as usize;
         let items = rows.into_iter().map(to_job_file).collect::<Result<Vec<JobFile>, StoreError>>()?;
         let next_cursor = items.last().filter(|_| full).map(|f| f.id.to_string());
@@ -111,7 +109,7 @@ impl Files {
         self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let row = store::files::find(&mut conn.tx(), org, job, file).await?;
-        let row = row.filter(|row| row.state != FileState::Gone.name()).ok_or_else(Problem::not_found)?;
+        let row = row.filter(|row| row.state != FileState::Gone).ok_or_else(Problem::not_found)?;
         let file = to_job_file(row)?;
         if file.state != FileState::Complete {
             let detail = match file.note {
@@ -142,11 +140,8 @@ impl Files {
             let event = event.clone();
             async move {
                 let row = store::files::find(tx, org, job, file).await?;
-                let state = row.as_ref().and_then(|row| FileState::parse(&row.state));
-                let Some((row, state)) = row.zip(state.filter(|s| *s != FileState::Gone)) else {
-                    return Ok(false);
-                };
-                store::files::set_state(tx, &row.id, state, FileState::Gone, None).await?;
+                let Some(row) = row.filter(|row| row.state != FileState::Gone) else { return Ok(false) };
+                store::files::set_state(tx, row.id, row.state, FileState::Gone, None).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(true)
             }
@@ -185,11 +180,12 @@ impl Files {
             let rows = store::files::list_gone(&mut conn.tx(), BATCH).await?;
             drop(conn);
             let full = i64::try_from(rows.len()) == Ok(BATCH);
-            let mut ids: Vec<String> = Vec::new();
+            let mut ids: Vec<FileId> = Vec::new();
             for row in rows {
+                let object = row.id.to_string();
                 // Another task writes this file. The next round removes it.
-                let Some(_lock) = self.objects.try_lock(&row.id) else { continue };
-                self.objects.remove(&row.id).await?;
+                let Some(_lock) = self.objects.try_lock(&object) else { continue };
+                self.objects.remove(&object).await?;
                 ids.push(row.id);
             }
             let removed_none = ids.is_empty();
@@ -198,7 +194,7 @@ impl Files {
                 .write(move |tx| {
                     let ids = ids.clone();
                     async move {
-                        for id in &ids {
+                        for id in ids {
                             store::files::remove(tx, id).await?;
                         }
                         Ok(())

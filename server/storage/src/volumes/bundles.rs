@@ -3,9 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use berth_types::ids::{FileId, NodeId};
+use berth_types::files::FileState;
+use berth_types::ids::{FileId, NodeId, VolumeId};
 use berth_types::paths::VOLUME_FILES;
 use berth_types::time::Timestamp;
+use berth_types::volumes::BlobKind;
 
 use super::handover::{Offer, find_write, refusal};
 use crate::files::{BundleInput, ExpectedIds, OfferedBundle};
@@ -16,7 +18,7 @@ use berth_store::{self as store, StoreError, Tx};
 /// The identity of a content: its hash and its length in bytes.
 type ContentKey = (String, i64);
 
-async fn contents(tx: &mut Tx<'_>, volume: &str) -> Result<HashSet<ContentKey>, StoreError> {
+async fn contents(tx: &mut Tx<'_>, volume: VolumeId) -> Result<HashSet<ContentKey>, StoreError> {
     let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
     let files = store::volumes::list_below(tx, volume, "", most).await?;
     Ok(files.into_iter().map(|file| (file.sha256, file.bytes)).collect())
@@ -27,37 +29,37 @@ pub async fn known_files(
     tx: &mut Tx<'_>,
     node: NodeId,
     bundle: &OfferedBundle,
-    volume: &str,
+    volume: VolumeId,
 ) -> Result<Vec<bool>, StoreError> {
     let Some((attempt, _)) = find_write(tx, node, (bundle.job, bundle.attempt, volume)).await? else {
         return Ok(vec![true; bundle.files.len()]);
     };
     let mut known = contents(tx, volume).await?;
-    let handed = store::volumes::blobs::list_handed_over(tx, volume, &attempt.job_id, attempt.number).await?;
-    let whole = handed.into_iter().filter(|row| row.state == "complete");
+    let handed = store::volumes::blobs::list_handed_over(tx, volume, attempt.job_id, attempt.number).await?;
+    let whole = handed.into_iter().filter(|row| row.state == FileState::Complete);
     known.extend(whole.map(|row| (row.sha256, row.bytes)));
     Ok(bundle.files.iter().map(|file| known.contains(&(file.sha256.clone(), file.bytes))).collect())
 }
 
 fn new_row(
     attempt: &AttemptRow,
-    volume: &str,
+    volume: VolumeId,
     (id, now): (FileId, Timestamp),
     content: &ContentKey,
 ) -> BlobRow {
     BlobRow {
-        id: id.to_string(),
-        org_id: attempt.org_id.clone(),
-        volume_id: volume.to_owned(),
-        kind: "file".to_owned(),
+        id,
+        org_id: attempt.org_id,
+        volume_id: volume,
+        kind: BlobKind::File,
         path: String::new(),
-        job_id: attempt.job_id.clone(),
+        job_id: attempt.job_id.to_string(),
         attempt: attempt.number,
         bytes: content.1,
         sha256: content.0.clone(),
         tag: String::new(),
-        state: "partial".to_owned(),
-        touched_at: now.micros(),
+        state: FileState::Partial,
+        touched_at: now,
     }
 }
 
@@ -66,23 +68,23 @@ pub async fn register_files(
     tx: &mut Tx<'_>,
     node: NodeId,
     bundle: &OfferedBundle,
-    volume: &str,
+    volume: VolumeId,
     input: &BundleInput,
 ) -> Result<ExpectedIds, StoreError> {
     let nothing = vec![None; bundle.files.len()];
     let write = find_write(tx, node, (bundle.job, bundle.attempt, volume)).await?;
     let Some((attempt, given)) = write else { return Ok(nothing) };
     let Some(volume) = store::volumes::find_any(tx, volume).await? else { return Ok(nothing) };
-    let present = contents(tx, &volume.id).await?;
+    let present = contents(tx, volume.id).await?;
     let handed =
-        store::volumes::blobs::list_handed_over(tx, &volume.id, &attempt.job_id, attempt.number).await?;
-    let mut handed: HashMap<ContentKey, Option<String>> = handed
+        store::volumes::blobs::list_handed_over(tx, volume.id, attempt.job_id, attempt.number).await?;
+    let mut handed: HashMap<ContentKey, Option<FileId>> = handed
         .into_iter()
-        .map(|row| ((row.sha256, row.bytes), (row.state == "partial").then_some(row.id)))
+        .map(|row| ((row.sha256, row.bytes), (row.state == FileState::Partial).then_some(row.id)))
         .collect();
     let mut count =
-        store::volumes::blobs::count_handed_over(tx, &volume.id, &attempt.job_id, attempt.number).await?;
-    let mut stored = store::files::total_bytes(tx, &attempt.org_id).await?;
+        store::volumes::blobs::count_handed_over(tx, volume.id, attempt.job_id, attempt.number).await?;
+    let mut stored = store::files::total_bytes(tx, attempt.org_id).await?;
     let mut out = Vec::new();
     for (file, id) in bundle.files.iter().zip(&input.ids) {
         let content = (file.sha256.clone(), file.bytes);
@@ -91,7 +93,7 @@ pub async fn register_files(
             continue;
         }
         if let Some(known) = handed.get(&content) {
-            out.push(known.clone());
+            out.push(*known);
             continue;
         }
         let offer = Offer { path: &file.path, bytes: file.bytes, listing: false };
@@ -99,10 +101,10 @@ pub async fn register_files(
             store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;
             return Ok(nothing);
         }
-        let row = new_row(&attempt, &volume.id, (*id, input.now), &content);
+        let row = new_row(&attempt, volume.id, (*id, input.now), &content);
         store::volumes::blobs::insert(tx, &row).await?;
         (count, stored) = (count + 1, stored.saturating_add(file.bytes));
-        handed.insert(content, Some(row.id.clone()));
+        handed.insert(content, Some(row.id));
         out.push(Some(row.id));
     }
     Ok(out)

@@ -8,10 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use berth_core::volumes::find_clash;
 use berth_proto::{self as proto, Message};
-use berth_types::ids::{FileId, JobId, NodeId};
+use berth_types::files::FileState;
+use berth_types::ids::{FileId, JobId, NodeId, VolumeId};
 use berth_types::paths::{LeftOut, NOTE_CHARS, VOLUME_FILES, VOLUME_PATHS};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
+use berth_types::volumes::BlobKind;
 use futures::FutureExt;
 
 use super::Volumes;
@@ -34,8 +36,7 @@ const DONE: FileProgress = FileProgress { bytes: 0, done: true };
 pub struct OfferedVolumeFile {
     pub job: JobId,
     pub attempt: u32,
-    /// The id of the volume.
-    pub volume: String,
+    pub volume: VolumeId,
     /// The path inside the volume.
     pub path: String,
     pub bytes: i64,
@@ -49,8 +50,8 @@ pub struct OfferedVolumeFile {
 }
 
 impl OfferedVolumeFile {
-    fn write_key(&self) -> (JobId, u32, &str) {
-        (self.job, self.attempt, &self.volume)
+    const fn write_key(&self) -> (JobId, u32, VolumeId) {
+        (self.job, self.attempt, self.volume)
     }
 }
 
@@ -85,11 +86,11 @@ pub(super) fn refusal(
 pub(super) async fn find_write(
     tx: &mut Tx<'_>,
     node: NodeId,
-    (job, number, volume): (JobId, u32, &str),
+    (job, number, volume): (JobId, u32, VolumeId),
 ) -> Result<Option<(AttemptRow, VolumeUseRow)>, StoreError> {
     let attempt = store::attempts::find(tx, job, number, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
-    let given = store::volumes::uses::find(tx, &attempt.job_id, attempt.number, volume).await?;
+    let given = store::volumes::uses::find(tx, attempt.job_id, attempt.number, volume).await?;
     let open = |row: &VolumeUseRow| {
         row.writable && !row.given_up && row.kept_version.is_none() && row.note.is_none()
     };
@@ -104,35 +105,35 @@ async fn register(
     (id, limit, now): (FileId, i64, Timestamp),
 ) -> Result<Option<BlobRow>, StoreError> {
     let Some((attempt, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(None) };
-    let Some(volume) = store::volumes::find_any(tx, &offered.volume).await? else { return Ok(None) };
+    let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(None) };
     if offered.refused {
         store::volumes::uses::set_result(tx, &given, None, Some(&offered.note)).await?;
         return Ok(None);
     }
     let row = BlobRow {
-        id: id.to_string(),
+        id,
         org_id: attempt.org_id,
-        volume_id: volume.id.clone(),
-        kind: if offered.listing { "listing" } else { "file" }.to_owned(),
+        volume_id: volume.id,
+        kind: if offered.listing { BlobKind::Listing } else { BlobKind::File },
         path: String::new(),
-        job_id: attempt.job_id,
+        job_id: attempt.job_id.to_string(),
         attempt: attempt.number,
         bytes: offered.bytes,
         sha256: offered.sha256.clone(),
         tag: String::new(),
-        state: "partial".to_owned(),
-        touched_at: now.micros(),
+        state: FileState::Partial,
+        touched_at: now,
     };
     if let Some(known) = store::volumes::blobs::find_handed_over(tx, &row).await? {
         return Ok(Some(known));
     }
     if !offered.listing
-        && store::volumes::find_content(tx, &volume.id, &row.sha256, row.bytes).await?.is_some()
+        && store::volumes::find_content(tx, volume.id, &row.sha256, row.bytes).await?.is_some()
     {
         return Ok(None);
     }
-    let count = store::volumes::blobs::count_handed_over(tx, &volume.id, &row.job_id, row.attempt).await?;
-    let stored = store::files::total_bytes(tx, &row.org_id).await?;
+    let count = store::volumes::blobs::count_handed_over(tx, volume.id, attempt.job_id, row.attempt).await?;
+    let stored = store::files::total_bytes(tx, row.org_id).await?;
     let offer = Offer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
     let note = refusal(&offer, volume.max_bytes, (count, stored), limit);
     if let Some(note) = note {
@@ -207,12 +208,12 @@ async fn apply_list(
     now: Timestamp,
 ) -> Result<Result<i64, String>, StoreError> {
     let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
-    let current = store::volumes::list_below(tx, &volume.id, "", most).await?;
+    let current = store::volumes::list_below(tx, volume.id, "", most).await?;
     let offered =
-        store::volumes::blobs::list_complete_files(tx, &volume.id, &given.job_id, given.attempt).await?;
-    let mut blobs: HashMap<(&str, i64), &str> = HashMap::new();
-    blobs.extend(offered.iter().map(|blob| ((blob.sha256.as_str(), blob.bytes), blob.id.as_str())));
-    blobs.extend(current.iter().map(|file| ((file.sha256.as_str(), file.bytes), file.blob_id.as_str())));
+        store::volumes::blobs::list_complete_files(tx, volume.id, given.job_id, given.attempt).await?;
+    let mut blobs: HashMap<(&str, i64), FileId> = HashMap::new();
+    blobs.extend(offered.iter().map(|blob| ((blob.sha256.as_str(), blob.bytes), blob.id)));
+    blobs.extend(current.iter().map(|file| ((file.sha256.as_str(), file.bytes), file.blob_id)));
     let by_path: HashMap<&str, &VolumeFileRow> =
         current.iter().map(|file| (file.path.as_str(), file)).collect();
     let version = volume.version + 1;
@@ -229,14 +230,14 @@ async fn apply_list(
             return Ok(Err(format!("{} did not arrive; nothing was kept.", shortened(&file.path))));
         };
         new.push(VolumeFileRow {
-            volume_id: volume.id.clone(),
+            volume_id: volume.id,
             path: file.path.clone(),
-            blob_id: (*blob).to_owned(),
+            blob_id: *blob,
             bytes: file.bytes,
             sha256: file.sha256.clone(),
             executable: file.executable,
             from_version: version,
-            changed_at: now.micros(),
+            changed_at: now,
         });
     }
     let listed_paths: HashMap<&str, ()> = listed.iter().map(|file| (file.path.as_str(), ())).collect();
@@ -250,12 +251,12 @@ async fn apply_list(
         return Ok(Ok(volume.version));
     }
     for path in ended {
-        store::volumes::end_file(tx, &volume.id, path, version).await?;
+        store::volumes::end_file(tx, volume.id, path, version).await?;
     }
     for row in &new {
         store::volumes::insert_file(tx, row).await?;
     }
-    store::volumes::set_version(tx, &volume.id, version, now).await?;
+    store::volumes::set_version(tx, volume.id, version, now).await?;
     Ok(Ok(version))
 }
 
@@ -264,12 +265,12 @@ async fn settle(
     tx: &mut Tx<'_>,
     node: NodeId,
     offered: &OfferedVolumeFile,
-    (blob, list): (&str, &[u8]),
+    (blob, list): (FileId, &[u8]),
     now: Timestamp,
 ) -> Result<(), StoreError> {
     store::volumes::blobs::give_up(tx, blob).await?;
     let Some((_, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(()) };
-    let Some(volume) = store::volumes::find_any(tx, &offered.volume).await? else { return Ok(()) };
+    let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(()) };
     let mut notes = vec![offered.note.clone()];
     let done = match parse_list(list, volume.max_bytes) {
         Ok((listed, left_out)) => {
@@ -310,15 +311,16 @@ impl Volumes {
             async move { register(tx, node, &offered, input).await }.boxed()
         });
         let Some(row) = registering.await? else { return Ok(DONE) };
-        if row.state != "partial" {
+        if row.state != FileState::Partial {
             return Ok(DONE);
         }
-        let Some(_lock) = self.objects.try_lock(&row.id) else {
+        let object = row.id.to_string();
+        let Some(_lock) = self.objects.try_lock(&object) else {
             return Err(Problem::unavailable("The same file is being written.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let sent = data.len() as u64;
-        match self.staging.add_chunk(&row.id, offset, data, total, &row.sha256).await? {
+        match self.staging.add_chunk(&object, offset, data, total, &row.sha256).await? {
             ChunkOutcome::Partial(bytes) => {
                 if sent > 0 && bytes == offset.saturating_add(sent) {
                     self.handovers.record_progress(offered.job, offered.attempt, node, now);
@@ -331,11 +333,11 @@ impl Volumes {
         if offered.listing {
             self.settle_list(node, offered, row.id, now).await?;
         } else {
-            self.objects.finish(&row.id).await?;
+            self.objects.finish(&object).await?;
             self.handovers.record_progress(offered.job, offered.attempt, node, self.context.now());
             let completing = self.context.db.write(move |tx| {
                 let row = row.clone();
-                async move { store::volumes::blobs::complete(tx, &row.id, &row.sha256).await }.boxed()
+                async move { store::volumes::blobs::complete(tx, row.id, &row.sha256).await }.boxed()
             });
             completing.await?;
         }
@@ -346,22 +348,22 @@ impl Volumes {
         &self,
         node: NodeId,
         offered: OfferedVolumeFile,
-        blob: String,
+        blob: FileId,
         now: Timestamp,
     ) -> Result<(), Problem> {
-        let list = self.staging.staged_bytes(&blob).await?;
+        let list = self.staging.staged_bytes(&blob.to_string()).await?;
         let job = offered.job;
         let settling = self.context.db.write(move |tx| {
-            let (offered, blob, list) = (offered.clone(), blob.clone(), list.clone());
-            async move { settle(tx, node, &offered, (&blob, &list), now).await }.boxed()
+            let (offered, list) = (offered.clone(), list.clone());
+            async move { settle(tx, node, &offered, (blob, &list), now).await }.boxed()
         });
         settling.await?;
         self.tidy_volumes_soon();
         let mut conn = self.context.db.read().await?;
         let row = store::jobs::find_any(&mut conn.tx(), job).await?;
         drop(conn);
-        if let Some(org) = row.and_then(|row| row.org_id.parse().ok()) {
-            self.context.publish(Change::Job { org, job, event: None });
+        if let Some(row) = row {
+            self.context.publish(Change::Job { org: row.org_id, job, event: None });
         }
         Ok(())
     }
@@ -372,11 +374,11 @@ impl Volumes {
         tx: &mut Tx<'_>,
         node: NodeId,
         (job, attempt): (JobId, u32),
-        volume: &str,
+        volume: VolumeId,
     ) -> Result<i64, Problem> {
         let attempt = store::attempts::find(tx, job, attempt, node).await?.filter(|a| a.is_open);
         let attempt = attempt.ok_or_else(Problem::not_found)?;
-        let given = store::volumes::uses::find(tx, &attempt.job_id, attempt.number, volume).await?;
+        let given = store::volumes::uses::find(tx, attempt.job_id, attempt.number, volume).await?;
         given.map(|given| given.version).ok_or_else(Problem::not_found)
     }
 
@@ -385,7 +387,7 @@ impl Volumes {
         &self,
         node: NodeId,
         attempt: (JobId, u32),
-        volume: &str,
+        volume: VolumeId,
         after: &str,
     ) -> Result<Vec<proto::VolumeFile>, Problem> {
         let mut conn = self.context.db.read().await?;
@@ -394,7 +396,7 @@ impl Volumes {
         let rows = store::volumes::list_version(&mut tx, volume, version, after, FILES_PER_MESSAGE).await?;
         let file = |row: VolumeFileRow| proto::VolumeFile {
             path: row.path,
-            file: row.blob_id,
+            file: row.blob_id.to_string(),
             bytes: u64::try_from(row.bytes).unwrap_or(0),
             sha256: parse_hex(&row.sha256),
             executable: row.executable,
@@ -407,8 +409,8 @@ impl Volumes {
         &self,
         node: NodeId,
         attempt: (JobId, u32),
-        volume: &str,
-        (file, offset): (&str, u64),
+        volume: VolumeId,
+        (file, offset): (FileId, u64),
     ) -> Result<Vec<u8>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -418,7 +420,7 @@ impl Volumes {
         let row = row.ok_or_else(Problem::not_found)?;
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let end = offset.saturating_add(proto::PIECE as u64).min(total);
-        Ok(self.objects.read_piece(&row.blob_id, offset.min(end)..end).await?.to_vec())
+        Ok(self.objects.read_piece(&row.blob_id.to_string(), offset.min(end)..end).await?.to_vec())
     }
 }
 

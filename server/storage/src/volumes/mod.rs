@@ -13,10 +13,9 @@ use std::ops::Range;
 
 use berth_core::volumes::{MAX_VOLUMES, VolumeFile, check_new, list_dir};
 use berth_types::Page;
-use berth_types::ids::{OrgId, VolumeId};
+use berth_types::ids::{FileId, OrgId};
 use berth_types::paths::{VOLUME_FILES, VOLUME_PATHS};
 use berth_types::problems::{FieldError, Problem};
-use berth_types::time::Timestamp;
 use berth_types::volumes::{NewVolume, Volume, VolumeEntry};
 use futures::FutureExt;
 
@@ -39,18 +38,18 @@ const UPLOAD_TIMEOUT_S: i64 = 7 * 86_400;
 const BATCH: i64 = 200;
 
 async fn to_volume(tx: &mut Tx<'_>, row: VolumeRow) -> Result<Volume, StoreError> {
-    let (bytes, files) = store::volumes::totals(tx, &row.id, row.version).await?;
+    let (bytes, files) = store::volumes::totals(tx, row.id, row.version).await?;
     let size = |n: i64| u64::try_from(n).unwrap_or(0);
     Ok(Volume {
-        id: row.id.parse().map_err(|_| StoreError::Corrupt(row.id.clone()))?,
+        id: row.id,
         name: row.name,
         max_bytes: size(row.max_bytes),
         used_bytes: size(bytes),
         files: size(files),
         version: row.version,
         created_by: row.created_by,
-        created_at: Timestamp::from_micros(row.created_at),
-        changed_at: Timestamp::from_micros(row.changed_at),
+        created_at: row.created_at,
+        changed_at: row.changed_at,
     })
 }
 
@@ -102,39 +101,39 @@ impl Volumes {
         }
         let now = self.context.now();
         let row = VolumeRow {
-            id: self.context.new_id::<VolumeId>(now).to_string(),
-            org_id: org.to_string(),
+            id: self.context.new_id(now),
+            org_id: org,
             name: input.name,
             max_bytes: i64::try_from(input.max_bytes).unwrap_or(i64::MAX),
             version: 0,
             created_by: caller.user.name.clone(),
-            created_at: now.micros(),
-            changed_at: now.micros(),
+            created_at: now,
+            changed_at: now,
         };
         let detail = format!("{} bytes", row.max_bytes);
         let event = self.context.audit_event(caller, "volume.created", row.name.clone(), detail);
         let key = caller.idempotency_key.clone();
-        let created = self.context.db.write(move |tx| {
+        let created = self.context.db.try_write(move |tx| {
             let (row, event, key) = (row.clone(), event.clone(), key.clone());
             async move {
                 if store::volumes::find(tx, org, &row.name).await?.is_some() {
                     let detail = format!("There is a volume {} already; choose another name.", row.name);
-                    return Ok(Err(Problem::conflict("volume.exists", "The name is taken", detail)));
+                    return Err(Problem::conflict("volume.exists", "The name is taken", detail).into());
                 }
                 if store::volumes::count(tx, org).await? >= MAX_VOLUMES {
                     let detail = format!(
                         "An organization has at most {MAX_VOLUMES} volumes; delete one that nothing uses."
                     );
-                    return Ok(Err(Problem::conflict("volume.limit", "Too many volumes", detail)));
+                    return Err(Problem::conflict("volume.limit", "Too many volumes", detail).into());
                 }
                 store::volumes::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 idempotency::claim(tx, key.as_ref(), &row.name, now).await?;
-                to_volume(tx, row).await.map(Ok)
+                Ok(to_volume(tx, row).await?)
             }
             .boxed()
         });
-        created.await?
+        Ok(created.await?)
     }
 
     /// The volumes of an organization, ordered by name.
@@ -174,26 +173,26 @@ impl Volumes {
     pub async fn delete_volume(&self, caller: &Caller, org: OrgId, name: String) -> Result<(), Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let event = self.context.audit_event(caller, "volume.deleted", name.clone(), String::new());
-        let deleted = self.context.db.write(move |tx| {
+        let deleted = self.context.db.try_write(move |tx| {
             let (name, mut event) = (name.clone(), event.clone());
             async move {
                 let Some(row) = store::volumes::find(tx, org, &name).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
-                if let Some(job) = store::volumes::uses::find_user(tx, &row.id).await? {
+                if let Some(job) = store::volumes::uses::find_user(tx, row.id).await? {
                     let detail =
                         format!("{job} has it or waits for it. Nothing was deleted; stop that job first, or wait for its end.");
-                    return Ok(Err(Problem::conflict("volume.in_use", "The volume is in use", detail)));
+                    return Err(Problem::conflict("volume.in_use", "The volume is in use", detail).into());
                 }
-                let (bytes, files) = store::volumes::totals(tx, &row.id, row.version).await?;
+                let (bytes, files) = store::volumes::totals(tx, row.id, row.version).await?;
                 event.detail = format!("{files} files, {bytes} bytes");
-                store::volumes::delete(tx, &row.id).await?;
+                store::volumes::delete(tx, row.id).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(Ok(()))
+                Ok(())
             }
             .boxed()
         });
-        deleted.await??;
+        deleted.await?;
         self.tidy_volumes_soon();
         Ok(())
     }
@@ -216,7 +215,7 @@ impl Volumes {
         let row = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
         let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
-        let files = store::volumes::list_below(&mut tx, &row.id, &prefix, most).await?;
+        let files = store::volumes::list_below(&mut tx, row.id, &prefix, most).await?;
         drop(conn);
         if files.is_empty() && !dir.is_empty() {
             return Err(Problem::not_found());
@@ -225,7 +224,7 @@ impl Volumes {
             path: file.path,
             bytes: u64::try_from(file.bytes).unwrap_or(0),
             sha256: file.sha256,
-            changed_at: Timestamp::from_micros(file.changed_at),
+            changed_at: file.changed_at,
         };
         let listed: Vec<VolumeFile> = files.into_iter().map(listed).collect();
         let after = cursor.unwrap_or_default();
@@ -248,7 +247,7 @@ impl Volumes {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
-        store::volumes::find_file(&mut tx, &row.id, path).await?.ok_or_else(Problem::not_found)
+        store::volumes::find_file(&mut tx, row.id, path).await?.ok_or_else(Problem::not_found)
     }
 
     /// A range of a file from [`Volumes::get_volume_file`].
@@ -257,7 +256,7 @@ impl Volumes {
         file: &VolumeFileRow,
         range: Range<u64>,
     ) -> Result<ByteStream, Problem> {
-        Ok(self.objects.read(&file.blob_id, range).await?)
+        Ok(self.objects.read(&file.blob_id.to_string(), range).await?)
     }
 
     /// Removes a file from a volume by a new version.
@@ -274,27 +273,27 @@ impl Volumes {
         self.context.authorise(caller, org, Right::Run).await?;
         let (now, awaited) = (self.context.now(), self.handovers.awaited(self.context.live.connected()));
         let event = self.context.audit_event(caller, "volume.file_removed", name.clone(), path.clone());
-        let removed = self.context.db.write(move |tx| {
+        let removed = self.context.db.try_write(move |tx| {
             let (name, path, event) = (name.clone(), path.clone(), event.clone());
             let awaited = awaited.clone();
             async move {
                 let Some(row) = store::volumes::find(tx, org, &name).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
-                if store::volumes::find_file(tx, &row.id, &path).await?.is_none() {
-                    return Ok(Err(Problem::not_found()));
+                if store::volumes::find_file(tx, row.id, &path).await?.is_none() {
+                    return Err(Problem::not_found().into());
                 }
-                if let Some(writer) = uses::revoke_idle_writers(tx, &row.id, now, &awaited).await? {
-                    return Ok(Err(busy(&writer)));
+                if let Some(writer) = uses::revoke_idle_writers(tx, row.id, now, &awaited).await? {
+                    return Err(busy(&writer).into());
                 }
-                store::volumes::end_file(tx, &row.id, &path, row.version + 1).await?;
-                store::volumes::set_version(tx, &row.id, row.version + 1, now).await?;
+                store::volumes::end_file(tx, row.id, &path, row.version + 1).await?;
+                store::volumes::set_version(tx, row.id, row.version + 1, now).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(Ok(()))
+                Ok(())
             }
             .boxed()
         });
-        removed.await??;
+        removed.await?;
         self.tidy_volumes_soon();
         Ok(())
     }
@@ -325,11 +324,12 @@ impl Volumes {
             let rows = store::volumes::blobs::list_gone(&mut conn.tx(), BATCH).await?;
             drop(conn);
             let full = i64::try_from(rows.len()) == Ok(BATCH);
-            let mut ids: Vec<String> = Vec::new();
+            let mut ids: Vec<FileId> = Vec::new();
             for row in rows {
+                let object = row.id.to_string();
                 // Another task writes this blob. The next round removes it.
-                let Some(_lock) = self.objects.try_lock(&row.id) else { continue };
-                self.objects.remove(&row.id).await?;
+                let Some(_lock) = self.objects.try_lock(&object) else { continue };
+                self.objects.remove(&object).await?;
                 ids.push(row.id);
             }
             let removed_none = ids.is_empty();
@@ -338,7 +338,7 @@ impl Volumes {
                 .write(move |tx| {
                     let ids = ids.clone();
                     async move {
-                        for id in &ids {
+                        for id in ids {
                             store::volumes::blobs::remove(tx, id).await?;
                         }
                         Ok(())

@@ -2,12 +2,13 @@
 //! connection. A file enters the volume when all its bytes are in the store.
 
 use berth_core::volumes::{MAX_TAG, MAX_UPLOADS, parent_dirs};
-use berth_types::ids::{FileId, OrgId};
+use berth_types::files::FileState;
+use berth_types::ids::{FileId, OrgId, VolumeId};
 use berth_types::paths::{VOLUME_FILES, VOLUME_PATHS};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
-use berth_types::volumes::{NewUpload, Upload};
+use berth_types::volumes::{BlobKind, NewUpload, Upload};
 use futures::FutureExt;
 
 use super::Volumes;
@@ -16,7 +17,7 @@ use crate::files::{AwaitedHandOvers, ChunkOutcome};
 use berth_foundation::{Caller, Right};
 use berth_store::volumes::blobs::BlobRow;
 use berth_store::volumes::{VolumeFileRow, VolumeRow};
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The shortest time between two records of an upload's progress, in microseconds.
 const PROGRESS_INTERVAL: i64 = 60_000_000;
@@ -55,18 +56,18 @@ fn upload(row: &BlobRow, received: u64, done: bool) -> Upload {
     Upload { path: row.path.clone(), bytes: u64::try_from(row.bytes).unwrap_or(0), received, done }
 }
 
-/// The refusal of a path below a file, or at a directory.
-async fn clash(tx: &mut Tx<'_>, volume: &str, path: &str) -> Result<Option<Problem>, StoreError> {
+/// Refuses a path below a file, or at a directory.
+async fn check_clash(tx: &mut Tx<'_>, volume: VolumeId, path: &str) -> Result<(), WriteError> {
     for dir in parent_dirs(path) {
         if store::volumes::find_file(tx, volume, dir).await?.is_some() {
-            return Ok(Some(bad_path(&format!("{dir} is a file, so nothing can be below it."))));
+            return Err(bad_path(&format!("{dir} is a file, so nothing can be below it.")).into());
         }
     }
     let below = store::volumes::list_below(tx, volume, &format!("{path}/"), 1).await?;
-    Ok((!below.is_empty()).then(|| bad_path("There is a directory at this path.")))
+    if below.is_empty() { Ok(()) } else { Err(bad_path("There is a directory at this path.").into()) }
 }
 
-/// The refusal of a file beyond the limits of its volume. `open_uploads` has the number and the bytes of open
+/// Refuses a file beyond the limits of its volume. `open_uploads` has the number and the bytes of open
 /// uploads.
 async fn check_room(
     tx: &mut Tx<'_>,
@@ -74,9 +75,9 @@ async fn check_room(
     path: &str,
     bytes: i64,
     open_uploads: (i64, i64),
-) -> Result<Option<Problem>, StoreError> {
-    let (total, files) = store::volumes::totals(tx, &volume.id, volume.version).await?;
-    let replaced = store::volumes::find_file(tx, &volume.id, path).await?;
+) -> Result<(), WriteError> {
+    let (total, files) = store::volumes::totals(tx, volume.id, volume.version).await?;
+    let replaced = store::volumes::find_file(tx, volume.id, path).await?;
     let new_file = i64::from(replaced.is_none());
     let used = total - replaced.map_or(0, |file| file.bytes);
     if used.saturating_add(open_uploads.1).saturating_add(bytes) > volume.max_bytes {
@@ -84,18 +85,18 @@ async fn check_room(
             "The volume {} may hold {} bytes; {used} are used and {} on their way. Delete some, or put less.",
             volume.name, volume.max_bytes, open_uploads.1
         );
-        return Ok(Some(full(detail)));
+        return Err(full(detail).into());
     }
     if files + open_uploads.0 + new_file > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
         let detail = format!("A volume has at most {VOLUME_FILES} files; pack some of them into archives.");
-        return Ok(Some(full(detail)));
+        return Err(full(detail).into());
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The stored content of a new file.
 struct StoredContent<'a> {
-    blob: &'a str,
+    blob: FileId,
     bytes: i64,
     sha256: &'a str,
 }
@@ -110,32 +111,28 @@ async fn place(
     path: &str,
     content: &StoredContent<'_>,
     (now, awaited): (Timestamp, &AwaitedHandOvers),
-) -> Result<Result<bool, Problem>, StoreError> {
-    if let Some(writer) = uses::revoke_idle_writers(tx, &volume.id, now, awaited).await? {
-        return Ok(Err(busy(&writer)));
+) -> Result<bool, WriteError> {
+    if let Some(writer) = uses::revoke_idle_writers(tx, volume.id, now, awaited).await? {
+        return Err(busy(&writer).into());
     }
-    if let Some(problem) = clash(tx, &volume.id, path).await? {
-        return Ok(Err(problem));
-    }
+    check_clash(tx, volume.id, path).await?;
     // Open uploads were counted at their begin.
-    if let Some(problem) = check_room(tx, volume, path, content.bytes, (0, 0)).await? {
-        return Ok(Err(problem));
-    }
+    check_room(tx, volume, path, content.bytes, (0, 0)).await?;
     let version = volume.version + 1;
-    let replaced = store::volumes::end_file(tx, &volume.id, path, version).await?;
+    let replaced = store::volumes::end_file(tx, volume.id, path, version).await?;
     let row = VolumeFileRow {
-        volume_id: volume.id.clone(),
+        volume_id: volume.id,
         path: path.to_owned(),
-        blob_id: content.blob.to_owned(),
+        blob_id: content.blob,
         bytes: content.bytes,
         sha256: content.sha256.to_owned(),
         executable: false,
         from_version: version,
-        changed_at: now.micros(),
+        changed_at: now,
     };
     store::volumes::insert_file(tx, &row).await?;
-    store::volumes::set_version(tx, &volume.id, version, now).await?;
-    Ok(Ok(replaced))
+    store::volumes::set_version(tx, volume.id, version, now).await?;
+    Ok(replaced)
 }
 
 /// The result of a begun upload.
@@ -151,63 +148,80 @@ enum BegunUpload {
 struct UploadInput {
     org: OrgId,
     name: String,
-    row: BlobRow,
+    id: FileId,
+    path: String,
+    bytes: i64,
+    /// Lower-case hex; empty if it is not known.
+    sha256: String,
+    tag: String,
     limit: i64,
     now: Timestamp,
     awaited: AwaitedHandOvers,
     event: AuditEvent,
 }
 
-async fn begin(tx: &mut Tx<'_>, input: &UploadInput) -> Result<Result<BegunUpload, Problem>, StoreError> {
+impl UploadInput {
+    fn new_row(&self, volume: VolumeId) -> BlobRow {
+        BlobRow {
+            id: self.id,
+            org_id: self.org,
+            volume_id: volume,
+            kind: BlobKind::Upload,
+            path: self.path.clone(),
+            job_id: String::new(),
+            attempt: 0,
+            bytes: self.bytes,
+            sha256: self.sha256.clone(),
+            tag: self.tag.clone(),
+            state: FileState::Partial,
+            touched_at: self.now,
+        }
+    }
+}
+
+async fn begin(tx: &mut Tx<'_>, input: &UploadInput) -> Result<BegunUpload, WriteError> {
     let Some(volume) = store::volumes::find(tx, input.org, &input.name).await? else {
-        return Ok(Err(Problem::not_found()));
+        return Err(Problem::not_found().into());
     };
-    let mut row = BlobRow { volume_id: volume.id.clone(), ..input.row.clone() };
-    if let Some(writer) = uses::find_writer(tx, &volume.id, input.now, &input.awaited).await? {
-        return Ok(Err(busy(&writer)));
+    let row = input.new_row(volume.id);
+    if let Some(writer) = uses::find_writer(tx, volume.id, input.now, &input.awaited).await? {
+        return Err(busy(&writer).into());
     }
     if !row.sha256.is_empty()
-        && let Some(same) = store::volumes::find_content(tx, &volume.id, &row.sha256, row.bytes).await?
+        && let Some(same) = store::volumes::find_content(tx, volume.id, &row.sha256, row.bytes).await?
     {
-        let present = store::volumes::find_file(tx, &volume.id, &row.path).await?;
+        let present = store::volumes::find_file(tx, volume.id, &row.path).await?;
         if present.is_some_and(|file| file.blob_id == same.blob_id) {
-            return Ok(Ok(BegunUpload::Present));
+            return Ok(BegunUpload::Present);
         }
-        let content = StoredContent { blob: &same.blob_id, bytes: same.bytes, sha256: &same.sha256 };
-        let placed = place(tx, &volume, &row.path, &content, (input.now, &input.awaited)).await?;
-        if placed.is_ok() {
-            store::quotas::insert_audit(tx, Some(input.org), &input.event).await?;
-        }
-        return Ok(placed.map(|_| BegunUpload::Present));
+        let content = StoredContent { blob: same.blob_id, bytes: same.bytes, sha256: &same.sha256 };
+        place(tx, &volume, &row.path, &content, (input.now, &input.awaited)).await?;
+        store::quotas::insert_audit(tx, Some(input.org), &input.event).await?;
+        return Ok(BegunUpload::Present);
     }
-    if let Some(former) = store::volumes::blobs::find_upload(tx, &volume.id, &row.path).await? {
+    if let Some(former) = store::volumes::blobs::find_upload(tx, volume.id, &row.path).await? {
         let same_hash = row.sha256.is_empty() || former.sha256 == row.sha256;
         if former.bytes == row.bytes && former.tag == row.tag && same_hash {
-            store::volumes::blobs::touch(tx, &former.id, input.now).await?;
-            return Ok(Ok(BegunUpload::Expected(Box::new(former))));
+            store::volumes::blobs::touch(tx, former.id, input.now).await?;
+            return Ok(BegunUpload::Expected(Box::new(former)));
         }
-        store::volumes::blobs::give_up(tx, &former.id).await?;
+        store::volumes::blobs::give_up(tx, former.id).await?;
     }
-    if let Some(problem) = clash(tx, &volume.id, &row.path).await? {
-        return Ok(Err(problem));
-    }
-    let open_uploads = store::volumes::blobs::uploads(tx, &volume.id).await?;
+    check_clash(tx, volume.id, &row.path).await?;
+    let open_uploads = store::volumes::blobs::uploads(tx, volume.id).await?;
     if open_uploads.0 >= MAX_UPLOADS {
         let detail =
             format!("There are {MAX_UPLOADS} uploads into it that are not finished; finish or delete some.");
-        return Ok(Err(Problem::conflict("upload.limit", "Too many uploads", detail)));
+        return Err(Problem::conflict("upload.limit", "Too many uploads", detail).into());
     }
-    if let Some(problem) = check_room(tx, &volume, &row.path, row.bytes, open_uploads).await? {
-        return Ok(Err(problem));
-    }
-    if store::files::total_bytes(tx, &row.org_id).await?.saturating_add(row.bytes) > input.limit {
+    check_room(tx, &volume, &row.path, row.bytes, open_uploads).await?;
+    if store::files::total_bytes(tx, row.org_id).await?.saturating_add(row.bytes) > input.limit {
         let detail =
             format!("The organization's {} GiB for files are used up; remove some.", input.limit >> 30);
-        return Ok(Err(Problem::conflict("storage.full", "There is no room for files", detail)));
+        return Err(Problem::conflict("storage.full", "There is no room for files", detail).into());
     }
-    row.state = "partial".to_owned();
     store::volumes::blobs::insert(tx, &row).await?;
-    Ok(Ok(BegunUpload::Expected(Box::new(row))))
+    Ok(BegunUpload::Expected(Box::new(row)))
 }
 
 impl Volumes {
@@ -230,34 +244,24 @@ impl Volumes {
         }
         let now = self.context.now();
         let bytes = input.bytes;
-        let row = BlobRow {
-            id: self.context.new_id::<FileId>(now).to_string(),
-            org_id: org.to_string(),
-            volume_id: String::new(),
-            kind: "upload".to_owned(),
-            path: path.clone(),
-            job_id: String::new(),
-            attempt: 0,
-            bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
-            sha256: input.sha256.unwrap_or_default().to_ascii_lowercase(),
-            tag: input.tag.unwrap_or_default(),
-            state: String::new(),
-            touched_at: now.micros(),
-        };
         let upload_input = UploadInput {
             org,
             name: name.clone(),
-            row,
+            id: self.context.new_id(now),
+            path: path.clone(),
+            bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
+            sha256: input.sha256.unwrap_or_default().to_ascii_lowercase(),
+            tag: input.tag.unwrap_or_default(),
             limit: self.context.settings.org_storage_bytes,
             now,
             awaited: self.handovers.awaited(self.context.live.connected()),
             event: self.context.audit_event(caller, "volume.file_put", name.clone(), path.clone()),
         };
-        let beginning = self.context.db.write(move |tx| {
+        let beginning = self.context.db.try_write(move |tx| {
             let upload_input = upload_input.clone();
             async move { begin(tx, &upload_input).await }.boxed()
         });
-        let row = match beginning.await?? {
+        let row = match beginning.await? {
             BegunUpload::Present => return Ok(Upload { path, bytes, received: bytes, done: true }),
             BegunUpload::Expected(row) => row,
         };
@@ -275,14 +279,17 @@ impl Volumes {
     /// The number of received bytes of an upload.
     async fn received(&self, row: &BlobRow) -> Result<u64, Problem> {
         let total = u64::try_from(row.bytes).unwrap_or(0);
-        if row.state == "complete" { Ok(total) } else { self.staging.received_bytes(&row.id, total).await }
+        if row.state == FileState::Complete {
+            return Ok(total);
+        }
+        self.staging.received_bytes(&row.id.to_string(), total).await
     }
 
     async fn get_upload_row(&self, org: OrgId, name: &str, path: &str) -> Result<BlobRow, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let volume = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
-        store::volumes::blobs::find_upload(&mut tx, &volume.id, path).await?.ok_or_else(Problem::not_found)
+        store::volumes::blobs::find_upload(&mut tx, volume.id, path).await?.ok_or_else(Problem::not_found)
     }
 
     /// The state of an open upload.
@@ -309,10 +316,11 @@ impl Volumes {
     ) -> Result<(), Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
         let row = self.get_upload_row(org, name, path).await?;
-        let dropping = self.context.db.write(move |tx| {
-            let id = row.id.clone();
-            async move { store::volumes::blobs::give_up(tx, &id).await }.boxed()
-        });
+        let id = row.id;
+        let dropping = self
+            .context
+            .db
+            .write(move |tx| async move { store::volumes::blobs::give_up(tx, id).await }.boxed());
         dropping.await?;
         self.tidy_volumes_soon();
         Ok(())
@@ -340,13 +348,15 @@ impl Volumes {
             let detail = format!("The upload has {total} bytes, and this part ends at {end}.");
             return Err(Problem::invalid_field("", detail));
         }
-        let Some(_lock) = self.objects.try_lock(&row.id) else {
+        let object = row.id.to_string();
+        let Some(_lock) = self.objects.try_lock(&object) else {
             return Err(Problem::unavailable("A part of the same file is being written.", 1));
         };
         // Read again, because the previous owner of the lock may have completed the upload.
         let row = self.get_upload_row(org, &name, &path).await?;
-        if row.state != "complete" {
-            let hash = match self.staging.add_chunk(&row.id, offset, data, total, &row.sha256).await? {
+        if row.state != FileState::Complete {
+            let object = row.id.to_string();
+            let hash = match self.staging.add_chunk(&object, offset, data, total, &row.sha256).await? {
                 ChunkOutcome::Partial(received) if received == end => {
                     self.note_upload(&row).await?;
                     return Ok(PartOutcome::Added(upload(&row, received, false)));
@@ -359,11 +369,11 @@ impl Volumes {
                 }
                 ChunkOutcome::Whole(hash) => hash,
             };
-            self.objects.finish(&row.id).await?;
-            let id = row.id.clone();
+            self.objects.finish(&object).await?;
+            let id = row.id;
             let completing = self.context.db.write(move |tx| {
-                let (id, hash) = (id.clone(), hash.clone());
-                async move { store::volumes::blobs::complete(tx, &id, &hash).await }.boxed()
+                let hash = hash.clone();
+                async move { store::volumes::blobs::complete(tx, id, &hash).await }.boxed()
             });
             completing.await?;
         }
@@ -375,14 +385,14 @@ impl Volumes {
 
     async fn note_upload(&self, row: &BlobRow) -> Result<(), StoreError> {
         let now = self.context.now();
-        if now.micros() - row.touched_at < PROGRESS_INTERVAL {
+        if now.micros() - row.touched_at.micros() < PROGRESS_INTERVAL {
             return Ok(());
         }
-        let id = row.id.clone();
-        let noting = self.context.db.write(move |tx| {
-            let id = id.clone();
-            async move { store::volumes::blobs::touch(tx, &id, now).await }.boxed()
-        });
+        let id = row.id;
+        let noting = self
+            .context
+            .db
+            .write(move |tx| async move { store::volumes::blobs::touch(tx, id, now).await }.boxed());
         noting.await
     }
 
@@ -396,27 +406,25 @@ impl Volumes {
     ) -> Result<bool, Problem> {
         let (now, awaited) = (self.context.now(), self.handovers.awaited(self.context.live.connected()));
         let event = self.context.audit_event(caller, "volume.file_put", name.clone(), path.clone());
-        let placing = self.context.db.write(move |tx| {
+        let placing = self.context.db.try_write(move |tx| {
             let (name, path, event, awaited) = (name.clone(), path.clone(), event.clone(), awaited.clone());
             async move {
                 let Some(volume) = store::volumes::find(tx, org, &name).await? else {
-                    return Ok(Err(Problem::not_found()));
+                    return Err(Problem::not_found().into());
                 };
-                let row = store::volumes::blobs::find_upload(tx, &volume.id, &path).await?;
-                let Some(row) = row.filter(|row| row.state == "complete") else {
-                    return Ok(Err(Problem::not_found()));
+                let row = store::volumes::blobs::find_upload(tx, volume.id, &path).await?;
+                let Some(row) = row.filter(|row| row.state == FileState::Complete) else {
+                    return Err(Problem::not_found().into());
                 };
-                let content = StoredContent { blob: &row.id, bytes: row.bytes, sha256: &row.sha256 };
-                let placed = place(tx, &volume, &path, &content, (now, &awaited)).await?;
-                if placed.is_ok() {
-                    store::volumes::blobs::mark_placed(tx, &row.id).await?;
-                    store::quotas::insert_audit(tx, Some(org), &event).await?;
-                }
-                Ok(placed)
+                let content = StoredContent { blob: row.id, bytes: row.bytes, sha256: &row.sha256 };
+                let replaced = place(tx, &volume, &path, &content, (now, &awaited)).await?;
+                store::volumes::blobs::mark_placed(tx, row.id).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(replaced)
             }
             .boxed()
         });
-        placing.await?
+        Ok(placing.await?)
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use berth_engine::HeldVolume;
 use berth_proto as proto;
-use berth_types::ids::{JobId, OrgId};
+use berth_types::ids::{JobId, OrgId, VolumeId};
 use berth_types::jobs::NewJob;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
@@ -19,7 +19,7 @@ use berth_foundation::{Change, Context};
 use berth_store::attempts::{AttemptRow, OpenRankRow};
 use berth_store::jobs::JobRow;
 use berth_store::volumes::uses::VolumeUseRow;
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
 
 const TOO_LATE: &str = "What it left came too late: the volume was changed by others before.";
@@ -39,12 +39,8 @@ pub struct Writer {
     pub saving: bool,
 }
 
-/// The refusal of a submission that names a missing volume.
-pub async fn check_volumes_exist(
-    tx: &mut Tx<'_>,
-    org: OrgId,
-    spec: &NewJob,
-) -> Result<Option<Problem>, StoreError> {
+/// Refuses a submission that names a missing volume.
+pub async fn check_volumes_exist(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Result<(), WriteError> {
     let mut errors = Vec::new();
     for (index, request) in spec.volumes.iter().enumerate() {
         if store::volumes::find(tx, org, &request.name).await?.is_none() {
@@ -52,7 +48,7 @@ pub async fn check_volumes_exist(
             errors.push(FieldError::new(format!("/volumes/{index}/name"), detail));
         }
     }
-    Ok((!errors.is_empty()).then(|| Problem::invalid(errors)))
+    if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors).into()) }
 }
 
 /// Records the volumes of a new job. From then on they cannot be deleted.
@@ -67,7 +63,7 @@ pub async fn record_volumes(
             return Err(StoreError::Stale);
         };
         let writable = request.mode == VolumeMode::Rw;
-        store::volumes::uses::insert_request(tx, job, index, &volume.id, writable).await?;
+        store::volumes::uses::insert_request(tx, job, index, volume.id, writable).await?;
     }
     Ok(())
 }
@@ -75,18 +71,17 @@ pub async fn record_volumes(
 /// The present writer of a volume.
 pub async fn find_writer(
     tx: &mut Tx<'_>,
-    volume: &str,
+    volume: VolumeId,
     now: Timestamp,
     awaited: &AwaitedHandOvers,
 ) -> Result<Option<Writer>, StoreError> {
     for row in store::volumes::uses::list_writers(tx, volume).await? {
-        let mut ranks = store::attempts::list_ranks(tx, &row.job_id, row.attempt).await?;
+        let mut ranks = store::attempts::list_ranks(tx, row.job_id, row.attempt).await?;
         ranks.retain(|rank| rank.is_open);
         let runs = ranks.iter().any(|rank| !rank.ended);
         ranks.retain(|rank: &AttemptRow| rank.saving);
         if runs || awaited.includes_any(&ranks, now) {
-            let job = row.job_id.parse().map_err(|_| StoreError::Corrupt(row.job_id.clone()))?;
-            return Ok(Some(Writer { job, saving: !runs }));
+            return Ok(Some(Writer { job: row.job_id, saving: !runs }));
         }
     }
     Ok(None)
@@ -96,7 +91,7 @@ pub async fn find_writer(
 /// instead, if there is one.
 pub async fn revoke_idle_writers(
     tx: &mut Tx<'_>,
-    volume: &str,
+    volume: VolumeId,
     now: Timestamp,
     awaited: &AwaitedHandOvers,
 ) -> Result<Option<Writer>, StoreError> {
@@ -110,7 +105,7 @@ pub async fn revoke_idle_writers(
 /// The volumes in the submission of a job. A job without volumes has no rows in `job_volumes`.
 fn requested_volumes(job: &JobRow) -> Result<Vec<VolumeUse>, StoreError> {
     let VolumesPart { volumes } =
-        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.clone()))?;
+        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.to_string()))?;
     Ok(volumes)
 }
 
@@ -126,13 +121,13 @@ pub async fn find_available(
     job: &JobRow,
     now: Timestamp,
     awaited: &AwaitedHandOvers,
-) -> Result<Option<Vec<(String, bool)>>, StoreError> {
+) -> Result<Option<Vec<(VolumeId, bool)>>, StoreError> {
     if requested_volumes(job)?.is_empty() {
         return Ok(Some(Vec::new()));
     }
-    let requests = store::volumes::uses::list_requests(tx, &job.id).await?;
+    let requests = store::volumes::uses::list_requests(tx, job.id).await?;
     for (volume, writable) in &requests {
-        if *writable && find_writer(tx, volume, now, awaited).await?.is_some() {
+        if *writable && find_writer(tx, *volume, now, awaited).await?.is_some() {
             return Ok(None);
         }
     }
@@ -142,17 +137,17 @@ pub async fn find_available(
 /// Assigns the present versions of its volumes to an attempt.
 pub async fn assign_versions(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: JobId,
     attempt: i64,
-    requests: Vec<(String, bool)>,
+    requests: Vec<(VolumeId, bool)>,
 ) -> Result<(), StoreError> {
     for (volume_id, writable) in requests {
-        let Some(volume) = store::volumes::find_any(tx, &volume_id).await? else { continue };
+        let Some(volume) = store::volumes::find_any(tx, volume_id).await? else { continue };
         if writable {
-            store::volumes::uses::give_up(tx, &volume_id).await?;
+            store::volumes::uses::give_up(tx, volume_id).await?;
         }
         let row = VolumeUseRow {
-            job_id: job.to_owned(),
+            job_id: job,
             attempt,
             volume_id,
             version: volume.version,
@@ -169,7 +164,7 @@ pub async fn assign_versions(
 /// Adds the version, the kept version and the note of an attempt to the volumes of its job.
 pub async fn add_outcomes(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: JobId,
     attempt: i64,
     volumes: &mut [JobVolume],
 ) -> Result<(), StoreError> {
@@ -205,22 +200,22 @@ impl VolumeUses {
         self.handovers.awaited(self.context.live.connected())
     }
 
-    /// The volumes with a writer that block queued jobs, by job. `job` limits the result to one job; `""`
+    /// The volumes with a writer that block queued jobs, by job. `job` limits the result to one job; `None`
     /// means all jobs.
     pub async fn held_volumes(
         &self,
         tx: &mut Tx<'_>,
-        job: &str,
-    ) -> Result<HashMap<String, HeldVolume>, StoreError> {
+        job: Option<JobId>,
+    ) -> Result<HashMap<JobId, HeldVolume>, StoreError> {
         let (now, awaited) = (self.context.now(), self.awaited());
-        let mut writers: HashMap<String, Option<Writer>> = HashMap::new();
+        let mut writers: HashMap<VolumeId, Option<Writer>> = HashMap::new();
         let mut out = HashMap::new();
         for row in store::volumes::uses::list_waiting_requests(tx, job).await? {
             let known = match writers.get(&row.volume_id) {
                 Some(known) => known.clone(),
                 None => {
-                    let found = find_writer(tx, &row.volume_id, now, &awaited).await?;
-                    writers.insert(row.volume_id.clone(), found.clone());
+                    let found = find_writer(tx, row.volume_id, now, &awaited).await?;
+                    writers.insert(row.volume_id, found.clone());
                     found
                 }
             };
@@ -235,10 +230,8 @@ impl VolumeUses {
     /// Publishes the queued jobs that wait for the volumes of this job.
     pub async fn publish_waiting(&self, job: JobId) -> Result<(), StoreError> {
         let mut conn = self.context.db.read().await?;
-        for waiting in store::volumes::uses::list_jobs_behind(&mut conn.tx(), &job.to_string()).await? {
-            if let Ok(waiting) = waiting.parse() {
-                self.context.publish(Change::JobDevices(waiting));
-            }
+        for waiting in store::volumes::uses::list_jobs_behind(&mut conn.tx(), job).await? {
+            self.context.publish(Change::JobDevices(waiting));
         }
         Ok(())
     }
@@ -254,8 +247,8 @@ impl VolumeUses {
         if submission.volumes.is_empty() {
             return Ok(());
         }
-        let ids = store::volumes::uses::list_requests(tx, &row.job_id).await?;
-        let given = store::volumes::uses::list(tx, &row.job_id, row.number).await?;
+        let ids = store::volumes::uses::list_requests(tx, row.job_id).await?;
+        let given = store::volumes::uses::list(tx, row.job_id, row.number).await?;
         for (request, (id, _)) in submission.volumes.iter().zip(ids) {
             let Some(given) = given.iter().find(|given| given.volume_id == id) else {
                 let detail =
@@ -264,9 +257,9 @@ impl VolumeUses {
                 spec.unusable.get_or_insert(failure);
                 break;
             };
-            let (bytes, _) = store::volumes::totals(tx, &id, given.version).await?;
+            let (bytes, _) = store::volumes::totals(tx, id, given.version).await?;
             spec.volumes.push(proto::Mount {
-                volume: id,
+                volume: id.to_string(),
                 name: request.name.clone(),
                 path: request.path.clone(),
                 writable: given.writable,

@@ -15,22 +15,22 @@ pub const EXPIRY: &str = "expiry";
 /// A grant that expires, with its rest.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct ExpiringCreditRow {
-    pub transfer_id: String,
-    pub org_id: String,
+    pub transfer_id: TransferId,
+    pub org_id: OrgId,
     pub amount_micros: i64,
     pub left_micros: i64,
-    pub expires_at: i64,
+    pub expires_at: Timestamp,
     /// The number of debits of its expired part.
     pub taken: i64,
     /// The number of warnings that were sent.
     pub told: i64,
     pub memo: String,
-    pub granted_at: i64,
+    pub granted_at: Timestamp,
 }
 
 impl ExpiringCreditRow {
     pub const fn lot(&self) -> ExpiringCredit {
-        ExpiringCredit { left_micros: self.left_micros, expires_at: Timestamp::from_micros(self.expires_at) }
+        ExpiringCredit { left_micros: self.left_micros, expires_at: self.expires_at }
     }
 }
 
@@ -50,14 +50,13 @@ pub async fn insert(tx: &mut Tx<'_>, grant: &Posting, expires_at: Timestamp) -> 
     let left = grant.amount_micros.min(posted.max(0));
     let sql = "INSERT INTO credit_lots (transfer_id, org_id, amount_micros, left_micros, expires_at, taken, told) \
                VALUES ($1, $2, $3, $4, $5, 0, 0)";
-    let (id, org) = (grant.id.to_string(), grant.org.to_string());
-    exec!(tx, sql, id, org, grant.amount_micros, left, expires_at.micros()).map(|_| ())
+    exec!(tx, sql, grant.id, grant.org, grant.amount_micros, left, expires_at).map(|_| ())
 }
 
 /// Lists the lots of an organization that have something left, first expiry first.
 pub async fn list_live(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<ExpiringCreditRow>, StoreError> {
     let sql = select_lots!("AND l.org_id = $1 ORDER BY l.expires_at, l.transfer_id");
-    list!(tx, ExpiringCreditRow, sql, org.to_string())
+    list!(tx, ExpiringCreditRow, sql, org)
 }
 
 /// Lists the lots of an organization that expire after `now`, first expiry first: (left micros, expiry).
@@ -66,10 +65,10 @@ pub async fn list_expiring(
     org: OrgId,
     now: Timestamp,
     limit: i64,
-) -> Result<Vec<(i64, i64)>, StoreError> {
+) -> Result<Vec<(i64, Timestamp)>, StoreError> {
     let sql = "SELECT l.left_micros, l.expires_at FROM credit_lots l WHERE l.left_micros > 0 AND l.org_id = $1 \
                AND l.expires_at > $2 ORDER BY l.expires_at, l.transfer_id LIMIT $3";
-    list!(tx, (i64, i64), sql, org.to_string(), now.micros(), limit)
+    list!(tx, (i64, Timestamp), sql, org, now, limit)
 }
 
 /// Takes a posted amount from the lots. `amount` is the part that the lots pay first; it is 0 if other credit
@@ -85,14 +84,14 @@ pub(super) async fn spend(tx: &mut Tx<'_>, posting: &Posting, amount: i64) -> Re
     let parts = expiry::spend(&lots, amount, set_aside_at, posted);
     let sql = "UPDATE credit_lots SET left_micros = left_micros - $2 WHERE transfer_id = $1";
     for (row, part) in rows.iter().zip(parts).filter(|(_, part)| *part > 0) {
-        exec!(tx, sql, &row.transfer_id, part)?;
+        exec!(tx, sql, row.transfer_id, part)?;
     }
     Ok(())
 }
 
 async fn posted_at(tx: &mut Tx<'_>, id: TransferId) -> Result<Option<Timestamp>, StoreError> {
-    let row = find!(tx, (i64,), "SELECT at FROM transfers WHERE id = $1", id.to_string())?;
-    Ok(row.map(|(at,)| Timestamp::from_micros(at)))
+    let row = find!(tx, (Timestamp,), "SELECT at FROM transfers WHERE id = $1", id)?;
+    Ok(row.map(|(at,)| at))
 }
 
 /// Posts the debit of an expired part and takes it from the lot.
@@ -103,7 +102,7 @@ pub async fn take_back(
 ) -> Result<(), StoreError> {
     super::write_transfer(tx, posting).await?;
     let sql = "UPDATE credit_lots SET left_micros = left_micros - $2, taken = $3 WHERE transfer_id = $1";
-    exec!(tx, sql, &row.transfer_id, posting.amount_micros, posting.seq).map(|_| ())
+    exec!(tx, sql, row.transfer_id, posting.amount_micros, posting.seq).map(|_| ())
 }
 
 /// Sums the holds of jobs and reservations from before `at` that still exist, in micros. Charges use the
@@ -120,7 +119,7 @@ pub async fn held_before(tx: &mut Tx<'_>, org: OrgId, at: Timestamp) -> Result<i
                 AND w.org_id = $1 AND w.held_micros > 0";
     let mut sum = 0i64;
     for sql in [jobs, reservations] {
-        for (held, held_then) in list!(tx, (i64, i64), sql, org.to_string(), at.micros())? {
+        for (held, held_then) in list!(tx, (i64, i64), sql, org, at)? {
             sum = sum.saturating_add(held.min(held_then).max(0));
         }
     }
@@ -138,11 +137,11 @@ pub async fn list_due(
         "AND l.expires_at <= $3 AND (l.expires_at <= $1 OR l.told < 1 OR (l.told < 2 AND l.expires_at <= $2)) \
          ORDER BY l.org_id, l.expires_at, l.transfer_id"
     );
-    list!(tx, ExpiringCreditRow, sql, now.micros(), last.micros(), first.micros())
+    list!(tx, ExpiringCreditRow, sql, now, last, first)
 }
 
 /// Records the number of sent warnings. Returns true if it was lower before and the lot has something left.
-pub async fn mark_warned(tx: &mut Tx<'_>, id: &str, warnings: i64) -> Result<bool, StoreError> {
+pub async fn mark_warned(tx: &mut Tx<'_>, id: TransferId, warnings: i64) -> Result<bool, StoreError> {
     let sql = "UPDATE credit_lots SET told = $2 WHERE transfer_id = $1 AND told < $2 AND left_micros > 0";
     Ok(exec!(tx, sql, id, warnings)? == 1)
 }

@@ -59,7 +59,7 @@ pub struct Posting {
 pub async fn open_accounts(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
     let sql = "INSERT INTO accounts (id, org_id, posted_micros, held_micros) VALUES ($1, $2, 0, 0) \
                ON CONFLICT (id) DO NOTHING";
-    exec!(tx, sql, org_account(org), org.to_string()).map(|_| ())
+    exec!(tx, sql, org_account(org), org).map(|_| ())
 }
 
 /// Posts one transfer and changes the balances. Money that leaves the balance comes from the credit that
@@ -84,17 +84,17 @@ pub(super) async fn write_transfer(tx: &mut Tx<'_>, posting: &Posting) -> Result
         tx,
         "INSERT INTO transfers (id, debit, credit, amount_micros, kind, pending_id, source, source_id, seq, memo, at) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-        posting.id.to_string(),
+        posting.id,
         debit,
         credit,
         posting.amount_micros,
-        posting.kind.name(),
-        posting.pending.map(|p| p.to_string()),
+        posting.kind,
+        posting.pending,
         posting.source,
         &posting.source_id,
         posting.seq,
         &posting.memo,
-        posting.at.micros()
+        posting.at
     )?;
     let amount = posting.amount_micros;
     // Changes of the organization's account: posted, held.
@@ -114,8 +114,7 @@ pub(super) async fn write_transfer(tx: &mut Tx<'_>, posting: &Posting) -> Result
                ELSE held_micros + $3 - posted_micros - $2 - credit_limit_micros END WHERE id = $1 \
                RETURNING CASE WHEN $2 < 0 THEN (SELECT CAST(COUNT(*) AS BIGINT) FROM credit_lots \
                WHERE org_id = $5 AND left_micros > 0) ELSE 0 END";
-    match list!(tx, (i64,), sql, &tenant, posted, held, raises_available, posting.org.to_string())?.as_slice()
-    {
+    match list!(tx, (i64,), sql, &tenant, posted, held, raises_available, posting.org)?.as_slice() {
         [(lots,)] => Ok(*lots > 0),
         _ => Err(StoreError::Corrupt(format!("no account {tenant}"))),
     }
@@ -142,10 +141,10 @@ pub async fn count_between(
     tx: &mut Tx<'_>,
     after: TransferId,
     until: TransferId,
-) -> Result<Vec<(String, i64)>, StoreError> {
+) -> Result<Vec<(TransferKind, i64)>, StoreError> {
     let sql = "SELECT kind, CAST(COUNT(*) AS BIGINT) FROM transfers WHERE id > $1 AND id <= $2 \
                GROUP BY kind ORDER BY kind";
-    list!(tx, (String, i64), sql, after.to_string(), until.to_string())
+    list!(tx, (TransferKind, i64), sql, after, until)
 }
 
 /// Finds the first hold of a source, such as a job.
@@ -155,17 +154,34 @@ pub async fn find_hold(
     source_id: &str,
 ) -> Result<Option<TransferId>, StoreError> {
     let sql = "SELECT id FROM transfers WHERE source = $1 AND source_id = $2 AND kind = 'hold' ORDER BY seq LIMIT 1";
-    find!(tx, (String,), sql, source, source_id)?
-        .map(|(id,)| id.parse().map_err(|_| StoreError::Corrupt(id.clone())))
-        .transpose()
+    Ok(find!(tx, (TransferId,), sql, source, source_id)?.map(|(id,)| id))
 }
 
-/// Sums the credits of a source in micros, such as the credits for a job's charges that evidence does not
-/// support.
-pub async fn credited(tx: &mut Tx<'_>, source: &str, source_id: &str) -> Result<i64, StoreError> {
-    let sql = "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers \
-               WHERE source = $1 AND source_id = $2 AND kind = 'credit'";
-    Ok(find!(tx, (i64,), sql, source, source_id)?.map_or(0, |(n,)| n))
+/// Sums the credits of sources in micros by id, such as the credits for jobs' charges that evidence does not
+/// support. A source without credits is absent.
+pub async fn list_credited(
+    tx: &mut Tx<'_>,
+    source: &str,
+    source_ids: Vec<String>,
+) -> Result<Vec<(String, i64)>, StoreError> {
+    macro_rules! select_credits {
+        ($condition:literal) => {
+            concat!(
+                "SELECT source_id, CAST(SUM(amount_micros) AS BIGINT) FROM transfers \
+                 WHERE source = $2 AND kind = 'credit' AND source_id ",
+                $condition,
+                " GROUP BY source_id"
+            )
+        };
+    }
+    list_in!(
+        tx,
+        (String, i64),
+        select_credits!("IN (SELECT value FROM json_each($1))"),
+        select_credits!("= ANY($1)"),
+        source_ids,
+        source
+    )
 }
 
 /// Returns the posted and held micros of an organization.
@@ -198,28 +214,29 @@ pub async fn set_credit_limit(tx: &mut Tx<'_>, org: OrgId, micros: i64) -> Resul
 /// A stored transfer, with the fields for a statement of account.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct TransferRow {
-    pub id: String,
-    pub kind: String,
+    pub id: TransferId,
+    pub kind: TransferKind,
     pub amount_micros: i64,
     pub source: String,
     pub source_id: String,
     pub memo: String,
-    pub at: i64,
+    pub at: Timestamp,
     /// The expiry of a grant; absent for credit that does not expire.
-    pub expires_at: Option<i64>,
+    pub expires_at: Option<Timestamp>,
 }
 
-/// Lists the newest `limit` transfers of an organization with an id below `before` (`''`: from the newest).
+/// Lists the newest `limit` transfers of an organization with an id below `before` (`None`: from the newest).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
-    before: &str,
+    before: Option<TransferId>,
     limit: i64,
 ) -> Result<Vec<TransferRow>, StoreError> {
     let sql = "SELECT id, kind, amount_micros, source, source_id, memo, at, \
                (SELECT l.expires_at FROM credit_lots l WHERE l.transfer_id = transfers.id) AS expires_at FROM transfers \
                WHERE (debit = $1 OR credit = $1) AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3";
-    list!(tx, TransferRow, sql, org_account(org), before, limit)
+    let before = before.map_or_else(String::new, |id| id.to_string());
+    list!(tx, TransferRow, sql, org_account(org), &before, limit)
 }
 
 /// Lists the accounts with a balance that differs from the sum of their transfers.
@@ -256,7 +273,7 @@ pub async fn cross_mismatches(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<S
                  ORDER BY j.id LIMIT 100"
             }
         };
-        let rows = list!(tx, (String,), sql, since.micros(), source)?;
+        let rows = list!(tx, (String,), sql, since, source)?;
         out.extend(rows.into_iter().map(|(id,)| format!("{id} and its transfers differ")));
     }
     let sql = "SELECT a.org_id FROM accounts a WHERE a.org_id IS NOT NULL AND \

@@ -4,35 +4,35 @@
 pub mod blobs;
 pub mod uses;
 
-use berth_types::ids::OrgId;
+use berth_types::ids::{FileId, OrgId, VolumeId};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct VolumeRow {
-    pub id: String,
-    pub org_id: String,
+    pub id: VolumeId,
+    pub org_id: OrgId,
     pub name: String,
     pub max_bytes: i64,
     pub version: i64,
     pub created_by: String,
-    pub created_at: i64,
-    pub changed_at: i64,
+    pub created_at: Timestamp,
+    pub changed_at: Timestamp,
 }
 
 /// A file in one or more versions of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct VolumeFileRow {
-    pub volume_id: String,
+    pub volume_id: VolumeId,
     pub path: String,
-    pub blob_id: String,
+    pub blob_id: FileId,
     pub bytes: i64,
     /// Lower-case hex.
     pub sha256: String,
     pub executable: bool,
     pub from_version: i64,
-    pub changed_at: i64,
+    pub changed_at: Timestamp,
 }
 
 macro_rules! select_volumes {
@@ -59,8 +59,8 @@ pub async fn insert(tx: &mut Tx<'_>, row: &VolumeRow) -> Result<(), StoreError> 
     exec!(
         tx,
         sql,
-        &row.id,
-        &row.org_id,
+        row.id,
+        row.org_id,
         &row.name,
         row.max_bytes,
         row.version,
@@ -72,11 +72,11 @@ pub async fn insert(tx: &mut Tx<'_>, row: &VolumeRow) -> Result<(), StoreError> 
 }
 
 pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<VolumeRow>, StoreError> {
-    find!(tx, VolumeRow, select_volumes!("WHERE org_id = $1 AND name = $2"), org.to_string(), name)
+    find!(tx, VolumeRow, select_volumes!("WHERE org_id = $1 AND name = $2"), org, name)
 }
 
 /// Finds a volume of any organization. Only for volumes of an attempt.
-pub async fn find_any(tx: &mut Tx<'_>, id: &str) -> Result<Option<VolumeRow>, StoreError> {
+pub async fn find_any(tx: &mut Tx<'_>, id: VolumeId) -> Result<Option<VolumeRow>, StoreError> {
     find!(tx, VolumeRow, select_volumes!("WHERE id = $1"), id)
 }
 
@@ -88,34 +88,39 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<VolumeRow>, StoreError> {
     let sql = select_volumes!("WHERE org_id = $1 AND name > $2 ORDER BY name LIMIT $3");
-    list!(tx, VolumeRow, sql, org.to_string(), after, limit)
+    list!(tx, VolumeRow, sql, org, after, limit)
 }
 
 /// Counts the volumes of an organization.
 pub async fn count(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM volumes WHERE org_id = $1";
-    Ok(find!(tx, (i64,), sql, org.to_string())?.map_or(0, |(count,)| count))
+    Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(count,)| count))
 }
 
 /// Makes the next version of a volume the present version.
 ///
 /// # Errors
 /// [`StoreError::Stale`] if `version` is not the next version.
-pub async fn set_version(tx: &mut Tx<'_>, id: &str, version: i64, now: Timestamp) -> Result<(), StoreError> {
+pub async fn set_version(
+    tx: &mut Tx<'_>,
+    id: VolumeId,
+    version: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
     let sql = "UPDATE volumes SET version = $2, changed_at = $3 WHERE id = $1 AND version = $4";
-    let changed = exec!(tx, sql, id, version, now.micros(), version - 1)?;
+    let changed = exec!(tx, sql, id, version, now, version - 1)?;
     if changed == 1 { Ok(()) } else { Err(StoreError::Stale) }
 }
 
 /// Deletes a volume. Its blobs become `gone`; their bytes are removed later.
-pub async fn delete(tx: &mut Tx<'_>, id: &str) -> Result<(), StoreError> {
+pub async fn delete(tx: &mut Tx<'_>, id: VolumeId) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM volume_files WHERE volume_id = $1", id)?;
     exec!(tx, "UPDATE volume_blobs SET state = 'gone' WHERE volume_id = $1", id)?;
     exec!(tx, "DELETE FROM volumes WHERE id = $1", id).map(|_| ())
 }
 
 /// Sums the files of a version: (bytes, number).
-pub async fn totals(tx: &mut Tx<'_>, id: &str, version: i64) -> Result<(i64, i64), StoreError> {
+pub async fn totals(tx: &mut Tx<'_>, id: VolumeId, version: i64) -> Result<(i64, i64), StoreError> {
     let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT), CAST(COUNT(*) AS BIGINT) FROM volume_files \
                WHERE volume_id = $1 AND from_version <= $2 AND (to_version IS NULL OR to_version > $2)";
     Ok(find!(tx, (i64, i64), sql, id, version)?.unwrap_or_default())
@@ -127,9 +132,9 @@ pub async fn insert_file(tx: &mut Tx<'_>, row: &VolumeFileRow) -> Result<(), Sto
     exec!(
         tx,
         sql,
-        &row.volume_id,
+        row.volume_id,
         &row.path,
-        &row.blob_id,
+        row.blob_id,
         row.bytes,
         &row.sha256,
         row.executable,
@@ -140,7 +145,11 @@ pub async fn insert_file(tx: &mut Tx<'_>, row: &VolumeFileRow) -> Result<(), Sto
 }
 
 /// Finds the present file at a path.
-pub async fn find_file(tx: &mut Tx<'_>, id: &str, path: &str) -> Result<Option<VolumeFileRow>, StoreError> {
+pub async fn find_file(
+    tx: &mut Tx<'_>,
+    id: VolumeId,
+    path: &str,
+) -> Result<Option<VolumeFileRow>, StoreError> {
     let sql = select_files!("WHERE volume_id = $1 AND path = $2 AND to_version IS NULL");
     find!(tx, VolumeFileRow, sql, id, path)
 }
@@ -148,7 +157,7 @@ pub async fn find_file(tx: &mut Tx<'_>, id: &str, path: &str) -> Result<Option<V
 /// Finds a present file with this content.
 pub async fn find_content(
     tx: &mut Tx<'_>,
-    id: &str,
+    id: VolumeId,
     sha256: &str,
     bytes: i64,
 ) -> Result<Option<VolumeFileRow>, StoreError> {
@@ -161,9 +170,9 @@ pub async fn find_content(
 /// Finds a file of a version by its blob.
 pub async fn find_blob(
     tx: &mut Tx<'_>,
-    id: &str,
+    id: VolumeId,
     version: i64,
-    blob: &str,
+    blob: FileId,
 ) -> Result<Option<VolumeFileRow>, StoreError> {
     let sql = select_files!(
         "WHERE volume_id = $1 AND blob_id = $3 AND from_version <= $2 AND (to_version IS NULL OR to_version > $2) \
@@ -175,7 +184,7 @@ pub async fn find_blob(
 /// Lists the present files with a path that begins with `prefix` (`''`: all).
 pub async fn list_below(
     tx: &mut Tx<'_>,
-    id: &str,
+    id: VolumeId,
     prefix: &str,
     limit: i64,
 ) -> Result<Vec<VolumeFileRow>, StoreError> {
@@ -190,7 +199,7 @@ pub async fn list_below(
 /// Lists the files of a version by path, after the path `after`.
 pub async fn list_version(
     tx: &mut Tx<'_>,
-    id: &str,
+    id: VolumeId,
     version: i64,
     after: &str,
     limit: i64,
@@ -203,7 +212,7 @@ pub async fn list_version(
 }
 
 /// Ends the present file: `version` and later versions do not have it. Returns true if the file existed.
-pub async fn end_file(tx: &mut Tx<'_>, id: &str, path: &str, version: i64) -> Result<bool, StoreError> {
+pub async fn end_file(tx: &mut Tx<'_>, id: VolumeId, path: &str, version: i64) -> Result<bool, StoreError> {
     let sql =
         "UPDATE volume_files SET to_version = $3 WHERE volume_id = $1 AND path = $2 AND to_version IS NULL";
     Ok(exec!(tx, sql, id, path, version)? == 1)

@@ -1,14 +1,14 @@
 //! Volumes that jobs request, and versions that their attempts got.
 
-use berth_types::ids::JobId;
+use berth_types::ids::{JobId, VolumeId};
 
 use super::super::{StoreError, Tx};
 
 /// A volume that a job requests.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct VolumeRequestRow {
-    pub job_id: String,
-    pub volume_id: String,
+    pub job_id: JobId,
+    pub volume_id: VolumeId,
     /// The name of the volume.
     pub name: String,
 }
@@ -16,9 +16,9 @@ pub struct VolumeRequestRow {
 /// A version of a volume that an attempt got.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct VolumeUseRow {
-    pub job_id: String,
+    pub job_id: JobId,
     pub attempt: i64,
-    pub volume_id: String,
+    pub volume_id: VolumeId,
     pub version: i64,
     pub writable: bool,
     /// Another job writes to the volume now, so changes of this attempt are refused.
@@ -41,43 +41,47 @@ pub async fn insert_request(
     tx: &mut Tx<'_>,
     job: JobId,
     idx: i64,
-    volume: &str,
+    volume: VolumeId,
     writable: bool,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO job_volumes (job_id, idx, volume_id, writable) VALUES ($1, $2, $3, $4)";
-    exec!(tx, sql, job.to_string(), idx, volume, writable).map(|_| ())
+    exec!(tx, sql, job, idx, volume, writable).map(|_| ())
 }
 
 /// Lists the volumes that a job requests, in its order: (id, writable).
-pub async fn list_requests(tx: &mut Tx<'_>, job: &str) -> Result<Vec<(String, bool)>, StoreError> {
+pub async fn list_requests(tx: &mut Tx<'_>, job: JobId) -> Result<Vec<(VolumeId, bool)>, StoreError> {
     let sql = "SELECT volume_id, writable FROM job_volumes WHERE job_id = $1 ORDER BY idx";
-    list!(tx, (String, bool), sql, job)
+    list!(tx, (VolumeId, bool), sql, job)
 }
 
-/// Lists the requests of a queued job (`''`: of all queued jobs) to write to volumes.
-pub async fn list_waiting_requests(tx: &mut Tx<'_>, job: &str) -> Result<Vec<VolumeRequestRow>, StoreError> {
+/// Lists the requests of a queued job (`None`: of all queued jobs) to write to volumes.
+pub async fn list_waiting_requests(
+    tx: &mut Tx<'_>,
+    job: Option<JobId>,
+) -> Result<Vec<VolumeRequestRow>, StoreError> {
     let sql = "SELECT w.job_id, w.volume_id, v.name FROM job_volumes w JOIN jobs j ON j.id = w.job_id \
                JOIN volumes v ON v.id = w.volume_id \
                WHERE w.writable = $2 AND j.state = 'queued' AND ($1 = '' OR w.job_id = $1) ORDER BY w.job_id, w.idx";
-    list!(tx, VolumeRequestRow, sql, job, true)
+    let job = job.map_or_else(String::new, |job| job.to_string());
+    list!(tx, VolumeRequestRow, sql, &job, true)
 }
 
 /// Lists the queued jobs that request to write to a volume to which this job writes.
-pub async fn list_jobs_behind(tx: &mut Tx<'_>, job: &str) -> Result<Vec<String>, StoreError> {
+pub async fn list_jobs_behind(tx: &mut Tx<'_>, job: JobId) -> Result<Vec<JobId>, StoreError> {
     let sql = "SELECT DISTINCT w.job_id FROM job_volumes m JOIN job_volumes w ON w.volume_id = m.volume_id \
                JOIN jobs j ON j.id = w.job_id \
                WHERE m.job_id = $1 AND m.writable = $2 AND w.writable = $2 AND j.state = 'queued'";
-    let rows = list!(tx, (String,), sql, job, true)?;
+    let rows = list!(tx, (JobId,), sql, job, true)?;
     Ok(rows.into_iter().map(|(job,)| job).collect())
 }
 
 /// Finds a job that uses this volume: it has not ended, or its attempt is open.
-pub async fn find_user(tx: &mut Tx<'_>, volume: &str) -> Result<Option<String>, StoreError> {
+pub async fn find_user(tx: &mut Tx<'_>, volume: VolumeId) -> Result<Option<JobId>, StoreError> {
     let sql = "SELECT w.job_id FROM job_volumes w JOIN jobs j ON j.id = w.job_id WHERE w.volume_id = $1 \
                AND (j.ended_at IS NULL OR EXISTS (SELECT 1 FROM volume_uses u JOIN attempts a \
                 ON a.job_id = u.job_id AND a.number = u.attempt \
                 WHERE u.job_id = w.job_id AND u.volume_id = $1 AND a.is_open = $2)) ORDER BY w.job_id LIMIT 1";
-    Ok(find!(tx, (String,), sql, volume, true)?.map(|(job,)| job))
+    Ok(find!(tx, (JobId,), sql, volume, true)?.map(|(job,)| job))
 }
 
 pub async fn insert(tx: &mut Tx<'_>, row: &VolumeUseRow) -> Result<(), StoreError> {
@@ -86,9 +90,9 @@ pub async fn insert(tx: &mut Tx<'_>, row: &VolumeUseRow) -> Result<(), StoreErro
     exec!(
         tx,
         sql,
-        &row.job_id,
+        row.job_id,
         row.attempt,
-        &row.volume_id,
+        row.volume_id,
         row.version,
         row.writable,
         row.given_up,
@@ -100,16 +104,16 @@ pub async fn insert(tx: &mut Tx<'_>, row: &VolumeUseRow) -> Result<(), StoreErro
 
 pub async fn find(
     tx: &mut Tx<'_>,
-    job: &str,
+    job: JobId,
     attempt: i64,
-    volume: &str,
+    volume: VolumeId,
 ) -> Result<Option<VolumeUseRow>, StoreError> {
     let sql = select_uses!("WHERE job_id = $1 AND attempt = $2 AND volume_id = $3");
     find!(tx, VolumeUseRow, sql, job, attempt, volume)
 }
 
 /// Lists the volumes of an attempt.
-pub async fn list(tx: &mut Tx<'_>, job: &str, attempt: i64) -> Result<Vec<VolumeUseRow>, StoreError> {
+pub async fn list(tx: &mut Tx<'_>, job: JobId, attempt: i64) -> Result<Vec<VolumeUseRow>, StoreError> {
     list!(
         tx,
         VolumeUseRow,
@@ -120,7 +124,7 @@ pub async fn list(tx: &mut Tx<'_>, job: &str, attempt: i64) -> Result<Vec<Volume
 }
 
 /// Lists the open attempts that write to a volume or may still hand over changes.
-pub async fn list_writers(tx: &mut Tx<'_>, volume: &str) -> Result<Vec<VolumeUseRow>, StoreError> {
+pub async fn list_writers(tx: &mut Tx<'_>, volume: VolumeId) -> Result<Vec<VolumeUseRow>, StoreError> {
     let sql = select_uses!(
         "WHERE volume_id = $1 AND writable = $2 AND given_up = $3 AND EXISTS (SELECT 1 FROM attempts a \
          WHERE a.job_id = volume_uses.job_id AND a.number = volume_uses.attempt AND a.is_open = $2) ORDER BY job_id"
@@ -129,7 +133,7 @@ pub async fn list_writers(tx: &mut Tx<'_>, volume: &str) -> Result<Vec<VolumeUse
 }
 
 /// Refuses from now on the changes of all attempts that write to a volume.
-pub async fn give_up(tx: &mut Tx<'_>, volume: &str) -> Result<(), StoreError> {
+pub async fn give_up(tx: &mut Tx<'_>, volume: VolumeId) -> Result<(), StoreError> {
     let sql = "UPDATE volume_uses SET given_up = $2 WHERE volume_id = $1 AND writable = $2 AND given_up = $3";
     exec!(tx, sql, volume, true, false).map(|_| ())
 }
@@ -142,5 +146,5 @@ pub async fn set_result(
     note: Option<&str>,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE volume_uses SET kept_version = $4, note = $5 WHERE job_id = $1 AND attempt = $2 AND volume_id = $3";
-    exec!(tx, sql, &row.job_id, row.attempt, &row.volume_id, kept_version, note).map(|_| ())
+    exec!(tx, sql, row.job_id, row.attempt, row.volume_id, kept_version, note).map(|_| ())
 }

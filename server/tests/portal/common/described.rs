@@ -8,6 +8,7 @@
 )]
 
 use std::collections::HashMap;
+use std::io::Write;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use axum::http::{HeaderMap, header};
@@ -47,7 +48,8 @@ fn validator(template: &str, method: &str, status: u16, schema: &Value) -> &'sta
     })
 }
 
-/// Panics if an answer does not match the OpenAPI document.
+/// Panics if an answer does not match the OpenAPI document. `BERTH_RECORD_PROBLEMS` names a file that gets the
+/// operation and the code of each problem instead, for `problem_codes.json`.
 #[track_caller]
 pub fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &Value) {
     if !path.starts_with("/api/v1/") {
@@ -75,6 +77,12 @@ pub fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &
     let Some(form) = content.get(media) else {
         panic!("{method} {template}: {status} is described as {:?}, not as {media:?}", content.keys());
     };
+    if let (Some(file), Some(code)) = (std::env::var_os("BERTH_RECORD_PROBLEMS"), body["code"].as_str()) {
+        let line = format!("{} {code}\n", operation["operationId"].as_str().unwrap());
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+        return;
+    }
     if media.ends_with("json") {
         let validator = validator(template, method, status, &form["schema"]);
         let faults: Vec<String> =

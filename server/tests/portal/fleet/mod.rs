@@ -75,11 +75,11 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
 
 pub fn slice(j: u128, attempt: i64, idx: i64, gpu: &str, start: i64) -> AllocationRow {
     AllocationRow {
-        job_id: job(j).to_string(),
+        job_id: job(j),
         attempt,
         idx,
-        org_id: org().to_string(),
-        node_id: node(1).to_string(),
+        org_id: org(),
+        node_id: node(1),
         gpu_uuid: gpu.to_owned(),
         profile_id: Some(19),
         start,
@@ -174,10 +174,7 @@ pub async fn allocate(db: &Db, row: AllocationRow) -> Result<(), StoreError> {
 
 pub async fn quarantine(db: &Db, j: u128, attempt: i64, reason: &'static str) {
     write(db, move |tx| {
-        async move {
-            store::nodes::quarantine(tx, &job(j).to_string(), attempt, &node(1).to_string(), reason).await
-        }
-        .boxed()
+        async move { store::nodes::quarantine(tx, job(j), attempt, node(1), reason).await }.boxed()
     })
     .await;
 }
@@ -205,32 +202,25 @@ pub async fn update_attempt(db: &Db, row: &AttemptRow) {
     .await;
 }
 
-pub async fn open_on(db: &Db, n: u128) -> Vec<(String, i64)> {
+pub async fn open_on(db: &Db, n: u128) -> Vec<(JobId, i64)> {
     let rows = read!(db, store::attempts::list_open, node(n));
     rows.into_iter().map(|row| (row.job_id, row.number)).collect()
 }
 
 pub async fn release(db: &Db, j: u128, attempt: i64) {
-    write(db, move |tx| {
-        async move { store::attempts::release(tx, &job(j).to_string(), attempt, &node(1).to_string()).await }
-            .boxed()
-    })
-    .await;
+    write(db, move |tx| async move { store::attempts::release(tx, job(j), attempt, node(1)).await }.boxed())
+        .await;
 }
 
 pub async fn mark_unclean(db: &Db, j: u128, attempt: i64, reason: &'static str) {
     write(db, move |tx| {
-        async move {
-            store::attempts::mark_unclean(tx, &job(j).to_string(), attempt, &node(1).to_string(), reason)
-                .await
-        }
-        .boxed()
+        async move { store::attempts::mark_unclean(tx, job(j), attempt, node(1), reason).await }.boxed()
     })
     .await;
 }
 
 /// Returns the held slices: board, first memory slice, job, attempt and unclean reason.
-pub async fn held(db: &Db) -> Vec<(String, i64, String, i64, Option<String>)> {
+pub async fn held(db: &Db) -> Vec<(String, i64, JobId, i64, Option<String>)> {
     let rows = read!(db, store::attempts::list_held);
     rows.into_iter()
         .map(|row| row.allocation)
@@ -238,6 +228,6 @@ pub async fn held(db: &Db) -> Vec<(String, i64, String, i64, Option<String>)> {
         .collect()
 }
 
-pub fn hold(gpu: &str, start: i64, j: u128, attempt: i64) -> (String, i64, String, i64, Option<String>) {
-    (gpu.to_owned(), start, job(j).to_string(), attempt, None)
+pub fn hold(gpu: &str, start: i64, j: u128, attempt: i64) -> (String, i64, JobId, i64, Option<String>) {
+    (gpu.to_owned(), start, job(j), attempt, None)
 }
