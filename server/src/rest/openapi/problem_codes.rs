@@ -11,7 +11,7 @@ static OWN_CODES: LazyLock<BTreeMap<String, Vec<String>>> =
     LazyLock::new(|| serde_json::from_str(include_str!("problem_codes.json")).unwrap_or_default());
 
 /// The codes that follow from the method, the body, the parameters and the authentication of an operation.
-fn common_codes(method: &str, operation: &Value) -> Vec<&'static str> {
+fn common_codes(method: &str, id: &str, operation: &Value) -> Vec<&'static str> {
     let parameters = || operation["parameters"].as_array().into_iter().flatten();
     let has = |place: &str| parameters().any(|parameter| parameter["in"] == place);
     let mut codes = vec!["request.malformed", "server.internal", "server.unavailable"];
@@ -21,7 +21,8 @@ fn common_codes(method: &str, operation: &Value) -> Vec<&'static str> {
     if method != "get" {
         codes.push("request.cross_site");
     }
-    if has("path") {
+    // An operator's route does not exist for others.
+    if has("path") || id.contains("_operator_") {
         codes.push("object.not_found");
     }
     if has("query") {
@@ -39,7 +40,7 @@ fn common_codes(method: &str, operation: &Value) -> Vec<&'static str> {
 /// Adds the problem codes to the default answer of an operation.
 pub(super) fn add_codes(method: &str, id: &str, operation: &mut Value) {
     let own = OWN_CODES.get(id).into_iter().flatten().map(String::as_str);
-    let codes: BTreeSet<&str> = common_codes(method, operation).into_iter().chain(own).collect();
+    let codes: BTreeSet<&str> = common_codes(method, id, operation).into_iter().chain(own).collect();
     let Some(form) = operation.pointer_mut("/responses/default/content/application~1problem+json") else {
         return;
     };
@@ -65,10 +66,11 @@ mod tests {
             assert!(codes.iter().all(|code| CODES.contains(&code.as_str())), "{id}: {codes:?}");
         }
         let used: BTreeSet<&str> = OWN_CODES.values().flatten().map(String::as_str).collect();
-        let common = ["idempotency.", "request.", "server.", "auth.", "object."];
+        // Codes of every kind of operation, of the ports of jobs, and of workers.
+        let elsewhere = ["idempotency.", "request.", "server.", "auth.", "object.", "port.", "join_token."];
         let unused: Vec<&&str> = CODES
             .iter()
-            .filter(|code| !used.contains(**code) && !common.iter().any(|prefix| code.starts_with(prefix)))
+            .filter(|code| !used.contains(**code) && !elsewhere.iter().any(|prefix| code.starts_with(prefix)))
             .collect();
         assert_eq!(unused, Vec::<&&str>::new(), "codes of no operation");
     }
