@@ -259,6 +259,8 @@ mod tests {
     use super::*;
 
     fn stripe() -> Stripe {
+        // A second test may have installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         Stripe::new(reqwest::Client::new(), "http://x", "sk_test", &["new".to_owned(), "old".to_owned()])
     }
 
