@@ -217,14 +217,19 @@ fn main() -> std::process::ExitCode {
     }
 }
 
+/// The filter of log lines. The Stripe library reports each signed event that its types cannot read as an error,
+/// though the portal reads it.
+fn log_filter() -> tracing_subscriber::EnvFilter {
+    let chosen = tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG");
+    let filter = chosen.unwrap_or_else(|_| "info,sqlx=warn".into());
+    match "stripe_webhook=off".parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter,
+    }
+}
+
 async fn start() -> std::process::ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG")
-                .unwrap_or_else(|_| "info,sqlx=warn,stripe_webhook=off".into()),
-        )
-        .with_writer(std::io::stderr)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(std::io::stderr).init();
     match run(Args::parse()).await {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {

@@ -290,7 +290,7 @@ mod tests {
         let checkout = Checkout {
             payment: "pay_1",
             customer: "cus_1",
-            item_name: "Credit & more",
+            item_name: "Credit; more & more",
             minor_units: 2_500,
             currency: "USD",
             save_card: true,
@@ -300,7 +300,10 @@ mod tests {
         let request = checkout.request().build();
         assert_eq!(request.path, "/checkout/sessions");
         let body = request.body.unwrap();
-        let mut fields: Vec<&str> = body.split('&').collect();
+        assert!(!body.contains([';', ':', '/', ' ']), "{body}");
+        let url = reqwest::Url::parse(&format!("http://x/?{body}")).unwrap();
+        let mut fields: Vec<String> =
+            url.query_pairs().map(|(name, value)| format!("{name}={value}")).collect();
         fields.sort_unstable();
         assert_eq!(
             fields,
@@ -309,7 +312,7 @@ mod tests {
                 "client_reference_id=pay_1",
                 "customer=cus_1",
                 "line_items[0][price_data][currency]=usd",
-                "line_items[0][price_data][product_data][name]=Credit+%26+more",
+                "line_items[0][price_data][product_data][name]=Credit; more & more",
                 "line_items[0][price_data][unit_amount]=2500",
                 "line_items[0][quantity]=1",
                 "metadata[payment]=pay_1",

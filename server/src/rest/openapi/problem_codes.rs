@@ -15,7 +15,7 @@ fn common_codes(method: &str, id: &str, operation: &Value) -> Vec<&'static str> 
     let parameters = || operation["parameters"].as_array().into_iter().flatten();
     let has = |place: &str| parameters().any(|parameter| parameter["in"] == place);
     let mut codes = vec!["request.malformed", "server.internal", "server.unavailable"];
-    if operation["security"].as_array().is_none_or(|schemes| !schemes.is_empty()) {
+    if operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()) {
         codes.extend(["auth.forbidden", "auth.required"]);
     }
     if method != "get" {
