@@ -33,12 +33,28 @@ step() {
   "$@" 2>&1 | tee -a "$log"
 }
 
+# Licenses, sources and banned crates of the dependencies (deny.toml). Known vulnerabilities need the advisory
+# database, so they are checked where it was fetched before.
+dependencies() {
+  if ! command -v cargo-deny >/dev/null; then
+    echo "left out of the rules for dependencies: cargo-deny is not installed (cargo install cargo-deny)"
+    return 0
+  fi
+  cargo deny --all-features check --hide-inclusion-graph licenses bans sources || return
+  if [ -d "${CARGO_HOME:-$HOME/.cargo}/advisory-dbs" ]; then
+    cargo deny --all-features check --disable-fetch --hide-inclusion-graph advisories
+  else
+    echo "left out of the rules for dependencies: no advisory database (cargo deny fetch)"
+  fi
+}
+
 $tools/setup.sh test
 # shellcheck source=/dev/null
 if [ -f target/tools/env ]; then . target/tools/env; fi
 export PYTHONPATH=$PWD/target/tools/python${PYTHONPATH:+:$PYTHONPATH}
 step 'format' cargo fmt --all --check
 step 'structure' python3 $tools/structure.py
+step 'dependencies' dependencies
 step 'lints' cargo clippy --workspace --all-targets --quiet -- -D warnings
 # Profile and folder of the demo's pages, whose macros then serve all three.
 front=(--quiet --no-default-features --target wasm32-unknown-unknown --target-dir target/front --profile wasm-demo)

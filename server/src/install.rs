@@ -30,12 +30,13 @@ type Hashed = (u64, SystemTime, String);
 static HASHES: Mutex<BTreeMap<PathBuf, Hashed>> = Mutex::new(BTreeMap::new());
 
 /// The routes under `/install/`; none without a worker program.
-pub fn routes(portal: &Portal) -> Router<Portal> {
+pub fn routes(portal: &Portal) -> Router {
     let Some(program) = &portal.context.settings.worker_program else { return Router::new() };
     Router::new()
         .route("/install/worker.sh", get(script))
         .route_service("/install/berth-worker", ServeFile::new(program))
         .route_service("/install/libberth_nvml_sim.so", ServeFile::new(program.with_file_name(SIMULATION)))
+        .with_state(portal.clone())
 }
 
 async fn script(State(portal): State<Portal>) -> Response {
@@ -84,7 +85,7 @@ fn hash(path: &Path) -> io::Result<String> {
     }
     let mut hasher = Sha256::new();
     io::copy(&mut file, &mut hasher)?;
-    let sha256: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sha256 = hex::encode(hasher.finalize());
     hashes.insert(path.to_owned(), (length, changed, sha256.clone()));
     Ok(sha256)
 }

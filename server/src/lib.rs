@@ -1,11 +1,13 @@
 //! The program of the portal: REST, pages, the gRPC service for workers, webhooks, metrics and loops.
 //!
-//! `portal` assembles the parts. `rest` reads requests and writes answers; `workers` exchanges messages with
+//! `portal` assembles the parts. `rest` puts their routes together; `workers` exchanges messages with
 //! the hosts. Must not decide: rules are in the parts, SQL is in `berth-store`.
 
 pub mod install;
 pub mod loops;
 mod metrics;
+pub mod openapi;
+mod parts;
 pub mod portal;
 pub mod rest;
 pub mod serve;

@@ -1,5 +1,7 @@
 //! The loops of the portal, with their times.
 
+pub mod routes;
+
 use std::sync::Arc;
 use std::time::Duration;
 

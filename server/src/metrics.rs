@@ -3,6 +3,8 @@
 //!
 //! The metrics name organizations and jobs, so only operators and their monitoring may read them.
 
+pub mod routes;
+
 mod tokens;
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,5 +1,7 @@
 //! Webhooks and mail: makes deliveries of notices and sends each one until it succeeds or has too many tries.
 
+pub mod routes;
+
 use std::collections::HashSet;
 
 use berth_types::Page;

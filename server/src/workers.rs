@@ -4,8 +4,10 @@
 //! connection identifies its node.
 
 mod admission;
+mod assignments;
 mod file_transfer;
 mod intake;
+mod reports;
 mod sanitize;
 mod status_batch;
 
@@ -27,9 +29,11 @@ use berth_foundation::Change;
 
 use crate::portal::Portal;
 use crate::tls::{self, Peer};
+use assignments::{UncomparedFields, to_desired};
 use berth_access::tunnels::Tunnel;
 use berth_fleet::enrolment::{Credential, NodeCertificate};
 use berth_store::nodes::{GpuReport, NodeReport};
+use reports::board_reports;
 use sanitize::{isolation_json, labels_json};
 
 /// A session ends after so long without a message of its worker.
@@ -224,37 +228,6 @@ fn pause_after(read: Duration) -> Duration {
     read.saturating_mul(4).clamp(PAUSE_MIN, PAUSE_MAX)
 }
 
-/// The fields of an assignment that are not compared with the last sent state: the log offset, which changes
-/// all the time, and secrets, which are not kept in the session.
-struct UncomparedFields {
-    log_from: u64,
-    secrets: Vec<proto::Secret>,
-    registry_auth: Option<proto::RegistryAuth>,
-}
-
-impl UncomparedFields {
-    fn remove_from(assignment: &mut proto::Assignment) -> Self {
-        let log_from = std::mem::take(&mut assignment.log_from);
-        let (secrets, registry_auth) = match &mut assignment.spec {
-            Some(spec) => (std::mem::take(&mut spec.secrets), spec.registry_auth.take()),
-            None => (Vec::new(), None),
-        };
-        Self { log_from, secrets, registry_auth }
-    }
-
-    fn secret_names(&self) -> impl Iterator<Item = &str> {
-        let auth = self.registry_auth.iter().map(|auth| auth.secret.as_str());
-        self.secrets.iter().map(|secret| secret.name.as_str()).chain(auth)
-    }
-
-    fn restore_to(self, assignment: &mut proto::Assignment) {
-        assignment.log_from = self.log_from;
-        if let Some(spec) = &mut assignment.spec {
-            (spec.secrets, spec.registry_auth) = (self.secrets, self.registry_auth);
-        }
-    }
-}
-
 fn attempt_key(id: Option<&proto::AttemptId>) -> Option<(JobId, u32)> {
     id.and_then(|id| Some((id.job.parse().ok()?, id.number)))
 }
@@ -382,8 +355,9 @@ impl Session {
     }
 
     async fn send_desired(&mut self) -> Result<(), String> {
-        let mut desired = self.portal.attempts.desired(self.node).await.map_err(|e| e.to_string())?;
-        desired.tasks = self.portal.health.board_tasks(self.node).await.map_err(|e| e.to_string())?;
+        let ranks = self.portal.attempts.desired(self.node).await.map_err(|e| e.to_string())?;
+        let tasks = self.portal.health.board_tasks(self.node).await.map_err(|e| e.to_string())?;
+        let mut desired = to_desired(ranks, tasks);
         let keys: HashSet<_> =
             desired.attempts.iter().filter_map(|a| attempt_key(a.attempt.as_ref())).collect();
         self.logs.retain(|(job, number, _), _| keys.contains(&(*job, *number)));
@@ -434,7 +408,8 @@ impl Session {
             Some(proto::up::What::Log(log)) => self.keep_log(log).await,
             Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
             Some(proto::up::What::Health(health)) => {
-                self.portal.health.apply_health(self.node, health).await.map_err(|e| e.to_string())
+                let boards = board_reports(health);
+                self.portal.health.apply_health(self.node, boards).await.map_err(|e| e.to_string())
             }
             Some(proto::up::What::Probe(probe)) => {
                 self.on_probe_answer(&probe);
@@ -465,35 +440,5 @@ mod tests {
         {
             assert_eq!(pause_after(ms(read)), ms(pause), "{read}");
         }
-    }
-
-    #[test]
-    fn secrets_and_log_offsets_are_removed_and_restored() {
-        let secret = proto::Secret { name: "token".to_owned(), value: "1".to_owned(), ..Default::default() };
-        let auth = proto::RegistryAuth { secret: "login".to_owned(), ..Default::default() };
-        let spec = proto::Spec {
-            secrets: vec![secret],
-            registry_auth: Some(auth),
-            memory_mib: 5,
-            ..proto::Spec::default()
-        };
-        let whole = proto::Assignment { log_from: 7, stop: true, spec: Some(spec), ..Default::default() };
-        let mut assignment = whole.clone();
-        let fields = UncomparedFields::remove_from(&mut assignment);
-        let spec = proto::Spec { memory_mib: 5, ..proto::Spec::default() };
-        assert_eq!(
-            assignment,
-            proto::Assignment { stop: true, spec: Some(spec), ..proto::Assignment::default() }
-        );
-        assert_eq!(fields.secret_names().collect::<Vec<_>>(), ["token", "login"]);
-        fields.restore_to(&mut assignment);
-        assert!(assignment == whole);
-
-        let known = proto::Assignment { log_from: 7, ..proto::Assignment::default() };
-        let mut assignment = known.clone();
-        let fields = UncomparedFields::remove_from(&mut assignment);
-        assert_eq!((assignment.log_from, fields.secret_names().count()), (0, 0));
-        fields.restore_to(&mut assignment);
-        assert_eq!(assignment, known);
     }
 }

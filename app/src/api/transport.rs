@@ -60,7 +60,7 @@ mod inner {
         let filled = web_sys::window()
             .and_then(|window| window.crypto().ok())
             .is_some_and(|crypto| crypto.get_random_values_with_u8_array(&mut bytes).is_ok());
-        if filled { bytes.iter().map(|b| format!("{b:02x}")).collect() } else { String::new() }
+        if filled { hex::encode(bytes) } else { String::new() }
     }
 }
 

@@ -8,3 +8,9 @@ pub mod tunnels;
 pub use ports::Ports;
 pub use terminals::Terminals;
 pub use tunnels::Tunnels;
+
+/// The routes of each part, without their state.
+pub mod routes {
+    pub use crate::ports::routes::routes as ports;
+    pub use crate::terminals::routes::routes as terminals;
+}

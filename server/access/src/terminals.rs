@@ -3,6 +3,8 @@
 //!
 //! The content of a terminal does not pass through this module, and the portal does not store it.
 
+pub mod routes;
+
 use crate::terminal_access::{self, TerminalRefusal};
 use berth_proto::{AttemptId, Closed, TERMINAL_PATIENCE, Terminal as DialTerminal, dial};
 use berth_types::Page;

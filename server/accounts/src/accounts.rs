@@ -1,8 +1,12 @@
 //! First set-up, sign-up, sessions and API tokens.
 
+pub mod routes;
+
 use std::net::IpAddr;
 
+use axum::http::HeaderMap;
 use berth_core::admission::{check_name, is_email};
+use berth_rest::authentication::{bearer_token, session_cookie};
 use berth_types::accounts::{
     CreatedToken, Me, NewOperatorToken, NewToken, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp,
     Token, User,
@@ -11,6 +15,7 @@ use berth_types::ids::{OrgId, TokenId};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::members::recheck_manage_right;
 use crate::passwords::{self, Hasher};
@@ -74,6 +79,22 @@ pub struct Accounts {
     context: Context,
     hasher: Hasher,
     throttle: Arc<SignInThrottle>,
+}
+
+impl berth_rest::authentication::Accounts for Accounts {
+    fn find_caller<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<Option<Caller>, Problem>> {
+        async move {
+            match bearer_token(headers) {
+                Some(Some(token)) => self.caller_by_token(token).await,
+                Some(None) => Ok(None),
+                None => match session_cookie(headers, self.context.settings.https) {
+                    Some(cookie) => self.caller_by_session(&cookie).await,
+                    None => Ok(None),
+                },
+            }
+        }
+        .boxed()
+    }
 }
 
 impl Accounts {

@@ -5,6 +5,8 @@
 //! fails, or the portal stops before it, the invitation has no `mailed_at`. A repeated invitation has a new
 //! secret.
 
+pub mod routes;
+
 use berth_core::admission::is_email;
 use berth_types::Page;
 use berth_types::accounts::User;

@@ -11,3 +11,10 @@ pub use accounts::Accounts;
 pub use invitations::Invitations;
 pub use members::Members;
 pub use passwords::Hasher;
+
+/// The routes of each part, without their state.
+pub mod routes {
+    pub use crate::accounts::routes::routes as accounts;
+    pub use crate::invitations::routes::routes as invitations;
+    pub use crate::members::routes::routes as members;
+}

@@ -4,6 +4,8 @@
 //! itself ends the member's open streams. The loss of the role of owner also ends the member's tokens and
 //! invitations.
 
+pub mod routes;
+
 use crate::membership_rules::{keeps_an_owner, keeps_tokens_and_invitations};
 use berth_types::Page;
 use berth_types::accounts::Role;

@@ -3,6 +3,8 @@
 //! A refusing budget counts running jobs, queued jobs and reservations at their worst-case price. Their
 //! charges thus never exceed the budget.
 
+pub mod routes;
+
 use std::collections::BTreeMap;
 
 use berth_types::Page;

@@ -1,6 +1,8 @@
 //! Monthly invoices. An organization with charges gets one invoice a month, or a credit note if more was
 //! given back than charged. Numbers have no gaps, and documents are final.
 
+pub mod routes;
+
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{

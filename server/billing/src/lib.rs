@@ -16,3 +16,13 @@ pub use ledger::Ledger;
 pub use payments::Payments;
 pub use reconciliation::Reconciliations;
 pub use usage::UsageReports;
+
+/// The routes of each part, without their state.
+pub mod routes {
+    pub use crate::budgets::routes::routes as budgets;
+    pub use crate::invoices::routes::routes as invoices;
+    pub use crate::ledger::routes::routes as ledger;
+    pub use crate::payments::routes::routes as payments;
+    pub use crate::reconciliation::routes::routes as reconciliations;
+    pub use crate::usage::routes::routes as usage;
+}

@@ -1,5 +1,7 @@
 //! Reconciliation: an hourly check of the ledger against its sums. Operators and a metric show the result.
 
+pub mod routes;
+
 use berth_types::ledger::Reconciliation;
 use berth_types::problems::Problem;
 use futures::FutureExt;

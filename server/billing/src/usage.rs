@@ -1,5 +1,7 @@
 //! Usage of an organization by day, and by offering, mode, member or label.
 
+pub mod routes;
+
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;

@@ -102,7 +102,7 @@ impl Authority {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let signed = params.signed_by(&request.public_key, &self.issuer).map_err(|e| e.to_string())?;
         Ok(IssuedCertificate {
-            serial: hex(&canonical(serial)),
+            serial: hex::encode(canonical(serial)),
             chain: vec![signed.into(), self.certificate.clone()],
         })
     }
@@ -138,7 +138,7 @@ pub fn read_certificate(certificate: &[u8]) -> Option<(NodeId, String)> {
         GeneralName::URI(uri) => uri.strip_prefix(NODE_URI)?.parse().ok(),
         _ => None,
     })?;
-    Some((node, hex(parsed.raw_serial())))
+    Some((node, hex::encode(parsed.raw_serial())))
 }
 
 fn generate(now: Timestamp) -> Result<String, rcgen::Error> {
@@ -178,10 +178,6 @@ fn canonical(mut serial: [u8; 16]) -> [u8; 16] {
     let [first, ..] = &mut serial;
     *first = (*first & 0x3f) | 0x40;
     serial
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! The cluster: boards with their occupants for placements, and nodes with tiles for people. The sources are
 //! the database and the open sessions.
 
+pub mod routes;
+
 use std::collections::{BTreeMap, HashSet};
 
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};

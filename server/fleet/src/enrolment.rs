@@ -2,6 +2,8 @@
 //!
 //! A node is identified by its certificate. The certificate counts only with a good record in this portal.
 
+pub mod routes;
+
 use crate::clone_detection::{DaemonIdentity, Verdict, judge};
 use berth_core::admission::check_name;
 use berth_types::ids::{AuditEventId, JoinTokenId, NodeId};

@@ -3,9 +3,10 @@
 //! The worker decides about faults and ends the jobs on a failed board. This module acts once on each fault
 //! and decides about the return to service.
 
+pub mod routes;
+
 use std::collections::HashSet;
 
-use berth_proto as proto;
 use berth_types::Page;
 use berth_types::health::{GpuFacts, GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode, Quarantine};
 use berth_types::ids::{AuditEventId, NodeId};
@@ -14,6 +15,7 @@ use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
+use crate::reports::{BoardReport, GpuTaskOrder};
 use berth_foundation::{Caller, idempotency};
 use berth_foundation::{Change, Context};
 use berth_store::health::{HealthRow, NewQuarantine};
@@ -21,37 +23,6 @@ use berth_store::{self as store, StoreError, Tx};
 
 /// The quarantine code of a board during a change of its MIG mode.
 const MODE_CHANGE: &str = "gpu.mode";
-/// The longest stored text of a worker, in characters.
-const MAX_CHARS: usize = 500;
-
-/// A text of a worker without control characters, cut to [`MAX_CHARS`].
-fn sanitized(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect()
-}
-
-/// The stored form of a worker's facts about a board.
-fn to_facts(read: &proto::BoardFacts) -> GpuFacts {
-    let text = |text: &Option<String>| text.as_deref().map(sanitized).filter(|t| !t.is_empty());
-    GpuFacts {
-        serial: text(&read.serial),
-        vbios: text(&read.vbios),
-        pci_bus_id: text(&read.pci_bus_id),
-        compute_capability: text(&read.compute_capability),
-        power_limit_watts: read.power_limit_watts,
-        ecc: read.ecc,
-        ecc_pending: read.ecc_pending,
-        mig: read.mig,
-        mig_pending: read.mig_pending,
-        nvlinks: read.nvlinks,
-        ecc_corrected: read.ecc_corrected,
-        ecc_uncorrected: read.ecc_uncorrected,
-        rows_corrected: read.rows_corrected,
-        rows_uncorrected: read.rows_uncorrected,
-        replacement_pending: read.replacement_pending,
-        replacement_failed: read.replacement_failed,
-        recovery: read.recovery,
-    }
-}
 
 /// The audit event of an act of the portal on a board.
 fn portal_event(
@@ -76,18 +47,17 @@ async fn apply(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &HealthRow,
-    board: &proto::BoardHealth,
+    board: &BoardReport,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let mut placement_changed = false;
-    let silent = board.silent.as_deref().map(sanitized);
-    if silent != row.silent {
-        store::health::set_silent(tx, &row.uuid, silent.as_deref()).await?;
+    if board.silent != row.silent {
+        store::health::set_silent(tx, &row.uuid, board.silent.as_deref()).await?;
         placement_changed = true;
     }
     if let Some(facts) = &board.facts {
         let mig = facts.mig.unwrap_or(false);
-        let text = serde_json::to_string(&to_facts(facts)).unwrap_or_else(|_| "{}".to_owned());
+        let text = serde_json::to_string(facts).unwrap_or_else(|_| "{}".to_owned());
         if text != row.facts || mig != row.mig_enabled {
             store::health::set_facts(tx, &row.uuid, &text, mig).await?;
             placement_changed |= mig != row.mig_enabled;
@@ -95,25 +65,20 @@ async fn apply(
     }
     // The task comes before the fault: a fault after a passed check still counts.
     if let Some(done) = &board.done
-        && let Ok(number) = i64::try_from(done.number)
+        && store::health::finish_task(tx, &row.uuid, done.number, done.good, &done.message).await?
     {
-        let message = sanitized(&done.words);
-        if store::health::finish_task(tx, &row.uuid, number, done.good, &message).await? {
-            if !done.good {
-                // After a failed change of the mode the quarantine shows the failure.
-                store::health::set_quarantine_reason(tx, &row.uuid, MODE_CHANGE, &message).await?;
-            } else if store::health::lift_quarantine(tx, &row.uuid).await? {
-                let event = portal_event(context, "gpu.cleared", &row.uuid, message, now);
-                store::quotas::insert_audit(tx, None, &event).await?;
-            }
-            placement_changed = true;
+        if !done.good {
+            // After a failed change of the mode the quarantine shows the failure.
+            store::health::set_quarantine_reason(tx, &row.uuid, MODE_CHANGE, &done.message).await?;
+        } else if store::health::lift_quarantine(tx, &row.uuid).await? {
+            let event = portal_event(context, "gpu.cleared", &row.uuid, done.message.clone(), now);
+            store::quotas::insert_audit(tx, None, &event).await?;
         }
+        placement_changed = true;
     }
-    if let Some(fault) = &board.fault
-        && let Ok(serial) = i64::try_from(fault.serial)
-    {
-        let why = NewQuarantine { code: sanitized(&fault.code), reason: sanitized(&fault.detail), at: now };
-        if store::health::quarantine_for_fault(tx, &row.uuid, serial, &why).await? {
+    if let Some(fault) = &board.fault {
+        let why = NewQuarantine { code: fault.code.clone(), reason: fault.detail.clone(), at: now };
+        if store::health::quarantine_for_fault(tx, &row.uuid, fault.serial, &why).await? {
             tracing::warn!(gpu = row.uuid, code = why.code, reason = why.reason, "a board is out of service");
             let event = portal_event(context, "gpu.quarantined", &row.uuid, why.reason, now);
             store::quotas::insert_audit(tx, None, &event).await?;
@@ -152,19 +117,22 @@ impl Health {
         Self { context }
     }
 
-    /// Applies a worker's report about its boards. The result is durable on return.
-    pub async fn apply_health(&self, node: NodeId, health: proto::Health) -> Result<(), StoreError> {
+    /// Applies a worker's reports about its boards. The result is durable on return.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
+    pub async fn apply_health(&self, node: NodeId, boards: Vec<BoardReport>) -> Result<(), StoreError> {
         let now = self.context.now();
         let context = self.context.clone();
         let placement_changed = self
             .context
             .db
             .write(move |tx| {
-                let (context, health) = (context.clone(), health.clone());
+                let (context, boards) = (context.clone(), boards.clone());
                 async move {
                     let rows = store::health::list(tx, node).await?;
                     let mut placement_changed = false;
-                    for board in &health.boards {
+                    for board in &boards {
                         // A worker may report its own boards only.
                         let Some(row) = rows.iter().find(|row| row.uuid == board.gpu_uuid) else { continue };
                         placement_changed |= apply(tx, &context, row, board, now).await?;
@@ -189,17 +157,15 @@ impl Health {
     }
 
     /// The open tasks for the boards of a node.
-    pub async fn board_tasks(&self, node: NodeId) -> Result<Vec<proto::BoardTask>, StoreError> {
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn board_tasks(&self, node: NodeId) -> Result<Vec<GpuTaskOrder>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let rows = store::health::list_tasks(&mut conn.tx(), node).await?;
         let task = |row: store::health::TaskRow| {
-            let kind = match row.task_kind? {
-                GpuTaskKind::Check => proto::TaskKind::Check,
-                GpuTaskKind::MigOn => proto::TaskKind::MigOn,
-                GpuTaskKind::MigOff => proto::TaskKind::MigOff,
-            };
-            let number = u64::try_from(row.task_number).ok()?;
-            Some(proto::BoardTask { gpu_uuid: row.uuid, number, kind: kind.into() })
+            let kind = row.task_kind?;
+            Some(GpuTaskOrder { gpu_uuid: row.uuid, number: row.task_number, kind })
         };
         Ok(rows.into_iter().filter_map(task).collect())
     }

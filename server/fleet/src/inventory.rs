@@ -1,5 +1,7 @@
 //! The inventory for operators: stuck work, differences of hosts, and the power of racks.
 
+pub mod routes;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::host_differences::{FIRMWARE, Host, HostDifference, find_differences};

@@ -10,6 +10,7 @@ mod inventory;
 pub mod leases;
 mod nodes;
 mod offerings;
+pub mod reports;
 mod stuck;
 
 pub use cluster::Cluster;
@@ -19,3 +20,13 @@ pub use inventory::Inventory;
 pub use leases::Leases;
 pub use nodes::Nodes;
 pub use offerings::Offerings;
+
+/// The routes of each part, without their state.
+pub mod routes {
+    pub use crate::cluster::routes::routes as cluster;
+    pub use crate::enrolment::routes::routes as enrolment;
+    pub use crate::health::routes::routes as health;
+    pub use crate::inventory::routes::routes as inventory;
+    pub use crate::nodes::routes::routes as nodes;
+    pub use crate::offerings::routes::routes as offerings;
+}

@@ -1,5 +1,7 @@
 //! Reports of hosts and cordons of nodes.
 
+pub mod routes;
+
 use berth_mig::board_by_name;
 use berth_types::ids::NodeId;
 use berth_types::nodes::{Node, PatchNode};

@@ -1,5 +1,7 @@
 //! The catalogue: offerings with their available devices, and the versions of prices.
 
+pub mod routes;
+
 use berth_mig::{Board, Instance};
 use berth_placement::assignment::{Occupant, OfferingShape, availability};
 use berth_types::Page;

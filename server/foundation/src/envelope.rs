@@ -80,7 +80,7 @@ impl SealingKey {
         let mut sha = Sha256::new();
         sha.update(b"berth key id");
         sha.update(key);
-        let id: String = sha.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let id = sha.finalize().get(..8).map(hex::encode)?;
         Some(Self { id, cipher })
     }
 

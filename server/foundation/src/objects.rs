@@ -24,6 +24,9 @@ use sha2::{Digest, Sha256};
 
 pub use bucket::Bucket;
 
+/// The bytes of a file, read as the receiver asks for them.
+pub type ByteStream = BoxStream<'static, io::Result<Bytes>>;
+
 /// Small files in concurrent writes.
 const CONCURRENT_WRITES: usize = 8;
 /// Bytes of one read from the store. With small reads a slow reader keeps no request to the store open.

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use berth_core::jobs::MachineEvent;
 use berth_placement::cluster::Owner;
-use berth_proto as proto;
 use berth_types::ids::{JobId, NodeId};
-use berth_types::jobs::{Failure, JobState, Network, NewJob};
+use berth_types::jobs::{Failure, JobState, NewJob};
 use futures::FutureExt;
 
+use crate::assignments::{RankAssignment, RankDevice, RankSlice, RankStart};
 use crate::leases;
 use crate::logs::Logs;
 use crate::preparation;
 use crate::ranks;
+use crate::reports::AttemptReport;
+use crate::start_inputs::add_inputs;
 use crate::status_reports::{self, ReportChanges};
 use crate::transitions::advance;
 use berth_foundation::fault;
@@ -49,16 +51,16 @@ impl Attempts {
     ///
     /// # Errors
     /// The database cannot be read or written. The last read comes after the commit of the report.
-    pub async fn apply_status(&self, node: NodeId, status: proto::Status) -> Result<(), StoreError> {
+    pub async fn apply_status(&self, node: NodeId, report: AttemptReport) -> Result<(), StoreError> {
         let now = self.context.now();
-        let job = status.attempt.as_ref().and_then(|id| id.job.parse().ok());
+        let job = report.job;
         let (context, logs) = (self.context.clone(), self.logs.clone());
         let changes = self
             .context
             .db
             .write(move |tx| {
-                let (context, logs, status) = (context.clone(), logs.clone(), status.clone());
-                async move { status_reports::apply(tx, &context, &logs, node, &status, now).await }.boxed()
+                let (context, logs, report) = (context.clone(), logs.clone(), report.clone());
+                async move { status_reports::apply(tx, &context, &logs, node, &report, now).await }.boxed()
             })
             .await?;
         if changes.ends_job() {
@@ -70,14 +72,14 @@ impl Attempts {
     async fn publish_changes(
         &self,
         node: NodeId,
-        job: Option<JobId>,
+        job: JobId,
         changes: ReportChanges,
     ) -> Result<(), StoreError> {
         if let Some(org) = changes.org {
             for event in &changes.events {
                 self.context.publish(Change::Job { org, job: event.job, event: Some(event.clone()) });
             }
-            if let Some(job) = job.filter(|_| changes.progressed && changes.events.is_empty()) {
+            if changes.progressed && changes.events.is_empty() {
                 self.context.publish(Change::Job { org, job, event: None });
             }
             if changes.cost.is_some() {
@@ -90,9 +92,7 @@ impl Attempts {
                 self.context.live.publish_job(cost.job, JobUpdate::Cost(text.into()));
             }
         }
-        if changes.freed
-            && let Some(job) = job
-        {
+        if changes.freed {
             self.context.publish(Change::JobDevices(job));
         }
         if changes.quarantined {
@@ -101,9 +101,7 @@ impl Attempts {
         if changes.freed || changes.transferred {
             self.context.publish(Change::Assignments(node));
         }
-        if changes.recheck_volumes
-            && let Some(job) = job
-        {
+        if changes.recheck_volumes {
             self.inputs.volumes.publish_waiting(job).await?;
         }
         changes
@@ -118,10 +116,10 @@ impl Attempts {
     ///
     /// # Errors
     /// The database cannot be read.
-    pub async fn desired(&self, node: NodeId) -> Result<proto::Desired, StoreError> {
+    pub async fn desired(&self, node: NodeId) -> Result<Vec<RankAssignment>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let mut attempts = Vec::new();
+        let mut assignments = Vec::new();
         // One read gives the allocations of all attempts: a node may have many, and any change comes here.
         let open = store::attempts::list_open(&mut tx, node).await?;
         let mut held: HashMap<(JobId, i64), Vec<AllocationRow>> = HashMap::new();
@@ -133,68 +131,58 @@ impl Attempts {
             let Some(slots) = held.remove(&(row.job_id, row.number)) else { continue };
             let mut assignment = self.assignment(&row, &slots)?;
             if !row.known {
-                assignment.spec = match assignment.stop {
+                assignment.start = match assignment.stop {
                     // An attempt that is stopped before its start needs no files.
-                    true => Some(proto::Spec::default()),
-                    false => self.specification(&mut tx, &row).await?,
+                    true => Some(RankStart::default()),
+                    false => self.start(&mut tx, &row).await?,
                 };
-                if assignment.spec.is_none() {
+                if assignment.start.is_none() {
                     continue;
                 }
             }
-            attempts.push(assignment);
+            assignments.push(assignment);
         }
-        Ok(proto::Desired { attempts, ..proto::Desired::default() })
+        Ok(assignments)
     }
 
-    /// The assignment of an open rank, without the specification.
-    fn assignment(
-        &self,
-        row: &OpenRankRow,
-        slots: &[AllocationRow],
-    ) -> Result<proto::Assignment, StoreError> {
+    /// The assignment of an open rank, without the start.
+    fn assignment(&self, row: &OpenRankRow, slots: &[AllocationRow]) -> Result<RankAssignment, StoreError> {
         let number = u32::try_from(row.number).unwrap_or(0);
         let to_u32 = |n: i64| u32::try_from(n).unwrap_or(0);
-        let slot = |a: &AllocationRow| proto::Slot {
+        let device = |a: &AllocationRow| RankDevice {
             gpu_uuid: a.gpu_uuid.clone(),
-            instance: a.profile_id.map(|id| proto::Instance {
+            slice: a.profile_id.map(|id| RankSlice {
                 profile_id: to_u32(id),
                 start: to_u32(a.start),
                 size: to_u32(a.size),
             }),
-            share_milli: a.share_milli.map_or(0, to_u32),
+            share_milli: a.share_milli.map(to_u32),
         };
         let state = row.phase.state;
         let over = state.ended() || matches!(state, JobState::Stopping | JobState::Queued);
-        let (stop_signal, stop_grace_ms) = ranks::stop_signal(row)?;
-        let mut assignment = proto::Assignment {
-            attempt: Some(proto::AttemptId::new(row.job_id, number)),
+        Ok(RankAssignment {
+            job: row.job_id,
+            attempt: number,
+            org: row.org_id,
             stop: over || row.number != row.latest,
+            stop_signal: ranks::stop_signal(row)?,
             limit_ms: row.max_duration_s.saturating_mul(1_000) - row.metered_before_ms,
-            slots: slots.iter().map(slot).collect(),
-            log_from: self.recordings.log_length(row.job_id, number, to_u32(row.rank)),
-            stop_signal,
-            stop_grace_ms,
-            organization: row.org_id.to_string(),
-            ..proto::Assignment::default()
-        };
-        leases::set_lease(&mut assignment, row.lease_ms);
-        Ok(assignment)
+            lease: leases::lease_limits(row.lease_ms),
+            devices: slots.iter().map(device).collect(),
+            log_bytes: self.recordings.log_length(row.job_id, number, to_u32(row.rank)),
+            start: None,
+        })
     }
 
-    /// The specification of an attempt for a worker that does not know it yet. `None` as long as its inputs
-    /// are not complete.
-    async fn specification(
-        &self,
-        tx: &mut Tx<'_>,
-        row: &OpenRankRow,
-    ) -> Result<Option<proto::Spec>, StoreError> {
+    /// The start of a rank for a worker that does not know it yet. `None` as long as its inputs are not
+    /// complete.
+    async fn start(&self, tx: &mut Tx<'_>, row: &OpenRankRow) -> Result<Option<RankStart>, StoreError> {
         let mut submission: NewJob = row.submission()?;
         let corrupt = || StoreError::Corrupt(row.job_id.to_string());
         let inputs = store::jobs::find_inputs(tx, row.job_id).await?.ok_or_else(corrupt)?;
         let own_env: BTreeMap<String, String> = serde_json::from_str(&inputs.env).map_err(|_| corrupt())?;
         let env = ranks::environment(tx, row).await?;
-        let mut spec = proto::Spec {
+        let mut start = RankStart {
             command: submission.command.take().unwrap_or_default(),
             script: inputs.script,
             // The variables of the submission override those of the portal.
@@ -202,13 +190,11 @@ impl Attempts {
             files: serde_json::from_str(&inputs.files).map_err(|_| corrupt())?,
             cpu_milli: u64::from(submission.cpus.unwrap_or(0)) * 1_000,
             memory_mib: submission.memory_mib.unwrap_or(0),
-            no_network: submission.network == Network::None,
+            network: submission.network,
             image: preparation::full_image_name(submission.image.as_deref()),
-            ..proto::Spec::default()
+            ..RankStart::default()
         };
-        self.inputs.secrets.add_secrets(tx, row.org_id, &submission, &mut spec).await?;
-        self.inputs.volumes.add_volumes(tx, row, &submission, &mut spec).await?;
-        Ok(self.inputs.files.add_checkpoint(tx, row, &submission, &mut spec).await?.then_some(spec))
+        Ok(add_inputs(tx, &self.inputs, row, &submission, &mut start).await?.then_some(start))
     }
 
     /// Stops an attempt for a job of a higher class. Returns false if the attempt has ended or stops already.

@@ -3,6 +3,8 @@
 //!
 //! `drain_rules` decides the stops. A cancelled drain takes no stop back.
 
+pub mod routes;
+
 use crate::drain_rules::{NodeAttempt, decide, grace_s, is_requeued};
 use berth_core::jobs::MachineEvent;
 use berth_types::Page;

@@ -4,21 +4,18 @@
 
 use crate::evidence_rules::{Uncovered, credit_micros, merge, uncovered, union_ms};
 use berth_core::rating::charge_micros;
-use berth_proto as proto;
 use berth_types::evidence::Evidence;
 use berth_types::ids::TransferId;
 use berth_types::ledger::TransferKind;
 use berth_types::time::{Timestamp, duration_text};
 use serde::{Deserialize, Serialize};
 
+use crate::reports::AttemptReport;
 use berth_foundation::Context;
 use berth_store::attempts::AttemptRow;
 use berth_store::jobs::JobRow;
 use berth_store::ledger::{EVIDENCE, Posting};
 use berth_store::{self as store, StoreError, Tx};
-
-/// The most losses of devices that are stored for one rank, each with its time.
-const MAX_LOSSES: usize = 64;
 
 /// The evidence of one rank, as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,15 +51,15 @@ fn parse_evidence(row: &AttemptRow) -> Result<Option<StoredEvidence>, StoreError
 /// Brings the evidence of a rank up to a report. The evidence of the end is final.
 pub(super) fn update_evidence(
     row: &mut AttemptRow,
-    status: &proto::Status,
+    report: &AttemptReport,
     ends_now: bool,
     at: Timestamp,
 ) -> Result<(), StoreError> {
     if row.ended {
         return Ok(());
     }
-    let Some(reported) = &status.evidence else {
-        if ends_now && status.metered_ms > 0 {
+    let Some(reported) = &report.evidence else {
+        if ends_now && report.metered_ms > 0 {
             // Evidence from before the end says nothing about a metered end. An end without observation, as
             // after a power cut, has a meter of 0: then the earlier evidence is all there is and covers the
             // charge.
@@ -72,13 +69,13 @@ pub(super) fn update_evidence(
     };
     let evidence = Evidence {
         rank: u32::try_from(row.rank).unwrap_or(0),
-        process_ms: reported.process_ms.max(0),
-        device_ms: reported.device_ms.max(0),
-        lost_ms: reported.lost_ms.max(0),
-        busy_ms: reported.busy_ms.map(|ms| ms.max(0)),
+        process_ms: reported.process_ms,
+        device_ms: reported.device_ms,
+        lost_ms: reported.lost_ms,
+        busy_ms: reported.busy_ms,
     };
-    let ages = reported.lost.iter().take(MAX_LOSSES).map(|lost| (lost.from_ms.max(0), lost.until_ms));
-    let mut lost: Vec<(i64, i64)> = ages.filter(|(from, until)| from < until).collect();
+    let mut lost: Vec<(i64, i64)> =
+        reported.losses.iter().map(|loss| (loss.from_ms, loss.until_ms)).collect();
     let mut began_ms = (evidence.process_ms > 0).then(|| at.millis().saturating_sub(evidence.process_ms));
     let stored = parse_evidence(row)?;
     if let Some(stored) = &stored {

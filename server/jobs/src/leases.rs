@@ -2,7 +2,6 @@
 
 use berth_core::lease::LeaseLimits;
 use berth_foundation::Context;
-use berth_proto as proto;
 use berth_store::attempts::AttemptRow;
 use berth_store::jobs::JobRow;
 use berth_store::{self as store, StoreError};
@@ -12,6 +11,7 @@ use berth_types::time::Timestamp;
 use serde::Deserialize;
 
 use crate::ranks::RankEnd;
+use crate::reports::AttemptReport;
 
 /// The lease in a submission. The other fields, above all the files, are skipped.
 #[derive(Deserialize)]
@@ -28,14 +28,9 @@ pub(crate) fn lease_ms(job: &JobRow, default_ms: i64) -> Result<i64, StoreError>
     Ok(choice.lease_s.map_or(default_ms, |s| i64::from(s) * 1_000))
 }
 
-/// Sets the lease of an assignment; 0 means none.
-pub(crate) fn set_lease(assignment: &mut proto::Assignment, lease_ms: i64) {
-    if lease_ms > 0 {
-        let limits = LeaseLimits::new(lease_ms);
-        assignment.lease_ms = limits.lease_ms;
-        assignment.lease_answer_ms = limits.answer_ms;
-        assignment.lease_grace_ms = limits.grace_ms;
-    }
+/// The limits of a lease of this length; a length of 0 means no lease.
+pub(crate) fn lease_limits(lease_ms: i64) -> Option<LeaseLimits> {
+    (lease_ms > 0).then(|| LeaseLimits::new(lease_ms))
 }
 
 /// Records the first report of a worker about an attempt that counts as lost. The job may run elsewhere by
@@ -45,19 +40,18 @@ pub(crate) async fn record_late_report(
     context: &Context,
     node: NodeId,
     attempt: &mut AttemptRow,
-    status: &proto::Status,
+    report: &AttemptReport,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     // The portal made this report itself.
-    if !attempt.ended || status.failure.as_ref().is_some_and(|f| f.code == "node.lost") {
+    if !attempt.ended || report.failure.as_ref().is_some_and(|f| f.code == "node.lost") {
         return Ok(());
     }
     let end = attempt.outcome.as_deref().and_then(|text| serde_json::from_str::<RankEnd>(text).ok());
     let Some(end) = end.and_then(RankEnd::mark_late) else { return Ok(()) };
     attempt.outcome = serde_json::to_string(&end).ok();
     let name = store::leases::find_node(tx, node).await?.map_or_else(|| node.to_string(), |row| row.name);
-    let over = matches!(status.phase(), proto::Phase::Ended | proto::Phase::Clean);
-    let phase = if over { "has ended" } else { "still runs" };
+    let phase = if report.phase.has_ended() { "has ended" } else { "still runs" };
     let event = AuditEvent {
         id: context.new_id::<AuditEventId>(now),
         at: now,

@@ -1,5 +1,6 @@
 //! The jobs and their queue: submission, quotas, the planner and its passes, attempts, drains and lost nodes.
 
+pub mod assignments;
 pub mod attempts;
 mod charges;
 mod drain_rules;
@@ -17,7 +18,9 @@ pub mod planner;
 mod preparation;
 pub mod quotas;
 mod ranks;
+pub mod reports;
 pub mod scheduler;
+mod start_inputs;
 mod status_reports;
 mod transitions;
 mod underuse;
@@ -34,3 +37,13 @@ pub use planner::Planner;
 pub use quotas::Quotas;
 pub use scheduler::Scheduler;
 pub use underuse::IdleWatch;
+
+/// The routes of each part, without their state.
+pub mod routes {
+    pub use crate::drains::routes::routes as drains;
+    pub use crate::jobs::routes::routes as jobs;
+    pub use crate::jobs::streams::routes as job_streams;
+    pub use crate::lost_nodes::routes::routes as lost_nodes;
+    pub use crate::operator_jobs::routes::routes as operator_jobs;
+    pub use crate::quotas::routes::routes as quotas;
+}

@@ -2,12 +2,14 @@
 //!
 //! The portal applies a status report for each such attempt in the place of the worker.
 
+pub mod routes;
+
 use std::sync::Arc;
 
 use berth_core::lease::LeaseLimits;
-use berth_proto as proto;
 use berth_types::evidence::Evidence;
 use berth_types::ids::NodeId;
+use berth_types::jobs::Failure;
 use berth_types::nodes::Node;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
@@ -15,6 +17,7 @@ use berth_types::time::duration_text;
 use futures::FutureExt;
 
 use crate::attempts::Attempts;
+use crate::reports::{AttemptPhase, AttemptReport, ReportedEvidence};
 use berth_fleet::Cluster;
 use berth_fleet::leases::{Leases, node_audit};
 use berth_foundation::Caller;
@@ -23,24 +26,22 @@ use berth_store::leases::UnendedRow;
 use berth_store::{self as store, StoreError};
 
 /// The report of an attempt's end in the place of a lost node. The evidence is the evidence stored before.
-fn lost_status(row: &UnendedRow, why: &str) -> Result<proto::Status, StoreError> {
+fn lost_report(row: &UnendedRow, why: &str) -> Result<AttemptReport, StoreError> {
     let corrupt = || StoreError::Corrupt(format!("an attempt of {}", row.job_id));
     let seen: Option<Evidence> =
         row.evidence.as_deref().map(serde_json::from_str).transpose().map_err(|_| corrupt())?;
     let number = u32::try_from(row.number).map_err(|_| corrupt())?;
-    Ok(proto::Status {
-        attempt: Some(proto::AttemptId::new(row.job_id, number)),
-        phase: proto::Phase::Ended.into(),
-        failure: Some(proto::Failure { code: "node.lost".to_owned(), detail: why.to_owned() }),
-        evidence: seen.map(|e| proto::Evidence {
+    Ok(AttemptReport {
+        failure: Some(Failure { code: "node.lost".to_owned(), detail: why.to_owned() }),
+        evidence: seen.map(|e| ReportedEvidence {
             process_ms: e.process_ms,
             device_ms: e.device_ms,
             lost_ms: e.lost_ms,
             busy_ms: e.busy_ms,
             // The stored evidence has the times of the losses already.
-            lost: Vec::new(),
+            losses: Vec::new(),
         }),
-        ..proto::Status::default()
+        ..AttemptReport::new(row.job_id, number, AttemptPhase::Ended)
     })
 }
 
@@ -153,7 +154,7 @@ impl LostNodes {
             ),
         };
         tracing::warn!(%node, job = %attempt.job_id, number = attempt.number, "an attempt is lost with its node");
-        self.attempts.apply_status(node, lost_status(attempt, &why)?).await
+        self.attempts.apply_status(node, lost_report(attempt, &why)?).await
     }
 
     async fn mark_lost(&self, node: NodeId, why: String, event: AuditEvent) -> Result<(), StoreError> {

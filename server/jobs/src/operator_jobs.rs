@@ -2,6 +2,8 @@
 //!
 //! Operators see the organizations, states and costs of jobs, but not their programs.
 
+pub mod routes;
+
 use std::collections::BTreeMap;
 
 use berth_core::jobs::MachineEvent;

@@ -1,38 +1,25 @@
 //! The progress of an attempt's preparation, and the digest of its image.
 
 use berth_core::images::Reference;
-use berth_proto::{Phase, Status};
 use berth_types::jobs::{Job, JobState};
 
+use crate::reports::{AttemptPhase, AttemptReport};
 use berth_store::attempts::AttemptRow;
 
-/// The most characters of a worker's progress text that are stored.
-const MAX_CHARS: usize = 500;
-
-/// The full name of an image for a worker; empty without an image. The submission has checked the name
+/// The full name of an image for a worker; `None` without an image. The submission has checked the name
 /// already.
-pub fn full_image_name(name: Option<&str>) -> String {
-    name.and_then(|name| Reference::parse(name).ok()).map_or_else(String::new, |image| image.full_name())
-}
-
-fn clean_text(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect()
-}
-
-/// A valid SHA-256 digest of an image; `None` for any other text.
-fn parse_digest(text: &str) -> Option<String> {
-    let hex = text.strip_prefix("sha256:")?;
-    (hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit())).then(|| text.to_owned())
+pub fn full_image_name(name: Option<&str>) -> Option<String> {
+    name.and_then(|name| Reference::parse(name).ok()).map(|image| image.full_name())
 }
 
 /// Brings the progress and the image of a rank up to a report. Returns true if one of them changed.
-pub fn update_progress(row: &mut AttemptRow, status: &Status) -> bool {
-    let progress = match status.phase() {
+pub fn update_progress(row: &mut AttemptRow, report: &AttemptReport) -> bool {
+    let progress = match report.phase {
         // A repeated old report does not undo a newer one.
-        Phase::Preparing if !row.running && !row.ended => clean_text(&status.progress),
+        AttemptPhase::Preparing if !row.running && !row.ended => report.progress.clone().unwrap_or_default(),
         _ => String::new(),
     };
-    let image_digest = parse_digest(&status.image_digest).or_else(|| row.image_digest.clone());
+    let image_digest = report.image_digest.clone().or_else(|| row.image_digest.clone());
     let changed = row.progress != progress || row.image_digest != image_digest;
     (row.progress, row.image_digest) = (progress, image_digest);
     changed
@@ -86,29 +73,28 @@ mod tests {
     #[test]
     fn the_last_progress_is_kept_until_the_run() {
         let mut row = row();
-        let report = |phase: Phase, progress: &str, digest: &str| Status {
-            phase: phase.into(),
-            progress: progress.to_owned(),
-            image_digest: digest.to_owned(),
-            ..Status::default()
+        let report = |phase: AttemptPhase, progress: Option<&str>, digest: Option<&String>| AttemptReport {
+            progress: progress.map(str::to_owned),
+            image_digest: digest.cloned(),
+            ..AttemptReport::new(JobId::from_uuid(Uuid::nil()), 1, phase)
         };
-        assert!(update_progress(&mut row, &report(Phase::Preparing, "Pulling\n x.", "")));
+        let preparing = report(AttemptPhase::Preparing, Some("Pulling x."), None);
+        assert!(update_progress(&mut row, &preparing));
         assert_eq!(row.progress, "Pulling x.");
-        assert!(!update_progress(&mut row, &report(Phase::Preparing, "Pulling\n x.", "not one")));
+        assert!(!update_progress(&mut row, &preparing));
         assert_eq!(row.image_digest, None);
         let name = format!("sha256:{}", "0f".repeat(32));
-        assert!(update_progress(&mut row, &report(Phase::Running, "", &name)));
+        assert!(update_progress(&mut row, &report(AttemptPhase::Running, None, Some(&name))));
         row.running = true;
         assert_eq!((row.progress.as_str(), row.image_digest.as_ref()), ("", Some(&name)));
-        assert!(!update_progress(&mut row, &report(Phase::Preparing, "Pulling x.", "")), "it comes late");
+        assert!(!update_progress(&mut row, &preparing), "it comes late");
         assert_eq!((row.progress.as_str(), row.image_digest.as_ref()), ("", Some(&name)));
-        update_progress(&mut self::row(), &report(Phase::Preparing, &"x".repeat(9_000), ""));
     }
 
     #[test]
     fn workers_get_full_image_names() {
-        assert_eq!(full_image_name(Some("alpine:3.20")), "docker.io/library/alpine:3.20");
-        assert_eq!(full_image_name(None), "");
-        assert_eq!(full_image_name(Some("dir:/etc")), "");
+        assert_eq!(full_image_name(Some("alpine:3.20")).unwrap(), "docker.io/library/alpine:3.20");
+        assert_eq!(full_image_name(None), None);
+        assert_eq!(full_image_name(Some("dir:/etc")), None);
     }
 }

@@ -3,6 +3,8 @@
 //! The engine enforces the limits on held devices: jobs beyond them wait. This module enforces the limits on
 //! submissions, in the transaction that records the job.
 
+pub mod routes;
+
 use berth_placement::quotas::Need;
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
@@ -197,13 +199,14 @@ impl Quotas {
 
     async fn quota_of(&self, org: OrgId) -> Result<Quota, Problem> {
         self.planner.refresh().await?;
-        let (held, devices_milli) = self.planner.ask(|engine| {
+        let asked = self.planner.ask(move |engine| {
             let used = engine.used(org);
             let named = used.devices_milli.iter().filter_map(|(index, milli)| {
                 Some((engine.cluster().offering_name(*index)?.to_string(), *milli))
             });
             (used.clone(), named.collect())
         });
+        let (held, devices_milli) = asked.await;
         let month = month_of(self.context.now());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();

@@ -1,11 +1,12 @@
 //! The ranks of an attempt: the end of each, the end of the attempt, and the environment of its processes.
 
 use berth_core::jobs::{MachineEvent, Outcome, StopCause, idle_text, is_retried};
-use berth_proto as proto;
 use berth_types::ids::NodeId;
 use berth_types::jobs::{Checkpoint, CheckpointSignal, Failure, Retry};
 use serde::{Deserialize, Serialize};
 
+use crate::assignments::StopSignal;
+use crate::reports::AttemptReport;
 use berth_store::attempts::{AttemptRow, OpenRankRow};
 use berth_store::jobs::JobRow;
 use berth_store::{self as store, StoreError, Tx};
@@ -22,12 +23,11 @@ pub struct RankEnd {
 }
 
 impl RankEnd {
-    pub fn from_status(status: &proto::Status) -> Self {
-        let failure = status.failure.as_ref();
+    pub fn from_report(report: &AttemptReport) -> Self {
         Self {
-            code: status.exit_code.unwrap_or(255),
-            timed_out: status.timed_out,
-            failure: failure.map(|f| Failure { code: f.code.clone(), detail: f.detail.clone() }),
+            code: report.exit_code.unwrap_or(255),
+            timed_out: report.timed_out,
+            failure: report.failure.clone(),
             late: false,
         }
     }
@@ -128,20 +128,23 @@ struct CheckpointPolicy {
     checkpoint: Option<Checkpoint>,
 }
 
-/// The stop signal of an attempt and its grace in milliseconds; zeros select the worker's defaults. A
-/// preempted or drained attempt may save its state first. Every other attempt gets the defaults.
-pub fn stop_signal(row: &OpenRankRow) -> Result<(i32, i64), StoreError> {
+/// The stop signal of an attempt; `None` selects the worker's defaults. A preempted or drained attempt may
+/// save its state first. Every other attempt gets the defaults.
+///
+/// # Errors
+/// The stored submission does not parse.
+pub fn stop_signal(row: &OpenRankRow) -> Result<Option<StopSignal>, StoreError> {
     let checkpoint = || row.submission::<CheckpointPolicy>().map(|policy| policy.checkpoint);
     Ok(match row.phase.stop.as_ref().map(|stop| stop.cause) {
         Some(StopCause::Preempted { .. }) => {
-            checkpoint()?.map_or((0, 0), |c| (c.signal.number(), i64::from(c.grace_s) * 1_000))
+            checkpoint()?.map(|c| StopSignal { signal: c.signal, grace_ms: i64::from(c.grace_s) * 1_000 })
         }
         // The drain has chosen the grace already.
         Some(StopCause::Drained { grace_s, .. }) if grace_s > 0 => {
             let signal = checkpoint()?.map_or_else(CheckpointSignal::default, |c| c.signal);
-            (signal.number(), i64::from(grace_s) * 1_000)
+            Some(StopSignal { signal, grace_ms: i64::from(grace_s) * 1_000 })
         }
-        _ => (0, 0),
+        _ => None,
     })
 }
 

@@ -4,9 +4,8 @@
 
 use berth_core::jobs::MachineEvent;
 use berth_core::rating::charge_micros;
-use berth_proto as proto;
 use berth_types::events::{JobCost, JobEvent};
-use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::ids::{NodeId, OrgId};
 use berth_types::time::Timestamp;
 
 use crate::charges::charge;
@@ -15,6 +14,7 @@ use crate::leases;
 use crate::logs::Logs;
 use crate::preparation;
 use crate::ranks::{self, RankEnd};
+use crate::reports::{AttemptPhase, AttemptReport};
 use crate::transitions::{record, step};
 use berth_foundation::Context;
 use berth_foundation::fault;
@@ -60,10 +60,7 @@ impl ReportChanges {
 /// A report with the conclusions from the stored rows before it.
 struct Report<'a> {
     context: &'a Context,
-    status: &'a proto::Status,
-    job: JobId,
-    number: u32,
-    phase: proto::Phase,
+    report: &'a AttemptReport,
     now: Timestamp,
     /// The attempt is the latest of its job.
     current: bool,
@@ -83,30 +80,26 @@ pub(crate) async fn apply(
     context: &Context,
     logs: &Logs,
     node: NodeId,
-    status: &proto::Status,
+    report: &AttemptReport,
     now: Timestamp,
 ) -> Result<ReportChanges, StoreError> {
     let mut changes = ReportChanges::default();
-    let Some(id) = &status.attempt else { return Ok(changes) };
-    let Ok(job) = id.job.parse::<JobId>() else { return Ok(changes) };
-    let mut ranks = store::attempts::list_ranks(tx, job, i64::from(id.number)).await?;
+    let (job, number) = (report.job, report.attempt);
+    let mut ranks = store::attempts::list_ranks(tx, job, i64::from(number)).await?;
     let Some(before) = ranks.iter().find(|rank| rank.node_id == node).cloned() else {
-        tracing::warn!(%node, %job, attempt = id.number, "a report about an attempt that this node never had");
+        tracing::warn!(%node, %job, attempt = number, "a report about an attempt that this node never had");
         return Ok(changes);
     };
     let mut attempt = before.clone();
     let Some(mut row) = store::jobs::find_any(tx, job).await? else { return Ok(changes) };
     changes.org = Some(row.org_id);
-    leases::record_late_report(tx, context, node, &mut attempt, status, now).await?;
-    let phase = status.phase();
-    let ended = matches!(phase, proto::Phase::Ended | proto::Phase::Clean);
-    let runs = phase == proto::Phase::Running || (ended && status.began);
+    leases::record_late_report(tx, context, node, &mut attempt, report, now).await?;
+    let ended = report.phase.has_ended();
+    let runs = report.phase == AttemptPhase::Running || (ended && report.began);
+    let log_bytes = report.log_bytes;
     let report = Report {
         context,
-        status,
-        job,
-        number: id.number,
-        phase,
+        report,
         now,
         current: row.attempt == attempt.number,
         runs,
@@ -125,7 +118,7 @@ pub(crate) async fn apply(
     changes.recheck_volumes = (changes.transferred || changes.ended) && uses::writes_volumes(&row)?;
     // A closed attempt stays closed: an old report of an earlier session opens nothing.
     if attempt.is_open && attempt.ended && attempt.clean && !attempt.saving {
-        attempt.is_open = !logs.is_log_complete(job, &attempt, status.log_bytes);
+        attempt.is_open = !logs.is_log_complete(job, &attempt, log_bytes);
     }
     if attempt != before {
         store::attempts::update(tx, &attempt).await?;
@@ -144,21 +137,21 @@ impl Report<'_> {
         attempt: &mut AttemptRow,
         changes: &mut ReportChanges,
     ) -> Result<(), StoreError> {
-        if self.begins && !self.status.mig_uuids.is_empty() {
+        if self.begins && !self.report.mig_uuids.is_empty() {
             let slots = store::attempts::list_allocations(tx, attempt.job_id, attempt.number).await?;
             let here = slots.into_iter().filter(|slot| slot.node_id == attempt.node_id);
-            for (slot, uuid) in here.zip(&self.status.mig_uuids) {
+            for (slot, uuid) in here.zip(&self.report.mig_uuids) {
                 store::attempts::set_mig_uuid(tx, attempt.job_id, attempt.number, slot.idx, uuid).await?;
             }
         }
-        changes.progressed = preparation::update_progress(attempt, self.status) && self.current;
+        changes.progressed = preparation::update_progress(attempt, self.report) && self.current;
         changes.transferred = !attempt.known;
         attempt.known = true;
         attempt.running |= self.runs;
         changes.ended = self.ends_now;
-        evidence::update_evidence(attempt, self.status, self.ends_now, self.now)?;
+        evidence::update_evidence(attempt, self.report, self.ends_now, self.now)?;
         if self.ends_now {
-            attempt.outcome = serde_json::to_string(&RankEnd::from_status(self.status)).ok();
+            attempt.outcome = serde_json::to_string(&RankEnd::from_report(self.report)).ok();
             attempt.ended_at = Some(self.now);
         }
         Ok(())
@@ -180,8 +173,8 @@ impl Report<'_> {
         }
         let event = self.event(row, attempt, ranks, all_began)?;
         let all_ended = self.ends_now && ranks.iter().all(|r| r.ended);
-        let is_metered =
-            matches!(self.phase, proto::Phase::Running | proto::Phase::Ended | proto::Phase::Clean);
+        let phase = self.report.phase;
+        let is_metered = phase == AttemptPhase::Running || phase.has_ended();
         if self.current && is_metered && !attempt.ended {
             changes.cost = self.count_use(tx, row, all_ended).await?;
         }
@@ -211,8 +204,8 @@ impl Report<'_> {
         row: &mut JobRow,
         changes: &mut ReportChanges,
     ) -> Result<(), StoreError> {
-        let (event, before) = (MachineEvent::Start { attempt: self.number }, row.started_at);
-        row.started_at = before.or(Some(began_at(row, self.status.metered_ms, self.now)));
+        let (event, before) = (MachineEvent::Start { attempt: self.report.attempt }, row.started_at);
+        row.started_at = before.or(Some(began_at(row, self.report.metered_ms, self.now)));
         match step(tx, self.context, row, event, RUNNING.to_owned(), self.now).await? {
             Ok(event) => changes.events.push(event),
             Err(_) => row.started_at = before,
@@ -228,13 +221,13 @@ impl Report<'_> {
         ranks: &[AttemptRow],
         all_began: bool,
     ) -> Result<Option<(MachineEvent, String)>, StoreError> {
-        let number = self.number;
-        match self.phase {
-            proto::Phase::Preparing => Ok(Some((
+        let number = self.report.attempt;
+        match self.report.phase {
+            AttemptPhase::Preparing => Ok(Some((
                 MachineEvent::Prepare { attempt: number },
                 "The worker makes the device and the job's directory.".to_owned(),
             ))),
-            proto::Phase::Running if all_began => {
+            AttemptPhase::Running if all_began => {
                 Ok(Some((MachineEvent::Start { attempt: number }, RUNNING.to_owned())))
             }
             _ if self.ends_now => ranks::ended_event(row, number, ranks, attempt),
@@ -251,7 +244,7 @@ impl Report<'_> {
         all_ended: bool,
     ) -> Result<Option<JobCost>, StoreError> {
         let before = row.metered_ms;
-        advance_meter(row, row.metered_before_ms.saturating_add(self.status.metered_ms.max(0)));
+        advance_meter(row, row.metered_before_ms.saturating_add(self.report.metered_ms));
         let due = all_ended || before / CHARGE_EVERY_MS != row.metered_ms / CHARGE_EVERY_MS;
         if due {
             charge(tx, self.context, row, self.now).await?;
@@ -260,7 +253,7 @@ impl Report<'_> {
             return Ok(None);
         }
         let (metered_ms, cost_micros, held_micros) = (row.metered_ms, row.cost_micros, row.held_micros);
-        Ok(Some(JobCost { job: self.job, metered_ms, cost_micros, held_micros }))
+        Ok(Some(JobCost { job: self.report.job, metered_ms, cost_micros, held_micros }))
     }
 
     /// Brings the row of a rank up to the report of its end, and releases its clean devices.
@@ -271,7 +264,7 @@ impl Report<'_> {
         changes: &mut ReportChanges,
     ) -> Result<(), StoreError> {
         if self.ends_now
-            && let Some(failure) = self.status.failure.as_ref().filter(|f| f.code == "device.unavailable")
+            && let Some(failure) = self.report.failure.as_ref().filter(|f| f.code == "device.unavailable")
         {
             // Without the quarantine the next job would get the same boards.
             let (job, number, node) = (attempt.job_id, attempt.number, attempt.node_id);
@@ -280,13 +273,13 @@ impl Report<'_> {
         }
         if self.ended {
             attempt.ended = true;
-            attempt.log_bytes = self.status.log_bytes.and_then(|n| i64::try_from(n).ok());
-            let was_saving = std::mem::replace(&mut attempt.saving, self.status.saving);
-            changes.transferred |= was_saving && !self.status.saving;
+            attempt.log_bytes = self.report.log_bytes.and_then(|n| i64::try_from(n).ok());
+            let was_saving = std::mem::replace(&mut attempt.saving, self.report.saving);
+            changes.transferred |= was_saving && !self.report.saving;
         }
-        if self.phase == proto::Phase::Clean {
+        if self.report.phase == AttemptPhase::Clean {
             changes.freed = !attempt.clean;
-            release_devices(tx, attempt, self.status).await?;
+            release_devices(tx, attempt, self.report.unclean.as_deref()).await?;
         }
         Ok(())
     }
@@ -308,14 +301,15 @@ fn advance_meter(row: &mut JobRow, metered_ms: i64) {
     row.cost_micros = charge_micros(row.nano_per_second, row.metered_ms).unwrap_or(most).min(most);
 }
 
-/// Releases the clean devices of a rank. Unclean devices wait for the check of an operator.
+/// Releases the clean devices of a rank. Unclean devices, for the reason `unclean`, wait for the check of an
+/// operator.
 async fn release_devices(
     tx: &mut Tx<'_>,
     attempt: &mut AttemptRow,
-    status: &proto::Status,
+    unclean: Option<&str>,
 ) -> Result<(), StoreError> {
     let (job, number, node) = (attempt.job_id, attempt.number, attempt.node_id);
-    match &status.unclean {
+    match unclean {
         Some(reason) => store::attempts::mark_unclean(tx, job, number, node, reason).await,
         None => {
             store::attempts::release(tx, job, number, node).await?;

@@ -132,17 +132,18 @@ impl Reservations {
         }
         self.planner.refresh().await?;
         let reading = self.planner.lock_reading().await;
-        let free = self.planner.ask(|engine| {
-            let longer = ReservationRow { ends_at: input.ends_at, ..row.clone() };
+        let (longer, ends_at) = (ReservationRow { ends_at: input.ends_at, ..row.clone() }, row.ends_at);
+        let free = self.planner.ask(move |engine| {
             let booking: Booking = bookings::booking(engine, &longer)?;
             // Jobs inside the reservation are no obstacle: only the time after its present end counts.
-            let rest = Booking { from: row.ends_at, ..booking.clone() };
+            let rest = Booking { from: ends_at, ..booking.clone() };
             let free = engine.has_room(&rest, now);
             if free {
                 engine.book(booking, Vec::new());
             }
             Ok::<bool, StoreError>(free)
         });
+        let free = free.await;
         fault::point("reservation.extend.booked");
         let done = match free {
             Ok(true) => self.record_extension(caller, row, input.ends_at, now).await,

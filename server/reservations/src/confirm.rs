@@ -166,8 +166,9 @@ impl Reservations {
             windows.into_iter().map(|w| (self.context.new_id(now), w)).collect();
         let request = stored_quote_request(&quote, &offering);
         fault::point("reservation.confirm.begun");
-        let placed = self.planner.ask(|e| book(e, &offering.gpu_model, &request, org, &windows, now));
-        let placed = match placed {
+        let (model, asked) = (offering.gpu_model.clone(), windows.clone());
+        let placed = self.planner.ask(move |e| book(e, &model, &request, org, &asked, now));
+        let placed = match placed.await {
             Ok(placed) => placed,
             Err(refusal) => {
                 drop(reading);
@@ -415,7 +416,8 @@ impl Reservations {
         };
         self.planner.refresh().await?;
         let reading = self.planner.lock_reading().await;
-        let fits = self.planner.ask(|engine| {
+        let named = bookings::named_places(&places);
+        let fits = self.planner.ask(move |engine| {
             let booking = Booking {
                 id: booking_id(id),
                 kind: BookingKind::Maintenance,
@@ -423,7 +425,7 @@ impl Reservations {
                 ask: None,
                 from,
                 until,
-                places: engine.resolve_places(&bookings::named_places(&places)),
+                places: engine.resolve_places(&named),
             };
             let fits = engine.is_clear(&booking);
             if fits {
@@ -431,6 +433,7 @@ impl Reservations {
             }
             fits
         });
+        let fits = fits.await;
         let event = self.context.audit_event(caller, "maintenance.planned", id.to_string(), row.name.clone());
         let done = match fits {
             false => Ok(false),

@@ -7,6 +7,7 @@
 mod change;
 mod charges;
 mod confirm;
+pub mod routes;
 mod show;
 pub mod tick;
 
@@ -234,10 +235,11 @@ impl Reservations {
         self.planner.refresh().await?;
         let request = quote_request(&input, &offering);
         let spans: Vec<Span> = windows.iter().copied().map(span).collect();
-        let verdict = self.planner.ask(|engine| match spans.as_slice() {
+        let verdict = self.planner.ask(move |engine| match spans.as_slice() {
             [only] => engine.quote(&request, org, *only, now).map(|_| ()),
             several => engine.quote_all(&request, org, several, now),
         });
+        let verdict = verdict.await;
         let mut quote = Quote {
             id: self.context.new_id(now),
             offering: offering.slug,

@@ -10,16 +10,15 @@ use base64::Engine;
 use berth_types::problems::Problem;
 use sha2::{Digest, Sha256};
 
-use super::extract::{Failed, Signed, read_body};
 use crate::portal::Portal;
 use berth_foundation::Caller;
 use berth_foundation::idempotency::{KeyLookup, KeyScope};
+use berth_rest::answers::NotKept;
+use berth_rest::authentication::Signed;
+use berth_rest::extract::read_body;
+use berth_rest::failed::Failed;
 
 const HEADER: &str = "idempotency-key";
-
-/// An extension of answers that are never stored: nothing was done, or the answer grants access.
-#[derive(Clone, Copy)]
-pub struct NotKept;
 
 /// Executes a request with a key once, and answers its repetitions with the stored answer.
 pub async fn apply_key(State(portal): State<Portal>, request: Request, next: Next) -> Response {
@@ -66,8 +65,8 @@ async fn answer(portal: &Portal, request: Request, next: Next) -> Result<Respons
     let Some(scope) = key_scope(request.uri().path())? else { return Ok(next.run(request).await) };
     let address = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
     let (mut parts, body) = request.into_parts();
-    let Signed(mut caller) = Signed::from_request_parts(&mut parts, portal).await?;
-    let bytes = read_body(Request::from_parts(parts.clone(), body), portal).await?;
+    let Signed(mut caller) = Signed::from_request_parts(&mut parts, &()).await?;
+    let bytes = read_body(Request::from_parts(parts.clone(), body)).await?;
     let hash = request_hash(&caller, &address, &bytes);
     // The guard marks the request as in flight until its answer is stored.
     let (key, _in_flight) = match portal.idempotency.begin(&caller, scope, key, hash).await? {

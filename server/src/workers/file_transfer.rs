@@ -17,10 +17,6 @@ fn refusal(problem: &Problem) -> Status {
     if problem.status < 500 { Status::not_found("there is no such file") } else { unavailable() }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// A file that a worker offers for a volume; `None` for an invalid message.
 fn offered_to_volume(file: proto::Parcel) -> Option<OfferedVolumeFile> {
     let (job, number) = attempt_key(file.attempt.as_ref())?;
@@ -33,7 +29,7 @@ fn offered_to_volume(file: proto::Parcel) -> Option<OfferedVolumeFile> {
         volume: file.volume.parse().ok()?,
         path: file.path,
         bytes: i64::try_from(file.bytes).ok()?,
-        sha256: hex(&file.sha256),
+        sha256: hex::encode(&file.sha256),
         listing: file.listing,
         note: file.note,
         refused: file.refused,
@@ -53,7 +49,7 @@ fn offered_file(file: proto::Parcel) -> Option<OfferedFile> {
         path: file.path,
         seq: i64::try_from(file.seq).ok()?,
         bytes: i64::try_from(file.bytes).ok()?,
-        sha256: hex(&file.sha256),
+        sha256: hex::encode(&file.sha256),
         files: i64::try_from(file.files).ok()?,
         note: file.note,
         refused: file.refused,
@@ -93,7 +89,7 @@ fn offered_bundle(bundle: proto::Bundle) -> Option<(OfferedBundle, bool)> {
     let small = |file: proto::SmallFile| {
         let whole = ask || file.data.len() as u64 == file.bytes;
         (whole && file.sha256.len() == 32).then_some(())?;
-        let (bytes, sha256) = (i64::try_from(file.bytes).ok()?, hex(&file.sha256));
+        let (bytes, sha256) = (i64::try_from(file.bytes).ok()?, hex::encode(&file.sha256));
         Some(SmallFile { path: file.path, bytes, sha256, data: file.data.into() })
     };
     let files = bundle.files.into_iter().map(small).collect::<Option<Vec<SmallFile>>>()?;

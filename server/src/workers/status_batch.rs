@@ -10,7 +10,7 @@ use berth_types::ids::JobId;
 use futures::{FutureExt, StreamExt, stream};
 use tonic::Streaming;
 
-use super::sanitize::sanitize_status;
+use super::reports::attempt_report;
 use super::{Session, attempt_key};
 use berth_foundation::live::SessionGuard;
 
@@ -71,12 +71,10 @@ impl Session {
         for statuses in by_attempt.into_values() {
             let (portal, node) = (self.portal.clone(), self.node);
             all.push(async move {
+                // A status without a valid attempt is acknowledged, or its worker would repeat it.
                 for status in statuses {
-                    portal
-                        .attempts
-                        .apply_status(node, sanitize_status(status))
-                        .await
-                        .map_err(|e| e.to_string())?;
+                    let Some(report) = attempt_report(&status) else { continue };
+                    portal.attempts.apply_status(node, report).await.map_err(|e| e.to_string())?;
                 }
                 Ok::<(), String>(())
             });

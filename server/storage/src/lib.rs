@@ -9,3 +9,10 @@ pub use bundles::Bundles;
 pub use files::{Files, HandOvers};
 pub use secrets::Secrets;
 pub use volumes::{VolumeUses, Volumes};
+
+/// The routes of each part, without their state.
+pub mod routes {
+    pub use crate::files::routes::routes as files;
+    pub use crate::secrets::routes::routes as secrets;
+    pub use crate::volumes::routes::routes as volumes;
+}

@@ -2,6 +2,8 @@
 //!
 //! This module must not put a value into an answer, a log or an error.
 
+pub mod routes;
+
 use std::sync::Arc;
 
 use berth_core::images::{Reference, parse_credentials};

@@ -4,31 +4,32 @@
 use crate::common::engines;
 use crate::idle_portal::{DAY, IdlePortal};
 use crate::worker_portal::WorkerPortal;
-use berth_proto::{AttemptId, Evidence, Failure, Lost, Phase, Status};
+use berth_jobs::reports::{AttemptPhase as Phase, AttemptReport, DeviceLoss, ReportedEvidence};
 use berth_store::ledger::{EVIDENCE, Posting, post};
 use berth_types::ids::NodeId;
+use berth_types::jobs::Failure;
 use berth_types::ledger::TransferKind;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
-/// Creates a status of an attempt. `seen` has the milliseconds of the process and the lost milliseconds of
+/// Creates a report about an attempt. `seen` has the milliseconds of the process and the lost milliseconds of
 /// its devices.
-fn status(job: &str, number: u32, phase: Phase, metered_ms: i64, seen: Option<(i64, i64)>) -> Status {
-    let ended = matches!(phase, Phase::Ended | Phase::Clean);
-    Status {
-        attempt: Some(AttemptId::new(job, number)),
-        phase: phase.into(),
+fn status(job: &str, number: u32, phase: Phase, metered_ms: i64, seen: Option<(i64, i64)>) -> AttemptReport {
+    let ended = phase.has_ended();
+    AttemptReport {
         metered_ms,
         exit_code: ended.then_some(0),
         log_bytes: ended.then_some(0),
-        evidence: seen.map(|(process_ms, lost_ms)| Evidence {
+        evidence: seen.map(|(process_ms, lost_ms)| ReportedEvidence {
             process_ms,
-            device_ms: process_ms - lost_ms,
+            // A worker's report without a negative time: the parse of messages has this bound.
+            device_ms: (process_ms - lost_ms).max(0),
             lost_ms,
-            ..Evidence::default()
+            busy_ms: None,
+            losses: Vec::new(),
         }),
-        ..Status::default()
+        ..AttemptReport::new(job.parse().unwrap(), number, phase)
     }
 }
 
@@ -57,8 +58,8 @@ async fn submit(setup: &IdlePortal, spec: Value) -> String {
     job["id"].as_str().unwrap().to_owned()
 }
 
-async fn send_status(setup: &IdlePortal, node: NodeId, status: Status) {
-    setup.t.portal.attempts.apply_status(node, status).await.unwrap();
+async fn send_status(setup: &IdlePortal, node: NodeId, report: AttemptReport) {
+    setup.t.portal.attempts.apply_status(node, report).await.unwrap();
 }
 
 /// Returns the evidence credits of a job: amounts and memos, oldest first.
@@ -100,7 +101,7 @@ async fn an_attempt_that_ended_before_its_first_report_counts_as_run() {
         let job = submit(&setup, json!({})).await;
         let node = placed(&setup, &job).await[0];
         send_status(&setup, node, status(&job, 1, Phase::Preparing, 0, None)).await;
-        let end = Status { began: true, ..status(&job, 1, Phase::Clean, 7, None) };
+        let end = AttemptReport { began: true, ..status(&job, 1, Phase::Clean, 7, None) };
         for _ in 0..2 {
             send_status(&setup, node, end.clone()).await;
         }
@@ -132,8 +133,8 @@ async fn an_attempt_that_ended_before_its_first_report_counts_as_run() {
 async fn preparation_progress_is_a_reason_until_the_job_runs() {
     for (engine, db, _location) in engines("preparation").await {
         let setup = IdlePortal::on(db).await;
-        let preparing = |job: &str, progress: &str| Status {
-            progress: progress.to_owned(),
+        let preparing = |job: &str, progress: &str| AttemptReport {
+            progress: Some(progress.to_owned()),
             ..status(job, 1, Phase::Preparing, 0, None)
         };
         let job = submit(&setup, json!({})).await;
@@ -163,8 +164,10 @@ async fn preparation_progress_is_a_reason_until_the_job_runs() {
 async fn a_gang_counts_as_run_when_its_last_rank_ended_before_its_first_report() {
     for (engine, db, _location) in engines("gang_over_at_once").await {
         let setup = IdlePortal::on(db).await;
-        let over =
-            |job: &str, metered_ms| Status { began: true, ..status(job, 1, Phase::Clean, metered_ms, None) };
+        let over = |job: &str, metered_ms| AttemptReport {
+            began: true,
+            ..status(job, 1, Phase::Clean, metered_ms, None)
+        };
         // The first rank still runs.
         let gang = submit(&setup, json!({"nodes": 2})).await;
         let nodes = placed(&setup, &gang).await;
@@ -233,7 +236,11 @@ async fn metered_time_without_evidence_is_credited_once() {
             send_status(
                 &setup,
                 node,
-                Status { exit_code: None, failure: Some(unknown.clone()), ..status(&cut, 1, phase, 0, None) },
+                AttemptReport {
+                    exit_code: None,
+                    failure: Some(unknown.clone()),
+                    ..status(&cut, 1, phase, 0, None)
+                },
             )
             .await;
         }
@@ -361,8 +368,8 @@ async fn evidence_is_combined_over_ranks_and_separate_for_attempts() {
             let node = placed(&setup, &flaky).await[0];
             for phase in [Phase::Running, Phase::Ended, Phase::Ended, Phase::Clean] {
                 let report = status(&flaky, number, phase, metered_ms, Some((metered_ms, lost_ms)));
-                send_status(&setup, node, Status { exit_code: report.exit_code.map(|_| code), ..report })
-                    .await;
+                let report = AttemptReport { exit_code: report.exit_code.map(|_| code), ..report };
+                send_status(&setup, node, report).await;
             }
             amounts = credits(&setup, &flaky).await.into_iter().map(|(micros, _)| micros).collect();
         }
@@ -381,8 +388,8 @@ async fn run_gang_with_losses(setup: &IdlePortal, lost: [&[(i64, i64)]; 2]) -> (
     let report = |phase: Phase, metered_ms: i64, lost: &[(i64, i64)]| {
         let sum = lost.iter().map(|(from, until)| until - from).sum();
         let mut report = status(&gang, 1, phase, metered_ms, Some((metered_ms, sum)));
-        let lost = lost.iter().map(|(from, until)| Lost { from_ms: *from, until_ms: *until });
-        report.evidence.as_mut().unwrap().lost = lost.collect();
+        let losses = lost.iter().map(|(from, until)| DeviceLoss { from_ms: *from, until_ms: *until });
+        report.evidence.as_mut().unwrap().losses = losses.collect();
         report
     };
     for (phase, metered_ms) in [(Phase::Running, 1_000), (Phase::Ended, 10_000), (Phase::Clean, 10_000)] {

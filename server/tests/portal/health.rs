@@ -3,24 +3,24 @@
 use crate::common::engines;
 use crate::idle_portal::{IdlePortal, node};
 use crate::worker_portal::{WorkerPortal, eventually};
-use berth_proto::{BoardFacts, BoardFault, BoardHealth, Health, TaskDone, TaskKind};
+use berth_fleet::reports::{BoardReport, GpuTaskResult, ReportedFault};
+use berth_types::health::{GpuFacts, GpuTaskKind};
 use serde_json::{Value, json};
 
 const GPU: &str = "GPU-1-0";
 
-fn healthy(gpu: &str) -> BoardHealth {
-    let facts =
-        BoardFacts { mig: Some(false), mig_pending: Some(false), nvlinks: 18, ..BoardFacts::default() };
-    BoardHealth { gpu_uuid: gpu.to_owned(), facts: Some(facts), ..BoardHealth::default() }
+fn healthy(gpu: &str) -> BoardReport {
+    let facts = GpuFacts { mig: Some(false), mig_pending: Some(false), nvlinks: 18, ..GpuFacts::default() };
+    BoardReport { gpu_uuid: gpu.to_owned(), silent: None, fault: None, done: None, facts: Some(facts) }
 }
 
-fn faulty(serial: u64, detail: &str) -> BoardHealth {
-    let fault = BoardFault { serial, code: "gpu.xid".to_owned(), detail: detail.to_owned() };
-    BoardHealth { fault: Some(fault), ..healthy(GPU) }
+fn faulty(serial: i64, detail: &str) -> BoardReport {
+    let fault = ReportedFault { serial, code: "gpu.xid".to_owned(), detail: detail.to_owned() };
+    BoardReport { fault: Some(fault), ..healthy(GPU) }
 }
 
-async fn send_health(setup: &IdlePortal, n: u128, board: BoardHealth) {
-    setup.t.portal.health.apply_health(node(n), Health { boards: vec![board] }).await.unwrap();
+async fn send_health(setup: &IdlePortal, n: u128, board: BoardReport) {
+    setup.t.portal.health.apply_health(node(n), vec![board]).await.unwrap();
 }
 
 /// Returns the board as operators see it.
@@ -81,10 +81,10 @@ async fn a_fault_quarantines_its_board_once_until_a_check() {
         let asked = post_to_gpu(&setup, "check", Value::Null).await.expect(200);
         assert_eq!(asked["task"], json!({"kind": "check"}), "{engine}");
         let task = setup.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
-        assert_eq!((task.gpu_uuid.as_str(), task.kind()), (GPU, TaskKind::Check), "{engine}");
+        assert_eq!((task.gpu_uuid.as_str(), task.kind), (GPU, GpuTaskKind::Check), "{engine}");
         assert!(setup.t.portal.health.board_tasks(node(2)).await.unwrap().is_empty(), "{engine}");
-        let done = |number, good| TaskDone { number, good, words: "a process is on it".to_owned() };
-        let failed = BoardHealth { done: Some(done(task.number, false)), ..faulty(11, "XID 48") };
+        let done = |number, good| GpuTaskResult { number, good, message: "a process is on it".to_owned() };
+        let failed = BoardReport { done: Some(done(task.number, false)), ..faulty(11, "XID 48") };
         send_health(&setup, 1, failed.clone()).await;
         assert_eq!(
             (quarantine_reason(&setup).await, board(&setup).await["task"]["good"].clone()),
@@ -96,12 +96,12 @@ async fn a_fault_quarantines_its_board_once_until_a_check() {
         assert_eq!(quarantine_reason(&setup).await, "XID 48", "{engine}: that was the one before");
         let second = setup.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
         assert!(second.number > task.number, "{engine}");
-        let passed = BoardHealth { done: Some(done(second.number, true)), ..healthy(GPU) };
+        let passed = BoardReport { done: Some(done(second.number, true)), ..healthy(GPU) };
         send_health(&setup, 1, passed.clone()).await;
         assert_eq!(quarantine_reason(&setup).await, Value::Null, "{engine}");
         assert_eq!(count_audit_events(&setup, "gpu.cleared").await, 1, "{engine}");
         // The same result is reported again with a new fault.
-        send_health(&setup, 1, BoardHealth { fault: faulty(12, "XID 95").fault, ..passed }).await;
+        send_health(&setup, 1, BoardReport { fault: faulty(12, "XID 95").fault, ..passed }).await;
         assert_eq!(quarantine_reason(&setup).await, "XID 95", "{engine}");
     }
 }
@@ -112,7 +112,7 @@ async fn a_silent_board_is_in_service_again_when_it_answers() {
         let setup = IdlePortal::on(db).await;
         send_health(&setup, 1, healthy(GPU)).await;
         let why = "NVML does not answer for it.";
-        send_health(&setup, 1, BoardHealth { silent: Some(why.to_owned()), facts: None, ..healthy(GPU) })
+        send_health(&setup, 1, BoardReport { silent: Some(why.to_owned()), facts: None, ..healthy(GPU) })
             .await;
         assert_eq!(quarantine_reason(&setup).await, why, "{engine}");
         let shown = board(&setup).await;
@@ -193,12 +193,13 @@ async fn a_board_is_in_service_again_after_its_mig_mode_change() {
         send_health(&setup, 1, healthy(GPU)).await;
         post_to_gpu(&setup, "mode", json!({"mig": true})).await.expect(200);
         let task = setup.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
-        assert_eq!(task.kind(), TaskKind::MigOn, "{engine}");
-        let done = |number, good, words: &str| Some(TaskDone { number, good, words: words.to_owned() });
+        assert_eq!(task.kind, GpuTaskKind::MigOn, "{engine}");
+        let done =
+            |number, good, message: &str| Some(GpuTaskResult { number, good, message: message.to_owned() });
         send_health(
             &setup,
             1,
-            BoardHealth { done: done(task.number, false, "It needs a reset."), ..healthy(GPU) },
+            BoardReport { done: done(task.number, false, "It needs a reset."), ..healthy(GPU) },
         )
         .await;
         assert_eq!(
@@ -209,17 +210,17 @@ async fn a_board_is_in_service_again_after_its_mig_mode_change() {
         post_to_gpu(&setup, "release", Value::Null).await.expect(200);
         post_to_gpu(&setup, "mode", json!({"mig": true})).await.expect(200);
         let task = setup.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
-        let facts = Some(BoardFacts { mig: Some(true), mig_pending: Some(true), ..BoardFacts::default() });
+        let facts = Some(GpuFacts { mig: Some(true), mig_pending: Some(true), ..GpuFacts::default() });
         send_health(
             &setup,
             1,
-            BoardHealth { done: done(task.number, true, "MIG mode is on."), facts, ..healthy(GPU) },
+            BoardReport { done: done(task.number, true, "MIG mode is on."), facts, ..healthy(GPU) },
         )
         .await;
         let shown = board(&setup).await;
         assert_eq!((&shown["mig_enabled"], &shown["quarantine"]), (&json!(true), &Value::Null), "{engine}");
         // A board without MIG refuses the change.
-        send_health(&setup, 1, BoardHealth { facts: Some(BoardFacts::default()), ..healthy(GPU) }).await;
+        send_health(&setup, 1, BoardReport { facts: Some(GpuFacts::default()), ..healthy(GPU) }).await;
         post_to_gpu(&setup, "mode", json!({"mig": true})).await.problem(409, "gpu.no_mig");
     }
 }

@@ -82,21 +82,22 @@ async fn registry_credentials_are_checked_and_sent_to_the_worker() {
         }
         let mut sent = Vec::new();
         for n in 1..=2 {
-            sent.extend(setup.t.portal.attempts.desired(node(n)).await.unwrap().attempts);
+            sent.extend(setup.t.portal.attempts.desired(node(n)).await.unwrap());
         }
         assert_eq!(sent.len(), 2, "{engine}");
         for assignment in sent {
-            let (id, spec) = (assignment.attempt.unwrap().job, assignment.spec.unwrap());
-            assert_eq!((spec.image.as_str(), spec.secrets.len()), ("r.example:5000/x:1", 0), "{engine}");
-            assert!(!format!("{spec:?}").contains("Zq7w9x2m"), "{engine}: it is not written down");
+            let (id, start) = (assignment.job.to_string(), assignment.start.unwrap());
+            let image = start.image.as_deref();
+            assert_eq!((image, start.secrets.len()), (Some("r.example:5000/x:1"), 0), "{engine}");
+            assert!(!format!("{start:?}").contains("Zq7w9x2m"), "{engine}: it is not written down");
             if made["id"] == json!(id) {
-                let auth = spec.registry_auth.unwrap();
-                let credentials = (auth.registry.as_str(), auth.username.as_str(), auth.password.as_str());
+                let login = start.registry_login.unwrap();
+                let credentials = (login.registry.as_str(), login.username.as_str(), login.password.as_str());
                 assert_eq!(credentials, ("r.example:5000", "ada", "pw-Zq7w9x2m"), "{engine}");
-                assert!(spec.unusable.is_none(), "{engine}");
+                assert!(start.unusable.is_none(), "{engine}");
             } else {
-                assert_eq!(spec.unusable.unwrap().code, "secret.no_credentials", "{engine}");
-                assert!(spec.registry_auth.is_none(), "{engine}");
+                assert_eq!(start.unusable.unwrap().code, "secret.no_credentials", "{engine}");
+                assert!(start.registry_login.is_none(), "{engine}");
             }
         }
     }

@@ -8,7 +8,7 @@ use berth_core::lease::{LeaseLimits, NodeLease};
 use berth_fleet::leases::LeaseGuard;
 use berth_foundation::live::SessionGuard;
 use berth_jobs::jobs::LogEnd;
-use berth_proto::{AttemptId, Evidence, Phase, Status};
+use berth_jobs::reports::{AttemptPhase as Phase, AttemptReport, ReportedEvidence};
 use berth_store as store;
 use berth_types::ids::NodeId;
 use berth_worker::lease::Term;
@@ -84,22 +84,21 @@ impl LeaseSetup {
     }
 
     async fn send_status(&self, at: NodeId, job: &str, number: u32, phase: Phase, metered_ms: i64) {
-        let ended = matches!(phase, Phase::Ended | Phase::Clean);
-        let status = Status {
-            attempt: Some(AttemptId::new(job, number)),
-            phase: phase.into(),
+        let ended = phase.has_ended();
+        let report = AttemptReport {
             metered_ms,
             exit_code: ended.then_some(0),
             log_bytes: ended.then_some(0),
-            evidence: Some(Evidence {
+            evidence: Some(ReportedEvidence {
                 process_ms: metered_ms,
                 device_ms: metered_ms,
                 lost_ms: 0,
-                ..Evidence::default()
+                busy_ms: None,
+                losses: Vec::new(),
             }),
-            ..Status::default()
+            ..AttemptReport::new(job.parse().unwrap(), number, phase)
         };
-        self.idle.t.portal.attempts.apply_status(at, status).await.unwrap();
+        self.idle.t.portal.attempts.apply_status(at, report).await.unwrap();
     }
 
     async fn get_node(&self, at: NodeId) -> Value {
@@ -135,11 +134,9 @@ async fn the_job_of_a_lost_node_is_retried_and_only_proved_use_is_charged() {
         let mut setup = LeaseSetup::on(db, true).await;
         let job = setup.submit(json!({"retry": {"max": 1, "on": ["node_lost"]}})).await;
         let first = setup.placed(&job).await[0];
-        let wanted = setup.idle.t.portal.attempts.desired(first).await.unwrap().attempts.remove(0);
-        assert_eq!(
-            (wanted.lease_ms, wanted.lease_answer_ms, wanted.lease_grace_ms),
-            (600_000, 15_000, 15_000)
-        );
+        let wanted = setup.idle.t.portal.attempts.desired(first).await.unwrap().remove(0);
+        let limits = LeaseLimits { lease_ms: 600_000, answer_ms: 15_000, grace_ms: 15_000 };
+        assert_eq!(wanted.lease, Some(limits));
         setup.send_status(first, &job, 1, Phase::Running, 5_000).await;
         setup.cut(first);
         let silence = setup.get_node(first).await["silence"].clone();
@@ -182,8 +179,8 @@ async fn the_job_of_a_lost_node_is_retried_and_only_proved_use_is_charged() {
         setup.reconnect(first).await;
         assert_eq!(setup.count_audit_events("node.returned", first).await, 1, "{engine}");
         assert!(setup.get_node(first).await.get("silence").is_none(), "{engine}");
-        let wanted = setup.idle.t.portal.attempts.desired(first).await.unwrap().attempts.remove(0);
-        assert!(wanted.stop && wanted.attempt.unwrap().number == 1, "{engine}: it is fenced");
+        let wanted = setup.idle.t.portal.attempts.desired(first).await.unwrap().remove(0);
+        assert!(wanted.stop && wanted.attempt == 1, "{engine}: it is fenced");
         for (phase, metered_ms) in [(Phase::Running, 90_000), (Phase::Ended, 95_000), (Phase::Clean, 95_000)]
         {
             setup.send_status(first, &job, 1, phase, metered_ms).await;
@@ -199,7 +196,7 @@ async fn the_job_of_a_lost_node_is_retried_and_only_proved_use_is_charged() {
         assert!(late[0]["detail"].as_str().unwrap().contains("attempt 1 still runs"), "{engine} {late:?}");
         let end = setup.idle.t.portal.jobs.log_end(job.parse().unwrap(), 1, 0).await.unwrap();
         assert_eq!(end, Some(LogEnd::Complete), "{engine}: it is back, and says how long it is");
-        assert!(setup.idle.t.portal.attempts.desired(first).await.unwrap().attempts.is_empty(), "{engine}");
+        assert!(setup.idle.t.portal.attempts.desired(first).await.unwrap().is_empty(), "{engine}");
         assert_eq!(setup.get_node(first).await["gpus"][0]["tiles"], json!([]), "{engine}");
         for phase in [Phase::Ended, Phase::Clean] {
             setup.send_status(second, &job, 2, phase, 7_000).await;
@@ -229,17 +226,14 @@ async fn repeated_late_and_foreign_statuses_change_nothing() {
         };
         setup.send_status(at, &job, 1, Phase::Running, 5_000).await;
         is("running", 5_000, "the first word").await;
-        for (phase, metered_ms) in [
-            (Phase::Running, 5_000),
-            (Phase::Running, 3_000),
-            (Phase::Preparing, 0),
-            (Phase::Unspecified, 9_000),
-        ] {
+        for (phase, metered_ms) in
+            [(Phase::Running, 5_000), (Phase::Running, 3_000), (Phase::Preparing, 0), (Phase::Unknown, 9_000)]
+        {
             setup.send_status(at, &job, 1, phase, metered_ms).await;
             is("running", 5_000, "again, late, or nothing").await;
         }
-        // A phase of a newer worker version.
-        let newer = Status { attempt: Some(AttemptId::new(&job, 1)), phase: 77, ..Status::default() };
+        // A phase of a newer worker version, without any value.
+        let newer = AttemptReport::new(job.parse().unwrap(), 1, Phase::Unknown);
         setup.idle.t.portal.attempts.apply_status(at, newer).await.unwrap();
         for (sender, number) in [(other, 1), (at, 2), (at, 0)] {
             setup.send_status(sender, &job, number, Phase::Clean, 90_000).await;
@@ -253,7 +247,7 @@ async fn repeated_late_and_foreign_statuses_change_nothing() {
         setup.send_status(at, &job, 1, Phase::Ended, 90_000).await;
         is("succeeded", 7_000, "more than was used").await;
         assert_eq!(setup.charged(&job).await, 7_000, "{engine}");
-        assert!(setup.idle.t.portal.attempts.desired(at).await.unwrap().attempts.is_empty(), "{engine}");
+        assert!(setup.idle.t.portal.attempts.desired(at).await.unwrap().is_empty(), "{engine}");
         assert_eq!(setup.get_node(at).await["gpus"][0]["tiles"], json!([]), "{engine}");
         setup.idle.assert_books_balance().await;
     }
@@ -317,11 +311,7 @@ async fn a_node_without_leases_is_lost_only_by_declaration() {
         let mut setup = LeaseSetup::on(db, false).await;
         let job = setup.submit(json!({})).await;
         let at = setup.placed(&job).await[0];
-        assert_eq!(
-            setup.idle.t.portal.attempts.desired(at).await.unwrap().attempts[0].lease_ms,
-            0,
-            "{engine}"
-        );
+        assert_eq!(setup.idle.t.portal.attempts.desired(at).await.unwrap()[0].lease, None, "{engine}");
         setup.send_status(at, &job, 1, Phase::Running, 1_000).await;
         // The next daemon keeps leases, but the shim of this attempt belongs to the old one.
         setup.idle.t.portal.lost_nodes.node_returned(at, true, false).await.unwrap();
@@ -349,9 +339,10 @@ async fn a_job_sets_the_length_of_its_lease() {
     let short = setup.submit(json!({"nodes": 2, "lease_s": 60})).await;
     let long = setup.submit(json!({"nodes": 2, "lease_s": 3600})).await;
     let (at, _) = (setup.placed(&short).await[0], setup.placed(&long).await);
-    let assignments = setup.idle.t.portal.attempts.desired(at).await.unwrap().attempts;
+    let assignments = setup.idle.t.portal.attempts.desired(at).await.unwrap();
     let lease_ms = |job: &str| {
-        assignments.iter().find(|a| a.attempt.as_ref().unwrap().job == job).map(|a| a.lease_ms).unwrap()
+        let assignment = assignments.iter().find(|a| a.job.to_string() == job).unwrap();
+        assignment.lease.unwrap().lease_ms
     };
     assert_eq!((lease_ms(&short), lease_ms(&long)), (60_000, 3_600_000));
     setup.cut(at);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::common::TestPortal;
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
-use berth_server::rest::openapi::document;
+use berth_server::openapi::document;
 use serde_json::Value;
 use tower::ServiceExt;
 

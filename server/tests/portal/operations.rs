@@ -3,9 +3,10 @@
 use crate::common::{Caller, Reply, TestPortal, engines};
 use crate::idle_portal::{IdlePortal, node};
 use crate::worker_portal::{WorkerPortal, eventually};
-use berth_proto::{BoardFacts, BoardHealth, Health};
+use berth_fleet::reports::BoardReport;
 use berth_store as store;
 use berth_store::nodes::{GpuReport, NodeReport};
+use berth_types::health::GpuFacts;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -245,10 +246,10 @@ async fn the_inventory_marks_hosts_with_unusual_facts() {
         let of_three: Vec<&str> = csv.lines().filter(|l| l.contains(",node-3,")).collect();
         assert!(of_three[0].contains(",2 x H100-80GB,driver,535,550,"), "{engine} {csv}");
         for (n, vbios) in [(1, "96.00"), (2, "96.00"), (3, "95.00")] {
-            let facts = BoardFacts { vbios: Some(vbios.to_owned()), ..BoardFacts::default() };
+            let facts = GpuFacts { vbios: Some(vbios.to_owned()), ..GpuFacts::default() };
             let gpu_uuid = format!("GPU-{n}-0");
-            let board = BoardHealth { gpu_uuid, facts: Some(facts), ..BoardHealth::default() };
-            setup.t.portal.health.apply_health(node(n), Health { boards: vec![board] }).await.unwrap();
+            let board = BoardReport { gpu_uuid, silent: None, fault: None, done: None, facts: Some(facts) };
+            setup.t.portal.health.apply_health(node(n), vec![board]).await.unwrap();
         }
         let hosts = items(&setup.t, &setup.operator, "/operator/inventory").await;
         let third = hosts.iter().find(|host| host["name"] == "node-3").unwrap();

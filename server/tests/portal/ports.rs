@@ -240,7 +240,7 @@ async fn a_port_passes_uploads_websockets_and_event_streams() {
     let session = setup.open_port(&job).await;
     // The body is sent with a length, and in chunks without one.
     let file: Vec<u8> = (0..20u32 << 20).map(|n| (n % 251).to_le_bytes()[0]).collect();
-    let sum: String = Sha256::digest(&file).iter().map(|b| format!("{b:02x}")).collect();
+    let sum = hex::encode(Sha256::digest(&file));
     let pieces: Vec<Result<Vec<u8>, std::io::Error>> = file.chunks(100_000).map(|c| Ok(c.to_vec())).collect();
     for body in [Body::from(file.clone()), Body::from_stream(futures::stream::iter(pieces))] {
         let taken = setup.send(session.request("POST", "/upload").body(body).unwrap()).await.json();

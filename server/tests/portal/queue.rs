@@ -346,3 +346,33 @@ async fn a_run_past_its_time_limit_lets_no_later_job_pass_a_waiting_job() {
     }
     setup.until_all_free().await;
 }
+
+#[tokio::test]
+async fn no_async_thread_waits_for_the_engine() {
+    // The test has one thread: if that one waited for the engine, nothing could end the question.
+    let t = TestPortal::sqlite().await;
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let (began, has_begun) = tokio::sync::oneshot::channel();
+    let long = tokio::spawn({
+        let planner = t.portal.planner.clone();
+        async move {
+            let wait = move |_: &mut berth_engine::Engine| {
+                began.send(()).unwrap();
+                ended.recv().unwrap();
+            };
+            planner.ask(wait).await;
+        }
+    });
+    has_begun.await.unwrap();
+    let planner = t.portal.planner.clone();
+    let pass = tokio::spawn(async move { planner.decide().await.is_ok() });
+    let planner = t.portal.planner.clone();
+    let question = tokio::spawn(async move { planner.ask(|engine| engine.waiting()).await });
+    // Requests without a question to the engine are answered meanwhile.
+    t.get(&Caller::Nobody, "/info").await.expect(200);
+    assert!(!pass.is_finished() && !question.is_finished());
+    end.send(()).unwrap();
+    long.await.unwrap();
+    assert!(pass.await.unwrap());
+    assert_eq!(question.await.unwrap(), 0);
+}

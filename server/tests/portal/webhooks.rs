@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use berth_foundation::Settings;
 use berth_foundation::delivery::sign;
-use berth_proto as proto;
+use berth_jobs::reports::{AttemptPhase, AttemptReport};
 use berth_recordings::Recorded;
 use berth_server::portal::Portal;
 use berth_store as store;
@@ -278,11 +278,9 @@ async fn an_idle_hour_is_reported_with_its_cost_also_across_a_restart() {
         }
         let placed = setup.t.get(&setup.ada, &path).await.expect(200);
         let node: NodeId = placed["devices"][0]["node"].as_str().unwrap().parse().unwrap();
-        let runs = |metered_ms: i64| proto::Status {
-            attempt: Some(proto::AttemptId::new(job.to_string(), 1)),
-            phase: proto::Phase::Running.into(),
+        let runs = |metered_ms: i64| AttemptReport {
             metered_ms,
-            ..proto::Status::default()
+            ..AttemptReport::new(job, 1, AttemptPhase::Running)
         };
         let minute = setup.t.portal.context.now().micros() / 60_000_000 * 60_000_000;
         let begin = Timestamp::from_micros(minute);

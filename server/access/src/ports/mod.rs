@@ -3,6 +3,8 @@
 //! Pages of tenants run there, so these hosts have no pages, no API and no cookies of the portal. Each
 //! request checks the right to its port again (`rights`).
 
+pub mod routes;
+
 mod headers;
 mod pages;
 mod passes;

@@ -1,5 +1,7 @@
 //! The ledger of organizations: grants of credit, debits, credit limits, balances and statements.
 
+pub mod routes;
+
 use berth_types::Page;
 use berth_types::accounts::{Org, OrgSummary};
 use berth_types::ids::{OrgId, TransferId};

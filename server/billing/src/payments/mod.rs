@@ -4,6 +4,8 @@
 //! A payment is stored before the request to Stripe. Its id is the idempotency key, so a request without an
 //! answer is repeated and charges nothing twice.
 
+pub mod routes;
+
 mod events;
 
 use berth_types::Page;

@@ -4,6 +4,9 @@
 //! The transaction of a job's record also holds its worst case. So concurrent submissions together never hold
 //! more than the available money.
 
+pub mod routes;
+pub mod streams;
+
 mod change;
 mod checks;
 mod show;
@@ -264,7 +267,7 @@ impl Jobs {
         let available = store::ledger::available(&mut tx, org).await?;
         drop(conn);
         self.planner.refresh().await?;
-        let (why, places) = self.planner.dry_run(org, spec, &offering, job_price.nano_per_second);
+        let (why, places) = self.planner.dry_run(org, spec, &offering, job_price.nano_per_second).await;
         let mut conn = self.context.db.read().await?;
         let mut placement = Vec::new();
         for (node, slots) in places {

@@ -185,7 +185,7 @@ impl Jobs {
         }
         drop(conn);
         self.planner.refresh().await?;
-        Ok(self.planner.explain(&row))
+        self.planner.explain([&row]).await.remove(&row.id).ok_or_else(Problem::internal)
     }
 
     /// The wire form of stored jobs, with devices and reasons.
@@ -200,10 +200,12 @@ impl Jobs {
             devices.entry(slot.job_id).or_default().push(stored_device(slot, &names));
         }
         let mut idle_hours = self.idle_hours(tx, &rows).await?;
+        let queued = rows.iter().filter(|row| row.phase.state == JobState::Queued);
+        let mut explanations = self.planner.explain(queued).await;
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             let devices = devices.remove(&row.id).unwrap_or_default();
-            let explanation = (row.phase.state == JobState::Queued).then(|| self.planner.explain(&row));
+            let explanation = explanations.remove(&row.id);
             let underused = idle_hours.remove(&(row.id, row.attempt));
             let mut job = Job { underused, ..self.job_from_row(row, devices)? };
             if let Some(explanation) = explanation {

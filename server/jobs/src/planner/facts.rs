@@ -1,16 +1,17 @@
-//! The conversion of stored rows into facts of the engine: requests of jobs and devices of attempts.
+//! The conversion of stored rows into facts of the engine: requests of jobs and devices of attempts; and the
+//! order in which the engine gets them.
 //!
 //! The module reads no database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use berth_core::jobs::StopCause;
-use berth_engine::{Claim, ClaimBill, ClaimRank, JobFacts, RequestSummary};
+use berth_engine::{Claim, ClaimBill, ClaimRank, Engine, Fact, JobFacts, RequestSummary};
 use berth_mig::{Instance, board_by_name};
 use berth_placement::assignment::AssignedDevice;
 use berth_placement::cluster::{BookingId, Owner, Part, Slot};
 use berth_placement::request::{DeviceRequest, Request, Topology};
-use berth_types::ids::ReservationId;
+use berth_types::ids::{JobId, ReservationId};
 use berth_types::jobs::{DependsOn, JobState, NewJob, Priority, Topology as Near};
 use berth_types::time::Timestamp;
 use serde::Deserialize;
@@ -20,6 +21,7 @@ use super::bookings;
 use berth_store::StoreError;
 use berth_store::attempts::HeldRow;
 use berth_store::jobs::JobRow;
+use berth_store::reservations::ReservationRow;
 
 /// The seconds for the worker's default grace and the cleaning of the devices.
 const GRACE_S: i64 = 10;
@@ -225,4 +227,48 @@ pub fn assigned_devices(model: &str, slots: &[Slot]) -> Vec<AssignedDevice> {
         AssignedDevice { gpu_uuid: slot.gpu.to_string(), instance, share_milli, size }
     };
     slots.iter().map(slot).collect()
+}
+
+/// The facts of one read, in the order in which the engine needs them.
+pub(super) struct StatedFacts {
+    pub facts: Vec<Fact>,
+    pub racks: Option<Vec<(String, i64)>>,
+    pub bookings: Option<Vec<ReservationRow>>,
+    /// All present claims and waiting jobs, after a read of everything.
+    pub present: Option<(HashSet<Owner>, HashSet<JobId>)>,
+}
+
+/// Gives the facts of a read to the engine.
+pub(super) fn state_facts(
+    engine: &mut Engine,
+    stated: StatedFacts,
+    version: i64,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let StatedFacts { facts, racks, bookings, present } = stated;
+    let (nodes, others): (Vec<Fact>, Vec<Fact>) =
+        facts.into_iter().partition(|f| matches!(f, Fact::Node { .. }));
+    for fact in nodes {
+        engine.apply(fact, now);
+    }
+    if let Some(racks) = racks {
+        engine.put_racks(racks.into_iter().map(|(name, watts)| (name.into(), watts)).collect());
+    }
+    if let Some(rows) = bookings {
+        bookings::state_bookings(engine, &rows, version, now)?;
+    }
+    for fact in others {
+        engine.apply(fact, now);
+    }
+    if let Some((owners, jobs)) = present {
+        let gone: Vec<Owner> = engine.owners().filter(|o| !owners.contains(o)).collect();
+        let left: Vec<JobId> = engine.waiting_jobs().map(|(j, _)| j).filter(|j| !jobs.contains(j)).collect();
+        for owner in gone {
+            engine.apply(Fact::Freed { version, owner }, now);
+        }
+        for job in left {
+            engine.apply(Fact::Left { version, job }, now);
+        }
+    }
+    Ok(())
 }

@@ -18,7 +18,7 @@ use berth_engine::{
 };
 use berth_placement::assignment::AssignedDevice;
 use berth_placement::cluster::{GpuFacts, NodeFacts, Owner};
-use berth_placement::request::Request;
+use berth_placement::request::{InvalidRequest, Request};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Explanation, JobState, NewJob};
 use berth_types::time::Timestamp;
@@ -29,8 +29,8 @@ use berth_storage::VolumeUses;
 use berth_store::jobs::JobRow;
 use berth_store::offerings::StoredOffering;
 use berth_store::{self as store, StoreError, Tx};
+use facts::{StatedFacts, claims, device_request, request, request_summary, state_facts, waiting_facts};
 pub use facts::{assigned_devices, cpu_milli, memory_mib};
-use facts::{claims, device_request, request, request_summary, waiting_facts};
 use tokio::sync::Notify;
 
 /// The processors and the memory of a node that reports none: no job waits for them.
@@ -53,7 +53,8 @@ struct Touched {
 /// The engine, and the changes that it has not read yet.
 #[derive(Debug)]
 struct State {
-    engine: Mutex<Engine>,
+    /// Locked on threads for blocking work only: a pass may take many milliseconds.
+    engine: Arc<Mutex<Engine>>,
     touched: Mutex<Touched>,
     /// Wakes the scheduler.
     wake: Notify,
@@ -70,7 +71,7 @@ impl Default for State {
     fn default() -> Self {
         let touched = Touched { everything: true, ..Touched::default() };
         Self {
-            engine: Mutex::default(),
+            engine: Arc::default(),
             touched: Mutex::new(touched),
             wake: Notify::new(),
             reading: tokio::sync::Mutex::default(),
@@ -171,6 +172,12 @@ fn dependency_ends(facts: &JobFacts, states: &HashMap<JobId, JobState>) -> Vec<F
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The reasons against a request that no cluster could hold.
+fn invalid(request: InvalidRequest) -> WaitReasons {
+    let blockers = vec![Blocker::InvalidRequest(request)];
+    WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false }
 }
 
 /// The decisions of a pass of the engine.
@@ -285,33 +292,10 @@ impl Planner {
             }
         }
         drop(conn);
-        let mut engine = lock(&self.state.engine);
-        let (nodes, others): (Vec<Fact>, Vec<Fact>) =
-            facts.into_iter().partition(|f| matches!(f, Fact::Node { .. }));
-        for fact in nodes {
-            engine.apply(fact, now);
-        }
-        if let Some(racks) = racks {
-            engine.put_racks(racks.into_iter().map(|(name, watts)| (name.into(), watts)).collect());
-        }
-        if let Some(rows) = bookings {
-            bookings::state_bookings(&mut engine, &rows, version, now)?;
-        }
-        for fact in others {
-            engine.apply(fact, now);
-        }
-        if let Some((owners, jobs)) = present {
-            let gone: Vec<Owner> = engine.owners().filter(|o| !owners.contains(o)).collect();
-            let left: Vec<JobId> =
-                engine.waiting_jobs().map(|(j, _)| j).filter(|j| !jobs.contains(j)).collect();
-            for owner in gone {
-                engine.apply(Fact::Freed { version, owner }, now);
-            }
-            for job in left {
-                engine.apply(Fact::Left { version, job }, now);
-            }
-        }
-        Ok(())
+        self.ask(move |engine| {
+            state_facts(engine, StatedFacts { facts, racks, bookings, present }, version, now)
+        })
+        .await
     }
 
     async fn nodes_as_facts(&self, tx: &mut Tx<'_>, version: i64) -> Result<Vec<Fact>, StoreError> {
@@ -405,17 +389,32 @@ impl Planner {
     /// The database cannot be read.
     pub async fn decide(&self) -> Result<Decisions, StoreError> {
         self.refresh().await?;
-        let mut engine = lock(&self.state.engine);
-        let now = self.context.now();
-        let decisions = engine.pass(now);
-        let next_after_ms =
-            engine.next_change(now).map(|next| (next.micros() - now.micros()).max(0) / 1_000 + 1);
-        Ok(Decisions { decisions, unfinished: engine.is_unfinished(), next_after_ms })
+        let context = self.context.clone();
+        let decisions = self.ask(move |engine| {
+            let now = context.now();
+            let decisions = engine.pass(now);
+            let next_after_ms =
+                engine.next_change(now).map(|next| (next.micros() - now.micros()).max(0) / 1_000 + 1);
+            Decisions { decisions, unfinished: engine.is_unfinished(), next_after_ms }
+        });
+        Ok(decisions.await)
     }
 
-    /// Asks the engine a question, without a read of changes before it.
-    pub fn ask<T>(&self, question: impl FnOnce(&mut Engine) -> T) -> T {
-        question(&mut lock(&self.state.engine))
+    /// Asks the engine a question, without a read of changes before it. The question runs on a thread for
+    /// blocking work, after the present question or pass: no async thread waits for the engine.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Engine) -> T + Send + 'static,
+    ) -> T {
+        let engine = self.state.engine.clone();
+        match tokio::task::spawn_blocking(move || question(&mut lock(&engine))).await {
+            Ok(answer) => answer,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime shuts down, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 
     /// Explains why no node, open or not, could ever run a submission. `None` if some node could.
@@ -429,23 +428,23 @@ impl Planner {
         offering: &StoredOffering,
     ) -> Result<Option<Explanation>, StoreError> {
         let (request, asked) = submission_request(spec, offering, 0);
-        let ask = || match self.ask(|engine| engine.why_impossible(&request, org)) {
-            Ok(why) => why,
-            Err(absurd) => {
-                let blockers = vec![Blocker::InvalidRequest(absurd)];
-                Some(WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false })
+        let ask = async || {
+            let request = request.clone();
+            match self.ask(move |engine| engine.why_impossible(&request, org)).await {
+                Ok(why) => why,
+                Err(absurd) => Some(invalid(absurd)),
             }
         };
-        if ask().is_none() {
+        if ask().await.is_none() {
             return Ok(None);
         }
         // The engine may not have read a new node yet.
         self.refresh().await?;
-        Ok(ask().map(|why| explanation(&why, &asked, self.context.now())))
+        Ok(ask().await.map(|why| explanation(&why, &asked, self.context.now())))
     }
 
     /// The blockers of a submission, and the devices on which it would start at once. Records nothing.
-    pub fn dry_run(
+    pub async fn dry_run(
         &self,
         org: OrgId,
         spec: &NewJob,
@@ -456,32 +455,36 @@ impl Planner {
         let model = offering.gpu_model.as_str();
         let (request, asked) = submission_request(spec, offering, nano_per_second);
         let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
-        match self.ask(|engine| engine.dry_run(&request, org, spec.priority, seconds, now)) {
+        let priority = spec.priority;
+        match self.ask(move |engine| engine.dry_run(&request, org, priority, seconds, now)).await {
             Ok((why, places)) => {
                 let places = places.into_iter().map(|(node, slots)| (node, assigned_devices(model, &slots)));
                 (explanation(&why, &asked, now), places.collect())
             }
-            Err(absurd) => {
-                let blockers = vec![Blocker::InvalidRequest(absurd)];
-                let why = WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false };
-                (explanation(&why, &asked, now), Vec::new())
-            }
+            Err(absurd) => (explanation(&invalid(absurd), &asked, now), Vec::new()),
         }
     }
 
-    /// Explains why a queued job waits, from the present facts of the engine.
-    pub fn explain(&self, row: &JobRow) -> Explanation {
-        let now = self.context.now();
-        let why = self.ask(|engine| engine.why(row.id, now));
-        match why {
-            Some(why) => explanation(&why, &request_summary(row), now),
-            // The job was submitted a moment ago, or its start is just being committed.
-            None => Explanation {
-                blockers: Vec::new(),
-                smallest_change: String::new(),
-                earliest_start: Some(now),
-                basis: "It is being placed.".to_owned(),
-            },
+    /// Explains why queued jobs wait, from the present facts of the engine.
+    pub async fn explain(&self, rows: impl IntoIterator<Item = &JobRow>) -> HashMap<JobId, Explanation> {
+        let jobs: Vec<(JobId, RequestSummary)> =
+            rows.into_iter().map(|row| (row.id, request_summary(row))).collect();
+        if jobs.is_empty() {
+            return HashMap::new();
         }
+        let now = self.context.now();
+        let explain =
+            move |engine: &mut Engine, job: JobId, asked: &RequestSummary| match engine.why(job, now) {
+                Some(why) => explanation(&why, asked, now),
+                // The job was submitted a moment ago, or its start is just being committed.
+                None => Explanation {
+                    blockers: Vec::new(),
+                    smallest_change: String::new(),
+                    earliest_start: Some(now),
+                    basis: "It is being placed.".to_owned(),
+                },
+            };
+        self.ask(move |engine| jobs.iter().map(|(job, asked)| (*job, explain(engine, *job, asked))).collect())
+            .await
     }
 }

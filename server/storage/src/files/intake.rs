@@ -324,7 +324,7 @@ impl Files {
         let newest = checkpoints.into_iter().find(|c| c.state == FileState::Complete);
         spec.restore = newest.map(|file| proto::Restore {
             bytes: u64::try_from(file.bytes).unwrap_or(0),
-            sha256: parse_hex(&file.sha256),
+            sha256: hex::decode(&file.sha256).unwrap_or_default(),
             file: file.id.to_string(),
         });
         // A variable of the submission overrides this default.
@@ -332,21 +332,5 @@ impl Files {
         spec.checkpoint_dir = dir;
         spec.checkpoint_every_s = every_s.unwrap_or(0);
         Ok(true)
-    }
-}
-
-/// Reads bytes from hexadecimal digits.
-pub fn parse_hex(text: &str) -> Vec<u8> {
-    let pair = |at: usize| text.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
-    (0..text.len()).step_by(2).filter_map(pair).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_are_bytes() {
-        assert_eq!(parse_hex("00ff10"), [0, 255, 16]);
     }
 }

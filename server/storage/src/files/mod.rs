@@ -4,6 +4,8 @@
 //! A row is marked gone before its bytes are removed, and deleted afterwards. So no complete row lacks its
 //! bytes.
 
+pub mod routes;
+
 mod bundles;
 mod checkpoint_retention;
 mod handovers;
@@ -18,9 +20,9 @@ use berth_types::files::{FileKind, FileState, JobFile};
 use berth_types::ids::{FileId, JobId, OrgId};
 use berth_types::problems::Problem;
 use futures::FutureExt;
-use futures::stream::BoxStream;
 
 use berth_foundation::Context;
+use berth_foundation::objects::ByteStream;
 use berth_foundation::objects::Objects;
 use berth_foundation::{Caller, Right};
 use berth_store::files::FileRow;
@@ -29,7 +31,6 @@ use berth_store::{self as store, StoreError};
 pub use bundles::{BundleInput, ExpectedIds, OfferedBundle, SmallFile};
 pub(crate) use bundles::{known_artifacts, register_artifacts, verified_contents};
 pub use handovers::{AwaitedHandOvers, HandOvers};
-pub use intake::parse_hex;
 pub use intake::{FileProgress, OfferedFile};
 pub use staging::{ChunkOutcome, Staging};
 
@@ -38,9 +39,6 @@ const CHECKPOINT_DAYS: i64 = 7;
 const ARTIFACT_DAYS: i64 = 30;
 /// Files in one round of removal.
 const BATCH: i64 = 200;
-
-/// The bytes of a range of a file.
-pub type ByteStream = BoxStream<'static, std::io::Result<bytes::Bytes>>;
 
 fn to_job_file(row: FileRow) -> Result<JobFile, StoreError> {
     let corrupt = || StoreError::Corrupt(row.id.to_string());

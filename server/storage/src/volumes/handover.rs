@@ -17,7 +17,7 @@ use berth_types::volumes::BlobKind;
 use futures::FutureExt;
 
 use super::Volumes;
-use crate::files::{ChunkOutcome, FileProgress, parse_hex};
+use crate::files::{ChunkOutcome, FileProgress};
 use berth_foundation::Change;
 use berth_store::attempts::AttemptRow;
 use berth_store::volumes::blobs::BlobRow;
@@ -156,10 +156,6 @@ struct ListedFile {
     executable: bool,
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// Parses a list without the files at invalid paths. `Err` is the note of a list that is refused as a whole.
 fn parse_list(list: &[u8], max_bytes: i64) -> Result<(Vec<ListedFile>, LeftOut), String> {
     let mut list = proto::Listing::decode(list).map_err(|_| "Its list could not be read.".to_owned())?;
@@ -192,7 +188,7 @@ fn parse_list(list: &[u8], max_bytes: i64) -> Result<(Vec<ListedFile>, LeftOut),
     }
     let listed = |file: proto::VolumeFile| ListedFile {
         bytes: i64::try_from(file.bytes).unwrap_or(i64::MAX),
-        sha256: hex(&file.sha256),
+        sha256: hex::encode(&file.sha256),
         path: file.path,
         executable: file.executable,
     };
@@ -398,7 +394,7 @@ impl Volumes {
             path: row.path,
             file: row.blob_id.to_string(),
             bytes: u64::try_from(row.bytes).unwrap_or(0),
-            sha256: parse_hex(&row.sha256),
+            sha256: hex::decode(&row.sha256).unwrap_or_default(),
             executable: row.executable,
         };
         Ok(rows.into_iter().map(file).collect())

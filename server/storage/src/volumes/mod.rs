@@ -4,6 +4,8 @@
 //! The files of a volume change from one version to the next in one transaction. A version stays whole for
 //! the attempts that have it.
 
+pub mod routes;
+
 mod bundles;
 mod handover;
 mod uploads;
@@ -19,8 +21,9 @@ use berth_types::problems::{FieldError, Problem};
 use berth_types::volumes::{NewVolume, Volume, VolumeEntry};
 use futures::FutureExt;
 
-use crate::files::{ByteStream, HandOvers, Staging};
+use crate::files::{HandOvers, Staging};
 use berth_foundation::Context;
+use berth_foundation::objects::ByteStream;
 use berth_foundation::objects::Objects;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_store::volumes::{VolumeFileRow, VolumeRow};

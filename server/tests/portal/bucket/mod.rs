@@ -58,10 +58,6 @@ impl FakeBucket {
     }
 }
 
-fn hex(data: &[u8]) -> String {
-    data.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn mac(key: &[u8], text: &str) -> Vec<u8> {
     Hmac::<Sha256>::new_from_slice(key).unwrap().chain_update(text).finalize().into_bytes().to_vec()
 }
@@ -94,11 +90,14 @@ fn is_signed(method: &str, path: &str, query: &str, headers: &HeaderMap, body: &
         names.split(';').map(|n| Some(format!("{n}:{}\n", text(n)?.trim()))).collect();
     let hash = text("x-amz-content-sha256")?;
     let request = format!("{method}\n{path}\n{}\n{}\n{names}\n{hash}", pairs.join("&"), lines?.concat());
-    let asked =
-        format!("AWS4-HMAC-SHA256\n{}\n{scope}\n{}", text("x-amz-date")?, hex(&Sha256::digest(request)));
+    let asked = format!(
+        "AWS4-HMAC-SHA256\n{}\n{scope}\n{}",
+        text("x-amz-date")?,
+        hex::encode(Sha256::digest(request))
+    );
     let key = scope.split('/').fold(format!("AWS4{SECRET}").into_bytes(), |key, part| mac(&key, part));
-    let whole = hash == hex(&Sha256::digest(body));
-    Some(whole && field(authorization, "Signature")? == hex(&mac(&key, &asked)))
+    let whole = hash == hex::encode(Sha256::digest(body));
+    Some(whole && field(authorization, "Signature")? == hex::encode(mac(&key, &asked)))
 }
 
 fn error(status: StatusCode, code: &'static str) -> Response {
@@ -106,7 +105,7 @@ fn error(status: StatusCode, code: &'static str) -> Response {
 }
 
 fn tagged(data: &Bytes) -> [(header::HeaderName, String); 1] {
-    [(header::ETAG, format!("\"{}\"", hex(&Sha256::digest(data))))]
+    [(header::ETAG, format!("\"{}\"", hex::encode(Sha256::digest(data))))]
 }
 
 async fn answer(State(bucket): State<FakeBucket>, request: Request) -> Response {
@@ -174,7 +173,7 @@ fn complete(state: &mut BucketState, path: String, id: &str, list: &str) -> Resp
     let Some(parts) = state.parts.get(id) else { return error(StatusCode::NOT_FOUND, "NoSuchUpload") };
     let named: Vec<&str> = list.split("<Part>").skip(1).collect();
     let all = parts.iter().zip(&named).all(|((number, data), part)| {
-        part.contains(&hex(&Sha256::digest(data)))
+        part.contains(&hex::encode(Sha256::digest(data)))
             && part.contains(&format!("<PartNumber>{number}</PartNumber>"))
     });
     let refusal = if !all || named.is_empty() || named.len() != parts.len() {

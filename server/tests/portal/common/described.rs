@@ -12,7 +12,7 @@ use std::io::Write;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use axum::http::{HeaderMap, header};
-use berth_server::rest::openapi::document;
+use berth_server::openapi::document;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 

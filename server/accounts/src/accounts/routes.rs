@@ -1,0 +1,141 @@
+//! Set-up, sign-up, sessions, the caller, tokens and organizations.
+
+use super::Accounts;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{delete_with, get_with, post_with};
+use axum::extract::{ConnectInfo, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, NoContent, Response};
+use axum::{Extension, Json as Answer};
+use berth_rest::answers::Created;
+use berth_rest::authentication::{cookie_name, session_cookie};
+use berth_rest::operations::{answers, doc, empty};
+use berth_rest::{Failed, Json, Path, Signed};
+use berth_types::Page;
+use berth_types::accounts::{
+    CreatedToken, Me, NewOperatorToken, NewToken, PortalInfo, Setup, SignIn, SignUp, SignedUp, Token, User,
+};
+use berth_types::ids::{OrgId, TokenId};
+use std::net::SocketAddr;
+
+pub fn routes() -> ApiRouter<Accounts> {
+    ApiRouter::new()
+        .api_route("/info", get_with(info, doc("Gives what a visitor may know about the portal.")))
+        .api_route("/setup", post_with(set_up, doc("Creates the first operator, by the setup token.")))
+        .api_route("/sign-up", post_with(sign_up, doc("Creates a user and an organization.")))
+        .api_route(
+            "/sessions",
+            post_with(sign_in, answers::<201, User>("Signs in and sets the session cookie.")),
+        )
+        .api_route("/sessions/current", delete_with(sign_out, empty::<204>("Ends the session.")))
+        .api_route("/me", get_with(me, doc("Gives the caller with the organizations and roles.")))
+        .api_route(
+            "/orgs/{org}/tokens",
+            get_with(list_tokens, doc("Lists the API tokens of an organization."))
+                .post_with(create_token, doc("Creates an API token; its secret is shown once.")),
+        )
+        .api_route("/orgs/{org}/tokens/{token}", delete_with(revoke_token, doc("Revokes an API token.")))
+        .api_route(
+            "/operator/tokens",
+            get_with(list_operator_tokens, doc("Lists the operators' API tokens.")).post_with(
+                create_operator_token,
+                doc("Creates an operator's API token; its secret is shown once."),
+            ),
+        )
+        .api_route(
+            "/operator/tokens/{token}",
+            delete_with(revoke_operator_token, doc("Revokes an operator's API token.")),
+        )
+}
+
+async fn info(State(accounts): State<Accounts>) -> Result<Answer<PortalInfo>, Failed> {
+    Ok(Answer(accounts.info().await?))
+}
+
+async fn set_up(State(accounts): State<Accounts>, body: Json<Setup>) -> Result<Created<User>, Failed> {
+    Ok(Created(accounts.set_up(body.value).await?))
+}
+
+async fn sign_up(State(accounts): State<Accounts>, body: Json<SignUp>) -> Result<Created<SignedUp>, Failed> {
+    Ok(Created(accounts.sign_up(body.value).await?))
+}
+
+fn set_cookie(https: bool, value: &str, max_age_s: i64) -> String {
+    let name = cookie_name(https);
+    let secure = if https { "; Secure" } else { "" };
+    format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{secure}")
+}
+
+async fn sign_in(
+    State(accounts): State<Accounts>,
+    peer: Option<Extension<ConnectInfo<SocketAddr>>>,
+    body: Json<SignIn>,
+) -> Result<Response, Failed> {
+    let from = peer.map(|Extension(ConnectInfo(address))| address.ip());
+    let (cookie, user) = accounts.sign_in(body.value, from).await?;
+    let settings = &accounts.context.settings;
+    let cookie = set_cookie(settings.https, &cookie, settings.session_absolute_s);
+    Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)).into_response())
+}
+
+async fn sign_out(State(accounts): State<Accounts>, headers: HeaderMap) -> Result<Response, Failed> {
+    if let Some(cookie) = session_cookie(&headers, accounts.context.settings.https) {
+        accounts.sign_out(&cookie).await?;
+    }
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, set_cookie(accounts.context.settings.https, "", 0))])
+        .into_response())
+}
+
+async fn me(State(accounts): State<Accounts>, Signed(caller): Signed) -> Result<Answer<Me>, Failed> {
+    Ok(Answer(accounts.me(&caller).await?))
+}
+
+async fn list_tokens(
+    State(accounts): State<Accounts>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<Page<Token>>, Failed> {
+    Ok(Answer(Page::whole(accounts.list_tokens(&caller, Some(org)).await?)))
+}
+
+async fn create_token(
+    State(accounts): State<Accounts>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewToken>,
+) -> Result<Created<CreatedToken>, Failed> {
+    Ok(Created(accounts.create_token(&caller, org, body.value).await?))
+}
+
+async fn create_operator_token(
+    State(accounts): State<Accounts>,
+    Signed(caller): Signed,
+    body: Json<NewOperatorToken>,
+) -> Result<Created<CreatedToken>, Failed> {
+    Ok(Created(accounts.create_operator_token(&caller, body.value).await?))
+}
+
+async fn revoke_token(
+    State(accounts): State<Accounts>,
+    Signed(caller): Signed,
+    Path((org, token)): Path<(OrgId, TokenId)>,
+) -> Result<NoContent, Failed> {
+    accounts.revoke_token(&caller, Some(org), token).await?;
+    Ok(NoContent)
+}
+
+async fn list_operator_tokens(
+    State(accounts): State<Accounts>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<Token>>, Failed> {
+    Ok(Answer(Page::whole(accounts.list_tokens(&caller, None).await?)))
+}
+
+async fn revoke_operator_token(
+    State(accounts): State<Accounts>,
+    Signed(caller): Signed,
+    Path(token): Path<TokenId>,
+) -> Result<NoContent, Failed> {
+    accounts.revoke_token(&caller, None, token).await?;
+    Ok(NoContent)
+}

@@ -1,0 +1,92 @@
+//! The routes of invitations.
+//!
+//! The secret of an invitation comes only in a body, because addresses are logged and passed on.
+
+use super::Invitations;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{delete_with, get_with, post_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::response::NoContent;
+use berth_rest::answers::Created;
+use berth_rest::operations::{doc, optional_sign_in};
+use berth_rest::{Failed, Json, Path, Signed};
+use berth_types::Page;
+use berth_types::ids::{InvitationId, OrgId};
+use berth_types::members::{
+    AcceptInvitation, Invitation, InvitationInfo, Joined, LookAtInvitation, NewInvitation, SentInvitation,
+};
+
+pub fn routes() -> ApiRouter<Invitations> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/invitations",
+            get_with(list_invitations, doc("Lists the open invitations."))
+                .post_with(invite, doc("Invites somebody by e-mail address.")),
+        )
+        .api_route("/orgs/{org}/invitations/{id}", delete_with(withdraw, doc("Withdraws an invitation.")))
+        .api_route(
+            "/orgs/{org}/invitations/{id}/resend",
+            post_with(resend, doc("Sends an invitation again.")),
+        )
+        .api_route(
+            "/invitations/look",
+            post_with(show_invitation, doc("Gives the organization of an invitation.")),
+        )
+        .api_route("/invitations/accept", post_with(accept, optional_sign_in("Accepts an invitation.")))
+}
+
+async fn list_invitations(
+    State(invitations): State<Invitations>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<Page<Invitation>>, Failed> {
+    Ok(Answer(invitations.list_invitations(&caller, org).await?))
+}
+
+async fn invite(
+    State(invitations): State<Invitations>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewInvitation>,
+) -> Result<Created<SentInvitation>, Failed> {
+    Ok(Created(invitations.invite(&caller, org, body.value).await?))
+}
+
+async fn withdraw(
+    State(invitations): State<Invitations>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, InvitationId)>,
+) -> Result<NoContent, Failed> {
+    invitations.withdraw_invitation(&caller, org, id).await?;
+    Ok(NoContent)
+}
+
+async fn resend(
+    State(invitations): State<Invitations>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, InvitationId)>,
+) -> Result<Answer<SentInvitation>, Failed> {
+    Ok(Answer(invitations.resend_invitation(&caller, org, id).await?))
+}
+
+async fn show_invitation(
+    State(invitations): State<Invitations>,
+    body: Json<LookAtInvitation>,
+) -> Result<Answer<InvitationInfo>, Failed> {
+    Ok(Answer(invitations.get_invitation_info(&body.value.token).await?))
+}
+
+/// Accepts an invitation with a session or, for a new user, without one.
+async fn accept(
+    State(invitations): State<Invitations>,
+    signed: Result<Signed, Failed>,
+    body: Json<AcceptInvitation>,
+) -> Result<Answer<Joined>, Failed> {
+    let caller = match signed {
+        Ok(Signed(caller)) => Some(caller),
+        Err(Failed(problem)) if problem.status == 401 => None,
+        Err(failed) => return Err(failed),
+    };
+    Ok(Answer(invitations.accept_invitation(caller.as_ref(), body.value).await?))
+}

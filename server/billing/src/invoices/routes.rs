@@ -1,0 +1,111 @@
+//! The routes of invoices and of their settings.
+
+use super::Invoices;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use berth_rest::answers::Created;
+use berth_rest::lists::ListQuery;
+use berth_rest::operations::doc;
+use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_types::Page;
+use berth_types::ids::{InvoiceId, OrgId};
+use berth_types::invoices::{BillingSettings, Invoice};
+use serde::{Deserialize, Serialize};
+
+pub fn routes() -> ApiRouter<Invoices> {
+    ApiRouter::new()
+        .api_route("/orgs/{org}/invoices", get_with(list, doc("Lists the invoices of an organization.")))
+        .api_route("/orgs/{org}/invoices/{id}", get_with(show, doc("Gives an invoice.")))
+        .api_route(
+            "/operator/invoices",
+            get_with(list_all, doc("Lists all invoices."))
+                .post_with(bill, doc("Bills the months that have ended.")),
+        )
+        .api_route("/operator/invoices/{id}/paid", post_with(pay, doc("Marks an invoice as paid.")))
+        .api_route("/operator/invoices/{id}/void", post_with(void, doc("Voids an invoice by a credit note.")))
+        .api_route(
+            "/operator/billing-settings",
+            get_with(settings, doc("Gives the settings of invoices."))
+                .put_with(set_settings, doc("Replaces the settings of invoices.")),
+        )
+}
+
+async fn list(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<Invoice>>, Failed> {
+    let page = invoices.list_invoices(&caller, Some(org), query.cursor()?, query.limit()?);
+    Ok(Answer(page.await?))
+}
+
+async fn show(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, InvoiceId)>,
+) -> Result<Answer<Invoice>, Failed> {
+    Ok(Answer(invoices.get_invoice(&caller, org, id).await?))
+}
+
+async fn list_all(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<Invoice>>, Failed> {
+    let page = invoices.list_invoices(&caller, None, query.cursor()?, query.limit()?);
+    Ok(Answer(page.await?))
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Month {
+    month: String,
+}
+
+#[derive(Serialize, schemars::JsonSchema)]
+struct Made {
+    made: usize,
+}
+
+async fn bill(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    body: Json<Month>,
+) -> Result<Created<Made>, Failed> {
+    let made = invoices.bill_month(&caller, &body.value.month).await?;
+    Ok(Created(Made { made }))
+}
+
+async fn pay(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Path(id): Path<InvoiceId>,
+) -> Result<Answer<Invoice>, Failed> {
+    Ok(Answer(invoices.pay_invoice(&caller, id).await?))
+}
+
+async fn void(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Path(id): Path<InvoiceId>,
+) -> Result<Answer<Invoice>, Failed> {
+    Ok(Answer(invoices.void_invoice(&caller, id).await?))
+}
+
+async fn settings(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+) -> Result<Answer<BillingSettings>, Failed> {
+    Ok(Answer(invoices.billing_settings(&caller).await?))
+}
+
+async fn set_settings(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    body: Json<BillingSettings>,
+) -> Result<Answer<BillingSettings>, Failed> {
+    Ok(Answer(invoices.set_billing_settings(&caller, body.value).await?))
+}

@@ -1,0 +1,145 @@
+//! The routes of credits, debits, balances and transfers.
+
+use super::Ledger;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with, put_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use berth_foundation::Caller;
+use berth_rest::answers::Created;
+use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
+use berth_rest::lists::{cursor, limit};
+use berth_rest::operations::{doc, or_csv};
+use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_types::Page;
+use berth_types::accounts::OrgSummary;
+use berth_types::ids::OrgId;
+use berth_types::ledger::{Balance, CreditLimit, Granted, NewCredit, NewCredits, NewDebit, Transfer};
+use serde::Deserialize;
+
+pub fn routes() -> ApiRouter<Ledger> {
+    ApiRouter::new()
+        .api_route("/operator/orgs", get_with(list_orgs, doc("Lists all organizations.")))
+        .api_route(
+            "/operator/credits",
+            post_with(grant_credits, doc("Grants credit to several organizations.")),
+        )
+        .api_route(
+            "/operator/orgs/{org}/credits",
+            post_with(grant_credit, doc("Grants credit to an organization.")),
+        )
+        .api_route("/operator/orgs/{org}/debits", post_with(debit, doc("Debits an organization.")))
+        .api_route(
+            "/operator/orgs/{org}/credit-limit",
+            put_with(set_credit_limit, doc("Sets the credit limit of an organization.")),
+        )
+        .api_route("/orgs/{org}/balance", get_with(balance, doc("Gives the balance of an organization.")))
+        .api_route(
+            "/orgs/{org}/transfers",
+            get_with(list_transfers, or_csv::<Page<Transfer>>("Lists the transfers of an organization.")),
+        )
+}
+
+async fn grant_credit(
+    State(ledger): State<Ledger>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewCredit>,
+) -> Result<Created<Balance>, Failed> {
+    Ok(Created(ledger.grant_credit(&caller, org, body.value).await?))
+}
+
+async fn grant_credits(
+    State(ledger): State<Ledger>,
+    Signed(caller): Signed,
+    body: Json<NewCredits>,
+) -> Result<Created<Granted>, Failed> {
+    Ok(Created(ledger.grant_credits(&caller, body.value).await?))
+}
+
+async fn debit(
+    State(ledger): State<Ledger>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewDebit>,
+) -> Result<Created<Balance>, Failed> {
+    Ok(Created(ledger.debit(&caller, org, body.value).await?))
+}
+
+async fn set_credit_limit(
+    State(ledger): State<Ledger>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<CreditLimit>,
+) -> Result<Answer<Balance>, Failed> {
+    Ok(Answer(ledger.set_credit_limit(&caller, org, body.value).await?))
+}
+
+async fn balance(
+    State(ledger): State<Ledger>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<Balance>, Failed> {
+    Ok(Answer(ledger.balance(&caller, org).await?))
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ListTransfers {
+    limit: Option<u32>,
+    cursor: Option<String>,
+    format: Option<Format>,
+}
+
+async fn list_transfers(
+    State(ledger): State<Ledger>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<ListTransfers>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    if wants_csv(query.format, &headers) {
+        return transfers_csv(&ledger, &caller, org).await;
+    }
+    let page = ledger.list_transfers(&caller, org, cursor(query.cursor)?, limit(query.limit)?);
+    Ok(Answer(page.await?).into_response())
+}
+
+/// All transfers of an organization as CSV, newest first.
+async fn transfers_csv(ledger: &Ledger, caller: &Caller, org: OrgId) -> Result<Response, Failed> {
+    let mut file = csv::Writer::from_writer(Vec::new());
+    let head = ["at", "id", "kind", "amount_micros", "currency", "source", "source_id", "memo", "expires_at"];
+    file.write_record(head).map_err(broken)?;
+    let mut from = None;
+    loop {
+        let page = ledger.list_transfers(caller, org, from, 200).await?;
+        for t in page.items {
+            let cells = [
+                t.at.to_string(),
+                t.id.to_string(),
+                t.kind.name().to_owned(),
+                t.amount_micros.to_string(),
+                t.currency,
+                t.source,
+                t.source_id,
+                plain_cell(t.memo),
+                t.expires_at.map_or_else(String::new, |at| at.to_string()),
+            ];
+            file.write_record(cells).map_err(broken)?;
+        }
+        from = match page.next_cursor {
+            None => break,
+            Some(next) => cursor(Some(next))?,
+        };
+    }
+    csv_answer(file, "statement.csv")
+}
+
+async fn list_orgs(
+    State(ledger): State<Ledger>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<OrgSummary>>, Failed> {
+    Ok(Answer(Page::whole(ledger.list_org_summaries(&caller).await?)))
+}

@@ -1,0 +1,120 @@
+//! Payments by card, and events of Stripe.
+
+use super::Payments;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with, put_with};
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json as Answer};
+use berth_rest::answers::{Created, NotKept};
+use berth_rest::lists::limit;
+use berth_rest::operations::{answers, doc, empty};
+use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_types::Page;
+use berth_types::ids::{InvoiceId, OrgId};
+use berth_types::payments::{AutoRecharge, NewTopUp, PayHere, Payment, PaymentSettings};
+use serde::{Deserialize, Serialize};
+
+pub fn routes() -> ApiRouter<Payments> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/payment-settings",
+            get_with(settings, doc("Gives the means of payment of an organization.")),
+        )
+        .api_route("/orgs/{org}/auto-recharge", put_with(set_recharge, doc("Sets the automatic recharge.")))
+        .api_route(
+            "/orgs/{org}/top-ups",
+            get_with(list, doc("Lists the payments of an organization."))
+                .post_with(top_up, doc("Begins a payment by card.")),
+        )
+        .api_route(
+            "/orgs/{org}/invoices/{id}/pay",
+            post_with(pay_invoice, doc("Begins the payment of an invoice by card.")),
+        )
+        .api_route(
+            "/orgs/{org}/billing-portal",
+            post_with(billing_portal, answers::<201, There>("Opens Stripe's page for cards and receipts.")),
+        )
+        .api_route(
+            "/stripe/events",
+            post_with(
+                receive_event,
+                empty::<200>("Receives an event of Stripe, authenticated by its signature."),
+            ),
+        )
+}
+
+async fn settings(
+    State(payments): State<Payments>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<PaymentSettings>, Failed> {
+    Ok(Answer(payments.payment_settings(&caller, org).await?))
+}
+
+async fn set_recharge(
+    State(payments): State<Payments>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<AutoRecharge>,
+) -> Result<Answer<PaymentSettings>, Failed> {
+    Ok(Answer(payments.set_auto_recharge(&caller, org, body.value).await?))
+}
+
+async fn top_up(
+    State(payments): State<Payments>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewTopUp>,
+) -> Result<Created<PayHere>, Failed> {
+    Ok(Created(payments.top_up(&caller, org, body.value).await?))
+}
+
+async fn pay_invoice(
+    State(payments): State<Payments>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, InvoiceId)>,
+) -> Result<Created<PayHere>, Failed> {
+    Ok(Created(payments.pay_invoice_by_card(&caller, org, id).await?))
+}
+
+#[derive(Serialize, schemars::JsonSchema)]
+struct There {
+    url: String,
+}
+
+async fn billing_portal(
+    State(payments): State<Payments>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<(StatusCode, Extension<NotKept>, Answer<There>), Failed> {
+    let url = payments.billing_portal(&caller, org).await?;
+    Ok((StatusCode::CREATED, Extension(NotKept), Answer(There { url })))
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct List {
+    limit: Option<u32>,
+}
+
+async fn list(
+    State(payments): State<Payments>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<List>,
+) -> Result<Answer<Page<Payment>>, Failed> {
+    Ok(Answer(payments.list_payments(&caller, org, limit(query.limit)?).await?))
+}
+
+/// The webhook of Stripe. The signature is its only credential.
+async fn receive_event(
+    State(payments): State<Payments>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<StatusCode, Failed> {
+    let signature = headers.get("stripe-signature").and_then(|v| v.to_str().ok()).unwrap_or_default();
+    payments.receive_stripe_event(signature, &body).await?;
+    Ok(StatusCode::OK)
+}

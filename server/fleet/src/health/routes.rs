@@ -1,0 +1,59 @@
+//! Health of boards, and the operators' actions on them.
+
+use super::Health;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use berth_rest::operations::doc;
+use berth_rest::{Failed, Json, Path, Signed};
+use berth_types::Page;
+use berth_types::health::{GpuHealth, PatchGpuMode};
+use berth_types::ids::NodeId;
+
+pub fn routes() -> ApiRouter<Health> {
+    ApiRouter::new()
+        .api_route(
+            "/operator/nodes/{node}/gpus",
+            get_with(list, doc("Lists the boards of a node with their health.")),
+        )
+        .api_route("/operator/gpus/{gpu}/check", post_with(check, doc("Has a board checked by its worker.")))
+        .api_route(
+            "/operator/gpus/{gpu}/release",
+            post_with(release, doc("Puts a quarantined board back into service.")),
+        )
+        .api_route("/operator/gpus/{gpu}/mode", post_with(set_mode, doc("Switches the MIG mode of a board.")))
+}
+
+async fn list(
+    State(health): State<Health>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<Answer<Page<GpuHealth>>, Failed> {
+    Ok(Answer(health.list_gpu_health(&caller, node).await?))
+}
+
+async fn check(
+    State(health): State<Health>,
+    Signed(caller): Signed,
+    Path(gpu): Path<String>,
+) -> Result<Answer<GpuHealth>, Failed> {
+    Ok(Answer(health.check_gpu(&caller, &gpu).await?))
+}
+
+async fn release(
+    State(health): State<Health>,
+    Signed(caller): Signed,
+    Path(gpu): Path<String>,
+) -> Result<Answer<GpuHealth>, Failed> {
+    Ok(Answer(health.release_gpu(&caller, &gpu).await?))
+}
+
+async fn set_mode(
+    State(health): State<Health>,
+    Signed(caller): Signed,
+    Path(gpu): Path<String>,
+    body: Json<PatchGpuMode>,
+) -> Result<Answer<GpuHealth>, Failed> {
+    Ok(Answer(health.set_gpu_mode(&caller, &gpu, body.value).await?))
+}

@@ -1,0 +1,109 @@
+//! The routes of the inventory, of stuck work and of racks.
+
+use super::Inventory;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, put_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, NoContent, Response};
+use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
+use berth_rest::operations::{doc, or_csv};
+use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_types::Page;
+use berth_types::operations::{InventoryHost, PutRack, Rack, Stuck};
+use serde::Deserialize;
+
+pub fn routes() -> ApiRouter<Inventory> {
+    ApiRouter::new()
+        .api_route("/operator/stuck", get_with(list_stuck, doc("Lists work without progress.")))
+        .api_route(
+            "/operator/inventory",
+            get_with(
+                inventory,
+                or_csv::<Page<InventoryHost>>("Lists hosts with their versions and differences."),
+            ),
+        )
+        .api_route("/operator/racks", get_with(list_racks, doc("Lists racks with their power budgets.")))
+        .api_route(
+            "/operator/racks/{rack}",
+            put_with(set_rack, doc("Sets the power budget of a rack."))
+                .delete_with(unset_rack, doc("Removes the power budget of a rack.")),
+        )
+}
+
+async fn list_stuck(
+    State(inventory): State<Inventory>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<Stuck>>, Failed> {
+    Ok(Answer(inventory.list_stuck(&caller).await?))
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FormatQuery {
+    format: Option<Format>,
+}
+
+async fn inventory(
+    State(inventory): State<Inventory>,
+    Signed(caller): Signed,
+    Query(query): Query<FormatQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let page = inventory.inventory(&caller).await?;
+    if !wants_csv(query.format, &headers) {
+        return Ok(Answer(page).into_response());
+    }
+    inventory_csv(page.items)
+}
+
+/// The inventory as CSV. Each fact of a host is a line, so that new facts add no columns.
+fn inventory_csv(hosts: Vec<InventoryHost>) -> Result<Response, Failed> {
+    let mut file = csv::Writer::from_writer(Vec::new());
+    file.write_record(["node", "name", "boards", "fact", "value", "usual", "last_seen_at"])
+        .map_err(broken)?;
+    for host in hosts {
+        let boards: Vec<String> = host.boards.iter().map(|(model, n)| format!("{n} x {model}")).collect();
+        for (fact, value) in &host.facts {
+            let usual = host.odd.iter().find(|o| o.fact == *fact).map(|o| o.usual.clone());
+            let cells = [
+                host.node.to_string(),
+                plain_cell(host.name.clone()),
+                boards.join("; "),
+                fact.clone(),
+                plain_cell(value.clone()),
+                plain_cell(usual.unwrap_or_default()),
+                host.last_seen_at.map_or_else(String::new, |at| at.to_string()),
+            ];
+            file.write_record(cells).map_err(broken)?;
+        }
+    }
+    csv_answer(file, "inventory.csv")
+}
+
+async fn list_racks(
+    State(inventory): State<Inventory>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<Rack>>, Failed> {
+    Ok(Answer(inventory.list_racks(&caller).await?))
+}
+
+async fn set_rack(
+    State(inventory): State<Inventory>,
+    Signed(caller): Signed,
+    Path(rack): Path<String>,
+    body: Json<PutRack>,
+) -> Result<NoContent, Failed> {
+    inventory.set_rack(&caller, &rack, Some(body.value)).await?;
+    Ok(NoContent)
+}
+
+async fn unset_rack(
+    State(inventory): State<Inventory>,
+    Signed(caller): Signed,
+    Path(rack): Path<String>,
+) -> Result<NoContent, Failed> {
+    inventory.set_rack(&caller, &rack, None).await?;
+    Ok(NoContent)
+}

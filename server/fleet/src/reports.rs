@@ -1,0 +1,46 @@
+//! The reports of workers about boards and the tasks of boards, as domain values.
+//!
+//! The session of a worker parses its messages into these types. The parse bounds all values and texts.
+
+use berth_types::health::{GpuFacts, GpuTaskKind};
+
+/// The health of a board.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoardReport {
+    pub gpu_uuid: String,
+    /// The reason for the silence of the board; absent: the board answers.
+    pub silent: Option<String>,
+    /// The latest fault.
+    pub fault: Option<ReportedFault>,
+    /// The result of the latest task.
+    pub done: Option<GpuTaskResult>,
+    /// Absent for a silent board.
+    pub facts: Option<GpuFacts>,
+}
+
+/// A fault of a board.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportedFault {
+    /// The serial grows with each fault of the board.
+    pub serial: i64,
+    pub code: String,
+    pub detail: String,
+}
+
+/// The result of a task of a board.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuTaskResult {
+    pub number: i64,
+    pub good: bool,
+    /// The reason of a bad result, or a note.
+    pub message: String,
+}
+
+/// A task of a board for its worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GpuTaskOrder {
+    pub gpu_uuid: String,
+    /// The number grows with each task of the board.
+    pub number: i64,
+    pub kind: GpuTaskKind,
+}

@@ -1,0 +1,150 @@
+//! The assignments of a node, as domain values. The session of its worker sends them as messages.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use berth_core::lease::LeaseLimits;
+use berth_types::files::CheckpointSignal;
+use berth_types::ids::{FileId, JobId, OrgId, VolumeId};
+use berth_types::jobs::{Failure, Network};
+
+/// The assignment of a rank to its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankAssignment {
+    pub job: JobId,
+    /// The number of the attempt.
+    pub attempt: u32,
+    pub org: OrgId,
+    /// The rank must end.
+    pub stop: bool,
+    /// The signal of a stop; absent: the defaults of the worker.
+    pub stop_signal: Option<StopSignal>,
+    /// The worker ends the rank after this metered time, in milliseconds.
+    pub limit_ms: i64,
+    /// Absent: the rank has no lease.
+    pub lease: Option<LeaseLimits>,
+    pub devices: Vec<RankDevice>,
+    /// The length of the log at the portal, in bytes.
+    pub log_bytes: u64,
+    /// Absent for a worker that has the rank already.
+    pub start: Option<RankStart>,
+}
+
+/// The signal of a stop, and the grace until SIGKILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StopSignal {
+    pub signal: CheckpointSignal,
+    pub grace_ms: i64,
+}
+
+/// A device of a rank: a slice, a share or a whole board.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankDevice {
+    pub gpu_uuid: String,
+    /// Absent: the board without MIG.
+    pub slice: Option<RankSlice>,
+    /// Thousandths of a shared board; absent: all of it.
+    pub share_milli: Option<u32>,
+}
+
+/// A slice by its MIG profile and its memory slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankSlice {
+    pub profile_id: u32,
+    /// The first memory slice.
+    pub start: u32,
+    /// The number of memory slices.
+    pub size: u32,
+}
+
+/// The start of a rank. The default has no process; a rank that is stopped before its start gets it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RankStart {
+    pub command: Vec<String>,
+    pub script: Option<String>,
+    pub env: BTreeMap<String, String>,
+    /// The texts of the files by path.
+    pub files: BTreeMap<String, String>,
+    /// Thousandths of a processor; 0: no limit.
+    pub cpu_milli: u64,
+    /// 0: no limit.
+    pub memory_mib: u64,
+    pub network: Network,
+    /// The full name of the image; absent: the system of the host.
+    pub image: Option<String>,
+    pub registry_login: Option<RegistryLogin>,
+    pub checkpoint_dir: Option<CheckpointDir>,
+    pub restored: Option<RestoredCheckpoint>,
+    /// The patterns of the artifacts.
+    pub artifacts: Vec<String>,
+    pub volumes: Vec<RankVolume>,
+    pub secrets: Vec<RankSecret>,
+    /// The reason why the inputs cannot be given: the rank ends with this failure.
+    pub unusable: Option<Failure>,
+}
+
+/// The directory of the checkpoints of a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointDir {
+    /// A path below the job's directory.
+    pub path: String,
+    /// Seconds between two checkpoints; 0: only at the end of the attempt.
+    pub every_s: u32,
+}
+
+/// The checkpoint that the worker restores before the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoredCheckpoint {
+    pub file: FileId,
+    pub bytes: u64,
+    pub sha256: Vec<u8>,
+}
+
+/// A volume of a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankVolume {
+    pub volume: VolumeId,
+    pub name: String,
+    pub path: String,
+    pub writable: bool,
+    /// The sum of all its files.
+    pub bytes: u64,
+}
+
+/// The credentials for the registry of an image.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RegistryLogin {
+    /// The host, and its port where it has one.
+    pub registry: String,
+    pub username: String,
+    pub password: String,
+    /// The name of the secret.
+    pub secret: String,
+}
+
+/// The password and the user name must not reach a log.
+impl fmt::Debug for RegistryLogin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { registry, secret, .. } = self;
+        f.debug_struct("RegistryLogin").field("registry", registry).field("secret", secret).finish()
+    }
+}
+
+/// A secret with its open value.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RankSecret {
+    pub name: String,
+    pub value: String,
+    /// The variable that has the value.
+    pub env: Option<String>,
+    /// The file that has the value.
+    pub file: Option<String>,
+}
+
+/// The value must not reach a log.
+impl fmt::Debug for RankSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, env, file, .. } = self;
+        f.debug_struct("RankSecret").field("name", name).field("env", env).field("file", file).finish()
+    }
+}

@@ -1,0 +1,47 @@
+//! The routes of drains.
+
+use super::Drains;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, put_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::response::NoContent;
+use berth_rest::operations::doc;
+use berth_rest::{Failed, Json, Path, Signed};
+use berth_types::Page;
+use berth_types::ids::NodeId;
+use berth_types::operations::{Drain, NewDrain};
+
+pub fn routes() -> ApiRouter<Drains> {
+    ApiRouter::new()
+        .api_route("/operator/drains", get_with(list_drains, doc("Lists the nodes that are being drained.")))
+        .api_route(
+            "/operator/nodes/{node}/drain",
+            put_with(drain, doc("Drains a node.")).delete_with(call_off, doc("Cancels the drain of a node.")),
+        )
+}
+
+async fn list_drains(
+    State(drains): State<Drains>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<Drain>>, Failed> {
+    Ok(Answer(drains.list_drains(&caller).await?))
+}
+
+async fn drain(
+    State(drains): State<Drains>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+    body: Json<NewDrain>,
+) -> Result<Answer<Drain>, Failed> {
+    Ok(Answer(drains.drain_node(&caller, node, body.value).await?))
+}
+
+async fn call_off(
+    State(drains): State<Drains>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<NoContent, Failed> {
+    drains.cancel_drain(&caller, node).await?;
+    Ok(NoContent)
+}

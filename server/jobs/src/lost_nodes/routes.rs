@@ -1,0 +1,26 @@
+//! The route by which an operator declares a node lost.
+
+use super::LostNodes;
+use aide::axum::ApiRouter;
+use aide::axum::routing::post_with;
+use axum::Json as Answer;
+use axum::extract::State;
+use berth_rest::operations::doc;
+use berth_rest::{Failed, Path, Signed};
+use berth_types::ids::NodeId;
+use berth_types::nodes::Node;
+
+pub fn routes() -> ApiRouter<LostNodes> {
+    ApiRouter::new().api_route(
+        "/operator/nodes/{node}/lost",
+        post_with(declare_lost, doc("Declares a silent node lost.")),
+    )
+}
+
+async fn declare_lost(
+    State(lost_nodes): State<LostNodes>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<Answer<Node>, Failed> {
+    Ok(Answer(lost_nodes.declare_lost(&caller, node).await?))
+}

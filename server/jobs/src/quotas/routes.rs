@@ -1,0 +1,156 @@
+//! Quotas, requests for higher quotas, and audit events.
+
+use super::Quotas;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use berth_rest::answers::Created;
+use berth_rest::lists::ListQuery;
+use berth_rest::operations::doc;
+use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_types::Page;
+use berth_types::ids::{OrgId, QuotaRequestId};
+use berth_types::quotas::{AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest};
+
+pub fn routes() -> ApiRouter<Quotas> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/quota",
+            get_with(show, doc("Gives the quota of an organization with its use.")),
+        )
+        .api_route(
+            "/orgs/{org}/quota-requests",
+            get_with(list_requests, doc("Lists the requests of an organization for a higher quota."))
+                .post_with(request, doc("Requests a higher quota.")),
+        )
+        .api_route(
+            "/orgs/{org}/audit-events",
+            get_with(list_audit, doc("Lists the audit events of an organization.")),
+        )
+        .api_route(
+            "/operator/quota",
+            get_with(show_default, doc("Gives the default quota."))
+                .put_with(set_default, doc("Replaces the default quota.")),
+        )
+        .api_route(
+            "/operator/orgs/{org}/quota",
+            get_with(show_any, doc("Gives the quota of any organization."))
+                .put_with(set, doc("Replaces the quota of an organization."))
+                .delete_with(clear, doc("Returns an organization to the default quota.")),
+        )
+        .api_route(
+            "/operator/quota-requests",
+            get_with(list_all_requests, doc("Lists all open requests for quotas.")),
+        )
+        .api_route(
+            "/operator/quota-requests/{id}",
+            post_with(decide, doc("Decides a request for a higher quota.")),
+        )
+        .api_route("/operator/audit-events", get_with(list_all_audit, doc("Lists all audit events.")))
+}
+
+async fn show(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<Quota>, Failed> {
+    Ok(Answer(quotas.quota(&caller, org).await?))
+}
+
+async fn show_any(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<Quota>, Failed> {
+    Ok(Answer(quotas.any_quota(&caller, org).await?))
+}
+
+async fn set(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<Limits>,
+) -> Result<Answer<Quota>, Failed> {
+    quotas.set_limits(&caller, Some(org), body.value).await?;
+    Ok(Answer(quotas.any_quota(&caller, org).await?))
+}
+
+async fn clear(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<Quota>, Failed> {
+    quotas.clear_limits(&caller, org).await?;
+    Ok(Answer(quotas.any_quota(&caller, org).await?))
+}
+
+async fn show_default(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+) -> Result<Answer<Limits>, Failed> {
+    Ok(Answer(quotas.default_limits(&caller).await?))
+}
+
+async fn set_default(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    body: Json<Limits>,
+) -> Result<Answer<Limits>, Failed> {
+    quotas.set_limits(&caller, None, body.value).await?;
+    Ok(Answer(quotas.default_limits(&caller).await?))
+}
+
+async fn request(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewQuotaRequest>,
+) -> Result<Created<QuotaRequest>, Failed> {
+    Ok(Created(quotas.request_quota(&caller, org, body.value).await?))
+}
+
+async fn list_requests(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<QuotaRequest>>, Failed> {
+    Ok(Answer(quotas.list_quota_requests(&caller, Some(org), query.limit()?).await?))
+}
+
+async fn list_all_requests(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<QuotaRequest>>, Failed> {
+    Ok(Answer(quotas.list_quota_requests(&caller, None, query.limit()?).await?))
+}
+
+async fn decide(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Path(id): Path<QuotaRequestId>,
+    body: Json<DecideQuotaRequest>,
+) -> Result<Answer<QuotaRequest>, Failed> {
+    Ok(Answer(quotas.decide_quota_request(&caller, id, body.value).await?))
+}
+
+async fn list_audit(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<AuditEvent>>, Failed> {
+    let page = quotas.list_audit_events(&caller, Some(org), query.cursor()?, query.limit()?);
+    Ok(Answer(page.await?))
+}
+
+async fn list_all_audit(
+    State(quotas): State<Quotas>,
+    Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<AuditEvent>>, Failed> {
+    let page = quotas.list_audit_events(&caller, None, query.cursor()?, query.limit()?);
+    Ok(Answer(page.await?))
+}

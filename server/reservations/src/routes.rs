@@ -1,0 +1,204 @@
+//! Quotes, reservations, maintenance and the calendar.
+
+use crate::Reservations;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use berth_rest::answers::Created;
+use berth_rest::lists::{cursor, limit};
+use berth_rest::operations::doc;
+use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_types::Page;
+use berth_types::ids::{OrgId, QuoteId, ReservationId};
+use berth_types::reservations::{
+    Calendar, ExtendReservation, NewMaintenance, NewQuote, NewReservation, Quote, Reservation,
+    ReservationPolicy, ReservationState,
+};
+use berth_types::time::Timestamp;
+use serde::Deserialize;
+
+pub fn routes() -> ApiRouter<Reservations> {
+    ApiRouter::new()
+        .api_route("/orgs/{org}/quotes", post_with(quote, doc("Quotes a reservation.")))
+        .api_route("/orgs/{org}/quotes/{id}", get_with(show_quote, doc("Gives a quote.")))
+        .api_route(
+            "/orgs/{org}/reservations",
+            get_with(list, doc("Lists the reservations of an organization."))
+                .post_with(reserve, doc("Reserves by a quote.")),
+        )
+        .api_route("/orgs/{org}/reservations/{id}", get_with(show, doc("Gives a reservation.")))
+        .api_route(
+            "/orgs/{org}/reservations/{id}/cancel",
+            post_with(cancel, doc("Cancels or returns a reservation.")),
+        )
+        .api_route("/orgs/{org}/reservations/{id}/extend", post_with(extend, doc("Extends a reservation.")))
+        .api_route("/orgs/{org}/calendar", get_with(calendar, doc("Gives the calendar of an organization.")))
+        .api_route(
+            "/operator/reservations",
+            get_with(list_all, doc("Lists all reservations."))
+                .post_with(maintain, doc("Plans maintenance of a node.")),
+        )
+        .api_route(
+            "/operator/reservations/{id}/cancel",
+            post_with(cancel_any, doc("Cancels any reservation.")),
+        )
+        .api_route("/operator/reservations/{id}/approve", post_with(approve, doc("Approves a reservation.")))
+        .api_route("/operator/reservations/{id}/decline", post_with(decline, doc("Declines a reservation.")))
+        .api_route("/operator/calendar", get_with(whole_calendar, doc("Gives the calendar of all nodes.")))
+        .api_route(
+            "/operator/reservation-policy",
+            get_with(policy, doc("Gives the terms of reservations."))
+                .put_with(set_policy, doc("Replaces the terms of reservations.")),
+        )
+}
+
+async fn quote(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewQuote>,
+) -> Result<Created<Quote>, Failed> {
+    Ok(Created(reservations.quote(&caller, org, body.value).await?))
+}
+
+async fn show_quote(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, QuoteId)>,
+) -> Result<Answer<Quote>, Failed> {
+    Ok(Answer(reservations.get_quote(&caller, org, id).await?))
+}
+
+/// Answers with the reservations of the quote: one for each window.
+async fn reserve(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewReservation>,
+) -> Result<Created<Page<Reservation>>, Failed> {
+    Ok(Created(Page::whole(reservations.reserve(&caller, org, body.value).await?)))
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct List {
+    state: Option<ReservationState>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+async fn list(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<List>,
+) -> Result<Answer<Page<Reservation>>, Failed> {
+    let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
+    Ok(Answer(reservations.list_reservations(&caller, Some(org), query.state, from, most).await?))
+}
+
+async fn list_all(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Query(query): Query<List>,
+) -> Result<Answer<Page<Reservation>>, Failed> {
+    let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
+    Ok(Answer(reservations.list_reservations(&caller, None, query.state, from, most).await?))
+}
+
+async fn show(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, ReservationId)>,
+) -> Result<Answer<Reservation>, Failed> {
+    Ok(Answer(reservations.get_reservation(&caller, org, id).await?))
+}
+
+async fn cancel(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, ReservationId)>,
+) -> Result<Answer<Reservation>, Failed> {
+    Ok(Answer(reservations.cancel_reservation(&caller, Some(org), id).await?))
+}
+
+async fn cancel_any(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path(id): Path<ReservationId>,
+) -> Result<Answer<Reservation>, Failed> {
+    Ok(Answer(reservations.cancel_reservation(&caller, None, id).await?))
+}
+
+async fn extend(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, ReservationId)>,
+    body: Json<ExtendReservation>,
+) -> Result<Answer<Reservation>, Failed> {
+    Ok(Answer(reservations.extend_reservation(&caller, org, id, body.value).await?))
+}
+
+async fn maintain(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    body: Json<NewMaintenance>,
+) -> Result<Created<Reservation>, Failed> {
+    Ok(Created(reservations.plan_maintenance(&caller, body.value).await?))
+}
+
+async fn approve(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path(id): Path<ReservationId>,
+) -> Result<Answer<Reservation>, Failed> {
+    Ok(Answer(reservations.decide_reservation(&caller, id, true).await?))
+}
+
+async fn decline(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path(id): Path<ReservationId>,
+) -> Result<Answer<Reservation>, Failed> {
+    Ok(Answer(reservations.decide_reservation(&caller, id, false).await?))
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Between {
+    from: Timestamp,
+    until: Timestamp,
+}
+
+async fn calendar(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<Between>,
+) -> Result<Answer<Calendar>, Failed> {
+    Ok(Answer(reservations.calendar(&caller, Some(org), query.from, query.until).await?))
+}
+
+async fn whole_calendar(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Query(query): Query<Between>,
+) -> Result<Answer<Calendar>, Failed> {
+    Ok(Answer(reservations.calendar(&caller, None, query.from, query.until).await?))
+}
+
+async fn policy(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+) -> Result<Answer<ReservationPolicy>, Failed> {
+    Ok(Answer(reservations.reservation_policy(&caller).await?))
+}
+
+async fn set_policy(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    body: Json<ReservationPolicy>,
+) -> Result<Answer<ReservationPolicy>, Failed> {
+    Ok(Answer(reservations.set_reservation_policy(&caller, body.value).await?))
+}

@@ -1,0 +1,119 @@
+//! Extractors of requests: bodies, paths and queries. Each fault of a request becomes a problem.
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use berth_types::problems::Problem;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+use serde_path_to_error::{Path as JsonPath, Segment};
+
+use crate::failed::Failed;
+
+/// The bytes of a body.
+///
+/// # Errors
+/// The body is too large or ended early.
+pub async fn read_body(request: Request) -> Result<Bytes, Failed> {
+    Bytes::from_request(request, &()).await.map_err(|rejection| {
+        let status = rejection.into_response().status();
+        Failed(if status == StatusCode::PAYLOAD_TOO_LARGE {
+            let detail = "A body may have at most 12 MiB.";
+            Problem::new(413, "request.too_large", "The request is too large", detail)
+        } else {
+            Problem::malformed("The body ended early.")
+        })
+    })
+}
+
+/// A JSON body.
+pub struct Json<T> {
+    pub value: T,
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = Failed;
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failed> {
+        let json =
+            request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).is_some_and(|v| {
+                v.split(';').next().is_some_and(|t| t.trim().eq_ignore_ascii_case("application/json"))
+            });
+        if !json {
+            let detail = "Send JSON, with the header Content-Type: application/json.";
+            return Err(Failed(Problem::new(415, "request.media_type", "JSON is expected", detail)));
+        }
+        let bytes = read_body(request).await?;
+        Ok(Self { value: read_json(&bytes).map_err(Failed)? })
+    }
+}
+
+/// Parses a JSON object.
+///
+/// # Errors
+/// The bytes are no JSON, or a field does not fit: the pointer names it.
+fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let malformed = |error| Problem::malformed(format!("The body is not JSON: {error}."));
+    // Serde would also accept an array of the fields.
+    if bytes.trim_ascii_start().first() != Some(&b'{') {
+        serde_json::from_slice::<IgnoredAny>(bytes).map_err(malformed)?;
+        return Err(Problem::invalid_field("", "The body is a JSON object."));
+    }
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let read = serde_path_to_error::deserialize(&mut json);
+    match read {
+        Ok(value) => json.end().map(|()| value).map_err(malformed),
+        Err(error) => {
+            serde_json::from_slice::<Value>(bytes).map_err(malformed)?;
+            let detail = format!("The value does not fit: {}.", error.inner());
+            Err(Problem::invalid_field(&pointer(error.path()), detail))
+        }
+    }
+}
+
+/// The JSON pointer (RFC 6901) of a place in a body.
+fn pointer(path: &JsonPath) -> String {
+    let parts = path.iter().filter_map(|segment| match segment {
+        Segment::Seq { index } => Some(index.to_string()),
+        Segment::Map { key } => Some(key.replace('~', "~0").replace('/', "~1")),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    });
+    parts.map(|part| format!("/{part}")).collect()
+}
+
+/// True if a part of an address has a NUL. No name has one, and Postgres does not accept it.
+fn has_nul(encoded: &str) -> bool {
+    encoded.contains("%00")
+}
+
+/// Parameters of the path, parsed into ids. An invalid id is answered as not found.
+pub struct Path<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Failed;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failed> {
+        if has_nul(parts.uri.path()) {
+            return Err(Failed(Problem::not_found()));
+        }
+        axum::extract::Path::<T>::from_request_parts(parts, state)
+            .await
+            .map(|path| Self(path.0))
+            .map_err(|_| Failed(Problem::not_found()))
+    }
+}
+
+/// The query; an unknown or unreadable parameter is a problem.
+pub struct Query<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Failed;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failed> {
+        if parts.uri.query().is_some_and(has_nul) {
+            return Err(Failed(Problem::malformed("The query has a NUL in it.")));
+        }
+        axum::extract::Query::<T>::from_request_parts(parts, state).await.map(|query| Self(query.0)).map_err(
+            |error| Failed(Problem::malformed(format!("The query cannot be read: {}.", error.body_text()))),
+        )
+    }
+}

@@ -1,0 +1,22 @@
+//! The list of the portal's loops.
+
+use aide::axum::ApiRouter;
+use aide::axum::routing::get_with;
+use axum::Json as Answer;
+use axum::extract::State;
+use berth_foundation::loops::Loops;
+use berth_rest::operations::doc;
+use berth_rest::{Failed, Signed};
+use berth_types::Page;
+use berth_types::operations::PortalLoop;
+
+pub fn routes() -> ApiRouter<Loops> {
+    ApiRouter::new().api_route("/operator/loops", get_with(list_loops, doc("Lists the loops of the portal.")))
+}
+
+async fn list_loops(
+    State(loops): State<Loops>,
+    Signed(caller): Signed,
+) -> Result<Answer<Page<PortalLoop>>, Failed> {
+    Ok(Answer(loops.list(&caller)?))
+}

@@ -1,0 +1,69 @@
+//! The parts of the portal with their routes. `rest` mounts the routes, and `openapi` describes them.
+
+use aide::axum::ApiRouter;
+use {
+    berth_access::routes as access, berth_accounts::routes as accounts, berth_billing::routes as billing,
+    berth_fleet::routes as fleet, berth_jobs::routes as jobs, berth_reservations::routes as reservations,
+    berth_storage::routes as storage,
+};
+
+use crate::portal::Portal;
+use crate::{loops, metrics, webhooks};
+
+/// A part of the portal with routes.
+pub trait Part: Clone + Send + Sync + 'static {
+    fn from_portal(portal: &Portal) -> &Self;
+}
+
+/// A visitor of the routes of all parts.
+pub trait Visitor {
+    fn visit<S: Part>(&mut self, routes: fn() -> ApiRouter<S>);
+}
+
+/// Declares the parts with their fields of the portal and their routes.
+macro_rules! parts {
+    ($($type:ty, $field:ident: $($routes:path),+;)+) => {
+        $(impl Part for $type {
+            fn from_portal(portal: &Portal) -> &Self {
+                &portal.$field
+            }
+        })+
+
+        /// Visits the routes of all parts.
+        pub fn visit_parts(visitor: &mut impl Visitor) {
+            $($(visitor.visit::<$type>($routes);)+)+
+        }
+    };
+}
+
+parts! {
+    berth_accounts::Accounts, accounts: accounts::accounts;
+    berth_accounts::Members, members: accounts::members;
+    berth_accounts::Invitations, invitations: accounts::invitations;
+    berth_billing::Ledger, ledger: billing::ledger;
+    berth_billing::Budgets, budgets: billing::budgets;
+    berth_billing::Invoices, invoices: billing::invoices;
+    berth_billing::Payments, payments: billing::payments;
+    berth_billing::UsageReports, usage: billing::usage;
+    berth_billing::Reconciliations, reconciliations: billing::reconciliations;
+    berth_storage::Files, files: storage::files;
+    berth_storage::Volumes, volumes: storage::volumes;
+    berth_storage::Secrets, secrets: storage::secrets;
+    berth_fleet::Cluster, cluster: fleet::cluster;
+    berth_fleet::Nodes, nodes: fleet::nodes;
+    berth_fleet::Enrolment, enrolment: fleet::enrolment;
+    berth_fleet::Health, health: fleet::health;
+    berth_fleet::Inventory, inventory: fleet::inventory;
+    berth_fleet::Offerings, offerings: fleet::offerings;
+    berth_jobs::Quotas, quotas: jobs::quotas;
+    berth_jobs::Jobs, jobs: jobs::jobs, jobs::job_streams;
+    berth_jobs::OperatorJobs, operator_jobs: jobs::operator_jobs;
+    berth_jobs::Drains, drains: jobs::drains;
+    berth_jobs::LostNodes, lost_nodes: jobs::lost_nodes;
+    berth_reservations::Reservations, reservations: reservations::routes;
+    berth_access::Terminals, terminals: access::terminals;
+    berth_access::Ports, ports: access::ports;
+    webhooks::Webhooks, webhooks: webhooks::routes::routes;
+    metrics::Metrics, metrics: metrics::routes::routes;
+    berth_foundation::loops::Loops, loops: loops::routes::routes;
+}

@@ -1,0 +1,85 @@
+//! Webhooks and their deliveries.
+
+use super::Webhooks;
+use aide::axum::ApiRouter;
+use aide::axum::routing::{delete_with, get_with, post_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::NoContent;
+use berth_rest::answers::Created;
+use berth_rest::lists::limit;
+use berth_rest::operations::{doc, empty};
+use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_types::Page;
+use berth_types::ids::{DeliveryId, OrgId, WebhookId};
+use berth_types::webhooks::{Delivery, NewWebhook, Webhook};
+use serde::Deserialize;
+
+pub fn routes() -> ApiRouter<Webhooks> {
+    ApiRouter::new()
+        .api_route(
+            "/orgs/{org}/webhooks",
+            get_with(list, doc("Lists the webhooks of an organization."))
+                .post_with(create, doc("Creates a webhook; its secret is shown once.")),
+        )
+        .api_route("/orgs/{org}/webhooks/{id}", delete_with(remove, doc("Removes a webhook.")))
+        .api_route(
+            "/orgs/{org}/webhooks/{id}/deliveries",
+            get_with(deliveries, doc("Lists the deliveries of a webhook.")),
+        )
+        .api_route(
+            "/orgs/{org}/deliveries/{id}/redeliver",
+            post_with(redeliver, empty::<202>("Delivers an event again.")),
+        )
+}
+
+async fn create(
+    State(webhooks): State<Webhooks>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<NewWebhook>,
+) -> Result<Created<Webhook>, Failed> {
+    Ok(Created(webhooks.create_webhook(&caller, org, body.value).await?))
+}
+
+async fn list(
+    State(webhooks): State<Webhooks>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<Page<Webhook>>, Failed> {
+    Ok(Answer(webhooks.list_webhooks(&caller, org).await?))
+}
+
+async fn remove(
+    State(webhooks): State<Webhooks>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, WebhookId)>,
+) -> Result<NoContent, Failed> {
+    webhooks.delete_webhook(&caller, org, id).await?;
+    Ok(NoContent)
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct List {
+    limit: Option<u32>,
+}
+
+async fn deliveries(
+    State(webhooks): State<Webhooks>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, WebhookId)>,
+    Query(query): Query<List>,
+) -> Result<Answer<Page<Delivery>>, Failed> {
+    Ok(Answer(webhooks.list_deliveries(&caller, org, id, limit(query.limit)?).await?))
+}
+
+async fn redeliver(
+    State(webhooks): State<Webhooks>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, DeliveryId)>,
+) -> Result<StatusCode, Failed> {
+    webhooks.redeliver(&caller, org, id).await?;
+    Ok(StatusCode::ACCEPTED)
+}

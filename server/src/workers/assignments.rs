@@ -1,0 +1,245 @@
+//! The messages to a worker about its assignments and the tasks of its boards.
+
+use berth_fleet::reports::GpuTaskOrder;
+use berth_jobs::assignments::{RankAssignment, RankDevice, RankSecret, RankStart, RankVolume, RegistryLogin};
+use berth_proto as proto;
+use berth_types::health::GpuTaskKind;
+use berth_types::jobs::Network;
+
+fn to_slot(device: RankDevice) -> proto::Slot {
+    proto::Slot {
+        gpu_uuid: device.gpu_uuid,
+        instance: device.slice.map(|slice| proto::Instance {
+            profile_id: slice.profile_id,
+            start: slice.start,
+            size: slice.size,
+        }),
+        share_milli: device.share_milli.unwrap_or(0),
+    }
+}
+
+fn to_mount(volume: RankVolume) -> proto::Mount {
+    proto::Mount {
+        volume: volume.volume.to_string(),
+        name: volume.name,
+        path: volume.path,
+        writable: volume.writable,
+        bytes: volume.bytes,
+    }
+}
+
+fn to_secret(secret: RankSecret) -> proto::Secret {
+    proto::Secret {
+        name: secret.name,
+        value: secret.value,
+        env: secret.env.unwrap_or_default(),
+        file: secret.file.unwrap_or_default(),
+    }
+}
+
+fn to_registry_auth(login: RegistryLogin) -> proto::RegistryAuth {
+    proto::RegistryAuth {
+        registry: login.registry,
+        username: login.username,
+        password: login.password,
+        secret: login.secret,
+    }
+}
+
+fn to_spec(start: RankStart) -> proto::Spec {
+    let (checkpoint_dir, checkpoint_every_s) =
+        start.checkpoint_dir.map(|dir| (dir.path, dir.every_s)).unwrap_or_default();
+    proto::Spec {
+        command: start.command,
+        script: start.script,
+        env: start.env.into_iter().collect(),
+        files: start.files.into_iter().collect(),
+        cpu_milli: start.cpu_milli,
+        memory_mib: start.memory_mib,
+        no_network: start.network == Network::None,
+        checkpoint_dir,
+        checkpoint_every_s,
+        artifacts: start.artifacts,
+        restore: start.restored.map(|checkpoint| proto::Restore {
+            file: checkpoint.file.to_string(),
+            bytes: checkpoint.bytes,
+            sha256: checkpoint.sha256,
+        }),
+        volumes: start.volumes.into_iter().map(to_mount).collect(),
+        image: start.image.unwrap_or_default(),
+        registry_auth: start.registry_login.map(to_registry_auth),
+        secrets: start.secrets.into_iter().map(to_secret).collect(),
+        unusable: start.unusable.map(|failure| proto::Failure { code: failure.code, detail: failure.detail }),
+    }
+}
+
+fn to_assignment(rank: RankAssignment) -> proto::Assignment {
+    let (stop_signal, stop_grace_ms) =
+        rank.stop_signal.map_or((0, 0), |stop| (stop.signal.number(), stop.grace_ms));
+    let (lease_ms, lease_answer_ms, lease_grace_ms) =
+        rank.lease.map_or((0, 0, 0), |lease| (lease.lease_ms, lease.answer_ms, lease.grace_ms));
+    proto::Assignment {
+        attempt: Some(proto::AttemptId::new(rank.job, rank.attempt)),
+        stop: rank.stop,
+        limit_ms: rank.limit_ms,
+        slots: rank.devices.into_iter().map(to_slot).collect(),
+        spec: rank.start.map(to_spec),
+        log_from: rank.log_bytes,
+        stop_signal,
+        stop_grace_ms,
+        lease_ms,
+        lease_answer_ms,
+        lease_grace_ms,
+        organization: rank.org.to_string(),
+    }
+}
+
+/// The message of a task; `None` for a task without a valid number.
+fn to_board_task(order: GpuTaskOrder) -> Option<proto::BoardTask> {
+    let kind = match order.kind {
+        GpuTaskKind::Check => proto::TaskKind::Check,
+        GpuTaskKind::MigOn => proto::TaskKind::MigOn,
+        GpuTaskKind::MigOff => proto::TaskKind::MigOff,
+    };
+    let number = u64::try_from(order.number).ok()?;
+    Some(proto::BoardTask { gpu_uuid: order.gpu_uuid, number, kind: kind.into() })
+}
+
+/// The desired state of a node.
+pub(super) fn to_desired(ranks: Vec<RankAssignment>, tasks: Vec<GpuTaskOrder>) -> proto::Desired {
+    proto::Desired {
+        attempts: ranks.into_iter().map(to_assignment).collect(),
+        tasks: tasks.into_iter().filter_map(to_board_task).collect(),
+    }
+}
+
+/// The fields of an assignment that are not compared with the last sent state: the log offset, which changes
+/// all the time, and secrets, which are not kept in the session.
+pub(super) struct UncomparedFields {
+    log_from: u64,
+    secrets: Vec<proto::Secret>,
+    registry_auth: Option<proto::RegistryAuth>,
+}
+
+impl UncomparedFields {
+    pub(super) fn remove_from(assignment: &mut proto::Assignment) -> Self {
+        let log_from = std::mem::take(&mut assignment.log_from);
+        let (secrets, registry_auth) = match &mut assignment.spec {
+            Some(spec) => (std::mem::take(&mut spec.secrets), spec.registry_auth.take()),
+            None => (Vec::new(), None),
+        };
+        Self { log_from, secrets, registry_auth }
+    }
+
+    pub(super) fn secret_names(&self) -> impl Iterator<Item = &str> {
+        let auth = self.registry_auth.iter().map(|auth| auth.secret.as_str());
+        self.secrets.iter().map(|secret| secret.name.as_str()).chain(auth)
+    }
+
+    pub(super) fn restore_to(self, assignment: &mut proto::Assignment) {
+        assignment.log_from = self.log_from;
+        if let Some(spec) = &mut assignment.spec {
+            (spec.secrets, spec.registry_auth) = (self.secrets, self.registry_auth);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_core::lease::LeaseLimits;
+    use berth_jobs::assignments::{RankSlice, StopSignal};
+    use berth_types::files::CheckpointSignal;
+    use berth_types::ids::{JobId, OrgId};
+
+    use super::*;
+
+    fn assignment() -> RankAssignment {
+        RankAssignment {
+            job: JobId::from_uuid(uuid::Uuid::from_u128(1)),
+            attempt: 2,
+            org: OrgId::from_uuid(uuid::Uuid::from_u128(3)),
+            stop: false,
+            stop_signal: None,
+            limit_ms: 60_000,
+            lease: None,
+            devices: Vec::new(),
+            log_bytes: 7,
+            start: None,
+        }
+    }
+
+    #[test]
+    fn absent_values_are_zeros_and_empty_texts() {
+        let rank = assignment();
+        let expected = proto::Assignment {
+            attempt: Some(proto::AttemptId::new(rank.job, 2)),
+            limit_ms: 60_000,
+            log_from: 7,
+            organization: rank.org.to_string(),
+            ..proto::Assignment::default()
+        };
+        assert_eq!(to_assignment(rank), expected);
+        assert_eq!(to_spec(RankStart::default()), proto::Spec::default());
+    }
+
+    #[test]
+    fn a_stop_a_lease_and_devices_are_sent() {
+        let slice = Some(RankSlice { profile_id: 19, start: 4, size: 1 });
+        let device = |slice: Option<RankSlice>, share_milli: Option<u32>| RankDevice {
+            gpu_uuid: "GPU-1".to_owned(),
+            slice,
+            share_milli,
+        };
+        let sent = to_assignment(RankAssignment {
+            stop: true,
+            stop_signal: Some(StopSignal { signal: CheckpointSignal::Usr1, grace_ms: 5_000 }),
+            lease: Some(LeaseLimits::new(600_000)),
+            devices: vec![device(slice, None), device(None, Some(250)), device(None, None)],
+            ..assignment()
+        });
+        assert_eq!((sent.stop, sent.stop_signal, sent.stop_grace_ms), (true, 10, 5_000));
+        assert_eq!((sent.lease_ms, sent.lease_answer_ms, sent.lease_grace_ms), (600_000, 15_000, 15_000));
+        let slots: Vec<(bool, u32)> =
+            sent.slots.iter().map(|slot| (slot.instance.is_some(), slot.share_milli)).collect();
+        assert_eq!(slots, [(true, 0), (false, 250), (false, 0)]);
+    }
+
+    #[test]
+    fn tasks_have_their_kind_and_no_negative_number() {
+        let order =
+            |number: i64| GpuTaskOrder { gpu_uuid: "GPU-1".to_owned(), number, kind: GpuTaskKind::MigOn };
+        let desired = to_desired(Vec::new(), vec![order(-1), order(4)]);
+        assert_eq!(desired.tasks.len(), 1);
+        assert_eq!((desired.tasks[0].number, desired.tasks[0].kind()), (4, proto::TaskKind::MigOn));
+    }
+
+    #[test]
+    fn secrets_and_log_offsets_are_removed_and_restored() {
+        let secret = proto::Secret { name: "token".to_owned(), value: "1".to_owned(), ..Default::default() };
+        let auth = proto::RegistryAuth { secret: "login".to_owned(), ..Default::default() };
+        let spec = proto::Spec {
+            secrets: vec![secret],
+            registry_auth: Some(auth),
+            memory_mib: 5,
+            ..proto::Spec::default()
+        };
+        let whole = proto::Assignment { log_from: 7, stop: true, spec: Some(spec), ..Default::default() };
+        let mut assignment = whole.clone();
+        let fields = UncomparedFields::remove_from(&mut assignment);
+        let spec = proto::Spec { memory_mib: 5, ..proto::Spec::default() };
+        assert_eq!(
+            assignment,
+            proto::Assignment { stop: true, spec: Some(spec), ..proto::Assignment::default() }
+        );
+        assert_eq!(fields.secret_names().collect::<Vec<_>>(), ["token", "login"]);
+        fields.restore_to(&mut assignment);
+        assert!(assignment == whole);
+
+        let known = proto::Assignment { log_from: 7, ..proto::Assignment::default() };
+        let mut assignment = known.clone();
+        let fields = UncomparedFields::remove_from(&mut assignment);
+        assert_eq!((assignment.log_from, fields.secret_names().count()), (0, 0));
+        fields.restore_to(&mut assignment);
+        assert_eq!(assignment, known);
+    }
+}
