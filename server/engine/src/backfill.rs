@@ -264,7 +264,7 @@ impl Engine {
         let mut finished = true;
         let mut started = false;
         if seconds < fits {
-            let exclusions = Exclusions { bookings: &excluded, owners: &[], away: false };
+            let exclusions = Exclusions { bookings: &excluded, owners: &[], ..Exclusions::default() };
             match self.find_places(&own, now, self.run_end(now, seconds), exclusions) {
                 Some(places) => {
                     self.start(turn.job, &places, now, out);
@@ -320,7 +320,12 @@ impl Engine {
         let fits = |engine: &mut Self, seconds: i64| {
             let until = engine.run_end(now, seconds);
             engine
-                .find_places(ask, now, until, Exclusions { bookings: excluded, owners: &[], away: false })
+                .find_places(
+                    ask,
+                    now,
+                    until,
+                    Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() },
+                )
                 .is_some()
         };
         self.first_below(&shorter, fits)
@@ -450,7 +455,12 @@ impl Engine {
         }
         let until = self.run_end(now, shortest);
         let fits = self
-            .find_places(ask, now, until, Exclusions { bookings: excluded, owners: &[], away: false })
+            .find_places(
+                ask,
+                now,
+                until,
+                Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() },
+            )
             .is_some();
         if !fits {
             self.queue.remember_failure(ask, FailedSearch { seconds: shortest, changes, bookings });

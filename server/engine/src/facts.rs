@@ -267,7 +267,7 @@ impl Engine {
         }
     }
 
-    fn put_node(&mut self, facts: NodeFacts) {
+    pub(super) fn put_node(&mut self, facts: NodeFacts) {
         let id = facts.id;
         let before = self.cluster.changes();
         let index = self.cluster.put_node(facts);

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::time::Timestamp;
 
-use super::{Decision, Engine, WaitingJob};
+use super::{Claim, Decision, Engine, WaitingJob};
 use berth_placement::calendar::LATE_S;
-use berth_placement::cluster::{Cluster, Models, Owner};
+use berth_placement::cluster::{Cluster, Models, Node, NodeFacts, Owner};
 
 /// The largest number of visited jobs, claims and nodes over all steps.
 const MAX_WORK: usize = 200_000;
@@ -46,8 +46,8 @@ struct Requeues {
 
 impl Requeues {
     fn new(engine: &Engine) -> Self {
-        let claims = || engine.claims.values().filter(|claim| claim.requeues);
-        let first = claims().map(|claim| claim.ends_by.unwrap_or(Timestamp::from_micros(0))).min();
+        let claims = || engine.claims.values().filter(|claim| returns_at(engine, claim).is_some());
+        let first = engine.claims.values().filter_map(|claim| returns_at(engine, claim)).min();
         let class = claims().map(|claim| claim.priority.rank()).max().unwrap_or(0);
         if first.is_some() && !engine.racks.is_empty() {
             return Self { first, models: Models::ANY, class };
@@ -85,6 +85,18 @@ impl Requeues {
             engine.jobs.get(&job).and_then(|waiting| waiting.ask).map_or(Models::ANY, |ask| ask.shape.models);
         self.first.is_some_and(|first| first <= at) && models.0 & self.models.0 != 0
     }
+}
+
+/// The earliest return of a job to the queue after a stop of its run: the run is stopped already, or a drain stops
+/// it before its limit.
+fn returns_at(engine: &Engine, claim: &Claim) -> Option<Timestamp> {
+    let end = claim.ends_by.unwrap_or(Timestamp::from_micros(0));
+    if claim.requeues {
+        return Some(end);
+    }
+    let nodes =
+        claim.ranks.iter().filter_map(|rank| engine.cluster.node(engine.cluster.find_node(rank.node)?));
+    nodes.filter_map(|node| node.facts.drains_by).filter(|at| *at < end).min()
 }
 
 /// The board models with these names; all models if the list is empty.
@@ -151,6 +163,7 @@ impl Engine {
             first.get_or_insert(next);
             at = next;
             trial.end_runs_until(at);
+            trial.open_awaited();
         }
         (starts, first.unwrap_or(Timestamp::from_micros(i64::MAX)))
     }
@@ -162,6 +175,19 @@ impl Engine {
         let booked = self.calendar.iter().flat_map(|b| [b.from, b.until]);
         let held = self.held_starts().map(|(_, b)| b.from);
         booked.chain(held).chain(ends).chain(late).filter(|at| *at > now).min()
+    }
+
+    /// Connects the nodes that are expected back.
+    fn open_awaited(&mut self) {
+        let awaited = |node: &&Node| node.facts.awaited && !node.facts.open;
+        let back: Vec<NodeFacts> = self
+            .cluster
+            .nodes()
+            .iter()
+            .filter(awaited)
+            .map(|node| NodeFacts { open: true, away: false, awaited: false, ..node.facts.clone() })
+            .collect();
+        back.into_iter().for_each(|facts| self.put_node(facts));
     }
 
     /// Removes the claims with an end at or before `now`.

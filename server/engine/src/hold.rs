@@ -11,7 +11,9 @@ use berth_types::time::Timestamp;
 
 use super::{Basis, Engine, HeldStart};
 use crate::queue::Turn;
-use berth_placement::calendar::{Booking, BookingKind, Exclusions, HANGS_S, LATE_S, NodeSlots, expected_end};
+use berth_placement::calendar::{
+    Booking, BookingKind, Exclusions, Expected, HANGS_S, LATE_S, NodeSlots, expected_end,
+};
 use berth_placement::cluster::{BookingId, Models, NodeIx};
 use berth_placement::request::Ask;
 
@@ -156,7 +158,7 @@ impl Engine {
         let (id, kind, from) = (hold_id(job), BookingKind::Hold, at);
         // An equal start keeps its places, so no other job has to be tried again.
         let is_same = |b: &&Booking| (b.from, b.until, b.ask) == (from, until, Some(ask));
-        let free = Exclusions { bookings: &excluded, owners: &[], away: false };
+        let free = Exclusions { bookings: &excluded, owners: &[], expected: Expected::Awaited };
         let stays = |b: &Booking| self.is_free_for(b, &ask, now, free);
         if !self.calendar.get(id).filter(is_same).is_some_and(stays) {
             self.calendar.put(&self.cluster, Booking { id, kind, org, ask: Some(ask), from, until, places });
@@ -355,7 +357,7 @@ impl Engine {
         times.retain(|at| *at > now);
         times.sort_unstable();
         times.dedup();
-        let excluded = Exclusions { bookings: excluded, owners: &[], away: false };
+        let excluded = Exclusions { bookings: excluded, owners: &[], expected: Expected::Awaited };
         times.into_iter().find_map(|at| {
             let able: Vec<NodeIx> =
                 nodes.iter().take_while(|(ready, _)| *ready <= at.micros()).map(|(_, n)| *n).collect();
@@ -437,21 +439,23 @@ impl Engine {
     /// The ready time of a node for an ask, in microseconds.
     fn ready_at(&self, node: NodeIx, ask: &Ask) -> i64 {
         let Some(host) = self.cluster.node(node) else { return NEVER };
+        // A node that is expected back counts as connected, for starts that are later than now.
+        let back = host.facts.awaited.then(|| host.opened());
+        let host = back.as_ref().unwrap_or(host);
         if !host.view().gpus().iter().any(|g| ask.shape.models.has(g.model)) {
             return NEVER;
         }
         let fits = |view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some();
-        if fits(*host.view()) {
+        let present = back.as_ref().map_or(*host.view(), |back| self.cluster.view_of(back, |_| true));
+        if fits(present) {
             return 0;
         }
         let mut ends: Vec<Timestamp> = host.ranks.iter().filter_map(|r| r.ends_by).collect();
         ends.sort_unstable();
         ends.dedup();
         // Ended runs stay ended, so a binary search finds the first free time.
-        let is_free = |end: &Timestamp| {
-            let view = self.cluster.view_with(node, |rank| rank.ends_by.is_none_or(|e| e > *end));
-            view.is_some_and(fits)
-        };
+        let is_free =
+            |end: &Timestamp| fits(self.cluster.view_of(host, |rank| rank.ends_by.is_none_or(|e| e > *end)));
         let first = ends.partition_point(|end| !is_free(end));
         ends.get(first).map_or(NEVER, |t| t.micros())
     }

@@ -328,7 +328,7 @@ impl Engine {
             return;
         };
         let excluded = self.excluded_bookings(head.job, true, now);
-        let excluded = Exclusions { bookings: &excluded, owners: &[], away: false };
+        let excluded = Exclusions { bookings: &excluded, owners: &[], ..Exclusions::default() };
         if let Some(places) = self.find_places(&ask, now, self.run_end(now, seconds), excluded) {
             self.start(head.job, &places, now, out);
             return;
@@ -390,7 +390,7 @@ impl Engine {
             return self.drop_hold(job);
         }
         let bookings = self.excluded_bookings(job, true, now);
-        let excluded = Exclusions { bookings: &bookings, owners: &[], away: false };
+        let excluded = Exclusions { bookings: &bookings, owners: &[], ..Exclusions::default() };
         let until = self.run_end(now, seconds);
         let held = self.calendar.get(hold_id(job)).map(|b| Booking { from: now, until, ..b.clone() });
         let places = match held.filter(|b| self.is_free_for(b, &ask, now, excluded)) {

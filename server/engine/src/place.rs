@@ -7,7 +7,7 @@ use berth_types::time::Timestamp;
 
 use super::power::{Boards, Power, offer_boards};
 use super::{Engine, Span};
-use berth_placement::calendar::{Calendar, Exclusions, NodeSlots};
+use berth_placement::calendar::{Calendar, Exclusions, Expected, NodeSlots};
 use berth_placement::cluster::{MAX_GPUS, NodeIx, View};
 use berth_placement::finder::slots;
 use berth_placement::request::{Ask, Topology};
@@ -251,7 +251,8 @@ impl Engine {
                 return None;
             }
             // A held start is an obstacle like any other booking.
-            let excluded = Exclusions { away: Self::expects_back(from, now), ..Exclusions::default() };
+            let expected = if Self::expects_back(from, now) { Expected::All } else { Expected::Nobody };
+            let excluded = Exclusions { expected, ..Exclusions::default() };
             let view = calendar.view(&self.cluster, node, (from, until), now, excluded)?;
             let offer = self.powered_offer(node, &view, ask, power.as_ref())?;
             Some((offer.cost, node, offer))

@@ -272,7 +272,7 @@ impl Engine {
         nodes: &[NodeIx],
         owners: &[Owner],
     ) -> Option<Vec<Candidate>> {
-        let excluded = Exclusions { owners, bookings: preemptor.excluded, away: false };
+        let excluded = Exclusions { owners, bookings: preemptor.excluded, ..Exclusions::default() };
         self.find_places_at(&preemptor.ask, nodes, preemptor.span, preemptor.now, excluded)
     }
 
@@ -376,7 +376,7 @@ impl Engine {
     }
 
     fn view_without(&self, node: NodeIx, owners: &[Owner], preemptor: &Preemptor<'_>) -> Option<View> {
-        let excluded = Exclusions { owners, bookings: preemptor.excluded, away: false };
+        let excluded = Exclusions { owners, bookings: preemptor.excluded, ..Exclusions::default() };
         self.calendar.view(&self.cluster, node, preemptor.span, preemptor.now, excluded)
     }
 

@@ -1,5 +1,6 @@
 //! Tests of the engine in small clusters.
 
+mod awaited;
 mod calendar;
 mod history;
 mod power;
@@ -48,6 +49,8 @@ pub(super) fn node(n: u128, model: &str, boards: usize) -> NodeFacts {
         id: node_id(n),
         open: true,
         away: false,
+        awaited: false,
+        drains_by: None,
         images: true,
         cpu_milli: 64_000,
         memory_mib: 512_000,

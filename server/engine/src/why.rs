@@ -286,7 +286,7 @@ impl Engine {
         now: Timestamp,
     ) -> WaitReasons {
         let until = self.run_end(now, seconds);
-        let exclusions = Exclusions { bookings: excluded, owners: &[], away: false };
+        let exclusions = Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() };
         if self.find_places(ask, now, until, exclusions).is_some() {
             let (blockers, changes) = (Vec::new(), Vec::new());
             return WaitReasons { blockers, changes, earliest: Some(now), fits: true };
@@ -405,7 +405,7 @@ impl Engine {
         }
         // The longest runs that end before the begin of a booking.
         let promised = self.calendar.iter().filter(|b| !excluded.contains(&b.id));
-        let exclusions = Exclusions { bookings: excluded, owners: &[], away: false };
+        let exclusions = Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() };
         let mut shorter: Vec<i64> = promised.map(|b| (b.from.micros() - now.micros()) / 1_000_000).collect();
         shorter.retain(|s| *s > 0 && *s < seconds);
         shorter.sort_unstable_by(|a, b| b.cmp(a));

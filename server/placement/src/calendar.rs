@@ -10,8 +10,8 @@ use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 
 use crate::cluster::{
-    BookingId, Cluster, GpuView, ModelIx, Models, NO_GPU, Node, NodeIx, Owner, Part, Rank, Slot, View,
-    WHOLE_MILLI,
+    BookingId, Cluster, GpuView, ModelIx, Models, NO_GPU, Node, NodeFacts, NodeIx, Owner, Part, Rank, Slot,
+    View, WHOLE_MILLI,
 };
 use crate::request::Ask;
 use crate::timeline::Timeline;
@@ -65,8 +65,28 @@ pub struct Exclusions<'a> {
     pub bookings: &'a [BookingId],
     /// Attempts that would have ended.
     pub owners: &'a [Owner],
-    /// True: a node with a disconnected worker counts as connected.
-    pub away: bool,
+    /// The nodes with a disconnected worker that count as connected.
+    pub expected: Expected,
+}
+
+/// The nodes with a disconnected worker that a search expects back by the begin of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Expected {
+    #[default]
+    Nobody,
+    /// Nodes that were connected until a moment ago.
+    Awaited,
+    All,
+}
+
+impl Expected {
+    fn includes(self, facts: &NodeFacts) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Awaited => facts.awaited,
+            Self::All => facts.away,
+        }
+    }
 }
 
 /// The latest expected end of a rank; `None` if its end is unknown.
@@ -287,7 +307,7 @@ impl Calendar {
         excluded: Exclusions<'_>,
     ) -> Option<View> {
         let mut host = cluster.node(node)?;
-        let back = (excluded.away && host.facts.away).then(|| host.opened());
+        let back = excluded.expected.includes(&host.facts).then(|| host.opened());
         if let Some(back) = &back {
             host = back;
         }
@@ -327,9 +347,15 @@ impl Calendar {
         (held, owners): (&[&Booking], &[Owner]),
     ) -> Option<View> {
         let booking = self.bookings.get(&id)?;
-        let host = cluster.node(node)?;
+        let mut host = cluster.node(node)?;
+        // A run that begins later may use a node that is expected back.
+        let expected = if from > now { Expected::Awaited } else { Expected::Nobody };
+        let back = expected.includes(&host.facts).then(|| host.opened());
+        if let Some(back) = &back {
+            host = back;
+        }
         // Runs that are late may still be on the boards of the booking.
-        let excluded = Exclusions { bookings: &[id], owners, away: false };
+        let excluded = Exclusions { bookings: &[id], owners, expected };
         let mut view = self.view(cluster, node, (from, until), now, excluded)?;
         if !host.facts.open {
             return Some(view);

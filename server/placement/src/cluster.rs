@@ -70,6 +70,11 @@ pub struct NodeFacts {
     pub open: bool,
     /// True if the worker is not connected and the node is not cordoned. The worker is expected to return.
     pub away: bool,
+    /// True if the worker was connected until a moment ago: it is expected back at any second. Held starts count
+    /// on the node.
+    pub awaited: bool,
+    /// The time at which a drain stops the runs on the node.
+    pub drains_by: Option<Timestamp>,
     /// True if the node can run images.
     pub images: bool,
     pub cpu_milli: i64,

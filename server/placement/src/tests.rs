@@ -27,6 +27,8 @@ fn cluster(nodes: u32) -> Cluster {
             id: NodeId::from_uuid(Uuid::from_u128(u128::from(n))),
             open: true,
             away: false,
+            awaited: false,
+            drains_by: None,
             images: true,
             cpu_milli: 32_000,
             memory_mib: 100_000,

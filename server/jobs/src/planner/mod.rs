@@ -7,6 +7,7 @@
 
 pub mod bookings;
 mod facts;
+mod nodes;
 mod orgs;
 
 use std::collections::{HashMap, HashSet};
@@ -17,13 +18,12 @@ use berth_engine::{
     Blocker, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, RequestSummary, WaitReasons, explanation,
 };
 use berth_placement::assignment::AssignedDevice;
-use berth_placement::cluster::{GpuFacts, NodeFacts, Owner};
+use berth_placement::cluster::Owner;
 use berth_placement::request::{InvalidRequest, Request};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Explanation, JobState, NewJob};
 use berth_types::time::Timestamp;
 
-use berth_fleet::cluster::foreign_instances;
 use berth_foundation::{Change, Context, Listener};
 use berth_storage::VolumeUses;
 use berth_store::jobs::JobRow;
@@ -31,10 +31,9 @@ use berth_store::offerings::StoredOffering;
 use berth_store::{self as store, StoreError, Tx};
 use facts::{StatedFacts, claims, device_request, request, request_summary, state_facts, waiting_facts};
 pub use facts::{assigned_devices, cpu_milli, memory_mib};
+use nodes::AwayNodes;
 use tokio::sync::Notify;
 
-/// The processors and the memory of a node that reports none: no job waits for them.
-const UNLIMITED: i64 = 1 << 40;
 /// The most waiting jobs in memory.
 const MAX_QUEUE: i64 = 200_000;
 /// The changed jobs in one read. More at once would need much memory, since a submission may be long.
@@ -63,6 +62,7 @@ struct State {
     /// Locked by a pass from its decisions to their commit: one pass at a time.
     passing: Arc<tokio::sync::Mutex<()>>,
     reads: AtomicI64,
+    away: Mutex<AwayNodes>,
     /// The facts of organizations that the engine got last.
     orgs: Mutex<HashMap<OrgId, OrgFacts>>,
 }
@@ -77,6 +77,7 @@ impl Default for State {
             reading: tokio::sync::Mutex::default(),
             passing: Arc::default(),
             reads: AtomicI64::new(0),
+            away: Mutex::default(),
             orgs: Mutex::default(),
         }
     }
@@ -233,7 +234,8 @@ impl Planner {
     /// Reads the changed parts of the database and gives them to the engine.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         let _guard = self.state.reading.lock().await;
-        let touched = std::mem::take(&mut *lock(&self.state.touched));
+        let mut touched = std::mem::take(&mut *lock(&self.state.touched));
+        touched.boards |= lock(&self.state.away).has_expired(self.context.monotonic_ms());
         if touched == Touched::default() {
             return Ok(());
         }
@@ -298,39 +300,6 @@ impl Planner {
         .await
     }
 
-    async fn nodes_as_facts(&self, tx: &mut Tx<'_>, version: i64) -> Result<Vec<Fact>, StoreError> {
-        let connected = self.context.live.connected();
-        let mut boards: HashMap<NodeId, Vec<GpuFacts>> = HashMap::new();
-        for gpu in store::nodes::list_gpus(tx).await? {
-            boards.entry(gpu.node_id).or_default().push(GpuFacts {
-                uuid: gpu.uuid.as_str().into(),
-                model: gpu.model.as_str().into(),
-                mig_enabled: gpu.mig_enabled,
-                healthy: gpu.present && gpu.quarantined.is_none(),
-                island: u8::try_from(gpu.nvlink_island).unwrap_or(0),
-                limit_watts: gpu.facts().power_limit_watts.map(i64::from),
-                foreign: foreign_instances(&gpu),
-            });
-        }
-        let node = |row: store::nodes::NodeRow| {
-            let labels = berth_fleet::cluster::node_labels(&row);
-            let label = |name: &str| labels.get(name).map(|value| value.as_str().into());
-            let facts = NodeFacts {
-                id: row.id,
-                open: !row.cordoned && connected.contains(&row.id),
-                away: !row.cordoned && !connected.contains(&row.id),
-                images: row.images,
-                cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { UNLIMITED },
-                memory_mib: if row.memory_mib > 0 { row.memory_mib } else { UNLIMITED },
-                switch: label("switch"),
-                rack: label("rack"),
-                gpus: boards.remove(&row.id).unwrap_or_default(),
-            };
-            Fact::Node { version, facts }
-        };
-        Ok(store::nodes::list(tx).await?.into_iter().map(node).collect())
-    }
-
     async fn jobs_as_facts(
         &self,
         tx: &mut Tx<'_>,
@@ -390,11 +359,12 @@ impl Planner {
     pub async fn decide(&self) -> Result<Decisions, StoreError> {
         self.refresh().await?;
         let context = self.context.clone();
+        let awaited_ms = lock(&self.state.away).next_expiry_after(context.monotonic_ms());
         let decisions = self.ask(move |engine| {
             let now = context.now();
             let decisions = engine.pass(now);
-            let next_after_ms =
-                engine.next_change(now).map(|next| (next.micros() - now.micros()).max(0) / 1_000 + 1);
+            let next = engine.next_change(now).map(|next| (next.micros() - now.micros()).max(0) / 1_000 + 1);
+            let next_after_ms = next.into_iter().chain(awaited_ms).min();
             Decisions { decisions, unfinished: engine.is_unfinished(), next_after_ms }
         });
         Ok(decisions.await)

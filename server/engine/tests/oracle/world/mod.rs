@@ -83,6 +83,8 @@ impl World {
             id: node_id(host),
             open: self.open[host],
             away: false,
+            awaited: false,
+            drains_by: None,
             images: false,
             cpu_milli: spec.cpus,
             memory_mib: 1,
