@@ -100,22 +100,54 @@ pub struct PortalInfo {
 /// The body of the set-up: the first operator.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::setup()))]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
+    /// The set-up token that the portal prints at its start, without regard to white space around it.
     pub token: String,
+    /// One address, at most 254 bytes, without a display name.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 3, max = 254), regex(pattern = crate::patterns::EMAIL))
+    )]
     pub email: String,
+    /// 15 to 1024 characters; a password that is easy to guess is refused.
+    #[cfg_attr(feature = "schema", schemars(length(min = 15, max = 1024)))]
     pub password: String,
+    /// The name of the user: 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub name: String,
 }
 
 /// The body of a sign-up: a new user with a new organization.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::sign_up()))]
 #[serde(deny_unknown_fields)]
 pub struct SignUp {
+    /// One address, at most 254 bytes, without a display name.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 3, max = 254), regex(pattern = crate::patterns::EMAIL))
+    )]
     pub email: String,
+    /// 15 to 1024 characters; a password that is easy to guess is refused.
+    #[cfg_attr(feature = "schema", schemars(length(min = 15, max = 1024)))]
     pub password: String,
+    /// The name of the user: 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub name: String,
+    /// The name of the new organization: 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub organization: String,
 }
 
@@ -130,8 +162,10 @@ pub struct SignedUp {
 /// The body of a sign-in.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::sign_in()))]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
+    /// The address of the account, without regard to case and white space around it.
     pub email: String,
     pub password: String,
 }
@@ -139,10 +173,17 @@ pub struct SignIn {
 /// The body of a new API token of an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_token()))]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
+    /// 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub name: String,
     pub role: Role,
+    /// The expiry, later than now; no expiry when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
@@ -150,9 +191,16 @@ pub struct NewToken {
 /// The body of a new API token of the operators, for the API or for the metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_operator_token()))]
 #[serde(deny_unknown_fields)]
 pub struct NewOperatorToken {
+    /// 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub name: String,
+    /// The expiry, later than now; no expiry when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
@@ -187,10 +235,15 @@ pub struct CreatedToken {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OrgSummary {
     pub org: Org,
+    /// The number of members.
     pub members: i64,
+    /// The number of running jobs.
     pub running: i64,
+    /// The number of waiting jobs.
     pub queued: i64,
+    /// Credits less charges and debits, in micro-units of the currency.
     pub posted_micros: i64,
+    /// Holds for waiting and running jobs and for reservations, in micro-units of the currency.
     pub held_micros: i64,
     /// The permitted debt of the account, in micro-units of the currency.
     #[serde(default)]

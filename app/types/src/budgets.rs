@@ -38,15 +38,29 @@ impl AtLimit {
 /// The body of a new budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_budget()))]
 #[serde(deny_unknown_fields)]
 pub struct NewBudget {
+    /// 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub name: String,
-    /// The key of a label; the budget then counts only jobs with this label. All charges when absent.
+    /// The key of a label, at most 63 bytes; the budget then counts only jobs with this label and requires
+    /// `value`. All charges when absent.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
     pub label: String,
+    /// The value of the label, at most 63 bytes; present exactly if `label` is present.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
     pub value: String,
     /// The limit for a calendar month (UTC) in micro-units of the currency: more than 0, at most 10^15.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 1, max = 1_000_000_000_000_000_i64), example = 500_000_000)
+    )]
     pub limit_micros: i64,
     #[serde(default)]
     pub at_limit: AtLimit,
@@ -62,6 +76,7 @@ pub struct Budget {
     pub label: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
+    /// The limit for a calendar month (UTC) in micro-units of the currency.
     pub limit_micros: i64,
     pub at_limit: AtLimit,
     pub currency: String,
@@ -69,7 +84,7 @@ pub struct Budget {
     pub spent_micros: i64,
     /// The holds for running and waiting jobs and for reservations, in micro-units of the currency.
     pub committed_micros: i64,
-    /// The highest threshold passed this month: 50, 75 or 100 percent; 0 for none.
+    /// The highest threshold passed this month in percent of the limit: 50, 75 or 100; 0 for none.
     pub passed_percent: i64,
     pub created_at: Timestamp,
     pub created_by: String,

@@ -11,9 +11,11 @@ use crate::time::Timestamp;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobEvent {
     pub job: JobId,
+    /// The number of the event among the events of the job.
     pub seq: i64,
     pub at: Timestamp,
     pub state: JobState,
+    /// The number of the attempt; 0 before the first one.
     pub attempt: u32,
     /// A sentence about the change.
     pub detail: String,
@@ -34,8 +36,11 @@ pub struct JobChange {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobCost {
     pub job: JobId,
+    /// Metered milliseconds of all attempts.
     pub metered_ms: i64,
+    /// The charge so far in micro-units of the currency.
     pub cost_micros: i64,
+    /// The hold for the rest of the worst-case price, in micro-units of the currency.
     pub held_micros: i64,
 }
 
@@ -43,6 +48,7 @@ pub struct JobCost {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LogChunk {
+    /// The offset of the first byte of the chunk in the log, in bytes.
     pub from: u64,
     /// The bytes as text, if they are UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
+    /// The number of the rank, from 0.
     pub rank: u32,
     /// Milliseconds with the first process of the rank alive.
     pub process_ms: i64,

@@ -45,15 +45,20 @@ pub struct Checkpoint {
     pub signal: CheckpointSignal,
     /// Seconds from the signal to SIGKILL, 1 to 600; 10 when absent.
     #[serde(default = "checkpoint_grace")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 600)))]
     pub grace_s: u32,
-    /// A path below the job's directory. Each rank has its own copy.
+    /// A path below the job's directory, at most 512 bytes; required with `every_s` or `keep`. Each rank has
+    /// its own copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 512)))]
     pub dir: Option<String>,
     /// Seconds between two checkpoints of a running job, 5 to 86400; only at the attempt's end when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 5, max = 86_400)))]
     pub every_s: Option<u32>,
     /// The number of newest checkpoints to keep, 2 to 10; 2 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 2, max = 10)))]
     pub keep: Option<u32>,
 }
 
@@ -137,10 +142,13 @@ pub struct JobFile {
     pub state: FileState,
     /// The path of an artifact in the job's directory, or the path of the checkpoint directory.
     pub path: String,
+    /// The size in bytes.
     pub bytes: u64,
     /// The SHA-256 of the bytes in hexadecimal digits.
     pub sha256: String,
+    /// The number of the attempt that made the file.
     pub attempt: u32,
+    /// The number of the rank that made the file, from 0.
     pub rank: u32,
     /// The number of files in a checkpoint; 1 for an artifact.
     pub files: u64,

@@ -30,6 +30,7 @@ pub struct GpuFacts {
     /// Major and minor version, such as `9.0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_capability: Option<String>,
+    /// The power limit of the board in watts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_watts: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,16 +46,16 @@ pub struct GpuFacts {
     pub mig_pending: Option<bool>,
     /// The number of active NVLinks.
     pub nvlinks: u32,
-    /// Corrected ECC errors since the driver was loaded.
+    /// The number of corrected ECC errors since the driver was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_corrected: Option<u64>,
-    /// Uncorrected ECC errors since the driver was loaded.
+    /// The number of uncorrected ECC errors since the driver was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_uncorrected: Option<u64>,
-    /// Memory rows replaced because of corrected errors.
+    /// The number of memory rows replaced because of corrected errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_corrected: Option<u32>,
-    /// Memory rows replaced because of uncorrected errors.
+    /// The number of memory rows replaced because of uncorrected errors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows_uncorrected: Option<u32>,
     /// True if the replacement of a memory row waits for a reset.
@@ -113,8 +114,10 @@ pub struct GpuTask {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GpuReading {
+    /// The clock of the multiprocessors in megahertz.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_clock_mhz: Option<f64>,
+    /// The clock of the memory in megahertz.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_clock_mhz: Option<f64>,
     /// The bits of NVML (`nvmlClocksEventReason*`) for the reasons of reduced clocks.
@@ -140,8 +143,10 @@ pub struct GpuReading {
 pub struct GpuHealth {
     pub uuid: String,
     pub node: NodeId,
+    /// The number of the board on its node, from 0.
     pub index: u32,
     pub model: String,
+    /// The memory of the board in MiB.
     pub memory_mib: i64,
     /// True if the latest session of the worker reported the board.
     pub present: bool,
@@ -161,7 +166,9 @@ pub struct GpuHealth {
 /// The body of a change of the MIG mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::patch_gpu_mode()))]
 #[serde(deny_unknown_fields)]
 pub struct PatchGpuMode {
+    /// True for MIG mode.
     pub mig: bool,
 }

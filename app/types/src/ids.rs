@@ -84,6 +84,7 @@ macro_rules! ids {
                 schemars::json_schema!({
                     "type": "string",
                     "pattern": concat!("^", $prefix, "_[0-7][0-9a-hjkmnp-tv-z]{25}$"),
+                    "examples": [concat!($prefix, "_01h455vb4pex5vsknk084sn02q")],
                 })
             }
         }

@@ -69,7 +69,9 @@ pub struct InvoiceLine {
     /// `on_demand`, `preemptible` or `reserved`; empty for other items.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
+    /// Charged device-milliseconds; 0 for an item without device time.
     pub device_ms: i64,
+    /// The amount in micro-units of the currency.
     pub amount_micros: i64,
 }
 
@@ -78,8 +80,11 @@ pub struct InvoiceLine {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TaxRate {
+    /// The name on the invoice, not only white space.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1), regex(pattern = crate::patterns::NOT_BLANK)))]
     pub name: String,
-    /// The rate in hundredths of a percent.
+    /// The rate in hundredths of a percent, 0 to 10000.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 10_000)))]
     pub basis_points: i64,
 }
 
@@ -88,22 +93,29 @@ pub struct TaxRate {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaxLine {
     pub name: String,
+    /// The rate in hundredths of a percent.
     pub basis_points: i64,
+    /// The tax in micro-units of the currency.
     pub amount_micros: i64,
 }
 
 /// The settings of invoices. An invoice has the rates and the seller of its day of issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::billing_settings()))]
 #[serde(deny_unknown_fields)]
 pub struct BillingSettings {
     /// Name and address of the seller, with line breaks; at most 500 characters.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 500)))]
     pub seller: String,
+    /// The tax rates, at most 5.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 5)))]
     pub taxes: Vec<TaxRate>,
     /// Days from the issue of an open invoice to its due date, 0 to 365.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 365)))]
     pub due_days: i64,
 }
 
@@ -114,8 +126,10 @@ pub struct InvoiceDocument {
     pub seller: String,
     pub buyer: String,
     pub lines: Vec<InvoiceLine>,
+    /// The sum of the lines without taxes, in micro-units of the currency.
     pub subtotal_micros: i64,
     pub taxes: Vec<TaxLine>,
+    /// The sum of the lines and the taxes, in micro-units of the currency.
     pub total_micros: i64,
     pub currency: String,
 }
@@ -125,7 +139,7 @@ pub struct InvoiceDocument {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Invoice {
     pub id: InvoiceId,
-    /// The number, without gaps over the whole portal.
+    /// The number of the document, without gaps over the whole portal.
     pub number: i64,
     pub kind: InvoiceKind,
     pub org: OrgId,

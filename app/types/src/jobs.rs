@@ -1,6 +1,7 @@
 //! Types of jobs: the submission, the job with its results, the plan and the explanation.
 
 mod ends;
+mod submission;
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::Evidence;
 pub use crate::files::{Checkpoint, CheckpointSignal};
 use crate::ids::{JobId, NodeId, OrgId, ReservationId};
-use crate::secrets::{RegistryUse, SecretUse};
 use crate::time::Timestamp;
-use crate::volumes::{JobVolume, VolumeUse};
+use crate::volumes::JobVolume;
 
 pub use ends::{Retry, RetryOn, StopWhenIdle};
+pub use submission::{ExtendJob, NewJob};
 
 /// A step between the submission of a job and its end. A job waits in `queued`, has devices from `assigned`
 /// on, and runs in `running`. The last four states are ends.
@@ -91,104 +92,6 @@ impl Priority {
     }
 }
 
-/// The body of a submission. Exactly one of `command` and `script` is required.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct NewJob {
-    /// 1 to 100 characters.
-    pub name: String,
-    /// The slug of an offering, such as `h100-80gb.1g.10gb`.
-    pub offering: String,
-    /// Devices on each node, 1 to 64.
-    #[serde(default = "one")]
-    pub count: u32,
-    /// The number of nodes, 1 to 64; each node runs one rank of the job.
-    #[serde(default = "one")]
-    pub nodes: u32,
-    /// A program and its arguments, without a shell; at most 1024 items.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<Vec<String>>,
-    /// The text of a script, at most 1 MiB. It runs by its `#!` line, or by `/bin/sh`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub script: Option<String>,
-    /// The container image, such as `docker.io/library/alpine:3.20`; the node's own system when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
-    /// The credentials for a private image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub registry: Option<RegistryUse>,
-    /// Environment variables: name → value; at most 256, each value at most 128 KiB.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
-    /// Secrets of the organization for the job, at most 32.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub secrets: Vec<SecretUse>,
-    /// Files for the job's directory before its first start: relative path → text. At most 256 files and 8
-    /// MiB.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub files: BTreeMap<String, String>,
-    /// The time limit in seconds, 1 to 2592000 (30 days); 3600 when absent. It determines the worst-case
-    /// price.
-    #[serde(default = "default_duration")]
-    pub max_duration_s: u64,
-    #[serde(default)]
-    pub priority: Priority,
-    /// True for a job that the portal may stop for a job of a higher class and retry later.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub preemptible: bool,
-    /// Processors for the job on each of its nodes, up to 65536.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<u32>,
-    /// Memory for the job on each of its nodes in MiB, up to 2^30.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_mib: Option<u64>,
-    /// The share of one board in thousandths, 1 to 999, next to shares of the same organization; the whole
-    /// board when absent. A share needs an offering of whole boards and one device on one node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gpu_milli: Option<u32>,
-    #[serde(default, skip_serializing_if = "Topology::is_any")]
-    pub topology: Topology,
-    /// The network access of the job.
-    #[serde(default, skip_serializing_if = "Network::is_outbound")]
-    pub network: Network,
-    /// TCP ports of the job that the browser can open while it runs; at most 8.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ports: Vec<u32>,
-    /// True to send requests to a port with the whole path of the browser; false to send only the part after
-    /// the port.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub ports_keep_path: bool,
-    /// The rules for retries.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<Retry>,
-    /// The checkpoint rules: signal, grace and directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checkpoint: Option<Checkpoint>,
-    /// Patterns of the files to keep when an attempt ends, such as `out/**`; at most 32.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub artifacts: Vec<String>,
-    /// Volumes of the organization for the job, at most 16.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub volumes: Vec<VolumeUse>,
-    /// The rule for a stop of the job when its devices are idle.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stop_when_idle: Option<StopWhenIdle>,
-    /// The lease in seconds, 60 to 86400: the longest run on a disconnected node before the worker ends the
-    /// attempt. The portal's setting when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lease_s: Option<u32>,
-    /// The reservation of the job's devices; a job inside a reservation has no further charge.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reservation: Option<ReservationId>,
-    /// Jobs of the same organization that must end before the start; at most 32.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub depends_on: Vec<DependsOn>,
-    /// Labels: key → value, at most 32, each text at most 63 characters.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: BTreeMap<String, String>,
-}
-
 /// The required nearness of a job's devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -252,7 +155,7 @@ impl Network {
 pub struct Underuse {
     pub since: Timestamp,
     pub until: Timestamp,
-    /// Mean utilization in percent, rounded down.
+    /// The mean utilization in percent, rounded down.
     pub percent: u32,
     /// The cost of the period in micro-units of the currency.
     pub cost_micros: i64,
@@ -283,24 +186,13 @@ fn one() -> u32 {
     1
 }
 
-fn default_duration() -> u64 {
-    3_600
-}
-
-/// The body of an extension of the time limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct ExtendJob {
-    /// The new time limit in seconds from the start of the run: more than the present one, at most 2592000.
-    pub max_duration_s: u64,
-}
-
 /// The memory slices `start` to `start + size - 1` of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Placement {
+    /// The number of the first memory slice, from 0.
     pub start: u32,
+    /// The number of memory slices.
     pub size: u32,
 }
 
@@ -311,6 +203,7 @@ pub struct Device {
     pub node: NodeId,
     pub node_name: String,
     pub gpu_uuid: String,
+    /// The number of the board on its node, from 0.
     pub gpu_index: u32,
     /// The number of memory slices of the whole board.
     pub cells: u32,
@@ -357,6 +250,7 @@ pub struct Job {
     pub simulated: bool,
     /// Devices on each node.
     pub count: u32,
+    /// The number of nodes.
     #[serde(default = "one")]
     pub nodes: u32,
     pub priority: Priority,
@@ -364,16 +258,20 @@ pub struct Job {
     pub preemptible: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DependsOn>,
+    /// The number of processors on each node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
+    /// The memory on each node in MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
+    /// The share of one board in thousandths; the whole board when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milli: Option<u32>,
     #[serde(default, skip_serializing_if = "Topology::is_any")]
     pub topology: Topology,
     #[serde(default, skip_serializing_if = "Network::is_outbound")]
     pub network: Network,
+    /// The numbers of the TCP ports that the browser can open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u32>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -410,6 +308,7 @@ pub struct Job {
     pub volumes: Vec<JobVolume>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// The time limit in seconds.
     pub max_duration_s: u64,
     pub devices: Vec<Device>,
     pub created_at: Timestamp,
@@ -418,12 +317,14 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
+    /// The exit code of the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// Metered milliseconds of all attempts.
     pub metered_ms: i64,
+    /// The charge so far in micro-units of the currency.
     pub cost_micros: i64,
     /// Credits for charges without evidence, in micro-units of the currency; 0 in lists.
     #[serde(default)]
@@ -434,8 +335,10 @@ pub struct Job {
     pub evidence: Vec<Evidence>,
     /// The hold for the rest of the worst-case price, in micro-units of the currency.
     pub held_micros: i64,
+    /// The rate of all devices in nano-units of the currency a second.
     pub nano_per_second: i64,
     pub currency: String,
+    /// The number of the price version.
     pub price_version: i64,
     /// The number of the latest change; the event with this number describes it.
     pub generation: i64,
@@ -447,10 +350,13 @@ pub struct Job {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobPlan {
     pub offering: String,
+    /// The number of the price version.
     pub price_version: i64,
+    /// The rate of all devices in micro-units of the currency an hour.
     pub per_hour_micros: i64,
     /// The worst-case price: the rate of all devices over `max_duration_s`, in micro-units of the currency.
     pub worst_case_micros: i64,
+    /// The available money in micro-units of the currency.
     pub available_micros: i64,
     pub affordable: bool,
     pub currency: String,

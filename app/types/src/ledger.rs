@@ -14,14 +14,16 @@ pub struct Balance {
     pub posted_micros: i64,
     /// Holds for waiting and running jobs and for reservations, in micro-units of the currency.
     pub held_micros: i64,
-    /// Use of running jobs since their last posted charge, as a part of `held_micros`.
+    /// Use of running jobs since their last posted charge, as a part of `held_micros`; in micro-units of the
+    /// currency.
     pub accrued_micros: i64,
     /// The permitted debt of the account, paid later by invoice; in micro-units of the currency.
     #[serde(default)]
     pub credit_limit_micros: i64,
-    /// The money for new jobs: `posted_micros` and `credit_limit_micros` less `held_micros`.
+    /// The money for new jobs: `posted_micros` and `credit_limit_micros` less `held_micros`; in micro-units
+    /// of the currency.
     pub available_micros: i64,
-    /// The present expense in micro-units an hour.
+    /// The present expense in micro-units of the currency an hour.
     pub burn_per_hour_micros: i64,
     /// Expiring credits as parts of `posted_micros`, soonest first; at most 20.
     #[serde(default)]
@@ -32,6 +34,7 @@ pub struct Balance {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExpiringCredit {
+    /// The rest of the credit in micro-units of the currency.
     pub amount_micros: i64,
     pub expires_at: Timestamp,
 }
@@ -75,8 +78,8 @@ impl TransferKind {
 pub struct Transfer {
     pub id: TransferId,
     pub kind: TransferKind,
-    /// The amount in micro-units with the sign of its effect on the available money: positive for a credit or
-    /// a release, negative for a charge, a debit or a hold.
+    /// The amount in micro-units of the currency with the sign of its effect on the available money: positive
+    /// for a credit or a release, negative for a charge, a debit or a hold.
     pub amount_micros: i64,
     pub currency: String,
     /// The kind of the cause, such as `job`, `grant`, `expiry`, or `evidence` for charges without evidence.
@@ -94,12 +97,18 @@ pub struct Transfer {
 /// The body of a credit for one organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_credit()))]
 #[serde(deny_unknown_fields)]
 pub struct NewCredit {
-    /// Micro-units of the currency: more than 0, at most 10^15.
+    /// The amount in micro-units of the currency: more than 0, at most 10^15.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 1, max = 1_000_000_000_000_000_i64), example = 25_000_000)
+    )]
     pub amount_micros: i64,
-    /// A text for the organization's statement, at most 200 printable characters.
+    /// A text for the organization's statement, at most 200 printable characters; a standard text when blank.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 200), regex(pattern = crate::patterns::PRINTABLE)))]
     pub memo: String,
     /// The expiry of the unused rest: in the future and within ten years; no expiry when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,20 +120,29 @@ pub struct NewCredit {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewGrant {
+    /// The organization; at most one grant for each.
     pub organization: OrgId,
-    /// Micro-units of the currency: more than 0, at most 10^15.
+    /// The amount in micro-units of the currency: more than 0, at most 10^15; the sum of all grants is less
+    /// than 2^63.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 1, max = 1_000_000_000_000_000_i64), example = 25_000_000)
+    )]
     pub amount_micros: i64,
-    /// A text for the organization's statement, at most 200 printable characters.
+    /// A text for the organization's statement, at most 200 printable characters; a standard text when blank.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 200), regex(pattern = crate::patterns::PRINTABLE)))]
     pub memo: String,
 }
 
 /// The body of a bulk credit for many organizations. Either all grants are posted or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_credits()))]
 #[serde(deny_unknown_fields)]
 pub struct NewCredits {
     /// 1 to 10000 grants.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 10_000)))]
     pub grants: Vec<NewGrant>,
 }
 
@@ -132,7 +150,9 @@ pub struct NewCredits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Granted {
+    /// The number of organizations.
     pub organizations: i64,
+    /// The sum of all grants in micro-units of the currency.
     pub total_micros: i64,
     pub currency: String,
 }
@@ -140,20 +160,35 @@ pub struct Granted {
 /// The body of a debit: a refund to a card or a correction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_debit()))]
 #[serde(deny_unknown_fields)]
 pub struct NewDebit {
-    /// Micro-units of the currency: more than 0, at most 10^15.
+    /// The amount in micro-units of the currency: more than 0, at most 10^15 and at most the available money.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 1, max = 1_000_000_000_000_000_i64), example = 1_000_000)
+    )]
     pub amount_micros: i64,
-    /// A text for the organization's statement, at most 200 printable characters.
+    /// A text for the organization's statement: 1 to 200 printable characters without the white space around
+    /// them.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 200), regex(pattern = crate::patterns::NOT_BLANK))
+    )]
     pub memo: String,
 }
 
 /// The permitted debt of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::credit_limit()))]
 #[serde(deny_unknown_fields)]
 pub struct CreditLimit {
-    /// Micro-units of the currency, 0 to 10^15.
+    /// The permitted debt in micro-units of the currency, 0 to 10^15.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 0, max = 1_000_000_000_000_000_i64), example = 100_000_000)
+    )]
     pub credit_limit_micros: i64,
 }
 
@@ -164,6 +199,8 @@ pub struct Reconciliation {
     pub at: Timestamp,
     /// One sentence for each difference; empty for a correct ledger.
     pub mismatches: Vec<String>,
+    /// The number of checked transfers.
     pub transfers: i64,
+    /// The length of the check in milliseconds.
     pub took_ms: i64,
 }

@@ -8,6 +8,8 @@ pub mod budgets;
 mod columns;
 pub mod events;
 pub mod evidence;
+#[cfg(feature = "schema")]
+mod examples;
 pub mod files;
 pub mod health;
 pub mod ids;
@@ -21,6 +23,8 @@ pub mod nodes;
 pub mod offerings;
 pub mod operations;
 pub mod paths;
+#[cfg(feature = "schema")]
+mod patterns;
 pub mod payments;
 pub mod ports;
 pub mod problems;

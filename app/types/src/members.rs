@@ -20,6 +20,7 @@ pub struct Member {
 /// The body of a change of a member's role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::change_member()))]
 #[serde(deny_unknown_fields)]
 pub struct ChangeMember {
     pub role: Role,
@@ -28,8 +29,14 @@ pub struct ChangeMember {
 /// The body of a new invitation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_invitation()))]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
+    /// One address, at most 254 bytes without the white space around it, without a display name.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 3, max = 254), regex(pattern = crate::patterns::PADDED_EMAIL))
+    )]
     pub email: String,
     pub role: Role,
 }
@@ -65,6 +72,7 @@ pub struct SentInvitation {
 /// The body of a request for the facts of an invitation.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::look_at_invitation()))]
 #[serde(deny_unknown_fields)]
 pub struct LookAtInvitation {
     /// The part of the link after `#`.
@@ -86,13 +94,21 @@ pub struct InvitationInfo {
 /// password.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::accept_invitation()))]
 #[serde(deny_unknown_fields)]
 pub struct AcceptInvitation {
     /// The part of the link after `#`.
     pub token: String,
+    /// The name of a new user: 1 to 100 printable characters on one line, not only white space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub name: Option<String>,
+    /// The password of a new user: 15 to 1024 characters; a password that is easy to guess is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 15, max = 1024)))]
     pub password: Option<String>,
 }
 

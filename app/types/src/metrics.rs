@@ -9,8 +9,9 @@ use crate::time::Timestamp;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sample {
     pub at: Timestamp,
+    /// The number of the rank, from 0.
     pub rank: u32,
-    /// The index among the rank's devices.
+    /// The index among the rank's devices, from 0.
     pub device: u32,
     pub utilization_percent: Option<f64>,
     pub memory_used_mib: Option<f64>,
@@ -23,7 +24,9 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Series {
+    /// The number of the rank, from 0.
     pub rank: u32,
+    /// The index among the rank's devices, from 0.
     pub device: u32,
     /// The memory of the board or slice in MiB.
     pub memory_total_mib: f64,

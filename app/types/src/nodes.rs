@@ -72,12 +72,14 @@ pub struct TileOwner {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gpu {
     pub uuid: String,
+    /// The number of the board on its node, from 0.
     pub index: u32,
     pub model: String,
+    /// The memory of the board in MiB.
     pub memory_mib: i64,
     /// The number of memory slices; 1 for a board without MIG.
     pub cells: u32,
-    /// Free memory slices that no MIG profile can use at present.
+    /// The numbers of free memory slices, from 0, that no MIG profile can use at present.
     pub blocked_cells: Vec<u32>,
     pub mig_enabled: bool,
     /// The NVLink island: boards of a node with the same number have NVLink between them. Absent without
@@ -164,18 +166,22 @@ pub struct Silence {
 /// The body of a change of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::patch_node()))]
 #[serde(deny_unknown_fields)]
 pub struct PatchNode {
+    /// True to keep new work off the node.
     pub cordoned: bool,
 }
 
 /// The body of a new join token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_join_token()))]
 #[serde(deny_unknown_fields)]
 pub struct NewJoinToken {
     /// The validity in seconds, 60 to 604800 (a week); 3600 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 60, max = 604_800)))]
     pub valid_s: Option<u64>,
 }
 

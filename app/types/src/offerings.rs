@@ -9,15 +9,17 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Price {
+    /// The rate in nano-units of the currency a second.
     pub nano_per_second: i64,
+    /// The rate in micro-units of the currency an hour.
     pub per_hour_micros: i64,
     pub currency: String,
     /// The number of the price version; 0 without a price, and then the offering cannot be ordered.
     pub version: i64,
-    /// The price of a reserved device, if different.
+    /// The rate of a reserved device in micro-units of the currency an hour, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_per_hour_micros: Option<i64>,
-    /// The price for preemptible jobs, if different.
+    /// The rate for preemptible jobs in micro-units of the currency an hour, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible_per_hour_micros: Option<i64>,
 }
@@ -32,9 +34,11 @@ pub struct Offering {
     pub gpu_model: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig_profile: Option<String>,
+    /// The memory of one device in MiB.
     pub memory_mib: i64,
-    /// The memory slices of one device, out of `board_cells`.
+    /// The number of memory slices of one device, out of `board_cells`.
     pub cells: u32,
+    /// The number of memory slices of the whole board.
     pub board_cells: u32,
     pub simulated: bool,
     /// The number of devices that could start now, without orders for other offerings.
@@ -49,12 +53,17 @@ pub struct Offering {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PriceVersion {
     pub offering: String,
+    /// The number of the price version, from 1.
     pub version: i64,
+    /// The rate in nano-units of the currency a second.
     pub nano_per_second: i64,
+    /// The rate in micro-units of the currency an hour.
     pub per_hour_micros: i64,
     pub currency: String,
+    /// The rate of a reserved device in micro-units of the currency an hour, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_per_hour_micros: Option<i64>,
+    /// The rate for preemptible jobs in micro-units of the currency an hour, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible_per_hour_micros: Option<i64>,
     pub effective_from: Timestamp,
@@ -67,6 +76,7 @@ pub struct PriceVersion {
 pub struct PricePreview {
     pub offering: String,
     pub since: Timestamp,
+    /// The number of jobs with a charge.
     pub jobs: i64,
     /// The real charges in micro-units of the currency.
     pub charged_micros: i64,
@@ -78,19 +88,34 @@ pub struct PricePreview {
 /// The body of a new price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_price()))]
 #[serde(deny_unknown_fields)]
 pub struct NewPrice {
-    /// The slug of an offering.
+    /// The slug of an existing offering.
     pub offering: String,
-    /// Micro-units of the portal's currency for one device and hour, 0 to 10^12.
+    /// The price of one device in micro-units of the currency an hour, 0 to 10^12.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 0, max = 1_000_000_000_000_i64), example = 2_500_000)
+    )]
     pub per_hour_micros: i64,
-    /// The same for a reserved device; `per_hour_micros` when absent.
+    /// The price of a reserved device in micro-units of the currency an hour, 0 to 10^12; `per_hour_micros`
+    /// when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 0, max = 1_000_000_000_000_i64), example = 2_000_000)
+    )]
     pub reserved_per_hour_micros: Option<i64>,
-    /// The same for preemptible jobs; `per_hour_micros` when absent.
+    /// The price for preemptible jobs in micro-units of the currency an hour, 0 to 10^12; `per_hour_micros`
+    /// when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 0, max = 1_000_000_000_000_i64), example = 1_500_000)
+    )]
     pub preemptible_per_hour_micros: Option<i64>,
-    /// The start of the price, not in the past; now when absent.
+    /// The start of the price, not in the past and within 366 days; now when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective_from: Option<Timestamp>,
 }

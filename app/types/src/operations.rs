@@ -11,15 +11,23 @@ use crate::time::Timestamp;
 /// The body of a drain. A drained node takes no new work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_drain()))]
 #[serde(deny_unknown_fields)]
 pub struct NewDrain {
-    /// The time of the stop for jobs that still run; without it every job runs to its own end.
+    /// The time of the stop for jobs that still run, within 366 days; without it every job runs to its own
+    /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Timestamp>,
     /// The longest grace of a stopped job in seconds, 1 to 3600; the job's own grace when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 3_600)))]
     pub grace_s: Option<u32>,
-    /// A text for the organizations with jobs on the node.
+    /// A text for the organizations with jobs on the node: 1 to 200 printable characters on one line, without
+    /// the white space around them.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 200), regex(pattern = crate::patterns::NAME))
+    )]
     pub reason: String,
 }
 
@@ -31,6 +39,7 @@ pub struct Drain {
     pub node_name: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Timestamp>,
+    /// The longest grace of a stopped job in seconds; the job's own grace when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u32>,
     pub reason: String,
@@ -66,8 +75,9 @@ pub struct JobFilter {
     /// The slug of an offering.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offering: Option<String>,
-    /// A label as `key=value`.
+    /// A label as `key=value`, with a key of at least one character.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 2), regex(pattern = "^[^=]+=")))]
     pub label: Option<String>,
 }
 
@@ -80,10 +90,12 @@ pub struct OperatedJob {
     pub org_name: String,
     pub name: String,
     pub state: JobState,
+    /// The number of the latest attempt; 0 before the first one.
     pub attempt: u32,
     pub offering: String,
     /// Devices on each node.
     pub count: u32,
+    /// The number of nodes.
     pub nodes: u32,
     /// The name of the first node of the latest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,11 +108,14 @@ pub struct OperatedJob {
     pub started_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
+    /// The exit code of the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// Metered milliseconds of all attempts.
     pub metered_ms: i64,
+    /// The charge so far in micro-units of the currency.
     pub cost_micros: i64,
     pub currency: String,
 }
@@ -108,11 +123,13 @@ pub struct OperatedJob {
 /// The body of a bulk stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::stop_jobs()))]
 #[serde(deny_unknown_fields)]
 pub struct StopJobs {
     #[serde(default)]
     pub filter: JobFilter,
-    /// A text for the organizations of the stopped jobs; not required for a preview.
+    /// A text for the organizations of the stopped jobs: 1 to 200 printable characters on one line, without
+    /// the white space around them; not required for a preview.
     #[serde(default)]
     pub reason: String,
     /// The number of jobs in the preview. A greater number of matching jobs refuses the stop. Not required
@@ -127,6 +144,7 @@ pub struct StopJobs {
 pub struct JobsOfOrg {
     pub org: OrgId,
     pub org_name: String,
+    /// The number of matching jobs.
     pub jobs: u64,
 }
 
@@ -248,6 +266,7 @@ pub struct Stuck {
     pub org: OrgId,
     pub org_name: String,
     pub state: JobState,
+    /// The number of the attempt.
     pub attempt: u32,
     pub node: NodeId,
     pub node_name: String,
@@ -285,9 +304,11 @@ pub struct InventoryHost {
 /// The body of a power budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::put_rack()))]
 #[serde(deny_unknown_fields)]
 pub struct PutRack {
-    /// The power limit of all boards of the rack in watts, at least 1.
+    /// The power limit of all boards of the rack in watts, 1 to 10000000.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000_000)))]
     pub budget_watts: i64,
 }
 
@@ -299,7 +320,9 @@ pub struct Rack {
     /// The power limit in watts; no limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_watts: Option<i64>,
+    /// The number of nodes.
     pub nodes: u32,
+    /// The number of boards.
     pub boards: u32,
     /// The power of the latest readings in watts, without the `unread` boards.
     pub drawn_watts: f64,

@@ -8,9 +8,15 @@ use crate::time::Timestamp;
 /// The body of a payment for the balance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_top_up()))]
 #[serde(deny_unknown_fields)]
 pub struct NewTopUp {
-    /// Micro-units of the currency, a multiple of `step_micros` of the payment settings.
+    /// The amount in micro-units of the currency: 10^6 to 10^11, a multiple of `step_micros` of the payment
+    /// settings.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 1_000_000, max = 100_000_000_000_i64), example = 25_000_000)
+    )]
     pub amount_micros: i64,
     /// True to save the card at Stripe for automatic recharges.
     #[serde(default)]
@@ -60,6 +66,7 @@ pub struct Payment {
     /// `checkout` for a payment page, `recharge` for an automatic charge of the saved card.
     pub kind: String,
     pub state: PaymentState,
+    /// The amount in micro-units of the currency.
     pub amount_micros: i64,
     pub currency: String,
     pub created_at: Timestamp,
@@ -73,13 +80,17 @@ pub struct Payment {
 /// The rule for automatic charges of the saved card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::auto_recharge()))]
 #[serde(deny_unknown_fields)]
 pub struct AutoRecharge {
-    /// The threshold of the available money in micro-units, 0 or more; less money causes a charge.
+    /// The threshold of the available money in micro-units of the currency; less money causes a charge. 0 to
+    /// 10^11, unless `amount_micros` is 0.
     pub below_micros: i64,
-    /// The amount of a charge in micro-units; 0 for no automatic charges.
+    /// The amount of a charge in micro-units of the currency: 10^6 to 10^11, a multiple of `step_micros` of
+    /// the payment settings; 0 for no automatic charges.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 100_000_000_000_i64)))]
     pub amount_micros: i64,
-    /// The maximum number of charges in a day (UTC), 1 to 24.
+    /// The maximum number of charges in a day (UTC): 1 to 24, unless `amount_micros` is 0.
     pub most_a_day: i64,
 }
 
@@ -91,6 +102,6 @@ pub struct PaymentSettings {
     pub enabled: bool,
     pub card_saved: bool,
     pub auto_recharge: AutoRecharge,
-    /// The smallest unit of the currency in micro-units.
+    /// The smallest payable unit of the currency in micro-units.
     pub step_micros: i64,
 }

@@ -7,12 +7,14 @@ use crate::time::Timestamp;
 /// The body of a new port ticket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_port_ticket()))]
 #[serde(deny_unknown_fields)]
 pub struct NewPortTicket {
-    /// The rank of the port, for a job on several nodes.
+    /// The number of the rank with the port, from 0, for a job on several nodes.
     #[serde(default)]
     pub rank: u32,
-    /// The reason of an operator without membership, at most 500 characters; the organization reads it.
+    /// The reason of an operator without membership: 1 to 500 printable characters without the white space
+    /// around them; the organization reads it. Ignored for members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -102,6 +102,7 @@ pub struct Problem {
     #[serde(rename = "type")]
     pub kind: String,
     pub title: String,
+    /// The HTTP status.
     pub status: u16,
     pub detail: String,
     /// A stable code for programs.

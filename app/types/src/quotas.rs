@@ -10,38 +10,61 @@ use crate::time::Timestamp;
 /// The limits of an organization. An absent limit does not apply. Each number is at most 10^12.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::limits()))]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// The limit of simultaneous boards in thousandths of a whole board; a slice or a share counts as its
     /// part. A job beyond it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub boards_milli: Option<i64>,
-    /// The limit of simultaneous devices by the slug of the offering. A job beyond it waits.
+    /// The limit of simultaneous devices by the slug of an existing offering, at most 200 slugs. A job beyond
+    /// it waits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend(
+            "maxProperties" = 200,
+            "additionalProperties" = {
+                "type": "integer",
+                "format": "int64",
+                "minimum": 0,
+                "maximum": 1_000_000_000_000_i64
+            }
+        ))
+    )]
     pub devices: BTreeMap<String, i64>,
     /// The limit of running jobs. A job beyond it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub running_jobs: Option<i64>,
     /// The limit of waiting jobs. The portal refuses a submission beyond it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub queued_jobs: Option<i64>,
-    /// The limit of the expense of all running jobs in micro-units an hour. A job beyond it waits.
+    /// The limit of the expense of all running jobs in micro-units of the currency an hour. A job beyond it
+    /// waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub spend_per_hour_micros: Option<i64>,
     /// The limit of whole-board hours of jobs submitted in a calendar month (UTC). A job counts with its time
     /// limit until it ends. The portal refuses a submission beyond it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub board_hours_per_month: Option<i64>,
     /// The limit of simultaneously reserved boards in thousandths of a whole board. The portal refuses a
     /// reservation beyond it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub reserved_boards_milli: Option<i64>,
     /// Guaranteed boards in thousandths of a whole board. An organization below its guarantee goes first
     /// among jobs of the same priority, despite its past use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub guaranteed_boards_milli: Option<i64>,
     /// The weight for fair share in thousandths, at least 1; 1000 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000_000_000_i64)))]
     pub weight_milli: Option<i64>,
 }
 
@@ -71,8 +94,11 @@ pub struct Used {
     /// Held devices in thousandths by the slug of the offering.
     #[serde(default)]
     pub devices_milli: BTreeMap<String, i64>,
+    /// The number of running jobs.
     pub running_jobs: i64,
+    /// The number of waiting jobs.
     pub queued_jobs: i64,
+    /// The expense of all running jobs in micro-units of the currency an hour.
     pub spend_per_hour_micros: i64,
     /// Counted whole-board hours of this month in thousandths.
     pub board_hours_milli: i64,
@@ -96,11 +122,17 @@ pub struct Quota {
 /// The body of a request for other limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_quota_request()))]
 #[serde(deny_unknown_fields)]
 pub struct NewQuotaRequest {
-    /// The requested limits; absent limits stay.
+    /// The requested limits, at least one; absent limits stay. Only an operator sets
+    /// `guaranteed_boards_milli` and `weight_milli`.
     pub limits: Limits,
-    /// 1 to 1000 characters.
+    /// 1 to 1000 characters without the white space around them.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 1000), regex(pattern = crate::patterns::NOT_BLANK))
+    )]
     pub reason: String,
 }
 
@@ -152,14 +184,17 @@ pub struct QuotaRequest {
 /// The body of the decision about a quota request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::decide_quota_request()))]
 #[serde(deny_unknown_fields)]
 pub struct DecideQuotaRequest {
+    /// True to grant the request, false to decline it.
     pub grant: bool,
     /// The granted limits, if different from the requested ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
     /// At most 1000 characters.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]
     pub note: String,
 }
 

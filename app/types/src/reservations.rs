@@ -39,25 +39,33 @@ impl Every {
 pub struct Repeat {
     pub every: Every,
     /// The number of windows with the first one, 2 to 52.
+    #[cfg_attr(feature = "schema", schemars(range(min = 2, max = 52)))]
     pub count: u32,
 }
 
 /// The body of a quote. A window lasts from 60 seconds to 366 days.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_quote()))]
 #[serde(deny_unknown_fields)]
 pub struct NewQuote {
-    /// The slug of an offering.
+    /// The slug of an existing offering.
     pub offering: String,
+    /// The number of nodes, 1 to 1024.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1024)))]
     pub nodes: u32,
-    /// Devices on each node.
+    /// The number of devices on each node, 1 to 64.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 64)))]
     pub gpus_per_node: u32,
+    /// The start, not in the past and within 366 days.
     pub starts_at: Timestamp,
+    /// The end, 60 seconds to 366 days after the start.
     pub ends_at: Timestamp,
     #[serde(default, skip_serializing_if = "Topology::is_any")]
     pub topology: Topology,
+    /// The repetition; each window is at most as long as the period, and the last one starts within 366 days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeat: Option<Repeat>,
 }
@@ -98,23 +106,31 @@ pub struct Conflict {
 /// The terms of reservations: the rules for cancellation, return, disuse and approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::reservation_policy()))]
 #[serde(deny_unknown_fields)]
 pub struct ReservationPolicy {
-    /// The last time of a free cancellation, in seconds before the start of the reservation.
+    /// The last time of a free cancellation, in seconds before the start of the reservation, 0 to 31622400
+    /// (366 days).
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 31_622_400)))]
     pub cancel_free_before_s: i64,
     /// The fee of a later cancellation before the start, in percent of the price, 0 to 100.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 100)))]
     pub late_cancel_percent: i64,
     /// The fee of a return of a running reservation, in percent of the price of the remaining time, 0 to 100.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 100)))]
     pub early_release_percent: i64,
-    /// Seconds after the start until the portal returns an unused reservation, at least 60; no such return
-    /// when absent.
+    /// Seconds after the start until the portal returns an unused reservation, 60 to 31622400 (366 days); no
+    /// such return when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 60, max = 31_622_400)))]
     pub no_show_after_s: Option<i64>,
-    /// The size that needs no approval by the operator, in thousandths of a whole board; no approval at all
-    /// when absent.
+    /// The size that needs no approval by the operator, in thousandths of a whole board, 0 to 10^9; no
+    /// approval at all when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000)))]
     pub approval_above_boards_milli: Option<i64>,
     /// The validity of a quote in seconds, 10 to 2592000.
+    #[cfg_attr(feature = "schema", schemars(range(min = 10, max = 2_592_000)))]
     pub quote_valid_s: i64,
 }
 
@@ -137,18 +153,23 @@ impl Default for ReservationPolicy {
 pub struct Quote {
     pub id: QuoteId,
     pub offering: String,
+    /// The number of nodes.
     pub nodes: u32,
+    /// The number of devices on each node.
     pub gpus_per_node: u32,
     pub topology: Topology,
     /// The windows: one, or several with a repetition.
     pub windows: Vec<Window>,
     /// The price of all windows in micro-units of the currency.
     pub total_micros: i64,
-    /// The rate of all devices in nano-units a second.
+    /// The rate of all devices in nano-units of the currency a second.
     pub nano_per_second: i64,
+    /// The rate of all devices in micro-units of the currency an hour.
     pub per_hour_micros: i64,
     pub currency: String,
+    /// The number of the price version.
     pub price_version: i64,
+    /// The available money in micro-units of the currency.
     pub available_micros: i64,
     pub affordable: bool,
     pub expires_at: Timestamp,
@@ -168,9 +189,15 @@ pub struct Quote {
 /// The body of the confirmation of a quote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_reservation()))]
 #[serde(deny_unknown_fields)]
 pub struct NewReservation {
     pub quote: QuoteId,
+    /// 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub name: String,
 }
 
@@ -232,7 +259,9 @@ pub struct Reservation {
     pub cause: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub offering: String,
+    /// The number of nodes.
     pub nodes: u32,
+    /// The number of devices on each node.
     pub gpus_per_node: u32,
     pub topology: Topology,
     pub starts_at: Timestamp,
@@ -245,12 +274,16 @@ pub struct Reservation {
     /// The unusable part of the devices at present, in thousandths.
     pub degraded_milli: u32,
     pub devices: Vec<Device>,
+    /// The rate of all devices in nano-units of the currency a second.
     pub nano_per_second: i64,
+    /// The number of the price version.
     pub price_version: i64,
     pub currency: String,
     /// The price of the whole window in micro-units of the currency.
     pub total_micros: i64,
+    /// The hold for the rest of the price, in micro-units of the currency.
     pub held_micros: i64,
+    /// The charge so far in micro-units of the currency.
     pub posted_micros: i64,
     /// Credits for unusable devices in micro-units of the currency.
     pub credited_micros: i64,
@@ -262,6 +295,7 @@ pub struct Reservation {
     pub cancel_fee_micros: i64,
     pub created_at: Timestamp,
     pub created_by: String,
+    /// The number of the latest change.
     pub generation: i64,
     pub policy: ReservationPolicy,
 }
@@ -269,23 +303,32 @@ pub struct Reservation {
 /// The body of an extension of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::extend_reservation()))]
 #[serde(deny_unknown_fields)]
 pub struct ExtendReservation {
-    /// The new end, later than the present end.
+    /// The new end, at least one second later than the present end and within 366 days of the start.
     pub ends_at: Timestamp,
 }
 
 /// The body of a maintenance window: boards of a node without jobs for a period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_maintenance()))]
 #[serde(deny_unknown_fields)]
 pub struct NewMaintenance {
     pub node: NodeId,
-    /// The UUIDs of the boards; all boards of the node when empty.
+    /// The UUIDs of the boards, each once; all boards of the node when empty.
     #[serde(default)]
     pub gpus: Vec<String>,
+    /// The start, not in the past.
     pub starts_at: Timestamp,
+    /// The end, 60 seconds to 366 days after the start.
     pub ends_at: Timestamp,
+    /// The name of the window: 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub reason: String,
 }
 
@@ -316,8 +359,10 @@ pub struct CalendarRow {
     pub node: NodeId,
     pub node_name: String,
     pub gpu_uuid: String,
+    /// The number of the board on its node, from 0.
     pub gpu_index: u32,
     pub model: String,
+    /// The number of memory slices of the board.
     pub cells: u32,
     pub spans: Vec<Span>,
 }

@@ -9,9 +9,11 @@ use crate::time::Timestamp;
 /// The body of a new value. Its debug text has no value.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::put_secret()))]
 #[serde(deny_unknown_fields)]
 pub struct PutSecret {
-    /// Text of 8 bytes to 32 KiB.
+    /// Text of at least 8 bytes without the white space around it, and at most 32 KiB (bytes); without NUL.
+    #[cfg_attr(feature = "schema", schemars(length(min = 2, max = 32_768)))]
     pub value: String,
 }
 
@@ -42,13 +44,28 @@ pub struct Secret {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SecretUse {
-    /// The name of a secret of the organization.
+    /// The name of a secret of the organization: 1 to 64 letters, digits and `.`, `_`, `-`, with a letter or
+    /// digit first.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 64), regex(pattern = crate::patterns::SECRET_NAME))
+    )]
     pub name: String,
-    /// The name of the environment variable for the value.
+    /// The name of the environment variable for the value: 1 to 256 letters, digits and `_`, without a digit
+    /// first; no variable of Berth, of the loader or of `env`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 256), regex(pattern = crate::patterns::VARIABLE))
+    )]
     pub env: Option<String>,
-    /// The name of the file in `/run/secrets` for the value.
+    /// The name of the file in `/run/secrets` for the value: 1 to 64 letters, digits and `.`, `_`, `-`, with
+    /// a letter or digit first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 64), regex(pattern = crate::patterns::SECRET_NAME))
+    )]
     pub file: Option<String>,
 }
 
@@ -57,7 +74,12 @@ pub struct SecretUse {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RegistryUse {
-    /// The name of a secret of the organization with the value `username:password`.
+    /// The name of a secret of the organization with the value `username:password`: 1 to 64 letters, digits
+    /// and `.`, `_`, `-`, with a letter or digit first.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 64), regex(pattern = crate::patterns::SECRET_NAME))
+    )]
     pub secret: String,
 }
 

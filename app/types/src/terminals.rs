@@ -15,12 +15,14 @@ pub const WINDOW_BYTES: u64 = 256 << 10;
 /// The body of a new terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_terminal()))]
 #[serde(deny_unknown_fields)]
 pub struct NewTerminal {
-    /// The rank of the shell, for a job on several nodes.
+    /// The number of the rank for the shell, from 0, for a job on several nodes.
     #[serde(default)]
     pub rank: u32,
-    /// The reason of an operator without membership, at most 500 characters; the organization reads it.
+    /// The reason of an operator without membership: 1 to 500 printable characters without the white space
+    /// around them; the organization reads it. Ignored for members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -31,7 +33,9 @@ pub struct NewTerminal {
 pub struct Terminal {
     pub id: TerminalId,
     pub job: JobId,
+    /// The number of the attempt.
     pub attempt: u32,
+    /// The number of the rank, from 0.
     pub rank: u32,
     pub user: UserId,
     pub actor: String,
@@ -65,7 +69,7 @@ pub struct TerminalTicket {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TerminalSaid {
-    /// The size of the screen.
+    /// The size of the screen in characters.
     Size { cols: u32, rows: u32 },
     /// The number of bytes of this socket that the client has shown.
     Taken { bytes: u64 },
@@ -78,7 +82,7 @@ pub enum TerminalSaid {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TerminalNews {
-    /// The first message: the offset of the next byte, counted from the shell's start.
+    /// The first message: the offset of the next byte, in bytes from the shell's start.
     Open { begins: u64 },
     /// The number of bytes of this socket that the shell has received.
     Taken { bytes: u64 },

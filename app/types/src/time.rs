@@ -25,7 +25,10 @@ impl schemars::JsonSchema for Timestamp {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "type": "string", "format": "date-time", "description": "RFC 3339, in UTC where Berth writes it.",
+            "type": "string",
+            "format": "date-time",
+            "description": "RFC 3339, in UTC where Berth writes it.",
+            "examples": ["2027-09-01T08:00:00Z"],
         })
     }
 }

@@ -26,6 +26,7 @@ pub struct UsageRow {
     pub key: String,
     /// Charged device-milliseconds; a share counts as its part.
     pub device_ms: i64,
+    /// The charge in micro-units of the currency.
     pub cost_micros: i64,
 }
 
@@ -39,14 +40,17 @@ pub struct Usage {
     /// The last day, included.
     pub until: String,
     pub rows: Vec<UsageRow>,
+    /// Charged device-milliseconds of all rows.
     pub device_ms: i64,
+    /// The charge of all rows in micro-units of the currency.
     pub cost_micros: i64,
     /// Device-milliseconds of reservations without a running job, since the first day.
     pub idle_reserved_device_ms: i64,
     /// The cost of the reported hours with idle devices of running jobs, in micro-units of the currency.
     #[serde(default)]
     pub underused_micros: i64,
-    /// Hours until the available money is spent at the present rate; absent without an expense.
+    /// The runway in hours: the time until the available money is spent at the present rate; absent without
+    /// an expense.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runway_hours: Option<i64>,
     /// The expected cost of this month with the rate of the last seven days, in micro-units of the currency.

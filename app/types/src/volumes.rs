@@ -8,11 +8,17 @@ use crate::time::Timestamp;
 /// The body of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_volume()))]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
     /// The permanent name: 1 to 63 lower-case letters, digits and `-`, with a letter or digit first.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 63), regex(pattern = crate::patterns::VOLUME_NAME))
+    )]
     pub name: String,
     /// The limit of all files in bytes, 1 to 2^50.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_125_899_906_842_624_u64)))]
     pub max_bytes: u64,
 }
 
@@ -22,8 +28,11 @@ pub struct NewVolume {
 pub struct Volume {
     pub id: VolumeId,
     pub name: String,
+    /// The limit of all files in bytes.
     pub max_bytes: u64,
+    /// The size of all files in bytes.
     pub used_bytes: u64,
+    /// The number of files.
     pub files: u64,
     /// The number of the version, one more with each change of the files.
     pub version: i64,
@@ -50,7 +59,7 @@ pub struct VolumeEntry {
     /// The path in the volume.
     pub path: String,
     pub kind: EntryKind,
-    /// The size of a file, or of all files below a directory.
+    /// The size of a file, or of all files below a directory, in bytes.
     pub bytes: u64,
     /// 1 for a file; the number of files below a directory.
     pub files: u64,
@@ -64,17 +73,24 @@ pub struct VolumeEntry {
 /// The body of an upload into a volume. A repeated request continues the upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_upload()))]
 #[serde(deny_unknown_fields)]
 pub struct NewUpload {
-    /// The length of the file.
+    /// The length of the file in bytes, less than 2^63 and within the free space of the volume.
+    #[cfg_attr(feature = "schema", schemars(range(max = i64::MAX)))]
     pub bytes: u64,
-    /// The SHA-256 in hexadecimal digits, verified at the end. Content that the volume already has needs no
-    /// upload.
+    /// The SHA-256 as 64 hexadecimal digits, verified at the end. Content that the volume already has needs
+    /// no upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 64, max = 64), regex(pattern = "^[0-9A-Fa-f]{64}$"))
+    )]
     pub sha256: Option<String>,
-    /// A text of the client, at most 200 bytes, such as the file's modification time. Another tag restarts
-    /// the upload.
+    /// A text of the client, at most 200 bytes without NUL, such as the file's modification time. Another tag
+    /// restarts the upload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 200)))]
     pub tag: Option<String>,
 }
 
@@ -84,6 +100,7 @@ pub struct NewUpload {
 pub struct Upload {
     /// The path in the volume.
     pub path: String,
+    /// The length of the file in bytes.
     pub bytes: u64,
     /// The number of received bytes: the offset of the next part.
     pub received: u64,
@@ -142,11 +159,17 @@ impl BlobKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct VolumeUse {
-    /// The name of a volume of the organization.
+    /// The name of a volume of the organization, once in a job.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 63), regex(pattern = crate::patterns::VOLUME_NAME))
+    )]
     pub name: String,
-    /// The path of the volume in the job: a path below the job's directory, or a directory of the root, such
-    /// as `/data`.
+    /// The path of the volume in the job, at most 512 bytes: a path below the job's directory, or a directory
+    /// of the root, such as `/data`.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 512)))]
     pub path: String,
+    /// The access; `ro` for a job on several nodes.
     #[serde(default)]
     pub mode: VolumeMode,
 }
@@ -158,10 +181,10 @@ pub struct JobVolume {
     pub name: String,
     pub path: String,
     pub mode: VolumeMode,
-    /// The version at the start of the attempt.
+    /// The number of the version at the start of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<i64>,
-    /// The version with the files of the attempt's end.
+    /// The number of the version with the files of the attempt's end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_version: Option<i64>,
     /// A sentence about the paths left out, or the reason for no new version.

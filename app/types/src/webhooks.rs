@@ -8,11 +8,20 @@ use crate::time::Timestamp;
 /// The body of a new webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_webhook()))]
 #[serde(deny_unknown_fields)]
 pub struct NewWebhook {
-    /// An `https://` address with public IP addresses only.
+    /// An `https://` address with public IP addresses only, without user name and password.
     pub url: String,
-    /// The kinds of notices, such as `job.succeeded`; `job.*` for a family, `*` for all kinds.
+    /// The kinds of notices, such as `job.succeeded`; `job.*` for a family, `*` for all kinds. 1 to 40 kinds
+    /// of at most 60 characters.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(
+            length(min = 1, max = 40),
+            inner(length(min = 1, max = 60), regex(pattern = "^[a-z._*]+$"))
+        )
+    )]
     pub kinds: Vec<String>,
 }
 
@@ -65,7 +74,9 @@ pub struct Delivery {
     pub kind: String,
     pub subject: String,
     pub state: DeliveryState,
+    /// The number of tries.
     pub tries: i64,
+    /// The HTTP status of the last answer; absent without an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_status: Option<i64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]

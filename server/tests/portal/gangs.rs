@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 struct TwoNodeSetup {
     portal: WorkerPortal,
     second: PathBuf,
-    _worker: Worker,
+    worker: Worker,
 }
 
 impl TwoNodeSetup {
@@ -22,7 +22,7 @@ impl TwoNodeSetup {
         let second = portal.t.data.path().join("second");
         let mut worker = Worker::start(&portal.address, &second, "1xH100-80GB", Some(&token));
         worker.wait_until_joined().unwrap();
-        let setup = Self { portal, second, _worker: worker };
+        let setup = Self { portal, second, worker };
         setup.nodes(|nodes| nodes.iter().filter(|n| n["state"] == "ready").count() == 2).await;
         setup
     }
@@ -239,6 +239,55 @@ async fn both_nodes_are_preempted_for_one_job_with_any_time_limit() {
             let done = setup.portal.until_ended(job).await;
             assert_eq!((&done["state"], &done["attempt"]), (&json!("succeeded"), &json!(2)), "{done}");
         }
+    }
+    setup.until_all_free().await;
+}
+
+/// A low run that ends `seconds` after its stop.
+fn preemptible_run(seconds: u32) -> Value {
+    let script = format!("trap 'sleep {seconds}; exit 1' TERM; while true; do sleep 0.05; done");
+    json!({
+        "nodes": 1, "script": script, "priority": "low", "preemptible": true, "max_duration_s": 300,
+        "checkpoint": {"dir": "state", "grace_s": 20},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn preempted_devices_stay_reserved_while_a_worker_of_another_rank_restarts() {
+    let mut setup = TwoNodeSetup::open().await;
+    let late = setup.submit(preemptible_run(6)).await;
+    let early = setup.submit(preemptible_run(1)).await;
+    for job in [&late, &early] {
+        setup.portal.until(job, |j| j["state"] == "running").await;
+    }
+    let node = setup.portal.job(&late).await["devices"][0]["node"].clone();
+    let is_second = setup.second.join("attempts").join(format!("{late}-1")).exists();
+    let high = setup.submit(json!({"script": "true", "priority": "high", "max_duration_s": 30})).await;
+    let behind = setup.submit(json!({"nodes": 1, "script": "true", "max_duration_s": 200})).await;
+    setup.portal.until(&late, |j| j["state"] == "stopping").await;
+    let worker = if is_second { &mut setup.worker } else { setup.portal.worker.as_mut().unwrap() };
+    worker.kill();
+    setup.nodes(|nodes| nodes.iter().any(|n| n["id"] == node && n["state"] == "unreachable")).await;
+    // The run on the connected node ends while the other node is away.
+    setup.portal.until(&early, |j| j["state"] == "queued").await;
+    let free = |n: &Value| n["id"] != node && n["gpus"][0]["tiles"] == json!([]);
+    setup.nodes(|nodes| nodes.iter().any(free)).await;
+    setup.portal.t.portal.scheduler.pass().await.unwrap();
+    for (job, state) in [(&behind, "queued"), (&high, "queued")] {
+        assert_eq!(setup.portal.job(job).await["state"], state, "the devices are reserved for the gang");
+    }
+    if is_second {
+        setup.worker = Worker::start(&setup.portal.address, &setup.second, "1xH100-80GB", None);
+    } else {
+        setup.portal.start_worker(None).unwrap();
+    }
+    assert_eq!(setup.portal.until_ended(&high).await["state"], "succeeded");
+    assert_eq!(setup.portal.until_ended(&behind).await["state"], "succeeded");
+    let [high, behind] = [setup.portal.job(&high).await, setup.portal.job(&behind).await];
+    assert!(high["started_at"].as_str() < behind["started_at"].as_str(), "{high} {behind}");
+    for job in [&late, &early] {
+        let path = format!("/orgs/{}/jobs/{job}/cancel", setup.portal.org);
+        setup.portal.t.post(&setup.portal.ada, &path, Value::Null).await.expect(202);
     }
     setup.until_all_free().await;
 }

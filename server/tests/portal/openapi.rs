@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::TestPortal;
+use crate::common::{Caller, TestPortal};
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use berth_server::openapi::document;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::ServiceExt;
 
 /// Returns all operations with method and path.
@@ -68,4 +68,77 @@ async fn the_api_viewer_runs_only_its_own_scripts() {
     let page = std::str::from_utf8(&page).unwrap();
     assert_eq!(page.matches("<script>").count(), policy.matches("sha256-").count());
     assert!(page.len() > 1_000_000, "the viewer's program is {} bytes", page.len());
+}
+
+/// The schema at a reference of the document, or the schema itself.
+fn resolve(schema: &'static Value) -> &'static Value {
+    match schema["$ref"].as_str() {
+        Some(reference) => document().pointer(reference.trim_start_matches('#')).unwrap(),
+        None => schema,
+    }
+}
+
+/// The codes of problems that an example may meet: its ids and secrets are invented, and the portal of the test
+/// has no Stripe, no reservations and no worker.
+const EXPECTED_CODES: [&str; 7] = [
+    "auth.wrong_password",
+    "funds.insufficient",
+    "invitation.not_valid",
+    "object.not_found",
+    "payments.off",
+    "port.off",
+    "setup.done",
+];
+
+/// The fields of examples that name objects which the test has not.
+const UNKNOWN_OBJECTS: [&str; 3] = ["/grants/0/organization", "/gpus", "/quote"];
+
+#[tokio::test]
+async fn each_body_has_an_example_that_the_portal_reads() {
+    let t = TestPortal::sqlite().await;
+    let operator = t.operator().await;
+    let (owner, org) = t.tenant("lab").await;
+    t.add_price_and_credit(&operator, &org, 1_000_000_000_000).await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    t.post(&operator, "/operator/prices", price).await.expect(201);
+    let mut sent = 0;
+    let mut faults = Vec::new();
+    for (name, operation) in operations() {
+        let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+        if schema.is_null() {
+            continue;
+        }
+        let Some(examples) = resolve(schema)["examples"].as_array() else {
+            faults.push(format!("{name} has no example"));
+            continue;
+        };
+        let (method, path) = name.split_once(" /api/v1").unwrap();
+        let path = path.replace("{org}", &org);
+        let path: Vec<&str> = path
+            .split('/')
+            .map(|part| match part {
+                "{job}" => "job_00000000000000000000000001",
+                "{node}" => "node_00000000000000000000000001",
+                "{user}" => "user_00000000000000000000000001",
+                "{id}" if path.contains("quota-requests") => "qreq_00000000000000000000000001",
+                "{port}" => "8888",
+                _ if part.starts_with('{') => "example",
+                _ => part,
+            })
+            .collect();
+        let caller = if path.contains(&"operator") { &operator } else { &owner };
+        let caller = if operation["security"].is_null() { &Caller::Nobody } else { caller };
+        for example in examples {
+            let reply = t.call(caller, method, &path.join("/"), example.clone()).await;
+            let code = reply.body["code"].as_str().unwrap_or_default().to_owned();
+            let pointer = reply.body["errors"][0]["pointer"].as_str().unwrap_or_default();
+            let is_known = EXPECTED_CODES.contains(&code.as_str()) || UNKNOWN_OBJECTS.contains(&pointer);
+            if !reply.status.is_success() && !is_known {
+                faults.push(format!("{name}: {} {} of {example}", reply.status, reply.body));
+            }
+            sent += 1;
+        }
+    }
+    assert!(sent > 40, "{sent}");
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

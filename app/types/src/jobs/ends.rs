@@ -21,8 +21,10 @@ pub enum RetryOn {
 #[serde(deny_unknown_fields)]
 pub struct Retry {
     /// The maximum number of retries after the first attempt, up to 100.
+    #[cfg_attr(feature = "schema", schemars(range(max = 100)))]
     pub max: u32,
-    /// The kinds of end with a retry.
+    /// The kinds of end with a retry, at least one.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub on: Vec<RetryOn>,
 }
 
@@ -34,9 +36,11 @@ pub struct Retry {
 pub struct StopWhenIdle {
     /// The limit of the mean utilization in percent, 1 to 100; 40 when absent.
     #[serde(default = "idle_percent")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 100)))]
     pub below_percent: u32,
     /// Seconds below the limit before the stop, 600 to 86400, rounded up to minutes; 3600 when absent.
     #[serde(default = "idle_seconds")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 600, max = 86_400)))]
     pub for_s: u32,
 }
 

@@ -59,24 +59,28 @@ async fn list_all(
     Ok(Answer(page.await?))
 }
 
-#[derive(Deserialize, schemars::JsonSchema)]
+#[derive(Deserialize, Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Month {
+#[schemars(example = BilledMonth { month: "2026-08".to_owned() })]
+struct BilledMonth {
+    /// A month in UTC that is over, as `YYYY-MM`.
+    #[schemars(regex(pattern = r"^\d{4}-\d{2}$"))]
     month: String,
 }
 
 #[derive(Serialize, schemars::JsonSchema)]
-struct Made {
+struct BilledInvoices {
+    /// The number of new invoices.
     made: usize,
 }
 
 async fn bill(
     State(invoices): State<Invoices>,
     Signed(caller): Signed,
-    body: Json<Month>,
-) -> Result<Created<Made>, Failed> {
+    body: Json<BilledMonth>,
+) -> Result<Created<BilledInvoices>, Failed> {
     let made = invoices.bill_month(&caller, &body.value.month).await?;
-    Ok(Created(Made { made }))
+    Ok(Created(BilledInvoices { made }))
 }
 
 async fn pay(

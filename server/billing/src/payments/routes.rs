@@ -34,7 +34,10 @@ pub fn routes() -> ApiRouter<Payments> {
         )
         .api_route(
             "/orgs/{org}/billing-portal",
-            post_with(billing_portal, answers::<201, There>("Opens Stripe's page for cards and receipts.")),
+            post_with(
+                billing_portal,
+                answers::<201, BillingPortal>("Opens Stripe's page for cards and receipts."),
+            ),
         )
         .api_route(
             "/stripe/events",
@@ -80,7 +83,8 @@ async fn pay_invoice(
 }
 
 #[derive(Serialize, schemars::JsonSchema)]
-struct There {
+struct BillingPortal {
+    /// The address of Stripe's page.
     url: String,
 }
 
@@ -88,9 +92,9 @@ async fn billing_portal(
     State(payments): State<Payments>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
-) -> Result<(StatusCode, Extension<NotKept>, Answer<There>), Failed> {
+) -> Result<(StatusCode, Extension<NotKept>, Answer<BillingPortal>), Failed> {
     let url = payments.billing_portal(&caller, org).await?;
-    Ok((StatusCode::CREATED, Extension(NotKept), Answer(There { url })))
+    Ok((StatusCode::CREATED, Extension(NotKept), Answer(BillingPortal { url })))
 }
 
 #[derive(Deserialize, schemars::JsonSchema)]

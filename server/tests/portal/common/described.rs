@@ -90,3 +90,20 @@ pub fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &
         assert!(faults.is_empty(), "{method} {template}: {status}: {faults:?}: {body}");
     }
 }
+
+/// Panics if the schema of a request refuses a body that the portal has accepted.
+#[track_caller]
+pub fn check_accepted(method: &str, path: &str, body: &Value) {
+    let path = path.split('?').next().unwrap_or_default();
+    let template = template(path).unwrap();
+    let schema = &document()["paths"][template][method.to_lowercase()]["requestBody"]["content"]["application/json"]
+        ["schema"];
+    if schema.is_null() {
+        return;
+    }
+    // Status 0 stands for the request.
+    let validator = validator(template, method, 0, schema);
+    if let Err(fault) = validator.validate(body) {
+        panic!("{method} {template}: the portal accepts a body that its schema refuses: {fault}: {body}");
+    }
+}

@@ -176,13 +176,15 @@ impl TestPortal {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let body = if body.is_null() {
-            Body::empty()
-        } else {
-            request = request.header(header::CONTENT_TYPE, "application/json");
-            Body::from(body.to_string())
-        };
-        self.send(request.body(body).unwrap()).await
+        if body.is_null() {
+            return self.send(request.body(Body::empty()).unwrap()).await;
+        }
+        request = request.header(header::CONTENT_TYPE, "application/json");
+        let reply = self.send(request.body(Body::from(body.to_string())).unwrap()).await;
+        if reply.status.is_success() {
+            described::check_accepted(method, &format!("/api/v1{path}"), &body);
+        }
+        reply
     }
 
     pub async fn get(&self, caller: &Caller, path: &str) -> Reply {

@@ -1,0 +1,302 @@
+//! Examples for the schemas: at least one accepted body for each type of a request.
+//!
+//! No object has the ids. The times are fixed, because this crate reads no clock.
+
+use uuid::Uuid;
+
+use crate::accounts::{NewOperatorToken, NewToken, Role, Setup, SignIn, SignUp};
+use crate::budgets::{AtLimit, NewBudget};
+use crate::health::PatchGpuMode;
+use crate::ids::{NodeId, OrgId, QuoteId};
+use crate::invoices::{BillingSettings, TaxRate};
+use crate::jobs::{Checkpoint, ExtendJob, NewJob, Retry, RetryOn, Topology};
+use crate::ledger::{CreditLimit, NewCredit, NewCredits, NewDebit, NewGrant};
+use crate::members::{AcceptInvitation, ChangeMember, LookAtInvitation, NewInvitation};
+use crate::nodes::{NewJoinToken, PatchNode};
+use crate::offerings::NewPrice;
+use crate::operations::{JobFilter, NewDrain, PutRack, StopJobs};
+use crate::payments::{AutoRecharge, NewTopUp};
+use crate::ports::NewPortTicket;
+use crate::quotas::{DecideQuotaRequest, Limits, NewQuotaRequest};
+use crate::reservations::{
+    Every, ExtendReservation, NewMaintenance, NewQuote, NewReservation, Repeat, ReservationPolicy,
+};
+use crate::secrets::PutSecret;
+use crate::terminals::NewTerminal;
+use crate::time::Timestamp;
+use crate::volumes::{NewUpload, NewVolume};
+use crate::webhooks::NewWebhook;
+
+/// The number of the ids, `01h455vb4pex5vsknk084sn02q` in their text.
+const UUID: Uuid = Uuid::from_u128(0x0189_0a5d_ac96_774b_bcce_b302_099a_8057);
+/// 2027-09-01T08:00:00Z.
+const START: Timestamp = Timestamp::from_micros(1_819_785_600_000_000);
+/// 2030-01-01T00:00:00Z.
+const EXPIRY: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
+const OFFERING: &str = "h100-80gb";
+const PASSWORD: &str = "seven quiet otters carry lanterns";
+
+pub fn setup() -> Setup {
+    Setup {
+        token: "dGhlIHRva2VuIG9mIHRoZSBzZXQtdXA".to_owned(),
+        email: "operator@example.org".to_owned(),
+        password: PASSWORD.to_owned(),
+        name: "Grace Hopper".to_owned(),
+    }
+}
+
+pub fn sign_up() -> SignUp {
+    SignUp {
+        email: "ada@example.org".to_owned(),
+        password: PASSWORD.to_owned(),
+        name: "Ada Lovelace".to_owned(),
+        organization: "Vision Lab".to_owned(),
+    }
+}
+
+pub fn sign_in() -> SignIn {
+    SignIn { email: "ada@example.org".to_owned(), password: PASSWORD.to_owned() }
+}
+
+pub fn new_token() -> NewToken {
+    NewToken { name: "nightly training".to_owned(), role: Role::Member, expires_at: Some(EXPIRY) }
+}
+
+pub fn new_operator_token() -> NewOperatorToken {
+    NewOperatorToken { name: "monitoring".to_owned(), expires_at: Some(EXPIRY) }
+}
+
+pub fn change_member() -> ChangeMember {
+    ChangeMember { role: Role::Billing }
+}
+
+pub fn new_invitation() -> NewInvitation {
+    NewInvitation { email: "alan@example.org".to_owned(), role: Role::Member }
+}
+
+pub fn look_at_invitation() -> LookAtInvitation {
+    LookAtInvitation { token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned() }
+}
+
+pub fn accept_invitation() -> AcceptInvitation {
+    AcceptInvitation {
+        token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned(),
+        name: Some("Alan Turing".to_owned()),
+        password: Some(PASSWORD.to_owned()),
+    }
+}
+
+pub fn new_job() -> NewJob {
+    NewJob {
+        name: "train".to_owned(),
+        offering: OFFERING.to_owned(),
+        count: 1,
+        nodes: 1,
+        command: Some(vec!["nvidia-smi".to_owned()]),
+        max_duration_s: 600,
+        ..NewJob::default()
+    }
+}
+
+pub fn new_training_job() -> NewJob {
+    NewJob {
+        name: "train with checkpoints".to_owned(),
+        script: Some("#!/bin/sh\nset -e\npython3 train.py\n".to_owned()),
+        command: None,
+        env: [("EPOCHS".to_owned(), "10".to_owned())].into(),
+        files: [("train.py".to_owned(), "print(\"epoch 1\")\n".to_owned())].into(),
+        preemptible: true,
+        retry: Some(Retry { max: 3, on: vec![RetryOn::NodeLost, RetryOn::Preempted] }),
+        checkpoint: Some(Checkpoint {
+            grace_s: 60,
+            dir: Some("checkpoints".to_owned()),
+            every_s: Some(300),
+            keep: Some(3),
+            ..Checkpoint::default()
+        }),
+        artifacts: vec!["out/**".to_owned()],
+        labels: [("team".to_owned(), "vision".to_owned())].into(),
+        ..new_job()
+    }
+}
+
+pub fn extend_job() -> ExtendJob {
+    ExtendJob { max_duration_s: 7_200 }
+}
+
+pub fn new_credit() -> NewCredit {
+    NewCredit { amount_micros: 25_000_000, memo: "Research grant 2027".to_owned(), expires_at: Some(EXPIRY) }
+}
+
+pub fn new_credits() -> NewCredits {
+    let memo = "Credit for September".to_owned();
+    let organization = OrgId::from_uuid(UUID);
+    NewCredits { grants: vec![NewGrant { organization, amount_micros: 25_000_000, memo }] }
+}
+
+pub fn new_debit() -> NewDebit {
+    NewDebit { amount_micros: 1_000_000, memo: "Refund to the card".to_owned() }
+}
+
+pub fn credit_limit() -> CreditLimit {
+    CreditLimit { credit_limit_micros: 100_000_000 }
+}
+
+pub fn new_budget() -> NewBudget {
+    NewBudget {
+        name: "Vision team".to_owned(),
+        label: "team".to_owned(),
+        value: "vision".to_owned(),
+        limit_micros: 500_000_000,
+        at_limit: AtLimit::Notify,
+    }
+}
+
+pub fn billing_settings() -> BillingSettings {
+    BillingSettings {
+        seller: "Example Cloud\n1 Example Street\n10115 Berlin".to_owned(),
+        taxes: vec![TaxRate { name: "VAT".to_owned(), basis_points: 1_900 }],
+        due_days: 14,
+    }
+}
+
+pub fn new_top_up() -> NewTopUp {
+    NewTopUp { amount_micros: 25_000_000, save_card: false }
+}
+
+pub fn auto_recharge() -> AutoRecharge {
+    AutoRecharge { below_micros: 10_000_000, amount_micros: 50_000_000, most_a_day: 2 }
+}
+
+pub fn new_price() -> NewPrice {
+    NewPrice {
+        offering: OFFERING.to_owned(),
+        per_hour_micros: 2_500_000,
+        reserved_per_hour_micros: Some(2_000_000),
+        preemptible_per_hour_micros: Some(1_500_000),
+        effective_from: None,
+    }
+}
+
+pub fn limits() -> Limits {
+    Limits { guaranteed_boards_milli: Some(4_000), weight_milli: Some(1_000), ..requested_limits() }
+}
+
+fn requested_limits() -> Limits {
+    Limits {
+        boards_milli: Some(16_000),
+        devices: [(OFFERING.to_owned(), 8)].into(),
+        running_jobs: Some(100),
+        queued_jobs: Some(500),
+        spend_per_hour_micros: Some(50_000_000),
+        board_hours_per_month: Some(2_000),
+        reserved_boards_milli: Some(8_000),
+        ..Limits::default()
+    }
+}
+
+pub fn new_quota_request() -> NewQuotaRequest {
+    NewQuotaRequest { limits: requested_limits(), reason: "A larger model in September.".to_owned() }
+}
+
+pub fn decide_quota_request() -> DecideQuotaRequest {
+    DecideQuotaRequest { grant: true, limits: None, note: "Until the end of the year.".to_owned() }
+}
+
+pub fn new_quote() -> NewQuote {
+    NewQuote {
+        offering: OFFERING.to_owned(),
+        nodes: 1,
+        gpus_per_node: 1,
+        starts_at: START,
+        ends_at: START.plus_seconds(8 * 3_600),
+        topology: Topology::Any,
+        repeat: Some(Repeat { every: Every::Day, count: 5 }),
+    }
+}
+
+pub fn new_reservation() -> NewReservation {
+    NewReservation { quote: QuoteId::from_uuid(UUID), name: "Course in September".to_owned() }
+}
+
+pub fn extend_reservation() -> ExtendReservation {
+    ExtendReservation { ends_at: START.plus_seconds(12 * 3_600) }
+}
+
+pub fn new_maintenance() -> NewMaintenance {
+    NewMaintenance {
+        node: NodeId::from_uuid(UUID),
+        gpus: Vec::new(),
+        starts_at: START,
+        ends_at: START.plus_seconds(2 * 3_600),
+        reason: "New driver".to_owned(),
+    }
+}
+
+pub fn reservation_policy() -> ReservationPolicy {
+    ReservationPolicy {
+        no_show_after_s: Some(3_600),
+        approval_above_boards_milli: Some(32_000),
+        ..ReservationPolicy::default()
+    }
+}
+
+pub fn patch_node() -> PatchNode {
+    PatchNode { cordoned: true }
+}
+
+pub fn new_join_token() -> NewJoinToken {
+    NewJoinToken { valid_s: Some(3_600) }
+}
+
+pub fn patch_gpu_mode() -> PatchGpuMode {
+    PatchGpuMode { mig: true }
+}
+
+pub fn new_drain() -> NewDrain {
+    NewDrain { deadline_at: Some(START), grace_s: Some(120), reason: "Replacement of a fan".to_owned() }
+}
+
+pub fn stop_jobs() -> StopJobs {
+    StopJobs {
+        filter: JobFilter { label: Some("purpose=example".to_owned()), ..JobFilter::default() },
+        reason: "Security update of the hosts".to_owned(),
+        expected: Some(0),
+    }
+}
+
+pub fn put_rack() -> PutRack {
+    PutRack { budget_watts: 40_000 }
+}
+
+pub fn new_terminal() -> NewTerminal {
+    NewTerminal { rank: 0, reason: Some("Help with a support request".to_owned()) }
+}
+
+pub fn new_port_ticket() -> NewPortTicket {
+    NewPortTicket { rank: 0, reason: Some("Help with a support request".to_owned()) }
+}
+
+pub fn new_webhook() -> NewWebhook {
+    NewWebhook {
+        url: "https://hooks.example.org/berth".to_owned(),
+        kinds: vec!["job.*".to_owned(), "budget.passed".to_owned()],
+    }
+}
+
+pub fn new_volume() -> NewVolume {
+    NewVolume { name: "datasets".to_owned(), max_bytes: 107_374_182_400 }
+}
+
+pub fn new_upload() -> NewUpload {
+    NewUpload {
+        bytes: 5,
+        // The hash of `hello`.
+        sha256: Some("2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824".to_owned()),
+        tag: Some("2027-09-01T08:00:00Z".to_owned()),
+    }
+}
+
+pub fn put_secret() -> PutSecret {
+    PutSecret { value: "value-of-an-example".to_owned() }
+}
