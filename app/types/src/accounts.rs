@@ -100,7 +100,6 @@ pub struct PortalInfo {
 /// The body of the set-up: the first operator.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::setup()))]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
     /// The set-up token that the portal prints at its start, without regard to white space around it.
@@ -125,7 +124,6 @@ pub struct Setup {
 /// The body of a sign-up: a new user with a new organization.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::sign_up()))]
 #[serde(deny_unknown_fields)]
 pub struct SignUp {
     /// One address, at most 254 bytes, without a display name.
@@ -162,7 +160,6 @@ pub struct SignedUp {
 /// The body of a sign-in.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::sign_in()))]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
     /// The address of the account, without regard to case and white space around it.
@@ -173,7 +170,6 @@ pub struct SignIn {
 /// The body of a new API token of an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_token()))]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
     /// 1 to 100 printable characters on one line, not only white space.
@@ -191,7 +187,6 @@ pub struct NewToken {
 /// The body of a new API token of the operators, for the API or for the metrics.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_operator_token()))]
 #[serde(deny_unknown_fields)]
 pub struct NewOperatorToken {
     /// 1 to 100 printable characters on one line, not only white space.

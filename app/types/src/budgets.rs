@@ -38,7 +38,6 @@ impl AtLimit {
 /// The body of a new budget.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_budget()))]
 #[serde(deny_unknown_fields)]
 pub struct NewBudget {
     /// 1 to 100 printable characters on one line, not only white space.

@@ -2,6 +2,8 @@
 //!
 //! No object has the ids. The times are fixed, because this crate reads no clock.
 
+use serde::Serialize;
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::accounts::{NewOperatorToken, NewToken, Role, Setup, SignIn, SignUp};
@@ -27,6 +29,56 @@ use crate::time::Timestamp;
 use crate::volumes::{NewUpload, NewVolume};
 use crate::webhooks::NewWebhook;
 
+fn value<T: Serialize>(example: T) -> Value {
+    serde_json::to_value(example).unwrap_or_default()
+}
+
+/// The examples of each type of a request, by the name of its schema.
+pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
+    vec![
+        ("Setup", vec![value(setup())]),
+        ("SignUp", vec![value(sign_up())]),
+        ("SignIn", vec![value(sign_in())]),
+        ("NewToken", vec![value(new_token())]),
+        ("NewOperatorToken", vec![value(new_operator_token())]),
+        ("NewBudget", vec![value(new_budget())]),
+        ("PatchGpuMode", vec![value(patch_gpu_mode())]),
+        ("BillingSettings", vec![value(billing_settings())]),
+        ("NewJob", vec![value(new_job()), value(new_training_job())]),
+        ("ExtendJob", vec![value(extend_job())]),
+        ("NewCredit", vec![value(new_credit())]),
+        ("NewCredits", vec![value(new_credits())]),
+        ("NewDebit", vec![value(new_debit())]),
+        ("CreditLimit", vec![value(credit_limit())]),
+        ("ChangeMember", vec![value(change_member())]),
+        ("NewInvitation", vec![value(new_invitation())]),
+        ("LookAtInvitation", vec![value(look_at_invitation())]),
+        ("AcceptInvitation", vec![value(accept_invitation())]),
+        ("PatchNode", vec![value(patch_node())]),
+        ("NewJoinToken", vec![value(new_join_token())]),
+        ("NewPrice", vec![value(new_price())]),
+        ("NewDrain", vec![value(new_drain())]),
+        ("StopJobs", vec![value(stop_jobs())]),
+        ("PutRack", vec![value(put_rack())]),
+        ("NewTopUp", vec![value(new_top_up())]),
+        ("AutoRecharge", vec![value(auto_recharge())]),
+        ("NewPortTicket", vec![value(new_port_ticket())]),
+        ("Limits", vec![value(limits())]),
+        ("NewQuotaRequest", vec![value(new_quota_request())]),
+        ("DecideQuotaRequest", vec![value(decide_quota_request())]),
+        ("NewQuote", vec![value(new_quote())]),
+        ("ReservationPolicy", vec![value(reservation_policy())]),
+        ("NewReservation", vec![value(new_reservation())]),
+        ("ExtendReservation", vec![value(extend_reservation())]),
+        ("NewMaintenance", vec![value(new_maintenance())]),
+        ("PutSecret", vec![value(put_secret())]),
+        ("NewTerminal", vec![value(new_terminal())]),
+        ("NewVolume", vec![value(new_volume())]),
+        ("NewUpload", vec![value(new_upload())]),
+        ("NewWebhook", vec![value(new_webhook())]),
+    ]
+}
+
 /// The number of the ids, `01h455vb4pex5vsknk084sn02q` in their text.
 const UUID: Uuid = Uuid::from_u128(0x0189_0a5d_ac96_774b_bcce_b302_099a_8057);
 /// 2027-09-01T08:00:00Z.
@@ -36,7 +88,7 @@ const EXPIRY: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
 const OFFERING: &str = "h100-80gb";
 const PASSWORD: &str = "seven quiet otters carry lanterns";
 
-pub fn setup() -> Setup {
+fn setup() -> Setup {
     Setup {
         token: "dGhlIHRva2VuIG9mIHRoZSBzZXQtdXA".to_owned(),
         email: "operator@example.org".to_owned(),
@@ -45,7 +97,7 @@ pub fn setup() -> Setup {
     }
 }
 
-pub fn sign_up() -> SignUp {
+fn sign_up() -> SignUp {
     SignUp {
         email: "ada@example.org".to_owned(),
         password: PASSWORD.to_owned(),
@@ -54,31 +106,31 @@ pub fn sign_up() -> SignUp {
     }
 }
 
-pub fn sign_in() -> SignIn {
+fn sign_in() -> SignIn {
     SignIn { email: "ada@example.org".to_owned(), password: PASSWORD.to_owned() }
 }
 
-pub fn new_token() -> NewToken {
+fn new_token() -> NewToken {
     NewToken { name: "nightly training".to_owned(), role: Role::Member, expires_at: Some(EXPIRY) }
 }
 
-pub fn new_operator_token() -> NewOperatorToken {
+fn new_operator_token() -> NewOperatorToken {
     NewOperatorToken { name: "monitoring".to_owned(), expires_at: Some(EXPIRY) }
 }
 
-pub fn change_member() -> ChangeMember {
+fn change_member() -> ChangeMember {
     ChangeMember { role: Role::Billing }
 }
 
-pub fn new_invitation() -> NewInvitation {
+fn new_invitation() -> NewInvitation {
     NewInvitation { email: "alan@example.org".to_owned(), role: Role::Member }
 }
 
-pub fn look_at_invitation() -> LookAtInvitation {
+fn look_at_invitation() -> LookAtInvitation {
     LookAtInvitation { token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned() }
 }
 
-pub fn accept_invitation() -> AcceptInvitation {
+fn accept_invitation() -> AcceptInvitation {
     AcceptInvitation {
         token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned(),
         name: Some("Alan Turing".to_owned()),
@@ -86,7 +138,7 @@ pub fn accept_invitation() -> AcceptInvitation {
     }
 }
 
-pub fn new_job() -> NewJob {
+fn new_job() -> NewJob {
     NewJob {
         name: "train".to_owned(),
         offering: OFFERING.to_owned(),
@@ -98,7 +150,7 @@ pub fn new_job() -> NewJob {
     }
 }
 
-pub fn new_training_job() -> NewJob {
+fn new_training_job() -> NewJob {
     NewJob {
         name: "train with checkpoints".to_owned(),
         script: Some("#!/bin/sh\nset -e\npython3 train.py\n".to_owned()),
@@ -120,29 +172,29 @@ pub fn new_training_job() -> NewJob {
     }
 }
 
-pub fn extend_job() -> ExtendJob {
+fn extend_job() -> ExtendJob {
     ExtendJob { max_duration_s: 7_200 }
 }
 
-pub fn new_credit() -> NewCredit {
+fn new_credit() -> NewCredit {
     NewCredit { amount_micros: 25_000_000, memo: "Research grant 2027".to_owned(), expires_at: Some(EXPIRY) }
 }
 
-pub fn new_credits() -> NewCredits {
+fn new_credits() -> NewCredits {
     let memo = "Credit for September".to_owned();
     let organization = OrgId::from_uuid(UUID);
     NewCredits { grants: vec![NewGrant { organization, amount_micros: 25_000_000, memo }] }
 }
 
-pub fn new_debit() -> NewDebit {
+fn new_debit() -> NewDebit {
     NewDebit { amount_micros: 1_000_000, memo: "Refund to the card".to_owned() }
 }
 
-pub fn credit_limit() -> CreditLimit {
+fn credit_limit() -> CreditLimit {
     CreditLimit { credit_limit_micros: 100_000_000 }
 }
 
-pub fn new_budget() -> NewBudget {
+fn new_budget() -> NewBudget {
     NewBudget {
         name: "Vision team".to_owned(),
         label: "team".to_owned(),
@@ -152,7 +204,7 @@ pub fn new_budget() -> NewBudget {
     }
 }
 
-pub fn billing_settings() -> BillingSettings {
+fn billing_settings() -> BillingSettings {
     BillingSettings {
         seller: "Example Cloud\n1 Example Street\n10115 Berlin".to_owned(),
         taxes: vec![TaxRate { name: "VAT".to_owned(), basis_points: 1_900 }],
@@ -160,15 +212,15 @@ pub fn billing_settings() -> BillingSettings {
     }
 }
 
-pub fn new_top_up() -> NewTopUp {
+fn new_top_up() -> NewTopUp {
     NewTopUp { amount_micros: 25_000_000, save_card: false }
 }
 
-pub fn auto_recharge() -> AutoRecharge {
+fn auto_recharge() -> AutoRecharge {
     AutoRecharge { below_micros: 10_000_000, amount_micros: 50_000_000, most_a_day: 2 }
 }
 
-pub fn new_price() -> NewPrice {
+fn new_price() -> NewPrice {
     NewPrice {
         offering: OFFERING.to_owned(),
         per_hour_micros: 2_500_000,
@@ -178,7 +230,7 @@ pub fn new_price() -> NewPrice {
     }
 }
 
-pub fn limits() -> Limits {
+fn limits() -> Limits {
     Limits { guaranteed_boards_milli: Some(4_000), weight_milli: Some(1_000), ..requested_limits() }
 }
 
@@ -195,15 +247,15 @@ fn requested_limits() -> Limits {
     }
 }
 
-pub fn new_quota_request() -> NewQuotaRequest {
+fn new_quota_request() -> NewQuotaRequest {
     NewQuotaRequest { limits: requested_limits(), reason: "A larger model in September.".to_owned() }
 }
 
-pub fn decide_quota_request() -> DecideQuotaRequest {
+fn decide_quota_request() -> DecideQuotaRequest {
     DecideQuotaRequest { grant: true, limits: None, note: "Until the end of the year.".to_owned() }
 }
 
-pub fn new_quote() -> NewQuote {
+fn new_quote() -> NewQuote {
     NewQuote {
         offering: OFFERING.to_owned(),
         nodes: 1,
@@ -215,15 +267,15 @@ pub fn new_quote() -> NewQuote {
     }
 }
 
-pub fn new_reservation() -> NewReservation {
+fn new_reservation() -> NewReservation {
     NewReservation { quote: QuoteId::from_uuid(UUID), name: "Course in September".to_owned() }
 }
 
-pub fn extend_reservation() -> ExtendReservation {
+fn extend_reservation() -> ExtendReservation {
     ExtendReservation { ends_at: START.plus_seconds(12 * 3_600) }
 }
 
-pub fn new_maintenance() -> NewMaintenance {
+fn new_maintenance() -> NewMaintenance {
     NewMaintenance {
         node: NodeId::from_uuid(UUID),
         gpus: Vec::new(),
@@ -233,7 +285,7 @@ pub fn new_maintenance() -> NewMaintenance {
     }
 }
 
-pub fn reservation_policy() -> ReservationPolicy {
+fn reservation_policy() -> ReservationPolicy {
     ReservationPolicy {
         no_show_after_s: Some(3_600),
         approval_above_boards_milli: Some(32_000),
@@ -241,23 +293,23 @@ pub fn reservation_policy() -> ReservationPolicy {
     }
 }
 
-pub fn patch_node() -> PatchNode {
+fn patch_node() -> PatchNode {
     PatchNode { cordoned: true }
 }
 
-pub fn new_join_token() -> NewJoinToken {
+fn new_join_token() -> NewJoinToken {
     NewJoinToken { valid_s: Some(3_600) }
 }
 
-pub fn patch_gpu_mode() -> PatchGpuMode {
+fn patch_gpu_mode() -> PatchGpuMode {
     PatchGpuMode { mig: true }
 }
 
-pub fn new_drain() -> NewDrain {
+fn new_drain() -> NewDrain {
     NewDrain { deadline_at: Some(START), grace_s: Some(120), reason: "Replacement of a fan".to_owned() }
 }
 
-pub fn stop_jobs() -> StopJobs {
+fn stop_jobs() -> StopJobs {
     StopJobs {
         filter: JobFilter { label: Some("purpose=example".to_owned()), ..JobFilter::default() },
         reason: "Security update of the hosts".to_owned(),
@@ -265,30 +317,30 @@ pub fn stop_jobs() -> StopJobs {
     }
 }
 
-pub fn put_rack() -> PutRack {
+fn put_rack() -> PutRack {
     PutRack { budget_watts: 40_000 }
 }
 
-pub fn new_terminal() -> NewTerminal {
+fn new_terminal() -> NewTerminal {
     NewTerminal { rank: 0, reason: Some("Help with a support request".to_owned()) }
 }
 
-pub fn new_port_ticket() -> NewPortTicket {
+fn new_port_ticket() -> NewPortTicket {
     NewPortTicket { rank: 0, reason: Some("Help with a support request".to_owned()) }
 }
 
-pub fn new_webhook() -> NewWebhook {
+fn new_webhook() -> NewWebhook {
     NewWebhook {
         url: "https://hooks.example.org/berth".to_owned(),
         kinds: vec!["job.*".to_owned(), "budget.passed".to_owned()],
     }
 }
 
-pub fn new_volume() -> NewVolume {
+fn new_volume() -> NewVolume {
     NewVolume { name: "datasets".to_owned(), max_bytes: 107_374_182_400 }
 }
 
-pub fn new_upload() -> NewUpload {
+fn new_upload() -> NewUpload {
     NewUpload {
         bytes: 5,
         // The hash of `hello`.
@@ -297,6 +349,6 @@ pub fn new_upload() -> NewUpload {
     }
 }
 
-pub fn put_secret() -> PutSecret {
+fn put_secret() -> PutSecret {
     PutSecret { value: "value-of-an-example".to_owned() }
 }

@@ -166,7 +166,6 @@ pub struct GpuHealth {
 /// The body of a change of the MIG mode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::patch_gpu_mode()))]
 #[serde(deny_unknown_fields)]
 pub struct PatchGpuMode {
     /// True for MIG mode.

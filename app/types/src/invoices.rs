@@ -102,7 +102,6 @@ pub struct TaxLine {
 /// The settings of invoices. An invoice has the rates and the seller of its day of issue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::billing_settings()))]
 #[serde(deny_unknown_fields)]
 pub struct BillingSettings {
     /// Name and address of the seller, with line breaks; at most 500 characters.

@@ -97,7 +97,6 @@ pub struct Transfer {
 /// The body of a credit for one organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_credit()))]
 #[serde(deny_unknown_fields)]
 pub struct NewCredit {
     /// The amount in micro-units of the currency: more than 0, at most 10^15.
@@ -138,7 +137,6 @@ pub struct NewGrant {
 /// The body of a bulk credit for many organizations. Either all grants are posted or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_credits()))]
 #[serde(deny_unknown_fields)]
 pub struct NewCredits {
     /// 1 to 10000 grants.
@@ -160,7 +158,6 @@ pub struct Granted {
 /// The body of a debit: a refund to a card or a correction.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_debit()))]
 #[serde(deny_unknown_fields)]
 pub struct NewDebit {
     /// The amount in micro-units of the currency: more than 0, at most 10^15 and at most the available money.
@@ -181,7 +178,6 @@ pub struct NewDebit {
 /// The permitted debt of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::credit_limit()))]
 #[serde(deny_unknown_fields)]
 pub struct CreditLimit {
     /// The permitted debt in micro-units of the currency, 0 to 10^15.

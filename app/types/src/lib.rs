@@ -9,7 +9,7 @@ mod columns;
 pub mod events;
 pub mod evidence;
 #[cfg(feature = "schema")]
-mod examples;
+pub mod examples;
 pub mod files;
 pub mod health;
 pub mod ids;

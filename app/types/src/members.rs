@@ -20,7 +20,6 @@ pub struct Member {
 /// The body of a change of a member's role.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::change_member()))]
 #[serde(deny_unknown_fields)]
 pub struct ChangeMember {
     pub role: Role,
@@ -29,7 +28,6 @@ pub struct ChangeMember {
 /// The body of a new invitation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_invitation()))]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
     /// One address, at most 254 bytes without the white space around it, without a display name.
@@ -72,7 +70,6 @@ pub struct SentInvitation {
 /// The body of a request for the facts of an invitation.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::look_at_invitation()))]
 #[serde(deny_unknown_fields)]
 pub struct LookAtInvitation {
     /// The part of the link after `#`.
@@ -94,7 +91,6 @@ pub struct InvitationInfo {
 /// password.
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::accept_invitation()))]
 #[serde(deny_unknown_fields)]
 pub struct AcceptInvitation {
     /// The part of the link after `#`.

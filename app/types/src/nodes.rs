@@ -166,7 +166,6 @@ pub struct Silence {
 /// The body of a change of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::patch_node()))]
 #[serde(deny_unknown_fields)]
 pub struct PatchNode {
     /// True to keep new work off the node.
@@ -176,7 +175,6 @@ pub struct PatchNode {
 /// The body of a new join token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_join_token()))]
 #[serde(deny_unknown_fields)]
 pub struct NewJoinToken {
     /// The validity in seconds, 60 to 604800 (a week); 3600 when absent.

@@ -88,7 +88,6 @@ pub struct PricePreview {
 /// The body of a new price.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_price()))]
 #[serde(deny_unknown_fields)]
 pub struct NewPrice {
     /// The slug of an existing offering.

@@ -11,7 +11,6 @@ use crate::time::Timestamp;
 /// The body of a drain. A drained node takes no new work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_drain()))]
 #[serde(deny_unknown_fields)]
 pub struct NewDrain {
     /// The time of the stop for jobs that still run, within 366 days; without it every job runs to its own
@@ -123,7 +122,6 @@ pub struct OperatedJob {
 /// The body of a bulk stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::stop_jobs()))]
 #[serde(deny_unknown_fields)]
 pub struct StopJobs {
     #[serde(default)]
@@ -304,7 +302,6 @@ pub struct InventoryHost {
 /// The body of a power budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::put_rack()))]
 #[serde(deny_unknown_fields)]
 pub struct PutRack {
     /// The power limit of all boards of the rack in watts, 1 to 10000000.

@@ -8,7 +8,6 @@ use crate::time::Timestamp;
 /// The body of a payment for the balance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_top_up()))]
 #[serde(deny_unknown_fields)]
 pub struct NewTopUp {
     /// The amount in micro-units of the currency: 10^6 to 10^11, a multiple of `step_micros` of the payment
@@ -80,7 +79,6 @@ pub struct Payment {
 /// The rule for automatic charges of the saved card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::auto_recharge()))]
 #[serde(deny_unknown_fields)]
 pub struct AutoRecharge {
     /// The threshold of the available money in micro-units of the currency; less money causes a charge. 0 to

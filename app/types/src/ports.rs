@@ -7,7 +7,6 @@ use crate::time::Timestamp;
 /// The body of a new port ticket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_port_ticket()))]
 #[serde(deny_unknown_fields)]
 pub struct NewPortTicket {
     /// The number of the rank with the port, from 0, for a job on several nodes.

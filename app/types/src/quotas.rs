@@ -10,7 +10,6 @@ use crate::time::Timestamp;
 /// The limits of an organization. An absent limit does not apply. Each number is at most 10^12.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::limits()))]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// The limit of simultaneous boards in thousandths of a whole board; a slice or a share counts as its
@@ -122,7 +121,6 @@ pub struct Quota {
 /// The body of a request for other limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_quota_request()))]
 #[serde(deny_unknown_fields)]
 pub struct NewQuotaRequest {
     /// The requested limits, at least one; absent limits stay. Only an operator sets
@@ -184,7 +182,6 @@ pub struct QuotaRequest {
 /// The body of the decision about a quota request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::decide_quota_request()))]
 #[serde(deny_unknown_fields)]
 pub struct DecideQuotaRequest {
     /// True to grant the request, false to decline it.

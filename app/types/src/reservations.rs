@@ -46,7 +46,6 @@ pub struct Repeat {
 /// The body of a quote. A window lasts from 60 seconds to 366 days.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_quote()))]
 #[serde(deny_unknown_fields)]
 pub struct NewQuote {
     /// The slug of an existing offering.
@@ -106,7 +105,6 @@ pub struct Conflict {
 /// The terms of reservations: the rules for cancellation, return, disuse and approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::reservation_policy()))]
 #[serde(deny_unknown_fields)]
 pub struct ReservationPolicy {
     /// The last time of a free cancellation, in seconds before the start of the reservation, 0 to 31622400
@@ -189,7 +187,6 @@ pub struct Quote {
 /// The body of the confirmation of a quote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_reservation()))]
 #[serde(deny_unknown_fields)]
 pub struct NewReservation {
     pub quote: QuoteId,
@@ -303,7 +300,6 @@ pub struct Reservation {
 /// The body of an extension of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::extend_reservation()))]
 #[serde(deny_unknown_fields)]
 pub struct ExtendReservation {
     /// The new end, at least one second later than the present end and within 366 days of the start.
@@ -313,7 +309,6 @@ pub struct ExtendReservation {
 /// The body of a maintenance window: boards of a node without jobs for a period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_maintenance()))]
 #[serde(deny_unknown_fields)]
 pub struct NewMaintenance {
     pub node: NodeId,

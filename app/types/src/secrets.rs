@@ -9,7 +9,6 @@ use crate::time::Timestamp;
 /// The body of a new value. Its debug text has no value.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::put_secret()))]
 #[serde(deny_unknown_fields)]
 pub struct PutSecret {
     /// Text of at least 8 bytes without the white space around it, and at most 32 KiB (bytes); without NUL.

@@ -15,7 +15,6 @@ pub const WINDOW_BYTES: u64 = 256 << 10;
 /// The body of a new terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_terminal()))]
 #[serde(deny_unknown_fields)]
 pub struct NewTerminal {
     /// The number of the rank for the shell, from 0, for a job on several nodes.

@@ -8,7 +8,6 @@ use crate::time::Timestamp;
 /// The body of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_volume()))]
 #[serde(deny_unknown_fields)]
 pub struct NewVolume {
     /// The permanent name: 1 to 63 lower-case letters, digits and `-`, with a letter or digit first.
@@ -73,7 +72,6 @@ pub struct VolumeEntry {
 /// The body of an upload into a volume. A repeated request continues the upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_upload()))]
 #[serde(deny_unknown_fields)]
 pub struct NewUpload {
     /// The length of the file in bytes, less than 2^63 and within the free space of the volume.

@@ -8,7 +8,6 @@ use crate::time::Timestamp;
 /// The body of a new webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_webhook()))]
 #[serde(deny_unknown_fields)]
 pub struct NewWebhook {
     /// An `https://` address with public IP addresses only, without user name and password.

@@ -108,6 +108,14 @@ fn models_named(cluster: &Cluster, names: &[Arc<str>]) -> Models {
     Models(known.fold(0, |models, model| models | Models::only(model).0))
 }
 
+/// Connects the nodes that are expected back.
+fn open_awaited(engine: &mut Engine) {
+    let awaited = |node: &&Node| node.facts.awaited && !node.facts.open;
+    let open = |node: &Node| NodeFacts { open: true, away: false, awaited: false, ..node.facts.clone() };
+    let back: Vec<NodeFacts> = engine.cluster.nodes().iter().filter(awaited).map(open).collect();
+    back.into_iter().for_each(|facts| engine.put_node(facts));
+}
+
 impl Engine {
     /// The number of steps of a forecast in a cloud of this size.
     fn steps(&self) -> usize {
@@ -163,7 +171,7 @@ impl Engine {
             first.get_or_insert(next);
             at = next;
             trial.end_runs_until(at);
-            trial.open_awaited();
+            open_awaited(&mut trial);
         }
         (starts, first.unwrap_or(Timestamp::from_micros(i64::MAX)))
     }
@@ -175,19 +183,6 @@ impl Engine {
         let booked = self.calendar.iter().flat_map(|b| [b.from, b.until]);
         let held = self.held_starts().map(|(_, b)| b.from);
         booked.chain(held).chain(ends).chain(late).filter(|at| *at > now).min()
-    }
-
-    /// Connects the nodes that are expected back.
-    fn open_awaited(&mut self) {
-        let awaited = |node: &&Node| node.facts.awaited && !node.facts.open;
-        let back: Vec<NodeFacts> = self
-            .cluster
-            .nodes()
-            .iter()
-            .filter(awaited)
-            .map(|node| NodeFacts { open: true, away: false, awaited: false, ..node.facts.clone() })
-            .collect();
-        back.into_iter().for_each(|facts| self.put_node(facts));
     }
 
     /// Removes the claims with an end at or before `now`.

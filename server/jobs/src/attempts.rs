@@ -14,24 +14,16 @@ use crate::logs::Logs;
 use crate::preparation;
 use crate::ranks;
 use crate::reports::AttemptReport;
-use crate::start_inputs::add_inputs;
+use crate::start_inputs::{Inputs, add_inputs};
 use crate::status_reports::{self, ReportChanges};
 use crate::transitions::advance;
 use berth_foundation::fault;
 use berth_foundation::live::JobUpdate;
 use berth_foundation::{Change, Context};
 use berth_recordings::Recordings;
-use berth_storage::{Files, Secrets, VolumeUses};
+
 use berth_store::attempts::{AllocationRow, OpenRankRow};
 use berth_store::{self as store, StoreError, Tx};
-
-/// The sources of an attempt's inputs beside its submission.
-#[derive(Clone)]
-pub struct Inputs {
-    pub secrets: Secrets,
-    pub volumes: VolumeUses,
-    pub files: Files,
-}
 
 /// The attempts of jobs: workers' reports about them, and the assignments of nodes.
 #[derive(Clone)]

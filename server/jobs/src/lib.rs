@@ -26,7 +26,7 @@ mod transitions;
 mod underuse;
 mod underuse_rules;
 
-pub use attempts::{Attempts, Inputs};
+pub use attempts::Attempts;
 pub use drains::Drains;
 pub use jobs::Jobs;
 pub use logs::Logs;
@@ -36,6 +36,7 @@ pub use placements::Placements;
 pub use planner::Planner;
 pub use quotas::Quotas;
 pub use scheduler::Scheduler;
+pub use start_inputs::Inputs;
 pub use underuse::IdleWatch;
 
 /// The routes of each part, without their state.

@@ -3,6 +3,7 @@
 //! The storage writes them into the worker's message, so this module alone in the crate reads a message.
 
 use berth_proto as proto;
+use berth_storage::{Files, Secrets, VolumeUses};
 use berth_store::attempts::OpenRankRow;
 use berth_store::{StoreError, Tx};
 use berth_types::jobs::{Failure, NewJob};
@@ -10,7 +11,14 @@ use berth_types::jobs::{Failure, NewJob};
 use crate::assignments::{
     CheckpointDir, RankSecret, RankStart, RankVolume, RegistryLogin, RestoredCheckpoint,
 };
-use crate::attempts::Inputs;
+
+/// The sources of an attempt's inputs beside its submission.
+#[derive(Clone)]
+pub struct Inputs {
+    pub secrets: Secrets,
+    pub volumes: VolumeUses,
+    pub files: Files,
+}
 
 /// An empty text of a message is an absent value.
 fn non_empty(text: String) -> Option<String> {

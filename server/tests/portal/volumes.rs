@@ -56,7 +56,7 @@ async fn put(t: &TestPortal, caller: &Caller, volume: &str, path: &str, data: &[
     }
 }
 
-fn sha256(data: &[u8]) -> String {
+fn hash(data: &[u8]) -> String {
     hex::encode(Sha256::digest(data))
 }
 
@@ -154,7 +154,7 @@ async fn an_interrupted_upload_resumes() {
         let new = json!({"name": "data", "max_bytes": 1_000_000});
         t.post(&ada, &format!("/orgs/{org}/volumes"), new).await.expect(201);
         let text: Vec<u8> = (0..100_000u32).flat_map(|n| n.to_le_bytes()).collect();
-        let whole = json!({"bytes": text.len(), "sha256": sha256(&text), "tag": "t1"});
+        let whole = json!({"bytes": text.len(), "sha256": hash(&text), "tag": "t1"});
         let at = format!("{volume}/uploads/sets/a%20b.bin");
         let begun = t.call(&ada, "PUT", &at, whole.clone()).await.expect(200);
         assert_eq!((&begun["received"], &begun["done"]), (&json!(0), &json!(false)), "{engine}");
@@ -184,7 +184,7 @@ async fn an_interrupted_upload_resumes() {
         let file = format!("{volume}/files/sets/a%20b.bin");
         let (status, headers, bytes) = raw(&t, &ada, ("GET", &file), &[], b"").await;
         assert_eq!((status, bytes == text), (200, true), "{engine}");
-        assert_eq!(headers["etag"], format!("\"{}\"", sha256(&text)));
+        assert_eq!(headers["etag"], format!("\"{}\"", hash(&text)));
         assert_eq!(headers["content-disposition"], "attachment; filename*=UTF-8''a%20b.bin");
         let tag = headers["etag"].to_str().unwrap().to_owned();
         let (status, _, bytes) = raw(&t, &ada, ("GET", &file), &[("range", "bytes=7-9")], b"").await;
@@ -193,7 +193,7 @@ async fn an_interrupted_upload_resumes() {
 
         // Another content restarts the upload, and content with a wrong hash is refused.
         let at = format!("{volume}/uploads/b");
-        let announced = json!({"bytes": 3, "sha256": sha256(b"abc")});
+        let announced = json!({"bytes": 3, "sha256": hash(b"abc")});
         t.call(&ada, "PUT", &at, announced).await.expect(200);
         let (status, _, problem) = part(&t, &ada, &at, 0, b"abd").await;
         assert_eq!((status, &problem["code"]), (409, &json!("upload.hash")), "{engine}");
@@ -206,8 +206,7 @@ async fn an_interrupted_upload_resumes() {
         t.get(&ada, &at).await.problem(404, "object.not_found");
         // Known content needs no upload to another path.
         let copy = format!("{volume}/uploads/c");
-        let there =
-            t.call(&ada, "PUT", &copy, json!({"bytes": 3, "sha256": sha256(b"abc")})).await.expect(200);
+        let there = t.call(&ada, "PUT", &copy, json!({"bytes": 3, "sha256": hash(b"abc")})).await.expect(200);
         assert_eq!(there["done"], true, "{engine}");
         assert_eq!(raw(&t, &ada, ("GET", &format!("{volume}/files/c")), &[], b"").await.2, b"abc");
 

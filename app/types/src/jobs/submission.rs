@@ -12,8 +12,6 @@ use crate::volumes::VolumeUse;
 /// The body of a submission. Exactly one of `command` and `script` is required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_job()))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::new_training_job()))]
 #[serde(deny_unknown_fields)]
 pub struct NewJob {
     /// 1 to 100 printable characters on one line, not only white space.
@@ -187,7 +185,6 @@ fn default_duration() -> u64 {
 /// The body of an extension of the time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(example = crate::examples::extend_job()))]
 #[serde(deny_unknown_fields)]
 pub struct ExtendJob {
     /// The new time limit in seconds from the start of the run: more than the present one, at most 2592000.
