@@ -28,14 +28,12 @@ LONG_FILES: dict[str, int] = {
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
-    "app": 30_900,
+    "app": 31_000,
     "worker": 19_600,
 }
 # Types over the limit, with their methods.
 WIDE_TYPES: dict[str, int] = {
     "app Pane": 26,
-    "server/placement Cluster": 27,
-    "server/engine Engine": 206,
     "worker Daemon": 44,
     "worker Attempt": 36,
     "worker Gpus": 33,

@@ -1,17 +1,15 @@
 //! Backfill: starts around the held starts of a pool, and preemptions for the other waiting jobs.
 
-use std::collections::BTreeSet;
-
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use berth_types::ids::JobId;
 use berth_types::time::Timestamp;
 
-use super::hold::hold_id;
-use super::preempt::{Preemptor, VictimSearch};
-use super::{Basis, Decision, Engine};
-use crate::queue::{FailedSearch, Group, Turn};
+use super::held::{Basis, hold_id};
+use super::preempt::{self, Preemptor, VictimSearch};
+use super::queue::{FailedSearch, Group, Turn};
+use super::{Decision, Engine, decide, hold, order, place, power, run_end};
 use berth_placement::calendar::Exclusions;
 use berth_placement::cluster::BookingId;
 use berth_placement::request::Ask;
@@ -111,360 +109,346 @@ pub(super) struct PoolPass {
     pub(super) again: bool,
 }
 
-impl Engine {
-    /// Begins the backfill of a pool.
-    pub(super) fn begin_backfill(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
-        let lowest = match self.is_searched() {
-            true => self.lowest_preemptible(None).unwrap_or(i64::MAX),
-            false => i64::MAX,
-        };
-        let mut backfill = Backfill {
-            fits_below: BTreeMap::new(),
-            by_class: self.holds.values().any(|h| h.basis == Basis::Stopped),
-            representatives: HashMap::new(),
-            victims_below: HashMap::new(),
-            lowest,
-            lines: Vec::new(),
-            order: BinaryHeap::new(),
-        };
-        if self.backfill && !pass.only_searches {
-            for (ask, below, shortest) in self.open_asks(pass, lowest, now) {
-                let firsts = self.queue.firsts(&ask, i64::MAX, self.turns(now));
-                let firsts = firsts.filter(|(_, group)| below > 0 || group.class > lowest).map(Reverse);
-                backfill.lines.push(BackfillLine {
-                    ask,
-                    below,
-                    full: false,
-                    shortest,
-                    firsts: firsts.collect(),
-                });
-            }
-            (0..backfill.lines.len()).for_each(|line| backfill.queue_line(line));
+/// Begins the backfill of a pool.
+pub(super) fn begin(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+    let lowest = match is_searched(engine) {
+        true => engine.preemptible.lowest(None).unwrap_or(i64::MAX),
+        false => i64::MAX,
+    };
+    let mut backfill = Backfill {
+        fits_below: BTreeMap::new(),
+        by_class: engine.holds.iter().any(|(_, h)| h.basis == Basis::Stopped),
+        representatives: HashMap::new(),
+        victims_below: HashMap::new(),
+        lowest,
+        lines: Vec::new(),
+        order: BinaryHeap::new(),
+    };
+    if engine.backfill && !pass.only_searches {
+        for (ask, below, shortest) in open_asks(engine, pass, lowest, now) {
+            let firsts = engine.queue.firsts(&ask, i64::MAX, order::turns(engine, now));
+            let firsts = firsts.filter(|(_, group)| below > 0 || group.class > lowest).map(Reverse);
+            backfill.lines.push(BackfillLine { ask, below, full: false, shortest, firsts: firsts.collect() });
         }
-        let is_over = backfill.order.is_empty();
-        pass.backfill = Some(backfill);
-        pass.order = self.queue.order_version(pass.pool);
-        pass.first = self.queue.head(pass.pool, self.turns(now), &pass.passed).map(|turn| turn.job);
-        if is_over && !self.is_searched() {
-            self.preempt_for_first(pass, now, out);
+        (0..backfill.lines.len()).for_each(|line| backfill.queue_line(line));
+    }
+    let is_over = backfill.order.is_empty();
+    pass.backfill = Some(backfill);
+    pass.order = engine.queue.order_version(pass.pool);
+    pass.first = engine.queue.head(pass.pool, order::turns(engine, now), &pass.passed).map(|turn| turn.job);
+    if is_over && !is_searched(engine) {
+        preempt_for_first(engine, pass, now, out);
+    }
+}
+
+/// Tries the next job: it starts, preempts or keeps waiting.
+pub(super) fn run_next(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+    let Some(backfill) = pass.backfill.as_mut() else { return };
+    let Some(Reverse((_, index))) = backfill.order.pop() else { return };
+    let Some(line) = backfill.lines.get_mut(index) else { return };
+    let ask = line.ask;
+    if let Some(Reverse((known_turn, group))) = line.firsts.pop() {
+        let stopped = out.len();
+        let (next, finished) =
+            try_next(engine, pass.pool, backfill, index, &ask, (known_turn, group), now, out);
+        pass.finished &= finished;
+        // Jobs that were tried before may start earlier after a preemption.
+        let decided = out.get(stopped..).unwrap_or_default();
+        pass.again |= decided.iter().any(|d| matches!(d, Decision::Preempt { .. }));
+        if let (Some(turn), Some(line)) = (next, backfill.lines.get_mut(index)) {
+            line.firsts.push(Reverse((turn, group)));
         }
     }
-
-    /// Tries the next job: it starts, preempts or keeps waiting.
-    pub(super) fn backfill_next(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
-        let Some(backfill) = pass.backfill.as_mut() else { return };
-        let Some(Reverse((_, index))) = backfill.order.pop() else { return };
-        let Some(line) = backfill.lines.get_mut(index) else { return };
-        let ask = line.ask;
-        if let Some(Reverse((known_turn, group))) = line.firsts.pop() {
-            let stopped = out.len();
-            let (next, finished) =
-                self.try_next(pass.pool, backfill, index, &ask, (known_turn, group), now, out);
-            pass.finished &= finished;
-            // Jobs that were tried before may start earlier after a preemption.
-            let decided = out.get(stopped..).unwrap_or_default();
-            pass.again |= decided.iter().any(|d| matches!(d, Decision::Preempt { .. }));
-            if let (Some(turn), Some(line)) = (next, backfill.lines.get_mut(index)) {
-                line.firsts.push(Reverse((turn, group)));
-            }
-        }
-        backfill.queue_line(index);
-        if backfill.order.is_empty() {
-            self.remember_failures(pass.pool, backfill);
-            if !self.is_searched() {
-                self.preempt_for_first(pass, now, out);
-            }
+    backfill.queue_line(index);
+    if backfill.order.is_empty() {
+        remember_failures(engine, pass.pool, backfill);
+        if !is_searched(engine) {
+            preempt_for_first(engine, pass, now, out);
         }
     }
+}
 
-    /// True in a cluster so small that every waiting job may preempt.
-    pub(super) fn is_searched(&self) -> bool {
-        self.cluster.nodes().len() <= MOST_SEARCHED
+/// True in a cluster so small that every waiting job may preempt.
+pub(super) fn is_searched(engine: &Engine) -> bool {
+    engine.cluster.nodes().len() <= MOST_SEARCHED
+}
+
+/// Preempts for the first jobs of a pool in a large cluster.
+fn preempt_for_first(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
+    if !engine.backfill {
+        return;
     }
-
-    /// Preempts for the first jobs of a pool in a large cluster.
-    fn preempt_for_first(&mut self, pass: &mut PoolPass, now: Timestamp, out: &mut Vec<Decision>) {
-        if !self.backfill {
-            return;
+    let held = engine.holds.first(pass.pool);
+    // For each ask and class the seconds from which on runs find no victims.
+    let mut impossible: HashMap<(Ask, i64), i64> = HashMap::new();
+    for turn in engine.queue.first_turns(pass.pool, order::turns(engine, now), FIRST_PREEMPTORS) {
+        let lowest = engine.preemptible.lowest(None).unwrap_or(i64::MAX);
+        if held == Some(turn.job) || order::class(engine, turn.job).is_none_or(|class| class <= lowest) {
+            continue;
         }
-        let held = self.first_held(pass.pool);
-        // For each ask and class the seconds from which on runs find no victims.
-        let mut impossible: HashMap<(Ask, i64), i64> = HashMap::new();
-        for turn in self.queue.first_turns(pass.pool, self.turns(now), FIRST_PREEMPTORS) {
-            let lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
-            if held == Some(turn.job) || self.class(turn.job).is_none_or(|class| class <= lowest) {
-                continue;
-            }
-            let Some((key, seconds)) = self.preemptor_key(turn.job) else { continue };
-            // A longer run with the same ask and a later turn finds no more.
-            if impossible.get(&key).is_some_and(|shorter| *shorter <= seconds) {
-                continue;
-            }
-            let search = self.preempt_for(pass.pool, turn.job, None, now, out);
-            pass.finished &= search != VictimSearch::Unfinished;
-            match search {
-                VictimSearch::Found(_) => pass.again = true,
-                VictimSearch::Impossible => _ = impossible.insert(key, seconds),
-                VictimSearch::Unfinished => {}
-            }
+        let Some((key, seconds)) = preemptor_key(engine, turn.job) else { continue };
+        // A longer run with the same ask and a later turn finds no more.
+        if impossible.get(&key).is_some_and(|shorter| *shorter <= seconds) {
+            continue;
         }
-    }
-
-    /// The ask, the class as submitted and the seconds of a waiting job.
-    fn preemptor_key(&self, job: JobId) -> Option<((Ask, i64), i64)> {
-        let waiting = self.jobs.get(&job)?;
-        Some(((waiting.ask?, waiting.lane?.group.class), waiting.facts.max_duration_s))
-    }
-
-    /// Records the searches without a place until the state changes.
-    fn remember_failures(&mut self, pool: u64, backfill: &Backfill) {
-        let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
-        let none = backfill.lines.iter().filter(|l| l.full).map(|l| (l.ask, 0));
-        // A full line holds regardless of bookings. A higher class may find more than the class of a search.
-        let none_fits = backfill.fits_below.iter().filter(|_| !backfill.by_class);
-        for (ask, seconds) in none_fits.map(|((ask, _), s)| (*ask, (*s).max(1))).chain(none) {
-            // The search for a share does not cover the boards that organizations share already.
-            if ask == ask.for_anybody() {
-                self.queue.remember_failure(&ask, FailedSearch { seconds, changes, bookings });
-            }
+        let search = preempt::for_job(engine, pass.pool, turn.job, None, now, out);
+        pass.finished &= search != VictimSearch::Unfinished;
+        match search {
+            VictimSearch::Found(_) => pass.again = true,
+            VictimSearch::Impossible => _ = impossible.insert(key, seconds),
+            VictimSearch::Unfinished => {}
         }
     }
+}
 
-    /// Starts the first job of a group with this ask if a place is free, or preempts for it. Returns the turn
-    /// of the group's next job, and true if no search continues.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the pool, its backfill, the line, the ask, the turn, the time and the decisions"
-    )]
-    fn try_next(
-        &mut self,
-        pool: u64,
-        backfill: &mut Backfill,
-        line: usize,
-        ask: &Ask,
-        (known_turn, group): (Turn, Group),
-        now: Timestamp,
-        out: &mut Vec<Decision>,
-    ) -> (Option<Turn>, bool) {
-        let Some((first, _)) = self.queue.first(ask, group, i64::MAX, self.turns(now)) else {
-            return (None, true);
-        };
-        let Some(own) = self.jobs.get(&first.job).and_then(|w| w.ask) else { return (None, true) };
-        let representative =
-            *backfill.representatives.entry(own).or_insert_with(|| self.representative(&own));
-        let (fits, victims) = backfill.bound(line, &own, &representative, group.class);
-        let Some((turn, seconds)) = self.queue.first(ask, group, fits.max(victims), self.turns(now)) else {
-            return (None, true);
-        };
-        if turn > known_turn {
-            // A start of its organization moved it back, or the first job is too long now.
-            return (Some(turn), true);
+/// The ask, the class as submitted and the seconds of a waiting job.
+fn preemptor_key(engine: &Engine, job: JobId) -> Option<((Ask, i64), i64)> {
+    let waiting = engine.jobs.get(&job)?;
+    Some(((waiting.ask?, waiting.lane?.group.class), waiting.facts.max_duration_s))
+}
+
+/// Records the searches without a place until the state changes.
+fn remember_failures(engine: &mut Engine, pool: u64, backfill: &Backfill) {
+    let (changes, bookings) = (engine.cluster.changes(), power::bookings_version(engine, pool));
+    let none = backfill.lines.iter().filter(|l| l.full).map(|l| (l.ask, 0));
+    // A full line holds regardless of bookings. A higher class may find more than the class of a search.
+    let none_fits = backfill.fits_below.iter().filter(|_| !backfill.by_class);
+    for (ask, seconds) in none_fits.map(|((ask, _), s)| (*ask, (*s).max(1))).chain(none) {
+        // The search for a share does not cover the boards that organizations share already.
+        if ask == ask.for_anybody() {
+            engine.queue.remember_failure(&ask, FailedSearch { seconds, changes, bookings });
         }
-        let excluded = self.excluded_bookings(turn.job, true, now);
-        let mut finished = true;
-        let mut started = false;
-        if seconds < fits {
-            let exclusions = Exclusions { bookings: &excluded, owners: &[], ..Exclusions::default() };
-            match self.find_places(&own, now, self.run_end(now, seconds), exclusions) {
-                Some(places) => {
-                    self.start(turn.job, &places, now, out);
-                    backfill.representatives.clear();
-                    started = true;
-                }
-                None => {
-                    // The cluster only gets fuller in a pass, so this holds for all jobs with this
-                    // representative.
-                    let below = self.longest(&own, seconds, now, &excluded);
-                    let key = backfill.fits_key(&representative, group.class);
-                    backfill.fits_below.insert(key, below);
-                    let by_class = backfill.by_class;
-                    self.finder.sync(&self.cluster, &ask.shape);
-                    let none = self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none();
-                    if let Some(line) = backfill.lines.get_mut(line) {
-                        // An organization with shared boards may find more.
-                        let anybody = if own == own.for_anybody() && !by_class { below } else { i64::MAX };
-                        line.full = none;
-                        line.below = if none { 0 } else { line.below.min(anybody).max(1) };
-                    }
+    }
+}
+
+/// Starts the first job of a group with this ask if a place is free, or preempts for it. Returns the turn
+/// of the group's next job, and true if no search continues.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the pool, its backfill, the line, the ask, the turn, the time and the decisions"
+)]
+fn try_next(
+    engine: &mut Engine,
+    pool: u64,
+    backfill: &mut Backfill,
+    line: usize,
+    ask: &Ask,
+    (known_turn, group): (Turn, Group),
+    now: Timestamp,
+    out: &mut Vec<Decision>,
+) -> (Option<Turn>, bool) {
+    let Some((first, _)) = engine.queue.first(ask, group, i64::MAX, order::turns(engine, now)) else {
+        return (None, true);
+    };
+    let Some(own) = engine.jobs.get(&first.job).and_then(|w| w.ask) else { return (None, true) };
+    let representative = *backfill.representatives.entry(own).or_insert_with(|| representative(engine, &own));
+    let (fits, victims) = backfill.bound(line, &own, &representative, group.class);
+    let Some((turn, seconds)) = engine.queue.first(ask, group, fits.max(victims), order::turns(engine, now))
+    else {
+        return (None, true);
+    };
+    if turn > known_turn {
+        // A start of its organization moved it back, or the first job is too long now.
+        return (Some(turn), true);
+    }
+    let excluded = hold::excluded_bookings(engine, turn.job, true, now);
+    let mut finished = true;
+    let mut started = false;
+    if seconds < fits {
+        let exclusions = Exclusions { bookings: &excluded, owners: &[], ..Exclusions::default() };
+        match place::find_places(engine, &own, now, run_end(now, seconds), exclusions) {
+            Some(places) => {
+                decide::start(engine, turn.job, &places, now, out);
+                backfill.representatives.clear();
+                started = true;
+            }
+            None => {
+                // The cluster only gets fuller in a pass, so this holds for all jobs with this
+                // representative.
+                let below = longest(engine, &own, seconds, now, &excluded);
+                let key = backfill.fits_key(&representative, group.class);
+                backfill.fits_below.insert(key, below);
+                let by_class = backfill.by_class;
+                engine.finder.sync(&engine.cluster, &ask.shape);
+                let none = engine.finder.best(&engine.cluster, &ask.shape, &|_| true).is_none();
+                if let Some(line) = backfill.lines.get_mut(line) {
+                    // An organization with shared boards may find more.
+                    let anybody = if own == own.for_anybody() && !by_class { below } else { i64::MAX };
+                    line.full = none;
+                    line.below = if none { 0 } else { line.below.min(anybody).max(1) };
                 }
             }
         }
-        if !started && seconds < victims {
-            let key = (own, group.class);
-            match self.preempt_for(pool, turn.job, None, now, out) {
-                VictimSearch::Found(_) => {
-                    backfill.lowest = self.lowest_preemptible(None).unwrap_or(i64::MAX);
-                    if !self.is_aside(turn.job) {
-                        finished = false;
-                        backfill.victims_below.insert(key, 0);
-                    }
-                }
-                VictimSearch::Unfinished => {
+    }
+    if !started && seconds < victims {
+        let key = (own, group.class);
+        match preempt::for_job(engine, pool, turn.job, None, now, out) {
+            VictimSearch::Found(_) => {
+                backfill.lowest = engine.preemptible.lowest(None).unwrap_or(i64::MAX);
+                if !engine.holds.is_aside(turn.job) {
                     finished = false;
                     backfill.victims_below.insert(key, 0);
                 }
-                VictimSearch::Impossible => {
-                    let below = self.longest_with_victims(turn.job, &own, group.class, seconds, now);
-                    backfill.victims_below.insert(key, below);
-                }
+            }
+            VictimSearch::Unfinished => {
+                finished = false;
+                backfill.victims_below.insert(key, 0);
+            }
+            VictimSearch::Impossible => {
+                let below = longest_with_victims(engine, turn.job, &own, group.class, seconds, now);
+                backfill.victims_below.insert(key, below);
             }
         }
-        // The group's next job is looked up at its turn.
-        let next = self.queue.first(ask, group, i64::MAX, self.turns(now));
-        (next.map(|(turn, _)| turn.max(known_turn)), finished)
     }
+    // The group's next job is looked up at its turn.
+    let next = engine.queue.first(ask, group, i64::MAX, order::turns(engine, now));
+    (next.map(|(turn, _)| turn.max(known_turn)), finished)
+}
 
-    /// The seconds from which on runs find no place, after a run of `seconds` found none.
-    fn longest(&mut self, ask: &Ask, seconds: i64, now: Timestamp, excluded: &[BookingId]) -> i64 {
-        let shorter = self.begins_within(seconds, now, excluded);
-        let fits = |engine: &mut Self, seconds: i64| {
-            let until = engine.run_end(now, seconds);
-            engine
-                .find_places(
-                    ask,
-                    now,
-                    until,
-                    Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() },
-                )
-                .is_some()
-        };
-        self.first_below(&shorter, fits)
+/// The seconds from which on runs find no place, after a run of `seconds` found none.
+fn longest(engine: &mut Engine, ask: &Ask, seconds: i64, now: Timestamp, excluded: &[BookingId]) -> i64 {
+    let shorter = begins_within(engine, seconds, now, excluded);
+    let fits = |engine: &mut Engine, seconds: i64| {
+        let until = run_end(now, seconds);
+        let exclusions = Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() };
+        place::find_places(engine, ask, now, until, exclusions).is_some()
+    };
+    first_below(engine, &shorter, fits)
+}
+
+/// The seconds from which on runs find no victims, after a run of `seconds` found none.
+fn longest_with_victims(
+    engine: &mut Engine,
+    job: JobId,
+    ask: &Ask,
+    class: i64,
+    seconds: i64,
+    now: Timestamp,
+) -> i64 {
+    let excluded = &hold::excluded_bookings(engine, job, false, now);
+    let (from, _) = preempt::span_after_grace(engine, None, class, seconds, now);
+    let shorter = begins_within(engine, seconds, from, excluded);
+    let fits = |engine: &mut Engine, seconds: i64| {
+        let span = preempt::span_after_grace(engine, None, class, seconds, now);
+        preempt::could_fit(engine, &Preemptor { class, ask: *ask, now, span, excluded })
+    };
+    first_below(engine, &shorter, fits)
+}
+
+/// The seconds after which bookings begin within a run of `seconds`, ascending. All lengths between two
+/// of them meet the same bookings.
+fn begins_within(engine: &Engine, seconds: i64, now: Timestamp, excluded: &[BookingId]) -> Vec<i64> {
+    let booked = engine.calendar.iter().filter(|b| !excluded.contains(&b.id));
+    let mut all: Vec<i64> = booked.map(|b| (b.from.micros() - now.micros()) / 1_000_000).collect();
+    all.retain(|s| *s > 0 && *s < seconds);
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// The bound from which on runs do not fit, by a binary search in the begins of bookings.
+fn first_below(engine: &mut Engine, shorter: &[i64], mut fits: impl FnMut(&mut Engine, i64) -> bool) -> i64 {
+    let (mut low, mut high) = (0, shorter.len());
+    while low < high {
+        let half = (low + high) / 2;
+        match shorter.get(half) {
+            Some(seconds) if fits(engine, *seconds) => low = half + 1,
+            _ => high = half,
+        }
     }
-
-    /// The seconds from which on runs find no victims, after a run of `seconds` found none.
-    fn longest_with_victims(
-        &mut self,
-        job: JobId,
-        ask: &Ask,
-        class: i64,
-        seconds: i64,
-        now: Timestamp,
-    ) -> i64 {
-        let excluded = &self.excluded_bookings(job, false, now);
-        let (from, _) = self.span_after_grace(None, class, seconds, now);
-        let shorter = self.begins_within(seconds, from, excluded);
-        let fits = |engine: &mut Self, seconds: i64| {
-            let span = engine.span_after_grace(None, class, seconds, now);
-            engine.could_fit(&Preemptor { class, ask: *ask, now, span, excluded })
-        };
-        self.first_below(&shorter, fits)
+    // A run that ends at the begin of the next booking still fits. If no such run fits, no run does.
+    match low.checked_sub(1).and_then(|last| shorter.get(last)) {
+        Some(longest) => longest + 1,
+        None => 0,
     }
+}
 
-    /// The seconds after which bookings begin within a run of `seconds`, ascending. All lengths between two
-    /// of them meet the same bookings.
-    fn begins_within(&self, seconds: i64, now: Timestamp, excluded: &[BookingId]) -> Vec<i64> {
-        let booked = self.calendar.iter().filter(|b| !excluded.contains(&b.id));
-        let mut all: Vec<i64> = booked.map(|b| (b.from.micros() - now.micros()) / 1_000_000).collect();
-        all.retain(|s| *s > 0 && *s < seconds);
-        all.sort_unstable();
-        all.dedup();
-        all
+/// The ask for all asks with the same places: organizations without a shared board on which their ask
+/// fits have one representative.
+fn representative(engine: &Engine, ask: &Ask) -> Ask {
+    if engine.finder.fits_beside_own(&engine.cluster, &ask.shape) {
+        return *ask;
     }
+    Ask { shape: engine.finder.cache_key(&engine.cluster, &ask.shape), ..*ask }
+}
 
-    /// The bound from which on runs do not fit, by a binary search in the begins of bookings.
-    fn first_below(&mut self, shorter: &[i64], mut fits: impl FnMut(&mut Self, i64) -> bool) -> i64 {
-        let (mut low, mut high) = (0, shorter.len());
-        while low < high {
-            let half = (low + high) / 2;
-            match shorter.get(half) {
-                Some(seconds) if fits(self, *seconds) => low = half + 1,
-                _ => high = half,
+/// The asks that may fit on some node, each with the seconds from which on runs do not fit and the
+/// seconds of its shortest run; also asks that do not fit, of classes above the lowest preemptible one.
+/// After a search without a place only changed nodes are searched again.
+fn open_asks(engine: &mut Engine, pass: &PoolPass, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
+    let pool = pass.pool;
+    let (yielding, stopped) = yielding_holds(engine, pass);
+    let (changes, bookings) = (engine.cluster.changes(), power::bookings_version(engine, pool));
+    let settled = yielding.is_empty() && stopped.is_empty() && engine.racks.is_empty();
+    let Engine { cluster, queue, .. } = &mut *engine;
+    let mut open = Vec::new();
+    for (ask, known) in queue.pool_asks(pool) {
+        let mut below = i64::MAX;
+        if let Some(failed) = known.failed_search.as_mut() {
+            let changed = cluster.changed_since(failed.changes);
+            let same = changed.is_some_and(|nodes| {
+                let mut views = nodes.iter().filter_map(|n| cluster.node(*n));
+                nodes.len() < 64 && !views.any(|n| ask.shape.may_fit(n.view(), cluster.models()))
+            });
+            // Without any place bookings do not matter. With power budgets they always do: a job on
+            // boards of a booking adds no power after its begin.
+            let booked = failed.bookings == bookings && settled;
+            if same && (booked || failed.seconds == 0) {
+                (failed.changes, below) = (changes, failed.seconds);
             }
         }
-        // A run that ends at the begin of the next booking still fits. If no such run fits, no run does.
-        match low.checked_sub(1).and_then(|last| shorter.get(last)) {
-            Some(longest) => longest + 1,
-            None => 0,
+        let outranks = lowest < i64::MAX && known.highest_class() > lowest;
+        if known.shortest() < below || outranks {
+            open.push((*ask, below, known.shortest(), known.highest_class(), outranks));
         }
     }
+    let mut out = Vec::new();
+    for (ask, below, shortest, highest, outranks) in open {
+        let lower = stopped.iter().filter(|(class, _)| *class < highest).map(|(_, id)| *id);
+        let excluded: Vec<BookingId> = yielding.iter().copied().chain(lower).collect();
+        let fits = shortest < below && shortest_fits(engine, &ask, shortest, &excluded, now);
+        if fits || outranks {
+            out.push((ask, if fits { below } else { 0 }, shortest));
+        }
+    }
+    out
+}
 
-    /// The ask for all asks with the same places: organizations without a shared board on which their ask
-    /// fits have one representative.
-    fn representative(&self, ask: &Ask) -> Ask {
-        if self.finder.fits_beside_own(&self.cluster, &ask.shape) {
-            return *ask;
+/// Held starts that are no obstacle to some jobs of a pool: those that give way to earlier turns, and,
+/// with their classes, those that give way to higher classes.
+fn yielding_holds(engine: &Engine, pass: &PoolPass) -> (Vec<BookingId>, Vec<(i64, BookingId)>) {
+    let (mut yielding, mut stopped) = (Vec::new(), Vec::new());
+    for (job, held) in engine.holds.iter() {
+        match held.basis {
+            _ if !hold::meets(engine, held, pass.pool) => {}
+            // A job that was passed over has an earlier turn than the first job.
+            Basis::First if held.pool == pass.pool && pass.passed.is_empty() => {}
+            Basis::First | Basis::Soon => yielding.push(hold_id(job)),
+            Basis::Stopped => stopped.extend(order::class(engine, job).map(|class| (class, hold_id(job)))),
         }
-        Ask { shape: self.finder.cache_key(&self.cluster, &ask.shape), ..*ask }
     }
+    (yielding, stopped)
+}
 
-    /// The asks that may fit on some node, each with the seconds from which on runs do not fit and the
-    /// seconds of its shortest run; also asks that do not fit, of classes above the lowest preemptible one.
-    /// After a search without a place only changed nodes are searched again.
-    fn open_asks(&mut self, pass: &PoolPass, lowest: i64, now: Timestamp) -> Vec<(Ask, i64, i64)> {
-        let pool = pass.pool;
-        let (yielding, stopped) = self.yielding_holds(pass);
-        let (changes, bookings) = (self.cluster.changes(), self.bookings_version(pool));
-        let settled = yielding.is_empty() && stopped.is_empty() && self.racks.is_empty();
-        let Self { cluster, queue, .. } = &mut *self;
-        let mut open = Vec::new();
-        for (ask, known) in queue.pool_asks(pool) {
-            let mut below = i64::MAX;
-            if let Some(failed) = known.failed_search.as_mut() {
-                let changed = cluster.changed_since(failed.changes);
-                let same = changed.is_some_and(|nodes| {
-                    let mut views = nodes.iter().filter_map(|n| cluster.node(*n));
-                    nodes.len() < 64 && !views.any(|n| ask.shape.may_fit(n.view(), cluster.models()))
-                });
-                // Without any place bookings do not matter. With power budgets they always do: a job on
-                // boards of a booking adds no power after its begin.
-                let booked = failed.bookings == bookings && settled;
-                if same && (booked || failed.seconds == 0) {
-                    (failed.changes, below) = (changes, failed.seconds);
-                }
-            }
-            let outranks = lowest < i64::MAX && known.highest_class() > lowest;
-            if known.shortest() < below || outranks {
-                open.push((*ask, below, known.shortest(), known.highest_class(), outranks));
-            }
-        }
-        let mut out = Vec::new();
-        for (ask, below, shortest, highest, outranks) in open {
-            let lower = stopped.iter().filter(|(class, _)| *class < highest).map(|(_, id)| *id);
-            let excluded: Vec<BookingId> = yielding.iter().copied().chain(lower).collect();
-            let fits = shortest < below && self.shortest_fits(&ask, shortest, &excluded, now);
-            if fits || outranks {
-                out.push((ask, if fits { below } else { 0 }, shortest));
-            }
-        }
-        out
+/// Returns true if a run of the shortest length fits; a search without a place is recorded.
+fn shortest_fits(
+    engine: &mut Engine,
+    ask: &Ask,
+    shortest: i64,
+    excluded: &[BookingId],
+    now: Timestamp,
+) -> bool {
+    let (changes, bookings) = (engine.cluster.changes(), power::bookings_version(engine, ask.shape.models.0));
+    engine.finder.sync(&engine.cluster, &ask.shape);
+    if engine.finder.best(&engine.cluster, &ask.shape, &|_| true).is_none() {
+        engine.queue.remember_failure(ask, FailedSearch { seconds: 0, changes, bookings });
+        return false;
     }
-
-    /// Held starts that are no obstacle to some jobs of a pool: those that give way to earlier turns, and,
-    /// with their classes, those that give way to higher classes.
-    fn yielding_holds(&self, pass: &PoolPass) -> (Vec<BookingId>, Vec<(i64, BookingId)>) {
-        let (mut yielding, mut stopped) = (Vec::new(), Vec::new());
-        for (job, held) in &self.holds {
-            match held.basis {
-                _ if !self.meets(held, pass.pool) => {}
-                // A job that was passed over has an earlier turn than the first job.
-                Basis::First if held.pool == pass.pool && pass.passed.is_empty() => {}
-                Basis::First | Basis::Soon => yielding.push(hold_id(*job)),
-                Basis::Stopped => stopped.extend(self.class(*job).map(|class| (class, hold_id(*job)))),
-            }
-        }
-        (yielding, stopped)
+    let until = run_end(now, shortest);
+    let exclusions = Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() };
+    let fits = place::find_places(engine, ask, now, until, exclusions).is_some();
+    if !fits {
+        engine.queue.remember_failure(ask, FailedSearch { seconds: shortest, changes, bookings });
     }
-
-    /// Returns true if a run of the shortest length fits; a search without a place is recorded.
-    fn shortest_fits(&mut self, ask: &Ask, shortest: i64, excluded: &[BookingId], now: Timestamp) -> bool {
-        let (changes, bookings) = (self.cluster.changes(), self.bookings_version(ask.shape.models.0));
-        self.finder.sync(&self.cluster, &ask.shape);
-        if self.finder.best(&self.cluster, &ask.shape, &|_| true).is_none() {
-            self.queue.remember_failure(ask, FailedSearch { seconds: 0, changes, bookings });
-            return false;
-        }
-        let until = self.run_end(now, shortest);
-        let fits = self
-            .find_places(
-                ask,
-                now,
-                until,
-                Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() },
-            )
-            .is_some();
-        if !fits {
-            self.queue.remember_failure(ask, FailedSearch { seconds: shortest, changes, bookings });
-        }
-        fits
-    }
+    fits
 }

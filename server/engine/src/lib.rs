@@ -11,30 +11,42 @@
 //! Terms of this module: a *pool* is a set of board models. The *line* of a pool is its waiting jobs in the
 //! order of their turns. A job *aside* has left the line and waits for its held start.
 
+mod apply;
 mod backfill;
+mod claims;
+mod decide;
+mod dependencies;
 mod facts;
+mod firm_holds;
 mod forecast;
+mod held;
 mod hold;
 mod impossible;
 mod inside;
+mod order;
 mod pass;
 mod place;
 mod power;
 mod preempt;
 mod preemptions;
 mod queue;
+mod ready;
 mod reason_text;
 mod reasons;
 mod reserve;
+mod shortage;
 mod why;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
 
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
 
-use crate::queue::{Lane, Queue, Turns};
+use crate::claims::{Claims, PreemptibleCounts, RunEnds};
+use crate::dependencies::Dependencies;
+use crate::held::HeldStarts;
+use crate::preemptions::Preemptions;
+use crate::queue::{Lane, Queue};
 use berth_placement::calendar::Calendar;
 use berth_placement::cluster::{BookingId, Cluster, NodeIx, Owner, Slot};
 use berth_placement::fair_share::FairShare;
@@ -44,6 +56,7 @@ use berth_placement::request::Ask;
 use berth_placement::scoring::Reach;
 
 pub use facts::{Claim, ClaimBill, ClaimRank, Fact, HeldVolume, JobFacts, OrgFacts};
+pub use held::Basis;
 pub use reason_text::{RequestSummary, explanation, power_shortage_text};
 pub use reasons::{Blocker, Change, PowerShortage, ReservationBlocker, WaitReasons};
 pub use reserve::{NamedSlots, Refusal, Window};
@@ -77,38 +90,11 @@ struct WaitingJob {
     ask: Option<Ask>,
 }
 
-/// The reason for a held start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Basis {
-    /// The job is the first of its pool or of its reservation that does not fit.
-    First,
-    /// Enough runs end by themselves within the grace of the runs that it could preempt, or within 30
-    /// seconds.
-    Soon,
-    /// Runs are stopped for the job: their devices are reserved for it.
-    Stopped,
-}
-
-/// A held start of a job that does not fit now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct HeldStart {
-    pool: u64,
-    at: Timestamp,
-    basis: Basis,
-    /// The begin when the basis was found; `at` is later if a run is late.
-    due: Timestamp,
-    /// Bookings that were no obstacle to the start.
-    excluded: Vec<BookingId>,
-    /// The changes of the cluster and of the calendar up to which the start is right.
-    changes: u64,
-    bookings: u64,
-}
-
 /// Results of searches, valid for a state of the cluster.
 #[derive(Debug, Clone, Default)]
 struct Caches {
     /// The earliest times at which nodes could take an ask.
-    ready: HashMap<Ask, hold::ReadyTimes>,
+    ready: HashMap<Ask, ready::ReadyTimes>,
     /// The last check of each pool.
     pool_checks: HashMap<u64, pass::PoolCheck>,
     inside_checks: HashMap<BookingId, inside::InsideCheck>,
@@ -116,12 +102,7 @@ struct Caches {
     possible: HashMap<Ask, (u64, bool)>,
     /// The `Cluster::equipment_version` of the last check of the impossible jobs.
     equipped: u64,
-    /// The searches for victims, by ask and class.
-    scans: HashMap<(Ask, i64), preempt::VictimScan>,
-    /// The number of nodes that the searches of this pass may still visit.
-    search_budget: usize,
-    /// The number of passes so far.
-    passes: u64,
+    victim_scans: preempt::VictimScans,
     forecast: Option<forecast::Forecast>,
 }
 
@@ -134,29 +115,22 @@ pub struct Engine {
     quotas: Quotas,
     calendar: Calendar,
     jobs: HashMap<JobId, WaitingJob>,
-    claims: HashMap<Owner, Claim>,
+    claims: Claims,
     /// Claims on nodes that are not known yet.
     unplaced: HashMap<NodeId, BTreeSet<Owner>>,
-    /// The ended jobs: true if the job succeeded.
-    outcomes: HashMap<JobId, bool>,
-    dependents: BTreeMap<JobId, BTreeSet<JobId>>,
-    versions: HashMap<facts::VersionedItem, i64>,
-    holds: BTreeMap<JobId, HeldStart>,
+    dependencies: Dependencies,
+    versions: facts::Versions,
+    holds: HeldStarts,
     /// Jobs that the nodes could not hold even if they were empty; they are not in the queue.
     impossible: BTreeSet<JobId>,
-    inside_holds: BTreeMap<BookingId, Vec<inside::HeldStartInside>>,
-    /// The number of preemptible attempts by the booking around them, class and grace in seconds.
-    preemptible: BTreeMap<(Option<BookingId>, i64, i64), i64>,
-    /// The runs that are stopped for each job.
-    preemptions: preemptions::Preemptions,
+    preemptible: PreemptibleCounts,
+    preemptions: Preemptions,
     /// Attempts that started in this pass; they are preemptible from the next pass on.
     started: BTreeSet<Owner>,
-    /// The latest ends of attempts, in order.
-    ends: BTreeSet<(Timestamp, Owner)>,
+    ends: RunEnds,
     caches: Caches,
     backfill: bool,
-    /// The power budgets of racks in watts.
-    racks: BTreeMap<Arc<str>, i64>,
+    racks: power::Racks,
 }
 
 impl Default for Engine {
@@ -169,21 +143,19 @@ impl Default for Engine {
             quotas: Quotas::default(),
             calendar: Calendar::default(),
             jobs: HashMap::new(),
-            claims: HashMap::new(),
+            claims: Claims::default(),
             unplaced: HashMap::new(),
-            outcomes: HashMap::new(),
-            dependents: BTreeMap::new(),
-            versions: HashMap::new(),
-            holds: BTreeMap::new(),
+            dependencies: Dependencies::default(),
+            versions: facts::Versions::default(),
+            holds: HeldStarts::default(),
             impossible: BTreeSet::new(),
-            inside_holds: BTreeMap::new(),
-            preemptible: BTreeMap::new(),
-            preemptions: preemptions::Preemptions::default(),
+            preemptible: PreemptibleCounts::default(),
+            preemptions: Preemptions::default(),
             started: BTreeSet::new(),
-            ends: BTreeSet::new(),
+            ends: RunEnds::default(),
             caches: Caches::default(),
             backfill: true,
-            racks: BTreeMap::new(),
+            racks: power::Racks::default(),
         }
     }
 }
@@ -215,31 +187,23 @@ impl Engine {
 
     /// The owners of claims, for a comparison with the database.
     pub fn owners(&self) -> impl Iterator<Item = Owner> {
-        self.claims.keys().copied()
+        self.claims.owners()
     }
 
     /// The present use of an organization, as its limits count it.
     pub fn used(&mut self, org: OrgId) -> Used {
         self.quotas.used(self.shares.index(org))
     }
+}
 
-    /// The inputs for the present turns of waiting jobs.
-    fn turns(&self, now: Timestamp) -> Turns<'_> {
-        Turns { shares: &self.shares, quotas: &self.quotas, cluster: &self.cluster, now }
-    }
+/// The time `seconds` after `now`, at most ten years ahead.
+fn run_end(now: Timestamp, seconds: i64) -> Timestamp {
+    now.plus_seconds(seconds.clamp(0, 10 * 366 * 86_400))
+}
 
-    fn milli(&self, ask: &Ask) -> i64 {
-        ask.milli(&self.cluster)
-    }
-
-    /// The time `seconds` after `now`, at most ten years ahead.
-    fn run_end(&self, now: Timestamp, seconds: i64) -> Timestamp {
-        now.plus_seconds(seconds.clamp(0, 10 * 366 * 86_400))
-    }
-
-    fn node_id(&self, node: NodeIx) -> Option<NodeId> {
-        self.cluster.node(node).map(|n| n.facts.id)
-    }
+/// The id of a node of the cluster.
+fn find_node_id(cluster: &Cluster, node: NodeIx) -> Option<NodeId> {
+    cluster.node(node).map(|n| n.facts.id)
 }
 
 #[cfg(test)]

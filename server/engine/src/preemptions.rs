@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_types::ids::JobId;
 
-use super::Claim;
+use super::facts::Claim;
 use berth_placement::cluster::Owner;
 
 /// The victims of each job: runs that are stopped for it and not proved clean yet.

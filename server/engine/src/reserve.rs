@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::time::Timestamp;
 
-use super::Engine;
 use super::reasons::PowerShortage;
+use super::{Engine, find_node_id, place, shortage};
 use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, NodeSlots};
-use berth_placement::cluster::{BookingId, NodeIx, Slot, WHOLE_MILLI};
+use berth_placement::cluster::{BookingId, NodeIx, Slot};
 use berth_placement::request::{Ask, InvalidRequest, Request};
 use berth_placement::timeline::{LevelBound, Timeline};
 
@@ -24,8 +24,6 @@ const MAX_TRIED: usize = 48;
 const MAX_REPACKED: usize = 24;
 /// The number of nodes to try to clear if there are more bookings.
 const MAX_CLEARED: usize = 6;
-/// Seconds after which a disconnected worker is expected to be connected again.
-const RECONNECT_S: i64 = 60;
 
 /// A half open span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,15 +79,15 @@ impl Engine {
             return Err(Refusal::Window);
         }
         let ask = Ask::from_request(request, org, &mut self.cluster)?;
-        if let Some(places) = self.find_window_places(&ask, window, now) {
+        if let Some(places) = find_window_places(self, &ask, window, now) {
             return Ok((ask, places, Vec::new()));
         }
-        let able: Vec<NodeIx> = self.able_nodes(&ask);
+        let able: Vec<NodeIx> = place::able_nodes(self, &ask);
         if able.len() < ask.nodes as usize {
             return Err(Refusal::Never);
         }
-        let all = self.nodes_milli(&able);
-        if let Some((places, moved)) = self.repack(&ask, org, window, &able, now) {
+        let all = place::nodes_milli(self, &able);
+        if let Some((places, moved)) = repack(self, &ask, org, window, &able, now) {
             return Ok((ask, places, moved));
         }
         let mut conflicts: Vec<BookingId> = able
@@ -100,7 +98,7 @@ impl Engine {
             .collect();
         conflicts.sort_unstable();
         conflicts.dedup();
-        let power = self.power_shortage_for_booking(&ask, window, now);
+        let power = shortage::for_booking(self, &ask, (from, until), now);
         let ranks = able.iter().filter_map(|n| self.cluster.node(*n)).flat_map(|n| &n.ranks);
         let present: Vec<Option<Timestamp>> =
             ranks.map(|r| r.ends_by).filter(|end| end.is_none_or(|end| end > from)).collect();
@@ -113,20 +111,9 @@ impl Engine {
             running,
             running_until,
             power,
-            away: self.count_away(&able, from, now),
-            alternatives: self.alternatives(&ask, all, window, now),
+            away: count_away(self, &able, from, now),
+            alternatives: alternatives(self, &ask, all, window, now),
         })
-    }
-
-    /// True if a booking that begins then may use a node whose worker is disconnected now.
-    pub(super) fn expects_back(from: Timestamp, now: Timestamp) -> bool {
-        from > now.plus_seconds(RECONNECT_S)
-    }
-
-    /// The number of these nodes that are disconnected and not expected back by then.
-    fn count_away(&self, nodes: &[NodeIx], from: Timestamp, now: Timestamp) -> u32 {
-        let away = nodes.iter().filter_map(|n| self.cluster.node(*n)).filter(|n| n.facts.away).count();
-        if Self::expects_back(from, now) { 0 } else { u32::try_from(away).unwrap_or(u32::MAX) }
     }
 
     /// Quotes windows without overlap one after the other, as if the earlier ones were booked.
@@ -140,7 +127,7 @@ impl Engine {
         windows: &[Window],
         now: Timestamp,
     ) -> Result<(), Refusal> {
-        let mut trial = self.clone_for_trial();
+        let mut trial = clone_for_trial(self);
         for (index, window) in windows.iter().enumerate() {
             let (ask, places, moved) = trial.quote(request, org, *window, now)?;
             let id = BookingId(uuid::Uuid::from_u128(index as u128 + 1));
@@ -153,7 +140,7 @@ impl Engine {
 
     /// Places with the ids of their nodes.
     pub fn name_places(&self, places: &[NodeSlots]) -> NamedSlots {
-        places.iter().filter_map(|p| Some((self.node_id(p.node)?, p.slots.clone()))).collect()
+        places.iter().filter_map(|p| Some((find_node_id(&self.cluster, p.node)?, p.slots.clone()))).collect()
     }
 
     /// Places from node ids; those on unknown nodes are left out.
@@ -191,22 +178,7 @@ impl Engine {
     pub fn has_room(&self, booking: &Booking, now: Timestamp) -> bool {
         let own = [booking.id];
         let excluded = Exclusions { bookings: &own, ..Exclusions::default() };
-        self.still_fits(&self.calendar, booking, now, excluded)
-    }
-
-    /// Returns true if all places of a run are free for its whole span.
-    pub(super) fn is_free_for(
-        &self,
-        run: &Booking,
-        ask: &Ask,
-        now: Timestamp,
-        excluded: Exclusions<'_>,
-    ) -> bool {
-        let power = self.power_for_run((run.from, run.until), now, excluded);
-        let fed = power.is_none_or(|power| self.feeds_all(power, &run.places));
-        let runs_images = |place: &NodeSlots| self.cluster.node(place.node).is_some_and(|n| n.facts.images);
-        fed && (!ask.shape.images || run.places.iter().all(runs_images))
-            && self.still_fits(&self.calendar, run, now, excluded)
+        place::still_fits(self, &self.calendar, booking, now, excluded)
     }
 
     /// Books the result of [`Engine::quote`]. The caller applies the bookings as facts once they are stored.
@@ -215,286 +187,246 @@ impl Engine {
             self.calendar.put(&self.cluster, booking);
         }
     }
+}
 
-    /// The nodes that could hold one rank while empty, open and healthy.
-    pub(super) fn able_nodes(&self, ask: &Ask) -> Vec<NodeIx> {
-        self.all_nodes().filter(|node| self.is_able(*node, ask)).collect()
+/// The number of these nodes that are disconnected and not expected back by then.
+fn count_away(engine: &Engine, nodes: &[NodeIx], from: Timestamp, now: Timestamp) -> u32 {
+    let away = nodes.iter().filter_map(|n| engine.cluster.node(*n)).filter(|n| n.facts.away).count();
+    if place::expects_back(from, now) { 0 } else { u32::try_from(away).unwrap_or(u32::MAX) }
+}
+
+/// The places for a window in the calendar.
+fn find_window_places(engine: &Engine, ask: &Ask, window: Window, now: Timestamp) -> Option<Vec<NodeSlots>> {
+    place::find_places_in(engine, &engine.calendar, ask, (window.from, window.until), now)
+}
+
+/// Returns true if an ask has places for a window.
+fn fits_at(engine: &Engine, ask: &Ask, window: Window, now: Timestamp) -> bool {
+    if ask.nodes > 1 || !engine.racks.is_empty() {
+        return find_window_places(engine, ask, window, now).is_some();
     }
-
-    /// True if a node could hold one rank while empty, open and healthy.
-    pub(super) fn is_able(&self, node: NodeIx, ask: &Ask) -> bool {
-        let view = self.cluster.view_empty(node);
-        view.is_some_and(|view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some())
-    }
-
-    /// The thousandths of boards on some nodes.
-    pub(super) fn nodes_milli(&self, nodes: &[NodeIx]) -> i64 {
-        let boards = nodes.iter().filter_map(|n| self.cluster.node(*n)).map(|n| n.facts.gpus.len());
-        boards.sum::<usize>() as i64 * i64::from(WHOLE_MILLI)
-    }
-
-    pub(super) fn find_window_places(
-        &self,
-        ask: &Ask,
-        window: Window,
-        now: Timestamp,
-    ) -> Option<Vec<NodeSlots>> {
-        self.find_places_in(&self.calendar, ask, (window.from, window.until), now)
-    }
-
-    /// Returns true if an ask has places for a window.
-    fn fits_at(&self, ask: &Ask, window: Window, now: Timestamp) -> bool {
-        if ask.nodes > 1 || !self.racks.is_empty() {
-            return self.find_window_places(ask, window, now).is_some();
-        }
-        let each = i64::from(ask.shape.milli(self.cluster.models()));
-        let mut all = (0..self.cluster.nodes().len()).filter_map(|n| u32::try_from(n).ok()).map(NodeIx);
-        let (from, until) = (window.from, window.until);
-        all.any(|node| {
-            self.calendar.may_fit(node, from, until, each, self.nodes_milli(&[node]))
-                && self
-                    .calendar
-                    .view(&self.cluster, node, (from, until), now, Exclusions::default())
-                    .and_then(|view| self.finder.offer(&self.cluster, &view, &ask.shape))
-                    .is_some_and(|offer| self.gather(ask, vec![(0, node, offer)], None).is_some())
-        })
-    }
-
-    /// Searches places for a new booking by moving bookings of that time that have not begun.
-    fn repack(
-        &mut self,
-        ask: &Ask,
-        org: OrgId,
-        window: Window,
-        able: &[NodeIx],
-        now: Timestamp,
-    ) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
-        if !self.may_fit_repacked(ask, window, self.nodes_milli(able)) {
-            return None;
-        }
-        let own = BookingId(uuid::Uuid::nil());
-        let kind = BookingKind::Reservation;
-        let Window { from, until } = window;
-        let new = Booking { id: own, kind, org, ask: Some(*ask), from, until, places: Vec::new() };
-        let may_move = |b: &&Booking| {
-            b.kind == BookingKind::Reservation
-                && b.from > now
-                && b.ask.is_some_and(|a| a.shape.models.0 & ask.shape.models.0 != 0)
-        };
-        let mut movable: Vec<&Booking> = Vec::new();
-        let mut on_node: BTreeMap<NodeIx, (i64, Vec<BookingId>)> = BTreeMap::new();
-        for node in able {
-            for booking in self.calendar.on(*node, from, until).filter(may_move) {
-                let (milli, present) = on_node.entry(*node).or_default();
-                *milli += booking.ask.map_or(0, |a| self.milli(&a));
-                present.push(booking.id);
-                movable.push(booking);
-            }
-        }
-        movable.sort_unstable_by_key(|b| b.id);
-        movable.dedup_by_key(|b| b.id);
-        let mut removed: Vec<Booking> = Vec::new();
-        if movable.len() <= MAX_REPACKED {
-            removed.extend(movable.into_iter().cloned());
-        } else {
-            // Clear the nodes with the least to move; all other bookings stay.
-            let mut nodes: Vec<(i64, Vec<BookingId>)> = on_node.into_values().collect();
-            nodes.sort_unstable();
-            let sets = nodes.into_iter().take(MAX_CLEARED).map(|(_, ids)| ids);
-            let sets: Vec<Vec<Booking>> = sets
-                .map(|ids| ids.iter().filter_map(|id| self.calendar.get(*id)).cloned().collect())
-                .collect();
-            let mut calendar = std::mem::take(&mut self.calendar);
-            let found = sets.iter().find_map(|removed| {
-                calendar.with_removed(&self.cluster, removed, own, |c| self.move_few(c, removed, &new, now))
-            });
-            self.calendar = calendar;
-            return found;
-        }
-        if removed.is_empty() {
-            return None;
-        }
-        // The largest first, since they have the fewest possible places.
-        let weight = |b: &Booking| {
-            let milli = b.ask.map_or(0, |a| self.milli(&a));
-            (std::cmp::Reverse(milli), b.from, b.id)
-        };
-        removed.sort_by_key(weight);
-        let mut calendar = std::mem::take(&mut self.calendar);
-        let repacked =
-            calendar.with_removed(&self.cluster, &removed, own, |c| self.move_few(c, &removed, &new, now));
-        let answer = repacked.or_else(|| {
-            calendar.with_removed(&self.cluster, &removed, own, |c| self.move_all(c, &removed, &new, now))
-        });
-        self.calendar = calendar;
-        answer
-    }
-
-    /// Returns false if the free capacity of all boards together is too small at that time, so that no move
-    /// helps.
-    fn may_fit_repacked(&self, ask: &Ask, window: Window, all: i64) -> bool {
-        let need = self.milli(ask);
-        match self.only_model(ask) {
-            Some(model) => self
+    let each = i64::from(ask.shape.milli(engine.cluster.models()));
+    let (from, until) = (window.from, window.until);
+    place::all_nodes(engine).any(|node| {
+        engine.calendar.may_fit(node, from, until, each, place::nodes_milli(engine, &[node]))
+            && engine
                 .calendar
-                .model_timeline(model)
-                .is_none_or(|line| line.stays(window.from, window.until, all - need)),
-            None => true,
+                .view(&engine.cluster, node, (from, until), now, Exclusions::default())
+                .and_then(|view| engine.finder.offer(&engine.cluster, &view, &ask.shape))
+                .is_some_and(|offer| place::gather(engine, ask, vec![(0, node, offer)], None).is_some())
+    })
+}
+
+/// Searches places for a new booking by moving bookings of that time that have not begun.
+fn repack(
+    engine: &mut Engine,
+    ask: &Ask,
+    org: OrgId,
+    window: Window,
+    able: &[NodeIx],
+    now: Timestamp,
+) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
+    if !may_fit_repacked(engine, ask, window, place::nodes_milli(engine, able)) {
+        return None;
+    }
+    let own = BookingId(uuid::Uuid::nil());
+    let kind = BookingKind::Reservation;
+    let Window { from, until } = window;
+    let new = Booking { id: own, kind, org, ask: Some(*ask), from, until, places: Vec::new() };
+    let may_move = |b: &&Booking| {
+        b.kind == BookingKind::Reservation
+            && b.from > now
+            && b.ask.is_some_and(|a| a.shape.models.0 & ask.shape.models.0 != 0)
+    };
+    let mut movable: Vec<&Booking> = Vec::new();
+    let mut on_node: BTreeMap<NodeIx, (i64, Vec<BookingId>)> = BTreeMap::new();
+    for node in able {
+        for booking in engine.calendar.on(*node, from, until).filter(may_move) {
+            let (milli, present) = on_node.entry(*node).or_default();
+            *milli += booking.ask.map_or(0, |a| a.milli(&engine.cluster));
+            present.push(booking.id);
+            movable.push(booking);
         }
     }
-
-    /// The model of an ask that accepts exactly one.
-    fn only_model(&self, ask: &Ask) -> Option<u8> {
-        let mut models = (0..64).filter(|m| ask.shape.models.has(*m));
-        models.next().filter(|_| models.next().is_none())
+    movable.sort_unstable_by_key(|b| b.id);
+    movable.dedup_by_key(|b| b.id);
+    let mut removed: Vec<Booking> = Vec::new();
+    if movable.len() <= MAX_REPACKED {
+        removed.extend(movable.into_iter().cloned());
+    } else {
+        // Clear the nodes with the least to move; all other bookings stay.
+        let mut nodes: Vec<(i64, Vec<BookingId>)> = on_node.into_values().collect();
+        nodes.sort_unstable();
+        let sets = nodes.into_iter().take(MAX_CLEARED).map(|(_, ids)| ids);
+        let sets: Vec<Vec<Booking>> =
+            sets.map(|ids| ids.iter().filter_map(|id| engine.calendar.get(*id)).cloned().collect()).collect();
+        let mut calendar = std::mem::take(&mut engine.calendar);
+        let found = sets.iter().find_map(|removed| {
+            calendar.with_removed(&engine.cluster, removed, own, |c| move_few(engine, c, removed, &new, now))
+        });
+        engine.calendar = calendar;
+        return found;
     }
-
-    /// Places the new booking at its best place without the others; of these, some stay and the rest are
-    /// placed anew.
-    fn move_few(
-        &self,
-        calendar: &mut Calendar,
-        others: &[Booking],
-        new: &Booking,
-        now: Timestamp,
-    ) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
-        let when = |b: &Booking| (b.from, b.until);
-        let places = self.find_places_in(calendar, &new.ask?, when(new), now)?;
-        calendar.put(&self.cluster, Booking { places: places.clone(), ..new.clone() });
-        let mut todo = Vec::new();
-        for booking in others {
-            if self.still_fits(calendar, booking, now, Exclusions::default()) {
-                calendar.put(&self.cluster, booking.clone());
-            } else {
-                todo.push(booking);
-            }
-        }
-        let mut moved = Vec::new();
-        for booking in todo {
-            let places = self.find_places_in(calendar, &booking.ask?, when(booking), now)?;
-            let booking = Booking { places, ..booking.clone() };
-            calendar.put(&self.cluster, booking.clone());
-            moved.push(booking);
-        }
-        Some((places, moved))
+    if removed.is_empty() {
+        return None;
     }
+    // The largest first, since they have the fewest possible places.
+    let weight = |b: &Booking| {
+        let milli = b.ask.map_or(0, |a| a.milli(&engine.cluster));
+        (std::cmp::Reverse(milli), b.from, b.id)
+    };
+    removed.sort_by_key(weight);
+    let mut calendar = std::mem::take(&mut engine.calendar);
+    let repacked =
+        calendar.with_removed(&engine.cluster, &removed, own, |c| move_few(engine, c, &removed, &new, now));
+    let answer = repacked.or_else(|| {
+        calendar.with_removed(&engine.cluster, &removed, own, |c| move_all(engine, c, &removed, &new, now))
+    });
+    engine.calendar = calendar;
+    answer
+}
 
-    /// Places all bookings anew, the largest first.
-    fn move_all(
-        &self,
-        calendar: &mut Calendar,
-        others: &[Booking],
-        new: &Booking,
-        now: Timestamp,
-    ) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
-        let milli = |b: &Booking| b.ask.map_or(0, |a| self.milli(&a));
-        let mut order: Vec<&Booking> = others.iter().collect();
-        let at = order.partition_point(|b| milli(b) >= milli(new));
-        order.insert(at, new);
-        let (mut own, mut moved) = (None, Vec::new());
-        for booking in order {
-            let when = (booking.from, booking.until);
-            let places = self.find_places_in(calendar, &booking.ask?, when, now)?;
-            let placed = Booking { places, ..booking.clone() };
-            calendar.put(&self.cluster, placed.clone());
-            if booking.id == new.id {
-                own = Some(placed.places);
-            } else if placed.places != booking.places {
-                moved.push(placed);
-            }
-        }
-        Some((own?, moved))
+/// Returns false if the free capacity of all boards together is too small at that time, so that no move
+/// helps.
+fn may_fit_repacked(engine: &Engine, ask: &Ask, window: Window, all: i64) -> bool {
+    let need = ask.milli(&engine.cluster);
+    match only_model(ask) {
+        Some(model) => engine
+            .calendar
+            .model_timeline(model)
+            .is_none_or(|line| line.stays(window.from, window.until, all - need)),
+        None => true,
     }
+}
 
-    /// Returns true if a booking fits at its places.
-    fn still_fits(
-        &self,
-        calendar: &Calendar,
-        booking: &Booking,
-        now: Timestamp,
-        excluded: Exclusions<'_>,
-    ) -> bool {
-        let window = (booking.from, booking.until);
-        !booking.places.is_empty()
-            && booking.places.iter().all(|place| {
-                let view = calendar.view(&self.cluster, place.node, window, now, excluded);
-                let ask = booking.ask.map(|a| (a.shape.cpu_milli, a.shape.memory_mib)).unwrap_or_default();
-                view.is_some_and(|mut view| {
-                    view.cpu_milli >= ask.0
-                        && view.memory_mib >= ask.1
-                        && place
-                            .slots
-                            .iter()
-                            .all(|slot| self.cluster.occupy_slot(&mut view, place.node, slot, booking.org))
-                })
-            })
-    }
+/// The model of an ask that accepts exactly one.
+fn only_model(ask: &Ask) -> Option<u8> {
+    let mut models = (0..64).filter(|m| ask.shape.models.has(*m));
+    models.next().filter(|_| models.next().is_none())
+}
 
-    fn clone_for_trial(&self) -> Self {
-        Self {
-            cluster: self.cluster.clone(),
-            finder: self.finder.clone(),
-            calendar: self.calendar.clone(),
-            racks: self.racks.clone(),
-            ..Self::default()
+/// Places the new booking at its best place without the others; of these, some stay and the rest are
+/// placed anew.
+fn move_few(
+    engine: &Engine,
+    calendar: &mut Calendar,
+    others: &[Booking],
+    new: &Booking,
+    now: Timestamp,
+) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
+    let when = |b: &Booking| (b.from, b.until);
+    let places = place::find_places_in(engine, calendar, &new.ask?, when(new), now)?;
+    calendar.put(&engine.cluster, Booking { places: places.clone(), ..new.clone() });
+    let mut todo = Vec::new();
+    for booking in others {
+        if place::still_fits(engine, calendar, booking, now, Exclusions::default()) {
+            calendar.put(&engine.cluster, booking.clone());
+        } else {
+            todo.push(booking);
         }
     }
+    let mut moved = Vec::new();
+    for booking in todo {
+        let places = place::find_places_in(engine, calendar, &booking.ask?, when(booking), now)?;
+        let booking = Booking { places, ..booking.clone() };
+        calendar.put(&engine.cluster, booking.clone());
+        moved.push(booking);
+    }
+    Some((places, moved))
+}
 
-    /// The nearest free windows of the same length, after and before. The timeline of the model gives
-    /// candidates quickly; a search of the boards confirms them.
-    fn alternatives(&self, ask: &Ask, all: i64, window: Window, now: Timestamp) -> Vec<Window> {
-        let length = window.until.micros() - window.from.micros();
-        let at = |from: Timestamp| Window {
-            from,
-            until: Timestamp::from_micros(from.micros().saturating_add(length)),
-        };
-        let nothing = Timeline::default();
-        let line = self.only_model(ask).and_then(|m| self.calendar.model_timeline(m)).unwrap_or(&nothing);
-        let limit = all - self.milli(ask);
-        // The ends of runs, which the calendar does not contain.
-        let mut ends: Vec<Timestamp> = self.claims.values().filter_map(|c| c.ends_by).collect();
-        ends.retain(|end| *end > window.from);
-        ends.sort_unstable();
-        let mut out = Vec::new();
-        let (mut from, far) = (window.from, now.plus_seconds(MAX_S));
-        for _ in 0..MAX_TRIED {
-            // The next time at which capacity becomes free.
-            let freed = ends.get(ends.partition_point(|end| *end <= from)).copied();
-            let Some(next) = [line.next(from), freed].into_iter().flatten().min() else { break };
-            let Some(begin) = line.earliest(next, length, limit).filter(|t| *t <= far) else { break };
-            // No further alternative far behind the first one.
-            if out.first().is_some_and(|w: &Window| begin > w.from.plus_seconds(ALTERNATIVES_SPAN_S)) {
+/// Places all bookings anew, the largest first.
+fn move_all(
+    engine: &Engine,
+    calendar: &mut Calendar,
+    others: &[Booking],
+    new: &Booking,
+    now: Timestamp,
+) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
+    let milli = |b: &Booking| b.ask.map_or(0, |a| a.milli(&engine.cluster));
+    let mut order: Vec<&Booking> = others.iter().collect();
+    let at = order.partition_point(|b| milli(b) >= milli(new));
+    order.insert(at, new);
+    let (mut own, mut moved) = (None, Vec::new());
+    for booking in order {
+        let when = (booking.from, booking.until);
+        let places = place::find_places_in(engine, calendar, &booking.ask?, when, now)?;
+        let placed = Booking { places, ..booking.clone() };
+        calendar.put(&engine.cluster, placed.clone());
+        if booking.id == new.id {
+            own = Some(placed.places);
+        } else if placed.places != booking.places {
+            moved.push(placed);
+        }
+    }
+    Some((own?, moved))
+}
+
+/// A copy of the parts of the engine that a quote needs.
+fn clone_for_trial(engine: &Engine) -> Engine {
+    Engine {
+        cluster: engine.cluster.clone(),
+        finder: engine.finder.clone(),
+        calendar: engine.calendar.clone(),
+        racks: engine.racks.clone(),
+        ..Engine::default()
+    }
+}
+
+/// The nearest free windows of the same length, after and before. The timeline of the model gives
+/// candidates quickly; a search of the boards confirms them.
+fn alternatives(engine: &Engine, ask: &Ask, all: i64, window: Window, now: Timestamp) -> Vec<Window> {
+    let length = window.until.micros() - window.from.micros();
+    let at = |from: Timestamp| Window {
+        from,
+        until: Timestamp::from_micros(from.micros().saturating_add(length)),
+    };
+    let nothing = Timeline::default();
+    let line = only_model(ask).and_then(|m| engine.calendar.model_timeline(m)).unwrap_or(&nothing);
+    let limit = all - ask.milli(&engine.cluster);
+    // The ends of runs, which the calendar does not contain.
+    let mut ends: Vec<Timestamp> = engine.claims.iter().filter_map(|c| c.ends_by).collect();
+    ends.retain(|end| *end > window.from);
+    ends.sort_unstable();
+    let mut out = Vec::new();
+    let (mut from, far) = (window.from, now.plus_seconds(MAX_S));
+    for _ in 0..MAX_TRIED {
+        // The next time at which capacity becomes free.
+        let freed = ends.get(ends.partition_point(|end| *end <= from)).copied();
+        let Some(next) = [line.next(from), freed].into_iter().flatten().min() else { break };
+        let Some(begin) = line.earliest(next, length, limit).filter(|t| *t <= far) else { break };
+        // No further alternative far behind the first one.
+        if out.first().is_some_and(|w: &Window| begin > w.from.plus_seconds(ALTERNATIVES_SPAN_S)) {
+            break;
+        }
+        if fits_at(engine, ask, at(begin), now) {
+            out.push(at(begin));
+            if out.len() == ALTERNATIVES {
                 break;
             }
-            if self.fits_at(ask, at(begin), now) {
-                out.push(at(begin));
-                if out.len() == ALTERNATIVES {
-                    break;
-                }
-            }
-            from = begin;
         }
-        let mut earlier = 0;
-        let mut until = window.until;
-        for _ in 0..MAX_TRIED {
-            let Some(end) = line.last(until, LevelBound::AtMost(i64::MAX)) else { break };
-            let Some(begin) = line.latest(end, length, limit, now) else { break };
-            if begin < window.from && self.fits_at(ask, at(begin), now) {
-                out.push(at(begin));
-                earlier += 1;
-                if earlier == ALTERNATIVES {
-                    break;
-                }
-            }
-            until = at(begin).until;
-        }
-        if earlier < ALTERNATIVES
-            && now < window.from
-            && !out.iter().any(|w| w.from == now)
-            && self.fits_at(ask, at(now), now)
-        {
-            out.push(at(now));
-        }
-        out
+        from = begin;
     }
+    let mut earlier = 0;
+    let mut until = window.until;
+    for _ in 0..MAX_TRIED {
+        let Some(end) = line.last(until, LevelBound::AtMost(i64::MAX)) else { break };
+        let Some(begin) = line.latest(end, length, limit, now) else { break };
+        if begin < window.from && fits_at(engine, ask, at(begin), now) {
+            out.push(at(begin));
+            earlier += 1;
+            if earlier == ALTERNATIVES {
+                break;
+            }
+        }
+        until = at(begin).until;
+    }
+    if earlier < ALTERNATIVES
+        && now < window.from
+        && !out.iter().any(|w| w.from == now)
+        && fits_at(engine, ask, at(now), now)
+    {
+        out.push(at(now));
+    }
+    out
 }

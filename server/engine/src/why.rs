@@ -4,14 +4,16 @@
 use std::sync::Arc;
 
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Condition, DependsOn, Priority};
+use berth_types::jobs::{DependsOn, Priority};
 use berth_types::time::Timestamp;
 
-use super::Engine;
-use super::Span;
 use super::facts::JobFacts;
-use super::hold::hold_id;
+use super::held::hold_id;
 use super::reasons::{Blocker, Change, ReservationBlocker, WaitReasons};
+use super::{
+    Engine, Span, apply, find_node_id, forecast, hold, impossible, inside, order, place, ready, run_end,
+    shortage,
+};
 use berth_placement::calendar::{Booking, Exclusions};
 use berth_placement::cluster::{BookingId, NodeIx, Rank, Slot};
 use berth_placement::fair_share::OrgIx;
@@ -26,10 +28,7 @@ impl Engine {
         let waiting = self.jobs.get(&job)?.clone();
         let facts = &waiting.facts;
         let mut blockers = Vec::new();
-        let open = |d: &&DependsOn| match self.outcomes.get(&d.job) {
-            Some(succeeded) => !succeeded && d.condition == Condition::Succeeded,
-            None => true,
-        };
+        let open = |d: &&DependsOn| !self.dependencies.is_met(d);
         let on: Vec<JobId> = facts.depends_on.iter().filter(open).map(|d| d.job).collect();
         if !on.is_empty() {
             // Its place is searched after the end of the dependencies.
@@ -50,154 +49,13 @@ impl Engine {
         };
         let seconds = facts.max_duration_s;
         let mut why = match facts.inside {
-            Some(id) => self.why_inside(job, &ask, id, facts, now),
-            None => self.why_open(job, &ask, facts, now),
+            Some(id) => why_inside(self, job, &ask, id, facts, now),
+            None => why_open(self, job, &ask, facts, now),
         };
         blockers.append(&mut why.blockers);
         why.blockers = blockers;
-        self.set_start(&mut why, job, seconds, now);
+        set_start(self, &mut why, job, seconds, now);
         Some(why)
-    }
-
-    /// The reasons of a job without a reservation.
-    fn why_open(&mut self, job: JobId, ask: &Ask, facts: &JobFacts, now: Timestamp) -> WaitReasons {
-        let excluded = self.excluded_bookings(job, true, now);
-        let mut why = self.why_ask(ask, facts.org, facts.max_duration_s, &excluded, now);
-        let ahead = self.turn(job, now).map_or(0, |turn| {
-            let models = ask.shape.models;
-            // Jobs outside the queue count if the limits of their organizations admit them.
-            let held = self.holds.keys().copied().filter(|other| self.is_aside(*other));
-            let aside = held.chain(self.impossible.iter().copied()).filter(|other| {
-                let request = self.jobs.get(other).and_then(|w| Some((w.lane?.group, w.ask?)));
-                request.is_some_and(|(group, ask)| {
-                    ask.shape.models.0 & models.0 != 0 && self.turns(now).admits(group, &ask)
-                }) && self.turn(*other, now).is_some_and(|t| t < turn)
-            });
-            let aside = aside.take(MAX_COUNTED).count();
-            self.queue.count_ahead(models, turn, self.turns(now), MAX_COUNTED) + aside
-        });
-        if ahead > 0 {
-            why.blockers.push(Blocker::Ahead { jobs: u32::try_from(ahead).unwrap_or(u32::MAX) });
-        }
-        why
-    }
-
-    /// The reasons of a job in a reservation.
-    fn why_inside(
-        &self,
-        job: JobId,
-        ask: &Ask,
-        id: BookingId,
-        facts: &JobFacts,
-        now: Timestamp,
-    ) -> WaitReasons {
-        let mut why = WaitReasons { blockers: Vec::new(), changes: Vec::new(), earliest: None, fits: false };
-        let seconds = facts.max_duration_s;
-        let closed = match self.calendar.get(id) {
-            None => Some(ReservationBlocker::Over),
-            Some(b) if b.org != facts.org => Some(ReservationBlocker::Foreign),
-            Some(b) if self.run_end(b.from.max(now), seconds) > b.until => {
-                let left_s = (b.until.micros() - b.from.max(now).micros()) / 1_000_000;
-                Some(ReservationBlocker::TooShort { left_s })
-            }
-            Some(b) if b.from > now => Some(ReservationBlocker::NotBegun { begins: b.from }),
-            Some(_) => None,
-        };
-        if let Some(closed) = closed {
-            if let ReservationBlocker::TooShort { left_s } = closed
-                && left_s > 0
-                && self.find_places_inside_now(ask, id, (job, left_s), now, false).is_some()
-            {
-                why.changes.push(vec![Change::Seconds(left_s)]);
-            }
-            why.blockers.push(Blocker::Booking(id, closed));
-            return why;
-        }
-        let place = |ask: &Ask, alone| self.find_places_inside_now(ask, id, (job, seconds), now, alone);
-        why.fits = place(ask, false).is_some();
-        if !why.fits {
-            let nodes = ask.nodes;
-            let mut plain = *ask;
-            plain.shape.images = false;
-            let promised = self.inside_begins(id, job);
-            why.blockers.push(match promised {
-                _ if ask.shape.images && place(&plain, false).is_some() => Blocker::Images { nodes },
-                Some(begins) if place(ask, true).is_some() => Blocker::Promised { begins },
-                _ => self.why_not_inside(ask, id, seconds, now),
-            });
-        }
-        let turn = self.turn(job, now);
-        let mut before = self.queue.inside(id, self.turns(now));
-        // A job that does not fit into the rest of the reservation delays no other job.
-        let fits = |job| self.calendar.get(id).is_some_and(|b| self.inside_job(job, b, now).is_some());
-        before.retain(|t| Some(*t) < turn && fits(t.job));
-        let before = before.len();
-        if before > 0 {
-            why.blockers.push(Blocker::Ahead { jobs: u32::try_from(before).unwrap_or(u32::MAX) });
-        }
-        why
-    }
-
-    /// The reason for which the boards of a reservation have no place for a job, apart from other waiting
-    /// jobs.
-    fn why_not_inside(&self, ask: &Ask, id: BookingId, seconds: i64, now: Timestamp) -> Blocker {
-        let places = self.calendar.get(id).map(|b| b.places.as_slice()).unwrap_or_default();
-        let mut nodes: Vec<NodeIx> = places.iter().map(|p| p.node).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        let host = |node: &NodeIx| self.cluster.node(*node);
-        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let away = nodes.iter().filter(|n| host(n).is_some_and(|n| !n.facts.open)).count();
-        let booked = |uuid: &Arc<str>| places.iter().flat_map(|p| &p.slots).any(|s| s.gpu == *uuid);
-        let gpus = nodes.iter().filter_map(host).flat_map(|n| &n.facts.gpus);
-        let quarantined = gpus.filter(|g| !g.healthy && booked(&g.uuid)).count();
-        if away > 0 {
-            Blocker::Away { nodes: count(away) }
-        } else if quarantined > 0 {
-            Blocker::Quarantined { boards: count(quarantined) }
-        } else if !self.could_hold_inside(ask, id, seconds, now) {
-            Blocker::Booking(id, ReservationBlocker::TooSmall)
-        } else {
-            Blocker::Busy { nodes: ask.nodes }
-        }
-    }
-
-    /// Sets the expected start of a job and `fits`, and completes the blockers of a job that does not start
-    /// now.
-    fn set_start(&mut self, why: &mut WaitReasons, job: JobId, seconds: i64, now: Timestamp) {
-        let held = self.held_starts().find(|(other, _)| *other == job).map(|(_, b)| b.from);
-        let first = !why.blockers.iter().any(|b| matches!(b, Blocker::Ahead { .. }));
-        (why.fits, why.earliest) = match self.forecast_start(job, now) {
-            // A start of an earlier forecast may be due now.
-            Some(at) => (at.is_some_and(|at| at <= now), at.map(|at| at.max(now))),
-            None if why.fits && first => (true, Some(now)),
-            None => (false, held),
-        };
-        if let Some(Blocker::Booking(id, ReservationBlocker::NotBegun { .. })) = why.blockers.first()
-            && let Some(begins) = self.calendar.get(*id).map(|b| b.from)
-        {
-            why.earliest = why.earliest.map(|at| at.max(begins));
-        }
-        if why.fits {
-            why.blockers.clear();
-            why.changes.clear();
-        } else if why.blockers.is_empty() {
-            // A job with an earlier turn takes the free place, or its power or the rest of a limit.
-            let until = self.run_end(now, seconds);
-            let begins = self.promised_beside(job).filter(|b| b.from > now && b.from < until).map(|b| b.from);
-            why.blockers.push(match begins.min() {
-                Some(begins) => Blocker::Promised { begins },
-                None => Blocker::Ahead { jobs: 1 },
-            });
-        }
-    }
-
-    /// The bookings that may be an obstacle to a job, apart from its own.
-    fn promised_beside(&self, job: JobId) -> impl Iterator<Item = &Booking> {
-        let models = self.jobs.get(&job).and_then(|w| w.ask).map_or(u64::MAX, |ask| ask.shape.models.0);
-        let any = !self.racks.is_empty();
-        let meets = move |b: &&Booking| any || b.ask.is_none_or(|ask| ask.shape.models.0 & models != 0);
-        self.calendar.iter().filter(move |b| b.id != hold_id(job)).filter(meets)
     }
 
     /// The reasons and places of a request as if it were submitted now.
@@ -213,231 +71,374 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(WaitReasons, Vec<(NodeId, Vec<Slot>)>), InvalidRequest> {
         let ask = Ask::from_request(request, org, &mut self.cluster)?;
-        let why = match self.is_small() {
-            true => self.why_if_submitted(request, org, priority, seconds, now),
+        let why = match forecast::is_small(self) {
+            true => why_if_submitted(self, request, org, priority, seconds, now),
             false => None,
         };
-        let why = why.unwrap_or_else(|| self.why_ask(&ask, org, seconds, &[], now));
-        let until = self.run_end(now, seconds);
-        let places = if why.fits { self.find_places(&ask, now, until, Exclusions::default()) } else { None };
+        let why = why.unwrap_or_else(|| why_ask(self, &ask, org, seconds, &[], now));
+        let until = run_end(now, seconds);
+        let places =
+            if why.fits { place::find_places(self, &ask, now, until, Exclusions::default()) } else { None };
         let places = places.unwrap_or_default();
-        let named = places.into_iter().filter_map(|p| Some((self.node_id(p.node)?, p.slots)));
+        let named = places.into_iter().filter_map(|p| Some((find_node_id(&self.cluster, p.node)?, p.slots)));
         Ok((why, named.collect()))
     }
+}
 
-    /// The reasons of the request in a copy of the engine that has the job.
-    fn why_if_submitted(
-        &self,
-        request: &Request,
-        org: OrgId,
-        priority: Priority,
-        max_duration_s: i64,
-        now: Timestamp,
-    ) -> Option<WaitReasons> {
-        let facts = JobFacts {
-            id: JobId::from_uuid(uuid::Uuid::max()),
-            generation: 0,
-            attempt: 0,
-            org,
-            request: request.clone(),
-            priority,
-            max_duration_s,
-            preemptible: false,
-            grace_s: 0,
-            queued_at: now,
-            depends_on: Vec::new(),
-            inside: None,
-            volume: None,
+/// The reasons of a job without a reservation.
+fn why_open(engine: &mut Engine, job: JobId, ask: &Ask, facts: &JobFacts, now: Timestamp) -> WaitReasons {
+    let excluded = hold::excluded_bookings(engine, job, true, now);
+    let mut why = why_ask(engine, ask, facts.org, facts.max_duration_s, &excluded, now);
+    let ahead = order::turn(engine, job, now).map_or(0, |turn| {
+        let models = ask.shape.models;
+        // Jobs outside the queue count if the limits of their organizations admit them.
+        let held = engine.holds.iter().map(|(job, _)| job).filter(|other| engine.holds.is_aside(*other));
+        let aside = held.chain(engine.impossible.iter().copied()).filter(|other| {
+            let request = engine.jobs.get(other).and_then(|w| Some((w.lane?.group, w.ask?)));
+            request.is_some_and(|(group, ask)| {
+                ask.shape.models.0 & models.0 != 0 && order::turns(engine, now).admits(group, &ask)
+            }) && order::turn(engine, *other, now).is_some_and(|t| t < turn)
+        });
+        let aside = aside.take(MAX_COUNTED).count();
+        engine.queue.count_ahead(models, turn, order::turns(engine, now), MAX_COUNTED) + aside
+    });
+    if ahead > 0 {
+        why.blockers.push(Blocker::Ahead { jobs: u32::try_from(ahead).unwrap_or(u32::MAX) });
+    }
+    why
+}
+
+/// The reasons of a job in a reservation.
+fn why_inside(
+    engine: &Engine,
+    job: JobId,
+    ask: &Ask,
+    id: BookingId,
+    facts: &JobFacts,
+    now: Timestamp,
+) -> WaitReasons {
+    let mut why = WaitReasons { blockers: Vec::new(), changes: Vec::new(), earliest: None, fits: false };
+    let seconds = facts.max_duration_s;
+    let closed = match engine.calendar.get(id) {
+        None => Some(ReservationBlocker::Over),
+        Some(b) if b.org != facts.org => Some(ReservationBlocker::Foreign),
+        Some(b) if run_end(b.from.max(now), seconds) > b.until => {
+            let left_s = (b.until.micros() - b.from.max(now).micros()) / 1_000_000;
+            Some(ReservationBlocker::TooShort { left_s })
+        }
+        Some(b) if b.from > now => Some(ReservationBlocker::NotBegun { begins: b.from }),
+        Some(_) => None,
+    };
+    if let Some(closed) = closed {
+        if let ReservationBlocker::TooShort { left_s } = closed
+            && left_s > 0
+            && inside::find_places_now(engine, ask, id, (job, left_s), now, false).is_some()
+        {
+            why.changes.push(vec![Change::Seconds(left_s)]);
+        }
+        why.blockers.push(Blocker::Booking(id, closed));
+        return why;
+    }
+    let place = |ask: &Ask, alone| inside::find_places_now(engine, ask, id, (job, seconds), now, alone);
+    why.fits = place(ask, false).is_some();
+    if !why.fits {
+        let nodes = ask.nodes;
+        let mut plain = *ask;
+        plain.shape.images = false;
+        let promised = engine.holds.inside_begins(id, job);
+        why.blockers.push(match promised {
+            _ if ask.shape.images && place(&plain, false).is_some() => Blocker::Images { nodes },
+            Some(begins) if place(ask, true).is_some() => Blocker::Promised { begins },
+            _ => why_not_inside(engine, ask, id, seconds, now),
+        });
+    }
+    let turn = order::turn(engine, job, now);
+    let mut before = engine.queue.inside(id, order::turns(engine, now));
+    // A job that does not fit into the rest of the reservation delays no other job.
+    let fits = |job| engine.calendar.get(id).is_some_and(|b| inside::find_job(engine, job, b, now).is_some());
+    before.retain(|t| Some(*t) < turn && fits(t.job));
+    let before = before.len();
+    if before > 0 {
+        why.blockers.push(Blocker::Ahead { jobs: u32::try_from(before).unwrap_or(u32::MAX) });
+    }
+    why
+}
+
+/// The reason for which the boards of a reservation have no place for a job, apart from other waiting
+/// jobs.
+fn why_not_inside(engine: &Engine, ask: &Ask, id: BookingId, seconds: i64, now: Timestamp) -> Blocker {
+    let places = engine.calendar.get(id).map(|b| b.places.as_slice()).unwrap_or_default();
+    let mut nodes: Vec<NodeIx> = places.iter().map(|p| p.node).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let host = |node: &NodeIx| engine.cluster.node(*node);
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let away = nodes.iter().filter(|n| host(n).is_some_and(|n| !n.facts.open)).count();
+    let booked = |uuid: &Arc<str>| places.iter().flat_map(|p| &p.slots).any(|s| s.gpu == *uuid);
+    let gpus = nodes.iter().filter_map(host).flat_map(|n| &n.facts.gpus);
+    let quarantined = gpus.filter(|g| !g.healthy && booked(&g.uuid)).count();
+    if away > 0 {
+        Blocker::Away { nodes: count(away) }
+    } else if quarantined > 0 {
+        Blocker::Quarantined { boards: count(quarantined) }
+    } else if !inside::could_hold(engine, ask, id, seconds, now) {
+        Blocker::Booking(id, ReservationBlocker::TooSmall)
+    } else {
+        Blocker::Busy { nodes: ask.nodes }
+    }
+}
+
+/// Sets the expected start of a job and `fits`, and completes the blockers of a job that does not start
+/// now.
+fn set_start(engine: &mut Engine, why: &mut WaitReasons, job: JobId, seconds: i64, now: Timestamp) {
+    let held = engine.held_starts().find(|(other, _)| *other == job).map(|(_, b)| b.from);
+    let first = !why.blockers.iter().any(|b| matches!(b, Blocker::Ahead { .. }));
+    (why.fits, why.earliest) = match forecast::start(engine, job, now) {
+        // A start of an earlier forecast may be due now.
+        Some(at) => (at.is_some_and(|at| at <= now), at.map(|at| at.max(now))),
+        None if why.fits && first => (true, Some(now)),
+        None => (false, held),
+    };
+    if let Some(Blocker::Booking(id, ReservationBlocker::NotBegun { .. })) = why.blockers.first()
+        && let Some(begins) = engine.calendar.get(*id).map(|b| b.from)
+    {
+        why.earliest = why.earliest.map(|at| at.max(begins));
+    }
+    if why.fits {
+        why.blockers.clear();
+        why.changes.clear();
+    } else if why.blockers.is_empty() {
+        // A job with an earlier turn takes the free place, or its power or the rest of a limit.
+        let until = run_end(now, seconds);
+        let begins = promised_beside(engine, job).filter(|b| b.from > now && b.from < until).map(|b| b.from);
+        why.blockers.push(match begins.min() {
+            Some(begins) => Blocker::Promised { begins },
+            None => Blocker::Ahead { jobs: 1 },
+        });
+    }
+}
+
+/// The bookings that may be an obstacle to a job, apart from its own.
+fn promised_beside(engine: &Engine, job: JobId) -> impl Iterator<Item = &Booking> {
+    let models = engine.jobs.get(&job).and_then(|w| w.ask).map_or(u64::MAX, |ask| ask.shape.models.0);
+    let any = !engine.racks.is_empty();
+    let meets = move |b: &&Booking| any || b.ask.is_none_or(|ask| ask.shape.models.0 & models != 0);
+    engine.calendar.iter().filter(move |b| b.id != hold_id(job)).filter(meets)
+}
+
+/// The reasons of the request in a copy of the engine that has the job.
+fn why_if_submitted(
+    engine: &Engine,
+    request: &Request,
+    org: OrgId,
+    priority: Priority,
+    max_duration_s: i64,
+    now: Timestamp,
+) -> Option<WaitReasons> {
+    let facts = JobFacts {
+        id: JobId::from_uuid(uuid::Uuid::max()),
+        generation: 0,
+        attempt: 0,
+        org,
+        request: request.clone(),
+        priority,
+        max_duration_s,
+        preemptible: false,
+        grace_s: 0,
+        queued_at: now,
+        depends_on: Vec::new(),
+        inside: None,
+        volume: None,
+    };
+    let (job, mut copy) = (facts.id, engine.clone());
+    apply::put_job(&mut copy, facts);
+    copy.why(job, now)
+}
+
+/// The reasons for which a request cannot start now, apart from other waiting jobs.
+fn why_ask(
+    engine: &mut Engine,
+    ask: &Ask,
+    org: OrgId,
+    seconds: i64,
+    excluded: &[BookingId],
+    now: Timestamp,
+) -> WaitReasons {
+    let org = engine.shares.index(org);
+    let need = ask.need(&engine.cluster);
+    let limits: Vec<Blocker> = engine.quotas.exceeded(org, &need).map(Blocker::Quota).collect();
+    if limits.is_empty() {
+        return why_place(engine, ask, org, seconds, excluded, now);
+    }
+    let place = why_place(engine, ask, org, seconds, excluded, now);
+    let blockers = limits.into_iter().chain(place.blockers).collect();
+    let changes = if place.fits { changes(engine, ask, org, seconds, excluded, now) } else { place.changes };
+    // The end of other runs of its organization may come before their limits, so no start is known.
+    WaitReasons { blockers, changes, earliest: None, fits: false }
+}
+
+/// The same without limits of organizations.
+fn why_place(
+    engine: &mut Engine,
+    ask: &Ask,
+    org: OrgIx,
+    seconds: i64,
+    excluded: &[BookingId],
+    now: Timestamp,
+) -> WaitReasons {
+    let until = run_end(now, seconds);
+    let exclusions = Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() };
+    if place::find_places(engine, ask, now, until, exclusions).is_some() {
+        let (blockers, changes) = (Vec::new(), Vec::new());
+        return WaitReasons { blockers, changes, earliest: Some(now), fits: true };
+    }
+    if let Some(blocker) = shortage::blocker(engine, ask, (now, until), exclusions) {
+        let changes = changes(engine, ask, org, seconds, excluded, now);
+        let blockers = vec![blocker];
+        return WaitReasons { blockers, changes, earliest: None, fits: false };
+    }
+    let able = place::able_nodes(engine, ask);
+    let mut bare = *ask;
+    (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
+    if let Some(blocker) = impossible::why_ask_impossible(engine, ask, &able) {
+        let changes = match blocker {
+            Blocker::None { .. } => changes(engine, ask, org, seconds, excluded, now),
+            _ => Vec::new(),
         };
-        let (job, mut copy) = (facts.id, self.clone());
-        copy.put_job(facts);
-        copy.why(job, now)
+        return WaitReasons { blockers: vec![blocker], changes, earliest: None, fits: false };
     }
+    let mut blockers = Vec::new();
+    let (mut busy, mut away, mut quarantined, mut short_of_cpu) = (0, 0, 0, 0);
+    let mut begins: Option<Timestamp> = None;
+    for node in &able {
+        let Some(host) = engine.cluster.node(*node) else { continue };
+        if !host.facts.open {
+            away += 1;
+            continue;
+        }
+        let fits = |view| engine.finder.offer(&engine.cluster, &view, &ask.shape).is_some();
+        if fits(*host.view()) {
+            begins = begins.max(first_conflict(engine, *node, ask, (now, until), exclusions));
+            continue;
+        }
+        let boards = |view| engine.finder.offer(&engine.cluster, &view, &bare.shape).is_some();
+        if boards(*host.view()) {
+            short_of_cpu += 1;
+        } else if fits(engine.cluster.view_of(host, |_: &Rank| false)) {
+            busy += 1;
+        }
+        let unhealthy = host.facts.gpus.iter().filter(|g| !g.healthy);
+        let suits = |g: &&berth_placement::cluster::GpuFacts| {
+            engine.cluster.find_model(&g.model).is_some_and(|m| ask.shape.models.has(m))
+        };
+        quarantined += u32::try_from(unhealthy.filter(suits).count()).unwrap_or(0);
+    }
+    if busy > 0 {
+        blockers.push(Blocker::Busy { nodes: busy });
+    }
+    if short_of_cpu > 0 {
+        blockers.push(Blocker::Host { nodes: short_of_cpu, temporary: true });
+    }
+    if let Some(begins) = begins {
+        blockers.push(Blocker::Promised { begins });
+    }
+    if away > 0 {
+        blockers.push(Blocker::Away { nodes: away });
+    }
+    if quarantined > 0 {
+        blockers.push(Blocker::Quarantined { boards: quarantined });
+    }
+    if blockers.is_empty() {
+        // Enough nodes have a free place, but not close enough to each other.
+        blockers.push(Blocker::Busy { nodes: u32::try_from(able.len()).unwrap_or(u32::MAX) });
+    }
+    let changes = changes(engine, ask, org, seconds, excluded, now);
+    let earliest = ready::earliest(engine, ask, seconds, now, excluded).map(|(at, _)| at);
+    WaitReasons { blockers, changes, earliest, fits: false }
+}
 
-    /// The reasons for which a request cannot start now, apart from other waiting jobs.
-    fn why_ask(
-        &mut self,
-        ask: &Ask,
-        org: OrgId,
-        seconds: i64,
-        excluded: &[BookingId],
-        now: Timestamp,
-    ) -> WaitReasons {
-        let org = self.shares.index(org);
-        let need = ask.need(&self.cluster);
-        let limits: Vec<Blocker> = self.quotas.exceeded(org, &need).map(Blocker::Quota).collect();
-        if limits.is_empty() {
-            return self.why_place(ask, org, seconds, excluded, now);
-        }
-        let place = self.why_place(ask, org, seconds, excluded, now);
-        let blockers = limits.into_iter().chain(place.blockers).collect();
-        let changes = if place.fits { self.changes(ask, org, seconds, excluded, now) } else { place.changes };
-        // The end of other runs of its organization may come before their limits, so no start is known.
-        WaitReasons { blockers, changes, earliest: None, fits: false }
-    }
+/// The begin of the first booking on a node that conflicts with a run from now on.
+fn first_conflict(
+    engine: &Engine,
+    node: NodeIx,
+    ask: &Ask,
+    span: Span,
+    excluded: Exclusions<'_>,
+) -> Option<Timestamp> {
+    let (now, until) = span;
+    let others = engine.calendar.on(node, now, until).filter(|b| !excluded.bookings.contains(&b.id));
+    let mut begins: Vec<Timestamp> = others.map(|b| b.from.max(now)).collect();
+    begins.sort_unstable();
+    begins.dedup();
+    begins.into_iter().find(|begin| {
+        let view = engine.calendar.view(&engine.cluster, node, (now, begin.plus_seconds(1)), now, excluded);
+        view.is_none_or(|view| engine.finder.offer(&engine.cluster, &view, &ask.shape).is_none())
+    })
+}
 
-    /// The same without limits of organizations.
-    fn why_place(
-        &mut self,
-        ask: &Ask,
-        org: OrgIx,
-        seconds: i64,
-        excluded: &[BookingId],
-        now: Timestamp,
-    ) -> WaitReasons {
-        let until = self.run_end(now, seconds);
-        let exclusions = Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() };
-        if self.find_places(ask, now, until, exclusions).is_some() {
-            let (blockers, changes) = (Vec::new(), Vec::new());
-            return WaitReasons { blockers, changes, earliest: Some(now), fits: true };
-        }
-        if let Some(blocker) = self.why_power(ask, (now, until), exclusions) {
-            let changes = self.changes(ask, org, seconds, excluded, now);
-            let blockers = vec![blocker];
-            return WaitReasons { blockers, changes, earliest: None, fits: false };
-        }
-        let able = self.able_nodes(ask);
-        let mut bare = *ask;
-        (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
-        if let Some(blocker) = self.why_ask_impossible(ask, &able) {
-            let changes = match blocker {
-                Blocker::None { .. } => self.changes(ask, org, seconds, excluded, now),
-                _ => Vec::new(),
-            };
-            return WaitReasons { blockers: vec![blocker], changes, earliest: None, fits: false };
-        }
-        let mut blockers = Vec::new();
-        let (mut busy, mut away, mut quarantined, mut short_of_cpu) = (0, 0, 0, 0);
-        let mut begins: Option<Timestamp> = None;
-        for node in &able {
-            let Some(host) = self.cluster.node(*node) else { continue };
-            if !host.facts.open {
-                away += 1;
-                continue;
-            }
-            let fits = |view| self.finder.offer(&self.cluster, &view, &ask.shape).is_some();
-            if fits(*host.view()) {
-                begins = begins.max(self.first_conflict(*node, ask, (now, until), exclusions));
-                continue;
-            }
-            let boards = |view| self.finder.offer(&self.cluster, &view, &bare.shape).is_some();
-            if boards(*host.view()) {
-                short_of_cpu += 1;
-            } else if self.cluster.view_with(*node, |_: &Rank| false).is_some_and(fits) {
-                busy += 1;
-            }
-            let unhealthy = host.facts.gpus.iter().filter(|g| !g.healthy);
-            let suits = |g: &&berth_placement::cluster::GpuFacts| {
-                self.cluster.find_model(&g.model).is_some_and(|m| ask.shape.models.has(m))
-            };
-            quarantined += u32::try_from(unhealthy.filter(suits).count()).unwrap_or(0);
-        }
-        if busy > 0 {
-            blockers.push(Blocker::Busy { nodes: busy });
-        }
-        if short_of_cpu > 0 {
-            blockers.push(Blocker::Host { nodes: short_of_cpu, temporary: true });
-        }
-        if let Some(begins) = begins {
-            blockers.push(Blocker::Promised { begins });
-        }
-        if away > 0 {
-            blockers.push(Blocker::Away { nodes: away });
-        }
-        if quarantined > 0 {
-            blockers.push(Blocker::Quarantined { boards: quarantined });
-        }
-        if blockers.is_empty() {
-            // Enough nodes have a free place, but not close enough to each other.
-            blockers.push(Blocker::Busy { nodes: u32::try_from(able.len()).unwrap_or(u32::MAX) });
-        }
-        let changes = self.changes(ask, org, seconds, excluded, now);
-        let earliest = self.earliest(ask, seconds, now, excluded).map(|(at, _)| at);
-        WaitReasons { blockers, changes, earliest, fits: false }
+/// All sets of changes with which a request would start now. A shorter run is combined with another
+/// change only if no single change suffices.
+fn changes(
+    engine: &mut Engine,
+    ask: &Ask,
+    org: OrgIx,
+    seconds: i64,
+    excluded: &[BookingId],
+    now: Timestamp,
+) -> Vec<Vec<Change>> {
+    let mut others: Vec<(Ask, Vec<Change>)> = vec![(*ask, Vec::new())];
+    if ask.shape.nvlink {
+        let mut other = *ask;
+        other.shape.nvlink = false;
+        others.push((other, vec![Change::WithoutNvlink]));
     }
-
-    /// The begin of the first booking on a node that conflicts with a run from now on.
-    fn first_conflict(
-        &self,
-        node: NodeIx,
-        ask: &Ask,
-        span: Span,
-        excluded: Exclusions<'_>,
-    ) -> Option<Timestamp> {
-        let (now, until) = span;
-        let others = self.calendar.on(node, now, until).filter(|b| !excluded.bookings.contains(&b.id));
-        let mut begins: Vec<Timestamp> = others.map(|b| b.from.max(now)).collect();
-        begins.sort_unstable();
-        begins.dedup();
-        begins.into_iter().find(|begin| {
-            let view = self.calendar.view(&self.cluster, node, (now, begin.plus_seconds(1)), now, excluded);
-            view.is_none_or(|view| self.finder.offer(&self.cluster, &view, &ask.shape).is_none())
-        })
+    if ask.topology != Topology::Any {
+        others.push((Ask { topology: Topology::Any, ..*ask }, vec![Change::Anywhere]));
     }
-
-    /// All sets of changes with which a request would start now. A shorter run is combined with another
-    /// change only if no single change suffices.
-    fn changes(
-        &mut self,
-        ask: &Ask,
-        org: OrgIx,
-        seconds: i64,
-        excluded: &[BookingId],
-        now: Timestamp,
-    ) -> Vec<Vec<Change>> {
-        let mut others: Vec<(Ask, Vec<Change>)> = vec![(*ask, Vec::new())];
-        if ask.shape.nvlink {
-            let mut other = *ask;
-            other.shape.nvlink = false;
-            others.push((other, vec![Change::WithoutNvlink]));
-        }
-        if ask.topology != Topology::Any {
-            others.push((Ask { topology: Topology::Any, ..*ask }, vec![Change::Anywhere]));
-        }
-        for count in (1..ask.shape.count).rev() {
-            let mut other = *ask;
-            other.shape.count = count;
-            other.shape.nvlink &= count > 1;
-            others.push((other, vec![Change::Count(count)]));
-        }
-        for nodes in (1..ask.nodes).rev().take(MAX_COUNTED) {
-            others.push((Ask { nodes, ..*ask }, vec![Change::Nodes(nodes)]));
-        }
-        // The longest runs that end before the begin of a booking.
-        let promised = self.calendar.iter().filter(|b| !excluded.contains(&b.id));
-        let exclusions = Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() };
-        let mut shorter: Vec<i64> = promised.map(|b| (b.from.micros() - now.micros()) / 1_000_000).collect();
-        shorter.retain(|s| *s > 0 && *s < seconds);
-        shorter.sort_unstable_by(|a, b| b.cmp(a));
-        shorter.dedup();
-        shorter.truncate(MAX_COUNTED);
-        // Fewer devices cost less, but only the rate of the whole request is known.
-        let per_device = ask.bill.nano_per_second / i64::from(ask.shape.count * ask.nodes).max(1);
-        for (other, _) in &mut others {
-            let devices = i64::from(other.shape.count) * i64::from(other.nodes);
-            other.bill.nano_per_second = per_device.saturating_mul(devices);
-        }
-        others.retain(|(other, _)| self.quotas.admits(org, &other.need(&self.cluster)));
-        let mut out: Vec<Vec<Change>> = Vec::new();
-        let kind = |change: &Change| std::mem::discriminant(change);
-        for (other, change) in &others {
-            // One change of a kind suffices: the first is the smallest.
-            let known = out.iter().flatten().any(|c| change.first().is_some_and(|d| kind(c) == kind(d)));
-            let until = self.run_end(now, seconds);
-            if !change.is_empty() && !known && self.find_places(other, now, until, exclusions).is_some() {
-                out.push(change.clone());
-            }
-        }
-        for (other, change) in others {
-            if !change.is_empty() && !out.is_empty() {
-                break;
-            }
-            let fits = shorter.iter().find(|s| {
-                let until = self.run_end(now, **s);
-                self.find_places(&other, now, until, exclusions).is_some()
-            });
-            out.extend(fits.map(|s| change.into_iter().chain([Change::Seconds(*s)]).collect()));
-        }
-        out
+    for count in (1..ask.shape.count).rev() {
+        let mut other = *ask;
+        other.shape.count = count;
+        other.shape.nvlink &= count > 1;
+        others.push((other, vec![Change::Count(count)]));
     }
+    for nodes in (1..ask.nodes).rev().take(MAX_COUNTED) {
+        others.push((Ask { nodes, ..*ask }, vec![Change::Nodes(nodes)]));
+    }
+    // The longest runs that end before the begin of a booking.
+    let promised = engine.calendar.iter().filter(|b| !excluded.contains(&b.id));
+    let exclusions = Exclusions { bookings: excluded, owners: &[], ..Exclusions::default() };
+    let mut shorter: Vec<i64> = promised.map(|b| (b.from.micros() - now.micros()) / 1_000_000).collect();
+    shorter.retain(|s| *s > 0 && *s < seconds);
+    shorter.sort_unstable_by(|a, b| b.cmp(a));
+    shorter.dedup();
+    shorter.truncate(MAX_COUNTED);
+    // Fewer devices cost less, but only the rate of the whole request is known.
+    let per_device = ask.bill.nano_per_second / i64::from(ask.shape.count * ask.nodes).max(1);
+    for (other, _) in &mut others {
+        let devices = i64::from(other.shape.count) * i64::from(other.nodes);
+        other.bill.nano_per_second = per_device.saturating_mul(devices);
+    }
+    others.retain(|(other, _)| engine.quotas.admits(org, &other.need(&engine.cluster)));
+    let mut out: Vec<Vec<Change>> = Vec::new();
+    let kind = |change: &Change| std::mem::discriminant(change);
+    for (other, change) in &others {
+        // One change of a kind suffices: the first is the smallest.
+        let known = out.iter().flatten().any(|c| change.first().is_some_and(|d| kind(c) == kind(d)));
+        let until = run_end(now, seconds);
+        if !change.is_empty() && !known && place::find_places(engine, other, now, until, exclusions).is_some()
+        {
+            out.push(change.clone());
+        }
+    }
+    for (other, change) in others {
+        if !change.is_empty() && !out.is_empty() {
+            break;
+        }
+        let fits = shorter.iter().find(|s| {
+            let until = run_end(now, **s);
+            place::find_places(engine, &other, now, until, exclusions).is_some()
+        });
+        out.extend(fits.map(|s| change.into_iter().chain([Change::Seconds(*s)]).collect()));
+    }
+    out
 }

@@ -208,6 +208,18 @@ pub struct Cluster {
     equipment_version: u64,
 }
 
+/// The view of a node as if it were open, healthy and empty, after a change of its boards.
+fn emptied(cluster: &Cluster, index: NodeIx, change: impl Fn(&mut GpuFacts)) -> Option<View> {
+    let mut node = cluster.node(index)?.clone();
+    node.facts.open = true;
+    for gpu in &mut node.facts.gpus {
+        gpu.healthy = true;
+        gpu.foreign.clear();
+        change(gpu);
+    }
+    Some(view::derive(&node, &cluster.models, &cluster.orgs, |_| false))
+}
+
 impl Cluster {
     /// A number that grows at each change of a node's facts.
     pub fn equipment_version(&self) -> u64 {
@@ -416,36 +428,20 @@ impl Cluster {
         }
     }
 
-    /// The view of a node if only the ranks with `counts` use it.
-    pub fn view_with(&self, index: NodeIx, counts: impl Fn(&Rank) -> bool) -> Option<View> {
-        Some(self.view_of(self.node(index)?, counts))
-    }
-
     pub fn view_of(&self, node: &Node, counts: impl Fn(&Rank) -> bool) -> View {
         view::derive(node, &self.models, &self.orgs, counts)
     }
 
     /// The view of a node as if it were open, healthy and empty.
     pub fn view_empty(&self, index: NodeIx) -> Option<View> {
-        self.emptied(index, |_| {})
+        emptied(self, index, |_| {})
     }
 
     /// The same with the other MIG mode on each board that changes it by a reset only.
     pub fn view_empty_in_other_mode(&self, index: NodeIx) -> Option<View> {
-        self.emptied(index, |gpu| {
+        emptied(self, index, |gpu| {
             let board = boards().iter().find(|b| b.model == *gpu.model);
             gpu.mig_enabled ^= board.is_some_and(|b| !b.live_toggle);
         })
-    }
-
-    fn emptied(&self, index: NodeIx, change: impl Fn(&mut GpuFacts)) -> Option<View> {
-        let mut node = self.node(index)?.clone();
-        node.facts.open = true;
-        for gpu in &mut node.facts.gpus {
-            gpu.healthy = true;
-            gpu.foreign.clear();
-            change(gpu);
-        }
-        Some(view::derive(&node, &self.models, &self.orgs, |_| false))
     }
 }

@@ -44,7 +44,7 @@ fn half_stopped() -> Engine {
 /// The node of a job's run, as 1 or 2.
 fn node_of_run(e: &Engine, n: u128) -> u128 {
     let owner = Owner { job: job_id(n), attempt: 1 };
-    e.claims[&owner].ranks[0].node.uuid().as_u128()
+    e.claims.get(owner).unwrap().ranks[0].node.uuid().as_u128()
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn preempted_devices_stay_reserved_while_another_node_of_the_gang_is_awaited() {
     put(&mut e, 2, n, Worker::Awaited);
     free(&mut e, 2, at(103));
     assert_eq!(e.pass(at(103)), [], "the free board is reserved for the gang");
-    assert!(e.is_firm(job_id(3)));
+    assert!(e.holds.is_firm(job_id(3)));
     assert_eq!(e.pass(at(110)), []);
     put(&mut e, 3, n, Worker::Connected);
     assert_eq!(e.pass(at(112)), []);
@@ -69,7 +69,7 @@ fn a_new_engine_reserves_preempted_devices_beside_an_awaited_node() {
     let mut e = Engine::default();
     put(&mut e, 1, n, Worker::Awaited);
     put(&mut e, 1, 3 - n, Worker::Connected);
-    let stopping = old.claims[&Owner { job: job_id(1), attempt: 1 }].clone();
+    let stopping = old.claims.get(Owner { job: job_id(1), attempt: 1 }).unwrap().clone();
     e.apply(Fact::Claim { version: 1, claim: stopping }, at(103));
     submit(&mut e, high(3, boards(1, 2)));
     submit(&mut e, JobFacts { org: org(2), max_duration_s: 200, ..waits(4, boards(1, 1)) });

@@ -112,7 +112,7 @@ impl Store {
             Decision::Start { job, generation, attempt, ranks } => {
                 let owner = Owner { job: *job, attempt: *attempt };
                 let facts = self.waiting.get(job).filter(|j| j.generation == *generation && accept).cloned();
-                let (Some(facts), Some(claim)) = (facts, engine.claims.get(&owner).cloned()) else {
+                let (Some(facts), Some(claim)) = (facts, engine.claims.get(owner).cloned()) else {
                     let version = self.next();
                     let freed = match self.claims.get(&owner).cloned() {
                         Some(claim) => Fact::Claim { version, claim },
@@ -169,7 +169,7 @@ fn shares_a_board(booking: &Booking, claim: &Claim, engine: &Engine) -> bool {
         _ => u8::MAX,
     };
     booking.places.iter().any(|place| {
-        let id = engine.node_id(place.node);
+        let id = find_node_id(engine.cluster(), place.node);
         let taken = claim.ranks.iter().filter(|r| Some(r.node) == id).flat_map(|r| &r.slots);
         taken.clone().any(|t| place.slots.iter().any(|s| s.gpu == t.gpu && bits(s.part) & bits(t.part) != 0))
     })
@@ -196,7 +196,7 @@ fn comparable_state(engine: &Engine, now: Timestamp) -> String {
     let mut jobs: Vec<_> =
         engine.jobs.values().map(|w| (w.facts.id, w.facts.generation, w.lane.is_some())).collect();
     jobs.sort_unstable();
-    let mut claims: Vec<_> = engine.claims.values().map(|c| format!("{c:?}")).collect();
+    let mut claims: Vec<_> = engine.claims.iter().map(|c| format!("{c:?}")).collect();
     claims.sort();
     let booked: Vec<_> = engine
         .calendar()
@@ -207,7 +207,7 @@ fn comparable_state(engine: &Engine, now: Timestamp) -> String {
     let mut engine = engine.clone();
     let used: Vec<_> = (0..3).map(|o| engine.used(org(o + 1))).collect();
     // Jobs aside are not in the queue.
-    let aside = engine.holds.values().filter(|h| h.basis != Basis::First).count();
+    let aside = engine.holds.iter().filter(|(_, h)| h.basis != Basis::First).count();
     let waiting = engine.queue.len() + aside + engine.impossible.len();
     format!("{nodes:#?}\n{jobs:?}\n{claims:#?}\n{booked:?}\n{waiting}\n{used:?}")
 }

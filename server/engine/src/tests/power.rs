@@ -88,7 +88,7 @@ fn a_slice_beside_others_draws_no_more() {
     submit(&mut engine, waits(4, slice("7g.80gb")));
     assert_eq!(starts(&engine.pass(at(0))).len(), 3, "all on one board");
     let gpus: std::collections::BTreeSet<_> =
-        engine.claims.values().flat_map(|c| &c.ranks).flat_map(|r| &r.slots).map(|s| s.gpu.clone()).collect();
+        engine.claims.iter().flat_map(|c| &c.ranks).flat_map(|r| &r.slots).map(|s| s.gpu.clone()).collect();
     assert_eq!(gpus.len(), 1);
 }
 

@@ -114,11 +114,11 @@ fn the_first_turns_are_those_of_all_admitted_jobs_sorted() {
     }
     let now = at(13 * 3_600);
     let may_start = |n: &u128| !matches!((n % 5, n % 4), (0, _) | (1, 2..));
-    let mut all: Vec<_> = (2..60).filter(may_start).filter_map(|n| e.turn(job_id(n), now)).collect();
+    let mut all: Vec<_> = (2..60).filter(may_start).filter_map(|n| order::turn(&e, job_id(n), now)).collect();
     all.sort_unstable();
     let pool = e.queue.pools()[0];
     for limit in [0, 1, 7, all.len(), 100] {
         let first = &all[..limit.min(all.len())];
-        assert_eq!(e.queue.first_turns(pool, e.turns(now), limit), first, "the first {limit}");
+        assert_eq!(e.queue.first_turns(pool, order::turns(&e, now), limit), first, "the first {limit}");
     }
 }

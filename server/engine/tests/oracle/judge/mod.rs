@@ -11,7 +11,7 @@ mod turns;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use berth_engine::{Blocker, Decision};
+use berth_engine::{Basis, Blocker, Decision};
 use berth_mig::Instance;
 use berth_placement::calendar::BookingKind;
 use berth_placement::cluster::{BookingId, Part};
@@ -38,6 +38,16 @@ pub struct Fault {
 
 fn fault<T>(rule: &'static str, text: String) -> Result<T, Fault> {
     Err(Fault { rule, text })
+}
+
+/// True if runs are stopped for a job: their devices are reserved for it alone.
+fn is_firm(world: &World, job: usize) -> bool {
+    world.engine.basis(job_id(job)) == Some(Basis::Stopped)
+}
+
+/// True if a job has left its line and waits for its held start.
+fn is_aside(world: &World, job: usize) -> bool {
+    world.engine.basis(job_id(job)).is_some_and(|basis| basis != Basis::First)
 }
 
 /// The position of a job in the order of the queue: class, share, age.

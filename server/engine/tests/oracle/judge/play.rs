@@ -40,7 +40,7 @@ pub fn try_case(steps: &[Step], mut world: World) -> Result<World, Fault> {
 /// Plays one step and the passes after it, and checks the forecasts.
 fn play_step(step: &Step, world: &mut World) -> Result<(), Fault> {
     let known = Snapshot::new(world);
-    let firm: Vec<usize> = (0..world.jobs.len()).filter(|n| world.engine.is_firm(job_id(*n))).collect();
+    let firm: Vec<usize> = (0..world.jobs.len()).filter(|n| is_firm(world, *n)).collect();
     world.queue_grew = false;
     // A board that draws more than the budget can be used until its run ends. An end before the limit turns the board
     // off, and a start that is held on it is lost.
@@ -80,10 +80,7 @@ fn check_room_kept(world: &World, firm: &[usize]) -> Result<(), Fault> {
         world.jobs.iter().any(|j| matches!(&j.state, State::Running(run) if preempted(run)))
     };
     let lost = |job: &&usize| {
-        world.waits(**job)
-            && judge.takes_part(**job)
-            && makes_room(**job)
-            && !world.engine.is_firm(job_id(**job))
+        world.waits(**job) && judge.takes_part(**job) && makes_room(**job) && !is_firm(world, **job)
     };
     match firm.iter().find(lost) {
         Some(job) => fault("c", format!("the room that was made for job {job} is lost by a restart")),
@@ -125,7 +122,7 @@ fn one_pass(world: &mut World) -> Result<Vec<Decision>, Fault> {
             let n = world.number(job);
             let spec = world.jobs[n].spec;
             let promise = Promise { cpus: spec.cpus, ..world.promise(booking, spec.org) };
-            HeldStart { job: n, firm: world.engine.is_firm(job), promise }
+            HeldStart { job: n, firm: is_firm(world, n), promise }
         })
         .collect();
     // A job that the limit of its organization blocks takes no part in the queue, and keeps no room.

@@ -53,11 +53,8 @@ impl Judge<'_> {
         let pool = |n: &usize| (self.job(*n).inside, self.job(*n).models);
         let pools: Vec<_> = waiting.iter().map(pool).collect();
         for current in pools {
-            let mut line: Vec<usize> = waiting
-                .iter()
-                .copied()
-                .filter(|n| pool(n) == current && !self.world.engine.is_aside(job_id(*n)))
-                .collect();
+            let mut line: Vec<usize> =
+                waiting.iter().copied().filter(|n| pool(n) == current && !is_aside(self.world, *n)).collect();
             if current
                 .0
                 .is_some_and(|n| self.world.booked[n].as_ref().is_none_or(|b| b.from > self.world.now))
@@ -69,7 +66,7 @@ impl Judge<'_> {
                 let (held, truth) = (self.held(job), self.earliest(job));
                 // A change of use alone moves a held start to another job only at the next event in its pool.
                 let other = waiting.iter().any(|n| {
-                    let same = pool(n) == current && !self.world.engine.is_aside(job_id(*n));
+                    let same = pool(n) == current && !is_aside(self.world, *n);
                     let (a, b) = (self.turn(*n), self.turn(job));
                     same && a.class == b.class
                         && self.job(*n).org != self.job(job).org

@@ -12,7 +12,7 @@ impl Judge<'_> {
             let same = self.job(n).inside == self.job(job).inside;
             let counts = same
                 && n != job
-                && (self.keeps_room(other, n, job, at_once)
+                && (self.keeps_room(n, job, at_once)
                     || before(&self.turn(n), &mine) != Some(Ordering::Greater));
             let promise = self.world.promise(booking, self.job(n).org);
             counts.then(|| Promise { cpus: self.job(n).cpus, ..promise })
@@ -22,15 +22,9 @@ impl Judge<'_> {
 
     /// True if the held start of job `n` has preemptions and counts for `job`. It gives way only to a job of
     /// a higher class that starts at once.
-    pub(super) fn keeps_room(
-        &self,
-        id: berth_types::ids::JobId,
-        n: usize,
-        job: usize,
-        at_once: bool,
-    ) -> bool {
+    pub(super) fn keeps_room(&self, n: usize, job: usize, at_once: bool) -> bool {
         let higher = at_once && self.job(job).class > self.job(n).class && self.job(n).inside.is_none();
-        self.world.engine.is_firm(id) && !higher
+        is_firm(self.world, n) && !higher
     }
 
     /// All promises to other jobs that count for a job.
@@ -126,7 +120,7 @@ impl Judge<'_> {
                 && other.inside == spec.inside
                 && self.world.has_run(*n)
         };
-        let counts: Vec<usize> = match self.world.engine.is_aside(job_id(job)) {
+        let counts: Vec<usize> = match is_aside(self.world, job) {
             true => (0..self.world.jobs.len()).filter(lower).collect(),
             false => self.eligible(job),
         };

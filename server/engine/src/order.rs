@@ -1,0 +1,39 @@
+//! The turns of waiting jobs, and their ways out of the queue and back.
+
+use berth_types::ids::JobId;
+use berth_types::time::Timestamp;
+
+use super::Engine;
+use super::queue::{Turn, Turns};
+
+/// The inputs for the present turns of waiting jobs.
+pub(super) fn turns(engine: &Engine, now: Timestamp) -> Turns<'_> {
+    Turns { shares: &engine.shares, quotas: &engine.quotas, cluster: &engine.cluster, now }
+}
+
+/// The turn of a waiting job.
+pub(super) fn turn(engine: &Engine, job: JobId, now: Timestamp) -> Option<Turn> {
+    let waiting = engine.jobs.get(&job)?;
+    Some(turns(engine, now).turn(waiting.lane?.group, waiting.facts.queued_at, job))
+}
+
+/// The submitted class of a job.
+pub(super) fn class(engine: &Engine, job: JobId) -> Option<i64> {
+    Some(engine.jobs.get(&job)?.facts.priority.rank())
+}
+
+/// Takes a job with a held start of its own or without a possible node out of the queue.
+pub(super) fn set_aside(engine: &mut Engine, job: JobId) {
+    let Some(waiting) = engine.jobs.get(&job) else { return };
+    if let Some(lane) = waiting.lane {
+        engine.queue.remove(lane, waiting.facts.queued_at, job);
+    }
+}
+
+/// Returns a job that was set aside to the queue.
+pub(super) fn put_back(engine: &mut Engine, job: JobId) {
+    let Some(waiting) = engine.jobs.get(&job) else { return };
+    if let Some(lane) = waiting.lane {
+        engine.queue.insert(lane, waiting.facts.queued_at, job);
+    }
+}
