@@ -153,7 +153,7 @@ class Trial:
         return str(command)
 
     def node(self) -> Any:
-        nodes = self.site.operator("GET", "/operator/nodes")["items"]
+        nodes = self.site.operator.items("/operator/nodes")
         return next((node for node in nodes if node["state"] == "ready" and node["gpus"]), None)
 
     def jobs(self, count: int, script: str = COUNT, **more: Any) -> list[str]:

@@ -268,7 +268,7 @@ def durable_submissions() -> list[Row]:
     subprocess.run(["cargo", "build", "--quiet", "--release", "-p", "berth-server", "--example", "load"], check=True, cwd=ROOT)
     # What is submitted stays in the queue: it is the portal that is measured, not the worker.
     operator = Api.with_token(stack().port, find_json(stack().data / "demo.json")["operator"]["token"])
-    for node in operator("GET", "/operator/nodes")["items"]:
+    for node in operator.items("/operator/nodes"):
         operator("PATCH", f"/operator/nodes/{node['id']}", {"cordoned": True})
     argv = [str(ROOT / "target/release/examples/load"), "--portal", f"http://127.0.0.1:{stack().port}",
             "--token", stack().token, "--org", stack().org.rpartition("/")[2], "--disk", str(stack().data)]

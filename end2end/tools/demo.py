@@ -166,7 +166,7 @@ def start_worker(operator: Api, portal: Service) -> Service:
     worker = Service("worker", DATA / "worker.log", *argv)
 
     def ready() -> bool:
-        nodes = operator("GET", "/operator/nodes")["items"]
+        nodes = operator.items("/operator/nodes")
         return any(n["name"] == NODE and n["state"] == "ready" and len(n["gpus"]) == BOARDS for n in nodes)
 
     try:
@@ -178,7 +178,7 @@ def start_worker(operator: Api, portal: Service) -> Service:
 
 
 def set_prices(operator: Api) -> None:
-    for offering in operator("GET", "/offerings")["items"]:
+    for offering in operator.items("/offerings"):
         names = f"{offering['gpu_model']} {offering['slug']}".upper()
         whole = next((price for name, price in WHOLE_BOARD_MICROS.items() if name in names), None)
         if offering["price"]["version"] == 0 and whole is not None:

@@ -150,13 +150,13 @@ class World(Site):
             # One after the other: the order of equal hosts is that of the script.
             wait_for(f"{name} to join", joined, LOOK_S)
         self.ready(len(self.script["hosts"]))
-        self.nodes = {node["name"]: node["id"] for node in self.operator("GET", "/operator/nodes")["items"]}
+        self.nodes = {node["name"]: node["id"] for node in self.operator.items("/operator/nodes")}
 
     def set_prices(self) -> None:
         models = {host["model"].lower() for host in self.script["hosts"]}
 
         def offered() -> set[str]:
-            return {offering["slug"] for offering in self.operator("GET", "/offerings")["items"]}
+            return {offering["slug"] for offering in self.operator.items("/offerings")}
 
         wait_for("the offerings", lambda: models <= offered(), LOOK_S)
         steps = self.script["steps"]

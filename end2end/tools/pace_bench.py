@@ -85,7 +85,7 @@ def submit_all(site: Site, slots: int) -> float:
 
 
 def cordon(site: Site, cordoned: bool) -> None:
-    for node in site.operator("GET", "/operator/nodes")["items"]:
+    for node in site.operator.items("/operator/nodes"):
         site.operator("PATCH", f"/operator/nodes/{node['id']}", {"cordoned": cordoned})
 
 
@@ -142,7 +142,7 @@ def opened(isolated: bool) -> Site | None:
         site.service(NODE, *(argv if isolated else without_sandbox(argv)))
         site.ready(1)
         site.operator("POST", "/operator/prices", {"offering": OFFERING, "per_hour_micros": 3_600_000})
-        node = site.operator("GET", "/operator/nodes")["items"][0]
+        node = site.operator.items("/operator/nodes")[0]
         if node["unisolated"] != isolated:
             return site
         if not isolated:

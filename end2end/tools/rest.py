@@ -30,6 +30,17 @@ class Api:
             raise Failed(f"{method} {path} was refused ({status}): {reason}")
         return answer
 
+    def items(self, path: str) -> list[Any]:
+        """All items of a list under /api/v1, page by page."""
+        found: list[Any] = []
+        page: dict[str, Any] = {"next_cursor": ""}
+        separator = "&" if "?" in path else "?"
+        while (cursor := page.get("next_cursor")) is not None:
+            after = f"&cursor={cursor}" if cursor else ""
+            page = self("GET", f"{path}{separator}limit=200{after}")
+            found += page["items"]
+        return found
+
     def exchange(self, method: str, path: str, body: Any = None) -> tuple[int, Any, str]:
         """Status, answer and cookie of one request."""
         # No urllib: it would send even this to a proxy that the environment names.

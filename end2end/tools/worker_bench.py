@@ -110,7 +110,7 @@ class Site:
 
     def ready(self, count: int) -> None:
         def all_ready() -> bool:
-            nodes = self.operator("GET", "/operator/nodes")["items"]
+            nodes = self.operator.items("/operator/nodes")
             return sum(node["state"] == "ready" and bool(node["gpus"]) for node in nodes) == count
 
         wait_for("the workers", all_ready)

@@ -28,14 +28,14 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve the API.
+    /// Serves the API.
     Serve(Box<Serve>),
-    /// Bring the database to this version and stop.
+    /// Brings the database to this version and stops.
     Migrate {
         #[command(flatten)]
         store: Store,
     },
-    /// What is done with the secrets of organizations, while no portal runs.
+    /// Commands for the secrets of organizations while no portal runs.
     Secrets {
         #[command(subcommand)]
         command: Secrets,
@@ -44,7 +44,7 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Secrets {
-    /// Seal everything anew that is sealed with a former key, and stop.
+    /// Seals all values under former keys again with the present key, and stops.
     Rewrap {
         #[command(flatten)]
         store: Store,
@@ -55,11 +55,12 @@ enum Secrets {
 
 #[derive(clap::Args)]
 struct KeyFiles {
-    /// The file with the key that seals secrets: 32 bytes in base64. By default secrets.key in the data
-    /// directory; it is made where there is none. Without it the secrets in the database cannot be read.
+    /// The file with the key for secrets: 32 bytes in base64. By default secrets.key in the data directory;
+    /// the portal creates a missing file. The secrets in the database are unreadable without the key.
     #[arg(long, env = "BERTH_SECRETS_KEY_FILE")]
     secrets_key_file: Option<PathBuf>,
-    /// Files with the keys before it, apart by commas: what they sealed is sealed anew at the start.
+    /// The files with former keys, separated by commas. The start seals all values under them again
+    /// with the present key.
     #[arg(long, env = "BERTH_SECRETS_OLD_KEY_FILES", value_delimiter = ',')]
     secrets_old_key_files: Vec<PathBuf>,
 }
@@ -70,69 +71,70 @@ struct Serve {
     store: Store,
     #[command(flatten)]
     keys: KeyFiles,
-    /// Where to listen for browsers and scripts.
+    /// The address for browsers and scripts.
     #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
-    /// Where to listen for workers.
+    /// The address for workers.
     #[arg(long, env = "BERTH_WORKER_LISTEN", default_value = "127.0.0.1:8081")]
     worker_listen: SocketAddr,
-    /// Where workers reach the portal, such as https://portal.example.org:8081; its host stands in the
-    /// portal's certificate. The address that is listened on when absent.
+    /// The URL of the portal for workers, such as https://portal.example.org:8081. The portal's certificate
+    /// contains its host. By default https:// and the address of --worker-listen.
     #[arg(long, env = "BERTH_WORKER_URL", value_parser = worker_url)]
     worker_url: Option<String>,
-    /// Seconds for which a node's certificate is good; it is renewed after two thirds of them.
+    /// The validity of a node's certificate in seconds. The renewal follows after two thirds of it.
     #[arg(long, env = "BERTH_NODE_CERTIFICATE_S", default_value_t = 86_400, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
     node_certificate_s: i64,
-    /// Seconds for which a worker's jobs go on without a word from this portal. Then the worker ends them, and a
-    /// little later this portal takes them for ended.
+    /// The length of a lease in seconds: the longest run of a worker's jobs without contact to this portal.
+    /// Then the worker ends the jobs. A little later this portal counts them as ended.
     #[arg(long, env = "BERTH_LEASE_S", default_value_t = 600, value_parser = clap::value_parser!(i64).range(3..=86_400))]
     lease_s: i64,
-    /// The built pages; the directory `web` beside this program when there is one.
+    /// The directory of the built pages. By default the directory web beside this program, if it exists.
     #[arg(long, env = "BERTH_WEB")]
     web: Option<PathBuf>,
     /// The one currency of this portal (ISO 4217).
     #[arg(long, env = "BERTH_CURRENCY", default_value = "USD")]
     currency: String,
-    /// Served over https, by a proxy in front: session cookies become Secure.
+    /// The portal is behind a proxy with https. Session cookies are Secure.
     #[arg(long, env = "BERTH_HTTPS")]
     https: bool,
-    /// Webhooks may lead into private networks and be plain http: for installations whose receivers
-    /// are beside them.
+    /// Webhooks may have addresses in private networks and plain http, for installations with receivers
+    /// beside the portal.
     #[arg(long, env = "BERTH_PRIVATE_WEBHOOKS")]
     private_webhooks: bool,
-    /// Where mail is handed in: smtps://USER:PASSWORD@HOST. Without it mail goes to files in the data
-    /// directory's outbox.
+    /// The mail server: smtps://USER:PASSWORD@HOST. Without it the portal writes mail to files in the
+    /// directory outbox of the data directory.
     #[arg(long, env = "BERTH_SMTP", hide_env_values = true)]
     smtp: Option<String>,
     /// The sender of mail.
     #[arg(long, env = "BERTH_MAIL_FROM", default_value = "Berth <berth@localhost.localdomain>")]
     mail_from: String,
-    /// Where people reach the portal, for links in mail and the way back from payments; its own address
-    /// when absent.
+    /// The URL of the portal for browsers, for links in mail and for the return from payments. By default
+    /// http:// and the address of --listen.
     #[arg(long, env = "BERTH_PUBLIC_URL")]
     public_url: Option<String>,
-    /// Where ports of jobs are seen in the browser: https://ports.example.org, or https://*.ports.example.org with
-    /// a name for each job. Never the portal's own host name, since pages of tenants are there. Ports cannot be
-    /// opened without it.
+    /// The origin of the ports of jobs in the browser: https://ports.example.org, or
+    /// https://*.ports.example.org with a name for each job. The portal's own host name is refused, because
+    /// tenants control these pages. Without this option ports are closed.
     #[arg(long, env = "BERTH_PORTS_ORIGIN")]
     ports_origin: Option<Origin>,
-    /// Stripe's secret key. Without it no cards are taken, and credit comes from the operator.
+    /// The secret key of Stripe. Without it the portal takes no cards, and all credit comes from the
+    /// operator.
     #[arg(long, env = "BERTH_STRIPE_KEY", hide_env_values = true)]
     stripe_key: Option<String>,
-    /// Stripe, or a server that speaks as it does.
+    /// The URL of Stripe, or of a server with the same API.
     #[arg(long, env = "BERTH_STRIPE_URL", default_value = "https://api.stripe.com")]
     stripe_url: String,
-    /// What Stripe signs its events with (whsec_…); several, apart by commas, while one is being replaced.
+    /// The signing secrets of Stripe's webhooks (whsec_…), separated by commas; two during a rotation.
     #[arg(long, env = "BERTH_STRIPE_WEBHOOK_SECRETS", hide_env_values = true, value_delimiter = ',')]
     stripe_webhook_secrets: Vec<String>,
-    /// A bucket for jobs' files, s3://BUCKET; credentials as AWS_* in the environment. Without it they are in
-    /// the data directory.
+    /// The bucket for the files of jobs: s3://BUCKET, with its credentials as AWS_* in the environment.
+    /// Without it the files are in the data directory.
     #[arg(long, env = "BERTH_OBJECT_STORE")]
     object_store: Option<String>,
-    /// GiB of jobs' files that one organization may have.
+    /// The limit of stored files of one organization in GiB.
     #[arg(long, env = "BERTH_ORG_STORAGE_GIB", default_value_t = 100, value_parser = clap::value_parser!(i64).range(0..=1_048_576))]
     org_storage_gib: i64,
-    /// Nobody can make an account by themselves.
+    /// Sign-up is closed. A new account needs an invitation.
     #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
     sign_up_closed: bool,
     #[command(flatten)]
@@ -141,13 +143,13 @@ struct Serve {
 
 #[derive(clap::Args)]
 struct Readings {
-    /// Seconds for which the readings of jobs' devices are kept by the second.
+    /// The retention of readings of jobs' devices at steps of one second, in seconds.
     #[arg(long, env = "BERTH_READINGS_BY_SECOND_S", default_value_t = Retention::default().by_second_s, value_parser = clap::value_parser!(i64).range(60..=86_400))]
     readings_by_second_s: i64,
-    /// Seconds for which means of ten seconds are kept.
+    /// The retention of means of ten seconds, in seconds.
     #[arg(long, env = "BERTH_READINGS_BY_TEN_S", default_value_t = Retention::default().by_ten_s, value_parser = clap::value_parser!(i64).range(60..=31_536_000))]
     readings_by_ten_s: i64,
-    /// Days for which means of a minute are kept; then a job's charts are gone.
+    /// The retention of means of one minute, in days. After it a job has no charts.
     #[arg(long, env = "BERTH_READINGS_DAYS", default_value_t = Retention::default().by_minute_s / 86_400, value_parser = clap::value_parser!(i64).range(1..=3_650))]
     readings_days: i64,
 }
@@ -160,18 +162,18 @@ impl Readings {
             by_ten_s: self.readings_by_ten_s,
             by_minute_s,
         };
-        let why = "readings are kept at each step for at least as long as at the finer one: \
-                   --readings-by-second-s, then --readings-by-ten-s, then --readings-days";
-        if keep.is_valid() { Ok(keep) } else { Err(why.to_owned()) }
+        let error = "the retention of readings at each step is at least the retention at the finer step: \
+                     --readings-by-second-s, then --readings-by-ten-s, then --readings-days";
+        if keep.is_valid() { Ok(keep) } else { Err(error.to_owned()) }
     }
 }
 
 #[derive(clap::Args)]
 struct Store {
-    /// The directory of everything that the portal keeps.
+    /// The directory for all data of the portal.
     #[arg(long, env = "BERTH_DATA", default_value = "./data")]
     data: PathBuf,
-    /// A postgres:// URL; without one the database is embedded, in the data directory.
+    /// The postgres:// URL of the database. Without it the database is an SQLite file in the data directory.
     #[arg(long, env = "BERTH_DATABASE", hide_env_values = true)]
     database: Option<String>,
 }
@@ -211,14 +213,14 @@ fn main() -> std::process::ExitCode {
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(start()),
         Err(error) => {
-            eprintln!("berth-portal: no runtime: {error}");
+            eprintln!("berth-portal: the runtime cannot start: {error}");
             std::process::ExitCode::FAILURE
         }
     }
 }
 
-/// The filter of log lines. The Stripe library reports each signed event that its types cannot read as an error,
-/// though the portal reads it.
+/// The filter of log lines. The Stripe library reports each signed event that its types cannot read as an
+/// error, though the portal reads it.
 fn log_filter() -> tracing_subscriber::EnvFilter {
     let chosen = tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG");
     let filter = chosen.unwrap_or_else(|_| "info,sqlx=warn".into());
@@ -276,7 +278,8 @@ async fn run(args: Args) -> Result<(), String> {
             let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
             if worker_url.is_none() && worker_at.ip().is_unspecified() {
                 return Err(format!(
-                    "--worker-listen {worker_at} needs --worker-url https://HOST:PORT: where workers reach it"
+                    "--worker-listen {worker_at} needs --worker-url https://HOST:PORT: the portal's URL for \
+                     workers"
                 ));
             }
             let public_url = public_url.unwrap_or_else(|| format!("http://{listen}"));
@@ -323,11 +326,12 @@ async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
     };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     let found = portal.secrets.reseal_secrets().await?;
-    println!("{} sealed anew", found.done);
+    println!("{} secrets and webhooks sealed again", found.done);
     match found.unreadable {
         0 => Ok(()),
         n => Err(format!(
-            "{n} are sealed with a key that was not given, or damaged; the log above names them. --secrets-old-key-files takes the keys that are still needed"
+            "{n} secrets or webhooks are damaged, or sealed with a missing key; the log above names them. \
+             --secrets-old-key-files takes the missing keys"
         )),
     }
 }
@@ -349,7 +353,7 @@ fn worker_url(text: &str) -> Result<String, String> {
     if host.is_some() && berth_server::tls::host_of(text).is_some() {
         Ok(text.to_owned())
     } else {
-        Err("give it as https://HOST:PORT".to_owned())
+        Err("the form is https://HOST:PORT".to_owned())
     }
 }
 
@@ -361,7 +365,9 @@ fn check_ports_origin(ports: Option<&Origin>, public_url: &str) -> Result<(), St
     match ports.find_scope(&host) {
         None => Ok(()),
         Some(_) => Err(format!(
-            "--ports-origin {ports} has the portal's own host name ({public_url}); ports of jobs need another, since a job's page must not get the portal's cookies. On one machine http://*.localhost:PORT will do"
+            "--ports-origin {ports} has the portal's own host name ({public_url}). Ports of jobs need \
+             another host name, because a job's page must not get the portal's cookies. On one machine \
+             http://*.localhost:PORT is enough"
         )),
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 
 use berth_types::Page;
 use berth_types::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
+use berth_types::lists::ListOptions;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::webhooks::{Delivery, DeliveryState, NewWebhook, Webhook};
 use futures::{FutureExt, StreamExt};
@@ -141,11 +142,17 @@ impl Webhooks {
         Ok(webhook(row, Some(secret)))
     }
 
-    pub async fn list_webhooks(&self, caller: &Caller, org: OrgId) -> Result<Page<Webhook>, Problem> {
+    /// A page of the webhooks of an organization, without their secrets.
+    pub async fn list_webhooks(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        options: &ListOptions<WebhookId>,
+    ) -> Result<Page<Webhook>, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::webhooks::list(&mut conn.tx(), Some(org)).await?;
-        Ok(Page::whole(rows.into_iter().map(|row| webhook(row, None)).collect()))
+        let rows = store::webhooks::list_page(&mut conn.tx(), org, options).await?;
+        Ok(options.page(rows, |row| row.id).map(|row| webhook(row, None)))
     }
 
     pub async fn delete_webhook(&self, caller: &Caller, org: OrgId, id: WebhookId) -> Result<(), Problem> {
@@ -169,17 +176,18 @@ impl Webhooks {
         Ok(())
     }
 
+    /// A page of the deliveries of a webhook.
     pub async fn list_deliveries(
         &self,
         caller: &Caller,
-        org: OrgId,
-        hook: WebhookId,
-        limit: u32,
+        (org, hook): (OrgId, WebhookId),
+        state: Option<DeliveryState>,
+        options: &ListOptions<DeliveryId>,
     ) -> Result<Page<Delivery>, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::webhooks::list_deliveries(&mut conn.tx(), org, hook, i64::from(limit)).await?;
-        Ok(Page::whole(rows.into_iter().map(delivery).collect()))
+        let rows = store::webhooks::list_deliveries(&mut conn.tx(), org, hook, state, options).await?;
+        Ok(options.page(rows, |row| row.id).map(delivery))
     }
 
     /// Sends a delivery again, from its first try on.

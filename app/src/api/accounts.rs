@@ -8,7 +8,7 @@ use berth_types::accounts::{
 };
 use berth_types::ids::{OrgId, TokenId};
 
-use super::{Answer, get, send};
+use super::{Answer, get, list_all, send};
 
 /// What anyone may know of the portal.
 pub fn info() -> impl Future<Output = Answer<PortalInfo>> + Send + 'static {
@@ -42,7 +42,7 @@ pub fn me() -> impl Future<Output = Answer<Me>> + Send + 'static {
 
 /// The tokens of an organization.
 pub fn list_tokens(org: OrgId) -> impl Future<Output = Answer<Page<Token>>> + Send + 'static {
-    get(format!("/orgs/{org}/tokens"))
+    list_all(format!("/orgs/{org}/tokens"))
 }
 
 /// Makes a token; its secret is in the answer and nowhere else. The same key makes one.
@@ -59,7 +59,7 @@ pub fn revoke_token(org: OrgId, token: TokenId) -> impl Future<Output = Answer<(
     send("DELETE", format!("/orgs/{org}/tokens/{token}"), &(), None)
 }
 
-/// Every organization, for operators.
+/// Every organization, oldest first, for operators.
 pub fn list_orgs() -> impl Future<Output = Answer<Page<OrgSummary>>> + Send + 'static {
-    get("/operator/orgs")
+    list_all("/operator/orgs?sort=asc".to_owned())
 }

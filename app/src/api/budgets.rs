@@ -6,11 +6,11 @@ use berth_types::Page;
 use berth_types::budgets::{Budget, NewBudget};
 use berth_types::ids::{BudgetId, OrgId};
 
-use super::{Answer, get, send};
+use super::{Answer, list_all, send};
 
-/// The budgets of an organization, with what this month has come to.
+/// The budgets of an organization, oldest first, with what this month has come to.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Budget>>> + Send + 'static {
-    get(format!("/orgs/{org}/budgets"))
+    list_all(format!("/orgs/{org}/budgets?sort=asc"))
 }
 
 /// Makes a budget; it counts from the start of this month. The same key makes one.

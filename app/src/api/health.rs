@@ -6,11 +6,11 @@ use berth_types::Page;
 use berth_types::health::{GpuHealth, PatchGpuMode};
 use berth_types::ids::NodeId;
 
-use super::{Answer, get, send};
+use super::{Answer, list_all, send};
 
 /// The boards of a node.
 pub fn list(node: NodeId) -> impl Future<Output = Answer<Page<GpuHealth>>> + Send + 'static {
-    get(format!("/operator/nodes/{node}/gpus"))
+    list_all(format!("/operator/nodes/{node}/gpus"))
 }
 
 /// Has the worker prove a board fit for work.

@@ -10,7 +10,7 @@ use berth_types::members::{
     NewInvitation, SentInvitation,
 };
 
-use super::{Answer, get, send};
+use super::{Answer, get, list_all, send};
 
 /// Who is in an organization, oldest account first.
 pub fn list(
@@ -18,7 +18,7 @@ pub fn list(
     cursor: Option<String>,
 ) -> impl Future<Output = Answer<Page<Member>>> + Send + 'static {
     let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
-    get(format!("/orgs/{org}/members?limit=100{cursor}"))
+    get(format!("/orgs/{org}/members?sort=asc&limit=100{cursor}"))
 }
 
 /// Gives a member another role.
@@ -34,7 +34,7 @@ pub fn remove(org: OrgId, user: UserId) -> impl Future<Output = Answer<()>> + Se
 
 /// Invitations that nobody has accepted yet, for owners.
 pub fn invitations(org: OrgId) -> impl Future<Output = Answer<Page<Invitation>>> + Send + 'static {
-    get(format!("/orgs/{org}/invitations"))
+    list_all(format!("/orgs/{org}/invitations"))
 }
 
 /// Invites somebody.

@@ -23,6 +23,7 @@ pub mod webhooks;
 
 use std::future::Future;
 
+use berth_types::Page;
 use berth_types::problems::Problem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -86,6 +87,40 @@ pub fn get<T: DeserializeOwned + Send + 'static>(
     ask(Ask { method: "GET", path: format!("/api/v1{}", path.into()), body: None, key: None })
 }
 
+/// The most pages that [`list_all`] reads.
+const MOST_PAGES: usize = 50;
+/// The most items of a page.
+const PAGE_ITEMS: usize = 200;
+
+/// GET of a whole list below `/api/v1`, page by page. A list of more than [`MOST_PAGES`] pages ends early and
+/// keeps its `next_cursor`.
+pub fn list_all<T: DeserializeOwned + Send + 'static>(
+    path: String,
+) -> impl Future<Output = Answer<Page<T>>> + Send + 'static {
+    let sender = transport::Sender::capture();
+    async move {
+        let mut all = Page::whole(Vec::new());
+        for _ in 0..MOST_PAGES {
+            let path = page_path(&path, all.next_cursor.as_deref());
+            let ask = Ask { method: "GET", path, body: None, key: None };
+            let page: Page<T> = read(sender.clone().send(ask).await)?;
+            all.items.extend(page.items);
+            all.next_cursor = page.next_cursor;
+            if all.next_cursor.is_none() {
+                break;
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The address of one page of a list: `path` may have a query, and the page begins after the cursor.
+fn page_path(path: &str, cursor: Option<&str>) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    let cursor = cursor.map(|cursor| format!("&cursor={}", escape::escaped(cursor))).unwrap_or_default();
+    format!("/api/v1{path}{separator}limit={PAGE_ITEMS}{cursor}")
+}
+
 /// Any other request with a JSON body. An answer without a body reads as `()`.
 pub fn send<B: Serialize, T: DeserializeOwned + Send + 'static>(
     method: &'static str,
@@ -100,4 +135,16 @@ pub fn send<B: Serialize, T: DeserializeOwned + Send + 'static>(
 /// A new Idempotency-Key; empty where there is no browser.
 pub fn new_key() -> String {
     transport::new_key()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_of_a_list_has_its_own_address() {
+        assert_eq!(page_path("/offerings", None), "/api/v1/offerings?limit=200");
+        let next = page_path("/operator/prices?offering=h100", Some("name_61"));
+        assert_eq!(next, "/api/v1/operator/prices?offering=h100&limit=200&cursor=name_61");
+    }
 }

@@ -8,11 +8,11 @@ use berth_types::ledger::{Balance, CreditLimit, NewCredit, NewDebit, Reconciliat
 use berth_types::offerings::{NewPrice, Offering, PricePreview, PriceVersion};
 
 use super::escape::escaped;
-use super::{Answer, get, send};
+use super::{Answer, get, list_all, send};
 
 /// What can be ordered, with prices and what is free.
 pub fn offerings() -> impl Future<Output = Answer<Page<Offering>>> + Send + 'static {
-    get("/offerings")
+    list_all("/offerings".to_owned())
 }
 
 /// What an organization has, holds and spends.
@@ -45,7 +45,7 @@ pub fn grant(
 
 /// Every version of an offering's price, newest first, for operators.
 pub fn price_versions(slug: &str) -> impl Future<Output = Answer<Page<PriceVersion>>> + Send + 'static {
-    get(format!("/operator/prices?offering={}", escaped(slug)))
+    list_all(format!("/operator/prices?offering={}", escaped(slug)))
 }
 
 /// What a price would have cost over the last thirty days; sets nothing.

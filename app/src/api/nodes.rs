@@ -6,16 +6,16 @@ use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::nodes::{JoinToken, NewJoinToken, Node, PatchNode};
 
-use super::{Answer, get, send};
+use super::{Answer, list_all, send};
 
 /// The cluster as an organization may see it.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Node>>> + Send + 'static {
-    get(format!("/orgs/{org}/nodes"))
+    list_all(format!("/orgs/{org}/nodes"))
 }
 
 /// The cluster with every owner, for operators.
 pub fn operator_list() -> impl Future<Output = Answer<Page<Node>>> + Send + 'static {
-    get("/operator/nodes")
+    list_all("/operator/nodes".to_owned())
 }
 
 /// Cordons or uncordons a node.

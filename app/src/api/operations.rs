@@ -11,7 +11,7 @@ use berth_types::operations::{
 };
 
 use super::escape::escaped;
-use super::{Answer, get, send};
+use super::{Answer, get, list_all, send};
 
 /// A filter as the query of an address, without `?`; empty where nothing is chosen.
 pub fn query_of(filter: &JobFilter) -> String {
@@ -54,7 +54,7 @@ pub fn stop(
 
 /// Nodes that are emptied.
 pub fn drains() -> impl Future<Output = Answer<Page<Drain>>> + Send + 'static {
-    get("/operator/drains")
+    list_all("/operator/drains".to_owned())
 }
 
 /// Begins to empty a node, or says otherwise how.
@@ -69,22 +69,22 @@ pub fn call_off(node: NodeId) -> impl Future<Output = Answer<()>> + Send + 'stat
 
 /// The loops of the portal.
 pub fn loops() -> impl Future<Output = Answer<Page<PortalLoop>>> + Send + 'static {
-    get("/operator/loops")
+    list_all("/operator/loops".to_owned())
 }
 
 /// What does not go on by itself.
 pub fn stuck() -> impl Future<Output = Answer<Page<Stuck>>> + Send + 'static {
-    get("/operator/stuck")
+    list_all("/operator/stuck".to_owned())
 }
 
 /// Every host with what is odd about it.
 pub fn inventory() -> impl Future<Output = Answer<Page<InventoryHost>>> + Send + 'static {
-    get("/operator/inventory")
+    list_all("/operator/inventory".to_owned())
 }
 
 /// Racks with what they draw.
 pub fn racks() -> impl Future<Output = Answer<Page<Rack>>> + Send + 'static {
-    get("/operator/racks")
+    list_all("/operator/racks".to_owned())
 }
 
 /// Says what a rack feeds.

@@ -1,12 +1,15 @@
 //! Limits, requests for more, and the record of what was done on purpose.
 
+use std::cmp::Reverse;
 use std::future::Future;
 
 use berth_types::Page;
 use berth_types::ids::{OrgId, QuotaRequestId};
-use berth_types::quotas::{AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest};
+use berth_types::quotas::{
+    AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState,
+};
 
-use super::{Answer, send};
+use super::{Answer, list_all, send};
 
 /// What an organization may use, and uses.
 pub fn get(org: OrgId) -> impl Future<Output = Answer<Quota>> + Send + 'static {
@@ -15,7 +18,21 @@ pub fn get(org: OrgId) -> impl Future<Output = Answer<Quota>> + Send + 'static {
 
 /// What an organization asked for, what waits first.
 pub fn requests(org: OrgId) -> impl Future<Output = Answer<Page<QuotaRequest>>> + Send + 'static {
-    super::get(format!("/orgs/{org}/quota-requests"))
+    waiting_first(format!("/orgs/{org}/quota-requests"))
+}
+
+/// All requests of a list that wait, then the newest of the others.
+fn waiting_first(path: String) -> impl Future<Output = Answer<Page<QuotaRequest>>> + Send + 'static {
+    let waiting = list_all::<QuotaRequest>(format!("{path}?state=pending"));
+    let newest = super::get::<Page<QuotaRequest>>(format!("{path}?limit=200"));
+    async move {
+        let (mut all, newest) = (waiting.await?, newest.await?);
+        // A request that was answered between the two reads is in both; the later read is right.
+        all.items.retain(|request| newest.items.iter().all(|later| later.id != request.id));
+        all.items.extend(newest.items);
+        all.items.sort_by_key(|request| (request.state != QuotaRequestState::Pending, Reverse(request.id)));
+        Ok(all)
+    }
 }
 
 /// Asks the operator for other limits; the same key asks once.
@@ -54,7 +71,7 @@ pub fn clear(org: OrgId) -> impl Future<Output = Answer<Quota>> + Send + 'static
 
 /// What all organizations asked for, what waits first, for operators.
 pub fn all_requests() -> impl Future<Output = Answer<Page<QuotaRequest>>> + Send + 'static {
-    super::get("/operator/quota-requests?limit=200")
+    waiting_first("/operator/quota-requests".to_owned())
 }
 
 /// Grants or declines a request.

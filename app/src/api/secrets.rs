@@ -7,11 +7,11 @@ use berth_types::ids::OrgId;
 use berth_types::secrets::{PutSecret, Secret};
 
 use super::escape::escaped;
-use super::{Answer, get, send};
+use super::{Answer, list_all, send};
 
-/// The secrets of an organization by name: all of them fit on a page.
+/// The secrets of an organization by name.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Secret>>> + Send + 'static {
-    get(format!("/orgs/{org}/secrets?limit=200"))
+    list_all(format!("/orgs/{org}/secrets"))
 }
 
 /// Makes a secret, or gives it a new value.

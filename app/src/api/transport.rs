@@ -8,6 +8,39 @@ pub use server::Door;
 pub(super) use inner::send_piece;
 pub(super) use inner::{new_key, send};
 
+use std::future::Future;
+
+use super::{Ask, Came};
+
+/// Sends several requests of one call. It holds the door of the page, because the context of the page is only
+/// sure to be there before the first await.
+#[derive(Clone)]
+pub(super) struct Sender {
+    #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
+    door: Option<Door>,
+}
+
+impl Sender {
+    /// Takes the door from the present context.
+    pub fn capture() -> Self {
+        Self {
+            #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
+            door: leptos::prelude::use_context::<Door>(),
+        }
+    }
+
+    pub fn send(self, ask: Ask) -> impl Future<Output = Option<Came>> + Send + 'static {
+        #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
+        {
+            server::send_through(self.door, ask)
+        }
+        #[cfg(not(all(feature = "ssr", not(feature = "hydrate"))))]
+        {
+            send(ask)
+        }
+    }
+}
+
 #[cfg(feature = "hydrate")]
 mod inner {
     use std::future::Future;
@@ -108,18 +141,20 @@ mod server {
 
     pub fn send(ask: Ask) -> impl Future<Output = Option<Came>> + Send + 'static {
         // Taken before anything is awaited: the context is only sure to be there now.
-        let door = use_context::<Door>();
-        async move {
-            let mut request = Request::builder().method(ask.method).uri(&ask.path);
-            if let Some(key) = &ask.key {
-                request = request.header("idempotency-key", key);
-            }
-            if ask.body.is_some() {
-                request = request.header("content-type", "application/json");
-            }
-            let request = request.body(Bytes::from(ask.body.unwrap_or_default())).ok()?;
-            let response = (door?.0)(request).await;
-            Some(Came { status: response.status().as_u16(), body: response.into_body().to_vec() })
+        send_through(use_context::<Door>(), ask)
+    }
+
+    /// Sends a request through a door; without one, nothing comes back.
+    pub async fn send_through(door: Option<Door>, ask: Ask) -> Option<Came> {
+        let mut request = Request::builder().method(ask.method).uri(&ask.path);
+        if let Some(key) = &ask.key {
+            request = request.header("idempotency-key", key);
         }
+        if ask.body.is_some() {
+            request = request.header("content-type", "application/json");
+        }
+        let request = request.body(Bytes::from(ask.body.unwrap_or_default())).ok()?;
+        let response = (door?.0)(request).await;
+        Some(Came { status: response.status().as_u16(), body: response.into_body().to_vec() })
     }
 }

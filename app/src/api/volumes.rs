@@ -7,7 +7,7 @@ use berth_types::ids::OrgId;
 use berth_types::volumes::{NewUpload, NewVolume, Upload, Volume, VolumeEntry};
 
 use super::escape::escaped;
-use super::{Answer, get, send};
+use super::{Answer, get, list_all, send};
 
 fn base(org: OrgId, name: &str) -> String {
     format!("/orgs/{org}/volumes/{}", escaped(name))
@@ -23,9 +23,9 @@ pub fn query_text(text: &str) -> String {
     escaped(text)
 }
 
-/// The volumes of an organization by name: all of them fit on a page.
+/// The volumes of an organization by name.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Volume>>> + Send + 'static + use<> {
-    get(format!("/orgs/{org}/volumes?limit=200"))
+    list_all(format!("/orgs/{org}/volumes"))
 }
 
 /// One volume.

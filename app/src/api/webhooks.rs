@@ -6,11 +6,11 @@ use berth_types::Page;
 use berth_types::ids::{DeliveryId, OrgId, WebhookId};
 use berth_types::webhooks::{Delivery, NewWebhook, Webhook};
 
-use super::{Answer, get, send};
+use super::{Answer, get, list_all, send};
 
-/// The webhooks of an organization, without their secrets.
+/// The webhooks of an organization, oldest first, without their secrets.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Webhook>>> + Send + 'static {
-    get(format!("/orgs/{org}/webhooks"))
+    list_all(format!("/orgs/{org}/webhooks?sort=asc"))
 }
 
 /// Makes a webhook; the answer holds its secret, this one time. The same key makes one.

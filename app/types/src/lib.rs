@@ -16,6 +16,7 @@ pub mod ids;
 pub mod invoices;
 pub mod jobs;
 pub mod ledger;
+pub mod lists;
 pub mod members;
 pub mod metrics;
 pub mod money;
@@ -39,7 +40,7 @@ pub mod webhooks;
 
 use serde::{Deserialize, Serialize};
 
-/// One page of a list, newest first unless the route says otherwise.
+/// One page of a list, in the order of its parameter `sort`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Page<T> {
@@ -54,4 +55,29 @@ impl<T> Page<T> {
     pub fn whole(items: Vec<T>) -> Self {
         Self { items, next_cursor: None }
     }
+
+    /// Changes each item.
+    pub fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
+        Page { items: self.items.into_iter().map(change).collect(), next_cursor: self.next_cursor }
+    }
+
+    /// Changes each item, unless a change fails.
+    ///
+    /// # Errors
+    /// The first failure of a change.
+    pub fn try_map<U, E>(self, change: impl FnMut(T) -> Result<U, E>) -> Result<Page<U>, E> {
+        let items = self.items.into_iter().map(change).collect::<Result<_, E>>()?;
+        Ok(Page { items, next_cursor: self.next_cursor })
+    }
+}
+
+/// The order of a list by its key: the creation for objects with ids, the name for objects with names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Sort {
+    /// The oldest object or the first name first.
+    Asc,
+    /// The newest object or the last name first.
+    Desc,
 }

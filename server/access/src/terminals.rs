@@ -10,6 +10,7 @@ use berth_proto::{AttemptId, Closed, TERMINAL_PATIENCE, Terminal as DialTerminal
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, JobId, OrgId, TerminalId, UserId};
 use berth_types::jobs::JobState;
+use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::terminals::{NewTerminal, Terminal, TerminalTicket};
@@ -408,24 +409,20 @@ impl Terminals {
         Ok(())
     }
 
-    /// The terminals of a job, newest first.
+    /// A page of the terminals of a job.
     pub async fn list_terminals(
         &self,
         caller: &Caller,
         org: OrgId,
         job: JobId,
-        after: Option<TerminalId>,
-        limit: u32,
+        options: &ListOptions<TerminalId>,
     ) -> Result<Page<Terminal>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
-        let rows = store::terminals::list(&mut tx, org, job, after, i64::from(limit)).await?;
-        let full = rows.len() == limit as usize;
-        let items: Vec<Terminal> = rows.into_iter().map(terminal_from_row).collect();
-        let next_cursor = items.last().filter(|_| full).map(|terminal| terminal.id.to_string());
-        Ok(Page { items, next_cursor })
+        let rows = store::terminals::list(&mut tx, org, job, options).await?;
+        Ok(options.page(rows, |row| row.id).map(terminal_from_row))
     }
 }
 

@@ -7,11 +7,13 @@ use std::net::IpAddr;
 use axum::http::HeaderMap;
 use berth_core::admission::{check_name, is_email};
 use berth_rest::authentication::{bearer_token, session_cookie};
+use berth_types::Page;
 use berth_types::accounts::{
     CreatedToken, Me, NewOperatorToken, NewToken, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp,
     Token, User,
 };
 use berth_types::ids::{OrgId, TokenId};
+use berth_types::lists::ListOptions;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -399,10 +401,17 @@ impl Accounts {
     }
 
     /// The tokens of an organization, or the operators' tokens without an organization.
-    pub async fn list_tokens(&self, caller: &Caller, org: Option<OrgId>) -> Result<Vec<Token>, Problem> {
+    /// A page of the tokens of an organization, or (`None`) of operators.
+    pub async fn list_tokens(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        options: &ListOptions<TokenId>,
+    ) -> Result<Page<Token>, Problem> {
         self.authorise_tokens(caller, org).await?;
         let mut conn = self.context.db.read().await?;
-        Ok(store::accounts::list_tokens(&mut conn.tx(), org).await?)
+        let rows = store::accounts::list_tokens(&mut conn.tx(), org, options).await?;
+        Ok(options.page(rows, |token| token.id))
     }
 
     async fn authorise_tokens(&self, caller: &Caller, org: Option<OrgId>) -> Result<(), Problem> {

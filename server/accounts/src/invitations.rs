@@ -11,6 +11,7 @@ use berth_core::admission::is_email;
 use berth_types::Page;
 use berth_types::accounts::User;
 use berth_types::ids::{InvitationId, OrgId};
+use berth_types::lists::ListOptions;
 use berth_types::members::{
     AcceptInvitation, Invitation, InvitationInfo, Joined, NewInvitation, SentInvitation,
 };
@@ -173,12 +174,17 @@ impl Invitations {
         Ok(self.mail_invitation(new.invitation, &organization, &caller.user.name, &secret).await)
     }
 
-    /// The invitations that are not accepted yet, including expired ones, newest first.
-    pub async fn list_invitations(&self, caller: &Caller, org: OrgId) -> Result<Page<Invitation>, Problem> {
+    /// A page of the invitations that are not accepted yet, including expired ones.
+    pub async fn list_invitations(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        options: &ListOptions<InvitationId>,
+    ) -> Result<Page<Invitation>, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::members::list_invitations(&mut conn.tx(), org).await?;
-        Ok(Page::whole(rows.into_iter().map(|row| row.invitation).collect()))
+        let rows = store::members::list_invitations_page(&mut conn.tx(), org, options).await?;
+        Ok(options.page(rows, |row| row.invitation.id).map(|row| row.invitation))
     }
 
     /// Withdraws an invitation. Its link is not valid any more.

@@ -10,6 +10,7 @@ use crate::membership_rules::{keeps_an_owner, keeps_tokens_and_invitations};
 use berth_types::Page;
 use berth_types::accounts::Role;
 use berth_types::ids::{OrgId, UserId};
+use berth_types::lists::ListOptions;
 use berth_types::members::{ChangeMember, Member};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
@@ -72,20 +73,17 @@ impl Members {
         Self { context }
     }
 
-    /// The members of an organization, oldest account first.
+    /// A page of the members of an organization by the creation of their accounts.
     pub async fn list_members(
         &self,
         caller: &Caller,
         org: OrgId,
-        after: Option<UserId>,
-        limit: u32,
+        options: &ListOptions<UserId>,
     ) -> Result<Page<Member>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
-        let items = store::members::list(&mut conn.tx(), org, after, i64::from(limit)).await?;
-        let full = items.len() == limit as usize;
-        let next_cursor = items.last().filter(|_| full).map(|member| member.user.to_string());
-        Ok(Page { items, next_cursor })
+        let rows = store::members::list(&mut conn.tx(), org, options).await?;
+        Ok(options.page(rows, |member| member.user))
     }
 
     /// Changes the role of a member.

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use berth_types::Page;
 use berth_types::budgets::{AtLimit, Budget, NewBudget};
 use berth_types::ids::{BudgetId, JobId, OrgId};
+use berth_types::lists::ListOptions;
 use berth_types::money::money_text;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
@@ -246,15 +247,23 @@ impl Budgets {
         })
     }
 
-    pub async fn list_budgets(&self, caller: &Caller, org: OrgId) -> Result<Page<Budget>, Problem> {
+    /// A page of the budgets of an organization, each with its use.
+    pub async fn list_budgets(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        options: &ListOptions<BudgetId>,
+    ) -> Result<Page<Budget>, Problem> {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
+        let rows = store::budgets::list_page(&mut tx, org, options).await?;
+        let page = options.page(rows, |row| row.id);
         let mut items = Vec::new();
-        for row in store::budgets::list(&mut tx, Some(org)).await? {
+        for row in page.items {
             items.push(self.budget(&mut tx, row).await?);
         }
-        Ok(Page::whole(items))
+        Ok(Page { items, next_cursor: page.next_cursor })
     }
 
     pub async fn delete_budget(&self, caller: &Caller, org: OrgId, id: BudgetId) -> Result<(), Problem> {

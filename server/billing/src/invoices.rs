@@ -9,6 +9,7 @@ use berth_types::invoices::{
     BillingSettings, Invoice, InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState, TaxLine,
 };
 use berth_types::ledger::TransferKind;
+use berth_types::lists::ListOptions;
 use berth_types::money::money_text;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
@@ -17,7 +18,7 @@ use futures::FutureExt;
 use berth_foundation::Context;
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::fault;
-use berth_foundation::{Caller, Right, idempotency};
+use berth_foundation::{Caller, Right, Scope, idempotency};
 use berth_store::invoices::InvoiceRow;
 use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx};
@@ -234,26 +235,18 @@ impl Invoices {
         Ok(self.bill(month).await?)
     }
 
-    /// Invoices of an organization, or with `None` of all organizations for an operator, newest first.
+    /// A page of the invoices of a scope.
     pub async fn list_invoices(
         &self,
         caller: &Caller,
-        org: Option<OrgId>,
-        before: Option<i64>,
-        limit: u32,
+        scope: Scope,
+        state: Option<InvoiceState>,
+        options: &ListOptions<i64>,
     ) -> Result<Page<Invoice>, Problem> {
-        match org {
-            Some(org) => {
-                self.context.authorise(caller, org, Right::ViewMoney).await?;
-            }
-            None => self.context.authorise_operator(caller)?,
-        }
+        let org = self.context.authorise_scope(caller, scope, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::invoices::list(&mut conn.tx(), org, before.unwrap_or(0), i64::from(limit)).await?;
-        let full = rows.len() == limit as usize;
-        let items = rows.into_iter().map(invoice).collect::<Result<Vec<_>, _>>()?;
-        let next_cursor = items.last().filter(|_| full).map(|i| i.number.to_string());
-        Ok(Page { items, next_cursor })
+        let rows = store::invoices::list(&mut conn.tx(), org, state, options).await?;
+        Ok(options.page(rows, |row| row.number).try_map(invoice)?)
     }
 
     pub async fn get_invoice(&self, caller: &Caller, org: OrgId, id: InvoiceId) -> Result<Invoice, Problem> {

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashSet};
 
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
 use berth_placement::assignment::{BoardState, Occupant};
-use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::Placement;
 use berth_types::nodes::{Gpu, Node, NodeState, Tile, TileOwner};
@@ -122,15 +121,15 @@ impl Cluster {
     }
 
     /// All nodes, without the owners of other organizations' devices.
-    pub async fn list_nodes(&self, caller: &Caller, org: OrgId) -> Result<Page<Node>, Problem> {
+    pub async fn list_nodes(&self, caller: &Caller, org: OrgId) -> Result<Vec<Node>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        Ok(Page::whole(self.nodes(Some(org)).await?))
+        self.nodes(Some(org)).await
     }
 
     /// All nodes, with all owners, for an operator.
-    pub async fn list_all_nodes(&self, caller: &Caller) -> Result<Page<Node>, Problem> {
+    pub async fn list_all_nodes(&self, caller: &Caller) -> Result<Vec<Node>, Problem> {
         self.context.authorise_operator(caller)?;
-        Ok(Page::whole(self.nodes(None).await?))
+        self.nodes(None).await
     }
 
     /// All nodes. `shown_to` hides the owners of other organizations; `None` shows everything.

@@ -7,7 +7,6 @@ pub mod routes;
 
 use std::collections::HashSet;
 
-use berth_types::Page;
 use berth_types::health::{GpuFacts, GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode, Quarantine};
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::problems::Problem;
@@ -171,14 +170,13 @@ impl Health {
     }
 
     /// The health of a node's boards, for an operator.
-    pub async fn list_gpu_health(&self, caller: &Caller, node: NodeId) -> Result<Page<GpuHealth>, Problem> {
+    pub async fn list_gpu_health(&self, caller: &Caller, node: NodeId) -> Result<Vec<GpuHealth>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         store::certificates::find_instance(&mut tx, node).await?.ok_or_else(Problem::not_found)?;
         let rows = store::health::list(&mut tx, node).await?;
-        let boards = rows.into_iter().map(|row| self.gpu_health(row)).collect();
-        Ok(Page::whole(boards))
+        Ok(rows.into_iter().map(|row| self.gpu_health(row)).collect())
     }
 
     fn gpu_health(&self, row: HealthRow) -> GpuHealth {

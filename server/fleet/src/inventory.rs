@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::host_differences::{FIRMWARE, Host, HostDifference, find_differences};
 use crate::stuck::{self, OpenRank, PlacedJob, StuckFinding, StuckThresholds};
 use berth_placement::power::Load;
-use berth_types::Page;
 use berth_types::ids::{JobId, NodeId};
 use berth_types::jobs::JobState;
 use berth_types::operations::{InventoryHost, OddFact, PutRack, Rack, Stuck};
@@ -146,8 +145,8 @@ impl Inventory {
         Self { context }
     }
 
-    /// Stuck jobs and attempts, oldest first.
-    pub async fn list_stuck(&self, caller: &Caller) -> Result<Page<Stuck>, Problem> {
+    /// Stuck jobs and attempts, in no order.
+    pub async fn list_stuck(&self, caller: &Caller) -> Result<Vec<Stuck>, Problem> {
         self.context.authorise_operator(caller)?;
         let now = self.context.now();
         let mut conn = self.context.db.read().await?;
@@ -165,12 +164,11 @@ impl Inventory {
         for ranks in by_job.into_values() {
             out.extend(stuck_job(&ranks, &contacts, now));
         }
-        out.sort_by_key(|s| (s.since, s.job));
-        Ok(Page::whole(out))
+        Ok(out)
     }
 
     /// All hosts with a report, each with its differences from most others.
-    pub async fn inventory(&self, caller: &Caller) -> Result<Page<InventoryHost>, Problem> {
+    pub async fn inventory(&self, caller: &Caller) -> Result<Vec<InventoryHost>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -208,11 +206,11 @@ impl Inventory {
             let odd_fact = |o: HostDifference| OddFact { fact: o.fact, model: o.model, usual: o.usual };
             host.odd = odd.into_iter().map(odd_fact).collect();
         }
-        Ok(Page::whole(hosts))
+        Ok(hosts)
     }
 
     /// All racks with nodes or with a power budget.
-    pub async fn list_racks(&self, caller: &Caller) -> Result<Page<Rack>, Problem> {
+    pub async fn list_racks(&self, caller: &Caller) -> Result<Vec<Rack>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -246,7 +244,7 @@ impl Inventory {
             most_watts: load.most_watts,
             unknown: load.unknown,
         };
-        Ok(Page::whole(racks.into_iter().map(shown).collect()))
+        Ok(racks.into_iter().map(shown).collect())
     }
 
     /// Sets the power budget of a rack; `None` removes it. Running jobs continue.

@@ -5,6 +5,7 @@ pub mod routes;
 use berth_mig::{Board, Instance};
 use berth_placement::assignment::{Occupant, OfferingShape, availability};
 use berth_types::Page;
+use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
 use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};
 use berth_types::problems::Problem;
@@ -14,7 +15,7 @@ use futures::FutureExt;
 use crate::cluster;
 use berth_foundation::Context;
 use berth_foundation::{Caller, idempotency};
-use berth_store::offerings::{StoredOffering, StoredPrice};
+use berth_store::offerings::{PriceRow, StoredOffering, StoredPrice};
 use berth_store::{self as store, StoreError};
 
 /// The highest price of an hour: a million units of the currency.
@@ -214,15 +215,20 @@ impl Offerings {
         })
     }
 
-    /// Every version of an offering's price, newest first.
-    pub async fn list_prices(&self, caller: &Caller, slug: &str) -> Result<Page<PriceVersion>, Problem> {
+    /// A page of the versions of an offering's price.
+    pub async fn list_prices(
+        &self,
+        caller: &Caller,
+        slug: &str,
+        options: &ListOptions<i64>,
+    ) -> Result<Page<PriceVersion>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let offering =
             store::offerings::find(&mut tx, slug, self.context.now()).await?.ok_or_else(no_offering)?;
         let hour = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
-        let version = |(price, effective_from, set_by): (StoredPrice, Timestamp, String)| PriceVersion {
+        let version = |(price, effective_from, set_by): PriceRow| PriceVersion {
             offering: offering.slug.clone(),
             version: price.version,
             nano_per_second: price.nano_per_second,
@@ -233,8 +239,8 @@ impl Offerings {
             effective_from,
             set_by,
         };
-        let rows = store::offerings::list_prices(&mut tx, offering.id).await?;
-        Ok(Page::whole(rows.into_iter().map(version).collect()))
+        let rows = store::offerings::list_prices_page(&mut tx, offering.id, options).await?;
+        Ok(options.page(rows, |(price, ..)| price.version).map(version))
     }
 }
 

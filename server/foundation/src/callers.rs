@@ -57,6 +57,15 @@ pub enum Right {
     Manage,
 }
 
+/// The organizations of a list, which decide who may read it.
+#[derive(Debug, Clone, Copy)]
+pub enum Scope {
+    /// One organization, for its members.
+    Org(OrgId),
+    /// One organization or (`None`) all, for operators.
+    Operator(Option<OrgId>),
+}
+
 impl Right {
     pub const fn is_granted_to(self, role: Role) -> bool {
         match self {
@@ -99,6 +108,23 @@ impl Context {
     pub fn authorise_operator(&self, caller: &Caller) -> Result<(), Problem> {
         let token_allows = caller.token.is_none_or(|t| t.org.is_none());
         if caller.user.operator && token_allows { Ok(()) } else { Err(Problem::not_found()) }
+    }
+
+    /// Authorises a list: a member with `right`, or an operator. Returns the organization of the list, or
+    /// `None` for all.
+    ///
+    /// # Errors
+    /// The refusals of [`authorise`](Self::authorise) and [`authorise_operator`](Self::authorise_operator).
+    pub async fn authorise_scope(
+        &self,
+        caller: &Caller,
+        scope: Scope,
+        right: Right,
+    ) -> Result<Option<OrgId>, Problem> {
+        match scope {
+            Scope::Org(org) => self.authorise(caller, org, right).await.map(|_| Some(org)),
+            Scope::Operator(org) => self.authorise_operator(caller).map(|()| org),
+        }
     }
 
     /// A record of this caller's action. The transaction of the action has to write it.

@@ -17,7 +17,7 @@ pub mod objects;
 pub mod settings;
 pub mod telemetry;
 
-pub use callers::{Caller, Right, TokenScope, forbidden_for};
+pub use callers::{Caller, Right, Scope, TokenScope, forbidden_for};
 pub use changes::{Change, Listener};
 pub use context::Context;
 pub use settings::Settings;

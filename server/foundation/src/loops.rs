@@ -8,7 +8,6 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use berth_types::Page;
 use berth_types::operations::{LoopError, PortalLoop};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
@@ -93,9 +92,9 @@ impl Loops {
     ///
     /// # Errors
     /// 404 for all other callers.
-    pub fn list(&self, caller: &Caller) -> Result<Page<PortalLoop>, Problem> {
+    pub fn list(&self, caller: &Caller) -> Result<Vec<PortalLoop>, Problem> {
         self.context.authorise_operator(caller)?;
-        Ok(Page::whole(self.all()))
+        Ok(self.all())
     }
 
     fn add(&self, name: &'static str, every: Duration) {

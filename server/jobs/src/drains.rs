@@ -7,7 +7,6 @@ pub mod routes;
 
 use crate::drain_rules::{NodeAttempt, decide, grace_s, is_requeued};
 use berth_core::jobs::MachineEvent;
-use berth_types::Page;
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::jobs::{Checkpoint, JobState, Retry};
 use berth_types::operations::{Drain, NewDrain};
@@ -142,7 +141,7 @@ impl Drains {
     }
 
     /// The draining nodes, each with its progress.
-    pub async fn list_drains(&self, caller: &Caller) -> Result<Page<Drain>, Problem> {
+    pub async fn list_drains(&self, caller: &Caller) -> Result<Vec<Drain>, Problem> {
         self.context.authorise_operator(caller)?;
         let now = self.context.now();
         let mut conn = self.context.db.read().await?;
@@ -152,7 +151,7 @@ impl Drains {
             let open = store::operations::list_open(&mut tx, Some(row.node_id)).await?;
             out.push(drain_from_row(row, &open, now));
         }
-        Ok(Page::whole(out))
+        Ok(out)
     }
 
     /// Begins the drain of a node, or changes a present one.
@@ -198,7 +197,7 @@ impl Drains {
             return Err(Problem::not_found());
         }
         self.context.publish(Change::Boards);
-        let drain = self.list_drains(caller).await?.items.into_iter().find(|d| d.node == node);
+        let drain = self.list_drains(caller).await?.into_iter().find(|d| d.node == node);
         drain.ok_or_else(Problem::not_found)
     }
 

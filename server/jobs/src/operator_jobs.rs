@@ -11,6 +11,7 @@ use berth_types::Page;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Failure, JobState};
+use berth_types::lists::ListOptions;
 use berth_types::operations::{JobFilter, JobsOfOrg, OperatedJob, StopJobs, StoppedJobs};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
@@ -142,46 +143,39 @@ impl OperatorJobs {
         Self { context }
     }
 
-    /// The jobs of all organizations that match a filter, newest first.
+    /// A page of the jobs of all organizations that match a filter.
     pub async fn list_all_jobs(
         &self,
         caller: &Caller,
         filter: &JobFilter,
-        cursor: Option<JobId>,
-        limit: u32,
+        options: &ListOptions<JobId>,
     ) -> Result<Page<OperatedJob>, Problem> {
         self.context.authorise_operator(caller)?;
-        self.list_jobs(&job_query(filter)?, cursor, limit).await
+        self.list_jobs(&job_query(filter)?, options).await
     }
 
-    /// The jobs of one organization in the form for operators, for its members.
+    /// A page of the jobs of one organization in the form for operators, for its members.
     pub async fn list_own_jobs(
         &self,
         caller: &Caller,
         org: OrgId,
         state: Option<JobState>,
-        cursor: Option<JobId>,
-        limit: u32,
+        options: &ListOptions<JobId>,
     ) -> Result<Page<OperatedJob>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
         let filter = JobFilter { org: Some(org), state, ..JobFilter::default() };
-        self.list_jobs(&job_query(&filter)?, cursor, limit).await
+        self.list_jobs(&job_query(&filter)?, options).await
     }
 
     async fn list_jobs(
         &self,
         query: &JobQuery,
-        cursor: Option<JobId>,
-        limit: u32,
+        options: &ListOptions<JobId>,
     ) -> Result<Page<OperatedJob>, Problem> {
         let mut conn = self.context.db.read().await?;
-        let rows = store::operations::list_jobs(&mut conn.tx(), query, cursor, i64::from(limit)).await?;
-        let full = u32::try_from(rows.len()).is_ok_and(|n| n == limit);
+        let rows = store::operations::list_jobs(&mut conn.tx(), query, options).await?;
         let currency = &self.context.settings.currency;
-        let items: Vec<OperatedJob> =
-            rows.into_iter().map(|row| operated_job(row, currency)).collect::<Result<_, StoreError>>()?;
-        let next_cursor = items.last().filter(|_| full).map(|j| j.id.to_string());
-        Ok(Page { items, next_cursor })
+        Ok(options.page(rows, |row| row.id).try_map(|row| operated_job(row, currency))?)
     }
 
     /// Counts the jobs that an order would stop. Changes nothing.

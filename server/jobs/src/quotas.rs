@@ -8,6 +8,7 @@ pub mod routes;
 use berth_placement::quotas::Need;
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
+use berth_types::lists::ListOptions;
 use berth_types::money::per_hour_micros;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::{
@@ -19,7 +20,7 @@ use futures::FutureExt;
 use crate::limits::{engine_limits, exceeded, limit_problem};
 use crate::planner::Planner;
 use berth_foundation::days::month_of;
-use berth_foundation::{Caller, Right, idempotency};
+use berth_foundation::{Caller, Right, Scope, idempotency};
 use berth_foundation::{Change, Context};
 use berth_store::reservations::ReservationRow;
 use berth_store::{self as store, StoreError, Tx, WriteError};
@@ -353,20 +354,18 @@ impl Quotas {
         Ok(done.await?)
     }
 
+    /// A page of the quota requests of a scope.
     pub async fn list_quota_requests(
         &self,
         caller: &Caller,
-        org: Option<OrgId>,
-        limit: u32,
+        scope: Scope,
+        state: Option<QuotaRequestState>,
+        options: &ListOptions<QuotaRequestId>,
     ) -> Result<Page<QuotaRequest>, Problem> {
-        match org {
-            Some(org) => {
-                self.context.authorise(caller, org, Right::View).await?;
-            }
-            None => self.context.authorise_operator(caller)?,
-        }
+        let org = self.context.authorise_scope(caller, scope, Right::View).await?;
         let mut conn = self.context.db.read().await?;
-        Ok(Page::whole(store::quotas::list_requests(&mut conn.tx(), org, i64::from(limit)).await?))
+        let rows = store::quotas::list_requests(&mut conn.tx(), org, state, options).await?;
+        Ok(options.page(rows, |request| request.id))
     }
 
     /// Grants or declines a request. The granted limits replace the present ones of the same names.
@@ -430,24 +429,16 @@ impl Quotas {
         Ok(decided?)
     }
 
-    /// The audit events of an organization, or (`None`, for the operator) of all, newest first.
+    /// A page of the audit events of a scope.
     pub async fn list_audit_events(
         &self,
         caller: &Caller,
-        org: Option<OrgId>,
-        cursor: Option<AuditEventId>,
-        limit: u32,
+        scope: Scope,
+        options: &ListOptions<AuditEventId>,
     ) -> Result<Page<AuditEvent>, Problem> {
-        match org {
-            Some(org) => {
-                self.context.authorise(caller, org, Right::Manage).await?;
-            }
-            None => self.context.authorise_operator(caller)?,
-        }
+        let org = self.context.authorise_scope(caller, scope, Right::Manage).await?;
         let mut conn = self.context.db.read().await?;
-        let items = store::quotas::list_audit(&mut conn.tx(), org, cursor, i64::from(limit)).await?;
-        let full = items.len() == limit as usize;
-        let next_cursor = items.last().filter(|_| full).map(|e| e.id.to_string());
-        Ok(Page { items, next_cursor })
+        let rows = store::quotas::list_audit(&mut conn.tx(), org, options).await?;
+        Ok(options.page(rows, |event| event.id))
     }
 }

@@ -5,17 +5,18 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
 use axum::Json as Answer;
 use axum::extract::State;
+use berth_foundation::Scope;
 use berth_rest::answers::Created;
-use berth_rest::lists::{cursor, limit};
+use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::Page;
 use berth_types::ids::{OrgId, QuoteId, ReservationId};
 use berth_types::reservations::{
     Calendar, ExtendReservation, NewMaintenance, NewQuote, NewReservation, Quote, Reservation,
     ReservationPolicy, ReservationState,
 };
 use berth_types::time::Timestamp;
+use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Reservations> {
@@ -80,31 +81,53 @@ async fn reserve(
     Ok(Created(Page::whole(reservations.reserve(&caller, org, body.value).await?)))
 }
 
+/// The query of an organization's reservations.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct ReservationQuery {
     state: Option<ReservationState>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
+    /// The `next_cursor` of the page before.
     cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
 }
 
 async fn list(
     State(reservations): State<Reservations>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
-    Query(query): Query<List>,
+    Query(query): Query<ReservationQuery>,
 ) -> Result<Answer<Page<Reservation>>, Failed> {
-    let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
-    Ok(Answer(reservations.list_reservations(&caller, Some(org), query.state, from, most).await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    Ok(Answer(reservations.list_reservations(&caller, Scope::Org(org), query.state, &options).await?))
+}
+
+/// The query of all reservations.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AllReservationsQuery {
+    org: Option<OrgId>,
+    state: Option<ReservationState>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
 }
 
 async fn list_all(
     State(reservations): State<Reservations>,
     Signed(caller): Signed,
-    Query(query): Query<List>,
+    Query(query): Query<AllReservationsQuery>,
 ) -> Result<Answer<Page<Reservation>>, Failed> {
-    let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
-    Ok(Answer(reservations.list_reservations(&caller, None, query.state, from, most).await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let scope = Scope::Operator(query.org);
+    Ok(Answer(reservations.list_reservations(&caller, scope, query.state, &options).await?))
 }
 
 async fn show(

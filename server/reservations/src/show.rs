@@ -7,12 +7,13 @@ use berth_mig::board_by_name;
 use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId, ReservationId};
 use berth_types::jobs::{Device, Placement};
+use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use berth_types::reservations::{Calendar, CalendarRow, Reservation, ReservationState, Span, SpanKind};
 use berth_types::time::Timestamp;
 
 use crate::charges::{cost_if_ended, policy_of};
-use berth_foundation::{Caller, Right};
+use berth_foundation::{Caller, Right, Scope};
 use berth_store::nodes::GpuRow;
 use berth_store::reservations::ReservationRow;
 use berth_store::{self as store, StoreError, Tx};
@@ -139,29 +140,20 @@ impl Reservations {
         self.show_rows(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)
     }
 
-    /// The reservations of an organization, or (`None`, for the operator) all reservations and maintenance
-    /// windows, newest first.
+    /// A page of the reservations of a scope. The scope of operators has maintenance windows too.
     pub async fn list_reservations(
         &self,
         caller: &Caller,
-        org: Option<OrgId>,
+        scope: Scope,
         state: Option<ReservationState>,
-        cursor: Option<ReservationId>,
-        limit: u32,
+        options: &ListOptions<ReservationId>,
     ) -> Result<Page<Reservation>, Problem> {
-        match org {
-            Some(org) => {
-                self.context.authorise(caller, org, Right::View).await?;
-            }
-            None => self.context.authorise_operator(caller)?,
-        }
+        let org = self.context.authorise_scope(caller, scope, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let rows = store::reservations::list(&mut tx, org, state, cursor, i64::from(limit)).await?;
-        let full = rows.len() == limit as usize;
-        let items = self.show_rows(&mut tx, rows).await?;
-        let next_cursor = items.last().filter(|_| full).map(|r| r.id.to_string());
-        Ok(Page { items, next_cursor })
+        let rows = store::reservations::list(&mut tx, org, state, options).await?;
+        let Page { items, next_cursor } = options.page(rows, |row| row.id);
+        Ok(Page { items: self.show_rows(&mut tx, items).await?, next_cursor })
     }
 
     /// The bookings and the running jobs on all boards between two times. Those of other organizations have

@@ -1,11 +1,15 @@
 //! The parameters that all lists share.
 
+use std::str::FromStr;
+
+use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::problems::Problem;
+use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 use crate::failed::Failed;
 
-/// The query of a list without filters.
+/// The query of a list without filters. A query with filters has the same three fields.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListQuery {
@@ -14,27 +18,38 @@ pub struct ListQuery {
     pub limit: Option<u32>,
     /// The `next_cursor` of the page before.
     pub cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    pub sort: Option<Sort>,
 }
 
 impl ListQuery {
+    /// The options of a list by creation: newest first, unless the query has another order.
+    ///
     /// # Errors
-    /// The limit is out of range.
-    pub fn limit(&self) -> Result<u32, Failed> {
-        limit(self.limit)
+    /// The limit is out of range, or the text is no cursor of this list.
+    pub fn by_creation<C: FromStr>(self) -> Result<ListOptions<C>, Failed> {
+        self.options(Sort::Desc)
     }
 
+    /// The options of a list by name: ascending, unless the query has another order.
+    ///
     /// # Errors
-    /// The text is no cursor of this list.
-    pub fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>, Failed> {
-        cursor(self.cursor.clone())
+    /// The limit is out of range, or the text is no cursor of this list.
+    pub fn by_name(self) -> Result<ListOptions<NameCursor>, Failed> {
+        self.options(Sort::Asc)
+    }
+
+    fn options<C: FromStr>(self, default: Sort) -> Result<ListOptions<C>, Failed> {
+        Ok(ListOptions {
+            cursor: self.cursor.map(parse_cursor).transpose()?,
+            limit: limit(self.limit)?,
+            sort: self.sort.unwrap_or(default),
+        })
     }
 }
 
 /// The `limit` of a list: 1 to 200, or 50 when absent.
-///
-/// # Errors
-/// The limit is out of range.
-pub fn limit(asked: Option<u32>) -> Result<u32, Failed> {
+fn limit(asked: Option<u32>) -> Result<u32, Failed> {
     match asked.unwrap_or(50) {
         limit @ 1..=200 => Ok(limit),
         _ => Err(Failed(Problem::malformed("`limit` is between 1 and 200."))),
@@ -45,9 +60,105 @@ pub fn limit(asked: Option<u32>) -> Result<u32, Failed> {
 ///
 /// # Errors
 /// The text is no cursor of this list.
-pub fn cursor<T: std::str::FromStr>(text: Option<String>) -> Result<Option<T>, Failed> {
-    text.map(|t| {
-        t.parse().map_err(|_| Failed(Problem::malformed("This cursor was not given out by this list.")))
-    })
-    .transpose()
+pub fn parse_cursor<C: FromStr>(text: String) -> Result<C, Failed> {
+    text.parse().map_err(|_| Failed(Problem::malformed("This cursor was not given out by this list.")))
+}
+
+/// The page of a list that is complete in memory, in the order of its keys. The keys must be unique. The page
+/// begins at the next key after the cursor, so the removal of an item loses no other item.
+pub fn page_in_memory<T>(
+    items: Vec<T>,
+    options: &ListOptions<NameCursor>,
+    key: impl Fn(&T) -> String,
+) -> Page<T> {
+    let mut keyed: Vec<(String, T)> = items.into_iter().map(|item| (key(&item), item)).collect();
+    keyed.sort_by(|(one, _), (other, _)| match options.sort {
+        Sort::Asc => one.cmp(other),
+        Sort::Desc => other.cmp(one),
+    });
+    if let Some(NameCursor(after)) = &options.cursor {
+        keyed.retain(|(key, _)| match options.sort {
+            Sort::Asc => key > after,
+            Sort::Desc => key < after,
+        });
+    }
+    options.page(keyed, |(key, _)| NameCursor(key.clone())).map(|(_, item)| item)
+}
+
+/// The key of an object with a name that is not unique: the name, then the id.
+pub fn name_and_id(name: &str, id: impl std::fmt::Display) -> String {
+    // No name has a NUL, so a name sorts before its own extensions.
+    format!("{name}\0{id}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Item = (&'static str, u32);
+
+    /// Two items have the same name.
+    const ITEMS: [Item; 6] = [("b", 1), ("a b", 2), ("c", 3), ("a", 5), ("c", 4), ("a", 6)];
+    const ASCENDING: [Item; 6] = [("a", 5), ("a", 6), ("a b", 2), ("b", 1), ("c", 3), ("c", 4)];
+
+    fn page(items: &[Item], cursor: Option<String>, limit: u32, sort: Sort) -> Page<Item> {
+        let cursor = cursor.map(|text| text.parse().unwrap());
+        let options = ListOptions { cursor, limit, sort };
+        page_in_memory(items.to_vec(), &options, |(name, id)| name_and_id(name, id))
+    }
+
+    #[test]
+    fn pages_of_every_size_have_each_item_once_in_both_directions() {
+        for (sort, reversed) in [(Sort::Asc, false), (Sort::Desc, true)] {
+            let mut expected = ASCENDING.to_vec();
+            if reversed {
+                expected.reverse();
+            }
+            for limit in 1..=7 {
+                let (mut seen, mut cursor) = (Vec::new(), None);
+                loop {
+                    let next = page(&ITEMS, cursor, limit, sort);
+                    assert!(next.items.len() <= limit as usize);
+                    seen.extend(next.items);
+                    cursor = next.next_cursor;
+                    if cursor.is_none() {
+                        break;
+                    }
+                }
+                assert_eq!(seen, expected, "{sort:?}, {limit} a page");
+            }
+        }
+    }
+
+    #[test]
+    fn a_removed_item_at_the_cursor_loses_no_other_item() {
+        let ascending = vec![("b", 1), ("c", 3), ("c", 4)];
+        let descending = vec![("a b", 2), ("a", 6), ("a", 5)];
+        for (sort, rest) in [(Sort::Asc, ascending), (Sort::Desc, descending)] {
+            let first = page(&ITEMS, None, 3, sort);
+            let removed = *first.items.last().unwrap();
+            let left: Vec<Item> = ITEMS.into_iter().filter(|item| *item != removed).collect();
+            let second = page(&left, first.next_cursor, 3, sort);
+            assert_eq!(second, Page::whole(rest), "{sort:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_has_one_empty_page() {
+        assert_eq!(page(&[], None, 1, Sort::Asc), Page::whole(Vec::new()));
+    }
+
+    #[test]
+    fn a_query_has_defaults_and_limits() {
+        let query =
+            |limit, cursor: Option<&str>, sort| ListQuery { limit, cursor: cursor.map(str::to_owned), sort };
+        let options = |query: ListQuery| query.by_creation::<u32>().ok();
+        assert_eq!(options(query(None, None, None)), Some(ListOptions::newest(50)));
+        let expected = ListOptions { cursor: Some(7), limit: 200, sort: Sort::Asc };
+        assert_eq!(options(query(Some(200), Some("7"), Some(Sort::Asc))), Some(expected));
+        assert_eq!(query(None, None, None).by_name().ok().map(|options| options.sort), Some(Sort::Asc));
+        for (limit, cursor) in [(Some(0), None), (Some(201), None), (None, Some("seven")), (None, Some(""))] {
+            assert_eq!(options(query(limit, cursor, None)), None, "{limit:?} {cursor:?}");
+        }
+    }
 }

@@ -5,8 +5,9 @@ use aide::axum::routing::get_with;
 use axum::Json as Answer;
 use axum::extract::State;
 use berth_foundation::loops::Loops;
+use berth_rest::lists::{ListQuery, page_in_memory};
 use berth_rest::operations::doc;
-use berth_rest::{Failed, Signed};
+use berth_rest::{Failed, Query, Signed};
 use berth_types::Page;
 use berth_types::operations::PortalLoop;
 
@@ -17,6 +18,8 @@ pub fn routes() -> ApiRouter<Loops> {
 async fn list_loops(
     State(loops): State<Loops>,
     Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<PortalLoop>>, Failed> {
-    Ok(Answer(loops.list(&caller)?))
+    let options = query.by_name()?;
+    Ok(Answer(page_in_memory(loops.list(&caller)?, &options, |one| one.name.clone())))
 }

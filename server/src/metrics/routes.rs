@@ -9,8 +9,9 @@ use axum::routing::get;
 use axum::{Json as Answer, Router};
 use berth_proto::exposition::CONTENT_TYPE;
 use berth_rest::answers::Created;
+use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
-use berth_rest::{Failed, Json, Path, Signed};
+use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::accounts::{CreatedToken, NewOperatorToken, Token};
 use berth_types::ids::TokenId;
@@ -46,8 +47,9 @@ pub async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Result<
 async fn list_tokens(
     State(metrics): State<Metrics>,
     Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Token>>, Failed> {
-    Ok(Answer(Page::whole(metrics.list_metrics_tokens(&caller).await?)))
+    Ok(Answer(metrics.list_metrics_tokens(&caller, &query.by_creation()?).await?))
 }
 
 async fn create_token(

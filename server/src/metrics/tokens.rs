@@ -1,8 +1,10 @@
 //! The tokens for metrics. An operator's API token can read the metrics too.
 
 use berth_core::admission::check_name;
+use berth_types::Page;
 use berth_types::accounts::{CreatedToken, NewOperatorToken, Role, Token};
 use berth_types::ids::TokenId;
+use berth_types::lists::ListOptions;
 use berth_types::problems::{FieldError, Problem};
 use futures::FutureExt;
 
@@ -92,10 +94,16 @@ impl Metrics {
         Ok(created)
     }
 
-    pub async fn list_metrics_tokens(&self, caller: &Caller) -> Result<Vec<Token>, Problem> {
+    /// A page of the tokens for the metrics.
+    pub async fn list_metrics_tokens(
+        &self,
+        caller: &Caller,
+        options: &ListOptions<TokenId>,
+    ) -> Result<Page<Token>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
-        Ok(store::metrics_tokens::list(&mut conn.tx()).await?)
+        let rows = store::metrics_tokens::list(&mut conn.tx(), options).await?;
+        Ok(options.page(rows, |token| token.id))
     }
 
     pub async fn revoke_metrics_token(&self, caller: &Caller, token: TokenId) -> Result<(), Problem> {

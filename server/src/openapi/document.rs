@@ -148,8 +148,13 @@ fn info() -> Value {
         "title": "Berth",
         "version": "v1",
         "description": "Times are RFC 3339 in UTC. Money is in micro-units of the currency, rates in nano-units a second. \
-                        Names of integers carry their unit. A body has at most 12 MiB. Lists take `limit` (1 to 200) and the \
-                        `next_cursor` of the page before as `cursor`. Errors are problems (RFC 9457) with a stable `code`.",
+                        Names of integers carry their unit. A body has at most 12 MiB. Every list takes `limit` (1 to 200, \
+                        50 when absent), the `next_cursor` of the page before as `cursor`, and `sort` (`asc` or `desc`). \
+                        Objects with ids are listed by their creation, newest first when `sort` is absent. All other \
+                        objects are listed by name, or as the list says, ascending when `sort` is absent. The last page \
+                        has no `next_cursor`. A cursor is valid for its own list only, with the same `sort` and filters. \
+                        CSV has all rows. The list of a job's events continues after an event number (`after`). Errors are \
+                        problems (RFC 9457) with a stable `code`.",
     })
 }
 

@@ -8,12 +8,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::NoContent;
 use berth_rest::answers::Created;
-use berth_rest::lists::limit;
+use berth_rest::lists::ListQuery;
 use berth_rest::operations::{doc, empty};
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::Page;
 use berth_types::ids::{DeliveryId, OrgId, WebhookId};
-use berth_types::webhooks::{Delivery, NewWebhook, Webhook};
+use berth_types::webhooks::{Delivery, DeliveryState, NewWebhook, Webhook};
+use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Webhooks> {
@@ -47,8 +47,9 @@ async fn list(
     State(webhooks): State<Webhooks>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Webhook>>, Failed> {
-    Ok(Answer(webhooks.list_webhooks(&caller, org).await?))
+    Ok(Answer(webhooks.list_webhooks(&caller, org, &query.by_creation()?).await?))
 }
 
 async fn remove(
@@ -60,19 +61,28 @@ async fn remove(
     Ok(NoContent)
 }
 
+/// The query of the deliveries of a webhook.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct DeliveryQuery {
+    state: Option<DeliveryState>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
 }
 
 async fn deliveries(
     State(webhooks): State<Webhooks>,
     Signed(caller): Signed,
-    Path((org, id)): Path<(OrgId, WebhookId)>,
-    Query(query): Query<List>,
+    Path(hook): Path<(OrgId, WebhookId)>,
+    Query(query): Query<DeliveryQuery>,
 ) -> Result<Answer<Page<Delivery>>, Failed> {
-    Ok(Answer(webhooks.list_deliveries(&caller, org, id, limit(query.limit)?).await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    Ok(Answer(webhooks.list_deliveries(&caller, hook, query.state, &options).await?))
 }
 
 async fn redeliver(

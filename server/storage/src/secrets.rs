@@ -12,6 +12,7 @@ use berth_proto as proto;
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::jobs::NewJob;
+use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::secrets::{PutSecret, RegistryUse, Secret, SecretUse};
 use berth_types::time::Timestamp;
@@ -165,22 +166,17 @@ impl Secrets {
         })
     }
 
-    /// Names and times of an organization's secrets. Members who may run jobs may use them.
+    /// A page of the names and times of an organization's secrets. Members who may run jobs may use them.
     pub async fn list_secrets(
         &self,
         caller: &Caller,
         org: OrgId,
-        cursor: Option<String>,
-        limit: u32,
+        options: &ListOptions<NameCursor>,
     ) -> Result<Page<Secret>, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
         let mut conn = self.context.db.read().await?;
-        let after = cursor.unwrap_or_default();
-        let rows = store::secrets::list(&mut conn.tx(), org, &after, i64::from(limit)).await?;
-        let full = rows.len() == limit as usize;
-        let items: Vec<Secret> = rows.into_iter().map(to_secret).collect();
-        let next_cursor = items.last().filter(|_| full).map(|last| last.name.clone());
-        Ok(Page { items, next_cursor })
+        let rows = store::secrets::list(&mut conn.tx(), org, options).await?;
+        Ok(options.page(rows, |row| NameCursor(row.name.clone())).map(to_secret))
     }
 
     /// Creates a secret, or replaces the value of one.

@@ -2,6 +2,7 @@
 
 use berth_types::accounts::{Membership, Org, Role, Token, User};
 use berth_types::ids::{OrgId, TokenId, UserId};
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -83,20 +84,29 @@ pub struct OrgSummaryRow {
     pub credit_limit_micros: i64,
 }
 
-/// Lists all organizations with their counts and sums. The id of an account is that of
+/// Lists a page of the organizations by id, with their counts and sums. The id of an account is that of
 /// [`crate::ledger::org_account`].
-pub async fn list_org_summaries(tx: &mut Tx<'_>) -> Result<Vec<OrgSummaryRow>, StoreError> {
-    let sql = "SELECT o.id, o.name, o.created_at, \
-               (SELECT CAST(COUNT(*) AS BIGINT) FROM members m WHERE m.org_id = o.id) AS members, \
-               COALESCE(j.queued, 0) AS queued, COALESCE(j.running, 0) AS running, \
-               COALESCE(a.posted_micros, 0) AS posted_micros, COALESCE(a.held_micros, 0) AS held_micros, \
-               COALESCE(a.credit_limit_micros, 0) AS credit_limit_micros \
-               FROM orgs o LEFT JOIN accounts a ON a.id = 'tenant:' || o.id LEFT JOIN \
-               (SELECT org_id, CAST(SUM(CASE WHEN state = 'queued' THEN 1 ELSE 0 END) AS BIGINT) AS queued, \
-                CAST(SUM(CASE WHEN state = 'queued' THEN 0 ELSE 1 END) AS BIGINT) AS running FROM jobs \
-                WHERE state IN ('queued', 'assigned', 'starting', 'running', 'stopping') GROUP BY org_id) j \
-               ON j.org_id = o.id ORDER BY o.id";
-    list!(tx, OrgSummaryRow, sql)
+pub async fn list_org_summaries(
+    tx: &mut Tx<'_>,
+    options: &ListOptions<OrgId>,
+) -> Result<Vec<OrgSummaryRow>, StoreError> {
+    let sql = page_sql!(
+        options.sort,
+        ["SELECT o.id, o.name, o.created_at, \
+          (SELECT CAST(COUNT(*) AS BIGINT) FROM members m WHERE m.org_id = o.id) AS members, \
+          COALESCE(j.queued, 0) AS queued, COALESCE(j.running, 0) AS running, \
+          COALESCE(a.posted_micros, 0) AS posted_micros, COALESCE(a.held_micros, 0) AS held_micros, \
+          COALESCE(a.credit_limit_micros, 0) AS credit_limit_micros \
+          FROM orgs o LEFT JOIN accounts a ON a.id = 'tenant:' || o.id LEFT JOIN \
+          (SELECT org_id, CAST(SUM(CASE WHEN state = 'queued' THEN 1 ELSE 0 END) AS BIGINT) AS queued, \
+           CAST(SUM(CASE WHEN state = 'queued' THEN 0 ELSE 1 END) AS BIGINT) AS running FROM jobs \
+           WHERE state IN ('queued', 'assigned', 'starting', 'running', 'stopping') GROUP BY org_id) j \
+          ON j.org_id = o.id WHERE TRUE"],
+        "o.id",
+        "$1",
+        "$2"
+    );
+    list!(tx, OrgSummaryRow, sql, options.cursor_text(), options.rows())
 }
 
 pub async fn find_org(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<Org>, StoreError> {
@@ -236,8 +246,12 @@ pub async fn touch_token(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Res
     exec!(tx, "UPDATE tokens SET last_used_at = $2 WHERE id = $1", token, now).map(|_| ())
 }
 
-/// Lists the tokens of an organization, or (`None`) of operators.
-pub async fn list_tokens(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<Token>, StoreError> {
+/// Lists a page of the tokens of an organization, or (`None`) of operators, by id.
+pub async fn list_tokens(
+    tx: &mut Tx<'_>,
+    org: Option<OrgId>,
+    options: &ListOptions<TokenId>,
+) -> Result<Vec<Token>, StoreError> {
     #[derive(sqlx::FromRow)]
     struct TokenRow {
         id: TokenId,
@@ -248,9 +262,16 @@ pub async fn list_tokens(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<Toke
         expires_at: Option<Timestamp>,
         last_used_at: Option<Timestamp>,
     }
-    let sql = "SELECT id, name, role, hint, created_at, expires_at, last_used_at FROM tokens \
-               WHERE COALESCE(org_id, '') = $1 ORDER BY id DESC";
-    let rows = list!(tx, TokenRow, sql, org.map_or_else(String::new, |org| org.to_string()))?;
+    let sql = page_sql!(
+        options.sort,
+        ["SELECT id, name, role, hint, created_at, expires_at, last_used_at FROM tokens \
+          WHERE COALESCE(org_id, '') = $1"],
+        "id",
+        "$2",
+        "$3"
+    );
+    let owner = org.map_or_else(String::new, |org| org.to_string());
+    let rows = list!(tx, TokenRow, sql, owner, options.cursor_text(), options.rows())?;
     let token = |row: TokenRow| Token {
         id: row.id,
         name: row.name,

@@ -2,6 +2,7 @@
 
 use berth_types::budgets::AtLimit;
 use berth_types::ids::{BudgetId, JobId, NoticeId, OrgId};
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -57,6 +58,16 @@ pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> 
 pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<BudgetRow>, StoreError> {
     let org = org.map_or_else(String::new, |org| org.to_string());
     list!(tx, BudgetRow, select_budgets!("WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id"), &org)
+}
+
+/// Lists a page of the budgets of an organization by id.
+pub async fn list_page(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    options: &ListOptions<BudgetId>,
+) -> Result<Vec<BudgetRow>, StoreError> {
+    let sql = page_sql!(options.sort, [select_budgets!("WHERE org_id = $1")], "id", "$2", "$3");
+    list!(tx, BudgetRow, sql, org, options.cursor_text(), options.rows())
 }
 
 /// Deletes a budget of this organization. Returns true if it existed.

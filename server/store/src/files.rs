@@ -2,6 +2,7 @@
 
 use berth_types::files::{FileKind, FileState};
 use berth_types::ids::{FileId, JobId, OrgId};
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -91,19 +92,21 @@ pub async fn find(
     find!(tx, FileRow, sql, org, job, file)
 }
 
-/// Lists the newest `limit` files of a job with an id below `before` (`None`: from the newest).
+/// Lists a page of the files of a job by id, without gone files.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     job: JobId,
-    before: Option<FileId>,
-    limit: i64,
+    options: &ListOptions<FileId>,
 ) -> Result<Vec<FileRow>, StoreError> {
-    let sql = select_files!(
-        "WHERE org_id = $1 AND job_id = $2 AND state <> 'gone' AND ($3 = '' OR id < $3) ORDER BY id DESC LIMIT $4"
+    let sql = page_sql!(
+        options.sort,
+        [select_files!("WHERE org_id = $1 AND job_id = $2 AND state <> 'gone'")],
+        "id",
+        "$3",
+        "$4"
     );
-    let before = before.map_or_else(String::new, |file| file.to_string());
-    list!(tx, FileRow, sql, org, job, &before, limit)
+    list!(tx, FileRow, sql, org, job, options.cursor_text(), options.rows())
 }
 
 /// Sums the bytes of an organization's job files and volumes, complete and partial.

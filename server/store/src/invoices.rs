@@ -3,6 +3,7 @@
 
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{InvoiceKind, InvoiceState};
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -78,19 +79,23 @@ pub async fn find_any(tx: &mut Tx<'_>, id: InvoiceId) -> Result<Option<InvoiceRo
     find!(tx, InvoiceRow, select_invoices!("WHERE id = $1"), id)
 }
 
-/// Lists the newest invoices of an organization (`None`: of all) with a number below `before` (0: from the
-/// newest).
+/// Lists a page of the invoices of an organization (`None`: of all) by number, in `state` (`None`: in any).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
-    before: i64,
-    limit: i64,
+    state: Option<InvoiceState>,
+    options: &ListOptions<i64>,
 ) -> Result<Vec<InvoiceRow>, StoreError> {
-    let sql = select_invoices!(
-        "WHERE ($1 = '' OR org_id = $1) AND ($2 = 0 OR number < $2) ORDER BY number DESC LIMIT $3"
+    let sql = page_sql!(
+        options.sort,
+        [select_invoices!("WHERE ($1 = '' OR org_id = $1) AND ($2 = '' OR state = $2)")],
+        "number",
+        number "$3",
+        "$4"
     );
     let org = org.map_or_else(String::new, |org| org.to_string());
-    list!(tx, InvoiceRow, sql, &org, before, limit)
+    let state = state.map_or("", InvoiceState::name);
+    list!(tx, InvoiceRow, sql, org, state, options.cursor.unwrap_or(0), options.rows())
 }
 
 /// The condition for transfers that return a charge, in the text of the index `transfers_given_back`.

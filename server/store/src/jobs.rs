@@ -4,6 +4,7 @@ use berth_core::jobs::StopCause;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OfferingId, OrgId, ReservationId, TransferId};
 use berth_types::jobs::JobState;
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::stops::{Phase, StopColumns};
@@ -183,21 +184,22 @@ pub async fn find(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<Option<JobR
     find!(tx, JobRow, select_jobs!("WHERE j.org_id = $1 AND j.id = $2"), org, job)
 }
 
-/// Lists the newest `limit` jobs of an organization with an id below `before` (`None`: from the newest), in
-/// `state` (`None`: in any).
+/// Lists a page of the jobs of an organization by id, in `state` (`None`: in any).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     state: Option<JobState>,
-    before: Option<JobId>,
-    limit: i64,
+    options: &ListOptions<JobId>,
 ) -> Result<Vec<JobRow>, StoreError> {
-    let sql = select_jobs!(
-        "WHERE j.org_id = $1 AND ($2 = '' OR j.state = $2) AND ($3 = '' OR j.id < $3) ORDER BY j.id DESC LIMIT $4"
+    let sql = page_sql!(
+        options.sort,
+        [select_jobs!("WHERE j.org_id = $1 AND ($2 = '' OR j.state = $2)")],
+        "j.id",
+        "$3",
+        "$4"
     );
     let state = state.map_or("", JobState::name);
-    let before = before.map_or_else(String::new, |job| job.to_string());
-    list!(tx, JobRow, sql, org, state, &before, limit)
+    list!(tx, JobRow, sql, org, state, options.cursor_text(), options.rows())
 }
 
 /// Stores a changed job with its new generation. `before` is the generation on which the change is based.
@@ -299,10 +301,14 @@ pub(crate) fn texts(jobs: &[JobId]) -> Vec<String> {
     jobs.iter().map(ToString::to_string).collect()
 }
 
-/// Lists the queue, by priority and then by age.
-pub async fn list_queued(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<JobRow>, StoreError> {
+/// Lists the queue, by priority and then by age, as `map` makes it. The rows of a long queue need much memory.
+pub async fn list_queued<T: Send>(
+    tx: &mut Tx<'_>,
+    limit: i64,
+    mut map: impl FnMut(JobRow) -> Result<T, StoreError> + Send,
+) -> Result<Vec<T>, StoreError> {
     let sql = select_jobs!("WHERE j.state = 'queued' ORDER BY j.priority DESC, j.created_at, j.id LIMIT $1");
-    list!(tx, JobRow, sql, limit)
+    map_rows!(tx, JobRow, &mut map, sql, limit)
 }
 
 /// Sums over the jobs of an organization that have not ended: the uncharged micros, and the rates of running

@@ -21,16 +21,28 @@ macro_rules! read_optional {
     };
 }
 
+/// Runs a query on one engine; maps each row as it arrives, so that no two forms of all rows are in memory.
+macro_rules! read_each {
+    ($query:expr, $row:ty, $conn:expr, $map:expr) => {{
+        let mut rows = $query.fetch(&mut **$conn);
+        let mut out = Vec::new();
+        loop {
+            match futures::TryStreamExt::try_next(&mut rows).await {
+                Ok(Some(row)) => match $crate::tx::read_row::<_, $row>(&row).and_then($map) {
+                    Ok(item) => out.push(item),
+                    Err(error) => break Err(error),
+                },
+                Ok(None) => break Ok(out),
+                Err(error) => break Err($crate::StoreError::from(error)),
+            }
+        }
+    }};
+}
+
 /// Runs a query on one engine; reads every row.
 macro_rules! read_all {
     ($query:expr, $row:ty, $conn:expr) => {
-        match $query.fetch_all(&mut **$conn).await {
-            Ok(rows) => rows
-                .iter()
-                .map($crate::tx::read_row::<_, $row>)
-                .collect::<Result<Vec<$row>, $crate::StoreError>>(),
-            Err(error) => Err($crate::StoreError::from(error)),
-        }
+        read_each!($query, $row, $conn, Ok)
     };
 }
 
@@ -54,6 +66,16 @@ macro_rules! list {
     };
 }
 
+/// Runs a query; returns every row as `$map` makes it.
+macro_rules! map_rows {
+    ($tx:expr, $row:ty, $map:expr, $sql:expr $(, $bind:expr)* $(,)?) => {
+        match $tx {
+            $crate::Tx::Sqlite(c) => read_each!(sqlx::query($sql)$(.bind($bind))*, $row, c, $map),
+            $crate::Tx::Postgres(c) => read_each!(sqlx::query($sql)$(.bind($bind))*, $row, c, $map),
+        }
+    };
+}
+
 /// Runs a query with a list of texts as `$1`; returns every row. The engines have no common syntax for a
 /// list, so each has its own text. SQLite gets the list as JSON, Postgres as an array.
 macro_rules! list_in {
@@ -66,6 +88,32 @@ macro_rules! list_in {
             $crate::Tx::Postgres(c) => {
                 read_all!(sqlx::query($postgres).bind($texts)$(.bind($bind))*, $row, c)
             }
+        }
+    };
+}
+
+/// The text of a query for a page of a list, in either direction of the list's key. The texts are a SELECT
+/// with a condition in brackets, the column of the key, and the parameters of the cursor and of the number
+/// of rows. The cursor of the first page is empty, or 0 for a key that is a number.
+macro_rules! page_sql {
+    ($sort:expr, [$($select:tt)+], $key:literal, $cursor:literal, $rows:literal) => {
+        page_sql!($sort, [$($select)+], $key, $cursor, "''", $rows)
+    };
+    ($sort:expr, [$($select:tt)+], $key:literal, number $cursor:literal, $rows:literal) => {
+        page_sql!($sort, [$($select)+], $key, $cursor, "0", $rows)
+    };
+    ($sort:expr, [$($select:tt)+], $key:literal, $cursor:literal, $none:literal, $rows:literal) => {
+        match $sort {
+            berth_types::Sort::Asc => concat!(
+                $($select)+,
+                " AND (", $cursor, " = ", $none, " OR ", $key, " > ", $cursor, ")",
+                " ORDER BY ", $key, " ASC LIMIT ", $rows
+            ),
+            berth_types::Sort::Desc => concat!(
+                $($select)+,
+                " AND (", $cursor, " = ", $none, " OR ", $key, " < ", $cursor, ")",
+                " ORDER BY ", $key, " DESC LIMIT ", $rows
+            ),
         }
     };
 }

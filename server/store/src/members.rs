@@ -2,6 +2,7 @@
 
 use berth_types::accounts::Role;
 use berth_types::ids::{InvitationId, OrgId, UserId};
+use berth_types::lists::ListOptions;
 use berth_types::members::{Invitation, Member};
 use berth_types::time::Timestamp;
 
@@ -33,16 +34,15 @@ macro_rules! select_members {
     };
 }
 
-/// Lists members, oldest account first, after the user `after` (`None`: from the first).
+/// Lists a page of the members by the id of the user, that is by the creation of the account.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
-    after: Option<UserId>,
-    limit: i64,
+    options: &ListOptions<UserId>,
 ) -> Result<Vec<Member>, StoreError> {
-    let after = after.map_or_else(String::new, |user| user.to_string());
-    let sql = select_members!("WHERE m.org_id = $1 AND m.user_id > $2 ORDER BY m.user_id LIMIT $3");
-    Ok(list!(tx, MemberRow, sql, org, after, limit)?.into_iter().map(Member::from).collect())
+    let sql = page_sql!(options.sort, [select_members!("WHERE m.org_id = $1")], "m.user_id", "$2", "$3");
+    let rows = list!(tx, MemberRow, sql, org, options.cursor_text(), options.rows())?;
+    Ok(rows.into_iter().map(Member::from).collect())
 }
 
 pub async fn find(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<Option<Member>, StoreError> {
@@ -176,6 +176,23 @@ pub async fn insert_invitation(
 pub async fn list_invitations(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<InvitationRecord>, StoreError> {
     let sql = select_invitations!("WHERE org_id = $1 AND accepted_at IS NULL ORDER BY id DESC");
     Ok(list!(tx, InvitationRow, sql, org)?.into_iter().map(InvitationRecord::from).collect())
+}
+
+/// Lists a page of the open invitations of an organization by id, also expired ones.
+pub async fn list_invitations_page(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    options: &ListOptions<InvitationId>,
+) -> Result<Vec<InvitationRecord>, StoreError> {
+    let sql = page_sql!(
+        options.sort,
+        [select_invitations!("WHERE org_id = $1 AND accepted_at IS NULL")],
+        "id",
+        "$2",
+        "$3"
+    );
+    let rows = list!(tx, InvitationRow, sql, org, options.cursor_text(), options.rows())?;
+    Ok(rows.into_iter().map(InvitationRecord::from).collect())
 }
 
 /// Finds an open invitation of this organization.

@@ -2,6 +2,7 @@
 
 use berth_types::accounts::{Role, Token};
 use berth_types::ids::{TokenId, UserId};
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -49,11 +50,17 @@ pub async fn find(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<Option<
     Ok(find!(tx, MetricsTokenRow, sql, hash, now)?.map(Token::from))
 }
 
-/// Lists the tokens, newest first.
-pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<Token>, StoreError> {
-    let sql =
-        "SELECT id, name, hint, created_at, expires_at, last_used_at FROM metrics_tokens ORDER BY id DESC";
-    Ok(list!(tx, MetricsTokenRow, sql)?.into_iter().map(Token::from).collect())
+/// Lists a page of the tokens by id.
+pub async fn list(tx: &mut Tx<'_>, options: &ListOptions<TokenId>) -> Result<Vec<Token>, StoreError> {
+    let sql = page_sql!(
+        options.sort,
+        ["SELECT id, name, hint, created_at, expires_at, last_used_at FROM metrics_tokens WHERE TRUE"],
+        "id",
+        "$1",
+        "$2"
+    );
+    let rows = list!(tx, MetricsTokenRow, sql, options.cursor_text(), options.rows())?;
+    Ok(rows.into_iter().map(Token::from).collect())
 }
 
 pub async fn touch(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<(), StoreError> {

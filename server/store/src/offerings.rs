@@ -1,6 +1,7 @@
 //! Offerings and their price versions.
 
 use berth_types::ids::OfferingId;
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -123,24 +124,57 @@ pub async fn last_version(tx: &mut Tx<'_>, offering: OfferingId) -> Result<i64, 
     Ok(find!(tx, (i64,), sql, offering)?.map_or(0, |(n,)| n))
 }
 
-/// Lists every price version, newest first: (price, start of its effect, author).
-pub async fn list_prices(
+/// A price version: the price, the start of its effect, and its author.
+pub type PriceRow = (StoredPrice, Timestamp, String);
+
+/// Reads a price version from its columns.
+fn price_row(
+    (version, nano_per_second, reserved, preemptible, from, by): (
+        i64,
+        i64,
+        Option<i64>,
+        Option<i64>,
+        Timestamp,
+        String,
+    ),
+) -> PriceRow {
+    let price = StoredPrice {
+        version,
+        nano_per_second,
+        reserved_nano_per_second: reserved,
+        preemptible_nano_per_second: preemptible,
+    };
+    (price, from, by)
+}
+
+macro_rules! select_prices {
+    ($rest:literal) => {
+        concat!(
+            "SELECT version, nano_per_second, reserved_nano_per_second, preemptible_nano_per_second, effective_from, \
+             set_by FROM prices WHERE offering_id = $1 ",
+            $rest
+        )
+    };
+}
+
+/// Lists every price version, newest first.
+pub async fn list_prices(tx: &mut Tx<'_>, offering: OfferingId) -> Result<Vec<PriceRow>, StoreError> {
+    let sql = select_prices!("ORDER BY version DESC");
+    let rows = list!(tx, (i64, i64, Option<i64>, Option<i64>, Timestamp, String), sql, offering)?;
+    Ok(rows.into_iter().map(price_row).collect())
+}
+
+/// Lists a page of the price versions by number.
+pub async fn list_prices_page(
     tx: &mut Tx<'_>,
     offering: OfferingId,
-) -> Result<Vec<(StoredPrice, Timestamp, String)>, StoreError> {
-    let sql = "SELECT version, nano_per_second, reserved_nano_per_second, preemptible_nano_per_second, effective_from, \
-               set_by FROM prices WHERE offering_id = $1 ORDER BY version DESC";
-    let rows = list!(tx, (i64, i64, Option<i64>, Option<i64>, Timestamp, String), sql, offering)?;
-    let price = |(version, nano_per_second, reserved, preemptible, from, by)| {
-        let price = StoredPrice {
-            version,
-            nano_per_second,
-            reserved_nano_per_second: reserved,
-            preemptible_nano_per_second: preemptible,
-        };
-        (price, from, by)
-    };
-    Ok(rows.into_iter().map(price).collect())
+    options: &ListOptions<i64>,
+) -> Result<Vec<PriceRow>, StoreError> {
+    let sql = page_sql!(options.sort, [select_prices!("")], "version", number "$2", "$3");
+    let (cursor, rows) = (options.cursor.unwrap_or(0), options.rows());
+    let rows =
+        list!(tx, (i64, i64, Option<i64>, Option<i64>, Timestamp, String), sql, offering, cursor, rows)?;
+    Ok(rows.into_iter().map(price_row).collect())
 }
 
 /// Sums the charges for jobs of an offering that ended since a time, without jobs in reservations: (version,

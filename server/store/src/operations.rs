@@ -2,6 +2,7 @@
 
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::JobState;
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -68,24 +69,29 @@ macro_rules! matching_jobs {
     };
 }
 
-/// Lists the newest `limit` matching jobs with an id below `before` (`None`: from the newest).
+/// Lists a page of the matching jobs by id.
 pub async fn list_jobs(
     tx: &mut Tx<'_>,
     query: &JobQuery,
-    before: Option<JobId>,
-    limit: i64,
+    options: &ListOptions<JobId>,
 ) -> Result<Vec<OperatorJobRow>, StoreError> {
-    let sql = matching_jobs!(
-        "SELECT j.id, j.org_id, o.name AS org_name, j.name, f.slug, j.state, j.attempt, j.device_count, j.nodes, \
-         (SELECT MIN(n.name) FROM allocations a JOIN nodes n ON n.id = a.node_id \
-         WHERE a.job_id = j.id AND a.attempt = j.attempt) AS node_name, j.labels, j.created_by, j.created_at, \
-         j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail, j.metered_ms, j.cost_micros",
-        "AND ($6 = '' OR j.id < $6) ORDER BY j.id DESC LIMIT $7"
+    let sql = page_sql!(
+        options.sort,
+        [matching_jobs!(
+            "SELECT j.id, j.org_id, o.name AS org_name, j.name, f.slug, j.state, j.attempt, j.device_count, j.nodes, \
+             (SELECT MIN(n.name) FROM allocations a JOIN nodes n ON n.id = a.node_id \
+             WHERE a.job_id = j.id AND a.attempt = j.attempt) AS node_name, j.labels, j.created_by, j.created_at, \
+             j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail, j.metered_ms, j.cost_micros",
+            ""
+        )],
+        "j.id",
+        "$6",
+        "$7"
     );
     let (org, node, state) = query.texts();
-    let before = before.map_or_else(String::new, |job| job.to_string());
+    let (cursor, rows) = (options.cursor_text(), options.rows());
     let JobQuery { offering, label, .. } = query;
-    list!(tx, OperatorJobRow, sql, &org, &node, state, offering, label, &before, limit)
+    list!(tx, OperatorJobRow, sql, &org, &node, state, offering, label, cursor, rows)
 }
 
 /// Counts the matching jobs that can be stopped, by organization: (id, name, jobs). A job whose present stop

@@ -2,6 +2,7 @@
 
 use berth_types::ids::{InvoiceId, OrgId, PaymentId};
 use berth_types::ledger::TransferKind;
+use berth_types::lists::ListOptions;
 use berth_types::payments::{AutoRecharge, PaymentState};
 use berth_types::time::Timestamp;
 
@@ -126,9 +127,14 @@ pub async fn find_by_intent(tx: &mut Tx<'_>, intent: &str) -> Result<Option<Paym
     find!(tx, PaymentRow, select_payments!("WHERE intent = $1 ORDER BY id LIMIT 1"), intent)
 }
 
-pub async fn list(tx: &mut Tx<'_>, org: OrgId, limit: i64) -> Result<Vec<PaymentRow>, StoreError> {
-    let sql = select_payments!("WHERE org_id = $1 ORDER BY id DESC LIMIT $2");
-    list!(tx, PaymentRow, sql, org, limit)
+/// Lists a page of the payments of an organization by id.
+pub async fn list(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    options: &ListOptions<PaymentId>,
+) -> Result<Vec<PaymentRow>, StoreError> {
+    let sql = page_sql!(options.sort, [select_payments!("WHERE org_id = $1")], "id", "$2", "$3");
+    list!(tx, PaymentRow, sql, org, options.cursor_text(), options.rows())
 }
 
 /// Lists the recharges without a known result.

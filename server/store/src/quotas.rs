@@ -1,6 +1,7 @@
 //! Limits of organizations, monthly use, quota requests and audit events.
 
 use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
+use berth_types::lists::ListOptions;
 use berth_types::quotas::{AuditEvent, Limits, QuotaRequest, QuotaRequestState};
 use berth_types::time::Timestamp;
 
@@ -129,16 +130,23 @@ pub async fn find_request(tx: &mut Tx<'_>, id: QuotaRequestId) -> Result<Option<
     row.map(RequestRow::request).transpose()
 }
 
-/// Lists the newest requests of an organization (`None`: of all), pending requests first.
+/// Lists a page of the requests of an organization (`None`: of all) by id, in `state` (`None`: in any).
 pub async fn list_requests(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
-    limit: i64,
+    state: Option<QuotaRequestState>,
+    options: &ListOptions<QuotaRequestId>,
 ) -> Result<Vec<QuotaRequest>, StoreError> {
-    let sql = select_requests!(
-        "WHERE $1 = '' OR r.org_id = $1 ORDER BY CASE WHEN r.state = 'pending' THEN 0 ELSE 1 END, r.id DESC LIMIT $2"
+    let sql = page_sql!(
+        options.sort,
+        [select_requests!("WHERE ($1 = '' OR r.org_id = $1) AND ($2 = '' OR r.state = $2)")],
+        "r.id",
+        "$3",
+        "$4"
     );
-    list!(tx, RequestRow, sql, key(org), limit)?.into_iter().map(RequestRow::request).collect()
+    let state = state.map_or("", QuotaRequestState::name);
+    let rows = list!(tx, RequestRow, sql, key(org), state, options.cursor_text(), options.rows())?;
+    rows.into_iter().map(RequestRow::request).collect()
 }
 
 /// Decides a pending request. Returns true if it was pending.
@@ -162,19 +170,21 @@ pub async fn insert_audit(tx: &mut Tx<'_>, org: Option<OrgId>, event: &AuditEven
         .map(|_| ())
 }
 
-/// Lists the audit events of an organization (`None`: of all), newest first, before an id (`None`: from the
-/// newest).
+/// Lists a page of the audit events of an organization (`None`: of all) by id.
 pub async fn list_audit(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
-    before: Option<AuditEventId>,
-    limit: i64,
+    options: &ListOptions<AuditEventId>,
 ) -> Result<Vec<AuditEvent>, StoreError> {
     type AuditRow = (AuditEventId, Timestamp, String, String, String, String);
-    let before = before.map_or_else(String::new, |id| id.to_string());
-    let sql = "SELECT id, at, actor, action, subject, detail FROM audit_events \
-               WHERE ($1 = '' OR org_id = $1) AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3";
-    let rows = list!(tx, AuditRow, sql, key(org), before, limit)?;
+    let sql = page_sql!(
+        options.sort,
+        ["SELECT id, at, actor, action, subject, detail FROM audit_events WHERE ($1 = '' OR org_id = $1)"],
+        "id",
+        "$2",
+        "$3"
+    );
+    let rows = list!(tx, AuditRow, sql, key(org), options.cursor_text(), options.rows())?;
     let event = |(id, at, actor, action, subject, detail): AuditRow| AuditEvent {
         id,
         at,

@@ -2,6 +2,7 @@
 
 use berth_types::ids::{JobId, NodeId, OfferingId, OrgId, QuoteId, ReservationId};
 use berth_types::jobs::{JobState, Topology};
+use berth_types::lists::ListOptions;
 use berth_types::reservations::{Quote, ReservationState};
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -207,22 +208,23 @@ pub async fn find(
     find!(tx, ReservationRow, sql, org, id)
 }
 
-/// Lists the newest `limit` reservations of an organization (`None`: of all) with an id below `before`
-/// (`None`: from the newest), in `state` (`None`: in any).
+/// Lists a page of the reservations of an organization (`None`: of all) by id, in `state` (`None`: in any).
 pub async fn list(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
     state: Option<ReservationState>,
-    before: Option<ReservationId>,
-    limit: i64,
+    options: &ListOptions<ReservationId>,
 ) -> Result<Vec<ReservationRow>, StoreError> {
-    let sql = select_reservations!(
-        "WHERE ($1 = '' OR r.org_id = $1) AND ($2 = '' OR r.state = $2) AND ($3 = '' OR r.id < $3) ORDER BY r.id DESC LIMIT $4"
+    let sql = page_sql!(
+        options.sort,
+        [select_reservations!("WHERE ($1 = '' OR r.org_id = $1) AND ($2 = '' OR r.state = $2)")],
+        "r.id",
+        "$3",
+        "$4"
     );
     let org = org.map_or_else(String::new, |org| org.to_string());
     let state = state.map_or("", ReservationState::name);
-    let before = before.map_or_else(String::new, |id| id.to_string());
-    list!(tx, ReservationRow, sql, &org, state, &before, limit)
+    list!(tx, ReservationRow, sql, org, state, options.cursor_text(), options.rows())
 }
 
 /// Lists the reservations that hold capacity.

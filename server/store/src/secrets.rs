@@ -1,6 +1,7 @@
 //! Sealed secrets of organizations. This crate cannot read their values.
 
 use berth_types::ids::OrgId;
+use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -28,15 +29,14 @@ macro_rules! select_secrets {
     };
 }
 
-/// Lists the secrets of an organization by name, after the name `after`.
+/// Lists a page of the secrets of an organization by name.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
-    after: &str,
-    limit: i64,
+    options: &ListOptions<NameCursor>,
 ) -> Result<Vec<SecretRow>, StoreError> {
-    let sql = select_secrets!("WHERE org_id = $1 AND name > $2 ORDER BY name LIMIT $3");
-    list!(tx, SecretRow, sql, org, after, limit)
+    let sql = page_sql!(options.sort, [select_secrets!("WHERE org_id = $1")], "name", "$2", "$3");
+    list!(tx, SecretRow, sql, org, options.cursor_name(), options.rows())
 }
 
 /// Lists the secrets of all organizations.

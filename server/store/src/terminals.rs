@@ -1,6 +1,7 @@
 //! Sessions of terminals in running jobs.
 
 use berth_types::ids::{JobId, NodeId, OrgId, TerminalId, UserId};
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -66,19 +67,16 @@ pub async fn find(
     find!(tx, TerminalRow, sql, id, job, org)
 }
 
-/// Lists the terminals of a job, newest first, before an id (`None`: from the newest).
+/// Lists a page of the terminals of a job by id.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     job: JobId,
-    before: Option<TerminalId>,
-    limit: i64,
+    options: &ListOptions<TerminalId>,
 ) -> Result<Vec<TerminalRow>, StoreError> {
-    let before = before.map_or_else(String::new, |id| id.to_string());
-    let sql = select_terminals!(
-        "WHERE job_id = $1 AND org_id = $2 AND ($3 = '' OR id < $3) ORDER BY id DESC LIMIT $4"
-    );
-    list!(tx, TerminalRow, sql, job, org, before, limit)
+    let sql =
+        page_sql!(options.sort, [select_terminals!("WHERE job_id = $1 AND org_id = $2")], "id", "$3", "$4");
+    list!(tx, TerminalRow, sql, job, org, options.cursor_text(), options.rows())
 }
 
 /// Lists the terminals that are not closed.

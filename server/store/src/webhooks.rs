@@ -1,6 +1,7 @@
 //! Webhooks, and notices with their deliveries.
 
 use berth_types::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 use berth_types::webhooks::DeliveryState;
 
@@ -41,6 +42,12 @@ pub struct DeliveryRow {
     pub at: Timestamp,
 }
 
+macro_rules! select_webhooks {
+    ($rest:literal) => {
+        concat!("SELECT id, org_id, url, secret, kinds, created_by, created_at FROM webhooks ", $rest)
+    };
+}
+
 macro_rules! select_deliveries {
     ($rest:literal) => {
         concat!(
@@ -62,9 +69,17 @@ pub async fn insert(tx: &mut Tx<'_>, row: &WebhookRow) -> Result<(), StoreError>
 /// Lists the webhooks of an organization (`None`: of all).
 pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<WebhookRow>, StoreError> {
     let org = org.map_or_else(String::new, |org| org.to_string());
-    let sql = "SELECT id, org_id, url, secret, kinds, created_by, created_at FROM webhooks \
-               WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id";
-    list!(tx, WebhookRow, sql, org)
+    list!(tx, WebhookRow, select_webhooks!("WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id"), org)
+}
+
+/// Lists a page of the webhooks of an organization by id.
+pub async fn list_page(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    options: &ListOptions<WebhookId>,
+) -> Result<Vec<WebhookRow>, StoreError> {
+    let sql = page_sql!(options.sort, [select_webhooks!("WHERE org_id = $1")], "id", "$2", "$3");
+    list!(tx, WebhookRow, sql, org, options.cursor_text(), options.rows())
 }
 
 /// Replaces the sealed value of the secret. Returns true if the stored value was still that of `row`.
@@ -126,15 +141,23 @@ pub async fn list_due_deliveries(
     list!(tx, DeliveryRow, sql, now, limit)
 }
 
-/// Lists the newest deliveries of a webhook.
+/// Lists a page of the deliveries of a webhook by id, in `state` (`None`: in any).
 pub async fn list_deliveries(
     tx: &mut Tx<'_>,
     org: OrgId,
     hook: WebhookId,
-    limit: i64,
+    state: Option<DeliveryState>,
+    options: &ListOptions<DeliveryId>,
 ) -> Result<Vec<DeliveryRow>, StoreError> {
-    let sql = select_deliveries!("WHERE d.org_id = $1 AND d.target = $2 ORDER BY d.id DESC LIMIT $3");
-    list!(tx, DeliveryRow, sql, org, hook, limit)
+    let sql = page_sql!(
+        options.sort,
+        [select_deliveries!("WHERE d.org_id = $1 AND d.target = $2 AND ($3 = '' OR d.state = $3)")],
+        "d.id",
+        "$4",
+        "$5"
+    );
+    let state = state.map_or("", DeliveryState::name);
+    list!(tx, DeliveryRow, sql, org, hook, state, options.cursor_text(), options.rows())
 }
 
 /// Records the result of a try.

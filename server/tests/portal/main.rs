@@ -40,6 +40,7 @@ mod health;
 mod images;
 mod install;
 mod lease;
+mod lists;
 mod maintenance;
 mod members;
 mod metrics;

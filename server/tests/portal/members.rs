@@ -124,7 +124,7 @@ async fn a_new_user_becomes_a_member_once_by_invitation() {
         t.post(&ada, "/invitations/accept", body.clone()).await.problem(404, "invitation.not_valid");
         assert_eq!(t.get(&ada, &path).await.expect(200)["items"], json!([]), "{engine}");
 
-        let members = t.get(&ada, &format!("/orgs/{org}/members")).await.expect(200);
+        let members = t.get(&ada, &format!("/orgs/{org}/members?sort=asc")).await.expect(200);
         let roles: Vec<(String, String)> = members["items"]
             .as_array()
             .unwrap()
@@ -133,8 +133,8 @@ async fn a_new_user_becomes_a_member_once_by_invitation() {
             .collect();
         let wanted = [("lab@example.org", "owner"), ("grace@example.org", "billing")];
         assert_eq!(roles, wanted.map(|(email, role)| (email.to_owned(), role.to_owned())), "{engine}");
-        let first = t.get(&grace, &format!("/orgs/{org}/members?limit=1")).await.expect(200);
-        let next = format!("/orgs/{org}/members?limit=1&cursor={}", text(&first, "/next_cursor"));
+        let first = t.get(&grace, &format!("/orgs/{org}/members?sort=asc&limit=1")).await.expect(200);
+        let next = format!("/orgs/{org}/members?sort=asc&limit=1&cursor={}", text(&first, "/next_cursor"));
         assert_eq!(t.get(&grace, &next).await.expect(200)["items"], json!([members["items"][1]]), "{engine}");
 
         // After removal the used link does not work.

@@ -9,6 +9,7 @@ use berth_store::{self as store, StoreError};
 use berth_types::accounts::{Org, Role, User};
 use berth_types::ids::{OrgId, TransferId, UserId};
 use berth_types::ledger::TransferKind;
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use sqlx::Connection;
@@ -146,12 +147,13 @@ async fn the_ledger_balances_and_refuses_invalid_postings() {
             Vec::<String>::new(),
             "{engine}"
         );
-        let rows = store::ledger::list(&mut conn.tx(), org(1).id, None, 10).await.unwrap();
+        let rows = store::ledger::list(&mut conn.tx(), org(1).id, &ListOptions::newest(10)).await.unwrap();
         assert_eq!(
             rows.iter().map(|r| r.kind).collect::<Vec<_>>(),
             [TransferKind::Release, TransferKind::Usage, TransferKind::Hold, TransferKind::Credit]
         );
-        let older = store::ledger::list(&mut conn.tx(), org(1).id, Some(rows[1].id), 10).await.unwrap();
+        let older = ListOptions { cursor: Some(rows[1].id), ..ListOptions::newest(10) };
+        let older = store::ledger::list(&mut conn.tx(), org(1).id, &older).await.unwrap();
         assert_eq!(older.len(), 2, "{engine}");
         // The ledger cannot be changed by direct SQL either.
         for sql in ["UPDATE transfers SET amount_micros = 1", "DELETE FROM transfers"] {

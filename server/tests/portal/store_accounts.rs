@@ -6,6 +6,7 @@ use berth_store::accounts::Replay;
 use berth_store::{self as store, Db, StoreError};
 use berth_types::accounts::{Org, Role, Token, User};
 use berth_types::ids::{JoinTokenId, OrgId, TokenId, UserId};
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use uuid::Uuid;
@@ -99,6 +100,7 @@ async fn answered(db: &Db, scope: &str, key: &str) -> Option<(String, u16, Strin
 
 #[tokio::test]
 async fn a_token_identifies_its_creator_until_expiry_or_revocation() {
+    let all = ListOptions::newest(10);
     for (engine, db, _location) in engines("accounts_tokens").await {
         with_people(&db).await;
         insert_token(&db, Some(1), 2, token(1, Some(later(60))), "h1").await.unwrap();
@@ -130,9 +132,10 @@ async fn a_token_identifies_its_creator_until_expiry_or_revocation() {
         touch(&db, token(1, None).id, later(7)).await;
         touch(&db, token(9, None).id, later(7)).await;
         let used = Token { last_used_at: Some(later(7)), ..token(1, Some(later(60))) };
-        let listed = read!(db, store::accounts::list_tokens, Some(org(1).id));
+        let listed = read!(db, store::accounts::list_tokens, Some(org(1).id), &all);
         assert_eq!(listed, [token(2, None), used], "{engine}: the newest first, and no one else's");
-        assert_eq!(read!(db, store::accounts::list_tokens, Some(org(2).id)), [token(3, None)], "{engine}");
+        let others = read!(db, store::accounts::list_tokens, Some(org(2).id), &all);
+        assert_eq!(others, [token(3, None)], "{engine}");
         let grant = read!(db, store::accounts::find_token, "h1", now()).unwrap();
         assert_eq!(grant.last_used_at, Some(later(7)), "{engine}");
 
@@ -146,9 +149,13 @@ async fn a_token_identifies_its_creator_until_expiry_or_revocation() {
         }
         assert!(read!(db, store::accounts::find_token, "h1", now()).is_none(), "{engine}");
         assert!(read!(db, store::accounts::find_token, "h4", now()).is_some(), "{engine}");
-        assert_eq!(read!(db, store::accounts::list_tokens, Some(org(1).id)), [token(2, None)], "{engine}");
+        assert_eq!(
+            read!(db, store::accounts::list_tokens, Some(org(1).id), &all),
+            [token(2, None)],
+            "{engine}"
+        );
         // The token of an operator belongs to no organization.
-        assert_eq!(read!(db, store::accounts::list_tokens, None), [token(4, None)], "{engine}");
+        assert_eq!(read!(db, store::accounts::list_tokens, None, &all), [token(4, None)], "{engine}");
         assert!(!revoke(&db, None, token(2, None).id).await, "{engine}");
         assert!(revoke(&db, None, token(4, None).id).await, "{engine}");
     }

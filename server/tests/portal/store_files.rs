@@ -7,6 +7,7 @@ use berth_store::volumes::{VolumeFileRow, VolumeRow, blobs::BlobRow, uses::Volum
 use berth_store::{self as store, StoreError};
 use berth_types::files::{FileKind, FileState};
 use berth_types::ids::{FileId, VolumeId};
+use berth_types::lists::ListOptions;
 use berth_types::volumes::BlobKind;
 use futures::FutureExt;
 
@@ -74,8 +75,9 @@ async fn files_are_counted_ordered_and_abandoned() {
         let order = read!(db, store::files::list_checkpoints, job(1), 0);
         let order: Vec<(i64, i64)> = order.iter().map(|f| (f.attempt, f.seq)).collect();
         assert_eq!(order, [(2, 4), (2, 3), (1, 9), (1, 7)], "{engine}: a later attempt's are newer");
-        let page = read!(db, store::files::list, org(), job(1), None, 2);
-        let ids: Vec<FileId> = page.iter().map(|f| f.id).collect();
+        let options = ListOptions::newest(2);
+        let page = options.page(read!(db, store::files::list, org(), job(1), &options), |f| f.id);
+        let ids: Vec<FileId> = page.items.iter().map(|f| f.id).collect();
         assert_eq!(ids, [file_id(5), file_id(4)], "{engine}");
         let same = read!(db, store::files::find_same, &file(9, 2, Checkpoint, 4, Complete)).unwrap();
         assert_eq!(same, file(3, 2, Checkpoint, 4, Partial), "{engine}");

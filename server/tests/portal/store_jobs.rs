@@ -7,10 +7,12 @@ use berth_store::jobs::{JobInputs, JobRow, NewJobRow};
 use berth_store::offerings::StoredOffering;
 use berth_store::stops::Stop;
 use berth_store::{self as store, Db, StoreError};
+use berth_types::Sort;
 use berth_types::accounts::{Org, Role, User};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OfferingId, OrgId, TransferId, UserId};
 use berth_types::jobs::JobState;
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use uuid::Uuid;
@@ -161,12 +163,14 @@ fn numbers(rows: &[JobRow]) -> Vec<u128> {
     rows.iter().map(|row| row.id.uuid().as_u128()).collect()
 }
 
-async fn page(db: &Db, org: OrgId, state: Option<JobState>, before: Option<JobId>, limit: i64) -> Vec<u128> {
-    numbers(&read!(db, store::jobs::list, org, state, before, limit))
+async fn page(db: &Db, org: OrgId, state: Option<JobState>, cursor: Option<JobId>, limit: u32) -> Vec<u128> {
+    let options = ListOptions { cursor, ..ListOptions::newest(limit) };
+    let rows = read!(db, store::jobs::list, org, state, &options);
+    numbers(&options.page(rows, |row| row.id).items)
 }
 
 async fn queue(db: &Db, limit: i64) -> Vec<u128> {
-    numbers(&read!(db, store::jobs::list_queued, limit))
+    numbers(&read!(db, store::jobs::list_queued, limit, Ok))
 }
 
 #[tokio::test]
@@ -413,7 +417,8 @@ async fn events_come_in_order_for_a_job_and_for_an_organization() {
 
 /// The members, queued jobs and running jobs of each organization.
 async fn org_counts(db: &Db) -> Vec<(i64, i64, i64)> {
-    let orgs = read!(db, store::accounts::list_org_summaries);
+    let oldest_first = ListOptions { sort: Sort::Asc, ..ListOptions::newest(10) };
+    let orgs = read!(db, store::accounts::list_org_summaries, &oldest_first);
     orgs.into_iter().map(|org| (org.members, org.queued, org.running)).collect()
 }
 

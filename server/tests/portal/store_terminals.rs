@@ -6,6 +6,7 @@ use berth_store as store;
 use berth_store::terminals::{self, TerminalRow};
 use berth_types::accounts::User;
 use berth_types::ids::{TerminalId, UserId};
+use berth_types::lists::ListOptions;
 use futures::FutureExt;
 use uuid::Uuid;
 
@@ -46,9 +47,10 @@ async fn terminals_are_open_until_they_are_closed_once() {
         })
         .await;
         assert_eq!(read!(db, terminals::count_open, org(), job(1)), (2, 3), "{engine}");
-        let page = read!(db, terminals::list, org(), job(1), None, 10);
+        let page = read!(db, terminals::list, org(), job(1), &ListOptions::newest(10));
         assert_eq!(page.iter().map(|r| r.id).collect::<Vec<_>>(), [2, 1].map(id));
-        assert_eq!(read!(db, terminals::list, org(), job(1), Some(id(2)), 10), [row(1, 1)], "{engine}");
+        let next = ListOptions { cursor: Some(id(2)), ..ListOptions::newest(10) };
+        assert_eq!(read!(db, terminals::list, org(), job(1), &next), [row(1, 1)], "{engine}");
         assert_eq!(read!(db, terminals::find, org(), job(2), id(1)), None, "{engine}: of another job");
         let first = id(1);
         let steps = write(&db, move |tx| {

@@ -121,7 +121,7 @@ async fn owners_create_volumes_members_fill_them_and_others_see_nothing() {
         }
         let listed = t.get(&ada, &format!("{volumes}?limit=1")).await.expect(200);
         assert_eq!(listed["items"][0]["name"], "data", "{engine}");
-        let rest = t.get(&ada, &format!("{volumes}?cursor=data")).await.expect(200);
+        let rest = t.get(&ada, &format!("{volumes}?limit=1&sort=desc")).await.expect(200);
         assert_eq!(rest["items"][0]["name"], "owner", "{engine}");
 
         let hers = format!("/orgs/{eves}/volumes/data");
@@ -214,8 +214,8 @@ async fn an_interrupted_upload_resumes() {
         let names: Vec<&Value> = root["items"].as_array().unwrap().iter().map(|e| &e["name"]).collect();
         assert_eq!(names, ["b", "c", "sets"], "{engine}");
         assert_eq!((&root["items"][2]["kind"], &root["items"][2]["bytes"]), (&json!("dir"), &json!(400_000)));
-        let page = t.get(&ada, &format!("{volume}/files?limit=1&cursor=b")).await.expect(200);
-        assert_eq!((&page["items"][0]["name"], &page["next_cursor"]), (&json!("c"), &json!("c")), "{engine}");
+        let page = t.get(&ada, &format!("{volume}/files?limit=1&sort=desc")).await.expect(200);
+        assert_eq!((&page["items"][0]["name"], page["next_cursor"].is_string()), (&json!("sets"), true));
         let deeper = t.get(&ada, &format!("{volume}/files?dir=sets")).await.expect(200);
         assert_eq!(deeper["items"][0]["path"], "sets/a b.bin", "{engine}");
         t.get(&ada, &format!("{volume}/files?dir=none")).await.problem(404, "object.not_found");

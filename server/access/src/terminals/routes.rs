@@ -70,8 +70,7 @@ async fn list(
     Path((org, job)): Path<(OrgId, JobId)>,
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Terminal>>, Failed> {
-    let page = terminals.list_terminals(&caller, org, job, query.cursor()?, query.limit()?);
-    Ok(Answer(page.await?))
+    Ok(Answer(terminals.list_terminals(&caller, org, job, &query.by_creation()?).await?))
 }
 
 /// The parameters of a connection to a terminal.

@@ -9,8 +9,9 @@ use axum::response::{IntoResponse, NoContent, Response};
 use axum::{Extension, Json as Answer};
 use berth_rest::answers::Created;
 use berth_rest::authentication::{cookie_name, session_cookie};
+use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers, doc, empty};
-use berth_rest::{Failed, Json, Path, Signed};
+use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::accounts::{
     CreatedToken, Me, NewOperatorToken, NewToken, PortalInfo, Setup, SignIn, SignUp, SignedUp, Token, User,
@@ -94,8 +95,9 @@ async fn list_tokens(
     State(accounts): State<Accounts>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Token>>, Failed> {
-    Ok(Answer(Page::whole(accounts.list_tokens(&caller, Some(org)).await?)))
+    Ok(Answer(accounts.list_tokens(&caller, Some(org), &query.by_creation()?).await?))
 }
 
 async fn create_token(
@@ -127,8 +129,9 @@ async fn revoke_token(
 async fn list_operator_tokens(
     State(accounts): State<Accounts>,
     Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Token>>, Failed> {
-    Ok(Answer(Page::whole(accounts.list_tokens(&caller, None).await?)))
+    Ok(Answer(accounts.list_tokens(&caller, None, &query.by_creation()?).await?))
 }
 
 async fn revoke_operator_token(

@@ -9,8 +9,9 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::NoContent;
 use berth_rest::answers::Created;
+use berth_rest::lists::ListQuery;
 use berth_rest::operations::{doc, optional_sign_in};
-use berth_rest::{Failed, Json, Path, Signed};
+use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::{InvitationId, OrgId};
 use berth_types::members::{
@@ -40,8 +41,9 @@ async fn list_invitations(
     State(invitations): State<Invitations>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Invitation>>, Failed> {
-    Ok(Answer(invitations.list_invitations(&caller, org).await?))
+    Ok(Answer(invitations.list_invitations(&caller, org, &query.by_creation()?).await?))
 }
 
 async fn invite(

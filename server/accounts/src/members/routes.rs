@@ -29,8 +29,7 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Member>>, Failed> {
-    let page = members.list_members(&caller, org, query.cursor()?, query.limit()?);
-    Ok(Answer(page.await?))
+    Ok(Answer(members.list_members(&caller, org, &query.by_creation()?).await?))
 }
 
 async fn change(

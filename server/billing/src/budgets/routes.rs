@@ -7,8 +7,9 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::NoContent;
 use berth_rest::answers::Created;
+use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
-use berth_rest::{Failed, Json, Path, Signed};
+use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::budgets::{Budget, NewBudget};
 use berth_types::ids::{BudgetId, OrgId};
@@ -36,8 +37,9 @@ async fn list_budgets(
     State(budgets): State<Budgets>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Budget>>, Failed> {
-    Ok(Answer(budgets.list_budgets(&caller, org).await?))
+    Ok(Answer(budgets.list_budgets(&caller, org, &query.by_creation()?).await?))
 }
 
 async fn delete_budget(

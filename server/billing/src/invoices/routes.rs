@@ -5,13 +5,14 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
 use axum::Json as Answer;
 use axum::extract::State;
+use berth_foundation::Scope;
 use berth_rest::answers::Created;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId};
-use berth_types::invoices::{BillingSettings, Invoice};
+use berth_types::invoices::{BillingSettings, Invoice, InvoiceState};
+use berth_types::{Page, Sort};
 use serde::{Deserialize, Serialize};
 
 pub fn routes() -> ApiRouter<Invoices> {
@@ -32,14 +33,28 @@ pub fn routes() -> ApiRouter<Invoices> {
         )
 }
 
+/// The query of an organization's invoices.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct InvoiceQuery {
+    state: Option<InvoiceState>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
+}
+
 async fn list(
     State(invoices): State<Invoices>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<InvoiceQuery>,
 ) -> Result<Answer<Page<Invoice>>, Failed> {
-    let page = invoices.list_invoices(&caller, Some(org), query.cursor()?, query.limit()?);
-    Ok(Answer(page.await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    Ok(Answer(invoices.list_invoices(&caller, Scope::Org(org), query.state, &options).await?))
 }
 
 async fn show(
@@ -50,13 +65,29 @@ async fn show(
     Ok(Answer(invoices.get_invoice(&caller, org, id).await?))
 }
 
+/// The query of all invoices.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AllInvoicesQuery {
+    org: Option<OrgId>,
+    state: Option<InvoiceState>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
+}
+
 async fn list_all(
     State(invoices): State<Invoices>,
     Signed(caller): Signed,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<AllInvoicesQuery>,
 ) -> Result<Answer<Page<Invoice>>, Failed> {
-    let page = invoices.list_invoices(&caller, None, query.cursor()?, query.limit()?);
-    Ok(Answer(page.await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let scope = Scope::Operator(query.org);
+    Ok(Answer(invoices.list_invoices(&caller, scope, query.state, &options).await?))
 }
 
 #[derive(Deserialize, Serialize, schemars::JsonSchema)]

@@ -8,6 +8,7 @@ use berth_types::ids::{OrgId, TransferId};
 use berth_types::ledger::{
     Balance, CreditLimit, ExpiringCredit, NewCredit, NewDebit, Transfer, TransferKind,
 };
+use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, per_hour_micros};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
@@ -234,21 +235,17 @@ impl Ledger {
         })
     }
 
-    /// The transfers of an organization, newest first.
+    /// A page of the transfers of an organization.
     pub async fn list_transfers(
         &self,
         caller: &Caller,
         org: OrgId,
-        cursor: Option<TransferId>,
-        limit: u32,
+        options: &ListOptions<TransferId>,
     ) -> Result<Page<Transfer>, Problem> {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::ledger::list(&mut conn.tx(), org, cursor, i64::from(limit)).await?;
-        let full = rows.len() == limit as usize;
-        let items: Vec<_> = rows.into_iter().map(|row| self.transfer(row)).collect();
-        let next_cursor = items.last().filter(|_| full).map(|t| t.id.to_string());
-        Ok(Page { items, next_cursor })
+        let rows = store::ledger::list(&mut conn.tx(), org, options).await?;
+        Ok(options.page(rows, |row| row.id).map(|row| self.transfer(row)))
     }
 
     fn transfer(&self, row: TransferRow) -> Transfer {
@@ -266,11 +263,15 @@ impl Ledger {
         }
     }
 
-    /// Every organization with its numbers of members and jobs and its balance.
-    pub async fn list_org_summaries(&self, caller: &Caller) -> Result<Vec<OrgSummary>, Problem> {
+    /// A page of all organizations, each with its numbers of members and jobs and its balance.
+    pub async fn list_org_summaries(
+        &self,
+        caller: &Caller,
+        options: &ListOptions<OrgId>,
+    ) -> Result<Page<OrgSummary>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::accounts::list_org_summaries(&mut conn.tx()).await?;
+        let rows = store::accounts::list_org_summaries(&mut conn.tx(), options).await?;
         let summary = |row: OrgSummaryRow| OrgSummary {
             org: Org { id: row.id, name: row.name, created_at: row.created_at },
             members: row.members,
@@ -281,6 +282,6 @@ impl Ledger {
             credit_limit_micros: row.credit_limit_micros,
             currency: self.context.settings.currency.clone(),
         };
-        Ok(rows.into_iter().map(summary).collect())
+        Ok(options.page(rows, |row| row.id).map(summary))
     }
 }

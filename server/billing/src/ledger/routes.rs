@@ -10,13 +10,14 @@ use axum::response::{IntoResponse, Response};
 use berth_foundation::Caller;
 use berth_rest::answers::Created;
 use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
-use berth_rest::lists::{cursor, limit};
+use berth_rest::lists::{ListQuery, parse_cursor};
 use berth_rest::operations::{doc, or_csv};
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::Page;
 use berth_types::accounts::OrgSummary;
 use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, CreditLimit, Granted, NewCredit, NewCredits, NewDebit, Transfer};
+use berth_types::lists::ListOptions;
+use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Ledger> {
@@ -88,8 +89,13 @@ async fn balance(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListTransfers {
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
+    /// The `next_cursor` of the page before.
     cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
     format: Option<Format>,
 }
 
@@ -103,8 +109,8 @@ async fn list_transfers(
     if wants_csv(query.format, &headers) {
         return transfers_csv(&ledger, &caller, org).await;
     }
-    let page = ledger.list_transfers(&caller, org, cursor(query.cursor)?, limit(query.limit)?);
-    Ok(Answer(page.await?).into_response())
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    Ok(Answer(ledger.list_transfers(&caller, org, &options).await?).into_response())
 }
 
 /// All transfers of an organization as CSV, newest first.
@@ -112,9 +118,9 @@ async fn transfers_csv(ledger: &Ledger, caller: &Caller, org: OrgId) -> Result<R
     let mut file = csv::Writer::from_writer(Vec::new());
     let head = ["at", "id", "kind", "amount_micros", "currency", "source", "source_id", "memo", "expires_at"];
     file.write_record(head).map_err(broken)?;
-    let mut from = None;
+    let mut options = ListOptions::newest(200);
     loop {
-        let page = ledger.list_transfers(caller, org, from, 200).await?;
+        let page = ledger.list_transfers(caller, org, &options).await?;
         for t in page.items {
             let cells = [
                 t.at.to_string(),
@@ -129,10 +135,8 @@ async fn transfers_csv(ledger: &Ledger, caller: &Caller, org: OrgId) -> Result<R
             ];
             file.write_record(cells).map_err(broken)?;
         }
-        from = match page.next_cursor {
-            None => break,
-            Some(next) => cursor(Some(next))?,
-        };
+        let Some(next) = page.next_cursor else { break };
+        options.cursor = Some(parse_cursor(next)?);
     }
     csv_answer(file, "statement.csv")
 }
@@ -140,6 +144,7 @@ async fn transfers_csv(ledger: &Ledger, caller: &Caller, org: OrgId) -> Result<R
 async fn list_orgs(
     State(ledger): State<Ledger>,
     Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<OrgSummary>>, Failed> {
-    Ok(Answer(Page::whole(ledger.list_org_summaries(&caller).await?)))
+    Ok(Answer(ledger.list_org_summaries(&caller, &query.by_creation()?).await?))
 }

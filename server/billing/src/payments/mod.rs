@@ -11,6 +11,7 @@ mod events;
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId, PaymentId};
 use berth_types::invoices::{InvoiceDocument, InvoiceKind, InvoiceState};
+use berth_types::lists::ListOptions;
 use berth_types::money::money_text;
 use berth_types::payments::{AutoRecharge, NewTopUp, PayHere, Payment, PaymentSettings, PaymentState};
 use berth_types::problems::{FieldError, Problem};
@@ -341,11 +342,11 @@ impl Payments {
         &self,
         caller: &Caller,
         org: OrgId,
-        limit: u32,
+        options: &ListOptions<PaymentId>,
     ) -> Result<Page<Payment>, Problem> {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::payments::list(&mut conn.tx(), org, i64::from(limit)).await?;
+        let rows = store::payments::list(&mut conn.tx(), org, options).await?;
         let payment = |row: PaymentRow| Payment {
             id: row.id,
             state: row.state,
@@ -357,7 +358,7 @@ impl Payments {
             done_at: row.done_at,
             failure: row.failure,
         };
-        Ok(Page::whole(rows.into_iter().map(payment).collect()))
+        Ok(options.page(rows, |row| row.id).map(payment))
     }
 
     /// Applies stored events of Stripe and charges saved cards by their rules.

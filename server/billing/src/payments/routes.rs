@@ -8,13 +8,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json as Answer};
 use berth_rest::answers::{Created, NotKept};
-use berth_rest::lists::limit;
+use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers, doc, empty};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::payments::{AutoRecharge, NewTopUp, PayHere, Payment, PaymentSettings};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub fn routes() -> ApiRouter<Payments> {
     ApiRouter::new()
@@ -97,19 +97,13 @@ async fn billing_portal(
     Ok((StatusCode::CREATED, Extension(NotKept), Answer(BillingPortal { url })))
 }
 
-#[derive(Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct List {
-    limit: Option<u32>,
-}
-
 async fn list(
     State(payments): State<Payments>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
-    Query(query): Query<List>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Payment>>, Failed> {
-    Ok(Answer(payments.list_payments(&caller, org, limit(query.limit)?).await?))
+    Ok(Answer(payments.list_payments(&caller, org, &query.by_creation()?).await?))
 }
 
 /// The webhook of Stripe. The signature is its only credential.

@@ -5,8 +5,9 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::get_with;
 use axum::Json as Answer;
 use axum::extract::State;
+use berth_rest::lists::{ListQuery, name_and_id, page_in_memory};
 use berth_rest::operations::doc;
-use berth_rest::{Failed, Path, Signed};
+use berth_rest::{Failed, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::nodes::Node;
@@ -17,17 +18,25 @@ pub fn routes() -> ApiRouter<Cluster> {
         .api_route("/operator/nodes", get_with(list_all, doc("Lists all nodes.")))
 }
 
+fn node_key(node: &Node) -> String {
+    name_and_id(&node.name, node.id)
+}
+
 async fn list(
     State(cluster): State<Cluster>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Node>>, Failed> {
-    Ok(Answer(cluster.list_nodes(&caller, org).await?))
+    let options = query.by_name()?;
+    Ok(Answer(page_in_memory(cluster.list_nodes(&caller, org).await?, &options, node_key)))
 }
 
 async fn list_all(
     State(cluster): State<Cluster>,
     Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Node>>, Failed> {
-    Ok(Answer(cluster.list_all_nodes(&caller).await?))
+    let options = query.by_name()?;
+    Ok(Answer(page_in_memory(cluster.list_all_nodes(&caller).await?, &options, node_key)))
 }

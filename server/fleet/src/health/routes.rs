@@ -5,8 +5,9 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
 use axum::Json as Answer;
 use axum::extract::State;
+use berth_rest::lists::{ListQuery, page_in_memory};
 use berth_rest::operations::doc;
-use berth_rest::{Failed, Json, Path, Signed};
+use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::health::{GpuHealth, PatchGpuMode};
 use berth_types::ids::NodeId;
@@ -29,8 +30,12 @@ async fn list(
     State(health): State<Health>,
     Signed(caller): Signed,
     Path(node): Path<NodeId>,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<GpuHealth>>, Failed> {
-    Ok(Answer(health.list_gpu_health(&caller, node).await?))
+    let options = query.by_name()?;
+    // A board that left the node keeps its index, so two boards may have the same.
+    let key = |board: &GpuHealth| format!("{:010}\0{}", board.index, board.uuid);
+    Ok(Answer(page_in_memory(health.list_gpu_health(&caller, node).await?, &options, key)))
 }
 
 async fn check(

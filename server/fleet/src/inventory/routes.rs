@@ -8,15 +8,19 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, NoContent, Response};
 use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
+use berth_rest::lists::{ListQuery, name_and_id, page_in_memory};
 use berth_rest::operations::{doc, or_csv};
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::Page;
 use berth_types::operations::{InventoryHost, PutRack, Rack, Stuck};
+use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Inventory> {
     ApiRouter::new()
-        .api_route("/operator/stuck", get_with(list_stuck, doc("Lists work without progress.")))
+        .api_route(
+            "/operator/stuck",
+            get_with(list_stuck, doc("Lists work without progress, the longest first.")),
+        )
         .api_route(
             "/operator/inventory",
             get_with(
@@ -35,27 +39,44 @@ pub fn routes() -> ApiRouter<Inventory> {
 async fn list_stuck(
     State(inventory): State<Inventory>,
     Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Stuck>>, Failed> {
-    Ok(Answer(inventory.list_stuck(&caller).await?))
+    let options = query.by_name()?;
+    Ok(Answer(page_in_memory(inventory.list_stuck(&caller).await?, &options, stuck_key)))
+}
+
+/// The begin, then the rank. A rank may be stuck for two causes.
+fn stuck_key(stuck: &Stuck) -> String {
+    let Stuck { job, attempt, node, cause, .. } = stuck;
+    format!("{:020}\0{job}\0{attempt:010}\0{node}\0{cause:?}", stuck.since.micros())
 }
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct FormatQuery {
+struct InventoryQuery {
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
     format: Option<Format>,
 }
 
 async fn inventory(
     State(inventory): State<Inventory>,
     Signed(caller): Signed,
-    Query(query): Query<FormatQuery>,
+    Query(query): Query<InventoryQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let page = inventory.inventory(&caller).await?;
-    if !wants_csv(query.format, &headers) {
-        return Ok(Answer(page).into_response());
+    if wants_csv(query.format, &headers) {
+        return inventory_csv(inventory.inventory(&caller).await?);
     }
-    inventory_csv(page.items)
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_name()?;
+    let hosts = inventory.inventory(&caller).await?;
+    let page = page_in_memory(hosts, &options, |host| name_and_id(&host.name, host.node));
+    Ok(Answer(page).into_response())
 }
 
 /// The inventory as CSV. Each fact of a host is a line, so that new facts add no columns.
@@ -85,8 +106,10 @@ fn inventory_csv(hosts: Vec<InventoryHost>) -> Result<Response, Failed> {
 async fn list_racks(
     State(inventory): State<Inventory>,
     Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Rack>>, Failed> {
-    Ok(Answer(inventory.list_racks(&caller).await?))
+    let options = query.by_name()?;
+    Ok(Answer(page_in_memory(inventory.list_racks(&caller).await?, &options, |rack| rack.name.clone())))
 }
 
 async fn set_rack(

@@ -8,10 +8,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json as Answer};
 use berth_rest::answers::NotKept;
+use berth_rest::lists::{ListQuery, page_in_memory};
 use berth_rest::operations::{answers_either, doc};
 use berth_rest::{Failed, Json, Query, Signed};
-use berth_types::Page;
 use berth_types::offerings::{NewPrice, Offering, PricePreview, PriceVersion};
+use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Offerings> {
@@ -19,7 +20,7 @@ pub fn routes() -> ApiRouter<Offerings> {
         .api_route("/offerings", get_with(list_offerings, doc("Lists the offerings with their prices.")))
         .api_route(
             "/operator/prices",
-            get_with(list_prices, doc("Lists the versions of all prices.")).post_with(
+            get_with(list_prices, doc("Lists the versions of an offering's price.")).post_with(
                 set_price,
                 answers_either::<201, Offering, 200, PricePreview>(
                     "Sets a price; with `preview` gives its effect only.",
@@ -28,8 +29,17 @@ pub fn routes() -> ApiRouter<Offerings> {
         )
 }
 
-async fn list_offerings(State(offerings): State<Offerings>) -> Result<Answer<Page<Offering>>, Failed> {
-    Ok(Answer(Page::whole(offerings.list_offerings().await?)))
+async fn list_offerings(
+    State(offerings): State<Offerings>,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<Offering>>, Failed> {
+    let options = query.by_name()?;
+    Ok(Answer(page_in_memory(offerings.list_offerings().await?, &options, offering_key)))
+}
+
+/// The board model, then the size from the largest on, then the slug.
+fn offering_key(offering: &Offering) -> String {
+    format!("{}\0{:010}\0{}", offering.gpu_model, u32::MAX - offering.cells, offering.slug)
 }
 
 #[derive(Deserialize, schemars::JsonSchema)]
@@ -54,14 +64,23 @@ async fn set_price(
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct OfferingQuery {
+struct PriceQuery {
+    /// The slug of an offering.
     offering: String,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
 }
 
 async fn list_prices(
     State(offerings): State<Offerings>,
     Signed(caller): Signed,
-    Query(query): Query<OfferingQuery>,
+    Query(query): Query<PriceQuery>,
 ) -> Result<Answer<Page<PriceVersion>>, Failed> {
-    Ok(Answer(offerings.list_prices(&caller, &query.offering).await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    Ok(Answer(offerings.list_prices(&caller, &query.offering, &options).await?))
 }

@@ -6,8 +6,9 @@ use aide::axum::routing::{get_with, put_with};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::NoContent;
+use berth_rest::lists::{ListQuery, name_and_id, page_in_memory};
 use berth_rest::operations::doc;
-use berth_rest::{Failed, Json, Path, Signed};
+use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::NodeId;
 use berth_types::operations::{Drain, NewDrain};
@@ -24,8 +25,11 @@ pub fn routes() -> ApiRouter<Drains> {
 async fn list_drains(
     State(drains): State<Drains>,
     Signed(caller): Signed,
+    Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Drain>>, Failed> {
-    Ok(Answer(drains.list_drains(&caller).await?))
+    let options = query.by_name()?;
+    let all = drains.list_drains(&caller).await?;
+    Ok(Answer(page_in_memory(all, &options, |drain| name_and_id(&drain.node_name, drain.node))))
 }
 
 async fn drain(

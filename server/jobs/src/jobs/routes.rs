@@ -8,19 +8,19 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json as Answer};
 use berth_rest::answers::{Accepted, NotKept};
-use berth_rest::lists::{cursor, limit};
+use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers_either, doc};
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::Page;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob};
+use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Jobs> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/jobs",
-            get_with(list, doc("Lists the jobs of an organization, newest first.")).post_with(
+            get_with(list, doc("Lists the jobs of an organization.")).post_with(
                 submit,
                 answers_either::<201, Job, 200, JobPlan>(
                     "Submits a job; with `dry_run` gives its plan and price only.",
@@ -65,8 +65,13 @@ async fn submit(
 #[serde(deny_unknown_fields)]
 struct ListJobs {
     state: Option<JobState>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
+    /// The `next_cursor` of the page before.
     cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
 }
 
 async fn list(
@@ -75,8 +80,8 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<ListJobs>,
 ) -> Result<Answer<Page<Job>>, Failed> {
-    let page = jobs.list_jobs(&caller, org, query.state, cursor(query.cursor)?, limit(query.limit)?);
-    Ok(Answer(page.await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    Ok(Answer(jobs.list_jobs(&caller, org, query.state, &options).await?))
 }
 
 async fn show(

@@ -8,6 +8,7 @@ use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Action, Device, Explanation, Failure, Job, JobState, NewJob, Placement, Underuse};
+use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use berth_types::volumes::{JobVolume, VolumeUse};
@@ -89,23 +90,20 @@ impl Jobs {
         Ok(jobs)
     }
 
-    /// Jobs, newest first.
+    /// A page of an organization's jobs.
     pub async fn list_jobs(
         &self,
         caller: &Caller,
         org: OrgId,
         state: Option<JobState>,
-        cursor: Option<JobId>,
-        limit: u32,
+        options: &ListOptions<JobId>,
     ) -> Result<Page<Job>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let rows = store::jobs::list(&mut tx, org, state, cursor, i64::from(limit)).await?;
-        let full = rows.len() == limit as usize;
-        let items = self.show(&mut tx, rows).await?;
-        let next_cursor = items.last().filter(|_| full).map(|j| j.id.to_string());
-        Ok(Page { items, next_cursor })
+        let rows = store::jobs::list(&mut tx, org, state, options).await?;
+        let Page { items, next_cursor } = options.page(rows, |row| row.id);
+        Ok(Page { items: self.show(&mut tx, items).await?, next_cursor })
     }
 
     pub async fn list_job_events(

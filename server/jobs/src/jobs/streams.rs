@@ -19,6 +19,7 @@ use berth_rest::{Failed, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent, LogChunk};
 use berth_types::ids::{JobId, OrgId};
+use berth_types::lists::ListOptions;
 use berth_types::metrics::Metrics;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
@@ -214,7 +215,7 @@ async fn org_events(
     let after = resume_position(&headers, query.after);
     let ended = jobs.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     // Authorises the caller while a refusal can still have a status.
-    jobs.list_jobs(&caller, org, None, None, 1).await?;
+    jobs.list_jobs(&caller, org, None, &ListOptions::newest(1)).await?;
     let mut receiver = EventReceiver::new(jobs.context.live.listen_org(org));
     Ok(stream(ended, move |events| async move {
         let mut last = after.map(Timestamp::from_micros);

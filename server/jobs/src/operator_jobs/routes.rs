@@ -11,14 +11,15 @@ use axum::{Extension, Json as Answer};
 use berth_foundation::Caller;
 use berth_rest::answers::NotKept;
 use berth_rest::csv::{Format, broken, csv_head, plain_cell, wants_csv};
-use berth_rest::lists::{cursor, limit};
+use berth_rest::lists::{ListQuery, parse_cursor};
 use berth_rest::operations::{answers_either, csv, or_csv};
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::Page;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::JobState;
+use berth_types::lists::ListOptions;
 use berth_types::operations::{JobFilter, OperatedJob, StopJobs, StoppedJobs};
 use berth_types::problems::Problem;
+use berth_types::{Page, Sort};
 use futures::{StreamExt, stream};
 use serde::Deserialize;
 
@@ -50,6 +51,11 @@ pub fn routes() -> ApiRouter<OperatorJobs> {
 /// Jobs in one page of a CSV file.
 const PAGE: u32 = 200;
 
+/// The options for a page of a CSV file.
+fn page_after(cursor: Option<JobId>) -> ListOptions<JobId> {
+    ListOptions { cursor, ..ListOptions::newest(PAGE) }
+}
+
 /// The filter of a query for jobs.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -59,8 +65,13 @@ struct JobQuery {
     state: Option<JobState>,
     offering: Option<String>,
     label: Option<String>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
+    /// The `next_cursor` of the page before.
     cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
     format: Option<Format>,
 }
 
@@ -86,8 +97,8 @@ async fn list_jobs(
     if wants_csv(query.format, &headers) {
         return all_jobs_csv(operator_jobs, caller, filter).await;
     }
-    let (from, most) = (cursor(query.cursor)?, limit(query.limit)?);
-    Ok(Answer(operator_jobs.list_all_jobs(&caller, &filter, from, most).await?).into_response())
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    Ok(Answer(operator_jobs.list_all_jobs(&caller, &filter, &options).await?).into_response())
 }
 
 async fn jobs_csv(
@@ -106,7 +117,7 @@ async fn all_jobs_csv(
 ) -> Result<Response, Failed> {
     jobs_file(move |from| {
         let (operator_jobs, caller, filter) = (operator_jobs.clone(), caller.clone(), filter.clone());
-        async move { operator_jobs.list_all_jobs(&caller, &filter, from, PAGE).await }
+        async move { operator_jobs.list_all_jobs(&caller, &filter, &page_after(from)).await }
     })
     .await
 }
@@ -126,7 +137,7 @@ async fn own_jobs_csv(
 ) -> Result<Response, Failed> {
     jobs_file(move |from| {
         let (operator_jobs, caller) = (operator_jobs.clone(), caller.clone());
-        async move { operator_jobs.list_own_jobs(&caller, org, query.state, from, PAGE).await }
+        async move { operator_jobs.list_own_jobs(&caller, org, query.state, &page_after(from)).await }
     })
     .await
 }
@@ -207,7 +218,7 @@ fn jobs_page(page: Page<OperatedJob>, first: bool) -> Result<(Vec<u8>, Option<Jo
         ];
         file.write_record(cells).map_err(broken)?;
     }
-    Ok((file.into_inner().map_err(broken)?, cursor(page.next_cursor)?))
+    Ok((file.into_inner().map_err(broken)?, page.next_cursor.map(parse_cursor).transpose()?))
 }
 
 #[derive(Deserialize, schemars::JsonSchema)]

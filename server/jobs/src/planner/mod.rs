@@ -270,14 +270,11 @@ impl Planner {
         let mut present: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
         if touched.everything {
             let held = claims(store::attempts::list_held(&mut tx).await?, now);
-            let rows = store::jobs::list_queued(&mut tx, MAX_QUEUE).await?;
+            let queued = |row: JobRow| Ok(waiting_facts(&row)?.0);
+            let waiting: Vec<JobFacts> = store::jobs::list_queued(&mut tx, MAX_QUEUE, queued).await?;
             let owners = held.iter().map(|c| c.owner).collect();
             facts.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
             let mut volumes = self.volumes.held_volumes(&mut tx, None).await?;
-            let mut waiting: Vec<JobFacts> = Vec::with_capacity(rows.len());
-            for row in rows {
-                waiting.push(waiting_facts(&row)?.0);
-            }
             let needed = dependencies(waiting.iter());
             let states = dependency_states(&mut tx, needed).await?;
             let jobs = waiting.iter().map(|job| job.id).collect();

@@ -5,13 +5,17 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
 use axum::Json as Answer;
 use axum::extract::State;
+use berth_foundation::Scope;
 use berth_rest::answers::Created;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::Page;
 use berth_types::ids::{OrgId, QuotaRequestId};
-use berth_types::quotas::{AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest};
+use berth_types::quotas::{
+    AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState,
+};
+use berth_types::{Page, Sort};
+use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Quotas> {
     ApiRouter::new()
@@ -41,7 +45,7 @@ pub fn routes() -> ApiRouter<Quotas> {
         )
         .api_route(
             "/operator/quota-requests",
-            get_with(list_all_requests, doc("Lists all open requests for quotas.")),
+            get_with(list_all_requests, doc("Lists the quota requests of all organizations.")),
         )
         .api_route(
             "/operator/quota-requests/{id}",
@@ -110,21 +114,53 @@ async fn request(
     Ok(Created(quotas.request_quota(&caller, org, body.value).await?))
 }
 
+/// The query of an organization's quota requests.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RequestQuery {
+    state: Option<QuotaRequestState>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
+}
+
 async fn list_requests(
     State(quotas): State<Quotas>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<RequestQuery>,
 ) -> Result<Answer<Page<QuotaRequest>>, Failed> {
-    Ok(Answer(quotas.list_quota_requests(&caller, Some(org), query.limit()?).await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    Ok(Answer(quotas.list_quota_requests(&caller, Scope::Org(org), query.state, &options).await?))
+}
+
+/// The query of the quota requests of all organizations.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AllRequestsQuery {
+    org: Option<OrgId>,
+    state: Option<QuotaRequestState>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
 }
 
 async fn list_all_requests(
     State(quotas): State<Quotas>,
     Signed(caller): Signed,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<AllRequestsQuery>,
 ) -> Result<Answer<Page<QuotaRequest>>, Failed> {
-    Ok(Answer(quotas.list_quota_requests(&caller, None, query.limit()?).await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let scope = Scope::Operator(query.org);
+    Ok(Answer(quotas.list_quota_requests(&caller, scope, query.state, &options).await?))
 }
 
 async fn decide(
@@ -142,15 +178,28 @@ async fn list_audit(
     Path(org): Path<OrgId>,
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<AuditEvent>>, Failed> {
-    let page = quotas.list_audit_events(&caller, Some(org), query.cursor()?, query.limit()?);
-    Ok(Answer(page.await?))
+    Ok(Answer(quotas.list_audit_events(&caller, Scope::Org(org), &query.by_creation()?).await?))
+}
+
+/// The query of all audit events.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct AllAuditQuery {
+    org: Option<OrgId>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
 }
 
 async fn list_all_audit(
     State(quotas): State<Quotas>,
     Signed(caller): Signed,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<AllAuditQuery>,
 ) -> Result<Answer<Page<AuditEvent>>, Failed> {
-    let page = quotas.list_audit_events(&caller, None, query.cursor()?, query.limit()?);
-    Ok(Answer(page.await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    Ok(Answer(quotas.list_audit_events(&caller, Scope::Operator(query.org), &options).await?))
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use berth_types::Page;
 use berth_types::files::{FileKind, FileState, JobFile};
 use berth_types::ids::{FileId, JobId, OrgId};
+use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use futures::FutureExt;
 
@@ -71,14 +72,13 @@ impl Files {
         Self { context, staging: Staging::new(objects.clone()), objects, handovers }
     }
 
-    /// The files of a job, newest first.
+    /// A page of the files of a job.
     pub async fn list_files(
         &self,
         caller: &Caller,
         org: OrgId,
         job: JobId,
-        cursor: Option<FileId>,
-        limit: u32,
+        options: &ListOptions<FileId>,
     ) -> Result<Page<JobFile>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
@@ -86,11 +86,8 @@ impl Files {
         if store::jobs::find(&mut tx, org, job).await?.is_none() {
             return Err(Problem::not_found());
         }
-        let rows = store::files::list(&mut tx, org, job, cursor, i64::from(limit)).await?;
-        let full = rows.len() == limit as usize;
-        let items = rows.into_iter().map(to_job_file).collect::<Result<Vec<JobFile>, StoreError>>()?;
-        let next_cursor = items.last().filter(|_| full).map(|f| f.id.to_string());
-        Ok(Page { items, next_cursor })
+        let rows = store::files::list(&mut tx, org, job, options).await?;
+        Ok(options.page(rows, |row| row.id).try_map(to_job_file)?)
     }
 
     /// A complete file of a job.

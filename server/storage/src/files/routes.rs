@@ -31,8 +31,7 @@ async fn list(
     Path((org, job)): Path<(OrgId, JobId)>,
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<JobFile>>, Failed> {
-    let page = files.list_files(&caller, org, job, query.cursor()?, query.limit()?);
-    Ok(Answer(page.await?))
+    Ok(Answer(files.list_files(&caller, org, job, &query.by_creation()?).await?))
 }
 
 async fn remove(

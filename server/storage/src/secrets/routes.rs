@@ -35,7 +35,7 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Secret>>, Failed> {
-    Ok(Answer(secrets.list_secrets(&caller, org, query.cursor()?, query.limit()?).await?))
+    Ok(Answer(secrets.list_secrets(&caller, org, &query.by_name()?).await?))
 }
 
 async fn set(

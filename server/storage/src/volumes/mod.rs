@@ -16,6 +16,7 @@ use std::ops::Range;
 use berth_core::volumes::{MAX_VOLUMES, VolumeFile, check_new, list_dir};
 use berth_types::Page;
 use berth_types::ids::{FileId, OrgId};
+use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::paths::{VOLUME_FILES, VOLUME_PATHS};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::volumes::{NewVolume, Volume, VolumeEntry};
@@ -26,6 +27,7 @@ use berth_foundation::Context;
 use berth_foundation::objects::ByteStream;
 use berth_foundation::objects::Objects;
 use berth_foundation::{Caller, Right, idempotency};
+use berth_rest::lists::page_in_memory;
 use berth_store::volumes::{VolumeFileRow, VolumeRow};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
@@ -139,26 +141,23 @@ impl Volumes {
         Ok(created.await?)
     }
 
-    /// The volumes of an organization, ordered by name.
+    /// A page of the volumes of an organization by name.
     pub async fn list_volumes(
         &self,
         caller: &Caller,
         org: OrgId,
-        cursor: Option<String>,
-        limit: u32,
+        options: &ListOptions<NameCursor>,
     ) -> Result<Page<Volume>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        let after = cursor.unwrap_or_default();
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let rows = store::volumes::list(&mut tx, org, &after, i64::from(limit)).await?;
-        let full = rows.len() == limit as usize;
+        let rows = store::volumes::list(&mut tx, org, options).await?;
+        let page = options.page(rows, |row| NameCursor(row.name.clone()));
         let mut items = Vec::new();
-        for row in rows {
+        for row in page.items {
             items.push(to_volume(&mut tx, row).await?);
         }
-        let next_cursor = items.last().filter(|_| full).map(|last: &Volume| last.name.clone());
-        Ok(Page { items, next_cursor })
+        Ok(Page { items, next_cursor: page.next_cursor })
     }
 
     pub async fn get_volume(&self, caller: &Caller, org: OrgId, name: &str) -> Result<Volume, Problem> {
@@ -200,14 +199,13 @@ impl Volumes {
         Ok(())
     }
 
-    /// The entries of one directory of a volume, ordered by name. The root is `""`.
+    /// A page of the entries of one directory of a volume by name. The root is `""`.
     pub async fn list_volume_files(
         &self,
         caller: &Caller,
         org: OrgId,
         (name, dir): (&str, &str),
-        cursor: Option<String>,
-        limit: u32,
+        options: &ListOptions<NameCursor>,
     ) -> Result<Page<VolumeEntry>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
         if !dir.is_empty() {
@@ -230,12 +228,7 @@ impl Volumes {
             changed_at: file.changed_at,
         };
         let listed: Vec<VolumeFile> = files.into_iter().map(listed).collect();
-        let after = cursor.unwrap_or_default();
-        let mut rest = list_dir(dir, &listed).into_iter().filter(|entry| entry.name > after);
-        let items: Vec<VolumeEntry> = rest.by_ref().take(limit as usize).collect();
-        let more = rest.next().is_some();
-        let next_cursor = items.last().filter(|_| more).map(|last| last.name.clone());
-        Ok(Page { items, next_cursor })
+        Ok(page_in_memory(list_dir(dir, &listed), options, |entry| entry.name.clone()))
     }
 
     /// A file in the present version of a volume.

@@ -12,13 +12,13 @@ use axum::response::{IntoResponse, NoContent, Response};
 use berth_rest::answers::Created;
 use berth_rest::downloads::Download;
 use berth_rest::extract::read_body;
-use berth_rest::lists::{ListQuery, limit};
+use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers, bytes, doc, upload};
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
 use berth_types::volumes::{NewUpload, NewVolume, Upload, Volume, VolumeEntry};
+use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 /// The header with the first byte of a part in a request, and of the next part in an answer.
@@ -59,7 +59,7 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Volume>>, Failed> {
-    Ok(Answer(volumes.list_volumes(&caller, org, query.cursor()?, query.limit()?).await?))
+    Ok(Answer(volumes.list_volumes(&caller, org, &query.by_name()?).await?))
 }
 
 async fn create(
@@ -93,8 +93,13 @@ async fn remove(
 struct ListFiles {
     /// The root when absent.
     dir: Option<String>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
+    /// The `next_cursor` of the page before.
     cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
 }
 
 async fn list_files(
@@ -104,7 +109,8 @@ async fn list_files(
     Query(query): Query<ListFiles>,
 ) -> Result<Answer<Page<VolumeEntry>>, Failed> {
     let place = (volume.as_str(), query.dir.as_deref().unwrap_or_default());
-    Ok(Answer(volumes.list_volume_files(&caller, org, place, query.cursor, limit(query.limit)?).await?))
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_name()?;
+    Ok(Answer(volumes.list_volume_files(&caller, org, place, &options).await?))
 }
 
 async fn content(

@@ -6,6 +6,7 @@
 
 use berth_types::ids::{OrgId, TransferId};
 use berth_types::ledger::TransferKind;
+use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -225,18 +226,22 @@ pub struct TransferRow {
     pub expires_at: Option<Timestamp>,
 }
 
-/// Lists the newest `limit` transfers of an organization with an id below `before` (`None`: from the newest).
+/// Lists a page of the transfers of an organization by id.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
-    before: Option<TransferId>,
-    limit: i64,
+    options: &ListOptions<TransferId>,
 ) -> Result<Vec<TransferRow>, StoreError> {
-    let sql = "SELECT id, kind, amount_micros, source, source_id, memo, at, \
-               (SELECT l.expires_at FROM credit_lots l WHERE l.transfer_id = transfers.id) AS expires_at FROM transfers \
-               WHERE (debit = $1 OR credit = $1) AND ($2 = '' OR id < $2) ORDER BY id DESC LIMIT $3";
-    let before = before.map_or_else(String::new, |id| id.to_string());
-    list!(tx, TransferRow, sql, org_account(org), &before, limit)
+    let sql = page_sql!(
+        options.sort,
+        ["SELECT id, kind, amount_micros, source, source_id, memo, at, \
+          (SELECT l.expires_at FROM credit_lots l WHERE l.transfer_id = transfers.id) AS expires_at FROM transfers \
+          WHERE (debit = $1 OR credit = $1)"],
+        "id",
+        "$2",
+        "$3"
+    );
+    list!(tx, TransferRow, sql, org_account(org), options.cursor_text(), options.rows())
 }
 
 /// Lists the accounts with a balance that differs from the sum of their transfers.

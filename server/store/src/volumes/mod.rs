@@ -5,6 +5,7 @@ pub mod blobs;
 pub mod uses;
 
 use berth_types::ids::{FileId, OrgId, VolumeId};
+use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
@@ -80,15 +81,14 @@ pub async fn find_any(tx: &mut Tx<'_>, id: VolumeId) -> Result<Option<VolumeRow>
     find!(tx, VolumeRow, select_volumes!("WHERE id = $1"), id)
 }
 
-/// Lists the volumes of an organization by name, after the name `after`.
+/// Lists a page of the volumes of an organization by name.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
-    after: &str,
-    limit: i64,
+    options: &ListOptions<NameCursor>,
 ) -> Result<Vec<VolumeRow>, StoreError> {
-    let sql = select_volumes!("WHERE org_id = $1 AND name > $2 ORDER BY name LIMIT $3");
-    list!(tx, VolumeRow, sql, org, after, limit)
+    let sql = page_sql!(options.sort, [select_volumes!("WHERE org_id = $1")], "name", "$2", "$3");
+    list!(tx, VolumeRow, sql, org, options.cursor_name(), options.rows())
 }
 
 /// Counts the volumes of an organization.
