@@ -88,7 +88,9 @@ impl FromStr for NameCursor {
             u8::from_str_radix(pair, 16).map_err(|_| NoNameCursor)
         };
         let bytes = digits.as_bytes().chunks(2).map(byte).collect::<Result<Vec<u8>, NoNameCursor>>()?;
-        String::from_utf8(bytes).map(Self).map_err(|_| NoNameCursor)
+        // No name has a NUL, and Postgres does not accept it.
+        let name = String::from_utf8(bytes).ok().filter(|name| !name.contains('\0'));
+        name.map(Self).ok_or(NoNameCursor)
     }
 }
 
@@ -111,12 +113,24 @@ mod tests {
 
     #[test]
     fn a_name_cursor_keeps_every_name_and_refuses_other_texts() {
-        for name in ["a", "sets/a b&c.bin", "ü\u{0}node_1", "name_"] {
+        for name in ["a", "sets/a b&c.bin", "ü\u{1f}node_1", "name_"] {
             let text = NameCursor(name.to_owned()).to_string();
             assert!(text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_'), "{text}");
             assert_eq!(text.parse::<NameCursor>(), Ok(NameCursor(name.to_owned())));
         }
-        for text in ["", "name_", "name_6", "name_6G", "name_+6", "name_ff", "name_6A", "data", "job_61"] {
+        for text in [
+            "",
+            "name_",
+            "name_6",
+            "name_6G",
+            "name_+6",
+            "name_ff",
+            "name_6A",
+            "name_00",
+            "name_6100",
+            "data",
+            "job_61",
+        ] {
             assert_eq!(text.parse::<NameCursor>(), Err(NoNameCursor), "{text}");
         }
     }

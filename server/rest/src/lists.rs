@@ -87,8 +87,8 @@ pub fn page_in_memory<T>(
 
 /// The key of an object with a name that is not unique: the name, then the id.
 pub fn name_and_id(name: &str, id: impl std::fmt::Display) -> String {
-    // No name has a NUL, so a name sorts before its own extensions.
-    format!("{name}\0{id}")
+    // No name has a control character, so a name sorts before its own extensions.
+    format!("{name}\u{1f}{id}")
 }
 
 #[cfg(test)]

@@ -232,7 +232,10 @@ async fn a_cursor_of_another_list_is_refused() {
         page["next_cursor"].as_str().unwrap().to_owned()
     };
     let (of_jobs, of_volumes) = (cursor("jobs").await, cursor("volumes").await);
-    for (path, cursor) in [("tokens", &of_jobs), ("secrets", &of_jobs), ("jobs", &of_volumes)] {
+    // A NUL is in no name.
+    let nul = "name_6100".to_owned();
+    let foreign = [("tokens", &of_jobs), ("secrets", &of_jobs), ("jobs", &of_volumes), ("volumes", &nul)];
+    for (path, cursor) in foreign {
         let path = format!("{org}/{path}?cursor={cursor}");
         setup.t.get(&setup.ada, &path).await.problem(400, "request.malformed");
     }

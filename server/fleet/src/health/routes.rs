@@ -34,7 +34,7 @@ async fn list(
 ) -> Result<Answer<Page<GpuHealth>>, Failed> {
     let options = query.by_name()?;
     // A board that left the node keeps its index, so two boards may have the same.
-    let key = |board: &GpuHealth| format!("{:010}\0{}", board.index, board.uuid);
+    let key = |board: &GpuHealth| format!("{:010}\u{1f}{}", board.index, board.uuid);
     Ok(Answer(page_in_memory(health.list_gpu_health(&caller, node).await?, &options, key)))
 }
 

@@ -48,7 +48,7 @@ async fn list_stuck(
 /// The begin, then the rank. A rank may be stuck for two causes.
 fn stuck_key(stuck: &Stuck) -> String {
     let Stuck { job, attempt, node, cause, .. } = stuck;
-    format!("{:020}\0{job}\0{attempt:010}\0{node}\0{cause:?}", stuck.since.micros())
+    format!("{:020}\u{1f}{job}\u{1f}{attempt:010}\u{1f}{node}\u{1f}{cause:?}", stuck.since.micros())
 }
 
 #[derive(Deserialize, schemars::JsonSchema)]

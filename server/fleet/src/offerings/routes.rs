@@ -39,7 +39,7 @@ async fn list_offerings(
 
 /// The board model, then the size from the largest on, then the slug.
 fn offering_key(offering: &Offering) -> String {
-    format!("{}\0{:010}\0{}", offering.gpu_model, u32::MAX - offering.cells, offering.slug)
+    format!("{}\u{1f}{:010}\u{1f}{}", offering.gpu_model, u32::MAX - offering.cells, offering.slug)
 }
 
 #[derive(Deserialize, schemars::JsonSchema)]

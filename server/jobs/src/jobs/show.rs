@@ -57,16 +57,19 @@ impl Jobs {
 
     pub(super) async fn show_job(&self, org: OrgId, job: JobId) -> Result<Job, Problem> {
         let mut conn = self.context.db.read().await?;
-        let mut tx = conn.tx();
-        let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
-        self.show_complete(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)
+        let row = store::jobs::find(&mut conn.tx(), org, job).await?.ok_or_else(Problem::not_found)?;
+        drop(conn);
+        self.show_complete(vec![row]).await?.pop().ok_or_else(Problem::not_found)
     }
 
     /// The wire form of stored jobs, with the parts that lists of jobs leave out.
-    async fn show_complete(&self, tx: &mut Tx<'_>, rows: Vec<JobRow>) -> Result<Vec<Job>, StoreError> {
+    async fn show_complete(&self, rows: Vec<JobRow>) -> Result<Vec<Job>, StoreError> {
+        let explanations = self.explain_queued(&rows).await;
+        let mut conn = self.context.db.read().await?;
+        let tx = &mut conn.tx();
         let ids: Vec<JobId> = rows.iter().map(|row| row.id).collect();
         let begun = begun_jobs(&rows);
-        let mut jobs = self.show(tx, rows).await?;
+        let mut jobs = self.show(tx, rows, explanations).await?;
         let mut scripts: HashMap<JobId, String> =
             store::jobs::list_scripts(tx, &ids).await?.into_iter().collect();
         let mut ranks: HashMap<JobId, Vec<AttemptRow>> = HashMap::new();
@@ -100,10 +103,12 @@ impl Jobs {
     ) -> Result<Page<Job>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
-        let mut tx = conn.tx();
-        let rows = store::jobs::list(&mut tx, org, state, options).await?;
+        let rows = store::jobs::list(&mut conn.tx(), org, state, options).await?;
+        drop(conn);
         let Page { items, next_cursor } = options.page(rows, |row| row.id);
-        Ok(Page { items: self.show(&mut tx, items).await?, next_cursor })
+        let explanations = self.explain_queued(&items).await;
+        let mut conn = self.context.db.read().await?;
+        Ok(Page { items: self.show(&mut conn.tx(), items, explanations).await?, next_cursor })
     }
 
     pub async fn list_job_events(
@@ -134,7 +139,8 @@ impl Jobs {
         let ids: Vec<JobId> = ids.into_iter().collect();
         let mut rows = store::jobs::list_any(&mut tx, &ids).await?;
         rows.retain(|row| row.org_id == org);
-        let shown = self.show_complete(&mut tx, rows).await?;
+        drop(conn);
+        let shown = self.show_complete(rows).await?;
         let jobs: HashMap<JobId, Job> = shown.into_iter().map(|job| (job.id, job)).collect();
         let mut out = Vec::with_capacity(events.len());
         for event in events {
@@ -186,8 +192,19 @@ impl Jobs {
         self.planner.explain([&row]).await.remove(&row.id).ok_or_else(Problem::internal)
     }
 
+    /// The reasons of the queued ones of these jobs. No connection to the database may be held meanwhile: the
+    /// answer may wait for a pass.
+    async fn explain_queued(&self, rows: &[JobRow]) -> HashMap<JobId, Explanation> {
+        self.planner.explain(rows.iter().filter(|row| row.phase.state == JobState::Queued)).await
+    }
+
     /// The wire form of stored jobs, with devices and reasons.
-    pub(crate) async fn show(&self, tx: &mut Tx<'_>, rows: Vec<JobRow>) -> Result<Vec<Job>, StoreError> {
+    async fn show(
+        &self,
+        tx: &mut Tx<'_>,
+        rows: Vec<JobRow>,
+        mut explanations: HashMap<JobId, Explanation>,
+    ) -> Result<Vec<Job>, StoreError> {
         let connected = self.context.live.connected();
         let names =
             if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
@@ -198,8 +215,6 @@ impl Jobs {
             devices.entry(slot.job_id).or_default().push(stored_device(slot, &names));
         }
         let mut idle_hours = self.idle_hours(tx, &rows).await?;
-        let queued = rows.iter().filter(|row| row.phase.state == JobState::Queued);
-        let mut explanations = self.planner.explain(queued).await;
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
             let devices = devices.remove(&row.id).unwrap_or_default();

@@ -36,6 +36,8 @@ use tokio::sync::Notify;
 
 /// The most waiting jobs in memory.
 const MAX_QUEUE: i64 = 200_000;
+/// The jobs in one question for reasons.
+const EXPLAINED_AT_ONCE: usize = 16;
 /// The changed jobs in one read. More at once would need much memory, since a submission may be long.
 const JOBS_PER_READ: usize = 16;
 
@@ -451,7 +453,15 @@ impl Planner {
                     basis: "It is being placed.".to_owned(),
                 },
             };
-        self.ask(move |engine| jobs.iter().map(|(job, asked)| (*job, explain(engine, *job, asked))).collect())
-            .await
+        let mut out = HashMap::with_capacity(jobs.len());
+        // Passes and other questions get their turns between the parts of a long list.
+        for part in jobs.chunks(EXPLAINED_AT_ONCE) {
+            let part = part.to_vec();
+            let explained = move |engine: &mut Engine| {
+                part.iter().map(|(job, asked)| (*job, explain(engine, *job, asked))).collect::<Vec<_>>()
+            };
+            out.extend(self.ask(explained).await);
+        }
+        out
     }
 }
