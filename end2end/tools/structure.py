@@ -22,8 +22,6 @@ METHODS = 25
 
 # Files over the limit, with their lines.
 LONG_FILES: dict[str, int] = {
-    "server/engine/src/tests/history.rs": 502,
-    "server/tests/portal/volumes.rs": 567,
     "worker/src/keeping/mod.rs": 596,
 }
 # Crates over the limit, with the lines of their sources.
@@ -45,7 +43,6 @@ LONG_FUNCTIONS: dict[str, int] = {
     "server/engine/src/tests/history.rs step": 137,
     "server/engine/src/reason_text.rs blocker_text": 127,
     "server/core/src/jobs.rs apply": 94,
-    "server/reservations/src/confirm.rs plan_maintenance": 128,
     "server/reservations/src/tick.rs advance": 92,
     "server/tests/portal/install.rs the_install_command_makes_a_host_a_node_and_can_be_repeated": 85,
     "server/tests/portal/lease.rs the_job_of_a_lost_node_is_retried_and_only_proved_use_is_charged": 84,

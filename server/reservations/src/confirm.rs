@@ -11,7 +11,7 @@ use berth_types::ids::{OrgId, ReservationId};
 use berth_types::jobs::Topology;
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
-use berth_types::problems::Problem;
+use berth_types::problems::{FieldError, Problem};
 use berth_types::reservations::{
     NewMaintenance, NewReservation, Quote, Reservation, ReservationState, Window,
 };
@@ -23,9 +23,7 @@ use crate::Reservations;
 use crate::charges::posting;
 use crate::{board_milli, check_limit, span, stored_quote_request};
 use berth_billing::budgets;
-use berth_foundation::Change;
-use berth_foundation::fault;
-use berth_foundation::{Caller, Right, idempotency};
+use berth_foundation::{Caller, Change, Context, Right, fault, idempotency};
 use berth_jobs::planner::bookings::{self, booking_id, is_free, maintenance_org, stored_places};
 use berth_store::offerings::StoredOffering;
 use berth_store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
@@ -111,6 +109,98 @@ fn book(
         engine.book(Booking { id: booking_id(*id), kind, org, ask: Some(ask), from, until, places }, moved);
     }
     Ok(placed)
+}
+
+/// The faults of a maintenance window that need no look at the boards.
+fn maintenance_errors(input: &NewMaintenance, from: Timestamp, now: Timestamp) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    berth_core::admission::check_name("/reason", &input.reason, &mut errors);
+    if input.starts_at < now.plus_seconds(-crate::LATE_S) {
+        errors.push(FieldError::new("/starts_at", "This is in the past."));
+    }
+    let length_s = input.ends_at.millis_since(from) / 1_000;
+    if !(crate::MIN_LENGTH_S..=crate::MAX_LENGTH_S).contains(&length_s) {
+        let detail = "A window lasts between a minute and a year.";
+        errors.push(FieldError::new("/ends_at", detail));
+    }
+    errors
+}
+
+/// The record of a maintenance window on these places.
+fn maintenance_row(
+    id: ReservationId,
+    input: &NewMaintenance,
+    (from, until): (Timestamp, Timestamp),
+    places: &StoredPlaces,
+    created_by: &str,
+    now: Timestamp,
+) -> Result<ReservationRow, StoreError> {
+    let count = i64::try_from(places.iter().map(|(_, devices)| devices.len()).sum::<usize>()).unwrap_or(0);
+    Ok(ReservationRow {
+        id,
+        org_id: None,
+        org_name: None,
+        name: input.reason.trim().to_owned(),
+        state: ReservationState::Scheduled,
+        cause: String::new(),
+        quote_id: None,
+        series: String::new(),
+        offering_id: None,
+        slug: None,
+        gpu_model: None,
+        mig_profile: None,
+        nodes: 1,
+        gpus_per_node: count,
+        topology: Topology::Any,
+        board_milli: count * 1_000,
+        starts_at: from,
+        ends_at: until,
+        ended_at: None,
+        nano_per_second: 0,
+        price_version: 0,
+        total_micros: 0,
+        held_micros: 0,
+        posted_micros: 0,
+        credited_micros: 0,
+        places: json(places)?,
+        policy: json(&berth_types::reservations::ReservationPolicy::default())?,
+        lost_milli: 0,
+        lost_since: None,
+        warned: false,
+        generation: 1,
+        created_by: created_by.to_owned(),
+        created_at: now,
+    })
+}
+
+/// Records a maintenance window. Returns false if the stored bookings or runs have its boards.
+async fn record_maintenance(
+    context: &Context,
+    caller: &Caller,
+    row: ReservationRow,
+    places: StoredPlaces,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let (id, reason) = (row.id.to_string(), row.name.clone());
+    let event = context.audit_event(caller, "maintenance.planned", id, reason);
+    let key = caller.idempotency_key.clone();
+    context
+        .db
+        .write(move |tx| {
+            let (row, places, event, key) = (row.clone(), places.clone(), event.clone(), key.clone());
+            async move {
+                let window = (row.starts_at, row.ends_at);
+                if !is_free(tx, &places, window, &HashMap::new(), &[]).await? {
+                    return Ok(false);
+                }
+                idempotency::claim(tx, key.as_ref(), &row.id.to_string(), now).await?;
+                store::reservations::insert(tx, &row).await?;
+                store::quotas::insert_audit(tx, None, &event).await?;
+                Ok(true)
+            }
+            .boxed()
+        })
+        .await
 }
 
 impl Reservations {
@@ -347,16 +437,7 @@ impl Reservations {
         }
         let now = self.context.now();
         let (from, until) = (input.starts_at.max(now), input.ends_at);
-        let mut errors = Vec::new();
-        berth_core::admission::check_name("/reason", &input.reason, &mut errors);
-        if input.starts_at < now.plus_seconds(-crate::LATE_S) {
-            errors.push(berth_types::problems::FieldError::new("/starts_at", "This is in the past."));
-        }
-        let length_s = until.millis_since(from) / 1_000;
-        if !(crate::MIN_LENGTH_S..=crate::MAX_LENGTH_S).contains(&length_s) {
-            let detail = "A window lasts between a minute and a year.";
-            errors.push(berth_types::problems::FieldError::new("/ends_at", detail));
-        }
+        let mut errors = maintenance_errors(&input, from, now);
         let mut conn = self.context.db.read().await?;
         let boards = store::nodes::list_gpus(&mut conn.tx()).await?;
         drop(conn);
@@ -365,7 +446,7 @@ impl Reservations {
             boards.iter().filter(|g| g.node_id == input.node && g.present && is_requested(&g.uuid)).collect();
         if chosen.is_empty() || (!input.gpus.is_empty() && chosen.len() != input.gpus.len()) {
             let detail = "The node has no such board; GET /api/v1/operator/nodes lists them.";
-            errors.push(berth_types::problems::FieldError::new("/gpus", detail));
+            errors.push(FieldError::new("/gpus", detail));
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -379,41 +460,7 @@ impl Reservations {
         let places: StoredPlaces =
             vec![(input.node, chosen.iter().map(|g| device(&g.uuid, &g.model)).collect())];
         let id: ReservationId = self.context.new_id(now);
-        let row = ReservationRow {
-            id,
-            org_id: None,
-            org_name: None,
-            name: input.reason.trim().to_owned(),
-            state: ReservationState::Scheduled,
-            cause: String::new(),
-            quote_id: None,
-            series: String::new(),
-            offering_id: None,
-            slug: None,
-            gpu_model: None,
-            mig_profile: None,
-            nodes: 1,
-            gpus_per_node: i64::try_from(chosen.len()).unwrap_or(i64::MAX),
-            topology: Topology::Any,
-            board_milli: i64::try_from(chosen.len()).unwrap_or(0) * 1_000,
-            starts_at: from,
-            ends_at: until,
-            ended_at: None,
-            nano_per_second: 0,
-            price_version: 0,
-            total_micros: 0,
-            held_micros: 0,
-            posted_micros: 0,
-            credited_micros: 0,
-            places: json(&places)?,
-            policy: json(&berth_types::reservations::ReservationPolicy::default())?,
-            lost_milli: 0,
-            lost_since: None,
-            warned: false,
-            generation: 1,
-            created_by: caller.user.name.clone(),
-            created_at: now,
-        };
+        let row = maintenance_row(id, &input, (from, until), &places, &caller.user.name, now)?;
         self.planner.refresh().await?;
         let reading = self.planner.lock_reading().await;
         let named = bookings::named_places(&places);
@@ -434,28 +481,8 @@ impl Reservations {
             fits
         });
         let fits = fits.await;
-        let event = self.context.audit_event(caller, "maintenance.planned", id.to_string(), row.name.clone());
-        let done = match fits {
-            false => Ok(false),
-            true => {
-                let key = caller.idempotency_key.clone();
-                let work = self.context.db.write(move |tx| {
-                    let (row, places, event, key) = (row.clone(), places.clone(), event.clone(), key.clone());
-                    async move {
-                        let window = (row.starts_at, row.ends_at);
-                        if !is_free(tx, &places, window, &HashMap::new(), &[]).await? {
-                            return Ok(false);
-                        }
-                        idempotency::claim(tx, key.as_ref(), &row.id.to_string(), now).await?;
-                        store::reservations::insert(tx, &row).await?;
-                        store::quotas::insert_audit(tx, None, &event).await?;
-                        Ok(true)
-                    }
-                    .boxed()
-                });
-                work.await
-            }
-        };
+        let done =
+            if fits { record_maintenance(&self.context, caller, row, places, now).await } else { Ok(false) };
         drop(reading);
         self.context.publish(Change::Reservations);
         if !done? {

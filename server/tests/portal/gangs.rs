@@ -35,6 +35,14 @@ impl TwoNodeSetup {
         .await;
     }
 
+    /// The time of a job's first placement.
+    async fn placed_at(&self, job: &str) -> String {
+        let path = format!("/orgs/{}/jobs/{job}/events", self.portal.org);
+        let events = self.portal.t.get(&self.portal.ada, &path).await.expect(200);
+        let placed = events["items"].as_array().unwrap().iter().find(|event| event["state"] == "assigned");
+        placed.unwrap()["at"].as_str().unwrap().to_owned()
+    }
+
     async fn until_all_free(&self) {
         self.nodes(|nodes| {
             nodes.iter().all(|n| n["gpus"].as_array().unwrap().iter().all(|g| g["tiles"] == json!([])))
@@ -283,8 +291,9 @@ async fn preempted_devices_stay_reserved_while_a_worker_of_another_rank_restarts
     }
     assert_eq!(setup.portal.until_ended(&high).await["state"], "succeeded");
     assert_eq!(setup.portal.until_ended(&behind).await["state"], "succeeded");
-    let [high, behind] = [setup.portal.job(&high).await, setup.portal.job(&behind).await];
-    assert!(high["started_at"].as_str() < behind["started_at"].as_str(), "{high} {behind}");
+    // The first rank that ends frees its device for the other job, so the order of the placements counts.
+    let [high, behind] = [setup.placed_at(&high).await, setup.placed_at(&behind).await];
+    assert!(high < behind, "{high} {behind}");
     for job in [&late, &early] {
         let path = format!("/orgs/{}/jobs/{job}/cancel", setup.portal.org);
         setup.portal.t.post(&setup.portal.ada, &path, Value::Null).await.expect(202);

@@ -63,7 +63,7 @@ fn with(path: &str, query: &str) -> String {
     format!("{path}{}{query}", if path.contains('?') { '&' } else { '?' })
 }
 
-/// What identifies an object of any list.
+/// The identity of an object of any list.
 fn identity(item: &Value) -> String {
     let fields = ["/id", "/uuid", "/user", "/org/id", "/node", "/name", "/version"];
     let value = fields.iter().find_map(|field| item.pointer(field).filter(|v| !v.is_null()));

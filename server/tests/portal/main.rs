@@ -67,6 +67,7 @@ mod store_terminals;
 mod survival;
 mod terminals;
 mod transport;
+mod volume_jobs;
 mod volumes;
 mod waiting;
 mod webhooks;
