@@ -263,7 +263,7 @@ def workers_tests(machine: Machine) -> None:
     passed, failed = 0, []
     for test in tests:
         said = machine.ask(f"mkdir -p {ROOT}/worker && cd {ROOT}/worker && {test} --test-threads=1").stdout
-        result = re.search(r"test result: ok\. (\d+) passed", said)
+        result = re.search(r"^test result: ok\. (\d+) passed", said, re.MULTILINE)
         for line in re.findall(r"left out of .*", said):
             say(f"      {line}")
         name = test.name.rpartition("-")[0]

@@ -1,10 +1,8 @@
 //! What the worker does with the GPUs of its host, over the simulated library.
 
-#![expect(unsafe_code, reason = "the environment is set before the library loads; one instance is made raw")]
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
+#![expect(unsafe_code, reason = "one instance is made raw")]
 
 use std::io::Read;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,12 +10,7 @@ use berth_worker::gpu::{GpuError, Gpus, Presence};
 use nvml_wrapper::Nvml;
 use nvml_wrapper_sys::bindings::{nvmlGpuInstance_t, nvmlGpuInstancePlacement_t};
 
-/// The library that cargo built with this test.
-fn library() -> PathBuf {
-    let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let places = [beside.join("libberth_nvml_sim.so"), beside.join("../libberth_nvml_sim.so")];
-    places.into_iter().find(|p| p.exists()).unwrap()
-}
+use crate::boards::{library, simulate};
 
 /// A busy process on a device. It is ended when this is dropped, and by its own limit otherwise.
 struct Tenant(Child);
@@ -47,12 +40,7 @@ fn is_shared<T: Send + Sync>(_: &T) {}
 
 #[test]
 fn slices_are_made_adopted_read_and_given_back() {
-    let dir = tempfile::tempdir().unwrap();
-    // SAFETY: this test is the only one of its process and has started no thread.
-    unsafe {
-        std::env::set_var("BERTH_NVML_SIM_DIR", dir.path());
-        std::env::set_var("BERTH_NVML_SIM_FLEET", "1xH100-80GB,1xA30,1xH100-80GB");
-    }
+    let Some(dir) = simulate("1xH100-80GB,1xA30,1xH100-80GB") else { return };
     let gpus = Gpus::open(Some(&library())).unwrap();
     is_shared(&gpus);
     assert_eq!(gpus.driver_version().unwrap(), "580.00-sim");
@@ -171,7 +159,7 @@ fn slices_are_made_adopted_read_and_given_back() {
         assert_eq!(reading.utilization_percent, None, "it has no performance monitoring");
     }
     // A board off the bus takes its slices with it and nobody else's.
-    let faults = dir.path().join("faults.json");
+    let faults = dir.join("faults.json");
     let there = || [gpus.presence(ampere, Some(&on_ampere)), gpus.presence(hopper, None)];
     assert_eq!(there(), [Presence::There; 2]);
     std::fs::write(&faults, format!(r#"{{"lost": ["{ampere}"]}}"#)).unwrap();

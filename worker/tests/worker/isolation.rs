@@ -1,10 +1,6 @@
 //! Each claim of docs/isolation.md, tried from inside a real sandbox. Where a machine cannot do something
 //! the test says so and leaves it out.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
-
-mod stage;
-
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -12,8 +8,9 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use berth_proto::Secret;
 use berth_worker::cgroups::Controller;
 use berth_worker::disk::{self, Found};
-use stage::left_out::left_out;
-use stage::{FakeNode, Script, Stage};
+
+use crate::left_out::left_out;
+use crate::stage::{FakeNode, Running, Script, Stage};
 
 #[test]
 fn a_neighbour_and_the_worker_cannot_be_seen_or_touched() {
@@ -454,7 +451,7 @@ fn who_is_let_in_has_no_more_rights_than_the_job() {
 }
 
 /// The attempt's record, as a daemon keeps it beside what the shim has.
-fn put_record(running: &stage::Running) {
+fn put_record(running: &Running) {
     let record = serde_json::json!({
         "job": "host",
         "number": 1,

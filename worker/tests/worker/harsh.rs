@@ -2,11 +2,6 @@
 //! neighbour, and does not spoil the record of their end. Where a machine cannot do something the test says
 //! so and leaves it out.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
-
-#[expect(dead_code, reason = "this file uses a part of it")]
-mod stage;
-
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,8 +11,10 @@ use berth_worker::cgroups::Controller;
 use berth_worker::shim::{self, Exit, LOG, Records};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
-use stage::left_out::left_out;
-use stage::{FakeNode, Running, Script, Stage};
+
+use crate::left_out::left_out;
+use crate::load;
+use crate::stage::{FakeNode, Running, Script, Stage};
 
 /// A script of Python for the shell.
 fn python(text: &str) -> String {
@@ -44,6 +41,7 @@ fn bombs_leave_a_neighbour_whole() {
     if !stage.limits(Controller::Memory) || !stage.limits(Controller::Pids) {
         return;
     }
+    let _heavy = load::heavy();
     let text = "i=0; while [ $i -lt 60 ]; do echo line $i; i=$((i+1)); sleep 0.05; done; exit 7";
     let neighbour = stage.start("neighbour", &Script { text, ..Script::default() });
     neighbour.until("line 0");

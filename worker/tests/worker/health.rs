@@ -1,10 +1,7 @@
 //! How the worker bears boards that hang, vanish, fail and are looked at, over the simulated library.
 
-#![expect(unsafe_code, reason = "the environment is set before the library loads")]
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
-
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -15,15 +12,11 @@ use berth_worker::gpu::{self, Deadlines, GpuError, Gpus, Happening, Presence, Wh
 use berth_worker::telemetry::{Found, Telemetry};
 use berth_worker::ward::{Ward, carry_out};
 
+use crate::boards::{library, simulate};
+use crate::load;
+
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(20);
-
-/// The library that cargo built with this test.
-fn library() -> PathBuf {
-    let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let places = [beside.join("libberth_nvml_sim.so"), beside.join("../libberth_nvml_sim.so")];
-    places.into_iter().find(|p| p.exists()).unwrap()
-}
 
 /// Replaces what goes wrong, in one step as it is read all the time.
 fn put(dir: &Path, faults: &str) {
@@ -95,12 +88,8 @@ fn raise(
 
 #[test]
 fn boards_that_fail_take_nothing_with_them() {
-    let dir = tempfile::tempdir().unwrap();
-    // SAFETY: this test is the only one of its process and has started no thread.
-    unsafe {
-        std::env::set_var("BERTH_NVML_SIM_DIR", dir.path());
-        std::env::set_var("BERTH_NVML_SIM_FLEET", "2xH100-80GB,1xA30");
-    }
+    let _quiet = load::quiet();
+    let Some(dir) = simulate("2xH100-80GB,1xA30") else { return };
     let short = Deadlines { look: Duration::from_millis(400), change: Duration::from_secs(3) };
     let gpus = Arc::new(Gpus::open(Some(&library())).unwrap().with_deadlines(short));
     let boards = gpus.inventory().unwrap();
@@ -122,7 +111,7 @@ fn boards_that_fail_take_nothing_with_them() {
     assert_eq!(gpus.read(ampere, None).unwrap().nvlink_sent_kib_s, None, "it has no links");
 
     // One hangs: it is said so at once from the second call on, and the others answer.
-    put(dir.path(), &format!(r#"{{"hang_ms": {{"{first}": 2500}}}}"#));
+    put(&dir, &format!(r#"{{"hang_ms": {{"{first}": 2500}}}}"#));
     assert_eq!(gpus.read(first, None), Err(GpuError::Unresponsive));
     let begun = Instant::now();
     assert_eq!(gpus.presence(first, None), Presence::Unknown, "which says nothing about its jobs");
@@ -138,7 +127,7 @@ fn boards_that_fail_take_nothing_with_them() {
     assert_eq!(found.len(), 3);
     assert_eq!(found[0].silent.as_deref(), Some("NVML does not answer for it."));
     assert_eq!((found[0].nvlink_island, found[1].nvlink_island), (1, 1), "as it was when it answered");
-    put(dir.path(), "{}");
+    put(&dir, "{}");
     let deadline = Instant::now() + LONG;
     while silent(&gpus, first).is_some() && Instant::now() < deadline {
         std::thread::yield_now();
@@ -147,10 +136,10 @@ fn boards_that_fail_take_nothing_with_them() {
     assert!(gpus.slices(first).unwrap().is_empty(), "what was given up was not done later");
 
     // One vanishes and comes back.
-    put(dir.path(), &format!(r#"{{"lost": ["{second}"]}}"#));
+    put(&dir, &format!(r#"{{"lost": ["{second}"]}}"#));
     assert_eq!(silent(&gpus, second).as_deref(), Some("It has fallen off the bus."));
     assert_eq!(gpus.check(second), Err("It has fallen off the bus.".to_owned()));
-    put(dir.path(), "{}");
+    put(&dir, "{}");
     assert_eq!((silent(&gpus, second), gpus.check(second)), (None, Ok(())));
 
     // Events come with the slice that they happened on.
@@ -158,13 +147,13 @@ fn boards_that_fail_take_nothing_with_them() {
     let slice = gpus.create_slice(second, 19, 3).unwrap();
     let heard = listen(&gpus);
     let mut at = 0;
-    let told = raise(dir.path(), &heard, second, 94, 3, &mut at);
+    let told = raise(&dir, &heard, second, 94, 3, &mut at);
     assert_eq!(told, Happening { gpu_uuid: second.clone(), what: What::Xid(94), start: Some(3) });
-    let told = raise(dir.path(), &heard, second, 48, 9, &mut at);
+    let told = raise(&dir, &heard, second, 48, 9, &mut at);
     assert_eq!((told.what, told.start), (What::Xid(48), None), "no slice starts there");
 
     // Fit for work is what nobody is on, nothing is left in, and nothing waits for a reset.
-    put(dir.path(), "{}");
+    put(&dir, "{}");
     let tenant = Tenant::on(slice.mig_uuid.as_deref().unwrap());
     let why = gpus.check(second).unwrap_err();
     assert!(why.contains(&tenant.0.id().to_string()), "{why}");
@@ -172,9 +161,9 @@ fn boards_that_fail_take_nothing_with_them() {
     assert!(in_use.contains("holds the board"), "{in_use}");
     drop(tenant);
     assert_eq!(gpus.check(second), Ok(()), "an empty instance is no harm");
-    put(dir.path(), &format!(r#"{{"remapped": {{"{second}": {{"pending": true}}}}}}"#));
+    put(&dir, &format!(r#"{{"remapped": {{"{second}": {{"pending": true}}}}}}"#));
     assert!(gpus.check(second).unwrap_err().contains("reset"));
-    let mut ward = Ward::open(&dir.path().join("kept.json"));
+    let mut ward = Ward::open(&dir.join("kept.json"));
     ward.looked(gpus.conditions(), 1);
     let health = ward.news().unwrap();
     let faulty: Vec<&str> =
@@ -182,19 +171,19 @@ fn boards_that_fail_take_nothing_with_them() {
     assert_eq!(faulty, ["gpu.memory"]);
 
     // Modes: at once, or with the next reset.
-    put(dir.path(), "{}");
+    put(&dir, "{}");
     gpus.destroy_slice(second, 19, 3).unwrap();
     assert_eq!(carry_out(&gpus, &task(second, 2, TaskKind::MigOff)), Ok("MIG mode is off.".to_owned()));
     let waits = carry_out(&gpus, &task(ampere, 1, TaskKind::MigOff)).unwrap_err();
     assert!(waits.contains("reset"), "{waits}");
     assert!(gpus.check(ampere).unwrap_err().contains("MIG mode"));
-    put(dir.path(), &format!(r#"{{"reset": {{"{ampere}": 1}}}}"#));
+    put(&dir, &format!(r#"{{"reset": {{"{ampere}": 1}}}}"#));
     assert_eq!(gpus.check(ampere), Ok(()));
     assert_eq!(carry_out(&gpus, &task(ampere, 2, TaskKind::MigOff)), Ok("MIG mode is off.".to_owned()));
 
     // A monitor that holds a board for a moment does not keep it.
-    put(dir.path(), &format!(r#"{{"in_use": ["{first}"]}}"#));
-    let (path, begun) = (dir.path().to_owned(), Instant::now());
+    put(&dir, &format!(r#"{{"in_use": ["{first}"]}}"#));
+    let (path, begun) = (dir.clone(), Instant::now());
     let lets_go = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
         put(&path, "{}");
@@ -209,7 +198,7 @@ fn boards_that_fail_take_nothing_with_them() {
     let patient = Gpus::open(Some(&library())).unwrap().with_deadlines(patient);
     assert_eq!(patient.inventory().unwrap().len(), 3);
     let newcomer = Gpus::open(Some(&library())).unwrap().with_deadlines(short);
-    put(dir.path(), &format!(r#"{{"hang_ms": {{"{first}": 9000}}}}"#));
+    put(&dir, &format!(r#"{{"hang_ms": {{"{first}": 9000}}}}"#));
     let begun = Instant::now();
     let found = patient.inventory().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
@@ -218,7 +207,7 @@ fn boards_that_fail_take_nothing_with_them() {
     let found = newcomer.inventory().unwrap();
     assert_eq!(found.iter().map(|b| &b.uuid).collect::<Vec<_>>(), [second, ampere]);
     assert!(newcomer.is_incomplete());
-    put(dir.path(), "{}");
+    put(&dir, "{}");
     let deadline = Instant::now() + LONG;
     while newcomer.inventory().unwrap().len() < 3 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(100));

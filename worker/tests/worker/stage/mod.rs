@@ -1,8 +1,5 @@
 //! Attempts without a daemon: the real shim, sandbox, filters and cgroups around a script.
 
-#[path = "../left_out/mod.rs"]
-pub mod left_out;
-
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,8 +12,9 @@ use berth_worker::lease::Leased;
 use berth_worker::sandbox::{Bind, Sandbox, Terms};
 use berth_worker::secrets::{self, Given};
 use berth_worker::shim::{self, Exit, Launch, Limits, Records, Start};
-use left_out::left_out;
 use nix::sys::signal::Signal;
+
+use crate::left_out::left_out;
 
 /// A script with what it may have.
 pub struct Script<'a> {

@@ -1,8 +1,6 @@
 //! Shims that are forked: the real forker and the real shim around a script, and what becomes of them when the
 //! forker or its daemon is lost.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
-
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};

@@ -4,25 +4,10 @@
 //! what it left out, and why. It changes a MIG mode or makes an instance only where it is told to
 //! (`BERTH_HARDWARE_MIG=1`), on boards that nobody uses and that have no instances.
 
-#![expect(unsafe_code, reason = "the environment is set before the library loads")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "helpers of tests fail loudly, like tests"
-)]
-
-use std::path::PathBuf;
-
 use berth_mig::{Board, board_by_name};
 use berth_worker::gpu::{BoardInfo, GpuError, Gpus, Presence};
 
-/// The library that cargo built with this test.
-fn simulated() -> PathBuf {
-    let beside = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let places = [beside.join("libberth_nvml_sim.so"), beside.join("../libberth_nvml_sim.so")];
-    places.into_iter().find(|p| p.exists()).unwrap()
-}
+use crate::boards;
 
 fn told(name: &str) -> bool {
     std::env::var(name).is_ok_and(|value| value == "1")
@@ -173,15 +158,10 @@ fn check_instances(gpus: &Gpus, board: &BoardInfo, may: bool) {
 #[test]
 fn the_library_keeps_its_word() {
     let real = told("BERTH_HARDWARE");
-    let dir = tempfile::tempdir().unwrap();
-    if !real {
-        // SAFETY: this test is the only one of its process and has started no thread.
-        unsafe {
-            std::env::set_var("BERTH_NVML_SIM_DIR", dir.path());
-            std::env::set_var("BERTH_NVML_SIM_FLEET", "2xH100-80GB,1xA30,1xA100-80GB,1xH200-141GB");
-        }
+    if !real && boards::simulate("2xH100-80GB,1xA30,1xA100-80GB,1xH200-141GB").is_none() {
+        return;
     }
-    let library = (!real).then(simulated);
+    let library = (!real).then(boards::library);
     let gpus = match Gpus::open(library.as_deref()) {
         Ok(gpus) => gpus,
         Err(error) => panic!("there is no NVML to test: {error}"),

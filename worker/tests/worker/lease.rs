@@ -1,10 +1,5 @@
 //! The end of a lease, and of what cannot begin: the real shim around real processes, without any daemon.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
-
-#[expect(dead_code, reason = "this file uses a part of it")]
-mod stage;
-
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +8,9 @@ use berth_worker::files::put_json;
 use berth_worker::lease::{Leased, Renewal, Term};
 use berth_worker::shim::{self, Exit, Launch, Limits, Notice, Records, boot_id, boottime_ms};
 use nix::sys::signal::Signal;
-use stage::{Script, Stage};
+
+use crate::load;
+use crate::stage::{Script, Stage};
 
 const GRACE_MS: i64 = 400;
 /// What the machine may be late, beyond what is promised.
@@ -35,6 +32,7 @@ const STUBBORN: &str = "trap '' TERM; setsid sh -c 'trap \"\" TERM; while :; do 
 
 #[test]
 fn without_a_word_the_whole_tree_ends() {
+    let _quiet = load::quiet();
     let stage = Stage::open();
     let file = stage.root.path().join("lease.json");
     let began = boottime_ms();
@@ -70,6 +68,7 @@ fn what_ends_by_itself_in_the_grace_may() {
 
 #[test]
 fn a_renewed_lease_disturbs_nobody() {
+    let _quiet = load::quiet();
     let stage = Stage::open();
     let file = stage.root.path().join("lease.json");
     let lease = leased(&file, 1_500, boottime_ms());
@@ -99,6 +98,7 @@ fn what_comes_after_the_end_renews_nothing_and_nothing_starts() {
 
 #[test]
 fn a_long_grace_does_not_outlast_the_lease() {
+    let _quiet = load::quiet();
     let stage = Stage::open();
     let file = stage.root.path().join("lease.json");
     let began = boottime_ms();

@@ -1,10 +1,6 @@
 //! Containers under the real shim, in an image that is made here of this machine's own programs: nothing is
 //! fetched. Where podman does not work the tests say so and leave it out.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
-
-mod left_out;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,8 +13,9 @@ use berth_worker::images::{Failure, Podman, Terms};
 use berth_worker::processes::descendants;
 use berth_worker::secrets::{self, Given};
 use berth_worker::shim::{self, Exit, Launch, Limits, Records, Start};
-use left_out::left_out;
 use nix::sys::signal::Signal;
+
+use crate::left_out::left_out;
 
 const IMAGE: &str = "localhost/berth-test:1";
 const UID: u32 = 654_321;

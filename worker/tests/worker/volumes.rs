@@ -1,14 +1,10 @@
 //! Volumes in a real sandbox: one is only for reading, the other is not, and neither opens anything else.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
-
-#[expect(dead_code, reason = "this file uses a part of it")]
-mod stage;
-
 use std::path::PathBuf;
 
 use berth_worker::sandbox::Bind;
-use stage::{Script, Stage};
+
+use crate::stage::{Script, Stage};
 
 fn volume(stage: &Stage, name: &str, to: &str, writable: bool) -> Bind {
     let from = stage.root.path().join("of-a-job").join(name);

@@ -1,0 +1,28 @@
+//! The worker's tests as one program, which share helpers and are linked once.
+//!
+//! Shims, forkers, sandboxes, cgroups and containers are real. Boards are simulated.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
+
+// Helpers.
+mod boards;
+#[path = "../left_out/mod.rs"]
+mod left_out;
+mod load;
+mod stage;
+
+// Tests.
+mod conformance;
+mod forker;
+mod gpu;
+mod harsh;
+mod health;
+mod images;
+mod isolation;
+mod lease;
+mod volumes;
