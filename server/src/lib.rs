@@ -12,6 +12,7 @@ pub mod portal;
 pub mod rest;
 pub mod serve;
 pub mod tls;
+mod volume_lists;
 pub mod web;
 mod webhooks;
 pub mod workers;

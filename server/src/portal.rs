@@ -26,6 +26,7 @@ use berth_store::Db;
 use rand_chacha::ChaCha20Rng;
 
 use crate::metrics::Metrics;
+use crate::volume_lists::decode_list;
 use crate::webhooks::Webhooks;
 
 /// All parts of the portal. A clone is cheap.
@@ -168,7 +169,7 @@ impl Portal {
             payments: Payments::new(ctx(), stripe),
             usage: UsageReports::new(ctx()),
             bundles: Bundles::new(ctx(), objects.clone(), handovers.clone()),
-            volumes: Volumes::new(ctx(), objects.clone(), handovers),
+            volumes: Volumes::new(ctx(), objects.clone(), handovers, decode_list),
             nodes: Nodes::new(ctx(), offerings.clone(), cluster.clone(), leases.clone()),
             enrolment: Enrolment::new(ctx(), cluster.clone()),
             health: Health::new(ctx()),

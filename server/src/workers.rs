@@ -31,7 +31,7 @@ use crate::portal::Portal;
 use crate::tls::{self, Peer};
 use assignments::{UncomparedFields, to_desired};
 use berth_access::tunnels::Tunnel;
-use berth_fleet::enrolment::{Credential, NodeCertificate};
+use berth_fleet::enrolment::{Credential, CredentialError, NodeCertificate};
 use berth_store::nodes::{GpuReport, NodeReport};
 use reports::board_reports;
 use sanitize::{isolation_json, labels_json};
@@ -83,9 +83,9 @@ impl Workers {
             ));
         };
         match self.0.enrolment.identify(certificate).await {
-            Ok(Ok(credential)) => Ok(credential),
-            Ok(Err(why)) => Err(Status::permission_denied(why)),
-            Err(_) => Err(unavailable()),
+            Ok(credential) => Ok(credential),
+            Err(CredentialError::Refused(why)) => Err(Status::permission_denied(why)),
+            Err(CredentialError::Store(_)) => Err(unavailable()),
         }
     }
 }

@@ -45,6 +45,21 @@ pub struct Credential {
     pub expires_at: Timestamp,
 }
 
+/// The reason why there is no credential.
+#[derive(Debug)]
+pub enum CredentialError {
+    /// The certificate does not count; the text is for the worker.
+    Refused(&'static str),
+    /// The database cannot be read.
+    Store(StoreError),
+}
+
+impl From<StoreError> for CredentialError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
 /// A new certificate of a node, for the answer to its worker.
 pub struct NodeCertificate {
     pub node: NodeId,
@@ -311,31 +326,32 @@ impl Enrolment {
         if renewed { Ok(self.certified(node, issued)) } else { Err(refused(REVOKED)) }
     }
 
-    /// The credential of a certificate, or the reason why it does not count.
-    pub async fn identify(&self, certificate: &[u8]) -> Result<Result<Credential, &'static str>, StoreError> {
-        let Some((node, serial)) = read_certificate(certificate) else { return Ok(Err(UNKNOWN)) };
+    /// Finds the credential of a certificate.
+    ///
+    /// # Errors
+    /// The certificate does not count now, or the database cannot be read.
+    pub async fn identify(&self, certificate: &[u8]) -> Result<Credential, CredentialError> {
+        let Some((node, serial)) = read_certificate(certificate) else {
+            return Err(CredentialError::Refused(UNKNOWN));
+        };
         self.credential(node, &serial).await
     }
 
-    /// The credential of a serial number, or the reason why its certificate does not count now.
-    pub async fn credential(
-        &self,
-        node: NodeId,
-        serial: &str,
-    ) -> Result<Result<Credential, &'static str>, StoreError> {
+    /// Finds the credential of a serial number.
+    ///
+    /// # Errors
+    /// The certificate does not count now, or the database cannot be read.
+    pub async fn credential(&self, node: NodeId, serial: &str) -> Result<Credential, CredentialError> {
         let mut conn = self.context.db.read().await?;
-        let Some(row) = store::certificates::find(&mut conn.tx(), serial).await? else {
-            return Ok(Err(UNKNOWN));
-        };
-        Ok(if row.node_id != node {
-            Err(UNKNOWN)
-        } else if row.revoked_at.is_some() {
-            Err(REVOKED)
+        let row = store::certificates::find(&mut conn.tx(), serial).await?;
+        let row = row.filter(|row| row.node_id == node).ok_or(CredentialError::Refused(UNKNOWN))?;
+        if row.revoked_at.is_some() {
+            Err(CredentialError::Refused(REVOKED))
         } else if row.expires_at <= self.context.now() {
-            Err(EXPIRED)
+            Err(CredentialError::Refused(EXPIRED))
         } else {
             Ok(Credential { node, serial: serial.to_owned(), expires_at: row.expires_at })
-        })
+        }
     }
 
     /// Revokes every certificate of a node and ends its session. Its jobs continue like those of a silent

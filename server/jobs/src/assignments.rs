@@ -1,11 +1,11 @@
 //! The assignments of a node, as domain values. The session of its worker sends them as messages.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use berth_core::lease::LeaseLimits;
+use berth_storage::start_inputs::{CheckpointDir, RankSecret, RankVolume, RegistryLogin, RestoredCheckpoint};
 use berth_types::files::CheckpointSignal;
-use berth_types::ids::{FileId, JobId, OrgId, VolumeId};
+use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Failure, Network};
 
 /// The assignment of a rank to its node.
@@ -81,70 +81,4 @@ pub struct RankStart {
     pub secrets: Vec<RankSecret>,
     /// The reason why the inputs cannot be given: the rank ends with this failure.
     pub unusable: Option<Failure>,
-}
-
-/// The directory of the checkpoints of a rank.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CheckpointDir {
-    /// A path below the job's directory.
-    pub path: String,
-    /// Seconds between two checkpoints; 0: only at the end of the attempt.
-    pub every_s: u32,
-}
-
-/// The checkpoint that the worker restores before the start.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RestoredCheckpoint {
-    pub file: FileId,
-    pub bytes: u64,
-    pub sha256: Vec<u8>,
-}
-
-/// A volume of a rank.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RankVolume {
-    pub volume: VolumeId,
-    pub name: String,
-    pub path: String,
-    pub writable: bool,
-    /// The sum of all its files.
-    pub bytes: u64,
-}
-
-/// The credentials for the registry of an image.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RegistryLogin {
-    /// The host, and its port where it has one.
-    pub registry: String,
-    pub username: String,
-    pub password: String,
-    /// The name of the secret.
-    pub secret: String,
-}
-
-/// The password and the user name must not reach a log.
-impl fmt::Debug for RegistryLogin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { registry, secret, .. } = self;
-        f.debug_struct("RegistryLogin").field("registry", registry).field("secret", secret).finish()
-    }
-}
-
-/// A secret with its open value.
-#[derive(Clone, PartialEq, Eq)]
-pub struct RankSecret {
-    pub name: String,
-    pub value: String,
-    /// The variable that has the value.
-    pub env: Option<String>,
-    /// The file that has the value.
-    pub file: Option<String>,
-}
-
-/// The value must not reach a log.
-impl fmt::Debug for RankSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, env, file, .. } = self;
-        f.debug_struct("RankSecret").field("name", name).field("env", env).field("file", file).finish()
-    }
 }

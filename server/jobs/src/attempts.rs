@@ -237,7 +237,7 @@ impl Attempts {
                     }
                     let slots = store::attempts::list_allocations(tx, row.id, row.attempt).await?;
                     let moved = advance(tx, &context, &mut row, event, detail, now).await?;
-                    Ok(moved.ok().map(|event| (row.org_id, slots, event)))
+                    Ok(moved.map(|event| (row.org_id, slots, event)))
                 }
                 .boxed()
             })

@@ -25,6 +25,8 @@ use berth_store::{self as store, StoreError, Tx};
 
 /// The latest deadline of a drain, in seconds from now.
 const MAX_DEADLINE_S: i64 = 366 * 86_400;
+/// A deadline at most this long ago means now, in seconds.
+const LATE_S: i64 = 60;
 /// The worker's default grace in seconds.
 const DEFAULT_GRACE_S: i64 = 10;
 
@@ -97,14 +99,18 @@ fn drain_from_row(row: DrainRow, open: &[OperatorRankRow], now: Timestamp) -> Dr
 fn check(input: &NewDrain, now: Timestamp) -> Result<(), Problem> {
     let mut errors = Vec::new();
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
-    if input.deadline_at.is_some_and(|at| at > now.plus_seconds(MAX_DEADLINE_S)) {
-        refuse("/deadline_at", "At most a year from now.");
+    match input.deadline_at {
+        Some(at) if at < now.plus_seconds(-LATE_S) => refuse("/deadline_at", "This is in the past."),
+        Some(at) if at > now.plus_seconds(MAX_DEADLINE_S) => {
+            refuse("/deadline_at", "At most a year from now.");
+        }
+        _ => {}
     }
     if input.grace_s.is_some_and(|s| !(1..=3_600).contains(&s)) {
         refuse("/grace_s", "Between 1 and 3600 seconds.");
     }
-    let length = input.reason.trim().chars().count();
-    if !(1..=200).contains(&length) || input.reason.chars().any(char::is_control) {
+    let (reason, length) = (&input.reason, input.reason.chars().count());
+    if reason.trim().is_empty() || length > 200 || reason.chars().any(char::is_control) {
         refuse("/reason", "Say in 1 to 200 characters on one line why: those whose jobs are there see it.");
     }
     if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors)) }

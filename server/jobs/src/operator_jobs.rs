@@ -125,7 +125,9 @@ async fn stop_matched(
         let slots = store::attempts::list_allocations(tx, row.id, row.attempt).await?;
         let nodes: Vec<NodeId> = slots.into_iter().map(|slot| slot.node_id).collect();
         // A job that stops for good already rejects the event.
-        if let Ok(event) = advance(tx, context, &mut row, MachineEvent::Halt, detail.to_owned(), now).await? {
+        if let Some(event) =
+            advance(tx, context, &mut row, MachineEvent::Halt, detail.to_owned(), now).await?
+        {
             stopped.push(StoppedJob { org: row.org_id, event, nodes });
         }
     }

@@ -118,7 +118,7 @@ async fn assign(
     let org = row.org_id;
     let detail = "A place was found; the worker is told.".to_owned();
     let event = MachineEvent::Assign { attempt: number };
-    let Ok(event) = advance(tx, context, &mut row, event, detail, now).await? else { return Ok(None) };
+    let Some(event) = advance(tx, context, &mut row, event, detail, now).await? else { return Ok(None) };
     let lease_ms = leases::lease_ms(&row, context.settings.lease_ms)?;
     let mut idx = 0..;
     for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {

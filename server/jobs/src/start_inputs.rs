@@ -1,16 +1,12 @@
 //! The inputs of a start from the storage: secrets, volumes, artifacts and the checkpoint.
-//!
-//! The storage writes them into the worker's message, so this module alone in the crate reads a message.
 
-use berth_proto as proto;
+use berth_storage::start_inputs::{CheckpointDir, RestoredCheckpoint, StartCheckpoint, StartInputError};
 use berth_storage::{Files, Secrets, VolumeUses};
 use berth_store::attempts::OpenRankRow;
 use berth_store::{StoreError, Tx};
-use berth_types::jobs::{Failure, NewJob};
+use berth_types::jobs::NewJob;
 
-use crate::assignments::{
-    CheckpointDir, RankSecret, RankStart, RankVolume, RegistryLogin, RestoredCheckpoint,
-};
+use crate::assignments::RankStart;
 
 /// The sources of an attempt's inputs beside its submission.
 #[derive(Clone)]
@@ -20,72 +16,11 @@ pub struct Inputs {
     pub files: Files,
 }
 
-/// An empty text of a message is an absent value.
-fn non_empty(text: String) -> Option<String> {
-    Some(text).filter(|text| !text.is_empty())
-}
-
-fn to_volume(mount: proto::Mount) -> Option<RankVolume> {
-    Some(RankVolume {
-        volume: mount.volume.parse().ok()?,
-        name: mount.name,
-        path: mount.path,
-        writable: mount.writable,
-        bytes: mount.bytes,
-    })
-}
-
-fn to_restored(restore: proto::Restore) -> Option<RestoredCheckpoint> {
-    Some(RestoredCheckpoint {
-        file: restore.file.parse().ok()?,
-        bytes: restore.bytes,
-        sha256: restore.sha256,
-    })
-}
-
-fn to_login(auth: proto::RegistryAuth) -> RegistryLogin {
-    RegistryLogin {
-        registry: auth.registry,
-        username: auth.username,
-        password: auth.password,
-        secret: auth.secret,
-    }
-}
-
-fn to_secret(secret: proto::Secret) -> RankSecret {
-    RankSecret {
-        name: secret.name,
-        value: secret.value,
-        env: non_empty(secret.env),
-        file: non_empty(secret.file),
-    }
-}
-
-/// Moves the inputs of a message into a start. `None` for an id that does not parse.
-fn move_inputs(spec: proto::Spec, start: &mut RankStart) -> Option<()> {
-    start.volumes = spec.volumes.into_iter().map(to_volume).collect::<Option<Vec<_>>>()?;
-    start.restored = match spec.restore {
-        Some(restore) => Some(to_restored(restore)?),
-        None => None,
-    };
-    start.registry_login = spec.registry_auth.map(to_login);
-    start.secrets = spec.secrets.into_iter().map(to_secret).collect();
-    start.artifacts = spec.artifacts;
-    let every_s = spec.checkpoint_every_s;
-    start.checkpoint_dir = non_empty(spec.checkpoint_dir).map(|path| CheckpointDir { path, every_s });
-    start.unusable = spec.unusable.map(|failure| Failure { code: failure.code, detail: failure.detail });
-    for (name, value) in spec.env {
-        // The variables of the start override those of the storage.
-        start.env.entry(name).or_insert(value);
-    }
-    Some(())
-}
-
 /// Adds the inputs from the storage to a start. Returns false if the rank must wait for the hand-over of the
-/// attempt before it.
+/// attempt before it. A start with an unusable secret has no secrets at all.
 ///
 /// # Errors
-/// The database cannot be read, or a stored id does not parse.
+/// The database cannot be read.
 pub(crate) async fn add_inputs(
     tx: &mut Tx<'_>,
     inputs: &Inputs,
@@ -93,14 +28,38 @@ pub(crate) async fn add_inputs(
     submission: &NewJob,
     start: &mut RankStart,
 ) -> Result<bool, StoreError> {
-    let mut spec = proto::Spec::default();
-    inputs.secrets.add_secrets(tx, row.org_id, submission, &mut spec).await?;
-    inputs.volumes.add_volumes(tx, row, submission, &mut spec).await?;
-    if !inputs.files.add_checkpoint(tx, row, submission, &mut spec).await? {
-        return Ok(false);
+    start.artifacts = submission.artifacts.clone();
+    match inputs.files.find_start_checkpoint(tx, row, submission).await? {
+        StartCheckpoint::Awaited => return Ok(false),
+        StartCheckpoint::Unused => {}
+        StartCheckpoint::Ready(dir, restored) => add_checkpoint_dir(start, dir, restored),
     }
-    move_inputs(spec, start).ok_or_else(|| StoreError::Corrupt(row.job_id.to_string()))?;
+    match add_secrets_and_volumes(tx, inputs, row, submission, start).await {
+        Ok(()) => {}
+        Err(StartInputError::Unusable(failure)) => start.unusable = Some(failure),
+        Err(StartInputError::Store(error)) => return Err(error),
+    }
     Ok(true)
+}
+
+/// A variable of the submission overrides the one with the directory.
+fn add_checkpoint_dir(start: &mut RankStart, dir: CheckpointDir, restored: Option<RestoredCheckpoint>) {
+    start.env.entry("BERTH_CHECKPOINT_DIR".to_owned()).or_insert_with(|| dir.path.clone());
+    start.checkpoint_dir = Some(dir);
+    start.restored = restored;
+}
+
+async fn add_secrets_and_volumes(
+    tx: &mut Tx<'_>,
+    inputs: &Inputs,
+    row: &OpenRankRow,
+    submission: &NewJob,
+    start: &mut RankStart,
+) -> Result<(), StartInputError> {
+    let opened = inputs.secrets.open_start_secrets(tx, row.org_id, submission).await?;
+    (start.secrets, start.registry_login) = (opened.secrets, opened.registry_login);
+    start.volumes = inputs.volumes.list_start_volumes(tx, row, submission).await?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -108,22 +67,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inputs_of_the_storage_become_parts_of_a_start() {
-        let spec = proto::Spec {
-            env: [("A".to_owned(), "storage".to_owned()), ("B".to_owned(), "storage".to_owned())].into(),
-            checkpoint_dir: "state".to_owned(),
-            secrets: vec![proto::Secret { name: "token".to_owned(), ..proto::Secret::default() }],
-            ..proto::Spec::default()
-        };
+    fn a_variable_of_the_submission_overrides_the_directory_of_checkpoints() {
+        let dir = || CheckpointDir { path: "state".to_owned(), every_s: 0 };
         let mut start = RankStart::default();
-        start.env.insert("A".to_owned(), "own".to_owned());
-        assert!(move_inputs(spec, &mut start).is_some());
-        assert_eq!((start.env["A"].as_str(), start.env["B"].as_str()), ("own", "storage"));
-        let dir = CheckpointDir { path: "state".to_owned(), every_s: 0 };
-        assert_eq!(start.checkpoint_dir, Some(dir));
-        assert_eq!((start.secrets[0].env.as_ref(), start.secrets[0].file.as_ref()), (None, None));
-        let mount = proto::Mount { volume: "no id".to_owned(), ..proto::Mount::default() };
-        let bad = proto::Spec { volumes: vec![mount], ..proto::Spec::default() };
-        assert!(move_inputs(bad, &mut RankStart::default()).is_none());
+        add_checkpoint_dir(&mut start, dir(), None);
+        assert_eq!(
+            (start.env["BERTH_CHECKPOINT_DIR"].as_str(), start.checkpoint_dir),
+            ("state", Some(dir()))
+        );
+        let mut start = RankStart::default();
+        start.env.insert("BERTH_CHECKPOINT_DIR".to_owned(), "own".to_owned());
+        add_checkpoint_dir(&mut start, dir(), None);
+        assert_eq!((start.env["BERTH_CHECKPOINT_DIR"].as_str(), start.checkpoint_dir), ("own", Some(dir())));
     }
 }

@@ -182,7 +182,7 @@ impl Report<'_> {
             evidence::credit_uncovered(tx, self.context, row, row.metered_before_ms, ranks, self.now).await?;
         }
         if let Some((event, detail)) = event.filter(|_| self.current)
-            && let Ok(event) = step(tx, self.context, row, event, detail, self.now).await?
+            && let Some(event) = step(tx, self.context, row, event, detail, self.now).await?
         {
             changes.events.push(event);
             // The workers of the other ranks have to stop or to release them.
@@ -207,8 +207,8 @@ impl Report<'_> {
         let (event, before) = (MachineEvent::Start { attempt: self.report.attempt }, row.started_at);
         row.started_at = before.or(Some(began_at(row, self.report.metered_ms, self.now)));
         match step(tx, self.context, row, event, RUNNING.to_owned(), self.now).await? {
-            Ok(event) => changes.events.push(event),
-            Err(_) => row.started_at = before,
+            Some(event) => changes.events.push(event),
+            None => row.started_at = before,
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! The transitions of a job: each event with its postings and its records.
 
-use berth_core::jobs::{DRAINED, Effect, HALTED, Machine, MachineEvent, Rejected, StopCause};
+use berth_core::jobs::{DRAINED, Effect, HALTED, Machine, MachineEvent, StopCause};
 use berth_foundation::Context;
 use berth_foundation::days::month_of;
 use berth_store::jobs::JobRow;
@@ -18,8 +18,8 @@ pub(crate) fn machine(row: &JobRow) -> Machine {
     Machine::restore(row.phase.state, u32::try_from(row.attempt).unwrap_or(0), row.stop_cause())
 }
 
-/// Applies one event to a job with its postings and its records, and updates `row`. The inner `Err(Rejected)`
-/// means that the state does not allow the event; then nothing has changed.
+/// Applies one event to a job with its postings and its records, and updates `row`. `None` if the state does
+/// not allow the event; then nothing has changed.
 pub(crate) async fn advance(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -27,9 +27,9 @@ pub(crate) async fn advance(
     event: MachineEvent,
     detail: String,
     now: Timestamp,
-) -> Result<Result<JobEvent, Rejected>, StoreError> {
+) -> Result<Option<JobEvent>, StoreError> {
     let stepped = step(tx, context, row, event, detail, now).await?;
-    if let Ok(event) = &stepped {
+    if let Some(event) = &stepped {
         record(tx, row, std::slice::from_ref(event)).await?;
     }
     Ok(stepped)
@@ -46,7 +46,7 @@ pub(crate) async fn record(tx: &mut Tx<'_>, row: &JobRow, events: &[JobEvent]) -
 }
 
 /// Applies one event to `row` with its postings. The caller records the row and the event in the same
-/// transaction.
+/// transaction. `None` if the state does not allow the event.
 pub(crate) async fn step(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -54,7 +54,7 @@ pub(crate) async fn step(
     event: MachineEvent,
     detail: String,
     now: Timestamp,
-) -> Result<Result<JobEvent, Rejected>, StoreError> {
+) -> Result<Option<JobEvent>, StoreError> {
     let assigned = match event {
         MachineEvent::Assign { attempt } => Some(i64::from(attempt)),
         _ => None,
@@ -67,10 +67,7 @@ pub(crate) async fn step(
     let stop = row.phase.stop.as_ref();
     let halted = (event == MachineEvent::Halt).then(|| detail.clone());
     let reason = stop.and_then(|stop| stop.reason.clone()).filter(|text| !text.is_empty()).or(halted);
-    let (next, effects) = match machine(row).apply(event) {
-        Ok(change) => change,
-        Err(rejected) => return Ok(Err(rejected)),
-    };
+    let Ok((next, effects)) = machine(row).apply(event) else { return Ok(None) };
     row.attempt = assigned.unwrap_or(row.attempt);
     if let Some(for_job) = room_for {
         store::attempts::set_room_for(tx, row.id, row.attempt, for_job).await?;
@@ -117,7 +114,7 @@ pub(crate) async fn step(
     if next.state().ended() || next.state() == JobState::Running {
         insert_notice(tx, context, row, &event).await?;
     }
-    Ok(Ok(event))
+    Ok(Some(event))
 }
 
 /// Records a notice about an event of a job, if its organization has a webhook.

@@ -13,7 +13,7 @@ use tonic::{Status, Streaming};
 
 use super::Session;
 use crate::tls::Peer;
-use berth_fleet::enrolment::CLONED;
+use berth_fleet::enrolment::{CLONED, CredentialError};
 use berth_foundation::live::SessionGuard;
 
 /// A daemon without an answer for so long counts as gone.
@@ -130,10 +130,10 @@ impl Session {
 
     /// Ends a session whose certificate has expired or was revoked.
     pub(super) async fn check_certificate(&self) -> Result<(), String> {
-        let now = self.portal.enrolment.credential(self.node, &self.credential.serial).await;
-        match now.map_err(|e| e.to_string())? {
+        match self.portal.enrolment.credential(self.node, &self.credential.serial).await {
             Ok(_) => Ok(()),
-            Err(why) => self.refuse(why).await,
+            Err(CredentialError::Refused(why)) => self.refuse(why).await,
+            Err(CredentialError::Store(error)) => Err(error.to_string()),
         }
     }
 }

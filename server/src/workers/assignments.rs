@@ -1,8 +1,9 @@
 //! The messages to a worker about its assignments and the tasks of its boards.
 
 use berth_fleet::reports::GpuTaskOrder;
-use berth_jobs::assignments::{RankAssignment, RankDevice, RankSecret, RankStart, RankVolume, RegistryLogin};
+use berth_jobs::assignments::{RankAssignment, RankDevice, RankStart};
 use berth_proto as proto;
+use berth_storage::start_inputs::{RankSecret, RankVolume, RegistryLogin};
 use berth_types::health::GpuTaskKind;
 use berth_types::jobs::Network;
 

@@ -11,7 +11,7 @@ use tonic::{Response, Status};
 use super::{attempt_key, unavailable};
 use crate::portal::Portal;
 use berth_storage::files::{FileProgress, OfferedBundle, OfferedFile, SmallFile};
-use berth_storage::volumes::OfferedVolumeFile;
+use berth_storage::volumes::{OfferedVolumeFile, VersionFile};
 
 fn refusal(problem: &Problem) -> Status {
     if problem.status < 500 { Status::not_found("there is no such file") } else { unavailable() }
@@ -121,6 +121,16 @@ pub(super) async fn keep_many(
     Ok(Response::new(proto::BundleKept { done }))
 }
 
+fn to_volume_file(file: VersionFile) -> proto::VolumeFile {
+    proto::VolumeFile {
+        path: file.path,
+        file: file.file.to_string(),
+        bytes: file.bytes,
+        sha256: file.sha256,
+        executable: file.executable,
+    }
+}
+
 /// Gives a chunk of a file, or a part of the list of a volume's files.
 pub(super) async fn fetch(
     portal: &Portal,
@@ -131,20 +141,19 @@ pub(super) async fn fetch(
     let (job, number) = attempt_key(request.attempt.as_ref()).ok_or_else(no_file)?;
     let mut answer = proto::Part::default();
     let refused = |problem: Problem| refusal(&problem);
+    let range = request.offset..request.offset.saturating_add(proto::PIECE as u64);
     if request.volume.is_empty() {
         let file: FileId = request.file.parse().map_err(|_| no_file())?;
-        answer.data =
-            portal.files.read_chunk(node, job, number, file, request.offset).await.map_err(refused)?;
+        answer.data = portal.files.read_chunk(node, job, number, file, range).await.map_err(refused)?;
     } else {
         let volume: VolumeId = request.volume.parse().map_err(|_| refused(Problem::not_found()))?;
         if request.file.is_empty() {
             let listed =
                 portal.volumes.list_volume_version(node, (job, number), volume, &request.after).await;
-            answer.files = listed.map_err(refused)?;
+            answer.files = listed.map_err(refused)?.into_iter().map(to_volume_file).collect();
         } else {
             let file: FileId = request.file.parse().map_err(|_| refused(Problem::not_found()))?;
-            let given =
-                portal.volumes.read_volume_chunk(node, (job, number), volume, (file, request.offset)).await;
+            let given = portal.volumes.read_volume_chunk(node, (job, number), volume, (file, range)).await;
             answer.data = given.map_err(refused)?;
         }
     }

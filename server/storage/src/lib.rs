@@ -3,6 +3,7 @@
 mod bundles;
 pub mod files;
 pub mod secrets;
+pub mod start_inputs;
 pub mod volumes;
 
 pub use bundles::Bundles;

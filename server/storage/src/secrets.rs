@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use berth_core::images::{Reference, parse_credentials};
 use berth_core::secrets::{MAX_SECRETS, check_name, check_value};
-use berth_proto as proto;
 use berth_types::Page;
 use berth_types::ids::OrgId;
-use berth_types::jobs::NewJob;
+use berth_types::jobs::{Failure, NewJob};
 use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::secrets::{PutSecret, RegistryUse, Secret, SecretUse};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
+use crate::start_inputs::{RankSecret, RegistryLogin, StartInputError, StartSecrets};
 use berth_foundation::Context;
 use berth_foundation::envelope::{self, EnvelopeError, Keys, SealingContext};
 use berth_foundation::{Caller, Right};
@@ -27,7 +27,7 @@ use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The reason why a secret cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unusable {
+enum Unusable {
     /// There is no secret of this name.
     Missing,
     /// The portal does not have the key of the secret.
@@ -38,7 +38,7 @@ pub enum Unusable {
 
 impl Unusable {
     /// The failure of a job that needs the secret.
-    pub fn failure(self, name: &str) -> proto::Failure {
+    fn failure(self, name: &str) -> Failure {
         let (code, detail) = match self {
             Self::Missing => (
                 "secret.missing",
@@ -57,7 +57,7 @@ impl Unusable {
                 ),
             ),
         };
-        proto::Failure { code: code.to_owned(), detail }
+        Failure { code: code.to_owned(), detail }
     }
 }
 
@@ -240,81 +240,63 @@ impl Secrets {
         if known.await? { Ok(()) } else { Err(Problem::not_found()) }
     }
 
-    /// The value of a secret, for an act in the name of its organization. It must not enter an answer.
-    pub async fn secret_value(
-        &self,
-        tx: &mut Tx<'_>,
-        org: OrgId,
-        name: &str,
-    ) -> Result<Result<String, Unusable>, StoreError> {
-        let Some(row) = store::secrets::find(tx, org, name).await? else { return Ok(Err(Unusable::Missing)) };
+    /// Opens the value of a secret for the worker of a job. It must not enter an answer.
+    async fn open_value(&self, tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<String, StartInputError> {
+        let Some(row) = store::secrets::find(tx, org, name).await? else {
+            return Err(StartInputError::Unusable(Unusable::Missing.failure(name)));
+        };
         let opened = self.context.keys().and_then(|keys| {
             let opened = with_secret_context(&row, |context| keys.open_sealed(context, &row.sealed));
             opened.map_err(|error| error.to_string())
         });
-        Ok(opened.map_err(|error| {
+        opened.map_err(|error| {
             tracing::error!(%org, name, version = row.version, error, "a secret cannot be opened");
-            Unusable::Unreadable
-        }))
+            StartInputError::Unusable(Unusable::Unreadable.failure(name))
+        })
     }
 
-    /// Adds the values of a submission's secrets to the specification for its worker.
-    pub async fn add_secrets(
+    /// Opens all secrets of a submission for its worker.
+    ///
+    /// # Errors
+    /// The first secret that is not there any more, cannot be opened or has no credentials; or the database
+    /// cannot be read.
+    pub async fn open_start_secrets(
         &self,
         tx: &mut Tx<'_>,
         org: OrgId,
         submission: &NewJob,
-        spec: &mut proto::Spec,
-    ) -> Result<(), StoreError> {
+    ) -> Result<StartSecrets, StartInputError> {
+        let mut opened = StartSecrets::default();
         for SecretUse { name, env, file } in submission.secrets.iter().cloned() {
-            match self.secret_value(tx, org, &name).await? {
-                Ok(value) => spec.secrets.push(proto::Secret {
-                    name,
-                    value,
-                    env: env.unwrap_or_default(),
-                    file: file.unwrap_or_default(),
-                }),
-                Err(reason) => {
-                    spec.secrets.clear();
-                    spec.unusable = Some(reason.failure(&name));
-                    return Ok(());
-                }
-            }
+            let value = self.open_value(tx, org, &name).await?;
+            opened.secrets.push(RankSecret { name, value, env, file });
         }
         if let Some(RegistryUse { secret }) = &submission.registry {
-            match self.registry_auth(tx, org, submission.image.as_deref(), secret).await? {
-                Ok(auth) => spec.registry_auth = auth,
-                Err(reason) => {
-                    spec.secrets.clear();
-                    spec.unusable = Some(reason.failure(secret));
-                }
-            }
+            opened.registry_login =
+                self.open_registry_login(tx, org, submission.image.as_deref(), secret).await?;
         }
-        Ok(())
+        Ok(opened)
     }
 
-    /// The credentials for the registry of an image. An inner `None` for a job without an image, or with a
-    /// local one.
-    async fn registry_auth(
+    /// The credentials for the registry of an image. `None` for a job without an image, or with a local one.
+    async fn open_registry_login(
         &self,
         tx: &mut Tx<'_>,
         org: OrgId,
         image: Option<&str>,
         secret: &str,
-    ) -> Result<Result<Option<proto::RegistryAuth>, Unusable>, StoreError> {
+    ) -> Result<Option<RegistryLogin>, StartInputError> {
         let image = image.and_then(|name| Reference::parse(name).ok());
-        let Some(image) = image.filter(|image| !image.is_local()) else { return Ok(Ok(None)) };
-        let value = match self.secret_value(tx, org, secret).await? {
-            Ok(value) => value,
-            Err(reason) => return Ok(Err(reason)),
+        let Some(image) = image.filter(|image| !image.is_local()) else { return Ok(None) };
+        let value = self.open_value(tx, org, secret).await?;
+        let Some((username, password)) = parse_credentials(&value) else {
+            return Err(StartInputError::Unusable(Unusable::NoCredentials.failure(secret)));
         };
-        Ok(parse_credentials(&value).ok_or(Unusable::NoCredentials).map(|(username, password)| {
-            Some(proto::RegistryAuth {
-                registry: image.registry().to_owned(),
-                username: username.to_owned(),
-                password: password.to_owned(),
-                secret: secret.to_owned(),
-            })
+        Ok(Some(RegistryLogin {
+            registry: image.registry().to_owned(),
+            username: username.to_owned(),
+            password: password.to_owned(),
+            secret: secret.to_owned(),
         }))
     }
 

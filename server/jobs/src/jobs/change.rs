@@ -48,8 +48,8 @@ impl Jobs {
                     return Err(Problem::not_found().into());
                 };
                 let detail = format!("Stopped by {by}.");
-                match advance(tx, &context, &mut row, MachineEvent::Cancel, detail, now).await? {
-                    Ok(event) => Ok(Some(event)),
+                match machine(&row).apply(MachineEvent::Cancel) {
+                    Ok(_) => Ok(advance(tx, &context, &mut row, MachineEvent::Cancel, detail, now).await?),
                     Err(Rejected::NoChange) => Ok(None),
                     Err(Rejected::Ended) if row.phase.state == JobState::Cancelled => Ok(None),
                     Err(_) => Err(already_ended(&row).into()),

@@ -69,6 +69,7 @@ struct ListJobs {
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,

@@ -13,6 +13,7 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use berth_core::admission::{MAX_DURATION_S, MAX_NODES};
 use berth_foundation::live::JobUpdate;
 use berth_rest::operations::{events, log, stream as org_stream};
 use berth_rest::{Failed, Path, Query, Signed};
@@ -144,7 +145,23 @@ impl EventReceiver {
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct After {
+    /// The id of the last known event of the stream, not negative. When absent, a job has all its events, and
+    /// an organization only new ones.
+    #[schemars(range(min = 0))]
     after: Option<i64>,
+}
+
+impl After {
+    /// The position at which a stream resumes.
+    ///
+    /// # Errors
+    /// `after` is negative.
+    fn position(&self, headers: &HeaderMap) -> Result<Option<i64>, Failed> {
+        if self.after.is_some_and(i64::is_negative) {
+            return Err(Failed(Problem::malformed("`after` is not negative.")));
+        }
+        Ok(resume_position(headers, self.after))
+    }
 }
 
 async fn job_events(
@@ -154,7 +171,7 @@ async fn job_events(
     Query(query): Query<After>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let after = resume_position(&headers, query.after).unwrap_or(0);
+    let after = query.position(&headers)?.unwrap_or(0);
     if !wants_stream(&headers) {
         return Ok(Answer(jobs.list_job_events(&caller, org, job, after).await?).into_response());
     }
@@ -212,7 +229,7 @@ async fn org_events(
     Query(query): Query<After>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
-    let after = resume_position(&headers, query.after);
+    let after = query.position(&headers)?;
     let ended = jobs.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     // Authorises the caller while a refusal can still have a status.
     jobs.list_jobs(&caller, org, None, &ListOptions::newest(1)).await?;
@@ -266,11 +283,31 @@ async fn org_events(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct LogQuery {
+    /// The number of the rank, 0 to 63; 0 when absent.
     #[serde(default)]
+    #[schemars(range(max = 63))]
     rank: u32,
+    /// The offset of the first wanted byte; 0 when absent.
+    #[schemars(range(max = i64::MAX))]
     from: Option<u64>,
-    /// The present attempt when absent.
+    /// The number of the attempt; the present one when absent.
     attempt: Option<u32>,
+}
+
+impl LogQuery {
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// No job has such a rank, or no file such an offset.
+    fn check(&self) -> Result<(), Failed> {
+        if self.rank >= MAX_NODES {
+            return Err(Failed(Problem::malformed("`rank` is between 0 and 63.")));
+        }
+        if self.from.is_some_and(|from| i64::try_from(from).is_err()) {
+            return Err(Failed(Problem::malformed("`from` is beyond the end of any log.")));
+        }
+        Ok(())
+    }
 }
 
 /// A chunk of a log as an event, with the offset of the next chunk. Valid UTF-8 is sent as text and ends
@@ -299,6 +336,7 @@ async fn logs(
     Query(query): Query<LogQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
+    query.check()?;
     let ended = jobs.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     let now = jobs.get_job(&caller, org, job).await?;
     let mut receiver = EventReceiver::new(jobs.context.live.listen_job(job));
@@ -384,9 +422,13 @@ async fn whole_log(jobs: &Jobs, job: JobId, number: u32, rank: u32, from: u64) -
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct MetricsQuery {
+    /// The time of the first wanted reading.
     from: Option<Timestamp>,
+    /// The time of the last wanted reading.
     to: Option<Timestamp>,
+    /// Seconds between two readings, at most 2592000; 0 for a step that fits the time span.
     #[serde(default)]
+    #[schemars(range(max = 2_592_000))]
     step_s: u64,
 }
 
@@ -397,6 +439,9 @@ async fn metrics(
     Query(query): Query<MetricsQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
+    if query.step_s > MAX_DURATION_S {
+        return Err(Failed(Problem::malformed("`step_s` is at most 2592000 seconds.")));
+    }
     let ended = jobs.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     let now = jobs.get_job(&caller, org, job).await?;
     if !wants_stream(&headers) {

@@ -17,27 +17,42 @@ const UNLIMITED: i64 = 1 << 40;
 /// portal takes less.
 const AWAITED_MS: i64 = 30_000;
 
+/// The disconnections of a node in a series: between two of them it was connected for less than `AWAITED_MS`.
+#[derive(Debug, Clone, Copy)]
+struct Disconnections {
+    /// The time of the first one on the monotonic clock.
+    first_ms: i64,
+    /// The time at which the worker was seen again; absent while it is away.
+    back_ms: Option<i64>,
+}
+
 /// The nodes without a connected worker. After a start of the portal all nodes count as connected until then.
+///
+/// A node is awaited once in a series of disconnections: nodes that come and go all the time do not keep
+/// devices for a job that never starts.
 #[derive(Debug, Default)]
 pub(super) struct AwayNodes {
-    /// The time of the monotonic clock at which each node was first seen without a worker.
-    since_ms: HashMap<NodeId, i64>,
+    nodes: HashMap<NodeId, Disconnections>,
     /// The time at which the next of them is not awaited any more.
     expires_ms: Option<i64>,
 }
 
 impl AwayNodes {
     /// Replaces the nodes without a connected worker, and returns those that are expected back.
-    fn update(&mut self, away: Vec<NodeId>, now_ms: i64) -> HashSet<NodeId> {
-        let before = std::mem::take(&mut self.since_ms);
-        self.since_ms =
-            away.into_iter().map(|node| (node, before.get(&node).copied().unwrap_or(now_ms))).collect();
-        let awaited: HashMap<NodeId, i64> = self
-            .since_ms
-            .iter()
-            .map(|(node, since)| (*node, since.saturating_add(AWAITED_MS)))
-            .filter(|(_, until)| *until > now_ms)
-            .collect();
+    fn update(&mut self, away: &HashSet<NodeId>, now_ms: i64) -> HashSet<NodeId> {
+        let lasting = |back_ms: i64| now_ms.saturating_sub(back_ms) >= AWAITED_MS;
+        for node in away {
+            let known = self.nodes.get(node).filter(|known| !known.back_ms.is_some_and(lasting));
+            let first_ms = known.map_or(now_ms, |known| known.first_ms);
+            self.nodes.insert(*node, Disconnections { first_ms, back_ms: None });
+        }
+        self.nodes
+            .retain(|node, known| away.contains(node) || !lasting(*known.back_ms.get_or_insert(now_ms)));
+        let until =
+            |node: &NodeId| self.nodes.get(node).map(|known| known.first_ms.saturating_add(AWAITED_MS));
+        let awaited =
+            away.iter().filter_map(|node| Some((*node, until(node).filter(|until| *until > now_ms)?)));
+        let awaited: HashMap<NodeId, i64> = awaited.collect();
         self.expires_ms = awaited.values().copied().min();
         awaited.into_keys().collect()
     }
@@ -77,8 +92,8 @@ impl Planner {
             });
         }
         let rows = store::nodes::list(tx).await?;
-        let away = rows.iter().map(|row| row.id).filter(|id| !connected.contains(id));
-        let awaited = lock(&self.state.away).update(away.collect(), now_ms);
+        let away = rows.iter().map(|row| row.id).filter(|id| !connected.contains(id)).collect();
+        let awaited = lock(&self.state.away).update(&away, now_ms);
         let node = |row: store::nodes::NodeRow| {
             let labels = berth_fleet::cluster::node_labels(&row);
             let label = |name: &str| labels.get(name).map(|value| value.as_str().into());
@@ -109,20 +124,53 @@ mod tests {
         NodeId::from_uuid(uuid::Uuid::from_u128(n))
     }
 
+    fn update(away: &mut AwayNodes, nodes: &[u128], now_ms: i64) -> Vec<u128> {
+        let awaited = away.update(&nodes.iter().copied().map(node).collect(), now_ms);
+        (0..4).filter(|n| awaited.contains(&node(*n))).collect()
+    }
+
     #[test]
-    fn a_node_is_awaited_for_a_while_after_each_disconnection() {
+    fn a_node_is_awaited_for_a_while_after_a_disconnection() {
         let mut away = AwayNodes::default();
-        assert_eq!(away.update(vec![], 5), HashSet::new());
+        assert_eq!(update(&mut away, &[], 5), []);
         assert_eq!((away.next_expiry_after(5), away.has_expired(i64::MAX)), (None, false));
-        assert_eq!(away.update(vec![node(1)], 10), HashSet::from([node(1)]));
-        assert_eq!(away.update(vec![node(1), node(2)], 20), HashSet::from([node(1), node(2)]));
+        assert_eq!(update(&mut away, &[1], 10), [1]);
+        assert_eq!(update(&mut away, &[1, 2], 20), [1, 2]);
         assert_eq!(away.next_expiry_after(30), Some(AWAITED_MS - 20));
         assert!(!away.has_expired(AWAITED_MS + 9) && away.has_expired(AWAITED_MS + 10));
-        assert_eq!(away.update(vec![node(1), node(2)], AWAITED_MS + 10), HashSet::from([node(2)]));
+        assert_eq!(update(&mut away, &[1, 2], AWAITED_MS + 10), [2]);
         assert_eq!(away.next_expiry_after(AWAITED_MS + 10), Some(10));
-        assert_eq!(away.update(vec![node(1), node(2)], AWAITED_MS + 20), HashSet::new());
+        assert_eq!(update(&mut away, &[1, 2], AWAITED_MS + 20), []);
         assert!(!away.has_expired(i64::MAX), "an expired node needs no further read");
-        assert_eq!(away.update(vec![], AWAITED_MS + 30), HashSet::new());
-        assert_eq!(away.update(vec![node(1)], AWAITED_MS + 40), HashSet::from([node(1)]), "it was back");
+    }
+
+    #[test]
+    fn a_node_that_comes_and_goes_is_awaited_once() {
+        let mut away = AwayNodes::default();
+        // The nodes disconnect in turn, each for a second, and are awaited for one time together.
+        let awaited =
+            (0..120).map(|second| update(&mut away, &[second % 2], i64::try_from(second).unwrap() * 1_000));
+        let awaited: Vec<usize> = awaited.map(|nodes| nodes.len()).collect();
+        assert!(awaited[..30].iter().all(|count| *count == 1));
+        assert!(awaited[31..].iter().all(|count| *count == 0), "{awaited:?}");
+        // A node that stays for a while is awaited again; one millisecond less is not enough.
+        let back_ms = 120_000;
+        assert_eq!(update(&mut away, &[], back_ms), []);
+        let mut short = AwayNodes { nodes: away.nodes.clone(), ..AwayNodes::default() };
+        assert_eq!(update(&mut short, &[1], back_ms + AWAITED_MS - 1), []);
+        assert_eq!(update(&mut away, &[1], back_ms + AWAITED_MS), [1]);
+        // No list of nodes was read in between: the disconnection begins a new series.
+        assert_eq!(update(&mut away, &[], back_ms + AWAITED_MS + 5), []);
+        assert_eq!(update(&mut away, &[1], back_ms + 3 * AWAITED_MS), [1]);
+    }
+
+    #[test]
+    fn connected_nodes_are_forgotten() {
+        let mut away = AwayNodes::default();
+        update(&mut away, &[1, 2], 0);
+        update(&mut away, &[], 1);
+        assert_eq!(away.nodes.len(), 2);
+        update(&mut away, &[], 1 + AWAITED_MS);
+        assert!(away.nodes.is_empty());
     }
 }

@@ -3,8 +3,9 @@
 //! A file is complete when its hash is checked and all its bytes are in the store. A repeated chunk and a
 //! crash of the portal at any step lead to the same result.
 
+use std::ops::Range;
+
 use super::checkpoint_retention::outdated;
-use berth_proto as proto;
 use berth_types::files::{Checkpoint, FileKind, FileState};
 use berth_types::ids::{FileId, JobId, NodeId};
 use berth_types::jobs::NewJob;
@@ -16,6 +17,7 @@ use serde::Deserialize;
 
 use super::Files;
 use super::staging::ChunkOutcome;
+use crate::start_inputs::{CheckpointDir, RestoredCheckpoint, StartCheckpoint};
 use berth_foundation::Change;
 use berth_store::attempts::{AttemptRow, OpenRankRow};
 use berth_store::files::FileRow;
@@ -275,7 +277,8 @@ impl Files {
         Ok(FileProgress { bytes: total, done: true })
     }
 
-    /// A chunk of a checkpoint, for a node with an open attempt of the same job and rank.
+    /// Reads a part of a checkpoint, for a node with an open attempt of the same job and rank. It ends with the
+    /// file at the latest.
     ///
     /// # Errors
     /// The node has no such attempt, or there is no such complete checkpoint.
@@ -285,7 +288,7 @@ impl Files {
         job: JobId,
         attempt: u32,
         file: FileId,
-        offset: u64,
+        range: Range<u64>,
     ) -> Result<Vec<u8>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -298,39 +301,36 @@ impl Files {
         };
         let row = row.filter(fits).ok_or_else(Problem::not_found)?;
         let total = u64::try_from(row.bytes).unwrap_or(0);
-        let end = offset.saturating_add(proto::PIECE as u64).min(total);
-        Ok(self.objects.read_piece(&row.id.to_string(), offset.min(end)..end).await?.to_vec())
+        let end = range.end.min(total);
+        Ok(self.objects.read_piece(&row.id.to_string(), range.start.min(end)..end).await?.to_vec())
     }
 
-    /// Adds the artifacts and the newest checkpoint to the specification of an attempt. Returns false if the
-    /// attempt must wait for the hand-over of the attempt before it.
-    pub async fn add_checkpoint(
+    /// The directory of a rank's checkpoints and the newest one.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn find_start_checkpoint(
         &self,
         tx: &mut Tx<'_>,
         row: &OpenRankRow,
         submission: &NewJob,
-        spec: &mut proto::Spec,
-    ) -> Result<bool, StoreError> {
-        spec.artifacts = submission.artifacts.clone();
+    ) -> Result<StartCheckpoint, StoreError> {
         let checkpoint = submission.checkpoint.as_ref();
-        let Some((dir, every_s)) = checkpoint.and_then(|c| Some((c.dir.clone()?, c.every_s))) else {
-            return Ok(true);
+        let Some((path, every_s)) = checkpoint.and_then(|c| Some((c.dir.clone()?, c.every_s))) else {
+            return Ok(StartCheckpoint::Unused);
         };
         let saving = store::attempts::list_saving(tx, row.job_id, row.number).await?;
         if self.handovers.awaited(self.context.live.connected()).includes_any(&saving, self.context.now()) {
-            return Ok(false);
+            return Ok(StartCheckpoint::Awaited);
         }
         let checkpoints = store::files::list_checkpoints(tx, row.job_id, row.rank).await?;
         let newest = checkpoints.into_iter().find(|c| c.state == FileState::Complete);
-        spec.restore = newest.map(|file| proto::Restore {
+        let restored = newest.map(|file| RestoredCheckpoint {
+            file: file.id,
             bytes: u64::try_from(file.bytes).unwrap_or(0),
             sha256: hex::decode(&file.sha256).unwrap_or_default(),
-            file: file.id.to_string(),
         });
-        // A variable of the submission overrides this default.
-        spec.env.entry("BERTH_CHECKPOINT_DIR".to_owned()).or_insert_with(|| dir.clone());
-        spec.checkpoint_dir = dir;
-        spec.checkpoint_every_s = every_s.unwrap_or(0);
-        Ok(true)
+        let dir = CheckpointDir { path, every_s: every_s.unwrap_or(0) };
+        Ok(StartCheckpoint::Ready(dir, restored))
     }
 }

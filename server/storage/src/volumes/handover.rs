@@ -4,25 +4,24 @@
 //! version of the volume, or is refused as a whole. A repeated chunk and a crash of the portal at any step
 //! lead to the same result.
 
-use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
-use berth_core::volumes::find_clash;
-use berth_proto::{self as proto, Message};
 use berth_types::files::FileState;
 use berth_types::ids::{FileId, JobId, NodeId, VolumeId};
-use berth_types::paths::{LeftOut, NOTE_CHARS, VOLUME_FILES, VOLUME_PATHS};
+use berth_types::paths::{NOTE_CHARS, VOLUME_FILES, VOLUME_PATHS};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use berth_types::volumes::BlobKind;
 use futures::FutureExt;
 
 use super::Volumes;
+use super::handover_lists::{HandedOverFile, ListError, UNREADABLE, apply_list, check_list, shortened};
 use crate::files::{ChunkOutcome, FileProgress};
 use berth_foundation::Change;
 use berth_store::attempts::AttemptRow;
 use berth_store::volumes::blobs::BlobRow;
 use berth_store::volumes::uses::VolumeUseRow;
-use berth_store::volumes::{VolumeFileRow, VolumeRow};
+use berth_store::volumes::VolumeFileRow;
 use berth_store::{self as store, StoreError, Tx};
 
 /// Files in one message to a worker.
@@ -144,116 +143,14 @@ async fn register(
     Ok(Some(row))
 }
 
-fn shortened(path: &str) -> String {
-    path.chars().filter(|c| !c.is_control()).take(100).collect()
-}
-
-/// A valid file of a list.
-struct ListedFile {
-    path: String,
-    bytes: i64,
-    sha256: String,
-    executable: bool,
-}
-
-/// Parses a list without the files at invalid paths. `Err` is the note of a list that is refused as a whole.
-fn parse_list(list: &[u8], max_bytes: i64) -> Result<(Vec<ListedFile>, LeftOut), String> {
-    let mut list = proto::Listing::decode(list).map_err(|_| "Its list could not be read.".to_owned())?;
-    // Workers of earlier builds have other limits.
-    let mut left_out = LeftOut::default();
-    list.files.retain(|file| {
-        let fits = VOLUME_PATHS.check(&file.path).is_ok();
-        if !fits {
-            left_out.add(file.path.as_bytes());
-        }
-        fits
-    });
-    if list.files.len() > VOLUME_FILES {
-        return Err(format!("A volume has at most {VOLUME_FILES} files; nothing was kept."));
-    }
-    let mut paths: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut total = 0u64;
-    for file in &list.files {
-        if file.sha256.len() != 32 || i64::try_from(file.bytes).is_err() {
-            return Err("Its list could not be read.".to_owned());
-        }
-        *paths.entry(&file.path).or_insert(0) += 1;
-        total = total.saturating_add(file.bytes);
-    }
-    if let Some(path) = find_clash(&paths) {
-        return Err(format!("There are two things at {}; nothing was kept.", shortened(path)));
-    }
-    if i64::try_from(total).map_or(true, |total| total > max_bytes) {
-        return Err(format!("It left {total} bytes, and the volume may hold {max_bytes}; nothing was kept."));
-    }
-    let listed = |file: proto::VolumeFile| ListedFile {
-        bytes: i64::try_from(file.bytes).unwrap_or(i64::MAX),
-        sha256: hex::encode(&file.sha256),
-        path: file.path,
-        executable: file.executable,
-    };
-    Ok((list.files.into_iter().map(listed).collect(), left_out))
-}
-
-/// Makes the listed files the next version of the volume. `Err` is the note of a refused hand-over.
-async fn apply_list(
-    tx: &mut Tx<'_>,
-    volume: &VolumeRow,
-    given: &VolumeUseRow,
-    listed: &[ListedFile],
-    now: Timestamp,
-) -> Result<Result<i64, String>, StoreError> {
-    let most = i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX);
-    let current = store::volumes::list_below(tx, volume.id, "", most).await?;
-    let offered =
-        store::volumes::blobs::list_complete_files(tx, volume.id, given.job_id, given.attempt).await?;
-    let mut blobs: HashMap<(&str, i64), FileId> = HashMap::new();
-    blobs.extend(offered.iter().map(|blob| ((blob.sha256.as_str(), blob.bytes), blob.id)));
-    blobs.extend(current.iter().map(|file| ((file.sha256.as_str(), file.bytes), file.blob_id)));
-    let by_path: HashMap<&str, &VolumeFileRow> =
-        current.iter().map(|file| (file.path.as_str(), file)).collect();
-    let version = volume.version + 1;
-    let mut new = Vec::new();
-    for file in listed {
-        let former = by_path.get(file.path.as_str());
-        let same = |f: &&&VolumeFileRow| {
-            f.sha256 == file.sha256 && f.bytes == file.bytes && f.executable == file.executable
-        };
-        if former.filter(same).is_some() {
-            continue;
-        }
-        let Some(blob) = blobs.get(&(file.sha256.as_str(), file.bytes)) else {
-            return Ok(Err(format!("{} did not arrive; nothing was kept.", shortened(&file.path))));
-        };
-        new.push(VolumeFileRow {
-            volume_id: volume.id,
-            path: file.path.clone(),
-            blob_id: *blob,
-            bytes: file.bytes,
-            sha256: file.sha256.clone(),
-            executable: file.executable,
-            from_version: version,
-            changed_at: now,
-        });
-    }
-    let listed_paths: HashMap<&str, ()> = listed.iter().map(|file| (file.path.as_str(), ())).collect();
-    let mut ended: Vec<&str> = current
-        .iter()
-        .map(|file| file.path.as_str())
-        .filter(|path| !listed_paths.contains_key(path))
-        .collect();
-    ended.extend(new.iter().map(|row| row.path.as_str()).filter(|path| by_path.contains_key(path)));
-    if ended.is_empty() && new.is_empty() {
-        return Ok(Ok(volume.version));
-    }
-    for path in ended {
-        store::volumes::end_file(tx, volume.id, path, version).await?;
-    }
-    for row in &new {
-        store::volumes::insert_file(tx, row).await?;
-    }
-    store::volumes::set_version(tx, volume.id, version, now).await?;
-    Ok(Ok(version))
+/// A file of a version of a volume, for a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VersionFile {
+    pub path: String,
+    pub file: FileId,
+    pub bytes: u64,
+    pub sha256: Vec<u8>,
+    pub executable: bool,
 }
 
 /// Applies a received list once and records the result of the hand-over.
@@ -261,30 +158,37 @@ async fn settle(
     tx: &mut Tx<'_>,
     node: NodeId,
     offered: &OfferedVolumeFile,
-    (blob, list): (FileId, &[u8]),
+    (blob, list): (FileId, Option<Vec<HandedOverFile>>),
     now: Timestamp,
 ) -> Result<(), StoreError> {
     store::volumes::blobs::give_up(tx, blob).await?;
     let Some((_, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(()) };
     let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(()) };
     let mut notes = vec![offered.note.clone()];
-    let done = match parse_list(list, volume.max_bytes) {
+    let checked =
+        list.ok_or_else(|| UNREADABLE.to_owned()).and_then(|list| check_list(list, volume.max_bytes));
+    let applied = match checked {
         Ok((listed, left_out)) => {
             notes.push(left_out.note(&format!(
                 "a path in a volume has at most {} bytes and {} parts",
                 VOLUME_PATHS.bytes, VOLUME_PATHS.parts
             )));
-            apply_list(tx, &volume, &given, &listed, now).await?
+            apply_list(tx, &volume, &given, &listed, now).await
         }
-        Err(note) => Err(note),
+        Err(note) => Err(ListError::Refused(note)),
+    };
+    let version = match applied {
+        Ok(version) => Some(version),
+        Err(ListError::Refused(note)) => {
+            notes = vec![note];
+            None
+        }
+        Err(ListError::Store(error)) => return Err(error),
     };
     notes.retain(|note| !note.is_empty());
     let note = notes.join(" ");
     let note = Some(note.as_str()).filter(|note| !note.is_empty());
-    match done {
-        Ok(version) => store::volumes::uses::set_result(tx, &given, Some(version), note).await,
-        Err(note) => store::volumes::uses::set_result(tx, &given, None, Some(&note)).await,
-    }
+    store::volumes::uses::set_result(tx, &given, version, note).await
 }
 
 impl Volumes {
@@ -347,11 +251,11 @@ impl Volumes {
         blob: FileId,
         now: Timestamp,
     ) -> Result<(), Problem> {
-        let list = self.staging.staged_bytes(&blob.to_string()).await?;
+        let list = (self.decode_list)(&self.staging.staged_bytes(&blob.to_string()).await?);
         let job = offered.job;
         let settling = self.context.db.write(move |tx| {
             let (offered, list) = (offered.clone(), list.clone());
-            async move { settle(tx, node, &offered, (blob, &list), now).await }.boxed()
+            async move { settle(tx, node, &offered, (blob, list), now).await }.boxed()
         });
         settling.await?;
         self.tidy_volumes_soon();
@@ -385,14 +289,14 @@ impl Volumes {
         attempt: (JobId, u32),
         volume: VolumeId,
         after: &str,
-    ) -> Result<Vec<proto::VolumeFile>, Problem> {
+    ) -> Result<Vec<VersionFile>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let version = self.assigned_version(&mut tx, node, attempt, volume).await?;
         let rows = store::volumes::list_version(&mut tx, volume, version, after, FILES_PER_MESSAGE).await?;
-        let file = |row: VolumeFileRow| proto::VolumeFile {
+        let file = |row: VolumeFileRow| VersionFile {
             path: row.path,
-            file: row.blob_id.to_string(),
+            file: row.blob_id,
             bytes: u64::try_from(row.bytes).unwrap_or(0),
             sha256: hex::decode(&row.sha256).unwrap_or_default(),
             executable: row.executable,
@@ -400,13 +304,14 @@ impl Volumes {
         Ok(rows.into_iter().map(file).collect())
     }
 
-    /// A chunk of a file of the assigned version, for the node of an open attempt.
+    /// Reads a part of a file of the assigned version, for the node of an open attempt. It ends with the file at
+    /// the latest.
     pub async fn read_volume_chunk(
         &self,
         node: NodeId,
         attempt: (JobId, u32),
         volume: VolumeId,
-        (file, offset): (FileId, u64),
+        (file, range): (FileId, Range<u64>),
     ) -> Result<Vec<u8>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -415,46 +320,7 @@ impl Volumes {
         drop(conn);
         let row = row.ok_or_else(Problem::not_found)?;
         let total = u64::try_from(row.bytes).unwrap_or(0);
-        let end = offset.saturating_add(proto::PIECE as u64).min(total);
-        Ok(self.objects.read_piece(&row.blob_id.to_string(), offset.min(end)..end).await?.to_vec())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn file(path: &str, bytes: u64) -> proto::VolumeFile {
-        proto::VolumeFile { path: path.to_owned(), bytes, sha256: vec![7; 32], ..Default::default() }
-    }
-
-    fn fault(files: Vec<proto::VolumeFile>) -> String {
-        parse_list(&proto::Listing { files }.encode_to_vec(), 100).err().unwrap_or_default()
-    }
-
-    #[test]
-    fn a_list_is_taken_whole_or_not_at_all() {
-        let listed =
-            parse_list(&proto::Listing { files: vec![file("a/b", 60), file("c", 40)] }.encode_to_vec(), 100);
-        let (listed, left_out) = listed.unwrap();
-        assert_eq!(left_out.count, 0);
-        assert_eq!((listed[0].path.as_str(), listed[0].bytes, listed[0].sha256.len()), ("a/b", 60, 64));
-        for (files, why) in [
-            (vec![file("a", 1), file("a", 1)], "two things at a"),
-            (vec![file("a", 1), file("a/b", 1)], "two things at a"),
-            (vec![file("a", 60), file("b", 41)], "may hold 100"),
-            (vec![file("a", u64::MAX), file("b", u64::MAX)], "could not be read"),
-            (vec![proto::VolumeFile { sha256: vec![1], ..file("a", 1) }], "could not be read"),
-            (vec![file("a", 0); VOLUME_FILES + 1], "at most"),
-        ] {
-            assert!(fault(files).contains(why), "{why}");
-        }
-        // A file at an invalid path is left out alone and does not count as bytes.
-        let deep = vec!["d"; VOLUME_PATHS.parts + 1].join("/");
-        let files = vec![file(&deep, 60), file("../x", 60), file("a/b", 60)];
-        let (listed, left_out) = parse_list(&proto::Listing { files }.encode_to_vec(), 100).unwrap();
-        assert_eq!((listed.len(), listed[0].path.as_str(), left_out.count), (1, "a/b", 2));
-        assert!(parse_list(b"\xff\xff", 100).is_err());
-        assert_eq!(fault(Vec::new()), "", "an empty volume is one too");
+        let end = range.end.min(total);
+        Ok(self.objects.read_piece(&row.blob_id.to_string(), range.start.min(end)..end).await?.to_vec())
     }
 }

@@ -8,6 +8,7 @@ pub mod routes;
 
 mod bundles;
 mod handover;
+mod handover_lists;
 mod uploads;
 pub mod uses;
 
@@ -33,7 +34,8 @@ use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
 pub(crate) use bundles::{known_files, register_files};
-pub use handover::OfferedVolumeFile;
+pub use handover::{OfferedVolumeFile, VersionFile};
+pub use handover_lists::{DecodeList, HandedOverFile};
 pub use uploads::PartOutcome;
 pub use uses::VolumeUses;
 
@@ -82,11 +84,17 @@ pub struct Volumes {
     objects: Arc<Objects>,
     staging: Staging,
     handovers: Arc<HandOvers>,
+    decode_list: DecodeList,
 }
 
 impl Volumes {
-    pub fn new(context: Context, objects: Arc<Objects>, handovers: Arc<HandOvers>) -> Self {
-        Self { context, staging: Staging::new(objects.clone()), objects, handovers }
+    pub fn new(
+        context: Context,
+        objects: Arc<Objects>,
+        handovers: Arc<HandOvers>,
+        decode_list: DecodeList,
+    ) -> Self {
+        Self { context, staging: Staging::new(objects.clone()), objects, handovers, decode_list }
     }
 
     pub async fn create_volume(

@@ -6,15 +6,15 @@
 use std::collections::HashMap;
 
 use berth_engine::HeldVolume;
-use berth_proto as proto;
 use berth_types::ids::{JobId, OrgId, VolumeId};
-use berth_types::jobs::NewJob;
+use berth_types::jobs::{Failure, NewJob};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use berth_types::volumes::{JobVolume, VolumeMode, VolumeUse};
 use serde::Deserialize;
 
 use crate::files::{AwaitedHandOvers, HandOvers};
+use crate::start_inputs::{RankVolume, StartInputError};
 use berth_foundation::{Change, Context};
 use berth_store::attempts::{AttemptRow, OpenRankRow};
 use berth_store::jobs::JobRow;
@@ -236,36 +236,38 @@ impl VolumeUses {
         Ok(())
     }
 
-    /// Adds the assigned volumes to the specification of an attempt. A deleted volume makes it unusable.
-    pub async fn add_volumes(
+    /// Lists the assigned volumes of a rank.
+    ///
+    /// # Errors
+    /// A volume was deleted, or the database cannot be read.
+    pub async fn list_start_volumes(
         &self,
         tx: &mut Tx<'_>,
         row: &OpenRankRow,
         submission: &NewJob,
-        spec: &mut proto::Spec,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<RankVolume>, StartInputError> {
         if submission.volumes.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let ids = store::volumes::uses::list_requests(tx, row.job_id).await?;
         let given = store::volumes::uses::list(tx, row.job_id, row.number).await?;
+        let mut volumes = Vec::new();
         for (request, (id, _)) in submission.volumes.iter().zip(ids) {
             let Some(given) = given.iter().find(|given| given.volume_id == id) else {
                 let detail =
                     format!("The volume {} is not there any more; nothing was charged.", request.name);
-                let failure = proto::Failure { code: "volume.missing".to_owned(), detail };
-                spec.unusable.get_or_insert(failure);
-                break;
+                let code = "volume.missing".to_owned();
+                return Err(StartInputError::Unusable(Failure { code, detail }));
             };
             let (bytes, _) = store::volumes::totals(tx, id, given.version).await?;
-            spec.volumes.push(proto::Mount {
-                volume: id.to_string(),
+            volumes.push(RankVolume {
+                volume: id,
                 name: request.name.clone(),
                 path: request.path.clone(),
                 writable: given.writable,
                 bytes: u64::try_from(bytes).unwrap_or(0),
             });
         }
-        Ok(())
+        Ok(volumes)
     }
 }
