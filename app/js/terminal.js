@@ -109,7 +109,7 @@ async function post(path, body) {
   });
   const answer = await response.json().catch(() => ({}));
   if (!response.ok) {
-    const error = new Error(answer.detail ?? "The portal does not answer as it should.");
+    const error = new Error(answer.detail ?? "The portal sent an invalid response.");
     error.final = response.status < 500 && response.status !== 429;
     throw error;
   }
@@ -294,10 +294,10 @@ export class LiveTerminal {
     }
     this.lostAt ||= Date.now();
     if (Date.now() - this.lostAt > PATIENCE_MS) {
-      this.finish("The connection was lost for too long, and the shell was ended.");
+      this.finish("Connection lost for too long. The shell was ended.");
       return;
     }
-    this.say("lost", "The connection is interrupted; the shell goes on and waits for a minute.");
+    this.say("lost", "Connection interrupted, retrying. The shell keeps running for one minute.");
     const pause = PAUSES_MS[Math.min(this.tries, PAUSES_MS.length - 1)];
     this.tries += 1;
     this.timer = setTimeout(async () => {

@@ -1,11 +1,12 @@
-//! The web app of Berth: rendered by the portal, then alive in the browser.
+//! The web app of Berth: rendered by the portal, then hydrated in the browser.
 //!
-//! It speaks only to the public REST API, through `api`; it has no server functions and no door of
-//! its own. Rules, prices and rights come from answers, never from here.
+//! The app uses only the public REST API through `api`, without server functions. Rules, prices and rights come
+//! from its answers.
 
 #![recursion_limit = "512"]
 
 pub mod api;
+mod hydration;
 pub mod live;
 pub mod pages;
 mod rail;
@@ -14,7 +15,6 @@ pub mod session;
 #[cfg(feature = "ssr")]
 pub mod shell;
 pub mod ui;
-mod waking;
 
 use leptos::prelude::*;
 use leptos_meta::provide_meta_context;
@@ -63,11 +63,11 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/operator/nodes/:node") view={Lazy::<routes::Boards>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/jobs") view={Lazy::<routes::AllJobs>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/stuck") view={Lazy::<routes::Stuck>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/fleet") view={Lazy::<routes::Fleet>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/fleet") view={Lazy::<routes::Hardware>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/prices") view={Lazy::<routes::Prices>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/orgs") view={Lazy::<routes::Orgs>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/invoices") view={Lazy::<routes::AllInvoices>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/books") view={Lazy::<routes::Books>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/books") view={Lazy::<routes::Reconciliation>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/system") view={Lazy::<routes::System>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/limits") view={Lazy::<routes::AllLimits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/limits/:org") view={Lazy::<routes::OrgLimits>::new()} ssr=SsrMode::Async/>
@@ -90,10 +90,10 @@ fn NotFoundPage() -> impl IntoView {
     }
 }
 
-/// Brings the page that the portal rendered to life.
+/// Hydrates the page that the portal rendered.
 #[cfg(feature = "hydrate")]
 #[wasm_bindgen::prelude::wasm_bindgen]
 pub fn hydrate() {
     console_error_panic_hook::set_once();
-    waking::wake();
+    hydration::hydrate_page();
 }

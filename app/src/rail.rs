@@ -1,27 +1,27 @@
-//! The places of the app in groups: the rail at a desk, the bar and its sheet in a hand.
+//! Navigation links in groups: the rail on wide screens, the bar with its sheet on phones.
 //!
-//! Decides no right: what a person may not see, its page does not show them.
+//! Links imply no rights: each page checks them.
 
 use leptos::prelude::*;
 use leptos_router::hooks::use_location;
 
-use crate::pages::billing::is_about_money;
+use crate::pages::billing::is_money_page;
 
-/// Places that belong together.
+/// A group of links.
 struct Group {
-    /// Tells the groups of one list apart.
+    /// The unique id of the group.
     id: &'static str,
-    /// Above its places.
+    /// The heading of the group.
     name: &'static str,
-    /// Path and name of each.
-    places: &'static [(&'static str, &'static str)],
+    /// Path and label of each link.
+    links: &'static [(&'static str, &'static str)],
 }
 
 static TENANT: [Group; 2] = [
     Group {
         id: "work",
         name: "Work",
-        places: &[
+        links: &[
             ("/", "Home"),
             ("/launch", "Launch"),
             ("/jobs", "Jobs"),
@@ -33,7 +33,7 @@ static TENANT: [Group; 2] = [
     Group {
         id: "organization",
         name: "Organization",
-        places: &[
+        links: &[
             ("/billing", "Billing"),
             ("/limits", "Limits"),
             ("/team", "Team"),
@@ -47,32 +47,32 @@ static TENANT: [Group; 2] = [
 static OPERATOR: [Group; 2] = [
     Group {
         id: "machines",
-        name: "Operator: machines",
-        places: &[
+        name: "Operator: infrastructure",
+        links: &[
             ("/operator/nodes", "Nodes"),
-            ("/operator/fleet", "Fleet"),
+            ("/operator/fleet", "Hardware"),
             ("/operator/jobs", "All jobs"),
-            ("/operator/stuck", "Stuck"),
+            ("/operator/stuck", "Needs attention"),
             ("/operator/system", "System"),
             ("/operator/reservations", "Reservations"),
         ],
     },
     Group {
         id: "money",
-        name: "Operator: money and records",
-        places: &[
+        name: "Operator: billing and audit",
+        links: &[
             ("/operator/prices", "Prices"),
             ("/operator/orgs", "Organizations"),
             ("/operator/invoices", "Invoices"),
-            ("/operator/books", "Books"),
+            ("/operator/books", "Reconciliation"),
             ("/operator/limits", "Limits"),
             ("/operator/audit", "Audit"),
         ],
     },
 ];
 
-/// The places that fit into the bar of a phone, all of the first group; the others are under More.
-const ALWAYS: [&str; 4] = ["/", "/launch", "/jobs", "/cluster"];
+/// The links in the bar of a phone, all of the first group; the others are under More.
+const BAR_PATHS: [&str; 4] = ["/", "/launch", "/jobs", "/cluster"];
 
 #[component]
 fn RailLink(path: &'static str, name: &'static str) -> impl IntoView {
@@ -81,56 +81,57 @@ fn RailLink(path: &'static str, name: &'static str) -> impl IntoView {
         let here = location.pathname.get();
         let inside = here == path || path != "/" && here.starts_with(&format!("{path}/"));
         // Usage, budgets and invoices are tabs of Billing.
-        (inside || path == "/billing" && is_about_money(&here)).then_some("page")
+        (inside || path == "/billing" && is_money_page(&here)).then_some("page")
     };
     view! { <a class="rail__link" href=path aria-current=current>{name}</a> }
 }
 
-/// The groups that somebody has, each as a list under its name; `in_sheet` leaves out what the bar shows.
-fn groups(operator: bool, in_sheet: bool) -> Vec<AnyView> {
+/// Returns the groups as lists with headings; `in_sheet` leaves out the links of the bar.
+fn link_groups(operator: bool, in_sheet: bool) -> Vec<AnyView> {
     let all = TENANT.iter().chain(OPERATOR.iter().take(if operator { OPERATOR.len() } else { 0 }));
-    let wanted = |path: &str| !in_sheet || !ALWAYS.contains(&path);
-    let part = |group: &'static Group| {
+    let included = |path: &str| !in_sheet || !BAR_PATHS.contains(&path);
+    let view = |group: &'static Group| {
         let id = format!("{}-{}", if in_sheet { "more" } else { "rail" }, group.id);
-        let named_by = id.clone();
+        let labelled_by = id.clone();
         let links: Vec<AnyView> = group
-            .places
+            .links
             .iter()
             .copied()
-            .filter(|(path, _)| wanted(path))
+            .filter(|(path, _)| included(path))
             .map(|(path, name)| {
-                let class = if ALWAYS.contains(&path) { "rail__item" } else { "rail__item rail__item--wide" };
+                let class =
+                    if BAR_PATHS.contains(&path) { "rail__item" } else { "rail__item rail__item--wide" };
                 view! { <li class=class><RailLink path=path name=name/></li> }.into_any()
             })
             .collect();
         view! {
             <div class="rail__part">
                 <p class="rail__group" id=id>{group.name}</p>
-                // Lists without bullets are lists for everyone only when they say so.
-                <ul class="rail__list" role="list" aria-labelledby=named_by>{links}</ul>
+                // Some screen readers ignore lists without bullets and without a role.
+                <ul class="rail__list" role="list" aria-labelledby=labelled_by>{links}</ul>
             </div>
         }
         .into_any()
     };
-    all.map(part).collect()
+    all.map(view).collect()
 }
 
-/// What stands in the rail, and its first group in the bar of a phone.
+/// The groups of the rail; a phone shows the first group in its bar.
 #[component]
 pub fn RailGroups(
-    /// Those of an operator too.
+    /// True with the groups of an operator.
     operator: bool,
 ) -> impl IntoView {
-    groups(operator, false)
+    link_groups(operator, false)
 }
 
-/// What the bar of a phone has no room for.
+/// The groups in the sheet of a phone, without the links of its bar.
 #[component]
 pub fn SheetGroups(
-    /// Those of an operator too.
+    /// True with the groups of an operator.
     operator: bool,
 ) -> impl IntoView {
-    groups(operator, true)
+    link_groups(operator, true)
 }
 
 #[cfg(test)]
@@ -138,15 +139,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_shows_places_of_the_first_group() {
+    fn the_bar_has_links_of_the_first_group() {
         let [first, ..] = &TENANT;
-        assert!(ALWAYS.iter().all(|path| first.places.iter().any(|(known, _)| known == path)));
+        assert!(BAR_PATHS.iter().all(|path| first.links.iter().any(|(known, _)| known == path)));
     }
 
     #[test]
-    fn no_place_stands_twice() {
+    fn no_link_is_duplicate() {
         let mut paths: Vec<&str> =
-            TENANT.iter().chain(&OPERATOR).flat_map(|group| group.places).map(|(path, _)| *path).collect();
+            TENANT.iter().chain(&OPERATOR).flat_map(|group| group.links).map(|(path, _)| *path).collect();
         let all = paths.len();
         paths.sort_unstable();
         paths.dedup();

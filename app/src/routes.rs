@@ -1,17 +1,16 @@
-//! Which part of the browser's module holds which page: a part is loaded when one of its pages is
-//! first visited.
+//! Assignment of the pages to parts of the browser's module. A part is loaded at the first visit of one of its
+//! pages.
 //!
-//! Few parts, since whatever two of them share becomes one more file. Nothing here knows what a page
-//! shows.
+//! The parts are few, because the common code of two parts is one more file.
 
 use leptos::prelude::*;
 use leptos::wasm_split::{SplitLoaderError, wasm_split};
 use leptos_router::LazyRoute;
 
+use crate::hydration::load_part;
 use crate::pages::{self, operator};
-use crate::waking::preloaded;
 
-/// In place of a page whose part did not come.
+/// The view after a failed load of a page.
 #[component]
 fn Unloaded() -> impl IntoView {
     view! {
@@ -19,7 +18,7 @@ fn Unloaded() -> impl IntoView {
             <div class="banner banner--error" role="alert">
                 <div class="banner__text">
                     <strong class="banner__title">"This page did not load"</strong>
-                    "The connection to the portal broke off. Nothing was changed; load the page again."
+                    "The connection to the portal was interrupted. Nothing was changed. Reload the page."
                 </div>
             </div>
         </div>
@@ -45,9 +44,9 @@ macro_rules! route {
                     Err(_) => view! { <Unloaded/> }.into_any(),
                 }
             }
-            // Without it a page that the portal rendered would be drawn a second time, beside itself.
+            // Without it hydration would insert the rendered page a second time.
             async fn preload() {
-                preloaded(async || $load().await).await;
+                load_part(async || $load().await).await;
             }
         }
     };
@@ -80,7 +79,7 @@ route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
 route!(forms, Boards, boards, load_boards, operator::boards::BoardsPage);
 route!(forms, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
 route!(forms, Stuck, stuck, load_stuck, operator::stuck::StuckPage);
-route!(forms, Fleet, fleet, load_fleet, operator::fleet::FleetPage);
+route!(forms, Hardware, hardware, load_hardware, operator::hardware::HardwarePage);
 route!(forms, Prices, prices, load_prices, operator::prices::PricesPage);
 route!(forms, Orgs, orgs, load_orgs, operator::orgs::OrgsPage);
 route!(forms, AllLimits, all_limits, load_all_limits, operator::limits::LimitsPage);
@@ -95,4 +94,10 @@ route!(
 route!(forms, Audit, audit, load_audit, operator::audit::AuditPage);
 route!(forms, AllInvoices, all_invoices, load_all_invoices, operator::invoices::InvoicesPage);
 route!(forms, System, system, load_system, operator::system::SystemPage);
-route!(forms, Books, books, load_books, operator::books::BooksPage);
+route!(
+    forms,
+    Reconciliation,
+    reconciliation,
+    load_reconciliation,
+    operator::reconciliation::ReconciliationPage
+);

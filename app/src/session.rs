@@ -1,6 +1,6 @@
-//! Who is signed in, the organization that is looked at, and the frame around their pages.
+//! The signed-in user, the chosen organization, and the frame of the pages.
 //!
-//! Decides no right: what a person may not do, the portal refuses.
+//! The portal checks all rights; the pages only hide buttons without effect.
 
 use berth_types::accounts::{Me, Role};
 use berth_types::ids::OrgId;
@@ -14,9 +14,10 @@ use crate::pages::parts::ready;
 use crate::rail::{RailGroups, SheetGroups};
 use crate::ui::*;
 
-const CHOSEN: &str = "berth.org";
+/// The key of the chosen organization in the local storage.
+const ORG_KEY: &str = "berth.org";
 
-/// The signed-in person and the organization they look at.
+/// The signed-in user and the chosen organization.
 #[derive(Clone)]
 pub struct Session {
     pub me: Me,
@@ -24,30 +25,29 @@ pub struct Session {
 }
 
 impl Session {
-    /// Whether the person owns an organization. It only leaves out what the portal would refuse.
+    /// Tells whether the user owns an organization.
     pub fn owns(&self, org: OrgId) -> bool {
         self.me.memberships.iter().any(|member| member.org.id == org && member.role == Role::Owner)
     }
 
-    /// Whether the person's role pays for an organization. It only leaves out buttons that the portal
-    /// would refuse.
+    /// Tells whether the user's role can pay for an organization.
     pub fn pays_for(&self, org: OrgId) -> bool {
         let member = self.me.memberships.iter().find(|member| member.org.id == org);
         member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Billing))
     }
 }
 
-/// The session of the page; pages stand inside [`Layout`], which gives it.
+/// Returns the session of a page inside [`Layout`].
 pub fn use_session() -> Session {
     expect_context::<Session>()
 }
 
-/// A page's title and frame.
+/// The title and the frame of a page.
 #[component]
 pub fn Page(
-    /// Its heading, and what the window is called.
+    /// The heading and the title of the window.
     title: String,
-    /// Its main action.
+    /// The main action.
     #[prop(optional)]
     actions: Option<AnyView>,
     children: Children,
@@ -65,7 +65,7 @@ pub fn Page(
     }
 }
 
-/// Rail, top bar and the page; sends whoever is not signed in to where they can be.
+/// The rail, the top bar and the page; without a session a redirect to the sign-in or the set-up.
 #[component]
 pub fn Layout() -> impl IntoView {
     let me = Resource::new(|| (), |()| api::accounts::me());
@@ -77,7 +77,7 @@ pub fn Layout() -> impl IntoView {
                     Ok(me) => view! { <SignedIn me=me/> }.into_any(),
                     Err(problem) if problem.status == 401 => {
                         let fresh = info.await.is_ok_and(|info| info.needs_setup);
-                        view! { <Elsewhere fresh=fresh/> }.into_any()
+                        view! { <SignInRedirect fresh=fresh/> }.into_any()
                     }
                     Err(problem) => {
                         view! { <main class="main" id="main"><ProblemNotice problem=problem/></main> }.into_any()
@@ -88,23 +88,23 @@ pub fn Layout() -> impl IntoView {
     }
 }
 
-/// Where somebody who is not signed in goes.
+/// The redirect without a session.
 #[component]
-fn Elsewhere(fresh: bool) -> impl IntoView {
+fn SignInRedirect(fresh: bool) -> impl IntoView {
     let here = use_location();
     let target = if fresh {
         "/setup".to_owned()
     } else {
         let (path, search) = (here.pathname.get_untracked(), here.search.get_untracked());
         let full = if search.is_empty() { path } else { format!("{path}?{search}") };
-        if full == "/" { "/sign-in".to_owned() } else { format!("/sign-in?next={}", escaped(&full)) }
+        if full == "/" { "/sign-in".to_owned() } else { format!("/sign-in?next={}", percent_encoded(&full)) }
     };
     go(&target);
-    view! { <main class="main" id="main"><p class="quiet"><a href=target>"Go on to sign in"</a></p></main> }
+    view! { <main class="main" id="main"><p class="quiet"><a href=target>"Continue to sign-in"</a></p></main> }
 }
 
-/// A path inside a query: everything but unreserved characters and `/` is percent-encoded.
-fn escaped(path: &str) -> String {
+/// Percent-encodes a path for a query, except unreserved characters and `/`.
+fn percent_encoded(path: &str) -> String {
     path.bytes()
         .map(|b| match b {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
@@ -115,24 +115,24 @@ fn escaped(path: &str) -> String {
         .collect()
 }
 
-/// The organization chosen before, if the person is still in it.
+/// Returns the organization of the local storage.
 #[cfg(feature = "hydrate")]
-fn chosen() -> Option<OrgId> {
-    web_sys::window()?.local_storage().ok()??.get_item(CHOSEN).ok()??.parse().ok()
+fn stored_org() -> Option<OrgId> {
+    web_sys::window()?.local_storage().ok()??.get_item(ORG_KEY).ok()??.parse().ok()
 }
 
 #[cfg(not(feature = "hydrate"))]
-fn chosen() -> Option<OrgId> {
-    let _ = CHOSEN;
+fn stored_org() -> Option<OrgId> {
+    let _ = ORG_KEY;
     None
 }
 
-/// Looks at this organization from the next page on that is loaded.
-pub fn remember(org: OrgId) {
+/// Stores the organization for the next load of a page.
+pub fn store_org(org: OrgId) {
     #[cfg(feature = "hydrate")]
     if let Some(Ok(Some(storage))) = web_sys::window().map(|w| w.local_storage()) {
-        // A browser that keeps nothing only forgets the choice.
-        let _ = storage.set_item(CHOSEN, &org.to_string());
+        // Without storage the choice is lost at the next load.
+        let _ = storage.set_item(ORG_KEY, &org.to_string());
     }
     #[cfg(not(feature = "hydrate"))]
     let _ = org;
@@ -142,10 +142,10 @@ pub fn remember(org: OrgId) {
 fn SignedIn(me: Me) -> impl IntoView {
     let org = RwSignal::new(me.memberships.first().map(|m| m.org.id));
     provide_context(Session { me: me.clone(), org });
-    let known: Vec<OrgId> = me.memberships.iter().map(|m| m.org.id).collect();
-    let ours = known.clone();
+    let orgs: Vec<OrgId> = me.memberships.iter().map(|m| m.org.id).collect();
+    let member_of = orgs.clone();
     Effect::new(move || {
-        if let Some(last) = chosen().filter(|org| ours.contains(org)) {
+        if let Some(last) = stored_org().filter(|org| member_of.contains(org)) {
             org.set(Some(last));
         }
     });
@@ -157,7 +157,7 @@ fn SignedIn(me: Me) -> impl IntoView {
     };
     let choose = move |ev| {
         if let Ok(id) = event_target_value(&ev).parse::<OrgId>() {
-            remember(id);
+            store_org(id);
             org.set(Some(id));
         }
     };
@@ -170,31 +170,31 @@ fn SignedIn(me: Me) -> impl IntoView {
             })
             .collect_view()
     };
-    // On a phone the rail's own choice has no place.
+    // A phone has no room for the choice of the rail.
     let in_sheet = several.then(|| {
         view! {
             <label class="rail__group" for="org-in-sheet">"Organization"</label>
             <select class="select" id="org-in-sheet" on:change=choose>{options()}</select>
         }
     });
-    let leaving = RwSignal::new(false);
-    // Until the page is alive a press would be lost.
-    let alive = ready();
+    let signing_out = RwSignal::new(false);
+    // A click before hydration would be lost.
+    let hydrated = ready();
     let sign_out = move |_| {
-        leaving.set(true);
-        let done = api::accounts::sign_out();
+        signing_out.set(true);
+        let request = api::accounts::sign_out();
         leptos::task::spawn_local(async move {
-            // Even when the portal does not answer, the sign-in page is the way to find out.
-            let _ = done.await;
-            leave_for_sign_in();
+            // After a failed request the sign-in page shows the state of the session.
+            let _ = request.await;
+            load_sign_in();
         });
     };
     let operator = me.user.operator;
-    // Both lists of places need lower lines to fit.
-    let rail = if operator && !known.is_empty() { "rail rail--long" } else { "rail" };
+    // Both lists together need lower lines.
+    let rail = if operator && !orgs.is_empty() { "rail rail--long" } else { "rail" };
     let more_open = NodeRef::<leptos::html::Details>::new();
     let location = use_location();
-    // Going somewhere closes the sheet that led there.
+    // A navigation closes the sheet.
     Effect::new(move || {
         location.pathname.track();
         if let Some(details) = more_open.get_untracked() {
@@ -203,7 +203,7 @@ fn SignedIn(me: Me) -> impl IntoView {
     });
     let roles: Vec<(OrgId, &'static str)> =
         me.memberships.iter().map(|m| (m.org.id, m.role.name())).collect();
-    let rights = move || {
+    let role_text = move || {
         let role = roles.iter().find(|(id, _)| org.get() == Some(*id)).map(|(_, role)| *role);
         role.into_iter().chain(operator.then_some("operator")).collect::<Vec<_>>().join(", ")
     };
@@ -216,12 +216,12 @@ fn SignedIn(me: Me) -> impl IntoView {
             </header>
             <div class=rail>
                 <a class="rail__brand" href="/"><Mark class="rail__mark"/>"Berth"</a>
-                <div class="rail__org" hidden=known.is_empty()>
+                <div class="rail__org" hidden=orgs.is_empty()>
                     <label class="visually-hidden" for="org">"Organization"</label>
                     <select
                         class="select select--bare"
                         id="org"
-                        disabled=move || !alive.get()
+                        disabled=move || !hydrated.get()
                         on:change=choose
                     >
                         {options()}
@@ -238,7 +238,7 @@ fn SignedIn(me: Me) -> impl IntoView {
                             <button
                                 class="rail__link link-button"
                                 type="button"
-                                disabled=move || !alive.get() || leaving.get()
+                                disabled=move || !hydrated.get() || signing_out.get()
                                 on:click=sign_out
                             >
                                 "Sign out"
@@ -247,12 +247,12 @@ fn SignedIn(me: Me) -> impl IntoView {
                     </details>
                 </nav>
                 <div class="rail__foot">
-                    <p>{me.user.name.clone()}<br/>{rights}</p>
+                    <p>{me.user.name.clone()}<br/>{role_text}</p>
                     <p>
                         <button
                             class="btn btn--quiet btn--small"
                             type="button"
-                            disabled=move || !alive.get() || leaving.get()
+                            disabled=move || !hydrated.get() || signing_out.get()
                             on:click=sign_out
                         >
                             "Sign out"
@@ -265,11 +265,11 @@ fn SignedIn(me: Me) -> impl IntoView {
     }
 }
 
-/// A full load, so that nothing of the session stays in the page.
-fn leave_for_sign_in() {
+/// Opens the sign-in page by a full load, so that no data of the session remains.
+fn load_sign_in() {
     #[cfg(feature = "hydrate")]
     if let Some(window) = web_sys::window() {
-        // Refused only for addresses of another kind.
+        // Fails only for an invalid address.
         let _ = window.location().assign("/sign-in");
     }
 }
@@ -280,6 +280,6 @@ mod tests {
 
     #[test]
     fn a_path_survives_inside_a_query() {
-        assert_eq!(escaped("/jobs?state=queued&x=ü"), "/jobs%3Fstate%3Dqueued%26x%3D%C3%BC");
+        assert_eq!(percent_encoded("/jobs?state=queued&x=ü"), "/jobs%3Fstate%3Dqueued%26x%3D%C3%BC");
     }
 }

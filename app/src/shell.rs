@@ -1,4 +1,4 @@
-//! The HTML document around every page, and the policy it is served with.
+//! The HTML document of all pages with its content security policy.
 
 use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY};
@@ -8,9 +8,9 @@ use leptos_axum::ResponseOptions;
 use leptos_meta::MetaTags;
 
 use crate::App;
-use crate::waking::WAITING_ID;
+use crate::hydration::NOTICE_ID;
 
-/// Scripts by nonce only; nothing inline, nothing from elsewhere, no frames.
+/// Sets the headers: scripts by nonce only, no inline code, no other origins, no frames.
 fn set_policy(nonce: &str) {
     let Some(options) = use_context::<ResponseOptions>() else { return };
     let policy = format!(
@@ -21,13 +21,13 @@ fn set_policy(nonce: &str) {
     if let Ok(value) = HeaderValue::from_str(&policy) {
         options.insert_header(CONTENT_SECURITY_POLICY, value);
     }
-    // A page holds what one person may see.
+    // Pages contain private data.
     options.insert_header(CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }
 
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='-3 -9 32 32'%3E%3Cpath d='M.75 1.75h3.5v10.5H.75zM21.75 1.75h3.5v10.5h-3.5z' fill='none' stroke='%230d7a6b' stroke-width='1.5'/%3E%3Cpath d='M6 1h14v12H6z' fill='%230d7a6b'/%3E%3C/svg%3E";
 
-/// The document. `build` names the assets; without one the page stays plain HTML.
+/// Returns the document. `build` is the name of the assets; an empty name leaves plain HTML.
 pub fn shell(build: String) -> impl IntoView {
     let nonce = use_nonce();
     if let Some(nonce) = &nonce {
@@ -64,7 +64,7 @@ pub fn shell(build: String) -> impl IntoView {
             </head>
             <body>
                 <App/>
-                <p class="waking" id=WAITING_ID role="status"></p>
+                <p class="waking" id=NOTICE_ID role="status"></p>
             </body>
         </html>
     }

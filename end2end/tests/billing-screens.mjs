@@ -1,5 +1,5 @@
 // Money in the browser: a budget that refuses, use that equals the statement, prices by mode with their
-// history, a credit limit and money taken back, invoices on the screen and on paper, and books that add up.
+// history, a credit limit and a debit, invoices on the screen and on paper, and a consistent ledger.
 import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -63,7 +63,7 @@ test('a budget that refuses is made by the form', async () => {
   await page.waitForURL(/\/budgets$/);
   await page.getByText(/^No budget yet/).waitFor();
   assert.equal(await page.locator('.rail [aria-current="page"]').first().innerText(), 'Billing');
-  const make = button(page, 'Make budget');
+  const make = button(page, 'Create budget');
   await awake(make);
 
   await textbox(page, 'Name').fill('Small change');
@@ -82,11 +82,11 @@ test('a budget that refuses is made by the form', async () => {
     return keys.length > 1 ? route.continue() : route.abort('connectionreset');
   });
   await make.click();
-  await page.getByRole('alert').filter({ hasText: 'The portal cannot be reached' }).waitFor();
+  await page.getByRole('alert').filter({ hasText: 'Portal not reachable' }).waitFor();
   await make.click();
   const card = page.getByRole('article', { name: 'Small change' });
-  await card.getByText(/is refused when it is submitted\./).waitFor();
-  await card.getByRole('img', { name: 'Small change: 0 % spent, 0 % more set aside' }).waitFor();
+  await card.getByText(/^At the limit: Refuses submissions/).waitFor();
+  await card.getByRole('img', { name: 'Small change: 0 % spent, 0 % reserved' }).waitFor();
   await page.unroute(asked);
   assert.match(keys[0], /^[0-9a-f]{32}$/);
   assert.deepEqual(keys, [keys[0], keys[0]]);
@@ -111,7 +111,7 @@ test('a budget is deleted after a question', async () => {
   await awake(remove);
   await remove.click();
   const dialog = page.getByRole('dialog', { name: 'Delete Small change?' });
-  await button(dialog, 'Keep it').click();
+  await button(dialog, 'Keep budget').click();
   await dialog.waitFor({ state: 'hidden' });
   assert.equal((await budgets()).length, 1);
   await remove.click();
@@ -134,7 +134,7 @@ test('what a finished job cost stands under usage, as in the statement', async (
   await page.goto('/usage');
   await settled(page);
   assert.equal(await stat(page, 'Cost').innerText(), money);
-  const all = page.getByRole('row').filter({ hasText: 'In all' });
+  const all = page.getByRole('row').filter({ hasText: 'Total' });
   assert.equal(await all.locator('[data-label="Cost"]').innerText(), money);
 
   const href = await page.getByRole('link', { name: 'Download CSV' }).getAttribute('href');
@@ -143,7 +143,7 @@ test('what a finished job cost stands under usage, as in the statement', async (
   assert.equal(lines.reduce((sum, line) => sum + Number(line.split(',')[3]), 0), charged);
 
   // From day to day by keyboard; nothing else is needed to read the chart.
-  const days = page.getByRole('slider', { name: /^Cost by day/ });
+  const days = page.getByRole('slider', { name: /^Daily cost/ });
   await days.focus();
   await page.keyboard.press('End');
   assert.match(await days.getAttribute('aria-valuetext'), /^\d+ \w+ \d{4}: \$/);
@@ -170,8 +170,8 @@ test('use is told apart, and the choice is in the address', async () => {
 
   await page.goto('/usage?group=label&label=project');
   await settled(page);
-  await page.getByText(/^No job with the label project was charged/).waitFor();
-  assert.equal(await page.getByLabel('with the key').inputValue(), 'project');
+  await page.getByText(/^No charges of jobs with the label key project/).waitFor();
+  assert.equal(await page.getByLabel('Label key').inputValue(), 'project');
 });
 
 test('the operator previews and sets a price for preemptible jobs', async () => {
@@ -180,7 +180,7 @@ test('the operator previews and sets a price for preemptible jobs', async () => 
   priceBefore = items.find((o) => o.slug === PRICED).price.per_hour_micros;
   await page.goto('/operator/prices');
   await settled(page);
-  const change = button(page, `Change the price of ${PRICED}`);
+  const change = button(page, `Change price of ${PRICED}`);
   await awake(change);
   await change.click();
   const dialog = page.getByRole('dialog', { name: `Price of ${PRICED}` });
@@ -192,13 +192,13 @@ test('the operator previews and sets a price for preemptible jobs', async () => 
   await dialog.getByText(/^In the last 30 days/).waitFor();
   await button(dialog, 'Set price').click();
   await dialog.waitFor({ state: 'hidden' });
-  await page.getByText(`The price of ${PRICED} is set; it holds from now on.`).waitFor();
+  await page.getByText(`Price of ${PRICED} set, effective at once.`).waitFor();
   const row = page.getByRole('row').filter({ has: change });
   assert.equal(await row.locator('[data-label="Preemptible"]').innerText(), '$0.25/h');
-  assert.equal(await row.locator('[data-label="Reserved"]').innerText(), 'same');
+  assert.equal(await row.locator('[data-label="Reserved"]').innerText(), 'as on demand');
 
   await page.locator('summary').filter({ hasText: PRICED }).click();
-  await page.getByRole('row').filter({ hasText: 'in force' }).filter({ hasText: '$0.25/h' }).waitFor();
+  await page.getByRole('row').filter({ hasText: 'current' }).filter({ hasText: '$0.25/h' }).waitFor();
 });
 
 test('the launch form shows that price when the job is preemptible', async () => {
@@ -212,35 +212,35 @@ test('the launch form shows that price when the job is preemptible', async () =>
   await waitFor('the price for preemptible jobs', async () => near(await shown(), 0.25));
 });
 
-test('an organization gets a credit limit, and money is taken back', async () => {
+test('an organization gets a credit limit, and is debited', async () => {
   const { page } = desk;
   await page.goto('/operator/orgs');
   await settled(page);
-  const limit = button(page, `Credit limit of ${tenant.organization}`);
+  const limit = button(page, `Set credit limit of ${tenant.organization}`);
   await awake(limit);
   await limit.click();
   const limiting = page.getByRole('dialog', { name: `Credit limit of ${tenant.organization}` });
   await textbox(limiting, 'New limit').fill('5');
   await button(limiting, 'Set limit').click();
   await limiting.waitFor({ state: 'hidden' });
-  await page.getByText(`${tenant.organization} may go $5.00 below nothing`).waitFor();
+  await page.getByText(`${tenant.organization}: credit limit $5.00`).waitFor();
   const shown = page.getByRole('row').filter({ has: limit }).locator('[data-label="Credit limit"]');
   assert.equal(await shown.innerText(), '$5.00');
 
-  await button(page, `Take back money from ${tenant.organization}`).click();
-  const taking = page.getByRole('dialog', { name: `Take money back from ${tenant.organization}` });
+  await button(page, `Debit ${tenant.organization}`).click();
+  const taking = page.getByRole('dialog', { name: `Debit ${tenant.organization}` });
   await textbox(taking, 'Amount').fill('1');
-  await button(taking, 'Take money back').click();
+  await button(taking, 'Debit account').click();
   await page.locator('#back-memo-error').waitFor();
-  await textbox(taking, 'What for').fill('a correction');
-  await button(taking, 'Take money back').click();
-  await page.getByText(`$1.00 was taken back from ${tenant.organization}.`).waitFor();
+  await textbox(taking, 'Reason').fill('a correction');
+  await button(taking, 'Debit account').click();
+  await page.getByText(`$1.00 debited from ${tenant.organization}.`).waitFor();
 
   await view.page.goto('/billing');
   await settled(view.page);
   assert.equal(await stat(view.page, 'Credit limit').innerText(), '$5.00');
   const row = view.page.getByRole('row').filter({ hasText: 'a correction' });
-  await row.filter({ hasText: 'taken back' }).filter({ hasText: '−$1.00' }).waitFor();
+  await row.filter({ hasText: 'debit' }).filter({ hasText: '−$1.00' }).waitFor();
 });
 
 test('credit is granted until a time, and billing says until when', async () => {
@@ -254,10 +254,10 @@ test('credit is granted until a time, and billing says until when', async () => 
   const granting = page.getByRole('dialog', { name: `Grant credit to ${tenant.organization}` });
   await textbox(granting, 'Amount').fill('3');
   await textbox(granting, 'Memo').fill('Trial month');
-  await granting.getByLabel('Expires, UTC').fill(until);
+  await granting.getByLabel('Expiry, UTC').fill(until);
   await button(granting, 'Grant credit').click();
   await granting.waitFor({ state: 'hidden' });
-  await page.getByText(`${tenant.organization} was granted $3.00; it expires on ${until.replace('T', ' ')} UTC.`).waitFor();
+  await page.getByText(`$3.00 granted to ${tenant.organization}, expires on ${until.replace('T', ' ')} UTC.`).waitFor();
 
   const day = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'long', year: 'numeric', timeZone: 'UTC' })
     .format(new Date(`${until}:00Z`));
@@ -265,32 +265,32 @@ test('credit is granted until a time, and billing says until when', async () => 
   await settled(view.page);
   const balance = view.page.locator('.stat').filter({ has: view.page.getByText('Balance', { exact: true }) });
   await balance.getByText(`$3.00 expires on ${day}`).waitFor();
-  await view.page.getByRole('row').filter({ hasText: 'Trial month' }).getByText(`until ${day}`).waitFor();
+  await view.page.getByRole('row').filter({ hasText: 'Trial month' }).getByText(`expires on ${day}`).waitFor();
 });
 
 test('the operator says what invoices say, and bills a month in which nothing was charged', async () => {
   const { page } = desk;
   await page.goto('/operator/invoices');
   await settled(page);
-  const save = button(page, 'Save what they say');
+  const save = button(page, 'Save settings');
   await awake(save);
-  await textbox(page, 'Who bills').fill('Harbour Compute B.V.\nKade 4, Rotterdam');
-  await textbox(page, 'Due after').fill('14');
-  await button(page, 'Add a tax').click();
-  await textbox(page, 'Name of the tax').fill('VAT');
-  await textbox(page, 'Its rate in percent').fill('a fifth');
+  await textbox(page, 'Seller').fill('Harbour Compute B.V.\nKade 4, Rotterdam');
+  await textbox(page, 'Payment term').fill('14');
+  await button(page, 'Add tax').click();
+  await textbox(page, 'Tax name').fill('VAT');
+  await textbox(page, 'Tax rate in percent').fill('a fifth');
   await save.click();
-  await page.getByText(/Give a percentage such as 19/).waitFor();
-  await textbox(page, 'Its rate in percent').fill('19');
+  await page.getByText(/Enter a percentage, such as 19/).waitFor();
+  await textbox(page, 'Tax rate in percent').fill('19');
   await save.click();
-  await page.getByText('Saved. Invoices say it from now on.').waitFor();
+  await page.getByText('Saved for new invoices.').waitFor();
   assert.deepEqual(await operator('GET', '/operator/billing-settings'), {
     seller: 'Harbour Compute B.V.\nKade 4, Rotterdam', taxes: [{ name: 'VAT', basis_points: 1900 }], due_days: 14,
   });
 
   assert.match(await page.locator('#bill-month').inputValue(), /^\d{4}-\d\d$/);
-  await button(page, 'Bill the month').click();
-  await page.getByText(/^Nobody is left to bill for /).waitFor();
+  await button(page, 'Create invoices').click();
+  await page.getByText(/^No invoices created for /).waitFor();
 });
 
 /** An invoice as the portal would answer it; `sign` is below nothing for what takes one back. */
@@ -323,13 +323,13 @@ test('an invoice is read on the screen and on paper', async () => {
   await page.goto('/billing');
   await settled(page);
   await page.getByRole('navigation', { name: 'Billing' }).getByRole('link', { name: 'Invoices' }).click();
-  await page.getByRole('row').filter({ hasText: 'Credit note 14' }).getByText('takes back Invoice 13').waitFor();
+  await page.getByRole('row').filter({ hasText: 'Credit note 14' }).getByText('voids Invoice 13').waitFor();
   await page.getByRole('link', { name: 'Credit note 14' }).click();
   await page.getByRole('heading', { level: 1, name: 'Credit note 14' }).waitFor();
-  await page.getByText(/^It takes back/).getByRole('link', { name: 'Invoice 13' }).click();
+  await page.getByText(/^Voids/).getByRole('link', { name: 'Invoice 13' }).click();
   await page.getByRole('heading', { level: 1, name: 'Invoice 13' }).waitFor();
-  await page.getByText(/^It was taken back by/).getByRole('link', { name: 'Credit note 14' }).waitFor();
-  await page.getByRole('navigation', { name: 'Where you are' }).getByRole('link', { name: 'Invoices' }).click();
+  await page.getByText(/^Voided by/).getByRole('link', { name: 'Credit note 14' }).waitFor();
+  await page.getByRole('navigation', { name: 'Breadcrumb' }).getByRole('link', { name: 'Invoices' }).click();
   await page.getByRole('link', { name: 'Invoice 12' }).click();
   await page.getByRole('heading', { level: 1, name: 'Invoice 12' }).waitFor();
   const paper = page.locator('.invoice');
@@ -337,7 +337,7 @@ test('an invoice is read on the screen and on paper', async () => {
   for (const words of ['Kade 4, Rotterdam', tenant.organization, 'October 2026', 'VAT, 19 %', '$0.889525']) {
     assert.ok(text.includes(words), words);
   }
-  await paper.getByText('$0.88 is to be paid by 15 November 2026.').waitFor();
+  await paper.getByText('$0.88 due by 15 November 2026.').waitFor();
 
   await page.evaluate(() => (window.print = () => (window.printed = true)));
   const print = button(page, 'Print or save as PDF');
@@ -355,16 +355,16 @@ test('an invoice is read on the screen and on paper', async () => {
   await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
-test('the books add up', async () => {
+test('the ledger is consistent', async () => {
   const { page } = desk;
   await page.goto('/operator/books');
   await settled(page);
-  await page.getByText('Everything adds up').waitFor();
-  const look = button(page, 'Look again');
-  await awake(look);
-  await look.click();
-  await page.getByText('Looked just now.').waitFor();
-  await page.getByText('Everything adds up').waitFor();
+  await page.getByText('The ledger is consistent').waitFor();
+  const check = button(page, 'Run check');
+  await awake(check);
+  await check.click();
+  await page.getByText('Check finished.').waitFor();
+  await page.getByText('The ledger is consistent').waitFor();
   assert.deepEqual((await operator('GET', '/operator/reconciliation')).mismatches, []);
 });
 
@@ -373,8 +373,8 @@ test('all of it stands in the record', async () => {
   await page.goto('/operator/audit');
   await settled(page);
   const row = (what) => page.getByRole('row').filter({ hasText: what }).first();
-  await row('set what invoices say').filter({ hasText: 'VAT 19 %; due after 14 days' }).waitFor();
-  await row('took money back').filter({ hasText: '$1.00: a correction' }).waitFor();
+  await row('set the invoice settings').filter({ hasText: 'VAT 19 %; due after 14 days' }).waitFor();
+  await row('debited an account').filter({ hasText: '$1.00: a correction' }).waitFor();
   await row('set a credit limit').filter({ hasText: '$5.00' }).waitFor();
   await row('set a price').filter({ hasText: PRICED }).waitFor();
 });

@@ -38,7 +38,7 @@ test('a node leads to its boards, which say what they are', async () => {
 });
 
 test('a check is asked for and answered by the worker', async () => {
-  const check = button(card(0), 'Check again GPU 0');
+  const check = button(card(0), 'Check GPU 0');
   await check.and(page.locator(':enabled')).click();
   await card(0).getByText(/^Check: (The board is fit for work|Processes are on it|\d+ MiB)/).waitFor();
   assert.equal((await board(0)).task.kind, 'check');
@@ -46,10 +46,10 @@ test('a check is asked for and answered by the worker', async () => {
 
 test('a mode is not changed without a question', async () => {
   const before = await board(0);
-  await button(card(0), /^Switch MIG (on|off) on GPU 0$/).click();
-  const dialog = page.getByRole('dialog', { name: /^Switch MIG (on|off)\?$/ });
-  await dialog.getByText('Nothing new is placed on it').waitFor();
-  await button(dialog, 'Close').click();
+  await button(card(0), /^(Enable|Disable) MIG on GPU 0$/).click();
+  const dialog = page.getByRole('dialog', { name: /^(Enable|Disable) MIG\?$/ });
+  await dialog.getByText('No new jobs are placed on this board').waitFor();
+  await button(dialog, 'Cancel').click();
   await dialog.waitFor({ state: 'hidden' });
   const now = await board(0);
   assert.deepEqual([now.quarantine, now.task.kind], [before.quarantine, 'check']);

@@ -57,7 +57,7 @@ after(async () => {
 const at = (time) => `${tomorrow}T${time}`;
 const awake = (button) => button.and(button.page().locator(':enabled')).waitFor();
 const button = (where, name) => where.getByRole('button', { name });
-const begin = (page) => page.getByLabel('Begin', { exact: true });
+const begin = (page) => page.getByLabel('Start', { exact: true });
 const end = (page) => page.getByLabel('End', { exact: true });
 const named = (page) => page.getByRole('textbox', { name: 'Name', exact: true });
 const number = (page, name) => page.getByRole('spinbutton', { name, exact: true });
@@ -137,8 +137,8 @@ test('a cluster of two nodes is reserved for tomorrow at the price that is shown
 test('the same nodes an hour later are refused, and free from its end on', async () => {
   const { page } = view;
   await ask(page, '10:00', '12:00');
-  await page.getByText('Not all of it is free then.').waitFor();
-  await page.getByRole('link', { name: /Your own reservation two-nodes/ }).waitFor();
+  await page.getByText('Not enough free devices at this time.').waitFor();
+  await page.getByRole('link', { name: /Your reservation two-nodes/ }).waitFor();
   assert.equal(await reserve(page).isDisabled(), true);
   assert.equal(await page.locator('.quote__ways button').first().innerText(), `${dateText()} 11:00 to 13:00`);
   const refused = await quote('10:00', '12:00');
@@ -183,17 +183,17 @@ test('in its time it is active, and a job runs in it on both nodes', async () =>
   await settled(page);
   await page.locator('.page__head').getByText('active', { exact: true }).waitFor();
   await shoot(page, 'booking-active');
-  await page.getByRole('link', { name: 'Launch a job in it' }).click();
+  await page.getByRole('link', { name: 'Launch job' }).click();
   await page.waitForURL(/\/launch\?reservation=/);
 
   const launch = button(page, 'Launch job');
   await awake(launch);
-  assert.equal(await page.getByRole('combobox', { name: 'Runs in' }).inputValue(), made.reservation);
+  assert.equal(await page.getByRole('combobox', { name: 'Reservation' }).inputValue(), made.reservation);
   await named(page).fill('all-reduce');
   await page.getByRole('textbox', { name: 'Command', exact: true }).fill('python3 all_reduce.py');
-  await page.getByRole('button', { name: 'Add a file' }).click();
-  await page.getByRole('textbox', { name: 'Path of the file' }).fill('all_reduce.py');
-  await page.getByRole('textbox', { name: 'Text of the file' }).fill(ALL_REDUCE);
+  await page.getByRole('button', { name: 'Add file' }).click();
+  await page.getByRole('textbox', { name: 'File path' }).fill('all_reduce.py');
+  await page.getByRole('textbox', { name: 'File content' }).fill(ALL_REDUCE);
   await number(page, 'Nodes').fill('2');
   await launch.click();
   await page.waitForURL(/\/jobs\/job_/);
@@ -225,7 +225,7 @@ test('past its end it is over, and its price is paid', async () => {
   await page.goto(`/reservations/${made.reservation}`);
   await settled(page);
   await page.locator('.page__head').getByText('ended', { exact: true }).waitFor();
-  assert.equal(await stat(page, 'Paid').innerText(), made.price);
+  assert.equal(await stat(page, 'Charged').innerText(), made.price);
   assert.equal((await call('GET', `/orgs/${tenant.org}/balance`)).posted_micros, 100_000_000 - made.total);
 });
 
@@ -256,16 +256,16 @@ test('next month it is billed for what the quote said', async () => {
   await shoot(page, 'booking-invoice');
 });
 
-test('the books of all this add up', async () => {
+test('the ledger of all this is consistent', async () => {
   const page = await enter(OPERATOR);
   await page.goto('/operator/books');
   await settled(page);
-  const look = button(page, 'Look again');
-  await awake(look);
-  await look.click();
-  await page.getByText('Looked just now.').waitFor();
-  await page.getByText('Everything adds up').waitFor();
-  await page.getByText(/, no mismatch, looked through in /).waitFor();
+  const check = button(page, 'Run check');
+  await awake(check);
+  await check.click();
+  await page.getByText('Check finished.').waitFor();
+  await page.getByText('The ledger is consistent').waitFor();
+  await page.getByText(/, no mismatches, duration /).waitFor();
   assert.deepEqual((await operator('GET', '/operator/reconciliation')).mismatches, []);
 });
 

@@ -52,8 +52,8 @@ test('the operator limits an organization to an eighth of a board', async () => 
   await page.getByRole('link', { name: `Limits of ${tenant.organization}` }).click();
   await page.waitForURL(/\/operator\/limits\/org_/);
   await page.getByRole('heading', { level: 1, name: `Limits of ${tenant.organization}` }).waitFor();
-  await page.getByText('It has the limits of every organization.').waitFor();
-  const save = button(page, 'Save its limits');
+  await page.getByText('Default limits apply').waitFor();
+  const save = button(page, 'Save limits');
   await awake(save);
 
   await textbox(page, 'Boards at once').fill('an eighth');
@@ -62,8 +62,8 @@ test('the operator limits an organization to an eighth of a board', async () => 
 
   await textbox(page, 'Boards at once').fill('0.125');
   await save.click();
-  await page.getByText('Saved. They hold from now on.').waitFor();
-  await page.getByText('It has limits of its own.').waitFor();
+  await page.getByText('Saved. The limits apply at once.').waitFor();
+  await page.getByText('Own limits apply').waitFor();
   assert.deepEqual(await limits(), { boards_milli: 125 });
 });
 
@@ -71,12 +71,12 @@ test('the tenant sees what is used and left', async () => {
   const { page } = view;
   await page.goto('/limits');
   await settled(page);
-  await page.getByText('These limits were set for your organization.').waitFor();
+  await page.getByText('Limits set for your organization').waitFor();
   assert.equal(await cell('Boards at once', 'Used').innerText(), '0');
-  assert.equal(await cell('Boards at once', 'Of').innerText(), '0.125');
-  assert.equal(await cell('Boards at once', 'Left').innerText(), '0.125');
+  assert.equal(await cell('Boards at once', 'Maximum').innerText(), '0.125');
+  assert.equal(await cell('Boards at once', 'Remaining').innerText(), '0.125');
   await page.getByRole('progressbar', { name: 'Boards at once: 0 % used' }).waitFor();
-  assert.equal(await cell('Running jobs', 'Of').innerText(), 'no limit');
+  assert.equal(await cell('Running jobs', 'Maximum').innerText(), 'no limit');
 });
 
 test('a second job waits for the limit and says so', async () => {
@@ -97,7 +97,7 @@ test('a second job waits for the limit and says so', async () => {
 
   await page.goto('/');
   await settled(page);
-  await page.getByText(/Tightest limit: 0\.125 of 0\.125 boards at once/).waitFor();
+  await page.getByText(/Closest limit: 0\.125 of 0\.125 boards at once/).waitFor();
   await page.getByRole('row').filter({ hasText: 'second' }).filter({ hasText: /0\.125 boards at once/ }).waitFor();
 });
 
@@ -105,7 +105,7 @@ test('the tenant asks for more', async () => {
   const { page } = view;
   await page.getByRole('link', { name: 'All limits' }).click();
   await page.waitForURL(/\/limits$/);
-  const ask = button(page, 'Ask the operator');
+  const ask = button(page, 'Send request');
   await awake(ask);
   // What is limited is what is asked for.
   assert.equal(await page.locator('#ask-limit').inputValue(), 'boards_milli');
@@ -130,7 +130,7 @@ test('the operator grants it, and the second job starts', async () => {
   assert.equal(await textbox(request, 'Boards at once').inputValue(), '0.25');
   await textbox(request, 'Note').fill('Until Friday.');
   await button(request, 'Grant').click();
-  await page.getByText(`Granted the request of ${tenant.organization}.`).waitFor();
+  await page.getByText(`Request of ${tenant.organization} granted.`).waitFor();
   await request.waitFor({ state: 'detached' });
   await jobIn(tenant.api, tenant.org, jobs[1], ['running']);
   assert.deepEqual(await limits(), { boards_milli: 250 });
@@ -138,7 +138,7 @@ test('the operator grants it, and the second job starts', async () => {
   await view.page.goto('/limits');
   await settled(view.page);
   assert.equal(await cell('Boards at once', 'Used').innerText(), '0.25');
-  assert.equal(await cell('Boards at once', 'Left').innerText(), '0');
+  assert.equal(await cell('Boards at once', 'Remaining').innerText(), '0');
   await view.page.getByRole('row').filter({ hasText: 'granted' }).filter({ hasText: 'Until Friday.' }).waitFor();
 });
 
@@ -152,7 +152,7 @@ test('the operator declines what is too much, and nothing changes', async () => 
   await awake(button(request, 'Decline'));
   await textbox(request, 'Note').fill('There are three boards in all.');
   await button(request, 'Decline').click();
-  await page.getByText(`Declined the request of ${tenant.organization}.`).waitFor();
+  await page.getByText(`Request of ${tenant.organization} declined.`).waitFor();
   assert.deepEqual(await limits(), { boards_milli: 250 });
 });
 
@@ -160,13 +160,13 @@ test('the organization gets the defaults again, after a question', async () => {
   const { page } = desk;
   await page.goto(`/operator/limits/${tenant.org}`);
   await settled(page);
-  const back = button(page, 'Use the defaults again');
+  const back = button(page, 'Restore defaults');
   await awake(back);
   await back.click();
-  const dialog = page.getByRole('dialog', { name: 'Use the defaults again?' });
-  await button(dialog, 'Use the defaults').click();
+  const dialog = page.getByRole('dialog', { name: 'Restore default limits?' });
+  await button(dialog, 'Restore defaults').click();
   await dialog.waitFor({ state: 'hidden' });
-  await page.getByText('It has the limits of every organization again.').waitFor();
+  await page.getByText('Default limits restored.').waitFor();
   assert.equal((await tenant.api('GET', `/orgs/${tenant.org}/quota`)).is_default, true);
 });
 
@@ -175,10 +175,10 @@ test('all of it stands in the record', async () => {
   await page.goto('/operator/audit');
   await settled(page);
   const row = (what) => page.getByRole('row').filter({ hasText: what }).first();
-  await row('gave the default limits again').waitFor();
-  await row('declined a request for limits').filter({ hasText: 'There are three boards in all.' }).waitFor();
-  await row('granted a request for limits').filter({ hasText: 'Until Friday.' }).waitFor();
-  await row('asked for other limits').filter({ hasText: tenant.name }).waitFor();
+  await row('restored the default limits').waitFor();
+  await row('declined a limit request').filter({ hasText: 'There are three boards in all.' }).waitFor();
+  await row('granted a limit request').filter({ hasText: 'Until Friday.' }).waitFor();
+  await row('requested other limits').filter({ hasText: tenant.name }).waitFor();
   await page.getByRole('row').filter({ hasText: tenant.org }).filter({ hasText: 'Boards at once: 0.125' }).waitFor();
 });
 

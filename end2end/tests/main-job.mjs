@@ -38,10 +38,10 @@ async function launch(name, command) {
   await textbox('Name').fill(name);
   await textbox('Command').fill(command);
   for (const [at, file] of ['train.py', 'digits.csv'].entries()) {
-    await page.getByRole('button', { name: 'Add a file' }).click();
-    await page.getByRole('textbox', { name: 'Path of the file' }).nth(at).fill(file);
+    await page.getByRole('button', { name: 'Add file' }).click();
+    await page.getByRole('textbox', { name: 'File path' }).nth(at).fill(file);
     const text = readFileSync(join(ROOT, 'examples/digits', file), 'utf8');
-    const box = page.getByRole('textbox', { name: 'Text of the file' }).nth(at);
+    const box = page.getByRole('textbox', { name: 'File content' }).nth(at);
     if (text.length < 20_000) await box.fill(text);
     // Chromium takes half a minute to insert a quarter of a megabyte as typing does.
     else await box.evaluate((element, value) => {
@@ -93,14 +93,14 @@ test('a job is launched by the form and seen live to its end', async () => {
 
   await badge(/succeeded/i).waitFor({ timeout: 60_000 });
   await waitFor('the last line', async () => (await log.innerText()).includes('after 40 epochs'));
-  await page.getByText(/^Billed .*\. The process lived .*; its devices answered for .*, lost 0 s\.$/).waitFor();
+  await page.getByText(/^Billed .*\. Process alive for .*; devices responded for .*, did not respond for 0 s\.$/).waitFor();
   assert.equal(await page.evaluate(() => window.sameDocument), true);
 });
 
 test('its charts are there when its page is opened after the end', async () => {
   await page.reload();
   await settled(page);
-  await page.getByText('ended, all of it is here').first().waitFor();
+  await page.getByText('finished, log complete').first().waitFor();
   await page.locator('.chart canvas').first().waitFor();
   const values = page.locator('.chart__values');
   await waitFor('the last values', async () => /\d W/.test((await values.allInnerTexts()).join(' ')));

@@ -1,4 +1,4 @@
-// Maintenance by the operator: planned in the form, refused where it cannot be, taken back after a
+// Maintenance by the operator: planned in the form, refused where it cannot be, cancelled after a
 // question; and the terms of reservations, which keep what they say.
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -41,7 +41,7 @@ async function open() {
 }
 
 async function fill(begin, end) {
-  await page.getByLabel('Begin, UTC').fill(begin);
+  await page.getByLabel('Start, UTC').fill(begin);
   await page.getByLabel('End, UTC').fill(end);
   await page.getByLabel('Reason').fill(reason);
 }
@@ -63,7 +63,7 @@ test('one board of a node is kept free', async () => {
   await fill(BEGIN, END);
   await page.getByRole('checkbox', { name: /^GPU 2:/ }).check();
   await button(page, 'Plan maintenance').click();
-  await page.getByText('Planned. It is in the list above.').waitFor();
+  await page.getByText('Maintenance planned. It appears in the list above.').waitFor();
   await row().filter({ hasText: 'scheduled' }).filter({ hasText: '1 board' }).waitFor();
   const made = await planned();
   assert.equal(made.kind, 'maintenance');
@@ -71,14 +71,14 @@ test('one board of a node is kept free', async () => {
   assert.equal(made.ends_at, `${END}:00Z`);
 });
 
-test('it is taken back after a question', async () => {
-  await button(page, `Take back ${reason}`).click();
-  const dialog = page.getByRole('dialog', { name: `Take back ${reason}?` });
-  await button(dialog, 'Leave it').click();
+test('it is cancelled after a question', async () => {
+  await button(page, `Cancel ${reason}`).click();
+  const dialog = page.getByRole('dialog', { name: `Cancel ${reason}?` });
+  await button(dialog, 'Keep maintenance').click();
   await dialog.waitFor({ state: 'hidden' });
   assert.equal((await planned()).state, 'scheduled');
-  await button(page, `Take back ${reason}`).click();
-  await button(dialog, 'Take back').click();
+  await button(page, `Cancel ${reason}`).click();
+  await button(dialog, 'Cancel maintenance').click();
   await dialog.waitFor({ state: 'hidden' });
   await row().filter({ hasText: 'cancelled' }).waitFor();
   assert.equal((await planned()).state, 'cancelled');
@@ -88,13 +88,13 @@ test('the terms keep what is typed', async () => {
   const before = await operator('GET', '/operator/reservation-policy');
   try {
     await open();
-    await page.getByLabel('A quote holds for').fill('soon');
+    await page.getByLabel('Quote validity').fill('soon');
     await button(page, 'Save terms').click();
     await page.locator('#terms-quote-error').waitFor();
-    await page.getByLabel('A quote holds for').fill('1 h 30 min');
-    await page.getByLabel('Approval above').fill('2.5');
+    await page.getByLabel('Quote validity').fill('1 h 30 min');
+    await page.getByLabel('Approval threshold').fill('2.5');
     await button(page, 'Save terms').click();
-    await page.getByText('Saved. They hold for what is quoted from now on.').waitFor();
+    await page.getByText('Saved for new quotes.').waitFor();
     const saved = await operator('GET', '/operator/reservation-policy');
     assert.deepEqual(saved, { ...before, quote_valid_s: 5_400, approval_above_boards_milli: 2_500 });
   } finally {

@@ -60,12 +60,12 @@ test('a node is emptied and that is called off', async () => {
   await dialog.getByLabel('Reason').fill('new firmware');
   await button(dialog, 'Drain').click();
   await dialog.waitFor({ state: 'hidden' });
-  const banner = page.getByRole('status').filter({ hasText: 'pier-9 is emptied' });
-  await banner.getByText('Nothing is left on it', { exact: false }).waitFor();
+  const banner = page.getByRole('status').filter({ hasText: 'pier-9 is draining' });
+  await banner.getByText('No jobs left', { exact: false }).waitFor();
   await banner.getByText('Harbour master: new firmware', { exact: false }).waitFor();
   await page.getByRole('row').filter({ hasText: 'pier-9' }).getByText('cordoned').waitFor();
-  await awake(button(page, 'Call off the drain of pier-9'));
-  await button(page, 'Call off the drain of pier-9').click();
+  await awake(button(page, 'Cancel drain of pier-9'));
+  await button(page, 'Cancel drain of pier-9').click();
   await banner.waitFor({ state: 'detached' });
   const { items } = await operator('GET', '/operator/nodes');
   assert.equal(items[0].state, 'ready');
@@ -78,23 +78,23 @@ test('jobs are found by what is chosen, and stopped with a reason', async () => 
   await jobIn(tenant.api, tenant.org, runs.id, ['running']);
   const waits = await submit('waits', { team: 'sound' });
   await open('/operator/jobs');
-  const rows = page.getByRole('table', { name: 'Jobs of everyone, newest first' }).getByRole('row');
+  const rows = page.getByRole('table', { name: 'Jobs of all organizations, newest first' }).getByRole('row');
   await rows.filter({ hasText: 'runs' }).filter({ hasText: 'pier-9' }).waitFor();
   await rows.filter({ hasText: 'waits' }).waitFor();
   await page.getByLabel('Label').fill('team=vision');
-  await button(page, 'Show').click();
+  await button(page, 'Apply filter').click();
   await page.waitForURL(/label=team%3Dvision/);
   await settled(page);
   await rows.filter({ hasText: 'runs' }).waitFor();
   assert.equal(await rows.filter({ hasText: 'waits' }).count(), 0);
-  await awake(button(page, 'Stop these jobs'));
-  await button(page, 'Stop these jobs').click();
-  const dialog = page.getByRole('dialog', { name: 'Stop these jobs?' });
+  await awake(button(page, 'Stop matching jobs'));
+  await button(page, 'Stop matching jobs').click();
+  const dialog = page.getByRole('dialog', { name: 'Stop matching jobs?' });
   await dialog.getByText(`1 job: 1 of ${tenant.organization}.`).waitFor();
   await dialog.getByLabel('Reason').fill('power cut');
   await button(dialog, 'Stop 1 job').click();
   await dialog.waitFor({ state: 'hidden' });
-  await page.getByText('1 job told to stop.').waitFor();
+  await page.getByText('Stop requested for 1 job.').waitFor();
   const ended = await jobIn(tenant.api, tenant.org, runs.id, ['cancelled']);
   assert.deepEqual(ended.failure, {
     code: 'operator.stopped', detail: 'Stopped by the operator (Harbour master): power cut.',
@@ -115,27 +115,27 @@ test('their owner has the list as a file', async () => {
   await close();
 });
 
-test('the fleet shows hosts, and a rack gets a budget', async () => {
+test('the hardware page shows hosts, and a rack gets a budget', async () => {
   await open('/operator/fleet');
-  await page.getByText('1 host; none differs from most of its kind.').waitFor();
+  await page.getByText('1 host, no differences').waitFor();
   await awake(button(page, 'Set budget'));
   await page.getByLabel('Rack', { exact: true }).fill('r12');
-  await page.getByLabel('Watts').fill('a lot');
+  await page.getByLabel('Budget in watts').fill('a lot');
   await button(page, 'Set budget').click();
-  await page.getByText('Give whole watts, such as 20000.').waitFor();
-  await page.getByLabel('Watts').fill('20000');
+  await page.getByText('Enter whole watts, such as 20000.').waitFor();
+  await page.getByLabel('Budget in watts').fill('20000');
   await button(page, 'Set budget').click();
   const row = page.getByRole('row').filter({ hasText: 'r12' });
   await row.getByText('0 W of 20.0 kW').waitFor();
-  await awake(button(page, 'Remove the budget of r12'));
-  await button(page, 'Remove the budget of r12').click();
+  await awake(button(page, 'Remove budget of r12'));
+  await button(page, 'Remove budget of r12').click();
   await row.waitFor({ state: 'detached' });
   assert.deepEqual(faults.splice(0), []);
 });
 
-test('nothing is stuck, and somebody else finds none of these pages', async () => {
+test('nothing needs attention, and somebody else finds none of these pages', async () => {
   await open('/operator/stuck');
-  await page.getByText('Nothing is stuck.', { exact: false }).waitFor();
+  await page.getByText('Nothing needs attention.', { exact: false }).waitFor();
   const { page: own, close } = await openPage(browser, portal.url, { headers: tenant.headers });
   for (const path of ['/operator/stuck', '/operator/fleet', '/operator/jobs']) {
     const answer = await own.goto(path);
@@ -157,7 +157,7 @@ test('a board that failed is released after a question', async () => {
   await awake(release);
   await release.click();
   const dialog = page.getByRole('dialog', { name: 'Release this board?' });
-  await button(dialog, 'Close').click();
+  await button(dialog, 'Cancel').click();
   await dialog.waitFor({ state: 'hidden' });
   assert.ok((await board()).quarantine);
   await release.click();
@@ -178,7 +178,7 @@ test('a node that is gone is declared lost in the dialog', async () => {
   worker = undefined;
   await open('/operator/nodes');
   const silent = page.getByRole('alert').filter({ hasText: 'pier-9 is silent' });
-  await silent.getByText('1 attempt may still run there', { exact: false }).waitFor();
+  await silent.getByText('1 attempt may still run on this node', { exact: false }).waitFor();
   await awake(button(silent, 'Declare pier-9 lost'));
   await button(silent, 'Declare pier-9 lost').click();
   const dialog = page.getByRole('dialog', { name: 'Declare pier-9 lost?' });

@@ -76,7 +76,7 @@ async function openCheckout(page, amount, keep) {
   const add = form(page, 'Add credit');
   await awake(button(add, 'Pay by card'));
   await textbox(add, 'Amount').fill(amount);
-  if (keep) await add.getByRole('checkbox', { name: /^Keep the card/ }).check();
+  if (keep) await add.getByRole('checkbox', { name: /^Save card/ }).check();
   await button(add, 'Pay by card').click();
 }
 
@@ -87,8 +87,8 @@ test('an amount that a card cannot pay is said at its field', async () => {
   await textbox(form(page, 'Add credit'), 'Amount').fill('25.005');
   await button(form(page, 'Add credit'), 'Pay by card').click();
   await page.locator('#top-up-amount-error').filter({ hasText: /in steps of \$0\.01/ }).waitFor();
-  await page.getByText(/^No payment yet/).waitFor();
-  await form(page, 'Automatic recharge').getByText(/^No card is saved yet/).waitFor();
+  await page.getByText(/^No payments yet/).waitFor();
+  await form(page, 'Automatic recharge').getByText(/^No saved card/).waitFor();
   await shoot(page, 'billing-cards-empty');
 });
 
@@ -101,10 +101,10 @@ test('credit is paid on the page of Stripe and arrives once', async () => {
   await button(page, 'Pay').click();
   await page.waitForURL(/\/billing\?payment=done$/);
   await settled(page);
-  await page.getByText(/^Your payment (is on its way|has arrived)$/).waitFor();
+  await page.getByText(/^Payment (pending|received)$/).waitFor();
 
-  await payment(page, 'By card').filter({ hasText: 'paid' }).filter({ hasText: '$25.00' }).waitFor();
-  await page.getByText('Your payment has arrived', { exact: true }).waitFor();
+  await payment(page, 'Card payment').filter({ hasText: 'paid' }).filter({ hasText: '$25.00' }).waitFor();
+  await page.getByText('Payment received', { exact: true }).waitFor();
   await waitFor('the balance', async () => (await stat(page, 'Balance').innerText()) === '$25.00');
   assert.deepEqual(stripe.told, [200, 200, 200], 'every event was taken');
   // The portal looks at events every two seconds: whatever another one did would be seen by then.
@@ -123,14 +123,14 @@ test('a payment that is left charges nothing', async () => {
   await page.getByRole('link', { name: 'Back' }).click();
   await page.waitForURL(/\/billing\?payment=cancelled$/);
   await settled(page);
-  await page.getByText('Nothing was charged', { exact: true }).waitFor();
+  await page.getByText('Payment cancelled', { exact: true }).waitFor();
   await payment(page, '$40.00').filter({ hasText: 'open' }).waitFor();
   assert.equal(await posted(), 25_000_000);
 });
 
 test('receipts and cards are at Stripe', async () => {
   const { page } = view;
-  const there = button(page, 'Receipts and cards');
+  const there = button(page, 'Manage cards and receipts');
   await awake(there);
   await there.click();
   await atStripe(page);
@@ -145,25 +145,25 @@ test('a webhook is made, and its secret is shown once', async () => {
   await settled(page);
   await page.getByRole('main').getByRole('link', { name: 'webhook' }).click();
   await page.waitForURL(/\/webhooks$/);
-  await page.getByText(/^No webhook yet/).waitFor();
+  await page.getByText(/^No webhooks yet/).waitFor();
   const make = button(page, 'Create webhook');
   await awake(make);
-  await textbox(page, 'Address').fill('the quay');
+  await textbox(page, 'URL').fill('the quay');
   await make.click();
   await page.locator('#webhook-url-error').waitFor();
   assert.match(await page.locator('#webhook-kinds-error').innerText(), /job\.\*/);
 
-  await textbox(page, 'Address').fill(receiver.url);
+  await textbox(page, 'URL').fill(receiver.url);
   await page.getByRole('checkbox', { name: /^invoice\.\*/ }).check();
-  await textbox(page, 'Other kinds').fill('job.failed');
+  await textbox(page, 'Other events').fill('job.failed');
   await make.click();
   const shown = page.locator('.secret');
   await shown.getByText('Copy the secret now.').waitFor();
-  secret = (await shown.getByRole('group', { name: 'The secret' }).locator('code').innerText()).trim();
+  secret = (await shown.getByRole('group', { name: 'Webhook secret' }).locator('code').innerText()).trim();
   assert.match(secret, /^whsec_/);
   const row = page.getByRole('table', { name: 'Webhooks' }).getByRole('row').filter({ hasText: receiver.url });
   await row.getByText('job.failed', { exact: true }).waitFor();
-  await page.getByText(/^Nothing was sent yet/).waitFor();
+  await page.getByText(/^No deliveries yet/).waitFor();
   await page.goto('/webhooks');
   await settled(page);
   assert.equal(await page.locator('.secret').count(), 0);
@@ -176,15 +176,15 @@ test('the saved card is charged by rule, and when it is declined the webhook hea
   await settled(page);
   const rule = form(page, 'Automatic recharge');
   await rule.getByText(/^Off: the saved card/).waitFor();
-  const save = button(rule, 'Save the rule');
+  const save = button(rule, 'Save rule');
   await awake(save);
   await save.click();
   await page.locator('#recharge-below-error').waitFor();
-  await textbox(rule, 'When less is available than').fill('100');
-  await textbox(rule, 'Charge').fill('10');
-  await textbox(rule, 'At most').fill('1');
+  await textbox(rule, 'Threshold').fill('100');
+  await textbox(rule, 'Amount').fill('10');
+  await textbox(rule, 'Maximum charges').fill('1');
   await save.click();
-  await rule.getByText('Saved. It holds from now on.').waitFor();
+  await rule.getByText('Rule saved and in effect.').waitFor();
   await rule.getByText(/^On: when less than \$100\.00 is available, \$10\.00 is charged/).waitFor();
 
   const [first] = await waitFor('the call', () => receiver.got.length > 0 && receiver.got);
@@ -197,7 +197,7 @@ test('the saved card is charged by rule, and when it is declined the webhook hea
     .waitFor();
   assert.equal(await posted(), 25_000_000);
   await button(rule, 'Turn off').click();
-  await rule.getByText('Turned off.').waitFor();
+  await rule.getByText('Automatic recharge turned off.').waitFor();
 });
 
 test('the delivery is seen, sent again, and the webhook deleted after a question', async () => {
@@ -205,21 +205,21 @@ test('the delivery is seen, sent again, and the webhook deleted after a question
   await page.goto('/webhooks');
   await settled(page);
   const row = page.getByRole('table', { name: /^Deliveries/ }).getByRole('row').filter({ hasText: 'invoice.payment_failed' });
-  await row.filter({ hasText: 'delivered' }).filter({ hasText: 'It answered 204.' }).waitFor();
+  await row.filter({ hasText: 'delivered' }).filter({ hasText: 'HTTP status 204' }).waitFor();
   await shoot(page, 'webhooks-delivered');
   const before = receiver.got.length;
-  await row.getByRole('button', { name: /^Send again/ }).first().click();
-  await page.getByText('It is sent again.').waitFor();
+  await row.getByRole('button', { name: /^Resend/ }).first().click();
+  await page.getByText('Resending.').waitFor();
   await waitFor('the second call', () => receiver.got.length > before);
   assert.equal(JSON.parse(receiver.got.at(-1).body).id, JSON.parse(receiver.got[0].body).id);
 
   await button(page, `Delete ${receiver.url}`).click();
   const dialog = page.getByRole('dialog', { name: 'Delete this webhook?' });
-  await button(dialog, 'Keep it').click();
+  await button(dialog, 'Keep webhook').click();
   await dialog.waitFor({ state: 'hidden' });
   await button(page, `Delete ${receiver.url}`).click();
   await button(dialog, 'Delete webhook').click();
-  await page.getByText(/^No webhook yet/).waitFor();
+  await page.getByText(/^No webhooks yet/).waitFor();
   assert.deepEqual((await tenant.api('GET', `/orgs/${tenant.org}/webhooks`)).items, []);
 });
 

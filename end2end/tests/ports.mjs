@@ -34,7 +34,7 @@ test('the launch form takes ports, and says what is wrong with one', async () =>
   await page.getByText('Secrets, volumes, ports and labels', { exact: true }).click();
   await ports.fill('http');
   await page.getByRole('button', { name: 'Launch job' }).click();
-  await page.getByText('http is no port, which is a number such as 8888.').first().waitFor();
+  await page.getByText('http: expected a port number, such as 8888.').first().waitFor();
 });
 
 test('a port is opened from the page of the job', async () => {

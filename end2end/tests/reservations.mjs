@@ -1,5 +1,5 @@
 // Reservations, as people make them: a time chosen by keyboard in the calendar and paid for with the
-// price beside it, a refusal that names the way out, the way taken, and one taken back.
+// price beside it, a refusal that names the way out, the way taken, and one cancelled.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import {
@@ -38,7 +38,7 @@ after(async () => {
 const tomorrow = new Date(Date.now() + DAY_MS).toISOString().slice(0, 10);
 const button = (page, name) => page.getByRole('button', { name });
 const awake = (button) => button.and(button.page().locator(':enabled')).waitFor();
-const begin = (page) => page.getByLabel('Begin', { exact: true });
+const begin = (page) => page.getByLabel('Start', { exact: true });
 const end = (page) => page.getByLabel('End', { exact: true });
 const named = (page) => page.getByRole('textbox', { name: 'Name', exact: true });
 const offering = (page) => page.getByRole('combobox', { name: 'Offering' });
@@ -68,10 +68,10 @@ test('a board is reserved for tomorrow with the keyboard alone', async () => {
   await page.locator('[role="gridcell"][tabindex="0"]').focus();
   for (let step = 0; step < 18; step++) await page.keyboard.press('ArrowRight');
   await page.keyboard.press('Enter');
-  await page.getByText(/^Begins .* 09:00\. Now its end\.$/).waitFor();
+  await page.getByText(/^Start: .* 09:00\. Select the end\.$/).waitFor();
   for (let step = 0; step < 3; step++) await page.keyboard.press('ArrowRight');
   await page.keyboard.press('Enter');
-  await page.getByText(/^Chosen: .* 09:00 to 11:00 \(2 h\)\.$/).waitFor();
+  await page.getByText(/^Selected: .* 09:00 to 11:00 \(2 h\)\.$/).waitFor();
   assert.equal(await begin(page).inputValue(), `${tomorrow}T09:00`);
   assert.equal(await end(page).inputValue(), `${tomorrow}T11:00`);
 
@@ -99,7 +99,7 @@ test('it is seen in the calendar, in its list and in words', async () => {
   assert.deepEqual([await tile.getAttribute('data-start'), await tile.getAttribute('data-size')], ['18', '4']);
   await page.getByRole('gridcell', { name: /09:30, night-run, your reservation/ }).waitFor();
   await page.getByRole('row').filter({ has: page.getByRole('link', { name: 'night-run' }) }).getByText('scheduled').waitFor();
-  await page.getByText('The same in words', { exact: true }).click();
+  await page.getByText('Show as table', { exact: true }).click();
   await page.getByRole('link', { name: 'night-run, your reservation' }).waitFor();
 });
 
@@ -109,8 +109,8 @@ test('all boards at the same time are refused, and the way out is taken', async 
   await page.getByRole('spinbutton', { name: 'Devices' }).fill('2');
   await begin(page).fill(`${tomorrow}T10:00`);
   await end(page).fill(`${tomorrow}T12:00`);
-  await page.getByText('Not all of it is free then.').waitFor();
-  await page.getByRole('link', { name: /Your own reservation night-run/ }).waitFor();
+  await page.getByText('Not enough free devices at this time.').waitFor();
+  await page.getByRole('link', { name: /Your reservation night-run/ }).waitFor();
   assert.equal(await reserve(page).isDisabled(), true);
 
   const way = page.locator('.quote__ways button').first();
@@ -139,9 +139,9 @@ test('one is cancelled in the dialog, which says what it costs', async () => {
   const { cancel_fee_micros: fee } = await reservation(made.second);
   await cancel.click();
   const dialog = page.getByRole('dialog', { name: 'Cancel all-boards?' });
-  const cost = fee === 0 ? 'It costs nothing now.' : `It costs ${moneyText(BigInt(fee))} now`;
+  const cost = fee === 0 ? 'The cancellation is free now.' : `The cancellation costs ${moneyText(BigInt(fee))} now`;
   await dialog.getByText(cost).waitFor();
-  await dialog.getByRole('button', { name: 'Keep it' }).click();
+  await dialog.getByRole('button', { name: 'Keep reservation' }).click();
   await dialog.waitFor({ state: 'hidden' });
   assert.equal((await reservation(made.second)).state, 'scheduled');
   await cancel.click();
@@ -156,7 +156,7 @@ test('one is extended, and what is wrong stands at the field', async () => {
   await settled(page);
   await awake(button(page, 'Extend'));
   await button(page, 'Extend').click();
-  const dialog = page.getByRole('dialog', { name: 'Extend the reservation' });
+  const dialog = page.getByRole('dialog', { name: 'Extend reservation' });
   const until = dialog.getByLabel('New end');
   await waitFor('an hour more in the field', async () => (await until.inputValue()) === `${tomorrow}T12:00`);
   await until.fill(`${tomorrow}T10:00`);
@@ -171,10 +171,10 @@ test('one is extended, and what is wrong stands at the field', async () => {
 test('a job is launched inside it without another price', async () => {
   await page.goto(`/reservations/${made.first}`);
   await settled(page);
-  await page.getByRole('link', { name: 'Launch a job in it' }).click();
+  await page.getByRole('link', { name: 'Launch job' }).click();
   await page.waitForURL(/\/launch\?reservation=/);
   await awake(button(page, 'Launch job'));
-  assert.equal(await page.getByRole('combobox', { name: 'Runs in' }).inputValue(), made.first);
+  assert.equal(await page.getByRole('combobox', { name: 'Reservation' }).inputValue(), made.first);
   await page.getByRole('radio', { name: /Whole board.*h100-80gb/ }).and(page.locator(':checked')).waitFor();
   await page.locator('.summary').getByText(/Paid with the reservation/).waitFor();
   await named(page).fill('inside');
@@ -199,14 +199,14 @@ test('a time is chosen by dragging, and by two presses', async () => {
   await page.mouse.down();
   await page.mouse.move(...(await middle(2, 29)), { steps: 6 });
   await page.mouse.up();
-  await page.getByText(/^Chosen: .* 13:00 to 15:00 \(2 h\)\.$/).waitFor();
+  await page.getByText(/^Selected: .* 13:00 to 15:00 \(2 h\)\.$/).waitFor();
   await cell(page, 2, 32).click();
-  await page.getByText(/^Begins .* 16:00\. Now its end\.$/).waitFor();
+  await page.getByText(/^Start: .* 16:00\. Select the end\.$/).waitFor();
   await cell(page, 2, 33).click();
-  await page.getByText(/^Chosen: .* 16:00 to 17:00 \(1 h\)\.$/).waitFor();
+  await page.getByText(/^Selected: .* 16:00 to 17:00 \(1 h\)\.$/).waitFor();
   assert.equal(await begin(page).inputValue(), `${tomorrow}T16:00`);
   await cell(page, 2, 33).press('Escape');
-  await page.getByText('No time is chosen.').waitFor();
+  await page.getByText('No time selected.').waitFor();
   assert.equal(await begin(page).inputValue(), '');
 });
 
@@ -233,13 +233,13 @@ test('clocks that change are said, and a zone is another view of the same time',
   await page.getByText(/Europe\/Berlin/).first().waitFor();
   await begin(page).fill(`${day}T10:00`);
   await end(page).fill(`${day}T11:00`);
-  await page.getByText('Clocks change this day: it has 23 hours.').waitFor();
+  await page.getByText('Clock change: this day has 23 hours.').waitFor();
   await known(page);
   assert.equal(await page.locator('[data-row="0"] [role="gridcell"]').count(), 46);
   await page.getByRole('radio', { name: 'Week' }).check();
-  await page.getByText(/\* Clocks change on Sun \d+ Mar: that day has 23 hours\./).waitFor();
+  await page.getByText(/\* Clock change on Sun \d+ Mar: this day has 23 hours\./).waitFor();
   await page.getByRole('radio', { name: 'UTC' }).check();
   await waitFor('the begin in UTC', async () => (await begin(page).inputValue()) === `${day}T08:00`);
-  await page.getByText(/Clocks change/).waitFor({ state: 'hidden' });
+  await page.getByText(/Clock change/).waitFor({ state: 'hidden' });
   await close();
 });

@@ -210,7 +210,7 @@ for (const [name, role, where] of SCREENS) {
         await settled(page);
         // A live page is looked at with something in it.
         if (name === 'job-running') await page.waitForTimeout(2_500);
-        if (name.startsWith('reservations')) await page.getByText(/The price holds for another/).waitFor();
+        if (name.startsWith('reservations')) await page.getByText(/Price valid for/).waitFor();
         for (const colorScheme of ['light', 'dark']) {
           await page.emulateMedia({ colorScheme });
           await painted(page);

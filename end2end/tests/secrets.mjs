@@ -23,7 +23,7 @@ test('a secret is set, replaced and deleted, and its value never comes back', as
   page.on('response', async (response) => heard.push(await response.text().catch(() => '')));
   await page.goto('/secrets');
   await settled(page);
-  await page.getByText('No secret yet.').waitFor();
+  await page.getByText('No secrets yet.').waitFor();
   const create = page.getByRole('button', { name: 'Create secret' });
   await awake(create);
   await page.getByRole('textbox', { name: 'Name' }).fill('hf-token');
@@ -36,7 +36,7 @@ test('a secret is set, replaced and deleted, and its value never comes back', as
   await row.getByText('never').waitFor();
   assert.equal(await page.getByRole('textbox', { name: 'Value' }).inputValue(), '', 'it is nowhere in the page');
 
-  await page.getByRole('button', { name: 'Give hf-token a new value' }).click();
+  await page.getByRole('button', { name: 'Replace the value of hf-token' }).click();
   await page.getByRole('textbox', { name: 'Value' }).fill(`${VALUE}-second`);
   await page.getByRole('button', { name: 'Replace value' }).click();
   await row.getByRole('cell', { name: '2', exact: true }).waitFor();
@@ -48,9 +48,9 @@ test('a secret is set, replaced and deleted, and its value never comes back', as
   const remove = page.getByRole('button', { name: 'Delete hf-token' });
   await awake(remove);
   await remove.click();
-  await page.getByRole('button', { name: 'Keep it' }).click();
+  await page.getByRole('button', { name: 'Keep secret' }).click();
   await remove.click();
   await page.getByRole('button', { name: 'Delete secret' }).click();
-  await page.getByText('No secret yet.').waitFor();
+  await page.getByText('No secrets yet.').waitFor();
   assert.deepEqual(heard.filter((text) => text.includes(VALUE)), [], 'no answer has it');
 });

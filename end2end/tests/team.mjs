@@ -34,7 +34,7 @@ async function invite(page, email, role) {
   await page.getByLabel('Role', { exact: true }).selectOption(role);
   const { status, body } = await answerOf(page, 'POST', '/invitations', () => button.click());
   assert.equal(status, 201, JSON.stringify(body));
-  await page.getByRole('group', { name: 'The link' }).getByText(body.link).waitFor();
+  await page.getByRole('group', { name: 'Invitation link' }).getByText(body.link).waitFor();
   return new URL(body.link).hash;
 }
 
@@ -45,7 +45,7 @@ test('somebody new is invited, joins, gets another role, and is removed', async 
   await desk.page.goto('/team');
   await settled(desk.page);
   const hash = await invite(desk.page, person.email, 'viewer');
-  const open = desk.page.getByRole('table', { name: 'Invitations that nobody has accepted yet' });
+  const open = desk.page.getByRole('table', { name: 'Open invitations' });
   await open.getByRole('row').filter({ hasText: person.email }).getByText('viewer').waitFor();
 
   const far = await openPage(browser, demo.url);
@@ -77,11 +77,11 @@ test('somebody new is invited, joins, gets another role, and is removed', async 
 
   await desk.page.reload();
   await settled(desk.page);
-  await desk.page.getByText('Nobody is invited at present.').waitFor();
+  await desk.page.getByText('No open invitations.').waitFor();
   const choice = desk.page.getByRole('combobox', { name: `Role of ${person.name}` });
   await awake(choice);
   await choice.selectOption('billing');
-  await desk.page.getByText(`${person.name} is billing now.`).waitFor();
+  await desk.page.getByText(`Role of ${person.name}: billing.`).waitFor();
   assert.equal((await far.page.request.get(`/api/v1/orgs/${owner.org}/balance`)).status(), 200);
   await desk.page.getByRole('row').filter({ hasText: 'changed a member' }).first().waitFor();
 
@@ -96,7 +96,7 @@ test('somebody new is invited, joins, gets another role, and is removed', async 
   await row(desk.page).waitFor({ state: 'detached' });
   assert.equal((await far.page.request.get(`/api/v1/orgs/${owner.org}/members`)).status(), 404);
   await far.page.goto('/team');
-  await far.page.getByText(/in no organization/).waitFor();
+  await far.page.getByText(/not a member of an organization/).waitFor();
   // What a browser says of answers that were asked for here: the last owner, the short password.
   const unasked = [...desk.faults, ...far.faults].filter((fault) => !/status of (409|422)/.test(fault));
   assert.deepEqual(unasked, []);
@@ -114,7 +114,7 @@ test('who has an account joins with it, and chooses between organizations', asyn
   // Signed in as another: it says so, and signing out leads to the same invitation.
   const { page, close } = await openPage(browser, demo.url, { headers: third.headers });
   await page.goto(`/join${hash}`);
-  await page.getByText('You are signed in as another').waitFor();
+  await page.getByText('Signed in with another account').waitFor();
   await page.getByRole('button', { name: 'Sign out' }).click();
   await page.getByRole('button', { name: 'Create account and join' }).waitFor();
   await page.getByRole('button', { name: 'Sign in', exact: true }).click();
@@ -147,16 +147,16 @@ test('an invitation is sent again with another link, and withdrawn', async () =>
   await page.goto('/team');
   await settled(page);
   const first = await invite(page, person.email, 'member');
-  const again = page.getByRole('button', { name: `Send again the invitation of ${person.email}` });
+  const again = page.getByRole('button', { name: `Resend the invitation of ${person.email}` });
   await awake(again);
   const { body } = await answerOf(page, 'POST', '/resend', () => again.click());
-  await page.getByRole('group', { name: 'The link' }).getByText(body.link).waitFor();
+  await page.getByRole('group', { name: 'Invitation link' }).getByText(body.link).waitFor();
   const look = (hash) => page.request.post('/api/v1/invitations/look', { data: { token: hash.slice(1) } });
   assert.equal((await look(first)).status(), 404);
   assert.equal((await look(new URL(body.link).hash)).status(), 200);
   await page.getByRole('button', { name: `Withdraw the invitation of ${person.email}` }).click();
-  await page.getByText('Nobody is invited at present.').waitFor();
+  await page.getByText('No open invitations.').waitFor();
   assert.equal((await look(new URL(body.link).hash)).status(), 404);
-  assert.equal(await page.getByRole('group', { name: 'The link' }).count(), 0);
+  assert.equal(await page.getByRole('group', { name: 'Invitation link' }).count(), 0);
   await close();
 });

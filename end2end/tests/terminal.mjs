@@ -51,8 +51,8 @@ const type = async (line) => {
 
 test('a shell is opened on the page of the job', async () => {
   await page.goto(`/jobs/${job}`);
-  await section().getByText('Who opens one is recorded').waitFor();
-  const open = section().getByRole('button', { name: 'Open a terminal' });
+  await section().getByText('The audit log records').waitFor();
+  const open = section().getByRole('button', { name: 'Open terminal' });
   await open.and(page.locator(':enabled')).click();
   await section().getByText('live', { exact: true }).waitFor();
   // The focus is inside at once. What is looked for is not what is typed.
@@ -97,7 +97,7 @@ test('the keyboard gets out, and the end is said', async () => {
   await section().locator('.xterm').click();
   await type('exit 7');
   await section().getByText('Exit code 7.').waitFor();
-  await section().getByRole('button', { name: 'Open a new terminal' }).waitFor();
+  await section().getByRole('button', { name: 'Open new terminal' }).waitFor();
   const { items } = await call('GET', `/orgs/${org}/jobs/${job}/terminals`);
   assert.equal(items[0].exit_code, 7);
   const audit = await call('GET', `/orgs/${org}/audit-events`);
@@ -108,7 +108,7 @@ test('without a running job there is none to open', async () => {
   await call('POST', `/orgs/${org}/jobs/${job}/cancel`);
   await jobIn(call, org, job, ['cancelled']);
   await page.goto(`/jobs/${job}`);
-  await section().getByText('A terminal can be opened while the job runs.').waitFor();
+  await section().getByText('Available while the job runs.').waitFor();
   assert.equal(await section().getByRole('button', { name: /open/i }).isVisible(), false);
 });
 

@@ -28,17 +28,17 @@ test('a volume is made, filled over a lost connection, fetched and deleted', asy
   const { page, faults } = await openPage(browser, demo.url, { headers: owner.headers });
   await page.goto('/volumes');
   await settled(page);
-  await page.getByText('No volume yet.').waitFor();
+  await page.getByText('No volumes yet.').waitFor();
   const create = page.getByRole('button', { name: 'Create volume' });
   await awake(create);
   await page.getByRole('textbox', { name: 'Name' }).fill('Training');
   await create.click();
   await page.locator('#volume-name[aria-invalid="true"]').waitFor();
   await page.getByRole('textbox', { name: 'Name' }).fill('training');
-  await page.getByLabel('At most, in GiB').fill('1');
+  await page.getByLabel('Maximum size (GiB)').fill('1');
   await create.click();
   await page.getByRole('link', { name: 'training' }).click();
-  await page.getByText('There is no file here yet.').waitFor();
+  await page.getByText('No files in this directory.').waitFor();
   const input = page.getByLabel('Files', { exact: true });
   await awake(input);
   faults.length = 0;
@@ -50,7 +50,7 @@ test('a volume is made, filled over a lost connection, fetched and deleted', asy
     return route.continue();
   });
   await input.setInputFiles({ name: 'set one.bin', mimeType: 'application/octet-stream', buffer: DATA });
-  await page.getByText('9.0 MiB, in the volume').waitFor();
+  await page.getByText('9.0 MiB, complete').waitFor();
   assert.ok(parts >= 4, `one part was sent again, not all: ${parts}`);
   assert.equal(parts, 4);
   const progress = page.getByRole('progressbar', { name: 'Upload of set one.bin' });
@@ -76,16 +76,16 @@ test('a volume is made, filled over a lost connection, fetched and deleted', asy
   await page.getByRole('link', { name: 'deep/' }).click();
   await page.getByRole('link', { name: 'er/' }).click();
   await page.getByText('empty', { exact: true }).waitFor();
-  const crumbs = page.getByRole('navigation', { name: 'Where you are' });
+  const crumbs = page.getByRole('navigation', { name: 'Breadcrumb' });
   await crumbs.getByRole('link', { name: 'deep' }).waitFor();
 
   const drop = page.getByRole('button', { name: 'Delete empty' });
   await awake(drop);
   await drop.click();
-  await page.getByRole('button', { name: 'Keep it' }).click();
+  await page.getByRole('button', { name: 'Keep file' }).click();
   await drop.click();
   await page.getByRole('button', { name: 'Delete file' }).click();
-  await page.getByText('There is no file here yet.').waitFor();
+  await page.getByText('No files in this directory.').waitFor();
 
   await page.goto('/volumes');
   await settled(page);
@@ -93,7 +93,7 @@ test('a volume is made, filled over a lost connection, fetched and deleted', asy
   await awake(remove);
   await remove.click();
   await page.getByRole('button', { name: 'Delete volume' }).click();
-  await page.getByText('No volume yet.').waitFor();
+  await page.getByText('No volumes yet.').waitFor();
 });
 
 test('the page of a volume fits a phone', async () => {

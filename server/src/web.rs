@@ -14,7 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
-use berth_app::api::Door;
+use berth_app::api::ApiClient;
 use berth_app::{App, shell::shell};
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
@@ -52,11 +52,11 @@ impl Assets {
 }
 
 /// The client of a page for the API: it adds only the cookies of the visitor to a request.
-fn api_client(api: &Router, parts: Option<&Parts>) -> Door {
+fn api_client(api: &Router, parts: Option<&Parts>) -> ApiClient {
     let api = api.clone();
     let cookies: Vec<HeaderValue> =
         parts.map(|p| p.headers.get_all(header::COOKIE).iter().cloned().collect()).unwrap_or_default();
-    Door(Arc::new(move |request: http::Request<Bytes>| {
+    ApiClient(Arc::new(move |request: http::Request<Bytes>| {
         let (api, cookies) = (api.clone(), cookies.clone());
         Box::pin(async move {
             let (mut head, body) = request.into_parts();

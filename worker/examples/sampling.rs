@@ -56,14 +56,14 @@ fn measure() -> Result<String, String> {
     }
     let telemetry = Telemetry::new("bench", true);
     // The first look finds the boards; it comes once a minute at most.
-    telemetry.keep(&telemetry.read(&gpus, &[]), &[]);
+    telemetry.record(&telemetry.read(&gpus, &[]), &[]);
     let (began, before) = (Instant::now(), used()?);
     let mut devices = 0;
     for second in 1..=SECONDS {
         let found = telemetry.read(&gpus, &[]);
         let read = found.iter().filter_map(|f| f.read.as_ref().ok());
         devices = read.map(|board| 1 + board.slices.len()).sum::<usize>();
-        telemetry.keep(&found, &[]);
+        telemetry.record(&found, &[]);
         let next = began + Duration::from_secs(u64::from(second));
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
     }

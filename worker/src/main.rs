@@ -9,22 +9,28 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_worker::cgroups::Cgroups;
-use berth_worker::daemon::{self, Host};
-use berth_worker::enter::Wish;
-use berth_worker::files::spread;
-use berth_worker::forker::{self, Forker};
-use berth_worker::gpu::Gpus;
-use berth_worker::identity::Start;
-use berth_worker::images::{Podman, Terms};
-use berth_worker::link::Link;
-use berth_worker::pty::Size;
-use berth_worker::sandbox::Sandbox;
-use berth_worker::sharing::Sharers;
-use berth_worker::telemetry::Telemetry;
-use berth_worker::{capacity, enter, identity, link, metrics, processes, shim, shutdown, simulate};
+use berth_worker::attempt::Host;
+use berth_worker::devices::BoardSharers;
+use berth_worker::exec::nsenter::{self, EntryTarget};
+use berth_worker::exec::pty::TerminalSize;
+use berth_worker::gpu::{Gpus, simulation};
+use berth_worker::images::{ImageLimits, Podman};
+use berth_worker::isolation::cgroups::Cgroups;
+use berth_worker::isolation::sandbox::Sandbox;
+use berth_worker::reconcile::{self, NodeDescription};
+use berth_worker::session::identity::{self, DaemonStart};
+use berth_worker::session::link::{self, Link};
+use berth_worker::shim;
+use berth_worker::shim::forker::{self, Forker};
+use berth_worker::system::files::spread_directories;
+use berth_worker::system::{capacity, processes, shutdown};
+use berth_worker::telemetry::{Telemetry, metrics_server};
 use clap::{Parser, Subcommand};
 use nix::fcntl::{Flock, FlockArg};
+use tonic::transport::Endpoint;
+
+/// The directory of attempts in the data directory.
+const ATTEMPTS: &str = "attempts";
 
 #[derive(Parser)]
 #[command(name = "berth-worker", version, about = "The Berth worker: runs jobs on this host's GPUs.")]
@@ -45,13 +51,13 @@ enum Command {
         #[arg(last = true)]
         words: Vec<String>,
     },
-    /// Stand over one attempt. Started by the daemon, not by people.
+    /// Run the shim of one attempt. Started by the daemon, not by people.
     #[command(hide = true)]
     Shim { dir: PathBuf },
-    /// Fork the processes that stand over attempts. Started by the daemon, not by people.
+    /// Fork the shims of attempts. Started by the daemon, not by people.
     #[command(hide = true)]
     Forker,
-    /// Bring somebody into an attempt. Started by the daemon, not by people.
+    /// Open a shell or a connection inside an attempt. Started by the daemon, not by people.
     #[command(hide = true)]
     Enter {
         dir: PathBuf,
@@ -72,7 +78,7 @@ struct Run {
     portal: String,
     /// A one-time token from the operator's Nodes page; needed only the first time, or when the certificate
     /// has expired or was revoked.
-    // It may begin with a hyphen.
+    // A token may begin with a hyphen.
     #[arg(long, env = "BERTH_JOIN_TOKEN", hide_env_values = true, allow_hyphen_values = true)]
     join_token: Option<String>,
     /// Where other nodes reach this one, for jobs that span several; the address that this host uses
@@ -132,14 +138,15 @@ struct Run {
 }
 
 fn main() -> ExitCode {
-    let alone = || processes::close_inherited().map_err(|e| e.to_string());
+    let close = || processes::close_inherited().map_err(|e| e.to_string());
     let result = match Args::parse().command {
-        Command::Shim { dir } => alone().and_then(|()| shim::run(&dir)),
-        Command::Forker => alone().and_then(|()| forker::run().map_err(|e| e.to_string())),
+        Command::Shim { dir } => close().and_then(|()| shim::run(&dir)),
+        Command::Forker => close().and_then(|()| forker::run().map_err(|e| e.to_string())),
         Command::Enter { dir, cols, rows, port } => {
-            let wish = port.map_or_else(|| Wish::Shell(Size::clamped(cols, rows)), Wish::Port);
-            match alone().and_then(|()| enter::run(&dir, wish)) {
-                // The shell's own.
+            let shell = || EntryTarget::Shell(TerminalSize::clamped(cols, rows));
+            let target = port.map_or_else(shell, EntryTarget::Port);
+            match close().and_then(|()| nsenter::run(&dir, target)) {
+                // The exit code of the shell.
                 Ok(code) => std::process::exit(code),
                 Err(error) => Err(error),
             }
@@ -163,116 +170,130 @@ fn run(args: Run) -> Result<(), String> {
         )
         .with_writer(std::io::stderr)
         .init();
-    let root = args.data.join("attempts");
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&root)
-        .map_err(|e| format!("{} cannot be made: {e}", root.display()))?;
-    spread(&root);
-    let data = args.data.canonicalize().map_err(|e| e.to_string())?;
-    let library = args.simulate.as_deref().map(|fleet| simulate::enter(fleet, &data)).transpose()?;
+    let data = make_data_directory(&args.data)?;
+    let library =
+        args.simulate.as_deref().map(|fleet| simulation::restart_with_fleet(fleet, &data)).transpose()?;
     let _only = lock(&data)?;
-    let forker = Forker::new(std::env::current_exe().map_err(|e| e.to_string())?);
-    forker.start().map_err(|e| format!("no process can be started: {e}"))?;
-    let gpus = Gpus::open(library.as_deref()).map_err(|e| {
-        format!("NVML cannot be used: {e}. Install NVIDIA's driver, so that nvidia-smi works, or simulate boards: --simulate 2xH100-80GB, or BERTH_SIMULATE")
-    })?;
-    let mut hidden = vec![data.clone()];
-    for dir in &args.hide {
-        hidden.push(dir.canonicalize().map_err(|e| format!("--hide {}: {e}", dir.display()))?);
-    }
-    let sandbox = match Sandbox::probe(hidden, args.job_users) {
-        Ok(sandbox) => sandbox,
-        Err(why) if args.allow_unisolated => {
-            tracing::warn!(why, "jobs run WITHOUT isolation");
-            Sandbox::Process
-        }
-        Err(why) => {
-            return Err(format!("{why}. Jobs would run without isolation; --allow-unisolated permits that"));
-        }
-    };
-    let name = args.name.clone().unwrap_or_else(|| {
-        nix::unistd::gethostname()
-            .ok()
-            .and_then(|n| n.into_string().ok())
-            .unwrap_or_else(|| "worker".to_owned())
-    });
-    let cgroups = Cgroups::find(&args.cgroup, &data.join("attempts"));
-    cgroups.leave_room(capacity::memory_mib());
-    let images = images(&args, &data, &sandbox, &cgroups);
+    let name = args.name.clone().unwrap_or_else(host_name);
+    let host = open_host(&args, &data, library.as_deref())?;
     let endpoint = identity::endpoint(&args.portal)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .map_err(|e| e.to_string())?;
-    runtime.block_on(async {
-        let identity = identity::obtain(&data, &endpoint, args.join_token.as_deref(), &name).await?;
-        println!("{name} is {}", identity.node);
-        let (events, link) = tokio::sync::mpsc::channel(64);
-        let start = Start::begin(&data)?;
-        let telemetry = Arc::new(Telemetry::new(&name, args.metrics_listen.is_some()));
-        if let Some(address) = args.metrics_listen {
-            metrics::start(address, &data, telemetry.clone()).await?;
-        }
-        let link_with = Link { portal: endpoint, identity, data: data.clone(), start };
-        tokio::spawn(link::keep(link_with, events));
-        let kept = cgroups.clone();
-        let host = Host {
-            root: data.join("attempts"),
-            forker,
-            gpus: Arc::new(gpus),
-            sharers: Sharers::default(),
-            sandbox,
-            cgroups,
-            images,
-            job_pids: args.job_pids,
-            job_disk_mib: args.job_disk_mib,
-            simulated: library.is_some(),
-            grace_ms: i64::from(args.stop_grace_s) * 1_000,
-            address: args
-                .address
-                .clone()
-                .unwrap_or_else(|| berth_worker::capacity::address_towards(&args.portal)),
-            labels: args.labels.into_iter().collect(),
-            telemetry,
-        };
-        let (leave, leaves) = tokio::sync::oneshot::channel();
-        let mut served = pin!(daemon::run(host, link, leaves));
-        let result = tokio::select! {
-            result = &mut served => result,
-            () = stopped() => {
-                if shutdown::is_under_way().await && leave.send(()).is_ok() {
-                    tokio::select! {
-                        result = served => result,
-                        () = stopped() => Ok(()),
-                    }
-                } else {
-                    Ok(())
-                }
-            }
-        };
-        kept.end_spares();
-        result
-    })?;
-    // Attempts live under their shims and go on; threads that wait for them do not hold the exit.
+    runtime.block_on(serve(args, name, data, host, endpoint))?;
+    // Attempts go on under their shims, and waiting threads do not delay the exit.
     runtime.shutdown_background();
     Ok(())
 }
 
-/// Becomes podman, with the worker's own images.
-fn podman(data: &Path, words: &[String]) -> Result<(), String> {
+/// Creates the data directory with that of the attempts. Returns its canonical path.
+fn make_data_directory(data: &Path) -> Result<PathBuf, String> {
+    let root = data.join(ATTEMPTS);
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&root)
+        .map_err(|e| format!("{} cannot be made: {e}", root.display()))?;
+    spread_directories(&root);
+    data.canonicalize().map_err(|e| e.to_string())
+}
+
+fn host_name() -> String {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.unwrap_or_else(|| "worker".to_owned())
+}
+
+/// Finds the means of this host for attempts. `library` is the simulated NVML.
+fn open_host(args: &Run, data: &Path, library: Option<&Path>) -> Result<Host, String> {
+    let forker = Forker::new(std::env::current_exe().map_err(|e| e.to_string())?);
+    forker.start().map_err(|e| format!("no process can be started: {e}"))?;
+    let gpus = Gpus::open(library).map_err(|e| {
+        format!("NVML cannot be used: {e}. Install NVIDIA's driver, so that nvidia-smi works, or simulate boards: --simulate 2xH100-80GB, or BERTH_SIMULATE")
+    })?;
+    let sandbox = probe_sandbox(args, data)?;
+    let root = data.join(ATTEMPTS);
+    let cgroups = Cgroups::find(&args.cgroup, &root);
+    cgroups.limit_all_jobs(capacity::memory_mib());
+    let images = probe_images(args, data, &sandbox, &cgroups);
+    Ok(Host {
+        root,
+        forker,
+        gpus: Arc::new(gpus),
+        sharers: BoardSharers::default(),
+        sandbox,
+        cgroups,
+        images,
+        job_pids: args.job_pids,
+        job_disk_mib: args.job_disk_mib,
+        simulated: library.is_some(),
+        grace_ms: i64::from(args.stop_grace_s) * 1_000,
+    })
+}
+
+fn probe_sandbox(args: &Run, data: &Path) -> Result<Sandbox, String> {
+    let mut hidden = vec![data.to_owned()];
+    for dir in &args.hide {
+        hidden.push(dir.canonicalize().map_err(|e| format!("--hide {}: {e}", dir.display()))?);
+    }
+    match Sandbox::probe(hidden, args.job_users) {
+        Ok(sandbox) => Ok(sandbox),
+        Err(why) if args.allow_unisolated => {
+            tracing::warn!(why, "jobs run WITHOUT isolation");
+            Ok(Sandbox::Process)
+        }
+        Err(why) => Err(format!("{why}. Jobs would run without isolation; --allow-unisolated permits that")),
+    }
+}
+
+/// Joins the portal and runs the daemon until a signal, or until the end of a shutdown of the host.
+async fn serve(args: Run, name: String, data: PathBuf, host: Host, endpoint: Endpoint) -> Result<(), String> {
+    let identity = identity::obtain(&data, &endpoint, args.join_token.as_deref(), &name).await?;
+    println!("{name} is {}", identity.node);
+    let (events, session) = tokio::sync::mpsc::channel(64);
+    let start = DaemonStart::record(&data)?;
+    let telemetry = Arc::new(Telemetry::new(&name, args.metrics_listen.is_some()));
+    if let Some(address) = args.metrics_listen {
+        metrics_server::start(address, &data, telemetry.clone()).await?;
+    }
+    tokio::spawn(link::run(Link { portal: endpoint, identity, data, start }, events));
+    let cgroups = host.cgroups.clone();
+    let node = NodeDescription {
+        address: args.address.unwrap_or_else(|| capacity::address_towards(&args.portal)),
+        labels: args.labels.into_iter().collect(),
+    };
+    let (shut_down, shutdown) = tokio::sync::oneshot::channel();
+    let mut daemon = pin!(reconcile::run(host, node, telemetry, session, shutdown));
+    let result = tokio::select! {
+        result = &mut daemon => result,
+        () = stopped() => {
+            if shutdown::is_under_way().await && shut_down.send(()).is_ok() {
+                tokio::select! {
+                    result = daemon => result,
+                    () = stopped() => Ok(()),
+                }
+            } else {
+                Ok(())
+            }
+        }
+    };
+    cgroups.clear_pool();
+    result
+}
+
+/// Runs podman in place of this program, with the worker's images.
+fn podman(data: &Path, args: &[String]) -> Result<(), String> {
     let data = data.canonicalize().map_err(|e| format!("{}: {e}", data.display()))?;
-    let terms = Terms { longest: Duration::ZERO, most_mib: 0, auth_file: None };
-    let podman = Podman::probe(&data, terms)?;
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let error = podman.command(&words).stdin(std::process::Stdio::inherit()).exec();
+    let limits = ImageLimits { longest: Duration::ZERO, most_mib: 0, auth_file: None };
+    let podman = Podman::probe(&data, limits)?;
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let error = podman.command(&args).stdin(std::process::Stdio::inherit()).exec();
     Err(format!("podman cannot be started: {error}"))
 }
 
-/// What runs images here, or why nothing does.
-fn images(args: &Run, data: &Path, sandbox: &Sandbox, cgroups: &Cgroups) -> Result<Podman, String> {
+/// The podman for images, or the reason why there is none.
+fn probe_images(args: &Run, data: &Path, sandbox: &Sandbox, cgroups: &Cgroups) -> Result<Podman, String> {
     let found = if args.no_images {
         Err("the worker was started with --no-images".to_owned())
     } else if !sandbox.has_users() {
@@ -282,7 +303,7 @@ fn images(args: &Run, data: &Path, sandbox: &Sandbox, cgroups: &Cgroups) -> Resu
     } else {
         Podman::probe(
             data,
-            Terms {
+            ImageLimits {
                 longest: Duration::from_secs(args.image_pull_timeout_s),
                 most_mib: args.image_mib,
                 auth_file: args.registry_auth_file.clone(),
@@ -307,12 +328,12 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `FIRST-LAST` as the first and how many there are.
+/// `FIRST-LAST` as the first and the number.
 fn users(text: &str) -> Result<(u32, u32), String> {
     let range: Option<(u32, u32)> =
         text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
     match range {
-        // Below are the system's own users.
+        // Lower numbers are users of the system.
         Some((first, last)) if first >= 1_000 && last >= first && last - first < u32::MAX / 2 => {
             Ok((first, last - first + 1))
         }
@@ -320,7 +341,7 @@ fn users(text: &str) -> Result<(u32, u32), String> {
     }
 }
 
-/// One daemon for one data directory.
+/// Locks the data directory for one daemon.
 fn lock(data: &Path) -> Result<Flock<std::fs::File>, String> {
     let file = std::fs::OpenOptions::new()
         .write(true)
@@ -343,7 +364,7 @@ async fn stopped() {
                 _ = interrupt.recv() => {}
             }
         }
-        // Without handlers the signals end the process at once, which attempts survive.
+        // Without handlers the signals end the process at once; attempts survive that.
         _ => std::future::pending().await,
     }
 }

@@ -1,4 +1,4 @@
-//! First run, sign-up, sessions, tokens and organizations.
+//! Set-up, sign-up, sessions, tokens and organizations.
 
 use std::future::Future;
 
@@ -10,22 +10,22 @@ use berth_types::ids::{OrgId, TokenId};
 
 use super::{Answer, get, list_all, send};
 
-/// What anyone may know of the portal.
+/// Gets the public information about the portal.
 pub fn info() -> impl Future<Output = Answer<PortalInfo>> + Send + 'static {
     get("/info")
 }
 
-/// Makes the first operator.
+/// Creates the first operator.
 pub fn set_up(input: &Setup) -> impl Future<Output = Answer<User>> + Send + 'static {
     send("POST", "/setup", input, None)
 }
 
-/// Makes a person with an organization.
+/// Creates a user with an organization.
 pub fn sign_up(input: &SignUp) -> impl Future<Output = Answer<SignedUp>> + Send + 'static {
     send("POST", "/sign-up", input, None)
 }
 
-/// Opens a session; the browser keeps its cookie.
+/// Starts a session; the browser stores its cookie.
 pub fn sign_in(input: &SignIn) -> impl Future<Output = Answer<User>> + Send + 'static {
     send("POST", "/sessions", input, None)
 }
@@ -35,17 +35,17 @@ pub fn sign_out() -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", "/sessions/current", &(), None)
 }
 
-/// Who is signed in.
+/// Gets the signed-in user.
 pub fn me() -> impl Future<Output = Answer<Me>> + Send + 'static {
     get("/me")
 }
 
-/// The tokens of an organization.
+/// Lists the tokens of an organization.
 pub fn list_tokens(org: OrgId) -> impl Future<Output = Answer<Page<Token>>> + Send + 'static {
     list_all(format!("/orgs/{org}/tokens"))
 }
 
-/// Makes a token; its secret is in the answer and nowhere else. The same key makes one.
+/// Creates a token; only the answer has its secret. Repeated requests with the same key create one token.
 pub fn create_token(
     org: OrgId,
     input: &NewToken,
@@ -54,12 +54,12 @@ pub fn create_token(
     send("POST", format!("/orgs/{org}/tokens"), input, key)
 }
 
-/// Ends a token.
+/// Revokes a token.
 pub fn revoke_token(org: OrgId, token: TokenId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/orgs/{org}/tokens/{token}"), &(), None)
 }
 
-/// Every organization, oldest first, for operators.
+/// Lists all organizations, oldest first, for operators.
 pub fn list_orgs() -> impl Future<Output = Answer<Page<OrgSummary>>> + Send + 'static {
     list_all("/operator/orgs?sort=asc".to_owned())
 }

@@ -1,4 +1,4 @@
-//! What may be spent in a month.
+//! Budgets.
 
 use std::future::Future;
 
@@ -8,12 +8,12 @@ use berth_types::ids::{BudgetId, OrgId};
 
 use super::{Answer, list_all, send};
 
-/// The budgets of an organization, oldest first, with what this month has come to.
+/// Lists the budgets of an organization, oldest first, with the charges of the current month.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Budget>>> + Send + 'static {
     list_all(format!("/orgs/{org}/budgets?sort=asc"))
 }
 
-/// Makes a budget; it counts from the start of this month. The same key makes one.
+/// Creates a budget for the current and later months. Repeated requests with the same key create one budget.
 pub fn create(
     org: OrgId,
     input: &NewBudget,
@@ -22,7 +22,7 @@ pub fn create(
     send("POST", format!("/orgs/{org}/budgets"), input, key)
 }
 
-/// Takes a budget away; what it refused or stopped stays so.
+/// Deletes a budget. Earlier refusals and stops remain.
 pub fn delete(org: OrgId, id: BudgetId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/orgs/{org}/budgets/{id}"), &(), None)
 }

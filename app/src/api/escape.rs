@@ -1,8 +1,6 @@
-//! Text inside the query of an address.
-//!
-//! Pure; every call that puts words of people into a query goes through here.
+//! Percent-encoding of values in an address. Pure.
 
-/// A text as one value of a query: everything but unreserved characters is percent-encoded.
+/// Percent-encodes all characters except the unreserved ones.
 pub fn escaped(text: &str) -> String {
     text.bytes()
         .map(|b| match b {

@@ -1,4 +1,4 @@
-//! How boards are, for operators.
+//! Board health, for operators.
 
 use std::future::Future;
 
@@ -8,22 +8,22 @@ use berth_types::ids::NodeId;
 
 use super::{Answer, list_all, send};
 
-/// The boards of a node.
+/// Lists the boards of a node.
 pub fn list(node: NodeId) -> impl Future<Output = Answer<Page<GpuHealth>>> + Send + 'static {
     list_all(format!("/operator/nodes/{node}/gpus"))
 }
 
-/// Has the worker prove a board fit for work.
+/// Starts a check of a board by its worker.
 pub fn check(gpu_uuid: &str) -> impl Future<Output = Answer<GpuHealth>> + Send + 'static {
     send("POST", format!("/operator/gpus/{gpu_uuid}/check"), &(), None)
 }
 
-/// Puts a board back into service as it is.
+/// Returns a board to service without a check.
 pub fn release(gpu_uuid: &str) -> impl Future<Output = Answer<GpuHealth>> + Send + 'static {
     send("POST", format!("/operator/gpus/{gpu_uuid}/release"), &(), None)
 }
 
-/// Changes a board's MIG mode once nothing runs on it.
+/// Changes the MIG mode of a board as soon as no job runs on it.
 pub fn set_mode(
     gpu_uuid: &str,
     input: &PatchGpuMode,

@@ -12,7 +12,7 @@ use berth_types::ports::{NewPortTicket, PortTicket};
 
 use super::{Answer, send};
 
-/// Newest first, of one state or of all.
+/// Lists jobs in one state or in all states, newest first.
 pub fn list(
     org: OrgId,
     state: Option<JobState>,
@@ -24,18 +24,18 @@ pub fn list(
     super::get(format!("/orgs/{org}/jobs?limit={limit}{state}{cursor}"))
 }
 
-/// Where the same, all of it, can be downloaded.
+/// Returns the address of the whole list as CSV.
 pub fn csv_path(org: OrgId, state: Option<JobState>) -> String {
     let state = state.map_or_else(String::new, |s| format!("?state={}", s.name()));
     format!("/api/v1/orgs/{org}/jobs.csv{state}")
 }
 
-/// One job.
+/// Gets a job.
 pub fn get(org: OrgId, job: JobId) -> impl Future<Output = Answer<Job>> + Send + 'static {
     super::get(format!("/orgs/{org}/jobs/{job}"))
 }
 
-/// Submits a job; the same key never submits twice.
+/// Submits a job. Repeated requests with the same key submit one job.
 pub fn submit(
     org: OrgId,
     job: &NewJob,
@@ -44,12 +44,12 @@ pub fn submit(
     send("POST", format!("/orgs/{org}/jobs"), job, key)
 }
 
-/// What a submission would cost and where it would go; changes nothing.
+/// Gets price and placement of a job without submitting it.
 pub fn plan(org: OrgId, job: &NewJob) -> impl Future<Output = Answer<JobPlan>> + Send + 'static {
     send("POST", format!("/orgs/{org}/jobs?dry_run=true"), job, None)
 }
 
-/// Asks a job to end; the same key is answered once.
+/// Cancels or stops a job. Repeated requests with the same key do it once.
 pub fn cancel(
     org: OrgId,
     job: JobId,
@@ -58,7 +58,7 @@ pub fn cancel(
     send("POST", format!("/orgs/{org}/jobs/{job}/cancel"), &(), key)
 }
 
-/// Gives a job a later limit; the same key never does it twice.
+/// Extends the time limit of a job. Repeated requests with the same key do it once.
 pub fn extend(
     org: OrgId,
     job: JobId,
@@ -68,27 +68,27 @@ pub fn extend(
     send("POST", format!("/orgs/{org}/jobs/{job}/extend"), input, key)
 }
 
-/// Why a job waits.
+/// Gets the blockers of a waiting job.
 pub fn explanation(org: OrgId, job: JobId) -> impl Future<Output = Answer<Explanation>> + Send + 'static {
     super::get(format!("/orgs/{org}/jobs/{job}/explanation"))
 }
 
-/// What happened to a job, oldest first.
+/// Lists the events of a job, oldest first.
 pub fn events(org: OrgId, job: JobId) -> impl Future<Output = Answer<Page<JobEvent>>> + Send + 'static {
     super::get(format!("/orgs/{org}/jobs/{job}/events"))
 }
 
-/// The newest files that a job left.
+/// Lists the newest 200 files of a job.
 pub fn files(org: OrgId, job: JobId) -> impl Future<Output = Answer<Page<JobFile>>> + Send + 'static {
     super::get(format!("/orgs/{org}/jobs/{job}/files?limit=200"))
 }
 
-/// A job's readings over its whole life.
+/// Gets the metrics of a job over its whole run.
 pub fn metrics(org: OrgId, job: JobId) -> impl Future<Output = Answer<Metrics>> + Send + 'static {
     super::get(format!("/orgs/{org}/jobs/{job}/metrics"))
 }
 
-/// Lets somebody into a port of a job, once.
+/// Creates a single-use ticket for a port of a job.
 pub fn port_ticket(
     org: OrgId,
     job: JobId,

@@ -1,4 +1,4 @@
-//! Members of an organization, and invitations into it.
+//! Members and invitations of an organization.
 
 use std::future::Future;
 
@@ -12,7 +12,7 @@ use berth_types::members::{
 
 use super::{Answer, get, list_all, send};
 
-/// Who is in an organization, oldest account first.
+/// Lists the members of an organization, oldest account first.
 pub fn list(
     org: OrgId,
     cursor: Option<String>,
@@ -21,23 +21,23 @@ pub fn list(
     get(format!("/orgs/{org}/members?sort=asc&limit=100{cursor}"))
 }
 
-/// Gives a member another role.
+/// Changes the role of a member.
 pub fn change(org: OrgId, user: UserId, role: Role) -> impl Future<Output = Answer<Member>> + Send + 'static {
     let body = ChangeMember { role };
     async move { send("PATCH", format!("/orgs/{org}/members/{user}"), &body, None).await }
 }
 
-/// Takes somebody out of an organization; oneself: leaves it.
+/// Removes a member from an organization.
 pub fn remove(org: OrgId, user: UserId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/orgs/{org}/members/{user}"), &(), None)
 }
 
-/// Invitations that nobody has accepted yet, for owners.
+/// Lists the open invitations, for owners.
 pub fn invitations(org: OrgId) -> impl Future<Output = Answer<Page<Invitation>>> + Send + 'static {
     list_all(format!("/orgs/{org}/invitations"))
 }
 
-/// Invites somebody.
+/// Creates an invitation.
 pub fn invite(
     org: OrgId,
     input: &NewInvitation,
@@ -45,23 +45,23 @@ pub fn invite(
     send("POST", format!("/orgs/{org}/invitations"), input, None)
 }
 
-/// Sends an invitation again, with another link.
+/// Sends an invitation again with a new link.
 pub fn resend(org: OrgId, id: InvitationId) -> impl Future<Output = Answer<SentInvitation>> + Send + 'static {
     send("POST", format!("/orgs/{org}/invitations/{id}/resend"), &(), None)
 }
 
-/// Takes an invitation back.
+/// Withdraws an invitation.
 pub fn withdraw(org: OrgId, id: InvitationId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/orgs/{org}/invitations/{id}"), &(), None)
 }
 
-/// What an invitation is about, for whoever has its secret.
-pub fn look(token: String) -> impl Future<Output = Answer<InvitationInfo>> + Send + 'static {
+/// Gets the contents of an invitation by its secret.
+pub fn invitation_info(token: String) -> impl Future<Output = Answer<InvitationInfo>> + Send + 'static {
     let body = LookAtInvitation { token };
     async move { send("POST", "/invitations/look", &body, None).await }
 }
 
-/// Accepts an invitation, as whoever is signed in or as somebody new.
+/// Accepts an invitation as the signed-in user or with a new account.
 pub fn accept(input: &AcceptInvitation) -> impl Future<Output = Answer<Joined>> + Send + 'static {
     send("POST", "/invitations/accept", input, None)
 }

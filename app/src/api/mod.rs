@@ -1,5 +1,5 @@
-//! The typed client of the portal's REST API: the same calls in the browser and while a page is
-//! rendered. It decides nothing and keeps nothing.
+//! The typed client of the REST API, in the browser and on the server during the rendering of a page. It is
+//! stateless.
 
 pub mod accounts;
 pub mod budgets;
@@ -29,22 +29,24 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 #[cfg(feature = "ssr")]
-pub use transport::Door;
+pub use transport::ApiClient;
 
-/// What the portal answered.
+/// The answer of the portal.
 pub type Answer<T> = Result<T, Problem>;
 
-/// One request, ready to go.
-pub(crate) struct Ask {
+/// A request of the API.
+pub(crate) struct ApiRequest {
     pub method: &'static str,
-    /// With `/api/v1`.
+    /// The path from `/api/v1` on.
     pub path: String,
+    /// The JSON body.
     pub body: Option<String>,
+    /// The Idempotency-Key.
     pub key: Option<String>,
 }
 
-/// What came back: the status and the body.
-pub(crate) struct Came {
+/// A response of the API.
+pub(crate) struct ApiResponse {
     pub status: u16,
     pub body: Vec<u8>,
 }
@@ -55,55 +57,56 @@ fn unreachable() -> Problem {
         ..Problem::new(
             503,
             "network.unreachable",
-            "The portal cannot be reached",
-            "Nothing was lost. What you asked for may or may not have reached the portal; look before you try again.",
+            "Portal not reachable",
+            "The portal did not answer. The request may have taken effect: check the current state before you repeat it.",
         )
     }
 }
 
-/// From text, as the streams read too: a second way of reading would be a second copy of every reader
-/// in the module that browsers load.
+/// Parses from text, like the streams: another parser would duplicate the code in the module of the browser.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Answer<T> {
     std::str::from_utf8(body).ok().and_then(|text| serde_json::from_str(text).ok()).ok_or_else(unreachable)
 }
 
-fn read<T: DeserializeOwned>(came: Option<Came>) -> Answer<T> {
-    let Some(came) = came else { return Err(unreachable()) };
-    if !(200..300).contains(&came.status) {
-        return Err(parse(&came.body).unwrap_or_else(|problem| problem));
+fn parse_response<T: DeserializeOwned>(response: Option<ApiResponse>) -> Answer<T> {
+    let Some(response) = response else { return Err(unreachable()) };
+    if !(200..300).contains(&response.status) {
+        return Err(parse(&response.body).unwrap_or_else(|problem| problem));
     }
-    parse(if came.body.is_empty() { b"null" } else { &came.body })
+    parse(if response.body.is_empty() { b"null" } else { &response.body })
 }
 
-fn ask<T: DeserializeOwned + Send + 'static>(ask: Ask) -> impl Future<Output = Answer<T>> + Send + 'static {
-    let sent = transport::send(ask);
-    async move { read(sent.await) }
+fn call<T: DeserializeOwned + Send + 'static>(
+    request: ApiRequest,
+) -> impl Future<Output = Answer<T>> + Send + 'static {
+    let response = transport::send(request);
+    async move { parse_response(response.await) }
 }
 
-/// GET of a path below `/api/v1`.
+/// Gets a path below `/api/v1`.
 pub fn get<T: DeserializeOwned + Send + 'static>(
     path: impl Into<String>,
 ) -> impl Future<Output = Answer<T>> + Send + 'static {
-    ask(Ask { method: "GET", path: format!("/api/v1{}", path.into()), body: None, key: None })
+    call(ApiRequest { method: "GET", path: format!("/api/v1{}", path.into()), body: None, key: None })
 }
 
-/// The most pages that [`list_all`] reads.
-const MOST_PAGES: usize = 50;
-/// The most items of a page.
+/// The maximum number of pages of [`list_all`].
+const MAX_PAGES: usize = 50;
+/// The number of items of a page.
 const PAGE_ITEMS: usize = 200;
 
-/// GET of a whole list below `/api/v1`, page by page. A list of more than [`MOST_PAGES`] pages ends early and
-/// keeps its `next_cursor`.
+/// Gets a whole list below `/api/v1` page by page. A list of more than [`MAX_PAGES`] pages ends early and keeps
+/// its `next_cursor`.
 pub fn list_all<T: DeserializeOwned + Send + 'static>(
     path: String,
 ) -> impl Future<Output = Answer<Page<T>>> + Send + 'static {
     let sender = transport::Sender::capture();
     async move {
         let mut all = Page::whole(Vec::new());
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let path = page_path(&path, all.next_cursor.as_deref());
-            let ask = Ask { method: "GET", path, body: None, key: None };
-            let page: Page<T> = read(sender.clone().send(ask).await)?;
+            let request = ApiRequest { method: "GET", path, body: None, key: None };
+            let page: Page<T> = parse_response(sender.clone().send(request).await)?;
             all.items.extend(page.items);
             all.next_cursor = page.next_cursor;
             if all.next_cursor.is_none() {
@@ -114,14 +117,14 @@ pub fn list_all<T: DeserializeOwned + Send + 'static>(
     }
 }
 
-/// The address of one page of a list: `path` may have a query, and the page begins after the cursor.
+/// Returns the address of a page of a list. `path` may have a query; the page begins after the cursor.
 fn page_path(path: &str, cursor: Option<&str>) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
     let cursor = cursor.map(|cursor| format!("&cursor={}", escape::escaped(cursor))).unwrap_or_default();
     format!("/api/v1{path}{separator}limit={PAGE_ITEMS}{cursor}")
 }
 
-/// Any other request with a JSON body. An answer without a body reads as `()`.
+/// Sends a request with a JSON body. A response without a body parses as `()`.
 pub fn send<B: Serialize, T: DeserializeOwned + Send + 'static>(
     method: &'static str,
     path: impl Into<String>,
@@ -129,10 +132,10 @@ pub fn send<B: Serialize, T: DeserializeOwned + Send + 'static>(
     key: Option<String>,
 ) -> impl Future<Output = Answer<T>> + Send + 'static {
     let body = serde_json::to_string(body).ok().filter(|text| text != "null");
-    ask(Ask { method, path: format!("/api/v1{}", path.into()), body, key })
+    call(ApiRequest { method, path: format!("/api/v1{}", path.into()), body, key })
 }
 
-/// A new Idempotency-Key; empty where there is no browser.
+/// Returns a new Idempotency-Key; empty outside of a browser.
 pub fn new_key() -> String {
     transport::new_key()
 }

@@ -1,4 +1,4 @@
-//! Offerings, prices, balance, ledger, and whether the books are right.
+//! Offerings, prices, balance, ledger and reconciliation.
 
 use std::future::Future;
 
@@ -10,17 +10,17 @@ use berth_types::offerings::{NewPrice, Offering, PricePreview, PriceVersion};
 use super::escape::escaped;
 use super::{Answer, get, list_all, send};
 
-/// What can be ordered, with prices and what is free.
+/// Lists the offerings with prices and free capacity.
 pub fn offerings() -> impl Future<Output = Answer<Page<Offering>>> + Send + 'static {
     list_all("/offerings".to_owned())
 }
 
-/// What an organization has, holds and spends.
+/// Gets the balance of an organization.
 pub fn balance(org: OrgId) -> impl Future<Output = Answer<Balance>> + Send + 'static {
     get(format!("/orgs/{org}/balance"))
 }
 
-/// The ledger, newest first.
+/// Lists the transfers of an organization, newest first.
 pub fn transfers(
     org: OrgId,
     cursor: Option<String>,
@@ -29,12 +29,12 @@ pub fn transfers(
     get(format!("/orgs/{org}/transfers?limit=50{cursor}"))
 }
 
-/// Sets a price as a new version.
+/// Sets a price as a new version of the offering.
 pub fn set_price(input: &NewPrice) -> impl Future<Output = Answer<Offering>> + Send + 'static {
     send("POST", "/operator/prices", input, None)
 }
 
-/// Gives an organization credit; the same key never gives it twice.
+/// Grants credit to an organization. Repeated requests with the same key grant it once.
 pub fn grant(
     org: OrgId,
     input: &NewCredit,
@@ -43,18 +43,18 @@ pub fn grant(
     send("POST", format!("/operator/orgs/{org}/credits"), input, key)
 }
 
-/// Every version of an offering's price, newest first, for operators.
+/// Lists the price versions of an offering, newest first, for operators.
 pub fn price_versions(slug: &str) -> impl Future<Output = Answer<Page<PriceVersion>>> + Send + 'static {
     list_all(format!("/operator/prices?offering={}", escaped(slug)))
 }
 
-/// What a price would have cost over the last thirty days; sets nothing.
+/// Gets the effect of a price on the last 30 days without setting it.
 pub fn preview_price(input: &NewPrice) -> impl Future<Output = Answer<PricePreview>> + Send + 'static {
     send("POST", "/operator/prices?preview=true", input, None)
 }
 
-/// Takes money back from an organization; the same key never takes it twice.
-pub fn take_back(
+/// Debits an organization. Repeated requests with the same key debit it once.
+pub fn debit(
     org: OrgId,
     input: &NewDebit,
     key: Option<String>,
@@ -62,7 +62,7 @@ pub fn take_back(
     send("POST", format!("/operator/orgs/{org}/debits"), input, key)
 }
 
-/// Sets how far below nothing an organization may go.
+/// Sets the credit limit of an organization.
 pub fn set_credit_limit(
     org: OrgId,
     input: &CreditLimit,
@@ -70,12 +70,12 @@ pub fn set_credit_limit(
     send("PUT", format!("/operator/orgs/{org}/credit-limit"), input, None)
 }
 
-/// Whether the books were right when they were last looked at, for operators.
-pub fn books() -> impl Future<Output = Answer<Reconciliation>> + Send + 'static {
+/// Gets the result of the latest reconciliation, for operators.
+pub fn reconciliation() -> impl Future<Output = Answer<Reconciliation>> + Send + 'static {
     get("/operator/reconciliation")
 }
 
-/// Looks anew whether the books are right.
-pub fn look_at_books() -> impl Future<Output = Answer<Reconciliation>> + Send + 'static {
+/// Runs a reconciliation.
+pub fn run_reconciliation() -> impl Future<Output = Answer<Reconciliation>> + Send + 'static {
     send("POST", "/operator/reconciliation", &(), None)
 }

@@ -1,4 +1,4 @@
-//! What operators do with nodes and jobs of everyone.
+//! Operations on all nodes and jobs, for operators.
 
 use std::future::Future;
 
@@ -13,8 +13,8 @@ use berth_types::operations::{
 use super::escape::escaped;
 use super::{Answer, get, list_all, send};
 
-/// A filter as the query of an address, without `?`; empty where nothing is chosen.
-pub fn query_of(filter: &JobFilter) -> String {
+/// Returns a filter as a query without `?`; empty without conditions.
+pub fn filter_query(filter: &JobFilter) -> String {
     let parts = [
         filter.org.map(|id| format!("org={id}")),
         filter.node.map(|id| format!("node={id}")),
@@ -25,7 +25,7 @@ pub fn query_of(filter: &JobFilter) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join("&")
 }
 
-/// Jobs of everyone by [`query_of`] a filter, newest first.
+/// Lists the jobs of all organizations by a filter query, newest first.
 pub fn jobs(
     query: String,
     cursor: Option<JobId>,
@@ -34,17 +34,17 @@ pub fn jobs(
     get(format!("/operator/jobs?limit=50&{query}{cursor}"))
 }
 
-/// Where the same can be downloaded.
+/// Returns the address of the list as CSV.
 pub fn jobs_csv(filter: &JobFilter) -> String {
-    format!("/api/v1/operator/jobs.csv?{}", query_of(filter))
+    format!("/api/v1/operator/jobs.csv?{}", filter_query(filter))
 }
 
-/// What an order to stop jobs would mean; changes nothing.
+/// Gets the effect of a stop of jobs without stopping them.
 pub fn preview_stop(order: &StopJobs) -> impl Future<Output = Answer<StoppedJobs>> + Send + 'static {
     send("POST", "/operator/jobs/stop?preview=true", order, None)
 }
 
-/// Stops jobs; the same key never stops others.
+/// Stops jobs. Repeated requests with the same key stop no further jobs.
 pub fn stop(
     order: &StopJobs,
     key: Option<String>,
@@ -52,47 +52,47 @@ pub fn stop(
     send("POST", "/operator/jobs/stop", order, key)
 }
 
-/// Nodes that are emptied.
+/// Lists the drains.
 pub fn drains() -> impl Future<Output = Answer<Page<Drain>>> + Send + 'static {
     list_all("/operator/drains".to_owned())
 }
 
-/// Begins to empty a node, or says otherwise how.
+/// Starts the drain of a node, or changes it.
 pub fn drain(node: NodeId, input: &NewDrain) -> impl Future<Output = Answer<Drain>> + Send + 'static {
     send("PUT", format!("/operator/nodes/{node}/drain"), input, None)
 }
 
-/// Calls it off.
-pub fn call_off(node: NodeId) -> impl Future<Output = Answer<()>> + Send + 'static {
+/// Cancels the drain of a node.
+pub fn cancel_drain(node: NodeId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/operator/nodes/{node}/drain"), &(), None)
 }
 
-/// The loops of the portal.
+/// Lists the loops of the portal.
 pub fn loops() -> impl Future<Output = Answer<Page<PortalLoop>>> + Send + 'static {
     list_all("/operator/loops".to_owned())
 }
 
-/// What does not go on by itself.
+/// Lists the stuck jobs and other findings that need attention.
 pub fn stuck() -> impl Future<Output = Answer<Page<Stuck>>> + Send + 'static {
     list_all("/operator/stuck".to_owned())
 }
 
-/// Every host with what is odd about it.
+/// Lists all hosts with their differences.
 pub fn inventory() -> impl Future<Output = Answer<Page<InventoryHost>>> + Send + 'static {
     list_all("/operator/inventory".to_owned())
 }
 
-/// Racks with what they draw.
+/// Lists the racks with their power draw.
 pub fn racks() -> impl Future<Output = Answer<Page<Rack>>> + Send + 'static {
     list_all("/operator/racks".to_owned())
 }
 
-/// Says what a rack feeds.
+/// Sets the power budget of a rack.
 pub fn set_rack(rack: &str, input: &PutRack) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("PUT", format!("/operator/racks/{}", escaped(rack)), input, None)
 }
 
-/// Lets it feed whatever stands in it.
+/// Removes the power budget of a rack.
 pub fn unset_rack(rack: &str) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/operator/racks/{}", escaped(rack)), &(), None)
 }
@@ -103,12 +103,12 @@ mod tests {
 
     #[test]
     fn a_filter_is_a_query() {
-        assert_eq!(query_of(&JobFilter::default()), "");
+        assert_eq!(filter_query(&JobFilter::default()), "");
         let filter = JobFilter {
             state: Some(JobState::Running),
             label: Some("team=a&b".to_owned()),
             ..JobFilter::default()
         };
-        assert_eq!(query_of(&filter), "state=running&label=team%3Da%26b");
+        assert_eq!(filter_query(&filter), "state=running&label=team%3Da%26b");
     }
 }

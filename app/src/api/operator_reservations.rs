@@ -1,4 +1,4 @@
-//! Reservations of everybody, maintenance and the terms, for operators.
+//! Reservations of all organizations, maintenance and terms, for operators.
 
 use std::future::Future;
 
@@ -8,7 +8,7 @@ use berth_types::reservations::{NewMaintenance, Reservation, ReservationPolicy, 
 
 use super::{Answer, get, send};
 
-/// Reservations and maintenance, newest first, of one state or of all.
+/// Lists reservations and maintenance in one state or in all states, newest first.
 pub fn list(
     state: Option<ReservationState>,
     cursor: Option<String>,
@@ -18,32 +18,32 @@ pub fn list(
     get(format!("/operator/reservations?limit=50{state}{cursor}"))
 }
 
-/// Keeps boards of a node free for a time.
+/// Creates maintenance of boards of a node.
 pub fn maintain(input: &NewMaintenance) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
     send("POST", "/operator/reservations", input, None)
 }
 
-/// Lets a reservation that waits for it go ahead.
+/// Approves a pending reservation.
 pub fn approve(id: ReservationId) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
     send("POST", format!("/operator/reservations/{id}/approve"), &(), None)
 }
 
-/// Refuses a reservation that waits for approval.
+/// Declines a pending reservation.
 pub fn decline(id: ReservationId) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
     send("POST", format!("/operator/reservations/{id}/decline"), &(), None)
 }
 
-/// Takes a reservation or maintenance back.
-pub fn take_back(id: ReservationId) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
+/// Cancels a reservation or maintenance.
+pub fn cancel(id: ReservationId) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
     send("POST", format!("/operator/reservations/{id}/cancel"), &(), None)
 }
 
-/// The terms of what is quoted from now on.
+/// Gets the terms of future quotes.
 pub fn policy() -> impl Future<Output = Answer<ReservationPolicy>> + Send + 'static {
     get("/operator/reservation-policy")
 }
 
-/// Sets the terms of what is quoted from now on.
+/// Sets the terms of future quotes.
 pub fn set_policy(
     input: &ReservationPolicy,
 ) -> impl Future<Output = Answer<ReservationPolicy>> + Send + 'static {

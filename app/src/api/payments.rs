@@ -1,4 +1,4 @@
-//! Paying by card.
+//! Card payments.
 
 use std::future::Future;
 
@@ -9,25 +9,25 @@ use serde::Deserialize;
 
 use super::{Answer, get, send};
 
-/// An address of Stripe's to go to.
+/// The address of a page of Stripe.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct There {
-    /// With its scheme.
+pub struct StripePage {
+    /// The absolute URL.
     pub url: String,
 }
 
-/// How an organization can pay, and whether at all.
+/// Gets the payment settings of an organization.
 pub fn settings(org: OrgId) -> impl Future<Output = Answer<PaymentSettings>> + Send + 'static {
     get(format!("/orgs/{org}/payment-settings"))
 }
 
-/// The newest payments of an organization, whatever became of them.
+/// Lists the newest 50 payments of an organization, in any state.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Payment>>> + Send + 'static {
     get(format!("/orgs/{org}/top-ups?limit=50"))
 }
 
-/// Begins a payment for the balance; nothing is charged until somebody pays at the answer's address. The same
-/// key begins one.
+/// Starts a payment for the balance. The charge follows on the page of the answer. Repeated requests with the
+/// same key start one payment.
 pub fn top_up(
     org: OrgId,
     input: &NewTopUp,
@@ -36,7 +36,7 @@ pub fn top_up(
     send("POST", format!("/orgs/{org}/top-ups"), input, key)
 }
 
-/// Begins the payment of an open invoice; the same key begins one.
+/// Starts the payment of an open invoice. Repeated requests with the same key start one payment.
 pub fn pay_invoice(
     org: OrgId,
     id: InvoiceId,
@@ -45,7 +45,7 @@ pub fn pay_invoice(
     send("POST", format!("/orgs/{org}/invoices/{id}/pay"), &(), key)
 }
 
-/// Sets when the saved card is charged by itself.
+/// Sets the rule of the automatic recharge.
 pub fn set_recharge(
     org: OrgId,
     input: &AutoRecharge,
@@ -53,7 +53,7 @@ pub fn set_recharge(
     send("PUT", format!("/orgs/{org}/auto-recharge"), input, None)
 }
 
-/// Opens Stripe's own page with receipts and cards.
-pub fn portal(org: OrgId) -> impl Future<Output = Answer<There>> + Send + 'static {
+/// Gets the page of Stripe with cards and receipts.
+pub fn portal(org: OrgId) -> impl Future<Output = Answer<StripePage>> + Send + 'static {
     send("POST", format!("/orgs/{org}/billing-portal"), &(), None)
 }

@@ -1,4 +1,4 @@
-//! Quotes, reservations and the calendar, as an organization sees them.
+//! Quotes, reservations and the calendar of an organization.
 
 use std::future::Future;
 
@@ -11,13 +11,13 @@ use berth_types::time::Timestamp;
 
 use super::{Answer, send};
 
-/// Prices a reservation and says whether there is room for it; holds the price, not the place.
+/// Creates a quote with price and availability. The quote fixes the price, not the devices.
 pub fn quote(org: OrgId, input: &NewQuote) -> impl Future<Output = Answer<Quote>> + Send + 'static {
     send("POST", format!("/orgs/{org}/quotes"), input, None)
 }
 
-/// Confirms a quote: one reservation, or one for each of its windows. A quote is used once, so it is its
-/// own key: asking twice reserves once, and answers the same.
+/// Confirms a quote: one reservation per window. The quote is the key, so that repeated requests reserve once and
+/// have the same answer.
 pub fn reserve(
     org: OrgId,
     input: &NewReservation,
@@ -25,7 +25,7 @@ pub fn reserve(
     send("POST", format!("/orgs/{org}/reservations"), input, Some(input.quote.to_string()))
 }
 
-/// Newest first, of one state or of all.
+/// Lists reservations in one state or in all states, newest first.
 pub fn list(
     org: OrgId,
     state: Option<ReservationState>,
@@ -37,12 +37,13 @@ pub fn list(
     super::get(format!("/orgs/{org}/reservations?limit={limit}{state}{cursor}"))
 }
 
-/// One reservation.
+/// Gets a reservation.
 pub fn get(org: OrgId, id: ReservationId) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
     super::get(format!("/orgs/{org}/reservations/{id}"))
 }
 
-/// Cancels it before it begins, or gives back what is left of it; the same key does it once.
+/// Cancels a reservation before its start, or returns the rest of it. Repeated requests with the same key do it
+/// once.
 pub fn cancel(
     org: OrgId,
     id: ReservationId,
@@ -51,7 +52,7 @@ pub fn cancel(
     send("POST", format!("/orgs/{org}/reservations/{id}/cancel"), &(), key)
 }
 
-/// Makes it longer at its own rate; the same key does it once.
+/// Extends a reservation at its own rate. Repeated requests with the same key do it once.
 pub fn extend(
     org: OrgId,
     id: ReservationId,
@@ -61,7 +62,7 @@ pub fn extend(
     send("POST", format!("/orgs/{org}/reservations/{id}/extend"), input, key)
 }
 
-/// What is promised and what runs on every board between two times.
+/// Gets the bookings and jobs of all boards between two times.
 pub fn calendar(
     org: OrgId,
     from: Timestamp,

@@ -1,4 +1,4 @@
-//! What an organization keeps from everybody but its jobs. No answer has a value.
+//! Secrets of an organization. Answers never contain values.
 
 use std::future::Future;
 
@@ -9,12 +9,12 @@ use berth_types::secrets::{PutSecret, Secret};
 use super::escape::escaped;
 use super::{Answer, list_all, send};
 
-/// The secrets of an organization by name.
+/// Lists the secrets of an organization by name.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Secret>>> + Send + 'static {
     list_all(format!("/orgs/{org}/secrets"))
 }
 
-/// Makes a secret, or gives it a new value.
+/// Creates a secret, or replaces its value.
 pub fn put(
     org: OrgId,
     name: &str,
@@ -23,7 +23,7 @@ pub fn put(
     send("PUT", format!("/orgs/{org}/secrets/{}", escaped(name)), input, None)
 }
 
-/// Takes a secret away from jobs that have not started.
+/// Deletes a secret. Running jobs keep the value.
 pub fn delete(org: OrgId, name: &str) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/orgs/{org}/secrets/{}", escaped(name)), &(), None)
 }

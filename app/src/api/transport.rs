@@ -1,42 +1,41 @@
-//! How a request travels: by `fetch` in the browser, through the portal's own router while a page is
-//! rendered.
+//! Transport of requests: `fetch` in the browser, the router of the portal during the rendering of a page.
 
 #[cfg(feature = "ssr")]
-pub use server::Door;
+pub use server::ApiClient;
 
 #[cfg(feature = "hydrate")]
-pub(super) use inner::send_piece;
+pub(super) use inner::send_part;
 pub(super) use inner::{new_key, send};
 
 use std::future::Future;
 
-use super::{Ask, Came};
+use super::{ApiRequest, ApiResponse};
 
-/// Sends several requests of one call. It holds the door of the page, because the context of the page is only
-/// sure to be there before the first await.
+/// Sends several requests of one call. It keeps the client of the page, because the context of the page exists
+/// only before the first await.
 #[derive(Clone)]
 pub(super) struct Sender {
     #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
-    door: Option<Door>,
+    client: Option<ApiClient>,
 }
 
 impl Sender {
-    /// Takes the door from the present context.
+    /// Returns a sender with the client of the context.
     pub fn capture() -> Self {
         Self {
             #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
-            door: leptos::prelude::use_context::<Door>(),
+            client: leptos::prelude::use_context::<ApiClient>(),
         }
     }
 
-    pub fn send(self, ask: Ask) -> impl Future<Output = Option<Came>> + Send + 'static {
+    pub fn send(self, request: ApiRequest) -> impl Future<Output = Option<ApiResponse>> + Send + 'static {
         #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
         {
-            server::send_through(self.door, ask)
+            server::send_with(self.client, request)
         }
         #[cfg(not(all(feature = "ssr", not(feature = "hydrate"))))]
         {
-            send(ask)
+            send(request)
         }
     }
 }
@@ -48,12 +47,12 @@ mod inner {
     use gloo_net::http::{Method, RequestBuilder};
     use send_wrapper::SendWrapper;
 
-    use crate::api::{Ask, Came};
+    use crate::api::{ApiRequest, ApiResponse};
 
-    pub fn send(ask: Ask) -> impl Future<Output = Option<Came>> + Send + 'static {
-        // The browser has one thread, so nothing is ever sent across.
+    pub fn send(request: ApiRequest) -> impl Future<Output = Option<ApiResponse>> + Send + 'static {
+        // The browser has one thread, so the value never changes its thread.
         SendWrapper::new(async move {
-            let method = match ask.method {
+            let method = match request.method {
                 "POST" => Method::POST,
                 "PATCH" => Method::PATCH,
                 "PUT" => Method::PUT,
@@ -61,31 +60,31 @@ mod inner {
                 _ => Method::GET,
             };
             let mut builder =
-                RequestBuilder::new(&ask.path).method(method).header("accept", "application/json");
-            if let Some(key) = &ask.key {
+                RequestBuilder::new(&request.path).method(method).header("accept", "application/json");
+            if let Some(key) = &request.key {
                 builder = builder.header("idempotency-key", key);
             }
-            let response = match ask.body {
+            let response = match request.body {
                 Some(body) => {
                     builder.header("content-type", "application/json").body(body).ok()?.send().await.ok()?
                 }
                 None => builder.send().await.ok()?,
             };
-            Some(Came { status: response.status(), body: response.binary().await.ok()? })
+            Some(ApiResponse { status: response.status(), body: response.binary().await.ok()? })
         })
     }
 
-    /// A part of a file, which begins at this byte of it.
-    pub async fn send_piece(path: &str, offset: u64, piece: web_sys::Blob) -> Option<Came> {
+    /// Sends a part of a file; `offset` is its first byte.
+    pub async fn send_part(path: &str, offset: u64, part: web_sys::Blob) -> Option<ApiResponse> {
         let request = RequestBuilder::new(path)
             .method(Method::PATCH)
             .header("accept", "application/json")
             .header("content-type", "application/octet-stream")
             .header("upload-offset", &offset.to_string())
-            .body(piece)
+            .body(part)
             .ok()?;
         let response = request.send().await.ok()?;
-        Some(Came { status: response.status(), body: response.binary().await.ok()? })
+        Some(ApiResponse { status: response.status(), body: response.binary().await.ok()? })
     }
 
     pub fn new_key() -> String {
@@ -101,16 +100,16 @@ mod inner {
 mod inner {
     use std::future::Future;
 
-    use crate::api::{Ask, Came};
+    use crate::api::{ApiRequest, ApiResponse};
 
-    pub fn send(ask: Ask) -> impl Future<Output = Option<Came>> + Send + 'static {
+    pub fn send(request: ApiRequest) -> impl Future<Output = Option<ApiResponse>> + Send + 'static {
         #[cfg(feature = "ssr")]
         {
-            super::server::send(ask)
+            super::server::send(request)
         }
         #[cfg(not(feature = "ssr"))]
         {
-            let _ = (ask.method, ask.path, ask.body, ask.key);
+            let _ = (request.method, request.path, request.body, request.key);
             std::future::ready(None)
         }
     }
@@ -130,31 +129,31 @@ mod server {
     use http::{Request, Response};
     use leptos::prelude::use_context;
 
-    use crate::api::{Ask, Came};
+    use crate::api::{ApiRequest, ApiResponse};
 
     type Reply = Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>;
 
-    /// The way into the portal while a page is rendered; the portal puts it into the context, with the
-    /// visitor's cookie.
+    /// The client during the rendering of a page, with the cookies of the visitor. The portal provides it in the
+    /// context.
     #[derive(Clone)]
-    pub struct Door(pub Arc<dyn Fn(Request<Bytes>) -> Reply + Send + Sync>);
+    pub struct ApiClient(pub Arc<dyn Fn(Request<Bytes>) -> Reply + Send + Sync>);
 
-    pub fn send(ask: Ask) -> impl Future<Output = Option<Came>> + Send + 'static {
-        // Taken before anything is awaited: the context is only sure to be there now.
-        send_through(use_context::<Door>(), ask)
+    pub fn send(request: ApiRequest) -> impl Future<Output = Option<ApiResponse>> + Send + 'static {
+        // Before the first await: the context exists only here.
+        send_with(use_context::<ApiClient>(), request)
     }
 
-    /// Sends a request through a door; without one, nothing comes back.
-    pub async fn send_through(door: Option<Door>, ask: Ask) -> Option<Came> {
-        let mut request = Request::builder().method(ask.method).uri(&ask.path);
-        if let Some(key) = &ask.key {
-            request = request.header("idempotency-key", key);
+    /// Sends a request with a client. `None` without a client.
+    pub async fn send_with(client: Option<ApiClient>, request: ApiRequest) -> Option<ApiResponse> {
+        let mut builder = Request::builder().method(request.method).uri(&request.path);
+        if let Some(key) = &request.key {
+            builder = builder.header("idempotency-key", key);
         }
-        if ask.body.is_some() {
-            request = request.header("content-type", "application/json");
+        if request.body.is_some() {
+            builder = builder.header("content-type", "application/json");
         }
-        let request = request.body(Bytes::from(ask.body.unwrap_or_default())).ok()?;
-        let response = (door?.0)(request).await;
-        Some(Came { status: response.status().as_u16(), body: response.into_body().to_vec() })
+        let request = builder.body(Bytes::from(request.body.unwrap_or_default())).ok()?;
+        let response = (client?.0)(request).await;
+        Some(ApiResponse { status: response.status().as_u16(), body: response.into_body().to_vec() })
     }
 }

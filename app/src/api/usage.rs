@@ -1,4 +1,4 @@
-//! What was used and what it cost.
+//! Usage and cost.
 
 use std::future::Future;
 
@@ -9,21 +9,21 @@ use serde::{Deserialize, Serialize};
 use super::Answer;
 use super::escape::escaped;
 
-/// Which use is meant, and by what it is told apart.
+/// The period and the group of a usage query.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct UsageQuery {
-    /// The first day; thirty days up to the last one when absent.
+    /// The first day; the default is 30 days until the last day.
     pub from: Option<String>,
-    /// The last day, which counts; today when absent.
+    /// The last day, inclusive; the default is today.
     pub until: Option<String>,
-    /// By what it is told apart.
+    /// The group of the rows.
     pub group: GroupBy,
-    /// The key of the label, where it is told apart by one.
+    /// The label key of a group by label.
     pub label: String,
 }
 
 impl UsageQuery {
-    /// Every way to tell use apart, with its name in a query.
+    /// All groups with their names in a query.
     pub const GROUPS: [(GroupBy, &str); 5] = [
         (GroupBy::Day, "day"),
         (GroupBy::Offering, "offering"),
@@ -32,23 +32,23 @@ impl UsageQuery {
         (GroupBy::Label, "label"),
     ];
 
-    /// The name of a way to tell use apart.
+    /// Returns the name of a group.
     pub fn group_name(group: GroupBy) -> &'static str {
         Self::GROUPS.into_iter().find(|(known, _)| *known == group).map_or("day", |(_, name)| name)
     }
 
-    /// What a name stands for.
+    /// Finds the group of a name.
     pub fn parse_group(name: &str) -> Option<GroupBy> {
         Self::GROUPS.into_iter().find(|(_, known)| *known == name).map(|(group, _)| group)
     }
 
-    /// The same, as far as the portal can answer it: without a label there is nothing to group by.
+    /// Returns a query that the portal accepts: a group by label without a key becomes a group by day.
     pub fn answerable(&self) -> Self {
-        let nameless = self.group == GroupBy::Label && self.label.is_empty();
-        Self { group: if nameless { GroupBy::Day } else { self.group }, ..self.clone() }
+        let without_key = self.group == GroupBy::Label && self.label.is_empty();
+        Self { group: if without_key { GroupBy::Day } else { self.group }, ..self.clone() }
     }
 
-    /// As the end of an address: nothing, or from the question mark on.
+    /// Returns the query string with `?`; empty for the default query.
     pub fn text(&self) -> String {
         let mut parts = Vec::new();
         for (name, day) in [("from", &self.from), ("until", &self.until)] {
@@ -65,15 +65,15 @@ impl UsageQuery {
         if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) }
     }
 
-    /// The address at which the same comes as a file for a spreadsheet.
+    /// Returns the address of the result as CSV.
     pub fn csv_path(&self, org: OrgId) -> String {
         let text = self.answerable().text();
-        let with = if text.is_empty() { "?" } else { "&" };
-        format!("/api/v1/orgs/{org}/usage{text}{with}format=csv")
+        let separator = if text.is_empty() { "?" } else { "&" };
+        format!("/api/v1/orgs/{org}/usage{text}{separator}format=csv")
     }
 }
 
-/// What an organization used, by day.
+/// Gets the daily usage of an organization.
 pub fn get(org: OrgId, query: UsageQuery) -> impl Future<Output = Answer<Usage>> + Send + 'static {
     super::get(format!("/orgs/{org}/usage{}", query.answerable().text()))
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_says_no_more_than_it_must() {
+    fn defaults_are_not_in_the_query() {
         let all = UsageQuery::default();
         assert_eq!(all.text(), "");
         let some = UsageQuery {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_the_same_query() {
+    fn the_csv_address_has_the_same_query() {
         let org: OrgId = "org_00000000000000000000000001".parse().unwrap();
         assert!(UsageQuery::default().csv_path(org).ends_with("/usage?format=csv"));
         let by_mode = UsageQuery { group: GroupBy::Mode, ..UsageQuery::default() };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_wire() {
+    fn names_are_those_of_the_api() {
         for (group, name) in UsageQuery::GROUPS {
             assert_eq!(serde_json::to_value(group).unwrap(), name);
             assert_eq!(UsageQuery::parse_group(name), Some(group));

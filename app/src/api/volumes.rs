@@ -1,10 +1,12 @@
-//! Volumes of an organization, what is in them, and files on their way into them.
+//! Volumes of an organization with their files and uploads.
 
 use std::future::Future;
 
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::volumes::{NewUpload, NewVolume, Upload, Volume, VolumeEntry};
+#[cfg(feature = "hydrate")]
+use web_sys::Blob;
 
 use super::escape::escaped;
 use super::{Answer, get, list_all, send};
@@ -13,27 +15,27 @@ fn base(org: OrgId, name: &str) -> String {
     format!("/orgs/{org}/volumes/{}", escaped(name))
 }
 
-/// A path in an address: its parts are escaped, the lines between them are not.
-pub fn path_text(path: &str) -> String {
+/// Percent-encodes the segments of a path.
+pub fn encoded_path(path: &str) -> String {
     path.split('/').map(escaped).collect::<Vec<String>>().join("/")
 }
 
-/// A text as one value of a query.
-pub fn query_text(text: &str) -> String {
+/// Percent-encodes a value of a query.
+pub fn encoded_value(text: &str) -> String {
     escaped(text)
 }
 
-/// The volumes of an organization by name.
+/// Lists the volumes of an organization by name.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Volume>>> + Send + 'static + use<> {
     list_all(format!("/orgs/{org}/volumes"))
 }
 
-/// One volume.
-pub fn one(org: OrgId, name: &str) -> impl Future<Output = Answer<Volume>> + Send + 'static + use<> {
+/// Gets a volume.
+pub fn get_one(org: OrgId, name: &str) -> impl Future<Output = Answer<Volume>> + Send + 'static + use<> {
     get(base(org, name))
 }
 
-/// Makes a volume; the same key makes it once.
+/// Creates a volume. Repeated requests with the same key create one volume.
 pub fn create(
     org: OrgId,
     input: &NewVolume,
@@ -42,12 +44,12 @@ pub fn create(
     send("POST", format!("/orgs/{org}/volumes"), input, key)
 }
 
-/// Deletes a volume with everything in it.
+/// Deletes a volume with all files.
 pub fn delete(org: OrgId, name: &str) -> impl Future<Output = Answer<()>> + Send + 'static + use<> {
     send("DELETE", base(org, name), &(), None)
 }
 
-/// What is in one directory, `""` for the root.
+/// Lists a page of a directory, `""` for the root.
 pub fn files(
     org: OrgId,
     name: &str,
@@ -59,35 +61,35 @@ pub fn files(
     get(format!("{}/files?limit=100{dir}{cursor}", base(org, name)))
 }
 
-/// Where a browser fetches a file.
+/// Returns the address of a file for a download.
 pub fn file_href(org: OrgId, name: &str, path: &str) -> String {
-    format!("/api/v1{}/files/{}", base(org, name), path_text(path))
+    format!("/api/v1{}/files/{}", base(org, name), encoded_path(path))
 }
 
-/// Takes a file out of a volume.
+/// Deletes a file of a volume.
 pub fn remove_file(
     org: OrgId,
     name: &str,
     path: &str,
 ) -> impl Future<Output = Answer<()>> + Send + 'static + use<> {
-    send("DELETE", format!("{}/files/{}", base(org, name), path_text(path)), &(), None)
+    send("DELETE", format!("{}/files/{}", base(org, name), encoded_path(path)), &(), None)
 }
 
-/// Begins an upload, or goes on with the same one.
-pub fn begin(
+/// Starts an upload, or continues the upload of the same file.
+pub fn start_upload(
     org: OrgId,
     name: &str,
     path: &str,
     input: &NewUpload,
 ) -> impl Future<Output = Answer<Upload>> + Send + 'static {
-    send("PUT", format!("{}/uploads/{}", base(org, name), path_text(path)), input, None)
+    send("PUT", format!("{}/uploads/{}", base(org, name), encoded_path(path)), input, None)
 }
 
-/// Sends the bytes of a file from one place to another.
+/// Uploads a part of a file; `offset` is its first byte.
 #[cfg(feature = "hydrate")]
-pub async fn add(org: OrgId, name: &str, path: &str, offset: u64, piece: web_sys::Blob) -> Answer<Upload> {
-    let at = format!("/api/v1{}/uploads/{}", base(org, name), path_text(path));
-    super::read(super::transport::send_piece(&at, offset, piece).await)
+pub async fn send_part(org: OrgId, name: &str, path: &str, offset: u64, part: Blob) -> Answer<Upload> {
+    let address = format!("/api/v1{}/uploads/{}", base(org, name), encoded_path(path));
+    super::parse_response(super::transport::send_part(&address, offset, part).await)
 }
 
 #[cfg(test)]
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_stays_a_path() {
-        assert_eq!(path_text("sets/a b?.bin"), "sets/a%20b%3F.bin");
+    fn a_path_keeps_its_slashes() {
+        assert_eq!(encoded_path("sets/a b?.bin"), "sets/a%20b%3F.bin");
     }
 }

@@ -1,4 +1,4 @@
-//! Where an organization hears of what happens.
+//! Webhooks and their deliveries.
 
 use std::future::Future;
 
@@ -8,12 +8,12 @@ use berth_types::webhooks::{Delivery, NewWebhook, Webhook};
 
 use super::{Answer, get, list_all, send};
 
-/// The webhooks of an organization, oldest first, without their secrets.
+/// Lists the webhooks of an organization, oldest first, without secrets.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Webhook>>> + Send + 'static {
     list_all(format!("/orgs/{org}/webhooks?sort=asc"))
 }
 
-/// Makes a webhook; the answer holds its secret, this one time. The same key makes one.
+/// Creates a webhook; only this answer has its secret. Repeated requests with the same key create one webhook.
 pub fn create(
     org: OrgId,
     input: &NewWebhook,
@@ -22,12 +22,12 @@ pub fn create(
     send("POST", format!("/orgs/{org}/webhooks"), input, key)
 }
 
-/// Takes a webhook away; what waits to be sent to it is given up.
+/// Deletes a webhook and discards its pending deliveries.
 pub fn delete(org: OrgId, id: WebhookId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/orgs/{org}/webhooks/{id}"), &(), None)
 }
 
-/// What was sent to a webhook, newest first.
+/// Lists the latest 50 deliveries of a webhook, newest first.
 pub fn deliveries(
     org: OrgId,
     id: WebhookId,
@@ -35,7 +35,7 @@ pub fn deliveries(
     get(format!("/orgs/{org}/webhooks/{id}/deliveries?limit=50"))
 }
 
-/// Sends a delivery again, from its first try on.
+/// Sends a delivery again, with all attempts.
 pub fn redeliver(org: OrgId, id: DeliveryId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("POST", format!("/orgs/{org}/deliveries/{id}/redeliver"), &(), None)
 }

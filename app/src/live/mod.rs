@@ -1,30 +1,28 @@
-//! Live feeds: server-sent events that come back by themselves.
-//!
-//! Knows nothing of what the events mean.
+//! Live feeds: streams of server-sent events with automatic reconnection.
 
 use leptos::prelude::*;
 
-/// How a feed stands.
+/// The state of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedState {
     Connecting,
     Live,
-    /// Nothing came for a while; it is being opened again.
+    /// Silent for too long; the feed reconnects.
     Lost,
-    /// There is no more to come.
+    /// After the last event.
     Ended,
 }
 
-/// A feed as a page watches it.
+/// A feed of a page.
 #[derive(Clone, Copy)]
 pub struct Feed {
     pub state: ReadSignal<FeedState>,
-    /// Seconds since the last word.
+    /// Seconds since the last event.
     pub age_s: ReadSignal<u32>,
 }
 
-/// Opens a feed when the page is alive, and closes it with the page. `resume` gives the address to
-/// open, also when the browser gave up on it; `on` gets each event of `names`: name, data, last id.
+/// Opens a feed after hydration and closes it with the page. `resume` returns the address of each connection;
+/// `on` gets each event of `names` with name, data and last id.
 pub fn open(
     resume: impl Fn() -> String + Clone + 'static,
     names: &'static [&'static str],
@@ -39,7 +37,7 @@ pub fn open(
     Feed { state, age_s }
 }
 
-/// Says when a live view is not: nothing while it is, with its place kept.
+/// The badge with the state of a feed.
 #[component]
 pub fn FeedBadge(feed: Feed) -> impl IntoView {
     let class = move || match feed.state.get() {
@@ -52,12 +50,12 @@ pub fn FeedBadge(feed: Feed) -> impl IntoView {
         FeedState::Connecting => "connecting",
         FeedState::Live => "live",
         FeedState::Lost => "live view interrupted, retrying",
-        FeedState::Ended => "ended, all of it is here",
+        FeedState::Ended => "finished, log complete",
     };
-    // Outside of what is announced: it changes every second.
+    // Outside of the status role, because it changes every second.
     let age = move || {
         (feed.state.get() == FeedState::Lost)
-            .then(|| view! { <span class="quiet small">{feed.age_s.get()}" s old"</span> })
+            .then(|| view! { <span class="quiet small">"data is "{feed.age_s.get()}" s old"</span> })
     };
     view! { <span class=class role="status">{text}</span> {age} }
 }
@@ -75,12 +73,12 @@ mod browser {
 
     use super::FeedState;
 
-    /// Silence after which a feed counts as lost; the portal beats once a second.
+    /// The length of silence of a lost feed; the portal sends a beat every second.
     const SILENCE_MS: f64 = 3_000.0;
-    const LOOK_MS: u32 = 500;
-    /// A page that nobody sees gives its connections back after so many looks: a browser has six for
-    /// one host, and every open tab would hold some.
-    const HIDDEN_LOOKS: u32 = 10;
+    const CHECK_MS: u32 = 500;
+    /// The number of checks before a hidden page closes its connections. A browser has six per host for all
+    /// tabs.
+    const HIDDEN_CHECKS: u32 = 10;
 
     fn hidden() -> bool {
         web_sys::window().and_then(|w| w.document()).is_some_and(|d| d.hidden())
@@ -91,8 +89,8 @@ mod browser {
     struct Inner {
         source: RefCell<Option<EventSource>>,
         handlers: RefCell<Vec<Handler>>,
-        heard_ms: Cell<f64>,
-        over: Cell<bool>,
+        last_event_ms: Cell<f64>,
+        closed: Cell<bool>,
         state: WriteSignal<FeedState>,
         shown: Cell<FeedState>,
     }
@@ -100,7 +98,7 @@ mod browser {
     impl Inner {
         fn show(&self, state: FeedState) {
             if self.shown.replace(state) != state {
-                // The page may be gone already, and its signals with it.
+                // The signals may have ended with the page.
                 let _ = self.state.try_set(state);
             }
         }
@@ -128,21 +126,21 @@ mod browser {
             let (inner, on) = (Rc::downgrade(inner), on.clone());
             let handler: Handler = Closure::new(move |event: MessageEvent| {
                 let Some(inner) = inner.upgrade() else { return };
-                inner.heard_ms.set(js_sys::Date::now());
+                inner.last_event_ms.set(js_sys::Date::now());
                 inner.show(FeedState::Live);
                 let data = event.data().as_string().unwrap_or_default();
                 on(name, &data, &event.last_event_id());
                 if name == "end" {
-                    inner.over.set(true);
+                    inner.closed.set(true);
                     inner.close();
                     inner.show(FeedState::Ended);
                 }
             });
-            // Fails only for arguments of the wrong kind.
+            // Fails only for arguments of another type.
             let _ = source.add_event_listener_with_callback(name, handler.as_ref().unchecked_ref());
             handlers.push(handler);
         }
-        // The handlers of the closed source are never called again.
+        // The closed source never calls its handlers again.
         *inner.handlers.borrow_mut() = handlers;
         *inner.source.borrow_mut() = Some(source);
     }
@@ -158,47 +156,47 @@ mod browser {
             let inner = Rc::new(Inner {
                 source: RefCell::new(None),
                 handlers: RefCell::new(Vec::new()),
-                heard_ms: Cell::new(js_sys::Date::now()),
-                over: Cell::new(false),
+                last_event_ms: Cell::new(js_sys::Date::now()),
+                closed: Cell::new(false),
                 state,
                 shown: Cell::new(FeedState::Connecting),
             });
             connect(&inner, &resume(), names, &on);
-            let (watched, resume, on) = (inner.clone(), resume.clone(), on.clone());
-            let unseen = Cell::new(0u32);
-            let timer = gloo_timers::callback::Interval::new(LOOK_MS, move || {
-                if watched.over.get() {
+            let (checked, resume, on) = (inner.clone(), resume.clone(), on.clone());
+            let hidden_checks = Cell::new(0u32);
+            let timer = gloo_timers::callback::Interval::new(CHECK_MS, move || {
+                if checked.closed.get() {
                     return;
                 }
                 if hidden() {
-                    unseen.set(unseen.get().saturating_add(1));
-                    if unseen.get() == HIDDEN_LOOKS {
-                        watched.close();
+                    hidden_checks.set(hidden_checks.get().saturating_add(1));
+                    if hidden_checks.get() == HIDDEN_CHECKS {
+                        checked.close();
                     }
                     return;
                 }
-                if unseen.replace(0) >= HIDDEN_LOOKS {
-                    watched.heard_ms.set(js_sys::Date::now());
-                    watched.show(FeedState::Connecting);
-                    connect(&watched, &resume(), names, &on);
+                if hidden_checks.replace(0) >= HIDDEN_CHECKS {
+                    checked.last_event_ms.set(js_sys::Date::now());
+                    checked.show(FeedState::Connecting);
+                    connect(&checked, &resume(), names, &on);
                     return;
                 }
-                let silent_ms = js_sys::Date::now() - watched.heard_ms.get();
+                let silent_ms = js_sys::Date::now() - checked.last_event_ms.get();
                 if silent_ms <= SILENCE_MS {
                     return;
                 }
-                watched.show(FeedState::Lost);
+                checked.show(FeedState::Lost);
                 let _ = age_s.try_set((silent_ms / 1_000.0) as u32);
-                let closed =
-                    watched.source.borrow().as_ref().is_none_or(|s| s.ready_state() == EventSource::CLOSED);
-                if closed {
-                    connect(&watched, &resume(), names, &on);
+                let disconnected =
+                    checked.source.borrow().as_ref().is_none_or(|s| s.ready_state() == EventSource::CLOSED);
+                if disconnected {
+                    connect(&checked, &resume(), names, &on);
                 }
             });
             let kept = SendWrapper::new((inner, timer));
             on_cleanup(move || {
                 let (inner, timer) = kept.take();
-                inner.over.set(true);
+                inner.closed.set(true);
                 inner.close();
                 timer.cancel();
             });

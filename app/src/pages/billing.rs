@@ -1,6 +1,6 @@
-//! Money: the balance, what is set aside, and every row of the ledger.
+//! Page of the balance and the ledger.
 //!
-//! Must not add amounts up: sums are the portal's.
+//! The portal calculates all sums.
 
 use std::future::Future;
 
@@ -14,24 +14,24 @@ use serde::{Deserialize, Serialize};
 
 use super::days::date_text;
 use super::limits::replace;
-use super::more::More;
-use super::of_org::of_org;
+use super::load_more::LoadMore;
+use super::org_data::org_view;
 use super::parts::{Call, every};
-use super::payments::{Paying, Wallet, came_back};
-use super::words::{runway, signed_money};
+use super::payments::{PaymentsSection, Wallet, return_banner};
+use super::text::{runway, signed_money};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Statement {
     org: OrgId,
     balance: Balance,
     rows: Vec<Transfer>,
     cursor: Option<String>,
-    /// Absent where the portal takes no cards.
+    /// Absent without card payments.
     wallet: Option<Wallet>,
 }
 
@@ -47,20 +47,20 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Statement>> + Send + 'static 
     }
 }
 
-/// The pages about money, which share a row of tabs.
+/// The tabs of the money pages: path and label.
 const TABS: [(&str, &str); 4] =
     [("/billing", "Ledger"), ("/usage", "Usage"), ("/budgets", "Budgets"), ("/invoices", "Invoices")];
 
-/// Whether an address is of one of the pages about money.
-pub fn is_about_money(path: &str) -> bool {
+/// Tells whether a path belongs to a money page.
+pub fn is_money_page(path: &str) -> bool {
     TABS.iter()
         .any(|(tab, _)| path.strip_prefix(*tab).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
-/// The tabs of the pages about money.
+/// The tabs of the money pages.
 #[component]
 pub fn BillingTabs(
-    /// The address of the page that they stand on.
+    /// The path of the present page.
     current: &'static str,
 ) -> impl IntoView {
     let tab = |(path, name): (&'static str, &'static str)| {
@@ -70,18 +70,18 @@ pub fn BillingTabs(
     view! { <nav class="tabs" aria-label="Billing">{TABS.map(tab).into_iter().collect_view()}</nav> }
 }
 
-/// The page with balance and ledger.
+/// The page of the balance and the ledger.
 #[component]
 pub fn BillingPage() -> impl IntoView {
     view! {
         <Page title="Billing".to_owned()>
             <BillingTabs current="/billing"/>
-            {of_org(load, |statement: Statement| view! { <StatementView statement=statement/> }.into_any())}
+            {org_view(load, |statement: Statement| view! { <StatementView statement=statement/> }.into_any())}
         </Page>
     }
 }
 
-/// Puts rows that are not known yet in front; the ledger is newest first and never changes a row.
+/// Inserts new rows at the front. The ledger is newest first, and its rows never change.
 fn prepend(known: &mut Vec<Transfer>, fresh: Vec<Transfer>) {
     let mut all: Vec<Transfer> =
         fresh.into_iter().filter(|row| !known.iter().any(|known| known.id == row.id)).collect();
@@ -102,7 +102,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
     let refresh = move || {
         let fresh = load(org);
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             let Ok(fresh) = fresh.await else { return };
             balance.set(fresh.balance);
             rows.update(|rows| prepend(rows, fresh.rows));
@@ -112,8 +112,9 @@ fn StatementView(statement: Statement) -> impl IntoView {
         });
     };
     every(10_000, refresh);
-    let told = wallet.map(|wallet| came_back(wallet, refresh));
-    let paying = wallet.map(|wallet| view! { <Paying org=org wallet=wallet pays=pays currency=currency/> });
+    let payment_notice = wallet.map(|wallet| return_banner(wallet, refresh));
+    let payments =
+        wallet.map(|wallet| view! { <PaymentsSection org=org wallet=wallet pays=pays currency=currency/> });
     let can_add = pays && wallet.is_some();
     let load_more = move |()| {
         let next = api::money::transfers(org, cursor.get_untracked());
@@ -130,13 +131,13 @@ fn StatementView(statement: Statement) -> impl IntoView {
     };
     let csv = format!("/api/v1/orgs/{org}/transfers?format=csv");
     view! {
-        {told}
+        {payment_notice}
         {move || figures(&balance.get())}
         <p class="prose">
-            "A job sets aside the most that it can cost when it is submitted, pays from that for the milliseconds it is proved to have used, and gives back the rest when it ends. How much may run and be spent at once is under "
+            "Each submitted job reserves its maximum cost. It is charged per metered millisecond, and the rest is released when it ends. The maximum number and cost of running jobs are under "
             <a href="/limits">"Limits"</a> "."
         </p>
-        {paying}
+        {payments}
         <section class="section">
             <div class="section__head">
                 <h2>"Ledger"</h2>
@@ -145,15 +146,15 @@ fn StatementView(statement: Statement) -> impl IntoView {
                 </div>
             </div>
             {move || ledger(&rows.get(), can_add)}
-            <More cursor=cursor call=more load=Callback::new(load_more)/>
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
     }
 }
 
-/// So much of the credit that expires is named.
-const NAMED: usize = 3;
+/// The maximum number of listed expiring credits.
+const MAX_LISTED: usize = 3;
 
-/// What expires when, soonest first.
+/// Lists expiring credits, soonest first.
 fn expiries(balance: &Balance) -> Vec<String> {
     let text = |lot: &ExpiringCredit| {
         format!(
@@ -162,8 +163,8 @@ fn expiries(balance: &Balance) -> Vec<String> {
             date_text(lot.expires_at)
         )
     };
-    let mut out: Vec<String> = balance.expiring.iter().take(NAMED).map(text).collect();
-    if balance.expiring.len() > NAMED {
+    let mut out: Vec<String> = balance.expiring.iter().take(MAX_LISTED).map(text).collect();
+    if balance.expiring.len() > MAX_LISTED {
         out.push("more expires later".to_owned());
     }
     out
@@ -171,20 +172,20 @@ fn expiries(balance: &Balance) -> Vec<String> {
 
 fn figures(balance: &Balance) -> AnyView {
     let text = |micros: i64| money_text(micros, &balance.currency);
-    let lasts = match runway(balance.available_micros, balance.burn_per_hour_micros) {
-        Some(hours) => format!("lasts {hours} h at {}/h", text(balance.burn_per_hour_micros)),
-        None => "nothing is being spent".to_owned(),
+    let runway_note = match runway(balance.available_micros, balance.burn_per_hour_micros) {
+        Some(hours) => format!("runway {hours} h at {}/h", text(balance.burn_per_hour_micros)),
+        None => "no current cost".to_owned(),
     };
     let expiring: Vec<AnyView> = expiries(balance)
         .into_iter()
-        .map(|words| view! { <dd class="stat__note">{words}</dd> }.into_any())
+        .map(|text| view! { <dd class="stat__note">{text}</dd> }.into_any())
         .collect();
     let limit = (balance.credit_limit_micros > 0).then(|| {
         view! {
             <div class="stat">
                 <dt class="stat__label">"Credit limit"</dt>
                 <dd class="stat__value">{text(balance.credit_limit_micros)}</dd>
-                <dd class="stat__note">"how far below nothing it may go; inside what is available"</dd>
+                <dd class="stat__note">"permitted debt, included in Available"</dd>
             </div>
         }
     });
@@ -193,23 +194,23 @@ fn figures(balance: &Balance) -> AnyView {
             <div class="stat">
                 <dt class="stat__label">"Available"</dt>
                 <dd class="stat__value">{text(balance.available_micros)}</dd>
-                <dd class="stat__note">{lasts}</dd>
+                <dd class="stat__note">{runway_note}</dd>
             </div>
             <div class="stat">
                 <dt class="stat__label">"Balance"</dt>
                 <dd class="stat__value">{text(balance.posted_micros)}</dd>
-                <dd class="stat__note">"credits less posted charges"</dd>
+                <dd class="stat__note">"credits minus charges and debits"</dd>
                 {expiring}
             </div>
             <div class="stat">
-                <dt class="stat__label">"Set aside"</dt>
+                <dt class="stat__label">"Reserved"</dt>
                 <dd class="stat__value">{text(balance.held_micros)}</dd>
-                <dd class="stat__note">"for jobs that wait or run"</dd>
+                <dd class="stat__note">"for open jobs and reservations"</dd>
             </div>
             <div class="stat">
-                <dt class="stat__label">"Used, not posted yet"</dt>
+                <dt class="stat__label">"Pending charges"</dt>
                 <dd class="stat__value">{text(balance.accrued_micros)}</dd>
-                <dd class="stat__note">"inside what is set aside"</dd>
+                <dd class="stat__note">"since the last charge, included in Reserved"</dd>
             </div>
             {limit}
         </dl>
@@ -217,15 +218,18 @@ fn figures(balance: &Balance) -> AnyView {
     .into_any()
 }
 
-/// The rows, newest first; where there are none, where credit comes from.
+/// The table of rows, or the empty state with the source of credit.
 fn ledger(rows: &[Transfer], can_add: bool) -> AnyView {
     if rows.is_empty() {
-        let how =
-            if can_add { "Add credit by card above." } else { "Ask the operator of this portal for credit." };
+        let how = if can_add {
+            "Add credit by card above."
+        } else {
+            "Request credit from the operator of this portal."
+        };
         return view! {
             <div class="empty">
                 <p class="empty__text">
-                    "The ledger is empty: no credit was granted and nothing was used. " {how}
+                    "No entries yet. " {how}
                 </p>
             </div>
         }
@@ -234,25 +238,25 @@ fn ledger(rows: &[Transfer], can_add: bool) -> AnyView {
     let lines: Vec<AnyView> = rows.iter().map(line).collect();
     table_of(
         "Ledger",
-        &[("What", ""), ("When", "nowrap"), ("Kind", ""), ("Source", ""), ("Amount", "num")],
+        &[("Description", ""), ("Time", "nowrap"), ("Kind", ""), ("Source", ""), ("Amount", "num")],
         lines,
     )
 }
 
-const fn kind_words(kind: TransferKind) -> &'static str {
+const fn kind_text(kind: TransferKind) -> &'static str {
     match kind {
         TransferKind::Credit => "credit",
-        TransferKind::Hold => "set aside",
-        TransferKind::Release => "given back",
-        TransferKind::Usage => "use",
-        TransferKind::Debit => "taken back",
+        TransferKind::Hold => "reserved",
+        TransferKind::Release => "released",
+        TransferKind::Usage => "charge",
+        TransferKind::Debit => "debit",
     }
 }
 
 fn line(row: &Transfer) -> AnyView {
-    let what = if row.memo.is_empty() { kind_words(row.kind).to_owned() } else { row.memo.clone() };
-    let until = row.expires_at.map(|at| {
-        view! { <span class="table__sub">{format!("until {}", date_text(at))}</span> }
+    let description = if row.memo.is_empty() { kind_text(row.kind).to_owned() } else { row.memo.clone() };
+    let expiry = row.expires_at.map(|at| {
+        view! { <span class="table__sub">{format!("expires on {}", date_text(at))}</span> }
     });
     let source = row.source_id.clone();
     let page = match row.source.as_str() {
@@ -267,7 +271,7 @@ fn line(row: &Transfer) -> AnyView {
     } else {
         view! { <span class="id">{source}</span> }.into_any()
     };
-    // Only credits and charges move the balance; what is set aside or given back stays quiet.
+    // Reserved and released money leaves the balance unchanged.
     let class = match row.kind {
         TransferKind::Credit => "good",
         TransferKind::Hold | TransferKind::Release => "unit",
@@ -275,9 +279,9 @@ fn line(row: &Transfer) -> AnyView {
     };
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{what}{until}</th>
-            <td role="cell" class="nowrap" data-label="When"><When at=row.at/></td>
-            <td role="cell" data-label="Kind">{kind_words(row.kind)}</td>
+            <th role="rowheader" scope="row">{description}{expiry}</th>
+            <td role="cell" class="nowrap" data-label="Time"><When at=row.at/></td>
+            <td role="cell" data-label="Kind">{kind_text(row.kind)}</td>
             <td role="cell" class="table__lead" data-label="Source">{source}</td>
             <td role="cell" class="num" data-label="Amount">
                 <span class=class>{signed_money(row.amount_micros, &row.currency)}</span>
@@ -306,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_expires_is_named_soonest_first_and_not_at_length() {
+    fn few_expiring_credits_are_listed_soonest_first() {
         let lot = |days: i64| ExpiringCredit {
             amount_micros: 5_000_000,
             expires_at: berth_types::time::Timestamp::from_micros(0).plus_seconds(days * 86_400),
@@ -328,12 +332,12 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_about_money_are_known_by_their_address() {
+    fn money_pages_are_recognized_by_their_path() {
         for path in ["/billing", "/usage", "/invoices/inv_1"] {
-            assert!(is_about_money(path), "{path}");
+            assert!(is_money_page(path), "{path}");
         }
         for path in ["/", "/jobs", "/usages", "/operator/invoices"] {
-            assert!(!is_about_money(path), "{path}");
+            assert!(!is_money_page(path), "{path}");
         }
     }
 

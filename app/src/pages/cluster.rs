@@ -1,6 +1,6 @@
-//! The cluster as an organization may see it: every board, its own jobs, what others have taken.
+//! Page of the cluster: all boards with the jobs of the organization.
 //!
-//! Must not say whose a foreign tile is; the portal does not tell, and neither does the page.
+//! The organizations behind other tiles stay private.
 
 use std::future::Future;
 
@@ -9,28 +9,28 @@ use berth_types::nodes::{Gpu, Node, NodeState};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::of_org::of_org;
+use super::org_data::org_view;
 use super::parts::every;
-use super::words::counted;
+use super::text::counted;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
 use crate::ui::*;
 
-/// Milliseconds between two looks.
-const AGAIN_MS: u64 = 3_000;
+/// Milliseconds between two requests.
+const REFRESH_MS: u64 = 3_000;
 
 fn load(org: OrgId) -> impl Future<Output = Answer<(OrgId, Vec<Node>)>> + Send + 'static {
     let nodes = api::nodes::list(org);
     async move { Ok((org, nodes.await?.items)) }
 }
 
-/// The page with all nodes.
+/// The page of all nodes.
 #[component]
 pub fn ClusterPage() -> impl IntoView {
     view! {
         <Page title="Cluster".to_owned()>
-            {of_org(load, |(org, nodes): (OrgId, Vec<Node>)| view! { <Map org=org nodes=nodes/> }.into_any())}
+            {org_view(load, |(org, nodes): (OrgId, Vec<Node>)| view! { <Map org=org nodes=nodes/> }.into_any())}
         </Page>
     }
 }
@@ -38,14 +38,14 @@ pub fn ClusterPage() -> impl IntoView {
 #[component]
 fn Map(org: OrgId, nodes: Vec<Node>) -> impl IntoView {
     let nodes = RwSignal::new(nodes);
-    // Looks that failed since the last one that did not.
+    // Failed requests since the last successful one.
     let missed = RwSignal::new(0_u32);
-    every(AGAIN_MS, move || {
+    every(REFRESH_MS, move || {
         spawn_local(async move {
             match api::nodes::list(org).await {
                 Ok(fresh) => {
                     missed.set(0);
-                    // What did not change is not drawn again: the focus stays where it is.
+                    // Unchanged nodes are not redrawn, so that the focus stays.
                     nodes.maybe_update(|nodes| {
                         let moved = *nodes != fresh.items;
                         *nodes = fresh.items;
@@ -59,10 +59,10 @@ fn Map(org: OrgId, nodes: Vec<Node>) -> impl IntoView {
     let age = move || match missed.get() {
         0 => ().into_any(),
         missed => {
-            let seconds = u64::from(missed).saturating_mul(AGAIN_MS) / 1_000;
+            let seconds = u64::from(missed).saturating_mul(REFRESH_MS) / 1_000;
             view! {
                 <span class="live live--lost" role="status">
-                    {format!("live view interrupted, retrying; shown is {seconds} s old")}
+                    {format!("live view interrupted, retrying; data is {seconds} s old")}
                 </span>
             }
             .into_any()
@@ -76,7 +76,7 @@ fn Map(org: OrgId, nodes: Vec<Node>) -> impl IntoView {
         {move || {
             let nodes = nodes.get();
             if nodes.is_empty() {
-                empty("No node has joined this portal yet. Its operator adds one under Nodes; its boards appear here within seconds.")
+                empty("No nodes yet. The operator adds nodes under Nodes; their boards appear here within seconds.")
             } else {
                 let cards: Vec<AnyView> = nodes.iter().map(node_card).collect();
                 view! { <div class="map">{cards}</div> }.into_any()
@@ -85,9 +85,9 @@ fn Map(org: OrgId, nodes: Vec<Node>) -> impl IntoView {
     }
 }
 
-/// Slices that are neither taken nor blocked.
+/// Counts memory slices that a job can use.
 pub fn free_cells(gpu: &Gpu) -> u32 {
-    // What is left of a shared board is for shares; no slice fits on it.
+    // A shared board accepts only further shares.
     if gpu.quarantined.is_some() || gpu.tiles.iter().any(|tile| tile.gpu_milli.is_some()) {
         return 0;
     }
@@ -96,26 +96,26 @@ pub fn free_cells(gpu: &Gpu) -> u32 {
     gpu.cells.saturating_sub(taken).saturating_sub(blocked)
 }
 
-/// `2 of 8 boards free, 11 slices free`.
+/// Returns the free capacity: `2 of 8 boards free, 11 memory slices free`.
 fn free_text(node: &Node) -> String {
     let boards = node.gpus.iter().filter(|gpu| gpu.tiles.is_empty() && gpu.quarantined.is_none()).count();
     let slices: u32 = node.gpus.iter().filter(|gpu| gpu.cells > 1).map(free_cells).sum();
     let boards = format!("{boards} of {} free", counted(node.gpus.len(), "board", "boards"));
     if node.gpus.iter().any(|gpu| gpu.cells > 1) {
-        let slices = counted(usize::try_from(slices).unwrap_or(usize::MAX), "slice", "slices");
+        let slices = counted(usize::try_from(slices).unwrap_or(usize::MAX), "memory slice", "memory slices");
         format!("{boards}, {slices} free")
     } else {
         boards
     }
 }
 
-/// Power, temperature and use, as far as the board reports them.
+/// Returns the reported power, temperature and utilization.
 fn readings(gpu: &Gpu) -> String {
     let power = gpu.power_watts.map(|watts| format!("{watts:.0} W"));
     let heat = gpu.temperature_celsius.map(|degrees| format!("{degrees:.0} °C"));
-    let used = gpu.utilization_percent.map(|percent| format!("{percent:.0} % used"));
+    let used = gpu.utilization_percent.map(|percent| format!("{percent:.0} % utilization"));
     let all: Vec<String> = [power, heat, used].into_iter().flatten().collect();
-    if all.is_empty() { "no readings".to_owned() } else { all.join(" · ") }
+    if all.is_empty() { "no metrics".to_owned() } else { all.join(" · ") }
 }
 
 fn node_card(node: &Node) -> AnyView {
@@ -126,7 +126,7 @@ fn node_card(node: &Node) -> AnyView {
     let simulated = node.simulated.then(|| view! { <span class="tag tag--simulated">"simulated"</span> });
     let unisolated = node.unisolated.then(|| view! { <span class="tag tag--warn">"not isolated"</span> });
     let seen = node.last_seen_at.filter(|_| node.state == NodeState::Unreachable);
-    let aside = match seen {
+    let note = match seen {
         Some(at) => view! { "last seen " <When at=at/> }.into_any(),
         None => free_text(node).into_any(),
     };
@@ -137,7 +137,7 @@ fn node_card(node: &Node) -> AnyView {
                 <NodeBadge state=node.state/>
                 {simulated}
                 {unisolated}
-                <span class="map__aside">{aside}</span>
+                <span class="map__aside">{note}</span>
             </div>
             <ul class="list">{boards}</ul>
         </section>
@@ -165,10 +165,10 @@ fn board(gpu: &Gpu, node: &str) -> AnyView {
     .into_any()
 }
 
-/// What the patterns of the bars mean.
+/// The legend of the bar patterns.
 #[component]
 fn Legend() -> impl IntoView {
-    let entry = |class: &'static str, hue: Option<&'static str>, words: &'static str| {
+    let entry = |class: &'static str, hue: Option<&'static str>, text: &'static str| {
         let pattern = hue.map(|_| "plain");
         view! {
             <li>
@@ -176,16 +176,16 @@ fn Legend() -> impl IntoView {
                     <span class=class data-start="0" data-size="1" data-hue=hue data-pattern=pattern></span>
                 </span>
                 " "
-                {words}
+                {text}
             </li>
         }
     };
     view! {
         <ul class="legend">
             {entry("tile tile--own", Some("1"), "your jobs")}
-            {entry("tile tile--foreign", None, "taken")}
+            {entry("tile tile--foreign", None, "in use by others")}
             {entry("cell", None, "free")}
-            {entry("cell cell--blocked", None, "free, nothing fits")}
+            {entry("cell cell--blocked", None, "free, no profile fits")}
             {entry("cell cell--quarantined", None, "quarantined")}
         </ul>
     }
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn free_slices_are_those_something_fits_on() {
+    fn free_slices_are_usable_slices() {
         assert_eq!(free_cells(&gpu(8, &[(0, 4), (4, 2)], vec![7])), 1);
         assert_eq!(free_cells(&gpu(1, &[], Vec::new())), 1);
         let broken = Gpu { quarantined: Some("a process is left".to_owned()), ..gpu(8, &[], Vec::new()) };
@@ -235,8 +235,8 @@ mod tests {
 
     #[test]
     fn absent_readings_are_left_out() {
-        assert_eq!(readings(&gpu(8, &[], Vec::new())), "72 W · 0 % used");
+        assert_eq!(readings(&gpu(8, &[], Vec::new())), "72 W · 0 % utilization");
         let silent = Gpu { power_watts: None, utilization_percent: None, ..gpu(8, &[], Vec::new()) };
-        assert_eq!(readings(&silent), "no readings");
+        assert_eq!(readings(&silent), "no metrics");
     }
 }

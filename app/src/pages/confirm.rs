@@ -1,35 +1,33 @@
-//! The question before something that cannot be taken back.
-//!
-//! Must not say what that is: its page gives the words and does it.
+//! Confirmation dialog of an irreversible action. The page supplies text and action.
 
 use leptos::prelude::*;
 
 use super::parts::{Call, CallProblem, Modal};
 
-/// The one of a list that the question is about.
-pub struct Doomed<T> {
-    /// It; what was asked about last stays.
+/// The list item of a confirmation.
+pub struct ConfirmTarget<T> {
+    /// The item of the present or last confirmation.
     pub one: RwSignal<Option<T>>,
-    /// Whether the question is asked.
+    /// True with an open dialog.
     pub open: RwSignal<bool>,
 }
 
-// Signals are copied whatever is in them; a derived one would ask that of `T`.
-impl<T> Clone for Doomed<T> {
+// Signals are `Copy` for every `T`; a derived implementation would require `T: Copy`.
+impl<T> Clone for ConfirmTarget<T> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Doomed<T> {}
+impl<T> Copy for ConfirmTarget<T> {}
 
-impl<T: Clone + Send + Sync + 'static> Doomed<T> {
-    /// Nothing was asked about yet.
+impl<T: Clone + Send + Sync + 'static> ConfirmTarget<T> {
+    /// Returns a target without an item.
     pub fn none() -> Self {
         Self { one: RwSignal::new(None), open: RwSignal::new(false) }
     }
 
-    /// The question: `Delete hf-token?`; before there was one, of what kind it is.
+    /// Returns the title: `Delete hf-token?`, or `Delete the secret?` without an item.
     pub fn title(self, verb: &'static str, kind: &'static str, name: fn(&T) -> &str) -> Signal<String> {
         Signal::derive(move || {
             self.one.with(|one| match one {
@@ -39,7 +37,7 @@ impl<T: Clone + Send + Sync + 'static> Doomed<T> {
         })
     }
 
-    /// The button beside one of the list that asks about it.
+    /// Returns the button of a list item that opens the dialog.
     pub fn button(self, one: T, verb: &'static str, label: String, ready: ReadSignal<bool>) -> AnyView {
         view! {
             <button
@@ -59,30 +57,30 @@ impl<T: Clone + Send + Sync + 'static> Doomed<T> {
     }
 }
 
-/// A dialog with one way back and one dangerous button, and what went wrong between them.
+/// A dialog with a cancel button, a button for the action, and its error.
 #[component]
 pub fn ConfirmDialog(
     /// Unique in the page.
     id: &'static str,
-    /// The question.
+    /// The title as a question.
     #[prop(into)]
     title: Signal<String>,
-    /// Whether it is open.
+    /// True with an open dialog.
     open: RwSignal<bool>,
-    /// The request that it makes.
+    /// The request of the action.
     call: Call,
-    /// On the button that leaves everything as it is.
+    /// The label of the cancel button.
     #[prop(into)]
     keep: Signal<String>,
-    /// On the button that does it.
+    /// The label of the action button.
     #[prop(into)]
     verb: Signal<String>,
-    /// Does it.
+    /// Starts the action.
     confirm: Callback<()>,
-    /// What it means, in sentences.
+    /// The consequences in sentences.
     children: Children,
 ) -> impl IntoView {
-    // What went wrong with one thing says nothing of the next.
+    // An error of the previous item does not apply to the next one.
     Effect::new(move || {
         if open.get() {
             call.problem.set(None);

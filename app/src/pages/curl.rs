@@ -1,13 +1,12 @@
-//! The curl line that does what a button does.
+//! Curl commands for the requests of the pages.
 //!
-//! Pure text; must not contain a secret: the token is always `$BERTH_TOKEN`.
+//! Pure. A command never contains a secret: the token is always `$BERTH_TOKEN`.
 
 use super::shell_words::quote;
 
-/// A POST of `body` to `path`, a path below `/api/v1`.
+/// Returns a POST request of `body` to `path`, a path below `/api/v1`.
 ///
-/// A shell expands `$BERTH_TOKEN` and the idempotency key; the body is quoted so that it expands
-/// nothing in there.
+/// The shell expands `$BERTH_TOKEN` and the idempotency key, but nothing in the quoted body.
 pub fn post(origin: &str, path: &str, body: &str) -> String {
     format!(
         "curl {url} \\\n  -H \"Authorization: Bearer $BERTH_TOKEN\" \\\n  -H \"Content-Type: application/json\" \\\n  -H \"Idempotency-Key: $(uuidgen)\" \\\n  -d {body}",
@@ -16,7 +15,7 @@ pub fn post(origin: &str, path: &str, body: &str) -> String {
     )
 }
 
-/// A GET of `path`, a path below `/api/v1`.
+/// Returns a GET request of `path`, a path below `/api/v1`.
 pub fn get(origin: &str, path: &str) -> String {
     format!(
         "curl {url} \\\n  -H \"Authorization: Bearer $BERTH_TOKEN\"",
@@ -24,7 +23,7 @@ pub fn get(origin: &str, path: &str) -> String {
     )
 }
 
-/// A first job for people who have none: the same as the launch form would send.
+/// Returns the request of a first job.
 pub fn first_job(origin: &str, org: &str) -> String {
     post(
         origin,

@@ -1,6 +1,6 @@
-//! Days and months as the portal writes them, and as people read them.
+//! Days and months in ISO form and as text, all in UTC like charges and invoices.
 //!
-//! Pure; all of them are of UTC, like what is charged and billed. Must not read a clock.
+//! Pure: without a clock.
 
 use berth_types::time::Timestamp;
 
@@ -21,57 +21,57 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// When a day such as `2026-11-21` begins; `None` for what is no day.
-pub fn begin_of(day: &str) -> Option<Timestamp> {
+/// Finds the start of a day such as `2026-11-21`; `None` for other text.
+pub fn day_start(day: &str) -> Option<Timestamp> {
     (day.len() == 10).then(|| format!("{day}T00:00:00Z").parse().ok())?
 }
 
-/// The day that an instant is in: `2026-11-21`.
-pub fn day_of(at: Timestamp) -> String {
+/// Returns the day of an instant: `2026-11-21`.
+pub fn iso_day(at: Timestamp) -> String {
     at.to_string().chars().take(10).collect()
 }
 
-/// The day that so many milliseconds after the start of 1970 are in.
+/// Returns the day of a Unix time in milliseconds.
 pub fn day_at(ms: i64) -> String {
-    day_of(Timestamp::from_micros(ms.saturating_mul(1_000)))
+    iso_day(Timestamp::from_micros(ms.saturating_mul(1_000)))
 }
 
-/// The day so many days later; earlier when they are below zero.
+/// Adds days to a day; negative numbers lead to earlier days.
 pub fn plus(day: &str, days: i64) -> Option<String> {
-    Some(day_of(begin_of(day)?.plus_seconds(days.saturating_mul(86_400))))
+    Some(iso_day(day_start(day)?.plus_seconds(days.saturating_mul(86_400))))
 }
 
-/// How many days there are from one to another, both counted; `None` where there are none.
-pub fn length(from: &str, until: &str) -> Option<i64> {
-    let between = begin_of(until)?.micros().saturating_sub(begin_of(from)?.micros());
+/// Counts the days of a range with both ends; `None` for an empty range.
+pub fn day_count(from: &str, until: &str) -> Option<i64> {
+    let between = day_start(until)?.micros().saturating_sub(day_start(from)?.micros());
     let days = between.div_euclid(DAY_MICROS).saturating_add(1);
     (days > 0).then_some(days)
 }
 
-/// Every day from one to another, both counted.
-pub fn stretch(from: &str, until: &str) -> Vec<String> {
-    (0..length(from, until).unwrap_or(0)).filter_map(|days| plus(from, days)).collect()
+/// Lists the days of a range with both ends.
+pub fn days_between(from: &str, until: &str) -> Vec<String> {
+    (0..day_count(from, until).unwrap_or(0)).filter_map(|days| plus(from, days)).collect()
 }
 
-/// The month of a day: `2026-11`.
-pub fn month_of(day: &str) -> String {
+/// Returns the month of a day: `2026-11`.
+pub fn iso_month(day: &str) -> String {
     day.chars().take(7).collect()
 }
 
-/// The first day of the month that a day is in.
+/// Returns the first day of a day's month.
 pub fn first_of_month(day: &str) -> String {
-    format!("{}-01", month_of(day))
+    format!("{}-01", iso_month(day))
 }
 
-/// The month before the one that a day is in: `2026-10`.
+/// Returns the month before a day's month: `2026-10`.
 pub fn month_before(day: &str) -> Option<String> {
-    Some(month_of(&plus(&first_of_month(day), -1)?))
+    Some(iso_month(&plus(&first_of_month(day), -1)?))
 }
 
-/// The instant at which clocks in UTC show what a date-and-time field has: `2026-11-22T09:00`.
-pub fn moment(field: &str) -> Option<Timestamp> {
+/// Parses the value of a date-and-time field as UTC: `2026-11-22T09:00`.
+pub fn parse_utc(field: &str) -> Option<Timestamp> {
     let field = field.trim();
-    // Browsers leave the seconds out where they are none.
+    // Browsers omit zero seconds.
     let seconds = if field.len() == 16 { ":00" } else { "" };
     format!("{field}{seconds}Z").parse().ok()
 }
@@ -81,13 +81,13 @@ fn month_name(text: &str) -> Option<&'static str> {
     MONTHS.get(number.checked_sub(1)?).copied()
 }
 
-/// Year, name of the month and day of the month, as they are read.
+/// Splits a day into year, name of the month and day of the month.
 fn parts(day: &str) -> Option<(&str, &'static str, u32)> {
-    begin_of(day)?;
+    day_start(day)?;
     Some((day.get(..4)?, month_name(day)?, day.get(8..10)?.parse().ok()?))
 }
 
-/// `November 2026` for `2026-11`; what is no month stays as it is.
+/// Returns `November 2026` for `2026-11`, and other text unchanged.
 pub fn month_text(month: &str) -> String {
     match (month.get(..4), month_name(month)) {
         (Some(year), Some(name)) => format!("{name} {year}"),
@@ -95,12 +95,12 @@ pub fn month_text(month: &str) -> String {
     }
 }
 
-/// `21 November 2026` for `2026-11-21`; what is no day stays as it is.
+/// Returns `21 November 2026` for `2026-11-21`, and other text unchanged.
 pub fn day_text(day: &str) -> String {
     parts(day).map_or_else(|| day.to_owned(), |(year, month, number)| format!("{number} {month} {year}"))
 }
 
-/// `21 Nov` for `2026-11-21`; what is no day stays as it is.
+/// Returns `21 Nov` for `2026-11-21`, and other text unchanged.
 pub fn short_day(day: &str) -> String {
     let short = |(_, month, number): (&str, &'static str, u32)| {
         format!("{number} {}", month.get(..3).unwrap_or(month))
@@ -108,9 +108,9 @@ pub fn short_day(day: &str) -> String {
     parts(day).map_or_else(|| day.to_owned(), short)
 }
 
-/// The day of an instant, to read: `21 November 2026`.
+/// Returns the day of an instant as text: `21 November 2026`.
 pub fn date_text(at: Timestamp) -> String {
-    day_text(&day_of(at))
+    day_text(&iso_day(at))
 }
 
 #[cfg(test)]
@@ -121,10 +121,10 @@ mod tests {
     fn days_are_counted_over_months_and_years() {
         assert_eq!(plus("2026-12-31", 1).as_deref(), Some("2027-01-01"));
         assert_eq!(plus("2028-03-01", -1).as_deref(), Some("2028-02-29"));
-        assert_eq!(length("2026-11-15", "2026-11-21"), Some(7));
-        assert_eq!(length("2026-11-21", "2026-11-21"), Some(1));
-        assert_eq!((length("2026-11-22", "2026-11-21"), length("soon", "2026-11-21")), (None, None));
-        assert_eq!(stretch("2026-02-27", "2026-03-01"), ["2026-02-27", "2026-02-28", "2026-03-01"]);
+        assert_eq!(day_count("2026-11-15", "2026-11-21"), Some(7));
+        assert_eq!(day_count("2026-11-21", "2026-11-21"), Some(1));
+        assert_eq!((day_count("2026-11-22", "2026-11-21"), day_count("soon", "2026-11-21")), (None, None));
+        assert_eq!(days_between("2026-02-27", "2026-03-01"), ["2026-02-27", "2026-02-28", "2026-03-01"]);
         assert_eq!(day_at(1_795_214_589_123), "2026-11-20");
     }
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn days_read_well_and_what_is_none_stays() {
+    fn days_become_text_and_other_text_stays() {
         assert_eq!(day_text("2026-11-01"), "1 November 2026");
         assert_eq!(short_day("2026-11-21"), "21 Nov");
         assert_eq!(month_text("2026-10"), "October 2026");
@@ -145,10 +145,10 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_time_is_meant_in_utc() {
-        let at = moment("2026-11-22T09:30").unwrap();
+    fn a_time_field_is_in_utc() {
+        let at = parse_utc("2026-11-22T09:30").unwrap();
         assert_eq!(at.to_string(), "2026-11-22T09:30:00Z");
-        assert_eq!(moment("2026-11-22T09:30:00"), Some(at));
-        assert_eq!(moment(""), None);
+        assert_eq!(parse_utc("2026-11-22T09:30:00"), Some(at));
+        assert_eq!(parse_utc(""), None);
     }
 }

@@ -1,6 +1,6 @@
-//! Home: what runs, what waits and why, what it costs, how long the balance lasts.
+//! Home page of an organization: running, queued and finished jobs, balance and runway.
 //!
-//! Must not compute money: every amount is one the portal answered.
+//! All amounts come from the portal.
 
 use std::future::Future;
 
@@ -16,11 +16,11 @@ use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use super::curl;
-use super::limits::lines::tightest;
-use super::of_org::of_org;
+use super::limits::lines::closest_limit;
+use super::org_data::org_view;
 use super::parts::{every, origin};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
-use super::words::{counted, offering_text, runway};
+use super::text::{counted, offering_text, runway};
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -28,16 +28,16 @@ use crate::live::{FeedBadge, FeedState};
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-/// Ended jobs shown; the rest is on the page of jobs.
-const RECENT: usize = 6;
+/// The maximum number of finished jobs on the page.
+const MAX_FINISHED: usize = 6;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Overview {
     org: OrgId,
-    /// Absent for those who may not see money.
+    /// Absent without the right to see money.
     balance: Option<Balance>,
-    /// Absent when it could not be had: the page is of use without.
+    /// Absent after a failed request.
     quota: Option<Quota>,
     jobs: Vec<Job>,
 }
@@ -46,7 +46,7 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
     let balance = api::money::balance(org);
     let quota = api::quotas::get(org);
     let recent = api::jobs::list(org, None, None, 50);
-    // The newest jobs may not hold a long-running or a long-waiting one.
+    // An old job that still runs or waits is not among the newest.
     let running = api::jobs::list(org, Some(JobState::Running), None, 100);
     let queued = api::jobs::list(org, Some(JobState::Queued), None, 100);
     async move {
@@ -64,26 +64,26 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
     }
 }
 
-/// The first page after signing in.
+/// The first page after the sign-in.
 #[component]
 pub fn HomePage() -> impl IntoView {
     let launch = view! { <a class="btn btn--primary" href="/launch">"Launch job"</a> }.into_any();
     view! {
         <Page title="Home".to_owned() actions=launch>
-            {of_org(load, |overview: Overview| view! { <Overall overview=overview/> }.into_any())}
+            {org_view(load, |overview: Overview| view! { <HomeView overview=overview/> }.into_any())}
         </Page>
     }
 }
 
 #[component]
-fn Overall(overview: Overview) -> impl IntoView {
+fn HomeView(overview: Overview) -> impl IntoView {
     let Overview { org, balance, quota, jobs } = overview;
     let balance = RwSignal::new(balance);
     let quota = RwSignal::new(quota);
     let jobs = RwSignal::new(jobs);
     let refresh = move || {
         spawn_local(async move {
-            // A failed refresh leaves what is shown; the badge says how old the live view is.
+            // After a failed refresh the old data stays; the badge shows its age.
             if let Ok(fresh) = load(org).await {
                 balance.set(fresh.balance);
                 if fresh.quota.is_some() {
@@ -104,7 +104,7 @@ fn Overall(overview: Overview) -> impl IntoView {
             }
         },
     );
-    // What changed while no feed was open is fetched once it is.
+    // A reconnected feed misses earlier changes.
     Effect::new(move |was: Option<FeedState>| {
         let now = feed.state.get();
         if now == FeedState::Live && was.is_some_and(|was| was != FeedState::Live) {
@@ -112,21 +112,21 @@ fn Overall(overview: Overview) -> impl IntoView {
         }
         now
     });
-    // Balance and cost move without a job changing its state.
+    // Balance and cost change without an event.
     every(10_000, refresh);
 
     let none = Memo::new(move |_| jobs.with(Vec::is_empty));
     move || {
         if none.get() {
             view! {
-                <NothingYet org=org balance=balance/>
-                <TightestLimit quota=quota/>
+                <NoJobs org=org balance=balance/>
+                <ClosestLimit quota=quota/>
             }
             .into_any()
         } else {
             view! {
                 <Figures balance=balance jobs=jobs/>
-                <TightestLimit quota=quota/>
+                <ClosestLimit quota=quota/>
                 <section class="section">
                     <div class="section__head">
                         <h2>"Running"</h2>
@@ -134,42 +134,41 @@ fn Overall(overview: Overview) -> impl IntoView {
                     </div>
                     {move || running(&jobs.get())}
                 </section>
-                {move || waiting(&jobs.get())}
-                {move || ended(&jobs.get())}
+                {move || queued(&jobs.get())}
+                {move || finished(&jobs.get())}
             }
             .into_any()
         }
     }
 }
 
-/// Empty teaches: one sentence, one action, the same as a curl line.
+/// The empty state with an example request.
 #[component]
-fn NothingYet(org: OrgId, balance: RwSignal<Option<Balance>>) -> impl IntoView {
+fn NoJobs(org: OrgId, balance: RwSignal<Option<Balance>>) -> impl IntoView {
     let origin = origin();
     let line = Signal::derive(move || curl::first_job(&origin.get(), &org.to_string()));
     let credit = move || {
         balance.with(|balance| {
             balance.as_ref().map(|balance| {
                 if balance.available_micros <= 0 {
-                    return " You have no credit yet: ask the operator of this portal for some first."
-                        .to_owned();
+                    return " No credit yet: request credit from the operator of this portal.".to_owned();
                 }
-                format!(" {} is available to you.", money_text(balance.available_micros, &balance.currency))
+                format!(" Available credit: {}.", money_text(balance.available_micros, &balance.currency))
             })
         })
     };
     view! {
         <div class="empty">
             <p class="empty__text">
-                "No jobs yet. Say what to run and on which part of a GPU; you pay for the milliseconds that it runs."
+                "No jobs yet. Launch a program on a GPU or on a part of a GPU; you pay per millisecond of run time."
                 {credit}
             </p>
-            <CopyBlock text=line label="The same with curl".to_owned()/>
+            <CopyBlock text=line label="First job with curl".to_owned()/>
         </div>
     }
 }
 
-const fn is_on_board(state: JobState) -> bool {
+const fn has_devices(state: JobState) -> bool {
     matches!(state, JobState::Assigned | JobState::Starting | JobState::Running | JobState::Stopping)
 }
 
@@ -180,7 +179,7 @@ fn Figures(balance: RwSignal<Option<Balance>>, jobs: RwSignal<Vec<Job>>) -> impl
     };
     let money = move || balance.get().map(|balance| money_figures(&balance));
     let unit = |count: usize| if count == 1 { "job" } else { "jobs" };
-    let running = move || count(is_on_board);
+    let running = move || count(has_devices);
     let queued = move || count(|state| state == JobState::Queued);
     view! {
         <dl class="stats">
@@ -188,6 +187,7 @@ fn Figures(balance: RwSignal<Option<Balance>>, jobs: RwSignal<Vec<Job>>) -> impl
             <div class="stat">
                 <dt class="stat__label">"Running"</dt>
                 <dd class="stat__value">{running}<span class="stat__unit">{move || unit(running())}</span></dd>
+                <dd class="stat__note">"including starting and stopping jobs"</dd>
             </div>
             <div class="stat">
                 <dt class="stat__label">"Queued"</dt>
@@ -197,58 +197,59 @@ fn Figures(balance: RwSignal<Option<Balance>>, jobs: RwSignal<Vec<Job>>) -> impl
     }
 }
 
-/// The limit that is nearest to being in the way, in one line; nothing where nothing limits.
+/// The limit with the largest used part, in one line; nothing without limits.
 #[component]
-fn TightestLimit(quota: RwSignal<Option<Quota>>) -> impl IntoView {
+fn ClosestLimit(quota: RwSignal<Option<Quota>>) -> impl IntoView {
     let currency = use_session().me.currency;
-    let said = Memo::new(move |_| {
+    let text = Memo::new(move |_| {
         quota.with(|quota| {
             let quota = quota.as_ref()?;
-            tightest(&quota.limits, &quota.used)?.sentence(&currency)
+            closest_limit(&quota.limits, &quota.used)?.sentence(&currency)
         })
     });
     move || {
-        said.get().map(|said| {
-            view! { <p class="quiet">"Tightest limit: "{said}". "<a href="/limits">"All limits"</a></p> }
+        text.get().map(|text| {
+            view! { <p class="quiet">"Closest limit: "{text}". "<a href="/limits">"All limits"</a></p> }
         })
     }
 }
 
 fn money_figures(balance: &Balance) -> AnyView {
     let text = |micros: i64| money_text(micros, &balance.currency);
-    let lasts = runway(balance.available_micros, balance.burn_per_hour_micros);
-    let rate_note = if lasts.is_some() { "at the present rate" } else { "nothing runs, nothing is spent" };
-    let lasts = match lasts {
+    let hours = runway(balance.available_micros, balance.burn_per_hour_micros);
+    let runway_note = if hours.is_some() { "at the current cost" } else { "no current cost" };
+    let runway = match hours {
         Some(hours) => view! { {hours}<span class="stat__unit">"h"</span> }.into_any(),
-        None => view! { "as it is" }.into_any(),
+        None => view! { "–" }.into_any(),
     };
     view! {
         <div class="stat">
             <dt class="stat__label">"Available"</dt>
             <dd class="stat__value">{text(balance.available_micros)}</dd>
-            <dd class="stat__note">{format!("{} more is set aside", text(balance.held_micros))}</dd>
+            <dd class="stat__note">{format!("{} reserved for jobs and reservations", text(balance.held_micros))}</dd>
         </div>
         <div class="stat">
-            <dt class="stat__label">"Lasts"</dt>
-            <dd class="stat__value">{lasts}</dd>
-            <dd class="stat__note">{rate_note}</dd>
+            <dt class="stat__label">"Runway"</dt>
+            <dd class="stat__value">{runway}</dd>
+            <dd class="stat__note">{runway_note}</dd>
         </div>
         <div class="stat">
-            <dt class="stat__label">"Burn"</dt>
+            <dt class="stat__label">"Current cost"</dt>
             <dd class="stat__value">{text(balance.burn_per_hour_micros)}<span class="stat__unit">"/h"</span></dd>
+            <dd class="stat__note">"all running jobs"</dd>
         </div>
     }
     .into_any()
 }
 
 fn running(jobs: &[Job]) -> AnyView {
-    let rows: Vec<AnyView> = jobs.iter().filter(|job| is_on_board(job.state)).map(running_row).collect();
+    let rows: Vec<AnyView> = jobs.iter().filter(|job| has_devices(job.state)).map(running_row).collect();
     if rows.is_empty() {
-        return view! { <p class="quiet">"Nothing runs right now."</p> }.into_any();
+        return view! { <p class="quiet">"No running jobs."</p> }.into_any();
     }
     table_of(
         "Running jobs",
-        &[("Job", ""), STATE, ("Board", ""), ("Ran", "num"), ("Cost so far", "num")],
+        &[("Job", ""), STATE, ("Board", ""), ("Run time", "num"), ("Cost so far", "num")],
         rows,
     )
 }
@@ -259,43 +260,43 @@ fn running_row(job: &Job) -> AnyView {
             {name_cell(job, offering_text(&job.offering, job.count))}
             <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
             {board_cell(job)}
-            <td role="cell" class="num" data-label="Ran">{duration_text(job.metered_ms)}</td>
+            <td role="cell" class="num" data-label="Run time">{duration_text(job.metered_ms)}</td>
             <td role="cell" class="num" data-label="Cost so far">{money_text(job.cost_micros, &job.currency)}</td>
         </tr>
     }
     .into_any()
 }
 
-fn waiting(jobs: &[Job]) -> AnyView {
+fn queued(jobs: &[Job]) -> AnyView {
     let rows: Vec<AnyView> =
-        jobs.iter().filter(|job| job.state == JobState::Queued).map(waiting_row).collect();
+        jobs.iter().filter(|job| job.state == JobState::Queued).map(queued_row).collect();
     if rows.is_empty() {
         return ().into_any();
     }
     view! {
         <section class="section">
-            <div class="section__head"><h2>"Waiting"</h2></div>
-            {table_of("Waiting jobs", &[("Job", ""), ("Why", ""), ("Since", "nowrap")], rows)}
+            <div class="section__head"><h2>"Queued"</h2></div>
+            {table_of("Queued jobs", &[("Job", ""), ("Reason", ""), ("Submitted", "nowrap")], rows)}
         </section>
     }
     .into_any()
 }
 
-fn waiting_row(job: &Job) -> AnyView {
-    let why = job.reasons.first().cloned().unwrap_or_else(|| "It is being placed.".to_owned());
+fn queued_row(job: &Job) -> AnyView {
+    let reason = job.reasons.first().cloned().unwrap_or_else(|| "Starting shortly.".to_owned());
     view! {
         <tr role="row">
             {name_cell(job, offering_text(&job.offering, job.count))}
-            <td role="cell" data-label="Why">{why}</td>
-            <td role="cell" class="nowrap" data-label="Since"><When at=job.created_at/></td>
+            <td role="cell" data-label="Reason">{reason}</td>
+            <td role="cell" class="nowrap" data-label="Submitted"><When at=job.created_at/></td>
         </tr>
     }
     .into_any()
 }
 
-fn ended(jobs: &[Job]) -> AnyView {
+fn finished(jobs: &[Job]) -> AnyView {
     let rows: Vec<AnyView> =
-        jobs.iter().filter(|job| job.state.ended()).take(RECENT).map(ended_row).collect();
+        jobs.iter().filter(|job| job.state.ended()).take(MAX_FINISHED).map(finished_row).collect();
     if rows.is_empty() {
         return ().into_any();
     }
@@ -303,12 +304,12 @@ fn ended(jobs: &[Job]) -> AnyView {
     view! {
         <section class="section">
             <div class="section__head">
-                <h2>"Ended"</h2>
-                <div class="section__aside">{format!("the last {shown}")} " " <a href="/jobs">"All jobs"</a></div>
+                <h2>"Finished"</h2>
+                <div class="section__aside">{format!("latest {shown}")} " " <a href="/jobs">"All jobs"</a></div>
             </div>
             {table_of(
-                "Jobs that ended",
-                &[("Job", ""), STATE, ("Offering", ""), ("Ended", "nowrap"), ("Ran", "num"), ("Cost", "num")],
+                "Finished jobs",
+                &[("Job", ""), STATE, ("Offering", ""), ("Finished", "nowrap"), ("Run time", "num"), ("Cost", "num")],
                 rows,
             )}
         </section>
@@ -316,7 +317,7 @@ fn ended(jobs: &[Job]) -> AnyView {
     .into_any()
 }
 
-fn ended_row(job: &Job) -> AnyView {
+fn finished_row(job: &Job) -> AnyView {
     let at = job.ended_at.unwrap_or(job.created_at);
     let below = match (&job.failure, job.exit_code) {
         (Some(failure), _) => failure.detail.clone(),
@@ -328,8 +329,8 @@ fn ended_row(job: &Job) -> AnyView {
             {name_cell(job, below)}
             <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
             {offering_cell(job)}
-            <td role="cell" class="nowrap" data-label="Ended"><When at=at/></td>
-            <td role="cell" class="num" data-label="Ran">{duration_text(job.metered_ms)}</td>
+            <td role="cell" class="nowrap" data-label="Finished"><When at=at/></td>
+            <td role="cell" class="num" data-label="Run time">{duration_text(job.metered_ms)}</td>
             <td role="cell" class="num" data-label="Cost">{money_text(job.cost_micros, &job.currency)}</td>
         </tr>
     }

@@ -1,6 +1,6 @@
-//! The jobs of an organization: newest first, by state, kept live.
+//! Page of the jobs of an organization: live, newest first, with a filter by state.
 //!
-//! Must not hold the filter anywhere but in the address, so that a filtered list can be shared.
+//! The filter is part of the address, so that a filtered list can be shared.
 
 use std::future::Future;
 
@@ -15,11 +15,11 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use super::curl;
-use super::more::More;
-use super::of_org::drawn;
+use super::load_more::LoadMore;
+use super::org_data::data_view;
 use super::parts::{Call, origin, when_some};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
-use super::words::{counted, state_words};
+use super::text::{counted, state_text};
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -29,7 +29,7 @@ use crate::ui::*;
 
 const PAGE: u32 = 50;
 
-/// States offered as a filter: those in which a job stays long enough to be looked for.
+/// The states of the filter, without short ones.
 const FILTERS: [JobState; 6] = [
     JobState::Queued,
     JobState::Running,
@@ -39,7 +39,7 @@ const FILTERS: [JobState; 6] = [
     JobState::TimedOut,
 ];
 
-/// What the list starts with.
+/// The first page of the list.
 #[derive(Clone, Serialize, Deserialize)]
 struct FirstPage {
     org: OrgId,
@@ -56,7 +56,7 @@ fn load(org: OrgId, state: Option<JobState>) -> impl Future<Output = Answer<Firs
     }
 }
 
-/// The page with all jobs.
+/// The page of all jobs.
 #[component]
 pub fn JobsPage() -> impl IntoView {
     let org = use_session().org;
@@ -71,16 +71,16 @@ pub fn JobsPage() -> impl IntoView {
     view! {
         <Page title="Jobs".to_owned() actions=launch>
             <Filter state=state/>
-            {drawn(data, |first: FirstPage| view! { <JobList first=first/> }.into_any())}
+            {data_view(data, |first: FirstPage| view! { <JobList first=first/> }.into_any())}
         </Page>
     }
 }
 
-/// The states to choose from; choosing goes to the address of that list.
+/// The filter by state; a choice opens the address of its list.
 #[component]
 fn Filter(state: Memo<Option<JobState>>) -> impl IntoView {
     let choice = move |value: Option<JobState>| {
-        let text = value.map_or_else(|| "all".to_owned(), state_words);
+        let text = value.map_or_else(|| "all".to_owned(), state_text);
         let path = value.map_or_else(|| "/jobs".to_owned(), |state| format!("/jobs?state={}", state.name()));
         let at_first = state.get_untracked() == value;
         view! {
@@ -111,7 +111,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
     let jobs = RwSignal::new(jobs);
     let cursor = RwSignal::new(cursor);
     let more = Call::idle();
-    let take = move |job: Job| {
+    let apply = move |job: Job| {
         jobs.update(|jobs| {
             if state.is_some_and(|state| state != job.state) {
                 jobs.retain(|known| known.id != job.id);
@@ -127,17 +127,17 @@ fn JobList(first: FirstPage) -> impl IntoView {
             if name == "change"
                 && let Ok(change) = serde_json::from_str::<JobChange>(data)
             {
-                take(change.job);
+                apply(change.job);
             }
         },
     );
-    // What changed while no feed was open is fetched once it is.
+    // A reconnected feed misses earlier changes.
     Effect::new(move |was: Option<FeedState>| {
         let now = feed.state.get();
         if now == FeedState::Live && was.is_some_and(|was| was != FeedState::Live) {
             spawn_local(async move {
                 if let Ok(fresh) = api::jobs::list(org, state, None, PAGE).await {
-                    fresh.items.into_iter().for_each(take);
+                    fresh.items.into_iter().for_each(apply);
                 }
             });
         }
@@ -160,7 +160,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
                 view! {
                     <section class="section">
                         <div class="section__head">
-                            <p class="quiet">{move || shown(jobs.with(Vec::len), cursor.get().is_some())}</p>
+                            <p class="quiet">{move || count_text(jobs.with(Vec::len), cursor.get().is_some())}</p>
                             <div class="section__aside">
                                 <a href=csv.clone() rel="external" download="jobs.csv">"Download CSV"</a>
                                 <FeedBadge feed=feed/>
@@ -172,13 +172,13 @@ fn JobList(first: FirstPage) -> impl IntoView {
                     .into_any()
             }
         }}
-        <More cursor=cursor call=more load=Callback::new(load_more)/>
+        <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
     }
 }
 
-fn shown(count: usize, more: bool) -> String {
+fn count_text(count: usize, more: bool) -> String {
     let jobs = counted(count, "job", "jobs");
-    if more { format!("The newest {jobs}") } else { jobs }
+    if more { format!("Newest {jobs}") } else { jobs }
 }
 
 #[component]
@@ -188,17 +188,17 @@ fn Empty(org: OrgId, state: Option<JobState>) -> impl IntoView {
         let line = Signal::derive(move || curl::first_job(&origin.get(), &org.to_string()));
         return view! {
             <div class="empty">
-                <p class="empty__text">"No jobs yet. Launch one from the form, or send the same as a request."</p>
-                <CopyBlock text=line label="A first job with curl".to_owned()/>
+                <p class="empty__text">"No jobs yet. Launch a job with the form or with this request."</p>
+                <CopyBlock text=line label="First job with curl".to_owned()/>
             </div>
         }
         .into_any();
     };
-    let words = state_words(state);
+    let text = format!("No jobs match: state {}.", state_text(state));
     view! {
         <div class="empty">
-            <p class="empty__text">{format!("No job is {words}.")}</p>
-            <a class="btn" href="/jobs">"Show all jobs"</a>
+            <p class="empty__text">{text}</p>
+            <a class="btn" href="/jobs">"Clear filters"</a>
         </div>
     }
     .into_any()
@@ -213,9 +213,9 @@ fn table(jobs: &[Job]) -> AnyView {
             STATE,
             ("Offering", ""),
             ("Board", ""),
-            ("By", ""),
+            ("Submitted by", ""),
             ("Started", "nowrap"),
-            ("Ran", "num"),
+            ("Run time", "num"),
             ("Cost", "num"),
         ],
         rows,
@@ -223,11 +223,11 @@ fn table(jobs: &[Job]) -> AnyView {
 }
 
 fn row(job: &Job) -> AnyView {
-    let since = match job.started_at {
+    let started = match job.started_at {
         Some(at) => view! { <When at=at/> }.into_any(),
         None => view! { <span class="quiet">"submitted "</span><When at=job.created_at/> }.into_any(),
     };
-    let ran = if job.metered_ms > 0 { duration_text(job.metered_ms) } else { "–".to_owned() };
+    let run_time = if job.metered_ms > 0 { duration_text(job.metered_ms) } else { "–".to_owned() };
     let by = job.created_by.clone();
     view! {
         <tr role="row">
@@ -235,9 +235,9 @@ fn row(job: &Job) -> AnyView {
             <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
             {offering_cell(job)}
             {board_cell(job)}
-            <td role="cell" data-label="By">{by}</td>
-            <td role="cell" class="nowrap" data-label="Started">{since}</td>
-            <td role="cell" class="num" data-label="Ran">{ran}</td>
+            <td role="cell" data-label="Submitted by">{by}</td>
+            <td role="cell" class="nowrap" data-label="Started">{started}</td>
+            <td role="cell" class="num" data-label="Run time">{run_time}</td>
             <td role="cell" class="num" data-label="Cost">{money_text(job.cost_micros, &job.currency)}</td>
         </tr>
     }

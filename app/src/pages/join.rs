@@ -1,7 +1,7 @@
-//! Accepting an invitation: as whoever is signed in, by signing in, or with a new account.
+//! Page to accept an invitation: with the present session, after a sign-in, or with a new account.
 //!
-//! The secret is what follows the `#` of the address, which browsers send to nobody; it goes to the portal
-//! in a body only. Must not put it into a path, a query or storage.
+//! The secret follows the `#` of the address, which browsers do not send. It goes to the portal in a body only,
+//! never in a path, a query or storage.
 
 use berth_types::accounts::{Me, SignIn, User};
 use berth_types::members::{AcceptInvitation, InvitationInfo, Joined};
@@ -12,10 +12,10 @@ use leptos::task::spawn_local;
 use leptos_meta::Title;
 use leptos_router::hooks::use_location;
 
-use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, leave_for};
+use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, open_url};
 use crate::api;
 use crate::api::Answer;
-use crate::session::remember;
+use crate::session::store_org;
 use crate::ui::*;
 
 const NEW_FIELDS: &[&str] = &["/name", "/password"];
@@ -23,12 +23,12 @@ const SIGN_IN_FIELDS: &[&str] = &["/password"];
 
 /// An invitation with its secret.
 #[derive(Clone)]
-struct Found {
+struct FoundInvitation {
     token: String,
     info: InvitationInfo,
 }
 
-/// Shows what the invitation is about, and takes whoever accepts it in.
+/// The page with the invitation.
 #[component]
 pub fn JoinPage() -> impl IntoView {
     let me: Resource<Answer<Me>> = Resource::new(|| (), |()| api::accounts::me());
@@ -38,9 +38,9 @@ pub fn JoinPage() -> impl IntoView {
             <Brand/>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
-                    // Whoever is not signed in has a form for it.
-                    let mine = me.await.ok().map(|me| me.user.email);
-                    view! { <Joining mine=mine/> }
+                    // Without a session the page shows forms.
+                    let session_email = me.await.ok().map(|me| me.user.email);
+                    view! { <InvitationView session_email=session_email/> }
                 })}
             </Suspense>
         </main>
@@ -48,20 +48,20 @@ pub fn JoinPage() -> impl IntoView {
 }
 
 #[component]
-fn Joining(
-    /// The address of whoever is signed in.
-    mine: Option<String>,
+fn InvitationView(
+    /// The e-mail address of the present session.
+    session_email: Option<String>,
 ) -> impl IntoView {
     let here = use_location();
-    let found = RwSignal::new(None::<Answer<Found>>);
-    // Another link opened in this window changes no more than what follows the `#`.
+    let found = RwSignal::new(None::<Answer<FoundInvitation>>);
+    // Another link in the same window changes only the part after the `#`.
     Effect::new(move || {
         here.hash.track();
         let hash = window().location().hash().unwrap_or_default();
         let token = hash.trim_start_matches('#').to_owned();
-        let info = api::members::look(token.clone());
+        let info = api::members::invitation_info(token.clone());
         spawn_local(async move {
-            let answer = info.await.map(|info| Found { token, info });
+            let answer = info.await.map(|info| FoundInvitation { token, info });
             let _ = found.try_set(Some(answer));
         });
     });
@@ -73,44 +73,46 @@ fn Joining(
             </div>
         }
         .into_any(),
-        Some(Err(problem)) => view! { <Nothing problem=problem/> }.into_any(),
-        Some(Ok(found)) => view! { <Invited found=found mine=mine.clone()/> }.into_any(),
+        Some(Err(problem)) => view! { <InvalidInvitation problem=problem/> }.into_any(),
+        Some(Ok(found)) => {
+            view! { <ValidInvitation found=found session_email=session_email.clone()/> }.into_any()
+        }
     }
 }
 
-/// The link leads nowhere, or not any more.
+/// The notice for an unknown or expired link.
 #[component]
-fn Nothing(problem: Problem) -> impl IntoView {
+fn InvalidInvitation(problem: Problem) -> impl IntoView {
     view! {
         <div class="auth__card">
             <h1>"Invitation"</h1>
             <ProblemNotice problem=problem/>
-            <p>"If you accepted it already, you are in: open Berth."</p>
+            <p>"If you already accepted this invitation, you are a member: open Berth."</p>
             <a class="btn" href="/">"Open Berth"</a>
         </div>
     }
 }
 
 #[component]
-fn Invited(found: Found, mine: Option<String>) -> impl IntoView {
-    let Found { token, info } = found;
-    let known = RwSignal::new(false);
-    match mine {
-        Some(mine) if mine == info.email => view! { <AcceptCard token=token info=info/> }.into_any(),
-        Some(mine) => view! { <OtherPerson info=info mine=mine/> }.into_any(),
+fn ValidInvitation(found: FoundInvitation, session_email: Option<String>) -> impl IntoView {
+    let FoundInvitation { token, info } = found;
+    let has_account = RwSignal::new(false);
+    match session_email {
+        Some(email) if email == info.email => view! { <AcceptCard token=token info=info/> }.into_any(),
+        Some(email) => view! { <OtherAccount info=info session_email=email/> }.into_any(),
         None => view! {
             {move || {
                 let (token, info) = (token.clone(), info.clone());
-                if known.get() {
+                if has_account.get() {
                     view! { <SignInCard token=token info=info/> }.into_any()
                 } else {
-                    view! { <NewCard token=token info=info/> }.into_any()
+                    view! { <NewAccountCard token=token info=info/> }.into_any()
                 }
             }}
             <p class="auth__foot">
-                {move || if known.get() { "No account yet? " } else { "Have an account with this address? " }}
-                <button class="link-button" type="button" on:click=move |_| known.update(|known| *known = !*known)>
-                    {move || if known.get() { "Create one" } else { "Sign in" }}
+                {move || if has_account.get() { "No account yet? " } else { "Have an account with this address? " }}
+                <button class="link-button" type="button" on:click=move |_| has_account.update(|has| *has = !*has)>
+                    {move || if has_account.get() { "Create account" } else { "Sign in" }}
                 </button>
             </p>
         }
@@ -118,24 +120,24 @@ fn Invited(found: Found, mine: Option<String>) -> impl IntoView {
     }
 }
 
-/// What it is about; the first lines of every card.
-fn about(info: &InvitationInfo) -> AnyView {
+/// The first lines of every card: organization, role and e-mail address.
+fn card_head(info: &InvitationInfo) -> AnyView {
     let title = format!("Join {}", info.organization);
     let email = info.email.clone();
     view! {
         <h1 class="break">{title}</h1>
         <p class="auth__lead">
-            "You are invited as " <strong>{info.role.name()}</strong> ". " {info.role.words()}
-            " The invitation is for " <span class="break">{email}</span> "."
+            "Invited as " <strong>{info.role.name()}</strong> ". " {info.role.description()}
+            " Invited address: " <span class="break">{email}</span> "."
         </p>
     }
     .into_any()
 }
 
-/// Looks at the new organization first, after a full load: what the page knew of the person is old.
-fn enter(joined: &Joined, path: &str) {
-    remember(joined.organization.id);
-    leave_for(path);
+/// Opens a page with the new organization by a full load, since the session data is outdated.
+fn open_org(joined: &Joined, path: &str) {
+    store_org(joined.organization.id);
+    open_url(path);
 }
 
 #[component]
@@ -143,11 +145,11 @@ fn AcceptCard(token: String, info: InvitationInfo) -> impl IntoView {
     let call = Call::idle();
     let accept = move |_: leptos::ev::MouseEvent| {
         let body = AcceptInvitation { token: token.clone(), name: None, password: None };
-        call.run(api::members::accept(&body), |joined: Joined| enter(&joined, "/"));
+        call.run(api::members::accept(&body), |joined: Joined| open_org(&joined, "/"));
     };
     view! {
         <div class="auth__card">
-            {about(&info)}
+            {card_head(&info)}
             <CallProblem call=call beside_fields=&[]/>
             <button
                 class="btn btn--primary"
@@ -162,25 +164,25 @@ fn AcceptCard(token: String, info: InvitationInfo) -> impl IntoView {
     }
 }
 
-/// Somebody is signed in, and the invitation is for somebody else.
+/// The notice for a session with another e-mail address than the invitation.
 #[component]
-fn OtherPerson(info: InvitationInfo, mine: String) -> impl IntoView {
+fn OtherAccount(info: InvitationInfo, session_email: String) -> impl IntoView {
     let call = Call::idle();
-    let found = about(&info);
+    let head = card_head(&info);
     let email = info.email.clone();
     let sign_out = move |_: leptos::ev::MouseEvent| {
         call.run(api::accounts::sign_out(), |()| {
-            // The same link again, with nobody signed in.
+            // Opens the same link without a session.
             let _ = window().location().reload();
         });
     };
     view! {
         <div class="auth__card">
-            {found}
+            {head}
             <div class="banner banner--warn" role="status">
                 <div class="banner__text">
-                    <strong class="banner__title">"You are signed in as another"</strong>
-                    "You are " <span class="break">{mine}</span> " here. Sign out, then accept as "
+                    <strong class="banner__title">"Signed in with another account"</strong>
+                    "Current account: " <span class="break">{session_email}</span> ". Sign out, then accept the invitation as "
                     <span class="break">{email}</span> "."
                 </div>
             </div>
@@ -198,28 +200,28 @@ fn OtherPerson(info: InvitationInfo, mine: String) -> impl IntoView {
 }
 
 #[component]
-fn NewCard(token: String, info: InvitationInfo) -> impl IntoView {
+fn NewAccountCard(token: String, info: InvitationInfo) -> impl IntoView {
     let call = Call::idle();
     let name = RwSignal::new(String::new());
     let password = RwSignal::new(String::new());
-    let lines = about(&info);
+    let lines = card_head(&info);
     let email = info.email;
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let who = SignIn { email: email.clone(), password: password.get_untracked() };
+        let credentials = SignIn { email: email.clone(), password: password.get_untracked() };
         let body = AcceptInvitation {
             token: token.clone(),
             name: Some(name.get_untracked().trim().to_owned()),
-            password: Some(who.password.clone()),
+            password: Some(credentials.password.clone()),
         };
         let work = async move {
             let joined: Joined = api::members::accept(&body).await?;
-            // The account is made, whatever becomes of this: then they sign in themselves.
-            let signed: Answer<User> = api::accounts::sign_in(&who).await;
-            Ok::<(Joined, bool), Problem>((joined, signed.is_ok()))
+            // The account exists even after a failed sign-in; then the user signs in by hand.
+            let signed_in: Answer<User> = api::accounts::sign_in(&credentials).await;
+            Ok::<(Joined, bool), Problem>((joined, signed_in.is_ok()))
         };
-        call.run(work, |(joined, signed): (Joined, bool)| {
-            enter(&joined, if signed { "/" } else { "/sign-in" })
+        call.run(work, |(joined, signed_in): (Joined, bool)| {
+            open_org(&joined, if signed_in { "/" } else { "/sign-in" })
         });
     };
     view! {
@@ -244,17 +246,17 @@ fn NewCard(token: String, info: InvitationInfo) -> impl IntoView {
 fn SignInCard(token: String, info: InvitationInfo) -> impl IntoView {
     let call = Call::idle();
     let password = RwSignal::new(String::new());
-    let lines = about(&info);
+    let lines = card_head(&info);
     let email = info.email;
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let who = SignIn { email: email.clone(), password: password.get_untracked() };
+        let credentials = SignIn { email: email.clone(), password: password.get_untracked() };
         let body = AcceptInvitation { token: token.clone(), name: None, password: None };
         let work = async move {
-            let _who: User = api::accounts::sign_in(&who).await?;
+            let _user: User = api::accounts::sign_in(&credentials).await?;
             api::members::accept(&body).await
         };
-        call.run(work, |joined: Joined| enter(&joined, "/"));
+        call.run(work, |joined: Joined| open_org(&joined, "/"));
     };
     view! {
         <form class="auth__card" method="post" on:submit=submit>

@@ -1,23 +1,23 @@
-//! Launching a job: a form, and beside it what the job would cost.
+//! Page to launch a job: the form with a preview of price and start.
 //!
-//! Must not refuse what the portal would accept, nor submit twice: one key stands for one wish.
+//! Checks only the format of input. One idempotency key prevents a second submission.
 
 pub mod advanced;
+pub mod checkpoint;
 pub mod draft;
 pub mod form;
 pub mod idle;
-pub mod inside;
-pub mod keeping;
 pub mod labels;
-pub mod more;
 pub mod offers;
-pub mod part;
+pub mod placement;
 pub mod ports;
 pub mod preview;
+pub mod program;
+pub mod reservation;
 pub mod secrets;
+pub mod section;
 pub mod units;
 pub mod volumes;
-pub mod what;
 
 use std::future::Future;
 
@@ -32,22 +32,22 @@ use leptos::task::spawn_local;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
-use self::advanced::AdvancedPart;
+use self::advanced::AdvancedSection;
+use self::checkpoint::CheckpointSection;
 use self::form::{EnvRows, FileRows, Form};
-use self::inside::RunsIn;
-use self::keeping::KeepingPart;
 use self::labels::LabelLines;
-use self::more::PlacementAndRetries;
 use self::offers::{Offers, first_choice};
-use self::part::{Part, go_to_first_wrong};
+use self::placement::PlacementAndRetries;
 use self::ports::PortFields;
 use self::preview::{CurlLine, Preview, Request};
+use self::program::ProgramFields;
+use self::reservation::ReservationSelect;
 use self::secrets::SecretLines;
+use self::section::{FormSection, focus_first_invalid};
 use self::units::LimitUnit;
 use self::volumes::VolumeLines;
-use self::what::WhatRuns;
-use super::of_org::of_org;
-use super::parts::{Call, CallProblem, FieldError, FormKey, every, leave, ready};
+use super::org_data::org_view;
+use super::parts::{Call, CallProblem, FieldError, FormKey, every, ready, redirect};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -86,54 +86,54 @@ const FIELDS: &[&str] = &[
     "/memory_mib",
 ];
 
-/// What the form starts with.
+/// The first data of the form.
 #[derive(Clone, Serialize, Deserialize)]
 struct Choices {
     org: OrgId,
     offerings: Vec<Offering>,
-    /// Those that a job can run in, now or later.
+    /// Active and scheduled reservations.
     reservations: Vec<Reservation>,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Choices>> + Send + 'static {
     let offerings = api::money::offerings();
-    let of = |state: ReservationState| api::reservations::list(org, Some(state), None, 100);
-    let (active, scheduled) = (of(ReservationState::Active), of(ReservationState::Scheduled));
+    let in_state = |state: ReservationState| api::reservations::list(org, Some(state), None, 100);
+    let (active, scheduled) = (in_state(ReservationState::Active), in_state(ReservationState::Scheduled));
     async move {
         let offerings = offerings.await?.items;
-        // Without them a job still runs outside of any.
+        // The form also works without reservations.
         let reservations = [active.await, scheduled.await].into_iter().flatten().flat_map(|page| page.items);
         Ok(Choices { org, offerings, reservations: reservations.collect() })
     }
 }
 
-/// The page with the launch form.
+/// The page of the launch form.
 #[component]
 pub fn LaunchPage() -> impl IntoView {
     let draw = |choices: Choices| {
         if choices.offerings.is_empty() {
-            view! { <NothingToOrder/> }.into_any()
+            view! { <NoOfferings/> }.into_any()
         } else {
             view! { <LaunchForm choices=choices/> }.into_any()
         }
     };
-    view! { <Page title="Launch job".to_owned()>{of_org(load, draw)}</Page> }
+    view! { <Page title="Launch job".to_owned()>{org_view(load, draw)}</Page> }
 }
 
 #[component]
-fn NothingToOrder() -> impl IntoView {
+fn NoOfferings() -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "There is nothing to order yet: no node with a GPU has joined this portal. Once one has, its boards and their slices are listed here."
+                "No offerings yet. Boards and slices appear here when a node with a GPU has joined this portal."
             </p>
-            <a class="btn" href="/cluster">"Open the cluster"</a>
+            <a class="btn" href="/cluster">"Open cluster"</a>
         </div>
     }
 }
 
-/// Errors at a pointer and below it, in one text: rows of files and variables share a place.
-fn below(call: Call, pointer: &'static str) -> Signal<Option<String>> {
+/// Joins the errors at a pointer and below it, for the rows of one field.
+fn errors_at(call: Call, pointer: &'static str) -> Signal<Option<String>> {
     Signal::derive(move || {
         let problem = call.problem.get()?;
         let prefix = format!("{pointer}/");
@@ -145,7 +145,12 @@ fn below(call: Call, pointer: &'static str) -> Signal<Option<String>> {
                     return Some(error.detail.clone());
                 }
                 let key = error.pointer.strip_prefix(prefix.as_str())?;
-                Some(format!("{}: {}", key.replace("~1", "/").replace("~0", "~"), error.detail))
+                // Lists have numbers, maps have names.
+                let place = match key.split('/').next().and_then(|number| number.parse::<u32>().ok()) {
+                    Some(number) => format!("Entry {}", number.saturating_add(1)),
+                    None => key.replace("~1", "/").replace("~0", "~"),
+                };
+                Some(format!("{place}: {}", error.detail))
             })
             .collect();
         (!details.is_empty()).then(|| details.join(" "))
@@ -155,29 +160,29 @@ fn below(call: Call, pointer: &'static str) -> Signal<Option<String>> {
 #[component]
 fn LaunchForm(choices: Choices) -> impl IntoView {
     let Choices { org, offerings, reservations } = choices;
-    let asked = use_query_map()
+    let requested = use_query_map()
         .with_untracked(|query| query.get("reservation"))
         .and_then(|id| id.parse::<ReservationId>().ok());
     let form = Form::with_offering(first_choice(&offerings));
     let offerings = RwSignal::new(offerings);
     let ready = ready();
-    let next = leave();
+    let next = redirect();
     let call = Call::idle();
-    let key = FormKey::beside(call);
+    let key = FormKey::new(call);
     let whole_board = Memo::new(move |_| {
         let slug = form.offering.get();
         offerings.with(|all| all.iter().any(|o| o.slug == slug && o.mig_profile.is_none()))
     });
     let request: Memo<Request> = Memo::new(move |_| {
         let mut draft = form.draft();
-        // A slice is not shared further: what was typed for a board stays in its field, but is not meant.
+        // Slices have no shares: the input stays in its field, but does not count.
         if !whole_board.get() {
             draft.share.clear();
         }
         draft.request()
     });
 
-    // Free places move while the form is open.
+    // The free capacity changes while the form is open.
     every(10_000, move || {
         spawn_local(async move {
             if let Ok(fresh) = api::money::offerings().await {
@@ -187,7 +192,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
     });
     Effect::new(move || {
         if call.problem.with(Option::is_some) {
-            go_to_first_wrong();
+            focus_first_invalid();
         }
     });
     let submit = move |event: SubmitEvent| {
@@ -199,10 +204,10 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                 return;
             }
         };
-        // One job for one form: what is changed after an answer was lost is no second one.
-        let once = key.of("job".to_owned());
-        call.run(api::jobs::submit(org, &job, once), move |job: Job| {
-            key.done();
+        // One key for the whole form: a change after a lost answer must not create a second job.
+        let idempotency_key = key.for_text("job".to_owned());
+        call.run(api::jobs::submit(org, &job, idempotency_key), move |job: Job| {
+            key.reset();
             next.set(Some(format!("/jobs/{}", job.id)));
         });
     };
@@ -211,7 +216,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
             <form class="form" id="launch" method="post" on:submit=submit>
                 <CallProblem call=call beside_fields=FIELDS/>
                 <fieldset class="form__section">
-                    <legend>"What runs"</legend>
+                    <legend>"Program"</legend>
                     <Field
                         label="Name"
                         name="name"
@@ -220,19 +225,19 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                         error=call.field("/name")
                         autocomplete=Some("off")
                     />
-                    <WhatRuns form=form call=call/>
-                    <FileRows pairs=form.files error=below(call, "/files")/>
-                    <EnvRows pairs=form.env error=below(call, "/env")/>
-                    <Part title="Secrets, volumes, ports and labels" call=call pointers=&["/secrets", "/volumes", "/ports", "/labels"]>
-                        <SecretLines value=form.secrets error=below(call, "/secrets")/>
-                        <VolumeLines value=form.volumes error=below(call, "/volumes")/>
+                    <ProgramFields form=form call=call/>
+                    <FileRows pairs=form.files error=errors_at(call, "/files")/>
+                    <EnvRows pairs=form.env error=errors_at(call, "/env")/>
+                    <FormSection title="Secrets, volumes, ports and labels" call=call pointers=&["/secrets", "/volumes", "/ports", "/labels"]>
+                        <SecretLines value=form.secrets error=errors_at(call, "/secrets")/>
+                        <VolumeLines value=form.volumes error=errors_at(call, "/volumes")/>
                         <PortFields form=form call=call/>
-                        <LabelLines value=form.labels error=below(call, "/labels")/>
-                    </Part>
+                        <LabelLines value=form.labels error=errors_at(call, "/labels")/>
+                    </FormSection>
                 </fieldset>
                 <fieldset class="form__section">
-                    <legend>"Where it runs"</legend>
-                    <RunsIn reservations=reservations asked=asked form=form error=call.field("/reservation")/>
+                    <legend>"Resources"</legend>
+                    <ReservationSelect reservations=reservations requested=requested form=form error=call.field("/reservation")/>
                     <Offers offerings=offerings chosen=form.offering error=call.field("/offering")/>
                     <div class="field-row">
                         <Field
@@ -247,28 +252,28 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                             name="nodes"
                             kind="number"
                             value=form.nodes
-                            hint=Some("With as many devices on each.".to_owned())
+                            hint=Some("Devices are counted per node.".to_owned())
                             error=call.field("/nodes")
                         />
                         <Limit form=form call=call/>
                     </div>
                 </fieldset>
                 <fieldset class="form__section">
-                    <legend>"When it runs"</legend>
+                    <legend>"Scheduling"</legend>
                     <PriorityChoice form=form/>
                     <Field
                         label="Start after"
                         name="depends_on"
                         kind="text"
                         value=form.after
-                        hint=Some("Ids of jobs that must succeed first, separated by blanks. Empty: no other job.".to_owned())
+                        hint=Some("Job IDs, comma-separated. These jobs must succeed first. Empty: no dependency.".to_owned())
                         error=call.field("/depends_on")
                         autocomplete=Some("off")
                     />
                 </fieldset>
                 <PlacementAndRetries form=form call=call whole_board=whole_board/>
-                <KeepingPart fields=form.keeping call=call/>
-                <AdvancedPart fields=form.advanced call=call/>
+                <CheckpointSection fields=form.checkpoint call=call/>
+                <AdvancedSection fields=form.advanced call=call/>
                 <CurlLine org=org request=request/>
             </form>
             <Preview org=org request=request call=call ready=ready/>
@@ -296,7 +301,7 @@ fn Limit(form: Form, call: Call) -> impl IntoView {
                 prop:value=move || form.limit.get()
                 on:input=move |ev| form.limit.set(event_target_value(&ev))
             />
-            <p class="field__hint" id="limit-hint">"It is stopped then. You can extend it while it runs."</p>
+            <p class="field__hint" id="limit-hint">"The job is stopped at its time limit. You can extend the limit while the job runs."</p>
             <FieldError id="limit-error" error=error/>
         </div>
         <div class="field">
@@ -313,7 +318,7 @@ fn Limit(form: Form, call: Call) -> impl IntoView {
     }
 }
 
-/// The place in the queue.
+/// Priority and preemption.
 #[component]
 fn PriorityChoice(form: Form) -> impl IntoView {
     let choice = move |value: Priority, text: &'static str| {
@@ -336,7 +341,7 @@ fn PriorityChoice(form: Form) -> impl IntoView {
             <div class="segmented" role="radiogroup" aria-labelledby="priority">
                 {choice(Priority::Low, "low")} {choice(Priority::Normal, "normal")} {choice(Priority::High, "high")}
             </div>
-            <p class="field__hint">"Jobs of a higher priority are placed first. The price is the same."</p>
+            <p class="field__hint">"Jobs of higher priority start first, at the same price."</p>
             <label class="check">
                 <input
                     type="checkbox"
@@ -344,7 +349,7 @@ fn PriorityChoice(form: Form) -> impl IntoView {
                     prop:checked=move || form.preemptible.get()
                     on:change=move |ev| form.preemptible.set(event_target_checked(&ev))
                 />
-                "Preemptible: it may be stopped for a more important job, and is tried again"
+                "Preemptible: a job of higher priority can stop this job, which is then retried"
             </label>
         </div>
     }

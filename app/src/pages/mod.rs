@@ -1,8 +1,7 @@
 //! The pages of the app, one module each.
 //!
-//! Pages ask the portal through `api` and draw with `ui`. They must not talk HTTP themselves, keep
-//! state outside signals, or decide anything that the portal decides: prices, limits and rights come
-//! from its answers.
+//! Pages send requests through `api` and render with `ui`. All state is in signals. Prices, limits and rights
+//! come from the portal.
 
 pub mod billing;
 pub mod budgets;
@@ -17,9 +16,9 @@ pub mod jobs;
 pub mod join;
 pub mod launch;
 pub mod limits;
-pub mod more;
-pub mod of_org;
+pub mod load_more;
 pub mod operator;
+pub mod org_data;
 pub mod parts;
 pub mod payments;
 pub mod reservations;
@@ -31,8 +30,8 @@ pub mod shell_words;
 pub mod sign_in;
 pub mod sign_up;
 pub mod team;
+pub mod text;
 pub mod tokens;
 pub mod usage;
 pub mod volumes;
 pub mod webhooks;
-pub mod words;

@@ -1,7 +1,5 @@
-//! What several pages share: one call at a time and the button that makes it, timers, a dialog, a password
-//! field, the states a page can be in before it has data.
-//!
-//! Must not know a particular page or a particular call.
+//! Common parts of the pages: requests with their button, timers, dialogs, the password field, and the
+//! states of a page without data.
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,22 +12,22 @@ use serde::Serialize;
 use crate::api::{self, Answer};
 use crate::ui::*;
 
-/// One request that a button or a form makes: whether it is on its way, and what went wrong.
+/// The request of a button or a form, one at a time.
 #[derive(Clone, Copy)]
 pub struct Call {
-    /// It is on its way; a second one is not started.
+    /// True during a request. A second request is not started.
     pub pending: RwSignal<bool>,
-    /// What the last one was answered with, if it failed.
+    /// The problem of the last request.
     pub problem: RwSignal<Option<Problem>>,
 }
 
 impl Call {
-    /// A call that was not made yet.
+    /// Returns a call without a request.
     pub fn idle() -> Self {
         Self { pending: RwSignal::new(false), problem: RwSignal::new(None) }
     }
 
-    /// Waits for the answer and hands it to `done`; keeps the problem otherwise.
+    /// Waits for the answer and passes it to `done`, or keeps the problem.
     pub fn run<T: 'static>(
         self,
         answer: impl Future<Output = Answer<T>> + 'static,
@@ -52,7 +50,7 @@ impl Call {
         });
     }
 
-    /// What is wrong with one field, for the form to show beside it.
+    /// Returns the error of a field.
     pub fn field(self, pointer: &'static str) -> Signal<Option<String>> {
         let problem = self.problem;
         Signal::derive(move || {
@@ -62,8 +60,8 @@ impl Call {
         })
     }
 
-    /// Whether an error points at, or into, one of these fields.
-    pub fn is_wrong_in(self, fields: &[&str]) -> bool {
+    /// Tells whether one of these fields, or a part of it, has an error.
+    pub fn has_errors_in(self, fields: &[&str]) -> bool {
         self.problem.with(|problem| {
             problem.as_ref().is_some_and(|problem| {
                 problem.errors.iter().any(|error| fields.iter().any(|field| is_into(&error.pointer, field)))
@@ -71,86 +69,86 @@ impl Call {
         })
     }
 
-    /// The problem, unless every part of it stands beside a field already.
+    /// Returns the problem, unless the fields show all its errors.
     pub fn unshown(self, beside_fields: &'static [&'static str]) -> Option<Problem> {
         self.problem.get().filter(|problem| !all_beside(problem, beside_fields))
     }
 }
 
-/// Whether a problem is the portal's word on what was asked: nothing was done, and what is asked next is
-/// another thing. Without an answer, or without a decision, that is not known.
-fn judged(problem: &Problem) -> bool {
+/// Tells whether the portal refused a request for good. The outcome is unknown without an answer or a
+/// decision.
+fn is_refusal(problem: &Problem) -> bool {
     let undecided = problem.status == 429 || problem.code == "idempotency.in_flight";
     (400..500).contains(&problem.status) && !undecided
 }
 
-/// The Idempotency-Key of a form: the same for as long as the same is asked for and was neither done nor
-/// refused, so that trying again after a lost answer does nothing twice.
+/// The Idempotency-Key of a form. A repeated request keeps its key until it is accepted or refused: after a
+/// lost answer it takes effect once.
 #[derive(Clone, Copy)]
 pub struct FormKey(StoredValue<(String, String)>);
 
 impl FormKey {
-    /// For a form that asks by this call.
-    pub fn beside(call: Call) -> Self {
+    /// Returns the key of a form with this call.
+    pub fn new(call: Call) -> Self {
         let key = Self(StoredValue::new((String::new(), String::new())));
         Effect::new(move || {
-            if call.problem.with(|problem| problem.as_ref().is_some_and(judged)) {
-                key.done();
+            if call.problem.with(|problem| problem.as_ref().is_some_and(is_refusal)) {
+                key.reset();
             }
         });
         key
     }
 
-    /// The key for a body that is sent now.
-    pub fn of_body<B: Serialize>(self, body: &B) -> Option<String> {
-        self.of(serde_json::to_string(body).unwrap_or_default())
+    /// Returns the key for a request body.
+    pub fn for_body<B: Serialize>(self, body: &B) -> Option<String> {
+        self.for_text(serde_json::to_string(body).unwrap_or_default())
     }
 
-    /// The key for what is asked for now.
-    pub fn of(self, asked: String) -> Option<String> {
+    /// Returns the key for a request, identified by a text.
+    pub fn for_text(self, request: String) -> Option<String> {
         self.0.update_value(|(last, key)| {
-            if *last != asked || key.is_empty() {
+            if *last != request || key.is_empty() {
                 *key = api::new_key();
-                *last = asked;
+                *last = request;
             }
         });
         Some(self.0.with_value(|(_, key)| key.clone())).filter(|key| !key.is_empty())
     }
 
-    /// It is over: what comes next is another thing.
-    pub fn done(self) {
+    /// Discards the key after an accepted request.
+    pub fn reset(self) {
         self.0.set_value((String::new(), String::new()));
     }
 }
 
-/// Whether a pointer is that of a field, or of something in it.
+/// Tells whether a pointer is of a field or of a part of it.
 fn is_into(pointer: &str, field: &str) -> bool {
     pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Whether every error of a problem points at, or into, one of these fields.
+/// Tells whether every error of a problem belongs to one of these fields.
 fn all_beside(problem: &Problem, fields: &[&str]) -> bool {
     !problem.errors.is_empty()
         && problem.errors.iter().all(|error| fields.iter().any(|field| is_into(&error.pointer, field)))
 }
 
-/// The notice for what no field shows.
+/// The problem of a call, unless the fields show it.
 #[component]
 pub fn CallProblem(
-    /// The call of this form.
+    /// The call of the form.
     call: Call,
-    /// Pointers that fields of the form show themselves.
+    /// The pointers of fields with their own errors.
     beside_fields: &'static [&'static str],
 ) -> impl IntoView {
     move || call.unshown(beside_fields).map(|problem| view! { <ProblemNotice problem=problem/> })
 }
 
-/// The button that sends a form: not before the page is alive, and not twice at a time.
+/// The submit button of a form, disabled before hydration and during a request.
 #[component]
 pub fn Submit(
     /// The call of the form.
     call: Call,
-    /// What it says.
+    /// The label.
     children: Children,
 ) -> impl IntoView {
     let ready = ready();
@@ -166,16 +164,15 @@ pub fn Submit(
     }
 }
 
-/// False on the server and in the first client render: a form that is not hydrated would post
-/// natively, so its button waits for this.
+/// Returns a signal that is false before hydration. A form without hydration would post natively.
 pub fn ready() -> ReadSignal<bool> {
     let (ready, set_ready) = signal(false);
     Effect::new(move || set_ready.set(true));
     ready
 }
 
-/// Set a path to go there. Works from a task, which has no router around it.
-pub fn leave() -> RwSignal<Option<String>> {
+/// Returns a signal that navigates to the path in it. Tasks can set it without a router.
+pub fn redirect() -> RwSignal<Option<String>> {
     let target = RwSignal::new(None::<String>);
     Effect::new(move || {
         if let Some(path) = target.get() {
@@ -185,18 +182,18 @@ pub fn leave() -> RwSignal<Option<String>> {
     target
 }
 
-/// Leaves the app for an address elsewhere, such as a page to pay on. The back button leads here again.
-pub fn leave_for(url: &str) {
+/// Opens a URL outside of the app, such as a payment page.
+pub fn open_url(url: &str) {
     #[cfg(feature = "hydrate")]
     if let Some(window) = web_sys::window() {
-        // Refused only for what is no address.
+        // An invalid URL is ignored.
         let _ = window.location().assign(url);
     }
     #[cfg(not(feature = "hydrate"))]
     let _ = url;
 }
 
-/// The address of this portal; an example until the page runs in a browser.
+/// Returns the URL of this portal, or an example before hydration.
 pub fn origin() -> ReadSignal<String> {
     let (origin, set_origin) = signal("https://berth.example".to_owned());
     Effect::new(move || {
@@ -207,39 +204,38 @@ pub fn origin() -> ReadSignal<String> {
     origin
 }
 
-/// Milliseconds since the epoch by the browser's clock. For ages and for what a person chooses,
-/// never for money.
+/// Returns the browser's Unix time in milliseconds, for ages and for time choices but never for money.
 #[cfg(feature = "hydrate")]
 pub fn now_ms() -> i64 {
     js_sys::Date::now() as i64
 }
 
-/// The server draws without a clock: 0.
+/// Returns 0 on the server, which renders without a clock.
 #[cfg(not(feature = "hydrate"))]
 pub fn now_ms() -> i64 {
     0
 }
 
-/// Runs `work` every `ms` milliseconds until the effect that calls this runs again or ends.
+/// Runs `work` every `ms` milliseconds until the calling effect runs again or ends.
 pub fn interval(ms: u64, work: impl Fn() + 'static) {
     if let Ok(handle) = set_interval_with_handle(work, Duration::from_millis(ms)) {
         on_cleanup(move || handle.clear());
     }
 }
 
-/// Runs `work` once after `ms` milliseconds, unless the effect that calls this runs again first.
+/// Runs `work` once after `ms` milliseconds, unless the calling effect runs again first.
 pub fn later(ms: u64, work: impl FnOnce() + 'static) {
     if let Ok(handle) = set_timeout_with_handle(work, Duration::from_millis(ms)) {
         on_cleanup(move || handle.clear());
     }
 }
 
-/// Runs `work` every `ms` milliseconds while the page is shown.
+/// Runs `work` every `ms` milliseconds during the life of the page.
 pub fn every(ms: u64, work: impl Fn() + Clone + 'static) {
     Effect::new(move || interval(ms, work.clone()));
 }
 
-/// Leaves out calls that need an organization when there is none.
+/// Awaits an optional call.
 pub async fn when_some<T, F>(call: Option<F>) -> Answer<Option<T>>
 where
     F: Future<Output = Answer<T>>,
@@ -250,17 +246,17 @@ where
     }
 }
 
-/// A native dialog: it opens and closes with `open`, and Escape closes it.
+/// A native dialog. Escape closes it.
 #[component]
 pub fn Modal(
     /// Unique in the page.
     id: &'static str,
-    /// Its heading.
+    /// The heading.
     #[prop(into)]
     title: Signal<String>,
-    /// Whether it is open.
+    /// True with an open dialog.
     open: RwSignal<bool>,
-    /// Body and actions, with their own classes.
+    /// The body and the actions.
     children: Children,
 ) -> impl IntoView {
     let element = NodeRef::<leptos::html::Dialog>::new();
@@ -284,19 +280,19 @@ pub fn Modal(
     }
 }
 
-/// The password of a sign-in or of a new account.
+/// The password field of a sign-in or of a new account.
 #[component]
 pub fn PasswordField(
-    /// What was typed.
+    /// The input.
     value: RwSignal<String>,
-    /// What is wrong with it.
+    /// The error below the field.
     error: Signal<Option<String>>,
-    /// A new password is being chosen: say what is accepted.
+    /// True for a new password, with a hint about the rules.
     fresh: bool,
 ) -> impl IntoView {
     let shown = RwSignal::new(false);
     let input = NodeRef::<leptos::html::Input>::new();
-    // A password manager may have filled the field before the page came alive.
+    // A password manager may fill the field before hydration.
     Effect::new(move || {
         if let Some(input) = input.get() {
             let filled = input.value();
@@ -334,13 +330,13 @@ pub fn PasswordField(
     }
 }
 
-/// The line below a field that is not acceptable.
+/// The error below a field.
 #[component]
 pub fn FieldError(
-    /// The id that the field's `aria-describedby` names.
+    /// The id in the field's `aria-describedby`.
     #[prop(into)]
     id: String,
-    /// What is wrong.
+    /// The error.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
     move || {
@@ -349,7 +345,7 @@ pub fn FieldError(
     }
 }
 
-/// Keeps the place of what is being fetched; shows itself only when that takes a while.
+/// A placeholder with a delayed appearance.
 #[component]
 pub fn Loading() -> impl IntoView {
     view! {
@@ -361,19 +357,19 @@ pub fn Loading() -> impl IntoView {
     }
 }
 
-/// Somebody without an organization opened a page of organizations.
+/// The empty state of a person without an organization.
 #[component]
 pub fn NoOrg() -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "You are in no organization yet, so there is nothing to show here. Ask an owner to invite you; if you operate this portal, the pages under Operator are yours."
+                "You are not a member of an organization. Ask an owner for an invitation. Operators use the pages under Operator."
             </p>
         </div>
     }
 }
 
-/// The mark and name above a card that has no shell around it.
+/// The mark and the name above the card of a page without navigation.
 #[component]
 pub fn Brand() -> impl IntoView {
     view! {
@@ -390,9 +386,9 @@ mod tests {
     use berth_types::problems::FieldError as Wrong;
 
     #[test]
-    fn a_key_is_kept_until_something_is_decided() {
+    fn a_key_stays_until_a_refusal() {
         let problem = |status: u16, code: &str| Problem { status, ..Problem::new(500, code, "", "") };
-        for (status, code, over) in [
+        for (status, code, refused) in [
             (422, "request.invalid", true),
             (409, "idempotency.shown_once", true),
             (402, "funds.insufficient", true),
@@ -401,7 +397,7 @@ mod tests {
             (500, "internal", false),
             (0, "network.unreachable", false),
         ] {
-            assert_eq!(judged(&problem(status, code)), over, "{status} {code}");
+            assert_eq!(is_refusal(&problem(status, code)), refused, "{status} {code}");
         }
     }
 

@@ -1,31 +1,29 @@
-//! A choice of roles, for a token or for a person.
-//!
-//! Must not decide who may give which: that is the portal's word.
+//! Selection of a role for a token or a member. The portal checks the right to grant it.
 
 use berth_types::accounts::Role;
 use leptos::prelude::*;
 
 use super::parts::FieldError;
 
-/// The roles to choose from.
-pub fn role_options(picked: Role) -> Vec<AnyView> {
+/// Returns the options of all roles.
+pub fn role_options(selected: Role) -> Vec<AnyView> {
     Role::ALL
         .into_iter()
         .map(|role| {
-            let picked = role == picked;
-            view! { <option value=role.name() selected=picked>{role.name()}</option> }.into_any()
+            let selected = role == selected;
+            view! { <option value=role.name() selected=selected>{role.name()}</option> }.into_any()
         })
         .collect()
 }
 
-/// A choice of one, with what it may do.
+/// The field of a role with its rights below.
 #[component]
 pub fn RoleField(
-    /// Also its name; unique in the page.
+    /// The id and the name of the field; unique in the page.
     id: &'static str,
-    /// The chosen one.
+    /// The chosen role.
     role: RwSignal<Role>,
-    /// What is wrong with it.
+    /// The error below the field.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
     let error_id = format!("{id}-error");
@@ -43,7 +41,7 @@ pub fn RoleField(
             >
                 {role_options(role.get_untracked())}
             </select>
-            <p class="field__hint">{move || role.get().words()}</p>
+            <p class="field__hint">{move || role.get().description()}</p>
             <FieldError id=error_id error=error/>
         </div>
     }

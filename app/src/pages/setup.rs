@@ -1,20 +1,20 @@
-//! The first page of a new portal: makes its first operator and signs them in.
+//! Set-up page of a new portal: creates the first operator and signs in.
 //!
-//! Must not keep the setup token or the password anywhere but in the form's own signals.
+//! The setup token and the password exist only in signals of the form.
 
 use berth_types::accounts::{PortalInfo, Setup, SignIn, User};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_meta::Title;
 
-use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, leave};
+use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, redirect};
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/token", "/name", "/email", "/password"];
 
-/// Sets up a portal that has no operator yet.
+/// The set-up page of a portal without an operator.
 #[component]
 pub fn SetupPage() -> impl IntoView {
     let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
@@ -26,7 +26,7 @@ pub fn SetupPage() -> impl IntoView {
                 {move || Suspend::new(async move {
                     match info.await {
                         Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(info) if !info.needs_setup => view! { <Done/> }.into_any(),
+                        Ok(info) if !info.needs_setup => view! { <SetupDone/> }.into_any(),
                         Ok(_) => view! { <SetupForm/> }.into_any(),
                     }
                 })}
@@ -35,13 +35,13 @@ pub fn SetupPage() -> impl IntoView {
     }
 }
 
-/// Setup happens once; afterwards the page only points on.
+/// The page after the set-up, with a link to the sign-in.
 #[component]
-fn Done() -> impl IntoView {
+fn SetupDone() -> impl IntoView {
     view! {
         <div class="auth__card">
-            <h1>"This portal is set up"</h1>
-            <p>"It has an operator already, and the setup token no longer works. Nothing was changed."</p>
+            <h1>"Set-up is complete"</h1>
+            <p>"This portal already has an operator, and the setup token is no longer valid. Nothing was changed."</p>
             <a class="btn btn--primary" href="/sign-in">"Sign in"</a>
         </div>
     }
@@ -49,7 +49,7 @@ fn Done() -> impl IntoView {
 
 #[component]
 fn SetupForm() -> impl IntoView {
-    let next = leave();
+    let next = redirect();
     let call = Call::idle();
     let token = RwSignal::new(String::new());
     let name = RwSignal::new(String::new());
@@ -57,17 +57,17 @@ fn SetupForm() -> impl IntoView {
     let password = RwSignal::new(String::new());
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let who =
+        let credentials =
             SignIn { email: email.get_untracked().trim().to_owned(), password: password.get_untracked() };
         let body = Setup {
             token: token.get_untracked().trim().to_owned(),
-            email: who.email.clone(),
-            password: who.password.clone(),
+            email: credentials.email.clone(),
+            password: credentials.password.clone(),
             name: name.get_untracked().trim().to_owned(),
         };
         let work = async move {
             let _operator: User = api::accounts::set_up(&body).await?;
-            api::accounts::sign_in(&who).await
+            api::accounts::sign_in(&credentials).await
         };
         call.run(work, move |_: User| next.set(Some("/operator/nodes".to_owned())));
     };
@@ -81,7 +81,7 @@ fn SetupForm() -> impl IntoView {
             </ol>
             <h1>"Set up Berth"</h1>
             <p class="auth__lead">
-                "Create the first operator. The setup token was printed when " <code class="nowrap">"berth-portal serve"</code> " started."
+                "Create the first operator. " <code class="nowrap">"berth-portal serve"</code> " prints the setup token at its start."
             </p>
             <BerthBar
                 tiles=tiles
@@ -89,7 +89,7 @@ fn SetupForm() -> impl IntoView {
                 blocked=Vec::new()
                 quarantined=false
                 size=BarSize::Row
-                label="A board with three instances".to_owned()
+                label="Board with three slices".to_owned()
             />
             <CallProblem call=call beside_fields=FIELDS/>
             <Field
@@ -97,7 +97,7 @@ fn SetupForm() -> impl IntoView {
                 name="token"
                 kind="text"
                 value=token
-                hint=Some("It works once.".to_owned())
+                hint=Some("Valid once.".to_owned())
                 error=call.field("/token")
                 autocomplete=Some("off")
             />
@@ -125,7 +125,7 @@ fn SetupForm() -> impl IntoView {
     }
 }
 
-/// One tile of the drawing above the form.
+/// Returns a tile of the drawing above the form.
 fn sample(start: u32, size: u32, hue: u32, pattern: &str) -> BarTile {
     BarTile {
         start,

@@ -1,31 +1,36 @@
-//! Splits a command line into a program and its arguments, and writes it back.
+//! Conversion of a command line to a program with arguments and back.
 //!
-//! Quotes and backslashes work as in a shell. Nothing is expanded: a variable, a glob or a pipe
-//! stays the text it is, because no shell will see it.
+//! Quotes and backslashes work as in a shell. Variables, globs and pipes stay plain text, because no shell
+//! runs.
 
-/// Why a line cannot be split.
+/// A syntax error of a command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsplit {
-    /// A quote is opened and never closed.
+pub enum SplitError {
+    /// A quote without its end.
     OpenQuote,
-    /// The line ends with a backslash.
+    /// A backslash at the end of the line.
     OpenEscape,
 }
 
-impl Unsplit {
-    /// What to tell the person who wrote the line.
+impl SplitError {
+    /// Returns the error as a sentence.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::OpenQuote => "A quote is opened and never closed.",
-            Self::OpenEscape => "The line ends with a backslash, which waits for one more character.",
+            Self::OpenQuote => "A quotation mark is not closed.",
+            Self::OpenEscape => {
+                "The line ends with an incomplete escape: add a character after the backslash."
+            }
         }
     }
 }
 
-/// The words of a line.
-pub fn split(line: &str) -> Result<Vec<String>, Unsplit> {
+/// Splits a line into words.
+///
+/// # Errors
+/// An open quote or escape.
+pub fn split(line: &str) -> Result<Vec<String>, SplitError> {
     let mut words = Vec::new();
-    // `None` between words: an empty pair of quotes is a word, white space alone is not.
+    // `None` between words: an empty pair of quotes is a word, white space is not.
     let mut word: Option<String> = None;
     let mut rest = line.chars();
     while let Some(c) = rest.next() {
@@ -34,7 +39,7 @@ pub fn split(line: &str) -> Result<Vec<String>, Unsplit> {
                 let word = word.get_or_insert_default();
                 loop {
                     match rest.next() {
-                        None => return Err(Unsplit::OpenQuote),
+                        None => return Err(SplitError::OpenQuote),
                         Some('\'') => break,
                         Some(c) => word.push(c),
                     }
@@ -44,10 +49,10 @@ pub fn split(line: &str) -> Result<Vec<String>, Unsplit> {
                 let word = word.get_or_insert_default();
                 loop {
                     match rest.next() {
-                        None => return Err(Unsplit::OpenQuote),
+                        None => return Err(SplitError::OpenQuote),
                         Some('"') => break,
                         Some('\\') => match rest.next() {
-                            None => return Err(Unsplit::OpenQuote),
+                            None => return Err(SplitError::OpenQuote),
                             Some('\n') => {}
                             Some(c @ ('"' | '\\' | '$' | '`')) => word.push(c),
                             Some(c) => {
@@ -60,8 +65,8 @@ pub fn split(line: &str) -> Result<Vec<String>, Unsplit> {
                 }
             }
             '\\' => match rest.next() {
-                None => return Err(Unsplit::OpenEscape),
-                // A backslash at the end of a line joins it with the next one.
+                None => return Err(SplitError::OpenEscape),
+                // A backslash at the end of a line joins the next line.
                 Some('\n') => {}
                 Some(c) => word.get_or_insert_default().push(c),
             },
@@ -73,7 +78,7 @@ pub fn split(line: &str) -> Result<Vec<String>, Unsplit> {
     Ok(words)
 }
 
-/// One word so that a shell, and [`split`], read it back as it is.
+/// Quotes a word for a shell and for [`split`].
 pub fn quote(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -82,7 +87,7 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// The words as one line.
+/// Joins words to one line.
 pub fn join(words: &[String]) -> String {
     words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
 }
@@ -96,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_what_a_shell_would_make_of_them() {
+    fn words_are_split_as_by_a_shell() {
         assert_eq!(words("python3 train.py  --epochs 4"), ["python3", "train.py", "--epochs", "4"]);
         assert_eq!(words("  \n "), Vec::<String>::new());
         assert_eq!(words(r#"sh -c 'echo "hi there"'"#), ["sh", "-c", r#"echo "hi there""#]);
@@ -108,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_closed_is_refused() {
-        assert_eq!(split("echo 'a"), Err(Unsplit::OpenQuote));
-        assert_eq!(split(r#"echo "a\"#), Err(Unsplit::OpenQuote));
-        assert_eq!(split(r"echo a\"), Err(Unsplit::OpenEscape));
+    fn open_quotes_and_escapes_are_refused() {
+        assert_eq!(split("echo 'a"), Err(SplitError::OpenQuote));
+        assert_eq!(split(r#"echo "a\"#), Err(SplitError::OpenQuote));
+        assert_eq!(split(r"echo a\"), Err(SplitError::OpenEscape));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Signing in.
+//! Sign-in page.
 //!
-//! Must not say whether an e-mail address is known, and must not send anybody to another site.
+//! The page does not reveal the existence of an account, and redirects only within this site.
 
 use berth_types::accounts::{PortalInfo, SignIn, User};
 use leptos::ev::SubmitEvent;
@@ -8,42 +8,42 @@ use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
 
-use super::parts::{Brand, Call, CallProblem, PasswordField, Submit, leave};
+use super::parts::{Brand, Call, CallProblem, PasswordField, Submit, redirect};
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/email", "/password"];
 
-/// Where to go after signing in: the wanted path when it lies on this site, home otherwise.
+/// Returns the path after the sign-in: the requested path if it is on this site, or else the home page.
 ///
 /// A browser reads `//host` and `/\host` as another site, so the second character is checked too.
-pub fn safe_next(wanted: Option<&str>) -> String {
+pub fn safe_next(requested: Option<&str>) -> String {
     let inside = |path: &&str| {
         let mut chars = path.chars();
         chars.next() == Some('/')
             && !matches!(chars.next(), Some('/' | '\\'))
             && !path.chars().any(|c| c.is_control() || c == '\\')
     };
-    wanted.filter(inside).unwrap_or("/").to_owned()
+    requested.filter(inside).unwrap_or("/").to_owned()
 }
 
-/// Signs in by e-mail and password.
+/// The sign-in by e-mail address and password.
 #[component]
 pub fn SignInPage() -> impl IntoView {
     let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
     let query = use_query_map();
-    let next = leave();
+    let next = redirect();
     let call = Call::idle();
     let email = RwSignal::new(String::new());
     let password = RwSignal::new(String::new());
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let who =
+        let credentials =
             SignIn { email: email.get_untracked().trim().to_owned(), password: password.get_untracked() };
-        let wanted = query.with_untracked(|query| query.get("next"));
-        let target = safe_next(wanted.as_deref());
-        call.run(api::accounts::sign_in(&who), move |_: User| next.set(Some(target)));
+        let requested = query.with_untracked(|query| query.get("next"));
+        let target = safe_next(requested.as_deref());
+        call.run(api::accounts::sign_in(&credentials), move |_: User| next.set(Some(target)));
     };
     view! {
         <Title text="Sign in to Berth"/>
@@ -69,7 +69,7 @@ pub fn SignInPage() -> impl IntoView {
                         Ok(info) if info.needs_setup => {
                             view! {
                                 <p class="auth__foot">
-                                    "This portal has no operator yet. " <a href="/setup">"Set it up"</a>
+                                    "This portal has no operator yet. " <a href="/setup">"Set up the portal"</a>
                                 </p>
                             }
                                 .into_any()
@@ -77,7 +77,7 @@ pub fn SignInPage() -> impl IntoView {
                         Ok(info) if info.sign_up_open => {
                             view! {
                                 <p class="auth__foot">
-                                    "New here? " <a href="/sign-up">"Create an organization"</a>
+                                    "No account? " <a href="/sign-up">"Create an organization"</a>
                                 </p>
                             }
                                 .into_any()
@@ -85,7 +85,7 @@ pub fn SignInPage() -> impl IntoView {
                         _ => {
                             view! {
                                 <p class="auth__foot">
-                                    "No account? Ask the operator of this portal or an owner of your organization."
+                                    "No account? Ask the operator of this portal for one, or an owner of your organization for an invitation."
                                 </p>
                             }
                                 .into_any()

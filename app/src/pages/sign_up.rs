@@ -1,20 +1,20 @@
-//! Creating an account and its organization, then signing in.
+//! Sign-up page: creates an account with its organization and signs in.
 //!
-//! Must not offer the form where the operator keeps sign-up closed.
+//! A portal with closed sign-up shows no form.
 
 use berth_types::accounts::{PortalInfo, SignIn, SignUp, SignedUp, User};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_meta::Title;
 
-use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, leave};
+use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, redirect};
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/name", "/email", "/password", "/organization"];
 
-/// Creates an account where the portal lets anybody do so.
+/// The sign-up page of a portal with open sign-up.
 #[component]
 pub fn SignUpPage() -> impl IntoView {
     let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
@@ -42,7 +42,7 @@ fn Closed() -> impl IntoView {
         <div class="auth__card">
             <h1>"Sign-up is closed"</h1>
             <p>
-                "The operator of this portal creates accounts by hand. Ask them, or an owner of the organization that you want to join."
+                "The operator of this portal creates the accounts. Ask the operator for one, or an owner of your organization for an invitation."
             </p>
         </div>
     }
@@ -50,7 +50,7 @@ fn Closed() -> impl IntoView {
 
 #[component]
 fn SignUpForm() -> impl IntoView {
-    let next = leave();
+    let next = redirect();
     let call = Call::idle();
     let name = RwSignal::new(String::new());
     let email = RwSignal::new(String::new());
@@ -58,24 +58,24 @@ fn SignUpForm() -> impl IntoView {
     let organization = RwSignal::new(String::new());
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let who =
+        let credentials =
             SignIn { email: email.get_untracked().trim().to_owned(), password: password.get_untracked() };
         let body = SignUp {
-            email: who.email.clone(),
-            password: who.password.clone(),
+            email: credentials.email.clone(),
+            password: credentials.password.clone(),
             name: name.get_untracked().trim().to_owned(),
             organization: organization.get_untracked().trim().to_owned(),
         };
         let work = async move {
             let _made: SignedUp = api::accounts::sign_up(&body).await?;
-            api::accounts::sign_in(&who).await
+            api::accounts::sign_in(&credentials).await
         };
         call.run(work, move |_: User| next.set(Some("/launch".to_owned())));
     };
     view! {
         <form class="auth__card" method="post" on:submit=submit>
             <h1>"Create an organization"</h1>
-            <p class="auth__lead">"You become its owner, and launch your first job next."</p>
+            <p class="auth__lead">"You become its owner and can launch jobs."</p>
             <CallProblem call=call beside_fields=FIELDS/>
             <Field
                 label="Your name"
@@ -98,7 +98,7 @@ fn SignUpForm() -> impl IntoView {
                 name="organization"
                 kind="text"
                 value=organization
-                hint=Some("The name that your colleagues see. Jobs, credit and tokens belong to it.".to_owned())
+                hint=Some("Shown to all members. Jobs, credit and tokens belong to the organization.".to_owned())
                 error=call.field("/organization")
                 autocomplete=Some("organization")
             />

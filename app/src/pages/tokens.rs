@@ -1,7 +1,6 @@
-//! API tokens: making one, seeing its secret once, taking it back.
+//! Page of API tokens: creation, revocation and the secret, shown once.
 //!
-//! Must not keep a secret longer than it is shown: it lives in one signal of this page and nowhere
-//! else.
+//! The secret of a new token exists only in one signal of this page.
 
 use std::future::Future;
 
@@ -12,9 +11,9 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::confirm::{ConfirmDialog, Doomed};
+use super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::curl;
-use super::of_org::of_org;
+use super::org_data::org_view;
 use super::parts::{Call, CallProblem, FieldError, FormKey, Submit, now_ms, origin, ready};
 use super::roles::RoleField;
 use crate::api;
@@ -24,11 +23,11 @@ use crate::ui::*;
 
 const FIELDS: &[&str] = &["/name", "/role", "/expires_at"];
 
-/// Days that can be chosen, and how they read; none stands for no end.
+/// The choices of an expiry in days, with their labels; an empty value means no expiry.
 const EXPIRIES: [(&str, &str); 5] =
-    [("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("1", "tomorrow"), ("", "never")];
+    [("30", "in 30 days"), ("90", "in 90 days"), ("365", "in 365 days"), ("1", "in 1 day"), ("", "never")];
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
@@ -40,29 +39,29 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     async move { Ok(Loaded { org, tokens: tokens.await?.items }) }
 }
 
-/// The full hour after a time, in milliseconds. Days count from it, so that who asks again for the same
-/// token, because no answer came, asks for the very same.
+/// Returns the next full hour in milliseconds. Expiries count from it, so that a repeated request after a lost
+/// answer has the same body.
 const fn next_hour(ms: i64) -> i64 {
     const HOUR: i64 = 3_600_000;
     ms.div_euclid(HOUR).saturating_add(1).saturating_mul(HOUR)
 }
 
-/// When a token made at `now_ms` ends; `None` for one without an end.
+/// Returns the expiry of a token created at `now_ms`; `None` without an expiry.
 fn expires_at(days: &str, now_ms: i64) -> Option<Timestamp> {
     let days: i64 = days.parse().ok()?;
     Some(Timestamp::from_micros(now_ms.saturating_mul(1_000)).plus_seconds(days.saturating_mul(86_400)))
 }
 
-/// The page with all tokens.
+/// The page of all tokens.
 #[component]
 pub fn TokensPage() -> impl IntoView {
     view! {
         <Page title="Tokens".to_owned()>
             <p class="page__lead">
-                "A token lets a program act for this organization, within the token's role. A program that should be told of what happens, instead of asking, has a "
+                "A token gives a program access to the API with one role in this organization. Programs that receive events use a "
                 <a href="/webhooks">"webhook"</a> "."
             </p>
-            {of_org(load, |loaded: Loaded| view! { <Tokens loaded=loaded/> }.into_any())}
+            {org_view(load, |loaded: Loaded| view! { <Tokens loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -73,19 +72,19 @@ fn Tokens(loaded: Loaded) -> impl IntoView {
     let tokens = RwSignal::new(tokens);
     let secret = RwSignal::new(None::<String>);
     let ready = ready();
-    let doomed = Doomed::none();
+    let target = ConfirmTarget::none();
     view! {
         {move || secret.get().map(|secret| view! { <Secret secret=secret/> })}
         <NewTokenForm org=org tokens=tokens secret=secret/>
         <section class="section">
-            <div class="section__head"><h2>"Tokens in use"</h2></div>
-            {move || table(&tokens.get(), doomed, ready)}
+            <div class="section__head"><h2>"Existing tokens"</h2></div>
+            {move || table(&tokens.get(), target, ready)}
         </section>
-        <RevokeDialog org=org tokens=tokens doomed=doomed/>
+        <RevokeDialog org=org tokens=tokens target=target/>
     }
 }
 
-/// The secret, this one time.
+/// The secret of a new token, shown once.
 #[component]
 fn Secret(secret: String) -> impl IntoView {
     let origin = origin();
@@ -94,10 +93,10 @@ fn Secret(secret: String) -> impl IntoView {
         <section class="secret" role="status">
             <p>
                 <strong>"Copy the token now."</strong>
-                " It is shown this one time; Berth keeps only its hash. Whoever has it can act in its role until it expires or is revoked."
+                " It is shown only once; Berth stores only its hash. Anyone with the token has its role until it expires or is revoked."
             </p>
-            <CopyBlock text=Signal::derive(move || secret.clone()) label="The token".to_owned()/>
-            <CopyBlock text=line label="A first request with it".to_owned()/>
+            <CopyBlock text=Signal::derive(move || secret.clone()) label="API token".to_owned()/>
+            <CopyBlock text=line label="First request with curl".to_owned()/>
         </section>
     }
 }
@@ -105,7 +104,7 @@ fn Secret(secret: String) -> impl IntoView {
 #[component]
 fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Option<String>>) -> impl IntoView {
     let call = Call::idle();
-    let key = FormKey::beside(call);
+    let key = FormKey::new(call);
     let name = RwSignal::new(String::new());
     let role = RwSignal::new(Role::Member);
     let days = RwSignal::new("30".to_owned());
@@ -116,8 +115,8 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
             role: role.get_untracked(),
             expires_at: days.with_untracked(|days| expires_at(days, next_hour(now_ms()))),
         };
-        call.run(api::accounts::create_token(org, &body, key.of_body(&body)), move |made: CreatedToken| {
-            key.done();
+        call.run(api::accounts::create_token(org, &body, key.for_body(&body)), move |made: CreatedToken| {
+            key.reset();
             secret.set(Some(made.secret));
             tokens.update(|tokens| tokens.insert(0, made.token));
             name.set(String::new());
@@ -126,13 +125,13 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
     let expiries: Vec<AnyView> = EXPIRIES
         .into_iter()
         .map(|(value, text)| {
-            let picked = value == "30";
-            view! { <option value=value selected=picked>{text}</option> }.into_any()
+            let selected = value == "30";
+            view! { <option value=value selected=selected>{text}</option> }.into_any()
         })
         .collect();
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Create a token"</h2>
+            <h2 class="card__title">"New token"</h2>
             <CallProblem call=call beside_fields=FIELDS/>
             <div class="field-row">
                 <Field
@@ -140,7 +139,7 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
                     name="name"
                     kind="text"
                     value=name
-                    hint=Some("What it is for, such as ci-nightly.".to_owned())
+                    hint=Some("Purpose of the token, such as ci-nightly.".to_owned())
                     error=call.field("/name")
                     autocomplete=Some("off")
                 />
@@ -165,34 +164,34 @@ fn NewTokenForm(org: OrgId, tokens: RwSignal<Vec<Token>>, secret: RwSignal<Optio
     }
 }
 
-fn table(tokens: &[Token], doomed: Doomed<Token>, ready: ReadSignal<bool>) -> AnyView {
+fn table(tokens: &[Token], target: ConfirmTarget<Token>, ready: ReadSignal<bool>) -> AnyView {
     if tokens.is_empty() {
-        return empty("No token yet. Create one to use the API from a program.");
+        return empty("No tokens yet. Create a token above to use the API from a program.");
     }
     table_of(
         "Tokens",
         &[
             ("Name", ""),
             ("Role", ""),
-            ("Ends in", ""),
+            ("Last characters", ""),
             ("Created", ""),
             ("Last used", ""),
             ("Expires", ""),
             ACTIONS,
         ],
-        tokens.iter().map(|token| row(token, doomed, ready)).collect(),
+        tokens.iter().map(|token| row(token, target, ready)).collect(),
     )
 }
 
-/// An instant, or a word for its absence.
-fn when_or(at: Option<Timestamp>, word: &'static str) -> AnyView {
+/// Returns an instant, or a text without one.
+fn time_or(at: Option<Timestamp>, word: &'static str) -> AnyView {
     match at {
         Some(at) => view! { <When at=at/> }.into_any(),
         None => word.into_any(),
     }
 }
 
-fn row(token: &Token, doomed: Doomed<Token>, ready: ReadSignal<bool>) -> AnyView {
+fn row(token: &Token, target: ConfirmTarget<Token>, ready: ReadSignal<bool>) -> AnyView {
     let name = token.name.clone();
     let hint = format!("…{}", token.hint);
     let label = format!("Revoke {}", token.name);
@@ -200,40 +199,40 @@ fn row(token: &Token, doomed: Doomed<Token>, ready: ReadSignal<bool>) -> AnyView
         <tr role="row">
             <th role="rowheader" scope="row">{name}</th>
             <td role="cell" data-label="Role">{token.role.name()}</td>
-            <td role="cell" data-label="Ends in"><span class="mono">{hint}</span></td>
+            <td role="cell" data-label="Last characters"><span class="mono">{hint}</span></td>
             <td role="cell" data-label="Created"><When at=token.created_at/></td>
-            <td role="cell" data-label="Last used">{when_or(token.last_used_at, "never")}</td>
-            <td role="cell" data-label="Expires">{when_or(token.expires_at, "never")}</td>
-            <td role="cell" class="table__actions">{doomed.button(token.clone(), "Revoke", label, ready)}</td>
+            <td role="cell" data-label="Last used">{time_or(token.last_used_at, "never")}</td>
+            <td role="cell" data-label="Expires">{time_or(token.expires_at, "never")}</td>
+            <td role="cell" class="table__actions">{target.button(token.clone(), "Revoke", label, ready)}</td>
         </tr>
     }
     .into_any()
 }
 
 #[component]
-fn RevokeDialog(org: OrgId, tokens: RwSignal<Vec<Token>>, doomed: Doomed<Token>) -> impl IntoView {
+fn RevokeDialog(org: OrgId, tokens: RwSignal<Vec<Token>>, target: ConfirmTarget<Token>) -> impl IntoView {
     let call = Call::idle();
     let revoke = move |()| {
-        let Some(id) = doomed.one.with_untracked(|token| token.as_ref().map(|token| token.id)) else {
+        let Some(id) = target.one.with_untracked(|token| token.as_ref().map(|token| token.id)) else {
             return;
         };
         call.run(api::accounts::revoke_token(org, id), move |()| {
             tokens.update(|tokens| tokens.retain(|token| token.id != id));
-            doomed.open.set(false);
+            target.open.set(false);
         });
     };
     view! {
         <ConfirmDialog
             id="revoke"
-            title=doomed.title("Revoke", "token", |token| token.name.as_str())
-            open=doomed.open
+            title=target.title("Revoke", "token", |token| token.name.as_str())
+            open=target.open
             call=call
-            keep="Keep it"
+            keep="Keep token"
             verb="Revoke token"
             confirm=Callback::new(revoke)
         >
             <p>
-                "Programs that use it are refused from the next request on. Jobs that they launched go on, and are charged as before. This cannot be undone; you can create another token."
+                "Requests with this token are refused immediately. Jobs launched with it continue and are charged as before. This cannot be undone; you can create another token."
             </p>
         </ConfirmDialog>
     }

@@ -1,21 +1,21 @@
-//! Turns the bytes that a job wrote into lines of plain, styled text, as they come.
+//! Decoder from the bytes of a log to lines of styled text, in a stream.
 //!
-//! Pure: it knows no browser and no network. It must never let a byte of a job act on the page: what
-//! is not text or a colour is dropped or shown as a symbol.
+//! Pure: without browser and network. Only text and colours reach the page: the decoder drops other sequences
+//! and shows control characters as symbols.
 #![cfg_attr(
     not(any(feature = "hydrate", test)),
-    expect(dead_code, reason = "lines are made in the browser; the server only tests this")
+    expect(dead_code, reason = "the browser decodes logs; the server only tests the decoder")
 )]
 
 mod sgr;
 
 use sgr::Style;
 
-/// Text that a single line keeps; the raw log has the rest.
+/// The maximum length of a line in bytes; the raw log has the rest.
 const LINE_BYTES: usize = 32 * 1024;
-/// Parameters of a sequence that are kept; no colour needs more.
+/// The maximum length of the parameters of a sequence in bytes; colours need less.
 const PARAMETER_BYTES: usize = 64;
-const CUT: &str = " … the rest of this line is in the raw log";
+const CUT: &str = " … line truncated; see the raw log";
 
 /// A run of text in one style.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,15 +33,15 @@ pub struct Line {
 }
 
 impl Line {
-    /// The text without its styles.
+    /// Returns the text without styles.
     pub fn text(&self) -> String {
         self.spans.iter().map(|span| span.text.as_str()).collect()
     }
 }
 
-/// Where the decoder is within an escape sequence.
+/// The position within an escape sequence.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-enum Place {
+enum Position {
     #[default]
     Text,
     /// After ESC.
@@ -50,25 +50,25 @@ enum Place {
     Designate,
     /// After `ESC [`, with the parameters so far.
     Control(String),
-    /// In an operating system command or its kin, which end with BEL or `ESC \`.
+    /// In an operating system command or a similar string, which ends with BEL or `ESC \`.
     Command,
     /// After ESC within a command.
     CommandEscape,
 }
 
-/// Decodes a log as it grows.
+/// The decoder of a log.
 #[derive(Debug, Clone, Default)]
 pub struct LogDecoder {
-    /// Bytes of a character that is not complete yet.
+    /// The bytes of an incomplete character.
     partial: Vec<u8>,
-    place: Place,
+    position: Position,
     style: Style,
     spans: Vec<Span>,
-    /// The style of the last span of `spans`, while text may still be added to it.
+    /// The style of the last span, while it can grow.
     open_style: Option<Style>,
     line_bytes: usize,
     cut: bool,
-    /// A carriage return came: the next character overwrites the line, unless it is a line feed.
+    /// True after a carriage return: the next character overwrites the line, unless it is a line feed.
     returned: bool,
     finished: u64,
 }
@@ -78,7 +78,7 @@ impl LogDecoder {
         Self::default()
     }
 
-    /// Takes the next bytes and gives the lines that they finish.
+    /// Decodes the next bytes. Returns the completed lines.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<Line> {
         let mut all = std::mem::take(&mut self.partial);
         all.extend_from_slice(bytes);
@@ -86,34 +86,34 @@ impl LogDecoder {
         let mut seen = 0;
         for chunk in all.utf8_chunks() {
             for c in chunk.valid().chars() {
-                self.take(c, &mut lines);
+                self.push_char(c, &mut lines);
             }
             let rest = chunk.invalid();
             seen += chunk.valid().len() + rest.len();
             if rest.is_empty() {
                 continue;
             }
-            // Only at the end can a character be incomplete rather than wrong.
+            // A character is incomplete only at the end, and invalid elsewhere.
             let incomplete = std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none());
             if incomplete && seen == all.len() {
                 self.partial = rest.to_vec();
             } else {
-                self.take(char::REPLACEMENT_CHARACTER, &mut lines);
+                self.push_char(char::REPLACEMENT_CHARACTER, &mut lines);
             }
         }
         lines
     }
 
-    /// The line that has no end yet, when there is anything in it.
+    /// Finds the incomplete last line, if it has text.
     pub fn open_line(&self) -> Option<Line> {
         (!self.spans.is_empty()).then(|| Line { number: self.finished + 1, spans: self.spans.clone() })
     }
 
-    /// No more bytes come: gives the last line, when it has no end.
+    /// Ends the log. Returns the incomplete last line.
     pub fn finish(&mut self) -> Option<Line> {
         let mut lines = Vec::new();
         if !std::mem::take(&mut self.partial).is_empty() {
-            self.take(char::REPLACEMENT_CHARACTER, &mut lines);
+            self.push_char(char::REPLACEMENT_CHARACTER, &mut lines);
         }
         if !self.spans.is_empty() {
             self.end_line(&mut lines);
@@ -121,26 +121,26 @@ impl LogDecoder {
         lines.pop()
     }
 
-    fn take(&mut self, c: char, lines: &mut Vec<Line>) {
-        // A sequence that never ends must not swallow the log: a line feed always ends it.
+    fn push_char(&mut self, c: char, lines: &mut Vec<Line>) {
+        // A line feed ends every sequence, so that an unterminated one hides no further lines.
         if c == '\n' {
-            self.place = Place::Text;
+            self.position = Position::Text;
             self.end_line(lines);
             return;
         }
-        match std::mem::take(&mut self.place) {
-            Place::Text => self.text(c),
-            Place::Escape => match c {
-                '[' => self.place = Place::Control(String::new()),
-                ']' | 'P' | 'X' | '^' | '_' => self.place = Place::Command,
-                '\u{1b}' => self.place = Place::Escape,
-                ' '..='/' => self.place = Place::Designate,
+        match std::mem::take(&mut self.position) {
+            Position::Text => self.text(c),
+            Position::Escape => match c {
+                '[' => self.position = Position::Control(String::new()),
+                ']' | 'P' | 'X' | '^' | '_' => self.position = Position::Command,
+                '\u{1b}' => self.position = Position::Escape,
+                ' '..='/' => self.position = Position::Designate,
                 '0'..='~' => {}
                 other => self.text(other),
             },
-            Place::Designate => {}
-            Place::Control(mut parameters) => match c {
-                '\u{1b}' => self.place = Place::Escape,
+            Position::Designate => {}
+            Position::Control(mut parameters) => match c {
+                '\u{1b}' => self.position = Position::Escape,
                 '@'..='~' => {
                     if c == 'm' && parameters.bytes().all(|b| b.is_ascii_digit() || b == b';' || b == b':') {
                         self.style.apply(&parameters);
@@ -150,22 +150,22 @@ impl LogDecoder {
                     if parameters.len() < PARAMETER_BYTES {
                         parameters.push(c);
                     }
-                    self.place = Place::Control(parameters);
+                    self.position = Position::Control(parameters);
                 }
                 other => self.text(other),
             },
-            Place::Command => {
-                self.place = match c {
-                    '\u{7}' => Place::Text,
-                    '\u{1b}' => Place::CommandEscape,
-                    _ => Place::Command,
+            Position::Command => {
+                self.position = match c {
+                    '\u{7}' => Position::Text,
+                    '\u{1b}' => Position::CommandEscape,
+                    _ => Position::Command,
                 };
             }
-            Place::CommandEscape => {
-                // `ESC \` ends the command; any other escape begins a sequence of its own.
+            Position::CommandEscape => {
+                // `ESC \` ends the command; every other escape starts a new sequence.
                 if c != '\\' {
-                    self.place = Place::Escape;
-                    self.take(c, lines);
+                    self.position = Position::Escape;
+                    self.push_char(c, lines);
                 }
             }
         }
@@ -173,7 +173,7 @@ impl LogDecoder {
 
     fn text(&mut self, c: char) {
         match c {
-            '\u{1b}' => self.place = Place::Escape,
+            '\u{1b}' => self.position = Position::Escape,
             '\r' => self.returned = true,
             _ => {
                 if std::mem::take(&mut self.returned) {
@@ -232,7 +232,7 @@ impl LogDecoder {
     }
 }
 
-/// The picture that Unicode has for a control character.
+/// Returns the Unicode symbol of a control character.
 fn symbol(code: u32) -> char {
     char::from_u32(0x2400 + code).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn any_cut_gives_the_same_lines() {
+    fn every_division_has_the_same_lines() {
         let bytes =
             "größe \u{1b}[31;1m赤い\u{1b}[0m ok\n50 %\r100 %\r\n\u{1b}]0;title\u{7}end €\n".as_bytes();
         let whole = LogDecoder::new().push(bytes);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_bytes_are_replaced_and_never_kept_back() {
+    fn invalid_bytes_are_replaced_at_once() {
         let mut decoder = LogDecoder::new();
         assert_eq!(texts(&decoder.push(b"a\xffb\xe2\x82c\xe2\x82\n")), ["a\u{fffd}b\u{fffd}c\u{fffd}"]);
         assert!(decoder.push(b"x\xe2\x82").is_empty());
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_colours_go_to_the_nearest() {
+    fn extended_colours_become_the_nearest() {
         let class = |sequence: &str| {
             let spans = only_line(format!("\u{1b}[{sequence}mx").as_bytes());
             spans.into_iter().next().unwrap().0

@@ -1,10 +1,9 @@
-//! The berth bar: a board drawn as its memory slices. The same picture for an offering, a job's
-//! devices and the cluster map.
+//! The berth bar: a board as a row of memory slices, for offerings, devices of a job and the cluster map.
 
 use berth_types::nodes::{Gpu, Tile};
 use leptos::prelude::*;
 
-/// How large a bar is drawn.
+/// The size of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarSize {
     Inline,
@@ -25,13 +24,13 @@ pub struct BarTile {
     pub pattern: String,
     pub own: bool,
     pub foreign: bool,
-    /// How full it is, 0 to 20.
+    /// The fill level, 0 to 20.
     pub level: u32,
-    /// The tile in words.
+    /// The accessible name.
     pub aria: String,
 }
 
-/// `slice 3`, `slices 0 to 3`.
+/// Returns the text of a run of slices: `slice 3`, `slices 0 to 3`.
 fn slices(start: u32, size: u32) -> String {
     match size {
         1 => format!("slice {start}"),
@@ -40,7 +39,7 @@ fn slices(start: u32, size: u32) -> String {
     }
 }
 
-/// Thousandths as a percentage: `25 %`, `12.5 %`.
+/// Returns thousandths as a percentage: `25 %`, `12.5 %`.
 pub fn percent(milli: u32) -> String {
     match milli % 10 {
         0 => format!("{} %", milli / 10),
@@ -48,7 +47,7 @@ pub fn percent(milli: u32) -> String {
     }
 }
 
-/// Rising numbers as runs of neighbours: where each run starts, and how many it has.
+/// Groups ascending numbers into runs of consecutive numbers, each with start and length.
 pub fn runs(numbers: &[u32]) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &number in numbers {
@@ -60,27 +59,27 @@ pub fn runs(numbers: &[u32]) -> Vec<(u32, u32)> {
     runs
 }
 
-/// What of its board a tile has: slices, or a share, which follows no slices wherever it is drawn.
-fn part_of(tile: &Tile) -> String {
+/// Returns the part of the board as text: slices, or a share, which has no fixed slices.
+fn part_text(tile: &Tile) -> String {
     match tile.gpu_milli {
         Some(milli) => format!("{} of a board", percent(milli)),
         None => slices(tile.placement.start, tile.placement.size),
     }
 }
 
-/// Thousandths of a shared board that are taken; nothing for a board that is not shared.
+/// Sums the shares of a shared board in thousandths; `None` for other boards.
 fn shared_milli(gpu: &Gpu) -> Option<u32> {
     let mut shares = gpu.tiles.iter().filter_map(|tile| tile.gpu_milli).peekable();
     shares.peek()?;
     Some(shares.sum())
 }
 
-/// The tiles of a board on the map.
-pub fn tiles_of(gpu: &Gpu) -> Vec<BarTile> {
+/// Returns the tiles of a board.
+pub fn board_tiles(gpu: &Gpu) -> Vec<BarTile> {
     gpu.tiles
         .iter()
         .map(|tile| {
-            let place = part_of(tile);
+            let place = part_text(tile);
             let profile = match (&tile.profile, tile.gpu_milli) {
                 (Some(profile), _) => profile.clone(),
                 (None, Some(_)) => place.clone(),
@@ -89,18 +88,18 @@ pub fn tiles_of(gpu: &Gpu) -> Vec<BarTile> {
             let label = match (&tile.quarantined, &tile.owner) {
                 (Some(_), _) => "quarantined".to_owned(),
                 (None, Some(owner)) => owner.job_name.clone(),
-                (None, None) => "taken".to_owned(),
+                (None, None) => "in use".to_owned(),
             };
             let aria = match (&tile.quarantined, &tile.owner) {
                 (Some(reason), _) => format!("quarantined, {place}: {reason}"),
-                // First what the tile shows, as it shows it.
+                // The name begins with the visible text.
                 (None, Some(owner)) if tile.gpu_milli.is_some() => {
                     format!("{} {profile}, of {}", owner.job_name, owner.org_name)
                 }
                 (None, Some(owner)) => {
                     format!("{} {profile}, {place}, of {}", owner.job_name, owner.org_name)
                 }
-                (None, None) => format!("taken by another organization, {place}"),
+                (None, None) => format!("in use by another organization, {place}"),
             };
             BarTile {
                 start: tile.placement.start,
@@ -118,8 +117,8 @@ pub fn tiles_of(gpu: &Gpu) -> Vec<BarTile> {
         .collect()
 }
 
-/// The cells that no tile covers.
-fn free(tiles: &[BarTile], cells: u32) -> Vec<u32> {
+/// Lists the cells without a tile.
+fn free_cells(tiles: &[BarTile], cells: u32) -> Vec<u32> {
     (0..cells).filter(|c| !tiles.iter().any(|t| (t.start..t.start + t.size).contains(c))).collect()
 }
 
@@ -129,22 +128,22 @@ pub fn BerthBar(
     tiles: Vec<BarTile>,
     /// Memory slices of the board.
     cells: u32,
-    /// Free cells that nothing fits into.
+    /// Free cells without a fitting profile.
     blocked: Vec<u32>,
-    /// The whole board is out of use.
+    /// True for a board out of service.
     #[prop(optional)]
     quarantined: bool,
-    /// The board is shared by parts that follow no slices: what is free of it is one cell.
+    /// True for a board with shares: its free part is one cell.
     #[prop(optional)]
     undivided: bool,
     size: BarSize,
-    /// The whole bar in words.
+    /// The accessible name.
     label: String,
 ) -> impl IntoView {
     let interactive = size == BarSize::Full && !tiles.is_empty();
-    let open = free(&tiles, cells);
-    let gaps = if undivided { runs(&open) } else { open.into_iter().map(|cell| (cell, 1)).collect() };
-    let empty = gaps
+    let free = free_cells(&tiles, cells);
+    let gaps = if undivided { runs(&free) } else { free.into_iter().map(|cell| (cell, 1)).collect() };
+    let cell_views = gaps
         .into_iter()
         .map(|(cell, wide)| {
             let class = if quarantined {
@@ -163,7 +162,7 @@ pub fn BerthBar(
     let count = tiles.len();
     let focused = RwSignal::new(0usize);
     let bar = NodeRef::<leptos::html::Div>::new();
-    let walk = move |ev: leptos::ev::KeyboardEvent| {
+    let on_key = move |ev: leptos::ev::KeyboardEvent| {
         let now = focused.get_untracked();
         let next = match ev.key().as_str() {
             "ArrowRight" | "ArrowDown" => (now + 1).min(count.saturating_sub(1)),
@@ -176,7 +175,7 @@ pub fn BerthBar(
         focused.set(next);
         focus_tile(bar, next);
     };
-    let drawn = tiles
+    let tile_views = tiles
         .into_iter()
         .enumerate()
         .map(|(i, tile)| {
@@ -220,10 +219,10 @@ pub fn BerthBar(
             aria-label=label
             data-cells=cells.to_string()
             node_ref=bar
-            on:keydown=walk
+            on:keydown=on_key
         >
-            {drawn}
-            {empty}
+            {tile_views}
+            {cell_views}
         </div>
     }
 }
@@ -237,7 +236,7 @@ fn focus_tile(bar: NodeRef<leptos::html::Div>, index: usize) {
             .and_then(|bar| bar.query_selector(&format!(".tile:nth-of-type({})", index + 1)).ok().flatten())
             .and_then(|tile| tile.dyn_into::<web_sys::HtmlElement>().ok());
         if let Some(tile) = found {
-            // A tile that cannot be focused is only not focused.
+            // A failed focus has no further effect.
             let _ = tile.focus();
         }
     }
@@ -245,56 +244,56 @@ fn focus_tile(bar: NodeRef<leptos::html::Div>, index: usize) {
     let _ = (bar, index);
 }
 
-/// A board with its caption, and the same in words.
+/// A board with caption, and its tiles as a table.
 #[component]
 pub fn GpuBar(gpu: Gpu, node_name: String, size: BarSize) -> impl IntoView {
-    let tiles = tiles_of(&gpu);
-    let open = free(&tiles, gpu.cells).len();
-    let usable = free(&tiles, gpu.cells).iter().filter(|cell| !gpu.blocked_cells.contains(cell)).count();
-    let taken = gpu.cells as usize - open;
+    let tiles = board_tiles(&gpu);
+    let free = free_cells(&tiles, gpu.cells);
+    let usable = free.iter().filter(|cell| !gpu.blocked_cells.contains(cell)).count();
+    let used = gpu.cells as usize - free.len();
     let caption = format!("GPU {}: {}", gpu.index, gpu.model);
     let shared = shared_milli(&gpu);
     let summary = match (&gpu.quarantined, shared) {
         (Some(_), _) => "quarantined".to_owned(),
-        (None, Some(taken)) => format!("shared, {} left", percent(1_000_u32.saturating_sub(taken))),
-        (None, None) if open == gpu.cells as usize => "free".to_owned(),
-        (None, None) if open == 0 => "full".to_owned(),
-        (None, None) => format!("{usable} of {} slices free", gpu.cells),
+        (None, Some(used)) => format!("shared, {} free", percent(1_000_u32.saturating_sub(used))),
+        (None, None) if free.len() == gpu.cells as usize => "free".to_owned(),
+        (None, None) if free.is_empty() => "full".to_owned(),
+        (None, None) => format!("{usable} of {} memory slices free", gpu.cells),
     };
     let label = match shared {
-        Some(taken) => {
-            format!("Board {} of {node_name}: {} of it is taken by shares", gpu.index, percent(taken))
+        Some(used) => {
+            format!("Board {} of {node_name}: {} in use by shares", gpu.index, percent(used))
         }
         None => {
-            format!("Board {} of {node_name}: {taken} of {} memory slices are taken", gpu.index, gpu.cells)
+            format!("Board {} of {node_name}: {used} of {} memory slices in use", gpu.index, gpu.cells)
         }
     };
-    let parts = if shared.is_some() { "Part" } else { "Slices" };
+    let part_head = if shared.is_some() { "Share" } else { "Slices" };
     let rows = gpu
         .tiles
         .iter()
-        .map(part_of)
+        .map(part_text)
         .zip(&tiles)
         .map(|(part, tile)| {
             view! {
                 <tr role="row">
                     <th role="rowheader" scope="row">{part}</th>
-                    <td role="cell" data-label="Holds">{tile.label.clone()}</td>
+                    <td role="cell" data-label="Use">{tile.label.clone()}</td>
                     <td role="cell" data-label="Profile">{tile.meta.clone()}</td>
                 </tr>
             }
         })
         .collect_view();
-    let twin = (!tiles.is_empty()).then(|| {
+    let table = (!tiles.is_empty()).then(|| {
         view! {
             <details class="berth__twin">
-                <summary>"The same in words"</summary>
+                <summary>"Show as table"</summary>
                 <div class="table-wrap table-wrap--bare">
                     <table class="table" role="table">
                         <thead role="rowgroup">
                             <tr role="row">
-                                <th role="columnheader" scope="col">{parts}</th>
-                                <th role="columnheader" scope="col">"Holds"</th>
+                                <th role="columnheader" scope="col">{part_head}</th>
+                                <th role="columnheader" scope="col">"Use"</th>
                                 <th role="columnheader" scope="col">"Profile"</th>
                             </tr>
                         </thead>
@@ -316,7 +315,7 @@ pub fn GpuBar(gpu: Gpu, node_name: String, size: BarSize) -> impl IntoView {
                 size=size
                 label=label
             />
-            {twin}
+            {table}
         </div>
     }
 }
@@ -326,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slices_are_said_plainly() {
+    fn slices_become_text() {
         assert_eq!(slices(3, 1), "slice 3");
         assert_eq!(slices(4, 2), "slices 4 and 5");
         assert_eq!(slices(0, 4), "slices 0 to 3");
@@ -334,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_one_run() {
+    fn consecutive_numbers_are_one_run() {
         assert_eq!(runs(&[0, 1, 2, 5, 7, 8]), [(0, 3), (5, 1), (7, 2)]);
         assert!(runs(&[]).is_empty());
     }
 
     #[test]
-    fn a_share_is_no_slice() {
+    fn a_share_has_no_slices() {
         let owner = serde_json::json!({
             "job": "job_00000000000000000000000001", "job_name": "n", "org_name": "Kelda", "hue": 1, "pattern": "dots",
         });
@@ -355,7 +354,7 @@ mod tests {
         };
         let shared = gpu(vec![tile(100), tile(125)]);
         assert_eq!(shared_milli(&shared), Some(225));
-        let aria: Vec<String> = tiles_of(&shared).into_iter().map(|tile| tile.aria).collect();
+        let aria: Vec<String> = board_tiles(&shared).into_iter().map(|tile| tile.aria).collect();
         assert_eq!(aria, ["n 10 % of a board, of Kelda", "n 12.5 % of a board, of Kelda"]);
         assert_eq!(shared_milli(&gpu(Vec::new())), None);
     }

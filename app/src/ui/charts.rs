@@ -1,7 +1,7 @@
-//! The readings of a job's devices as charts: four of each device, live while the job runs.
+//! Charts of the metrics of a job's devices, four per device, live until the end of the job.
 //!
-//! The frames and what they say in words are drawn by the server; the lines exist only in the
-//! browser, where `plots` draws them. What the driver does not report is said, never drawn as zero.
+//! The server renders frames and labels; `plots` draws the lines in the browser. Values that the driver does
+//! not report appear as a text, never as zero.
 
 use berth_types::ids::{JobId, OrgId};
 use berth_types::metrics::{Metrics, Series};
@@ -11,12 +11,12 @@ use leptos::prelude::*;
 #[cfg(feature = "hydrate")]
 mod plots;
 
-/// Readings without a value after which the driver counts as not reporting it.
-const ABSENT_AFTER: u32 = 3;
-const NO_READINGS: &str = "No readings yet.";
-const NOT_REPORTED: &str = "The driver does not report this for a MIG slice.";
+/// The number of readings without a value after which a quantity counts as not reported.
+const UNREPORTED_AFTER: u32 = 3;
+const NO_READINGS: &str = "No metrics yet.";
+const NOT_REPORTED: &str = "The driver does not report this value for a MIG slice.";
 
-/// What a chart shows.
+/// The quantity of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Quantity {
     Utilization,
@@ -47,12 +47,12 @@ impl Quantity {
         }
     }
 
-    /// A value of the wire in the unit that is shown.
-    fn shown(self, value: f64) -> f64 {
+    /// Converts a value of the API into the unit of the chart.
+    fn convert(self, value: f64) -> f64 {
         if self == Self::Memory { value / 1_024.0 } else { value }
     }
 
-    /// The column of a series, in the unit that is shown.
+    /// Returns the column of a series in the unit of the chart.
     fn column(self, series: &Series) -> Vec<Option<f64>> {
         let column = match self {
             Self::Utilization => &series.utilization_percent,
@@ -60,11 +60,11 @@ impl Quantity {
             Self::Power => &series.power_watts,
             Self::Temperature => &series.temperature_celsius,
         };
-        column.iter().map(|value| value.map(|value| self.shown(value))).collect()
+        column.iter().map(|value| value.map(|value| self.convert(value))).collect()
     }
 }
 
-/// What was read of one quantity of one device.
+/// The readings of one quantity of one device.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Tally {
     readings: u32,
@@ -73,7 +73,7 @@ struct Tally {
 }
 
 impl Tally {
-    fn of(column: &[Option<f64>]) -> Self {
+    fn new(column: &[Option<f64>]) -> Self {
         let mut tally = Self::default();
         for value in column {
             tally.add(*value);
@@ -87,101 +87,102 @@ impl Tally {
         self.last = value;
     }
 
-    /// What stands where the line would be, when there is none.
+    /// Returns the text in place of a missing line.
     fn note(self) -> Option<&'static str> {
         match self {
             Self { readings: 0, .. } => Some(NO_READINGS),
-            Self { reported: false, readings, .. } if readings >= ABSENT_AFTER => Some(NOT_REPORTED),
+            Self { reported: false, readings, .. } if readings >= UNREPORTED_AFTER => Some(NOT_REPORTED),
             _ => None,
         }
     }
 
-    /// The chart in words.
-    fn label(self, what: Quantity) -> String {
-        let (title, unit) = (what.title(), what.unit());
+    /// Returns the accessible name of the chart.
+    fn label(self, quantity: Quantity) -> String {
+        let (title, unit) = (quantity.title(), quantity.unit());
         match self.last {
-            Some(value) if what == Quantity::Memory => format!("{title}: {value:.1} {unit}"),
+            Some(value) if quantity == Quantity::Memory => format!("{title}: {value:.1} {unit}"),
             Some(value) => format!("{title}: {value:.0} {unit}"),
-            None if self.readings == 0 => format!("{title}: no readings yet"),
+            None if self.readings == 0 => format!("{title}: no metrics yet"),
             None => format!("{title}: not reported"),
         }
     }
 }
 
-/// One chart, as its frame watches it.
+/// The state of the frame of a chart.
 #[derive(Clone)]
 struct Track {
-    what: Quantity,
+    quantity: Quantity,
     note: ArcRwSignal<Option<&'static str>>,
     label: ArcRwSignal<String>,
 }
 
 /// Rank and index of a device.
-type Place = (u32, u32);
+type DeviceKey = (u32, u32);
 
 /// The charts of one device.
 #[derive(Clone)]
 struct Block {
-    /// None before anything is known of the job's devices.
-    place: Option<Place>,
+    /// `None` before the first reading of the job.
+    device: Option<DeviceKey>,
     tracks: Vec<Track>,
 }
 
 impl Block {
-    fn new(place: Option<Place>, series: Option<&Series>) -> Self {
-        let track = |what: Quantity| {
-            let tally = series.map_or_else(Tally::default, |series| Tally::of(&what.column(series)));
-            Track { what, note: ArcRwSignal::new(tally.note()), label: ArcRwSignal::new(tally.label(what)) }
+    fn new(device: Option<DeviceKey>, series: Option<&Series>) -> Self {
+        let track = |quantity: Quantity| {
+            let tally = series.map_or_else(Tally::default, |series| Tally::new(&quantity.column(series)));
+            let (note, label) = (ArcRwSignal::new(tally.note()), ArcRwSignal::new(tally.label(quantity)));
+            Track { quantity, note, label }
         };
-        Self { place, tracks: QUANTITIES.into_iter().map(track).collect() }
+        Self { device, tracks: QUANTITIES.into_iter().map(track).collect() }
     }
 }
 
-/// One block for each device, or one that waits for the first reading.
-fn blocks_of(seed: &Metrics) -> Vec<Block> {
+/// Returns a block for each device, or one block before the first reading.
+fn device_blocks(seed: &Metrics) -> Vec<Block> {
     if seed.series.is_empty() {
         return vec![Block::new(None, None)];
     }
     seed.series.iter().map(|series| Block::new(Some((series.rank, series.device)), Some(series))).collect()
 }
 
-/// The readings of a job, from what `seed` knows on.
+/// The charts of a job. `seed` has the metrics until the load of the page.
 #[component]
 pub fn Charts(
     org: OrgId,
     job: JobId,
     seed: Metrics,
-    /// The job ended before the page was made: its whole life is shown.
-    over: bool,
+    /// True for a job that finished before the load of the page: the charts show the whole run.
+    finished: bool,
 ) -> impl IntoView {
-    let blocks = RwSignal::new(blocks_of(&seed));
+    let blocks = RwSignal::new(device_blocks(&seed));
     #[cfg(feature = "hydrate")]
-    plots::start(org, job, seed, blocks, over);
+    plots::start(org, job, seed, blocks, finished);
     #[cfg(not(feature = "hydrate"))]
-    let _ = (org, job, seed, over);
+    let _ = (org, job, seed, finished);
     view! {
         <div class="stack">
             <For
                 each=move || blocks.get()
-                key=|block: &Block| block.place
+                key=|block: &Block| block.device
                 children=move |block: Block| view! { <Device block=block blocks=blocks/> }
             />
         </div>
     }
 }
 
-/// The charts of one device, under its name when there are several.
+/// The charts of one device, with a heading for several devices.
 #[component]
 fn Device(block: Block, blocks: RwSignal<Vec<Block>>) -> impl IntoView {
-    let place = block.place;
+    let key = block.device;
     let many = Signal::derive(move || blocks.with(|blocks| blocks.len() > 1));
     let heading = move || {
-        let (rank, device) = place.unwrap_or_default();
-        let ranks = blocks.with(|blocks| blocks.iter().any(|b| b.place.is_some_and(|(rank, _)| rank > 0)));
+        let (rank, device) = key.unwrap_or_default();
+        let ranks = blocks.with(|blocks| blocks.iter().any(|b| b.device.is_some_and(|(rank, _)| rank > 0)));
         if ranks { format!("Rank {rank}, device {device}") } else { format!("Device {device}") }
     };
     let figures: Vec<_> =
-        block.tracks.into_iter().map(|track| view! { <Figure place=place track=track many=many/> }).collect();
+        block.tracks.into_iter().map(|track| view! { <Figure device=key track=track many=many/> }).collect();
     view! {
         <div class="stack">
             {move || {
@@ -192,16 +193,16 @@ fn Device(block: Block, blocks: RwSignal<Vec<Block>>) -> impl IntoView {
     }
 }
 
-/// The frame of one chart. Its size is the same with and without a line.
+/// The frame of a chart, of constant size.
 #[component]
-fn Figure(place: Option<Place>, track: Track, many: Signal<bool>) -> impl IntoView {
-    let Track { what, note, label } = track;
+fn Figure(device: Option<DeviceKey>, track: Track, many: Signal<bool>) -> impl IntoView {
+    let Track { quantity, note, label } = track;
     let section = NodeRef::<Section>::new();
     #[cfg(feature = "hydrate")]
-    plots::show(section, place, what);
+    plots::show(section, device, quantity);
     #[cfg(not(feature = "hydrate"))]
-    let _ = place;
-    let title = what.title();
+    let _ = device;
+    let title = quantity.title();
     view! {
         <section class="chart series-1" aria-label=title node_ref=section>
             <div class="chart__head">
@@ -217,7 +218,7 @@ fn Figure(place: Option<Place>, track: Track, many: Signal<bool>) -> impl IntoVi
             <div class="chart__plot">
                 <div data-plot="" role="img" aria-label=move || label.get()></div>
                 {move || match note.get() {
-                    Some(words) => view! { <p class="chart__absent">{words}</p> }.into_any(),
+                    Some(text) => view! { <p class="chart__absent">{text}</p> }.into_any(),
                     None => ().into_any(),
                 }}
             </div>
@@ -244,31 +245,31 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_reported_is_said() {
+    fn an_unreported_quantity_has_a_note() {
         let slice = series(0, vec![Some(1_024.0), None, Some(2_560.0)]);
-        let note = |what: Quantity| Tally::of(&what.column(&slice)).note();
+        let note = |quantity: Quantity| Tally::new(&quantity.column(&slice)).note();
         assert_eq!(note(Quantity::Utilization), Some(NOT_REPORTED));
         assert_eq!(note(Quantity::Memory), None);
-        assert_eq!(Tally::of(&[None, None]).note(), None, "two readings do not tell yet");
+        assert_eq!(Tally::new(&[None, None]).note(), None, "two readings do not suffice");
         assert_eq!(Tally::default().note(), Some(NO_READINGS));
     }
 
     #[test]
-    fn words_tell_the_last_value() {
+    fn the_label_has_the_last_value() {
         let slice = series(0, vec![Some(1_024.0), Some(2_560.0)]);
-        let label = |what: Quantity| Tally::of(&what.column(&slice)).label(what);
+        let label = |quantity: Quantity| Tally::new(&quantity.column(&slice)).label(quantity);
         assert_eq!(label(Quantity::Memory), "Memory: 2.5 GiB");
         assert_eq!(label(Quantity::Power), "Power: not reported");
-        assert_eq!(Tally::default().label(Quantity::Power), "Power: no readings yet");
+        assert_eq!(Tally::default().label(Quantity::Power), "Power: no metrics yet");
     }
 
     #[test]
     fn there_is_always_a_block() {
-        let places = |series: Vec<Series>| {
-            blocks_of(&Metrics { step_s: 1, series }).iter().map(|block| block.place).collect::<Vec<_>>()
+        let devices = |series: Vec<Series>| {
+            device_blocks(&Metrics { step_s: 1, series }).iter().map(|block| block.device).collect::<Vec<_>>()
         };
-        assert_eq!(places(Vec::new()), [None]);
+        assert_eq!(devices(Vec::new()), [None]);
         let two = vec![series(0, Vec::new()), series(1, Vec::new())];
-        assert_eq!(places(two), [Some((0, 0)), Some((0, 1))]);
+        assert_eq!(devices(two), [Some((0, 0)), Some((0, 1))]);
     }
 }

@@ -1,12 +1,12 @@
-//! A labelled field with its hint and its error.
+//! A field with label, hint and error.
 
 use leptos::prelude::*;
 
-/// One line of text that a person types.
+/// An input of one line.
 #[component]
 pub fn Field(
     #[prop(into)] label: String,
-    /// Also its id; unique in the page.
+    /// The name and the id, unique in the page.
     name: &'static str,
     /// `text`, `email`, `password` or `number`.
     kind: &'static str,
@@ -16,15 +16,15 @@ pub fn Field(
     #[prop(optional_no_strip)] autocomplete: Option<&'static str>,
 ) -> impl IntoView {
     let input = NodeRef::<leptos::html::Input>::new();
-    // What was typed or filled in before the page came alive is kept; after that the signal leads.
-    Effect::new(move |alive: Option<bool>| {
-        let wanted = value.get();
-        let Some(input) = input.get() else { return alive.unwrap_or(false) };
+    // Text entered before hydration is kept. Afterwards the signal decides.
+    Effect::new(move |hydrated: Option<bool>| {
+        let expected = value.get();
+        let Some(input) = input.get() else { return hydrated.unwrap_or(false) };
         let typed = input.value();
-        if alive != Some(true) && wanted.is_empty() && !typed.is_empty() {
+        if hydrated != Some(true) && expected.is_empty() && !typed.is_empty() {
             value.set(typed);
-        } else if typed != wanted {
-            input.set_value(&wanted);
+        } else if typed != expected {
+            input.set_value(&expected);
         }
         true
     });

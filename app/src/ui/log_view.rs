@@ -1,7 +1,7 @@
-//! The log of a job as it is written: search, follow, and a link to the whole of it.
+//! Live view of a job's log with search and a link to the raw log.
 //!
-//! The frame is drawn by the server; the lines exist only in the browser, where `dom` puts them in.
-//! Text of a job goes into the page as text, never as markup.
+//! The server renders the frame; `dom` inserts the lines in the browser. The log enters the page as text,
+//! never as markup.
 
 use berth_types::ids::{JobId, OrgId};
 use leptos::html::Div;
@@ -14,18 +14,18 @@ mod dom;
 #[cfg(any(feature = "hydrate", test))]
 mod find;
 
-/// What the toolbar and the lines say to each other.
+/// The shared state of toolbar and lines.
 #[derive(Clone, Copy)]
 struct Controls {
     query: RwSignal<String>,
-    /// Steps taken through the matches: up for the next one, down for the one before.
+    /// Steps through the matches: plus one to the next, minus one to the previous match.
     steps: RwSignal<i64>,
     wrap: RwSignal<bool>,
-    /// Times the button to the end was pressed.
+    /// The number of clicks on the button to the end.
     jumps: RwSignal<u32>,
-    /// Which match is marked, counted from 1, and how many there are.
+    /// The current match, counted from 1, and the number of matches.
     found: RwSignal<(usize, usize)>,
-    /// Lines below what is shown, while the view does not follow.
+    /// New lines below the visible part.
     unseen: RwSignal<u64>,
 }
 
@@ -42,15 +42,15 @@ impl Controls {
     }
 }
 
-/// The log of a job, live while it is written.
+/// The log of a job, live until its end.
 #[component]
 pub fn LogView(
     org: OrgId,
     job: JobId,
-    /// Which of its ranks.
+    /// The rank of the job.
     rank: u32,
-    /// The job ended before the page was made: all of its log is here.
-    over: bool,
+    /// True for a job that finished before the load of the page.
+    finished: bool,
 ) -> impl IntoView {
     let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs?rank={rank}");
     let controls = Controls::new();
@@ -64,14 +64,14 @@ pub fn LogView(
         let (current, all) = controls.found.get();
         match (controls.query.with(String::is_empty), all) {
             (true, _) => String::new(),
-            (false, 0) => "no match".to_owned(),
+            (false, 0) => "no matches".to_owned(),
             (false, _) => format!("{} of {}", grouped(current as u64), grouped(all as u64)),
         }
     };
-    let unasked = move || controls.query.with(String::is_empty);
-    let idle = move || controls.found.get().1 == 0;
+    let no_query = move || controls.query.with(String::is_empty);
+    let no_match = move || controls.found.get().1 == 0;
     let view_class = move || if controls.wrap.get() { "log__view" } else { "log__view log__view--nowrap" };
-    let more = move || match controls.unseen.get() {
+    let unseen_text = move || match controls.unseen.get() {
         1 => "1 new line".to_owned(),
         unseen => format!("{} new lines", grouped(unseen)),
     };
@@ -83,10 +83,10 @@ pub fn LogView(
         }
     };
     view! {
-        <section class=if over { "log log--ended" } else { "log" } aria-label="Log">
+        <section class=if finished { "log log--ended" } else { "log" } aria-label="Log">
             <div class="log__bar">
                 <div class="log__search">
-                    <label class="visually-hidden" for="log-find">"Search the log"</label>
+                    <label class="visually-hidden" for="log-find">"Search log"</label>
                     <input
                         class="input"
                         id="log-find"
@@ -104,8 +104,8 @@ pub fn LogView(
                         class="btn btn--small"
                         type="button"
                         aria-label="Previous match"
-                        disabled=idle
-                        hidden=unasked
+                        disabled=no_match
+                        hidden=no_query
                         on:click=move |_| controls.steps.update(|steps| *steps -= 1)
                     >
                         "Previous"
@@ -114,8 +114,8 @@ pub fn LogView(
                         class="btn btn--small"
                         type="button"
                         aria-label="Next match"
-                        disabled=idle
-                        hidden=unasked
+                        disabled=no_match
+                        hidden=no_query
                         on:click=move |_| controls.steps.update(|steps| *steps += 1)
                     >
                         "Next"
@@ -127,30 +127,30 @@ pub fn LogView(
                             prop:checked=move || controls.wrap.get()
                             on:change=move |event| controls.wrap.set(event_target_checked(&event))
                         />
-                        "Wrap"
+                        "Wrap lines"
                     </label>
                     <a class="btn btn--small" href=raw rel="external">"Raw log"</a>
-                    {if over {
-                        view! { <span class="live live--ended">"ended"</span> }.into_any()
+                    {if finished {
+                        view! { <span class="live live--ended">"finished"</span> }.into_any()
                     } else {
                         view! { <FeedBadge feed=feed/> }.into_any()
                     }}
                 </div>
             </div>
-            <div class=view_class role="log" tabindex="0" aria-label="Lines" node_ref=lines></div>
+            <div class=view_class role="log" tabindex="0" aria-label="Log lines" node_ref=lines></div>
             <button
                 class="log__more"
                 type="button"
                 hidden=move || controls.unseen.get() == 0
                 on:click=move |_| controls.jumps.update(|jumps| *jumps += 1)
             >
-                {more}
+                {unseen_text}
             </button>
         </section>
     }
 }
 
-/// `3,214`.
+/// Returns a number with thousands separators: `3,214`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -168,7 +168,7 @@ mod tests {
     use super::grouped;
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated() {
         let cases = [(0, "0"), (999, "999"), (1_000, "1,000"), (3_214, "3,214"), (12_345_678, "12,345,678")];
         for (number, text) in cases {
             assert_eq!(grouped(number), text);

@@ -1,4 +1,4 @@
-//! The parts that pages are made of. They draw what they are given and know no page.
+//! Components of the pages, independent of a page.
 
 mod ansi;
 mod berth_bar;
@@ -12,7 +12,7 @@ mod states;
 mod table;
 mod terminal;
 
-pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, percent, runs, tiles_of};
+pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, board_tiles, percent, runs};
 pub use charts::Charts;
 pub use copy::CopyBlock;
 pub use field::Field;
@@ -28,14 +28,14 @@ pub use terminal::TerminalView;
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
 
-/// A time: minutes in UTC to read, exact for machines and on hover.
+/// A time in UTC: shown in minutes, exact on hover and for machines.
 #[component]
 pub fn When(at: Timestamp) -> impl IntoView {
     let exact = at.to_string();
     view! { <time datetime=exact.clone() title=exact>{at.minute()}</time> }
 }
 
-/// Goes to a path of this app: by a redirect while a page is rendered, by the router afterwards.
+/// Navigates to a path of this app: by a redirect on the server, by the router in the browser.
 pub fn go(path: &str) {
     #[cfg(feature = "ssr")]
     if let Some(options) = use_context::<leptos_axum::ResponseOptions>() {
@@ -48,7 +48,7 @@ pub fn go(path: &str) {
     leptos_router::hooks::use_navigate()(path, leptos_router::NavigateOptions::default());
 }
 
-/// The answer's status while a page is rendered; nothing in the browser.
+/// Sets the status of the response on the server; no effect in the browser.
 pub(crate) fn set_status(code: u16) {
     #[cfg(feature = "ssr")]
     if let Some(options) = use_context::<leptos_axum::ResponseOptions>()

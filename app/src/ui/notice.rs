@@ -1,11 +1,11 @@
-//! What went wrong, said so that a person can go on.
+//! Notices of problems.
 
 use berth_types::problems::Problem;
 use leptos::prelude::*;
 
 use super::set_status;
 
-/// A problem as the portal gave it: what happened, what it means, what to do, and its id for support.
+/// A problem of the portal with its code and request id.
 #[component]
 pub fn ProblemNotice(problem: Problem) -> impl IntoView {
     let id = if problem.request_id.is_empty() {
@@ -27,7 +27,7 @@ pub fn ProblemNotice(problem: Problem) -> impl IntoView {
     }
 }
 
-/// An address that is nobody's, or somebody else's.
+/// The page of an unknown address, or of an address of another organization.
 #[component]
 pub fn NotFound() -> impl IntoView {
     set_status(404);
@@ -37,9 +37,9 @@ pub fn NotFound() -> impl IntoView {
             <div class="page__head"><h1>"Not found"</h1></div>
             <div class="empty">
                 <p class="empty__text">
-                    "There is nothing at this address, or it belongs to an organization that you are not in."
+                    "This page does not exist, or it belongs to another organization."
                 </p>
-                <p><a class="btn" href="/">"Go home"</a></p>
+                <p><a class="btn" href="/">"Open Home"</a></p>
             </div>
         </div>
     }

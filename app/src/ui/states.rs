@@ -1,4 +1,4 @@
-//! States as colour, shape and word together, and the mark of Berth.
+//! Badges of states with colour, shape and text, and the mark of Berth.
 
 use berth_types::invoices::InvoiceState;
 use berth_types::jobs::JobState;
@@ -9,7 +9,7 @@ use berth_types::reservations::ReservationState;
 use berth_types::webhooks::DeliveryState;
 use leptos::prelude::*;
 
-/// The shapes; several states of different things share one.
+/// The shape of a badge, common to several states.
 #[derive(Clone, Copy)]
 enum Shape {
     Ring,
@@ -22,7 +22,7 @@ enum Shape {
     Clock,
 }
 
-fn drawn(shape: Shape) -> AnyView {
+fn icon(shape: Shape) -> AnyView {
     match shape {
         Shape::Ring => {
             view! { <circle cx="6" cy="6" r="4.25" fill="none" stroke="currentColor" stroke-width="1.5"></circle> }
@@ -62,7 +62,7 @@ fn badge(name: &'static str, shape: Shape) -> impl IntoView {
     view! {
         <span class=format!("state state--{name}")>
             <svg class="state__icon" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" focusable="false">
-                {drawn(shape)}
+                {icon(shape)}
             </svg>
             {name.replace('_', " ")}
         </span>
@@ -97,7 +97,7 @@ pub fn NodeBadge(state: NodeState) -> impl IntoView {
     badge(state.name(), shape)
 }
 
-/// The state of a reservation, or of maintenance.
+/// The state of a reservation or of maintenance.
 #[component]
 pub fn ReservationBadge(state: ReservationState) -> impl IntoView {
     let shape = match state {
@@ -111,7 +111,7 @@ pub fn ReservationBadge(state: ReservationState) -> impl IntoView {
     badge(state.name(), shape)
 }
 
-/// The state of a request for other limits.
+/// The state of a request for another limit.
 #[component]
 pub fn RequestBadge(state: QuotaRequestState) -> impl IntoView {
     let shape = match state {
@@ -134,7 +134,7 @@ pub fn InvoiceBadge(state: InvoiceState) -> impl IntoView {
     badge(state.name(), shape)
 }
 
-/// The state of a payment by card.
+/// The state of a card payment.
 #[component]
 pub fn PaymentBadge(state: PaymentState) -> impl IntoView {
     let shape = match state {
@@ -145,7 +145,7 @@ pub fn PaymentBadge(state: PaymentState) -> impl IntoView {
     badge(state.name(), shape)
 }
 
-/// The state of what is sent to a webhook.
+/// The state of a delivery to a webhook.
 #[component]
 pub fn DeliveryBadge(state: DeliveryState) -> impl IntoView {
     let shape = match state {

@@ -1,32 +1,30 @@
-//! A list as a table, and what stands in its place while nothing is in it.
-//!
-//! Must not know what is listed: the words of the head are given, and the rows come drawn.
+//! Tables of lists, and the empty state of a list.
 
 use leptos::prelude::*;
 
-/// What stands over a column, and its class, `""` for none.
+/// The text and the class of a column head, `""` for no class.
 pub type Head = (&'static str, &'static str);
 
-/// Over a column of buttons; only those read it who do not see them.
+/// The head of a column of buttons, for screen readers only.
 pub const ACTIONS: Head = ("Actions", "table__actions");
 
-/// Over the state of each thing.
+/// The head of a column of states.
 pub const STATE: Head = ("State", "table__state");
 
-fn head((words, class): Head) -> AnyView {
-    if (words, class) == ACTIONS {
+fn head((text, class): Head) -> AnyView {
+    if (text, class) == ACTIONS {
         view! {
-            <th role="columnheader" scope="col" class=class><span class="visually-hidden">{words}</span></th>
+            <th role="columnheader" scope="col" class=class><span class="visually-hidden">{text}</span></th>
         }
         .into_any()
     } else if class.is_empty() {
-        view! { <th role="columnheader" scope="col">{words}</th> }.into_any()
+        view! { <th role="columnheader" scope="col">{text}</th> }.into_any()
     } else {
-        view! { <th role="columnheader" scope="col" class=class>{words}</th> }.into_any()
+        view! { <th role="columnheader" scope="col" class=class>{text}</th> }.into_any()
     }
 }
 
-/// The rows below their head; the caption says what they are to those who do not see where they stand.
+/// Returns a table with a caption for screen readers.
 pub fn table_of(caption: &'static str, heads: &[Head], rows: Vec<AnyView>) -> AnyView {
     let heads: Vec<AnyView> = heads.iter().copied().map(head).collect();
     view! {
@@ -43,7 +41,7 @@ pub fn table_of(caption: &'static str, heads: &[Head], rows: Vec<AnyView>) -> An
     .into_any()
 }
 
-/// One sentence in the place of a list that has nothing in it.
-pub fn empty(words: &'static str) -> AnyView {
-    view! { <div class="empty"><p class="empty__text">{words}</p></div> }.into_any()
+/// Returns the empty state of a list, a sentence.
+pub fn empty(text: &'static str) -> AnyView {
+    view! { <div class="empty"><p class="empty__text">{text}</p></div> }.into_any()
 }

@@ -1,26 +1,25 @@
-//! A terminal in a running job, opened when somebody asks for it.
+//! Terminal of a running job, opened by a click only, because each terminal is an audit event.
 //!
-//! The frame is drawn here; what is inside exists only in the browser, in `js/terminal.js`. Must not open a
-//! shell that nobody asked for: each is recorded.
+//! The server renders the frame; `js/terminal.js` implements the terminal in the browser.
 
 use berth_types::ids::{JobId, OrgId};
 use leptos::html::Div;
 use leptos::prelude::*;
 
-/// How a terminal stands.
+/// The state of a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Shown {
-    /// Nobody has opened it.
-    Shut,
+enum TerminalState {
+    /// Before the first opening.
+    Closed,
     Connecting,
     Live,
     Lost(String),
     Ended(String),
 }
 
-impl Shown {
-    /// As the browser's side says it.
-    fn of(state: &str, detail: String) -> Self {
+impl TerminalState {
+    /// Parses a state of `js/terminal.js`.
+    fn parse(state: &str, detail: String) -> Self {
         match state {
             "live" => Self::Live,
             "lost" => Self::Lost(detail),
@@ -31,7 +30,7 @@ impl Shown {
 
     fn text(&self) -> String {
         match self {
-            Self::Shut => String::new(),
+            Self::Closed => String::new(),
             Self::Connecting => "connecting".to_owned(),
             Self::Live => "live".to_owned(),
             Self::Lost(detail) | Self::Ended(detail) => detail.clone(),
@@ -43,13 +42,13 @@ impl Shown {
             Self::Live => "live live--on",
             Self::Lost(_) => "live live--lost",
             Self::Ended(_) => "live live--ended",
-            Self::Shut | Self::Connecting => "live",
+            Self::Closed | Self::Connecting => "live",
         }
     }
 
-    /// Whether a new one can be opened.
+    /// Tells whether a new terminal can be opened.
     fn can_open(&self) -> bool {
-        matches!(self, Self::Shut | Self::Ended(_))
+        matches!(self, Self::Closed | Self::Ended(_))
     }
 }
 
@@ -58,35 +57,35 @@ impl Shown {
 pub fn TerminalView(
     org: OrgId,
     job: JobId,
-    /// Which of its ranks.
+    /// The rank of the job.
     #[prop(into)]
     rank: Signal<u32>,
-    /// Whether the job runs now.
+    /// True for a running job.
     #[prop(into)]
     running: Signal<bool>,
-    /// Whether the page is alive.
+    /// True after hydration.
     #[prop(into)]
     ready: Signal<bool>,
 ) -> impl IntoView {
-    let shown = RwSignal::new(Shown::Shut);
+    let state = RwSignal::new(TerminalState::Closed);
     let host = NodeRef::<Div>::new();
     let opened = RwSignal::new(0u32);
     let ends = RwSignal::new(0u32);
     #[cfg(feature = "hydrate")]
-    browser::attach(host, format!("/api/v1/orgs/{org}/jobs/{job}/terminals"), rank, (opened, ends), shown);
+    browser::attach(host, format!("/api/v1/orgs/{org}/jobs/{job}/terminals"), rank, (opened, ends), state);
     #[cfg(not(feature = "hydrate"))]
-    let _ = (org, job, rank, ends, Shown::of);
-    let can_open = Memo::new(move |_| running.get() && shown.with(Shown::can_open));
-    let busy = move || shown.with(|shown| matches!(shown, Shown::Live | Shown::Lost(_)));
-    let label = move || if opened.get() == 0 { "Open a terminal" } else { "Open a new terminal" };
-    let empty = move || {
+    let _ = (org, job, rank, ends, TerminalState::parse);
+    let can_open = Memo::new(move |_| running.get() && state.with(TerminalState::can_open));
+    let busy = move || state.with(|state| matches!(state, TerminalState::Live | TerminalState::Lost(_)));
+    let label = move || if opened.get() == 0 { "Open terminal" } else { "Open new terminal" };
+    let empty_text = move || {
         if running.get() {
-            "A shell beside the job, with its files, devices and limits and no more rights. Who opens one is recorded, not what is typed."
+            "A shell next to the job, with the same files, devices, limits and rights. The audit log records who opened it, not the input."
         } else {
-            "A terminal can be opened while the job runs."
+            "Available while the job runs."
         }
     };
-    // With nothing to open and nothing opened, one quiet line is enough.
+    // A terminal that cannot be opened needs one line only.
     let class = move || if running.get() || opened.get() > 0 { "term" } else { "term term--quiet" };
     view! {
         <section class=class aria-label="Terminal">
@@ -106,12 +105,12 @@ pub fn TerminalView(
                     hidden=move || !busy()
                     on:click=move |_| ends.update(|n| *n += 1)
                 >
-                    "End the shell"
+                    "End shell"
                 </button>
-                <span class="quiet small" hidden=move || !busy()>"Ctrl+Shift+Up leaves the terminal"</span>
-                <span class=move || shown.with(Shown::class) role="status">{move || shown.with(Shown::text)}</span>
+                <span class="quiet small" hidden=move || !busy()>"Leave the terminal: Ctrl+Shift+Up"</span>
+                <span class=move || state.with(TerminalState::class) role="status">{move || state.with(TerminalState::text)}</span>
             </div>
-            <p class="term__empty quiet" hidden=move || { opened.get() > 0 }>{empty}</p>
+            <p class="term__empty quiet" hidden=move || { opened.get() > 0 }>{empty_text}</p>
             <div class="term__screen" node_ref=host hidden=move || opened.get() == 0></div>
         </section>
     }
@@ -126,7 +125,7 @@ mod browser {
     use wasm_bindgen::prelude::wasm_bindgen;
     use web_sys::Element;
 
-    use super::Shown;
+    use super::TerminalState;
 
     type Notify = Closure<dyn FnMut(String, String)>;
 
@@ -144,47 +143,47 @@ mod browser {
         fn destroy(this: &LiveTerminal);
     }
 
-    /// A terminal in the page, until it is dropped.
-    struct Held {
+    /// A terminal of the page. The drop removes it.
+    struct OpenTerminal {
         terminal: LiveTerminal,
         _notify: Notify,
     }
 
-    impl Drop for Held {
+    impl Drop for OpenTerminal {
         fn drop(&mut self) {
             self.terminal.destroy();
         }
     }
 
-    /// Opens a terminal in `host` each time that one is asked for, and lives as long as the component.
+    /// Opens a terminal in `host` at each increment of `opened`, until the end of the component.
     pub fn attach(
         host: NodeRef<Div>,
         path: String,
         rank: Signal<u32>,
         (opened, ends): (RwSignal<u32>, RwSignal<u32>),
-        shown: RwSignal<Shown>,
+        state: RwSignal<TerminalState>,
     ) {
-        let held: StoredValue<Option<Held>, LocalStorage> = StoredValue::new_local(None);
+        let current: StoredValue<Option<OpenTerminal>, LocalStorage> = StoredValue::new_local(None);
         Effect::new(move || {
             if opened.get() == 0 {
                 return;
             }
             let Some(element) = host.get_untracked() else { return };
-            // The one before goes first: it clears the element.
-            let _ = held.try_update_value(|held| held.take());
-            let notify: Notify = Closure::new(move |state: String, detail: String| {
-                // The page may be gone already, and its signals with it.
-                let _ = shown.try_set(Shown::of(&state, detail));
+            // The drop of the previous terminal clears the element.
+            let _ = current.try_update_value(|open| open.take());
+            let notify: Notify = Closure::new(move |name: String, detail: String| {
+                // The signals may have ended with the page.
+                let _ = state.try_set(TerminalState::parse(&name, detail));
             });
             let element: Element = element.unchecked_into();
             let terminal = LiveTerminal::new(&element, &path, rank.get_untracked(), &notify);
-            held.set_value(Some(Held { terminal, _notify: notify }));
+            current.set_value(Some(OpenTerminal { terminal, _notify: notify }));
         });
         Effect::new(move || {
             if ends.get() > 0 {
-                let _ = held.try_with_value(|held| {
-                    if let Some(held) = held {
-                        held.terminal.end();
+                let _ = current.try_with_value(|open| {
+                    if let Some(open) = open {
+                        open.terminal.end();
                     }
                 });
             }
@@ -197,13 +196,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_is_opened_when_none_is_there() {
-        let of = |state: &str| Shown::of(state, "why".to_owned());
-        assert!(Shown::Shut.can_open() && of("ended").can_open());
+    fn only_a_closed_or_ended_terminal_can_be_opened() {
+        let parse = |state: &str| TerminalState::parse(state, "Exit code 7.".to_owned());
+        assert!(TerminalState::Closed.can_open() && parse("ended").can_open());
         for busy in ["connecting", "live", "lost", "anything"] {
-            assert!(!of(busy).can_open(), "{busy}");
+            assert!(!parse(busy).can_open(), "{busy}");
         }
-        assert_eq!(of("ended").text(), "why");
-        assert_eq!(of("live").class(), "live live--on");
+        assert_eq!(parse("ended").text(), "Exit code 7.");
+        assert_eq!(parse("live").class(), "live live--on");
     }
 }

@@ -32,13 +32,13 @@ impl Role {
         }
     }
 
-    /// A sentence about the rights, for the screen.
-    pub const fn words(self) -> &'static str {
+    /// Returns the description of the rights.
+    pub const fn description(self) -> &'static str {
         match self {
-            Self::Owner => "May do everything, members and money included.",
-            Self::Billing => "Sees and moves money; runs nothing.",
-            Self::Member => "Runs jobs and sees what they cost.",
-            Self::Viewer => "Looks, changes nothing, sees no money.",
+            Self::Owner => "All rights, including members and billing.",
+            Self::Billing => "Manages billing; cannot launch jobs.",
+            Self::Member => "Launches jobs and sees their cost.",
+            Self::Viewer => "Read-only, without billing.",
         }
     }
 

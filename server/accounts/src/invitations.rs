@@ -44,24 +44,24 @@ fn not_valid() -> Problem {
         404,
         "invitation.not_valid",
         "This invitation is not valid",
-        "It was accepted or withdrawn, has expired, or was sent again with another link. Ask who invited you to send it again.",
+        "The invitation was accepted, was withdrawn, has expired, or was resent with another link. Ask the inviting owner to resend it.",
     )
 }
 
 fn invited_already() -> Problem {
     Problem::conflict(
         "invitation.open",
-        "There is an invitation already",
-        "This address is invited already. Send that invitation again, or withdraw it first.",
+        "The address already has an invitation",
+        "The address already has an open invitation. Resend or withdraw it.",
     )
 }
 
 fn member_already() -> Problem {
-    Problem::conflict("members.already", "A member already", "Whoever has this address is a member already.")
+    Problem::conflict("members.already", "Already a member", "A member with this address already exists.")
 }
 
 fn throttled(wait_s: u64) -> Problem {
-    let detail = "Too many invitations were sent from this organization, or to this address. Wait a little, then send it.";
+    let detail = "Too many invitations from this organization or to this address. Wait, then send it again.";
     Problem::throttled(detail, wait_s)
 }
 
@@ -273,14 +273,15 @@ impl Invitations {
         let subject = format!("{inviter} invites you to {organization} on Berth");
         // Short lines keep the mail readable in a file, where it goes without a mail server.
         let text = format!(
-            "{inviter} invites you to the organization\n{organization}\nas {role}: {words}\n\n\
-             To accept, open this link until {until}.\n\
-             It works once, for whoever has it, so keep it to yourself:\n\n\
+            "{inviter} invites you to the organization\n{organization}\nwith the role {role}: {rights}\n\n\
+             To accept the invitation, open this link before {until}:\n\n\
              {link}\n\n\
-             If this tells you nothing, leave it: nothing happens then.\n\n\
+             The link works once. Anyone with the link can accept the invitation:\n\
+             do not forward this mail.\n\n\
+             If you did not expect this invitation, ignore this mail.\n\n\
              Berth\n",
             role = invitation.role.name(),
-            words = invitation.role.words(),
+            rights = invitation.role.description(),
             until = invitation.expires_at.minute(),
         );
         match self.transport.send_mail(&invitation.email, &subject, text).await {
@@ -291,7 +292,7 @@ impl Invitations {
                     async move { store::members::mark_mailed(tx, id, &hash, now).await }.boxed()
                 });
                 if let Err(error) = marked.await {
-                    tracing::warn!(%error, "an invitation was mailed, and will look as if it was not");
+                    tracing::warn!(%error, "an invitation was mailed, but appears as not mailed");
                 }
                 invitation.mailed_at = Some(now);
             }

@@ -334,15 +334,17 @@ impl Budgets {
             return Ok(());
         }
         let currency = &self.context.settings.currency;
-        let subject = format!("{passed} % of the budget {} is spent", row.name);
+        let subject = format!("Budget {}: {passed} % spent", row.name);
         let consequence = match (row.at_limit, passed) {
-            (AtLimit::Notify, _) => "Nothing is stopped or refused by it.",
-            (AtLimit::Refuse, _) => "What could go beyond it is refused when it is submitted.",
-            (AtLimit::Stop, 100) => "What runs under it is stopped now.",
-            (AtLimit::Stop, _) => "When it is spent, what runs under it is stopped.",
+            (AtLimit::Notify, _) => "The budget only sends notices; it refuses and stops nothing.",
+            (AtLimit::Refuse, _) => {
+                "Submissions with a maximum cost above the rest of the budget are refused."
+            }
+            (AtLimit::Stop, 100) => "Running jobs of the budget are stopped now.",
+            (AtLimit::Stop, _) => "At 100 % the running jobs of the budget are stopped.",
         };
         let detail = format!(
-            "{} of {} were spent in {month}. {consequence}",
+            "{} of {} spent in {month} (UTC). {consequence}",
             money_text(spent, currency),
             money_text(row.limit_micros, currency)
         );

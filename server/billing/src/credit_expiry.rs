@@ -125,7 +125,7 @@ impl CreditExpiry {
         let expires_at = row.expires_at;
         let subject = format!("{left} of credit expires on {}", expires_at.minute());
         let detail = format!(
-            "{left} is left of the credit \"{}\". What is not used by {} is taken back then; what is set aside for jobs and reservations at that time can still be used by them.",
+            "{left} of the credit \"{}\" remains. The unused part expires on {}. Money that is reserved for jobs and reservations at that time remains available to them.",
             row.memo,
             expires_at.minute()
         );

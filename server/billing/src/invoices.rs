@@ -103,9 +103,9 @@ fn document(
 fn closing(document: &InvoiceDocument, pays_later: bool) -> (InvoiceKind, InvoiceState, &'static str) {
     let (invoice, paid) = (InvoiceKind::Invoice, InvoiceState::Paid);
     match document.total_micros {
-        total if total < 0 => (InvoiceKind::CreditNote, paid, "It was credited when it was given back."),
-        total if total > 0 && pays_later => (invoice, InvoiceState::Open, "It is to be paid."),
-        _ => (invoice, paid, "It was paid from the balance."),
+        total if total < 0 => (InvoiceKind::CreditNote, paid, "Credited at the time of the return."),
+        total if total > 0 && pays_later => (invoice, InvoiceState::Open, "Payment is due."),
+        _ => (invoice, paid, "Paid from the balance."),
     }
 }
 

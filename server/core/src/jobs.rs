@@ -380,7 +380,7 @@ fn halted() -> Failure {
 
 /// The failure text of a job that was stopped because of idle devices.
 pub fn idle_text(percent: u8, for_s: u32) -> String {
-    format!("Stopped by itself: GPU utilisation was {percent} % for {} minutes.", for_s.div_ceil(60))
+    format!("Stopped when idle: GPU utilization was {percent} % for {} minutes.", for_s.div_ceil(60))
 }
 
 fn exit_failure(code: i32) -> Failure {

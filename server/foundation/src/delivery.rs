@@ -71,7 +71,7 @@ impl Resolve for PublicOnly {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let public: Vec<SocketAddr> = found.filter(|a| !is_private(a.ip())).collect();
             if public.is_empty() {
-                return Err("the name leads to no public address".into());
+                return Err("The host name has no public address.".into());
             }
             Ok(Box::new(public.into_iter()) as Addrs)
         })
@@ -155,18 +155,18 @@ impl Transport {
     /// # Errors
     /// The text for the user about the invalid part.
     pub fn check_url(&self, url: &str) -> Result<(), &'static str> {
-        let parsed = reqwest::Url::parse(url).map_err(|_| "This is no URL.")?;
+        let parsed = reqwest::Url::parse(url).map_err(|_| "Enter a valid URL.")?;
         let plain = self.allow_private && parsed.scheme() == "http";
         if parsed.scheme() != "https" && !plain {
-            return Err("Give an https:// address.");
+            return Err("Enter an https:// URL.");
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err("Leave name and password out of the address; what is sent is signed.");
+            return Err("Enter the URL without user name and password. The requests are signed.");
         }
-        let host = parsed.host_str().ok_or("The address names no host.")?;
+        let host = parsed.host_str().ok_or("The URL has no host.")?;
         let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
         if !self.allow_private && literal.is_some_and(is_private) {
-            return Err("This address is in a private network; give one that the internet can reach.");
+            return Err("The address is in a private network. Enter a URL with a public address.");
         }
         Ok(())
     }
@@ -187,7 +187,10 @@ impl Transport {
             reason: reason.chars().take(MAX_REASON_CHARS).collect(),
         };
         self.check_url(url).map_err(|reason| failed(None, reason.to_owned()))?;
-        let client = self.client.as_ref().ok_or_else(|| failed(None, "nothing can be sent".to_owned()))?;
+        let client = self
+            .client
+            .as_ref()
+            .ok_or_else(|| failed(None, "The portal cannot send webhooks.".to_owned()))?;
         let sent = client
             .post(url)
             .header("content-type", "application/json")
@@ -199,9 +202,11 @@ impl Transport {
             Ok(answer) if answer.status().is_success() => Ok(answer.status().as_u16()),
             Ok(answer) => {
                 let status = answer.status().as_u16();
-                Err(failed(Some(status), format!("It answered {status}.")))
+                Err(failed(Some(status), format!("HTTP status {status}")))
             }
-            Err(error) if error.is_timeout() => Err(failed(None, "It did not answer in time.".to_owned())),
+            Err(error) if error.is_timeout() => {
+                Err(failed(None, format!("No answer within {} s", TIMEOUT.as_secs())))
+            }
             Err(error) => Err(failed(None, root_cause(&error))),
         }
     }
@@ -210,9 +215,9 @@ impl Transport {
     pub async fn send_mail(&self, to: &str, subject: &str, text: String) -> Result<(), DeliveryError> {
         let failed = |reason: String| DeliveryError { status: None, reason };
         let (Some(from), Some(mailer)) = (&self.from, &self.mailer) else {
-            return Err(failed("mail is not set up".to_owned()));
+            return Err(failed("The portal cannot send mail.".to_owned()));
         };
-        let to: Mailbox = to.parse().map_err(|_| failed("the address cannot be mailed".to_owned()))?;
+        let to: Mailbox = to.parse().map_err(|_| failed("Invalid e-mail address".to_owned()))?;
         let message = Message::builder().from(from.clone()).to(to).subject(subject).body(text);
         let message = message.map_err(|e| failed(e.to_string()))?;
         match mailer {

@@ -195,7 +195,7 @@ impl Attempts {
     /// The database cannot be read or written.
     pub async fn preempt(&self, victim: Owner, for_job: JobId) -> Result<bool, StoreError> {
         let event = MachineEvent::Preempt { attempt: victim.attempt, for_job };
-        let detail = "Stopped to make room for a more important job; it waits for its next attempt.";
+        let detail = "Preempted by a job of higher priority. The job waits for its next attempt.";
         tracing::info!(job = %victim.job, attempt = victim.attempt, %for_job, "an attempt makes room");
         self.apply_event(victim.job, None, event, detail.to_owned()).await
     }
@@ -206,7 +206,7 @@ impl Attempts {
     /// # Errors
     /// The database cannot be read or written.
     pub async fn orphan(&self, job: JobId, generation: i64, on: JobId) -> Result<bool, StoreError> {
-        let detail = format!("It waited for {on}, which did not succeed.");
+        let detail = format!("The dependency {on} did not succeed.");
         let failure = Failure { code: "dependency.failed".to_owned(), detail: detail.clone() };
         self.apply_event(job, Some(generation), MachineEvent::Orphan { failure }, detail).await
     }

@@ -54,9 +54,9 @@ fn grace(row: &DrainRow) -> Option<u32> {
 /// The reason of a drain for the owners of the stopped jobs.
 fn reason_text(row: &DrainRow) -> String {
     if row.by_host {
-        return format!("{} is being shut down", row.node_name);
+        return format!("Node {} is being shut down", row.node_name);
     }
-    format!("{} is emptied by the operator ({}): {}", row.node_name, row.started_by, row.reason)
+    format!("Node {} is being drained by the operator ({}): {}", row.node_name, row.started_by, row.reason)
 }
 
 /// The latest end of a rank: at the time limit of its job, or at the drain's deadline with the grace. `None`
@@ -120,8 +120,8 @@ fn check(input: &NewDrain, now: Timestamp) -> Result<(), Problem> {
 pub(crate) async fn list_notices(tx: &mut Tx<'_>) -> Result<Vec<(NodeId, String)>, StoreError> {
     let notice = |row: DrainRow| {
         let until = match row.deadline_at {
-            Some(at) => format!("What still runs there at {} is told to stop then.", at.minute()),
-            None => "What runs there may run to its end.".to_owned(),
+            Some(at) => format!("Jobs still running there at {} are stopped.", at.minute()),
+            None => "Running jobs continue to their end.".to_owned(),
         };
         (row.node_id, format!("{} {until}", with_full_stop(&reason_text(&row))))
     };

@@ -147,9 +147,9 @@ impl LostNodes {
         lost: bool,
     ) -> Result<(), StoreError> {
         let why = match lost {
-            true => format!("The node {name} is lost. It is charged for what was proved before."),
+            true => format!("Node {name} is lost. The job is charged only for its proved run time."),
             false => format!(
-                "The node {name} was silent for longer than the job's lease of {}, so it has ended there. It is charged for what was proved before.",
+                "Node {name} was silent for longer than the lease of {}, so the job has ended there. It is charged only for its proved run time.",
                 duration_text(attempt.lease_ms)
             ),
         };

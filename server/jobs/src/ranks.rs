@@ -58,7 +58,7 @@ impl RankEnd {
         match &self.failure {
             Some(failure) => failure.detail.clone(),
             None if self.timed_out => {
-                format!("It reached its limit and was stopped; exit code {}.", self.code)
+                format!("Time limit reached: stopped with exit code {}.", self.code)
             }
             None => format!("The process ended with exit code {}.", self.code),
         }
@@ -116,7 +116,7 @@ pub fn ended_event(
     }
     let is_displaced = matches!(stop, Some(StopCause::Preempted { .. } | StopCause::Drained { .. }));
     if let Some(retry) = retry.filter(|_| again && !is_stopped && !is_displaced) {
-        detail = format!("{detail} It is tried again: {} of {}.", retries + 1, retry.max);
+        detail = format!("{detail} Retry {} of {} follows.", retries + 1, retry.max);
     }
     Ok(Some((MachineEvent::End { attempt: number, outcome, again }, detail)))
 }

@@ -26,7 +26,7 @@ use berth_store::{self as store, StoreError, Tx};
 /// A running job is charged at least this often.
 const CHARGE_EVERY_MS: i64 = 60_000;
 
-const RUNNING: &str = "Running. Every millisecond counts from here.";
+const RUNNING: &str = "Running. Metering has started.";
 
 /// The changes by one report, for the publication after its transaction.
 #[derive(Debug, Clone, Default)]
@@ -225,7 +225,7 @@ impl Report<'_> {
         match self.report.phase {
             AttemptPhase::Preparing => Ok(Some((
                 MachineEvent::Prepare { attempt: number },
-                "The worker makes the device and the job's directory.".to_owned(),
+                "The worker prepares the devices and the directory of the job.".to_owned(),
             ))),
             AttemptPhase::Running if all_began => {
                 Ok(Some((MachineEvent::Start { attempt: number }, RUNNING.to_owned())))

@@ -132,7 +132,7 @@ async fn insert_notice(
         "job": row.id, "name": row.name, "state": state, "attempt": row.attempt, "exit_code": row.exit_code,
         "cost_micros": row.cost_micros, "metered_ms": row.metered_ms, "failure": row.failure_code,
     });
-    let subject = format!("{} is {}", row.name, state.replace('_', " "));
+    let subject = format!("Job {}: {}", row.name, state.replace('_', " "));
     let notice = context.notice(row.org_id, &format!("job.{state}"), subject, event.detail.clone(), &data);
     store::budgets::insert_notice(tx, &notice).await
 }

@@ -255,8 +255,8 @@ fn is_running(row: &JobRow, number: u32) -> bool {
 /// The cost of the idle hour as text.
 fn cost_text(row: &JobRow, cost_micros: i64, currency: &str) -> String {
     match &row.reservation_id {
-        Some(_) => "that hour is paid with its reservation".to_owned(),
-        None => format!("that hour cost {}", money_text(cost_micros, currency)),
+        Some(_) => "this hour is paid with the reservation".to_owned(),
+        None => format!("this hour cost {}", money_text(cost_micros, currency)),
     }
 }
 
@@ -294,7 +294,7 @@ async fn record(
     store::underuse::insert(tx, &new).await?;
     store::jobs::raise_generation(tx, job, row.generation).await?;
     let detail = format!(
-        "GPU utilisation was {percent} % over the last hour; {}. If it waits for data or for nothing, mend that or stop it; if it needs no more, a smaller offering costs less.",
+        "GPU utilization was {percent} % in the last hour; {}. Check whether the job waits for data. Stop the job if it has no work, or launch it on a smaller offering.",
         cost_text(&row, cost_micros, &context.settings.currency)
     );
     let event =
@@ -305,7 +305,7 @@ async fn record(
             "job": row.id, "name": row.name, "attempt": number, "percent": percent, "since": idle.since,
             "until": ends_at, "cost_micros": cost_micros,
         });
-        let subject = format!("{} uses {percent} % of its devices", row.name);
+        let subject = format!("Job {}: GPU utilization of {percent} % in the last hour", row.name);
         let notice = context.notice(org, "job.underused", subject, event.detail.clone(), &data);
         store::budgets::insert_notice(tx, &notice).await?;
     }

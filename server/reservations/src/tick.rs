@@ -24,19 +24,20 @@ const CHARGE_EVERY_S: i64 = 3_600;
 /// The notice of an end comes this long before it.
 const WARNING_S: i64 = 900;
 
-/// Records a notice about a reservation for webhooks and mail.
+/// Records a notice about a change of a reservation for webhooks and mail.
 async fn notify(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &ReservationRow,
     kind: &str,
-    (subject, detail): (String, String),
+    (change, detail): (&str, String),
 ) -> Result<(), StoreError> {
     let Some(org) = row.org_id else { return Ok(()) };
     let data = serde_json::json!({
         "reservation": row.id, "name": row.name, "starts_at": row.starts_at, "ends_at": row.ends_at,
         "degraded_milli": row.lost_milli,
     });
+    let subject = format!("Reservation {} {change}", row.name);
     let notice = context.notice(org, &format!("reservation.{kind}"), subject, detail, &data);
     store::budgets::insert_notice(tx, &notice).await
 }
@@ -63,22 +64,22 @@ async fn advance(
     if state == ReservationState::Pending && began {
         let cause = "nobody approved it before it was to begin";
         end(tx, context, row, (ReservationState::Expired, cause), 0, now).await?;
-        let text = (format!("{} was not approved in time", row.name), "Nothing was charged.".to_owned());
-        notify(tx, context, row, "expired", text).await?;
+        let detail = "Nothing was charged.".to_owned();
+        notify(tx, context, row, "expired", ("expired without approval", detail)).await?;
         return Ok(true);
     }
     let (mut changed, mut starts) = (false, false);
     if state == ReservationState::Scheduled && over {
         let cause = "the portal was not running at its time";
         end(tx, context, row, (ReservationState::Ended, cause), 0, now).await?;
-        let detail = "Nothing could run in it, so nothing was charged.".to_owned();
-        notify(tx, context, row, "ended", (format!("{} was missed", row.name), detail)).await?;
+        let detail = "The portal was not running in its time. Nothing was charged.".to_owned();
+        notify(tx, context, row, "ended", ("was missed", detail)).await?;
         return Ok(true);
     }
     if state == ReservationState::Scheduled && began {
         row.state = ReservationState::Active;
-        let detail = format!("Jobs that name it run in it until {}.", row.ends_at.minute());
-        notify(tx, context, row, "started", (format!("{} has begun", row.name), detail)).await?;
+        let detail = format!("Jobs of the reservation can run until {}.", row.ends_at.minute());
+        notify(tx, context, row, "started", ("started", detail)).await?;
         (changed, starts) = (true, true);
     }
     if !began {
@@ -89,29 +90,28 @@ async fn advance(
         credit_lost(tx, context, row, now).await?;
         row.lost_milli = lost;
         row.lost_since = (lost > 0).then_some(now);
-        let (kind, subject) = match lost {
-            0 => ("restored", format!("{} is whole again", row.name)),
-            _ => ("degraded", format!("{lost} ‰ of {} is out of order", row.name)),
+        let (kind, change) = match lost {
+            0 => ("restored", "has all its devices again".to_owned()),
+            _ => ("degraded", format!("has {}.{} % failed devices", lost / 10, lost % 10)),
         };
         let detail =
-            "What is out of order is given back by itself; the credit stands in the statement.".to_owned();
-        notify(tx, context, row, kind, (subject, detail)).await?;
+            "The time of failed devices is credited automatically. The ledger shows the credit.".to_owned();
+        notify(tx, context, row, kind, (&change, detail)).await?;
         changed = true;
     }
     if over {
         let total = row.total_micros;
         end(tx, context, row, (ReservationState::Ended, ""), total, now).await?;
-        let detail = "What still ran in it was stopped.".to_owned();
-        notify(tx, context, row, "ended", (format!("{} is over", row.name), detail)).await?;
+        let detail = "Jobs still running in it were stopped.".to_owned();
+        notify(tx, context, row, "ended", ("ended", detail)).await?;
         fault::point("reservation.end.recording");
         return Ok(true);
     }
     if !row.warned && row.ends_at <= now.plus_seconds(WARNING_S) {
         row.warned = true;
-        let at = row.ends_at.minute();
-        let detail =
-            "What runs in it then is stopped. It can be made longer while its devices are free.".to_owned();
-        notify(tx, context, row, "ending", (format!("{} ends {at}", row.name), detail)).await?;
+        let change = format!("ends at {}", row.ends_at.minute());
+        let detail = "Its jobs are stopped then. You can extend it while its devices are free.".to_owned();
+        notify(tx, context, row, "ending", (&change, detail)).await?;
         changed = true;
     }
     let policy = policy_of(row)?;
@@ -123,8 +123,8 @@ async fn advance(
     {
         let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
         end(tx, context, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
-        let detail = "Nothing had run in it, so it was given back as its terms say.".to_owned();
-        notify(tx, context, row, "ended", (format!("{} was given back", row.name), detail)).await?;
+        let detail = "No job ran in it, so it was returned under its terms.".to_owned();
+        notify(tx, context, row, "ended", ("was returned", detail)).await?;
         fault::point("reservation.no_show.recording");
         return Ok(true);
     }
@@ -232,7 +232,7 @@ impl Reservations {
             }
         };
         for (job, state, generation) in open {
-            let detail = "Its reservation is over.".to_owned();
+            let detail = "The reservation of the job ended.".to_owned();
             let (generation, event) = match state == JobState::Queued {
                 true => {
                     let failure = Failure { code: "reservation.ended".to_owned(), detail: detail.clone() };

@@ -93,7 +93,7 @@ pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: WebhookId) -> Result<bool, 
     let sql = "DELETE FROM webhooks WHERE org_id = $1 AND id = $2";
     let existed = exec!(tx, sql, org, id)? == 1;
     if existed {
-        let sql = "UPDATE deliveries SET state = 'failed', last_error = 'The webhook was removed.' \
+        let sql = "UPDATE deliveries SET state = 'failed', last_error = 'The webhook was deleted.' \
                    WHERE target = $1 AND state = 'pending'";
         exec!(tx, sql, id)?;
     }

@@ -12,9 +12,10 @@ use crate::process::{ChildGuard, PortalProcess, call, eventually, free_address, 
 use crate::relay::Relay;
 use berth_foundation::Settings;
 use berth_store::{self as store, Db};
-use berth_worker::files::find_json;
-use berth_worker::lease::Renewal;
-use berth_worker::shim::{Exit, Records, Start, boottime_ms, exists};
+use berth_worker::shim::lease::LeaseRenewal;
+use berth_worker::shim::{CommandExit, CommandStart, ShimRecords};
+use berth_worker::system::clock::boottime_ms;
+use berth_worker::system::files::find_json;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -90,11 +91,11 @@ impl ProcessSetup {
     }
 
     /// Waits for the first process of an attempt; returns its worker and its directory.
-    fn until_started(&self, job: &str, number: u32) -> (usize, PathBuf, Start) {
+    fn until_started(&self, job: &str, number: u32) -> (usize, PathBuf, CommandStart) {
         eventually(|| {
             for n in 0..self.join_tokens.len() {
                 let dir = self.data(n).join("attempts").join(format!("{job}-{number}"));
-                if let Some(start) = Records::read(&dir).start {
+                if let Some(start) = ShimRecords::read(&dir).start {
                     return Ok((n, dir, start));
                 }
             }
@@ -157,8 +158,8 @@ impl Drop for Disk {
     }
 }
 
-fn until_exit(dir: &Path) -> Exit {
-    eventually(|| Records::read(dir).exit.ok_or_else(|| format!("{} goes on", dir.display())))
+fn until_exit(dir: &Path) -> CommandExit {
+    eventually(|| ShimRecords::read(dir).exit.ok_or_else(|| format!("{} goes on", dir.display())))
 }
 
 /// It ignores SIGTERM, so that only SIGKILL ends it.
@@ -176,17 +177,17 @@ async fn the_second_attempt_starts_after_the_first_has_ended() {
     let (second, _, again) = setup.until_started(&job, 2);
     assert_ne!(second, first);
     // The shim wrote this record while the node was disconnected.
-    let exit = Records::read(&dir).exit.unwrap();
+    let exit = ShimRecords::read(&dir).exit.unwrap();
     assert_eq!(exit.failure.unwrap().0, "lease.ended");
     assert!(exit.boottime_ms.unwrap() < again.boottime_ms, "{exit:?} {again:?}", exit = exit.code);
-    assert!(!exists(&start));
+    assert!(!start.is_running());
     let before = setup.until(&job, |j| j["attempt"] == 2 && j["state"] == "running");
     // The late worker removes the attempt, and the job does not change.
     relays[first].mend();
     eventually(|| if dir.exists() { Err(format!("{} is still there", dir.display())) } else { Ok(()) });
     let after = setup.job(&job);
     assert_eq!((&after["attempt"], &after["state"]), (&json!(2), &json!("running")), "{before} {after}");
-    assert!(exists(&again), "nobody disturbed the second");
+    assert!(again.is_running(), "nobody disturbed the second");
     let path = format!("/orgs/{}/jobs/{job}/cancel", setup.org);
     call(&setup.served.address, "POST", &path, &setup.token, &Value::Null).unwrap();
     let done = setup.until(&job, |j| j["state"] == "cancelled");
@@ -205,13 +206,13 @@ async fn a_job_of_a_suspended_daemon_ends_with_its_lease() {
     let pid = Pid::from_raw(i32::try_from(daemon.0.id()).unwrap());
     setup.until(&job, |j| j["state"] == "running");
     kill(pid, Signal::SIGSTOP).unwrap();
-    let renewed = find_json::<Renewal>(&setup.data(0).join("lease.json")).unwrap();
+    let renewed = find_json::<LeaseRenewal>(&setup.data(0).join("lease.json")).unwrap();
     let exit = until_exit(&dir);
     assert_eq!((exit.failure.unwrap().0.as_str(), exit.code), ("lease.ended", 137));
     let after = exit.boottime_ms.unwrap() - renewed.sent_ms;
     // A renewal in transfer may have been stored while the daemon was suspended.
     assert!((LEASE_MS..LEASE_MS + GRACE_MS + 1_000 + LATE_MS).contains(&after), "{after} ms");
-    assert!(!exists(&start));
+    assert!(!start.is_running());
     kill(pid, Signal::SIGCONT).unwrap();
     let done = setup.until(&job, |j| j["state"] == "failed");
     let code = done["failure"]["code"].as_str().unwrap();
@@ -231,14 +232,14 @@ async fn a_daemon_restart_within_the_lease_keeps_the_job_running() {
     for _ in 0..3 {
         daemon.0.kill().unwrap();
         daemon.0.wait().unwrap();
-        let renewed = find_json::<Renewal>(&setup.data(0).join("lease.json")).unwrap();
+        let renewed = find_json::<LeaseRenewal>(&setup.data(0).join("lease.json")).unwrap();
         daemon = setup.start(0, &setup.worker_address);
         // The new daemon renews the lease of the running job.
         eventually(|| {
-            let now = find_json::<Renewal>(&setup.data(0).join("lease.json")).unwrap();
+            let now = find_json::<LeaseRenewal>(&setup.data(0).join("lease.json")).unwrap();
             if now.sent_ms > renewed.sent_ms { Ok(()) } else { Err(format!("{now:?}")) }
         });
-        assert!(exists(&start), "{:?}", Records::read(&dir).exit);
+        assert!(start.is_running(), "{:?}", ShimRecords::read(&dir).exit);
     }
     let done = setup.until(&job, |j| j["state"] == "succeeded");
     assert_eq!(done["attempt"], 1, "{done}");
@@ -322,7 +323,7 @@ async fn a_broken_disk_ends_the_running_job_with_its_lease() {
     }
     assert!(std::fs::write(at.join("probe"), "x").is_err(), "it is broken");
     // The daemon cannot store renewals, so the shim ends the job.
-    eventually(|| if exists(&start) { Err("it goes on without a lease".to_owned()) } else { Ok(()) });
+    eventually(|| if start.is_running() { Err("it goes on without a lease".to_owned()) } else { Ok(()) });
     // The end cannot be recorded, and the failure code shows this.
     let done = setup.until(&job, |j| j["state"] == "failed");
     let code = done["failure"]["code"].as_str().unwrap();

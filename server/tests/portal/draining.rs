@@ -47,7 +47,7 @@ async fn a_drain_stops_jobs_at_its_deadline_and_can_be_cancelled() {
         // The organization sees the drain, and the job runs until the deadline.
         setup.t.portal.drains.tick_drains().await.unwrap();
         let notified = job(&setup, &id).await;
-        let why = "is emptied by the operator (Harbour master): new power supply.";
+        let why = "is being drained by the operator (Harbour master): new power supply.";
         assert!(notified["reasons"][0].as_str().unwrap().contains(why), "{engine} {notified}");
         assert_eq!(
             (&notified["state"], &notified["generation"]),

@@ -12,7 +12,7 @@ use berth_types::files::{FileKind, FileState};
 use berth_types::ids::{FileId, JobId, OrgId};
 use berth_types::paths::JOB_ARTIFACTS;
 use berth_types::time::Timestamp;
-use berth_worker::shim::Records;
+use berth_worker::shim::ShimRecords;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -79,7 +79,7 @@ async fn a_job_of_a_lost_node_continues_from_its_checkpoint() {
     .await;
     // The host fails without warning and loses its disk.
     let attempt = setup.data.join("attempts").join(format!("{job}-1"));
-    let known = Records::read(&attempt);
+    let known = ShimRecords::read(&attempt);
     setup.worker.as_mut().unwrap().kill();
     for pid in [known.shim.unwrap(), known.start.unwrap().pid] {
         // The second process may have ended with the first.

@@ -11,7 +11,7 @@ use berth_jobs::jobs::LogEnd;
 use berth_jobs::reports::{AttemptPhase as Phase, AttemptReport, ReportedEvidence};
 use berth_store as store;
 use berth_types::ids::NodeId;
-use berth_worker::lease::Term;
+use berth_worker::shim::lease::LeaseTerm;
 use futures::FutureExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -376,7 +376,7 @@ fn simulate(
     let limits = LeaseLimits::new(5_000);
     let there = |t: i64| t + t * ppm.0 / 1_000_000;
     let here = |t: i64| 77_000 + t + t * ppm.1 / 1_000_000;
-    let mut attempt_lease = Term {
+    let mut attempt_lease = LeaseTerm {
         lease_ms: limits.lease_ms,
         answer_ms: limits.answer_ms,
         grace_ms: limits.grace_ms,
@@ -429,7 +429,7 @@ fn simulate(
             if let Some((sent_ms, heard_ms)) = renewed {
                 attempt_lease.renew(sent_ms, heard_ms);
             }
-            let left = attempt_lease.remains(there(t));
+            let left = attempt_lease.remainder(there(t));
             if left.ends_in_ms <= 0 {
                 // It ignores SIGTERM.
                 ended = Some(t + left.killed_in_ms.max(0) + STEP);

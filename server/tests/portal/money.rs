@@ -257,7 +257,7 @@ async fn a_spent_budget_stops_running_jobs() {
     let path = format!("{hooks}/{}/deliveries", hook["id"].as_str().unwrap());
     let deliveries = setup.t.get(&setup.ada, &path).await.expect(200);
     assert_eq!(deliveries["items"].as_array().unwrap().len(), 1, "told once: {deliveries}");
-    assert_eq!(deliveries["items"][0]["subject"], "100 % of the budget all is spent");
+    assert_eq!(deliveries["items"][0]["subject"], "Budget all: 100 % spent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

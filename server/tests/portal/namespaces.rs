@@ -10,8 +10,8 @@ use crate::netns::{HUB, Net};
 use crate::process::{ChildGuard, PortalProcess, call, eventually, serve_with};
 use berth_foundation::Settings;
 use berth_store::{self as store, Db};
-use berth_worker::cgroups::{Cgroups, Controller};
-use berth_worker::shim::{Records, Start, exists};
+use berth_worker::isolation::cgroups::{Cgroups, Controller};
+use berth_worker::shim::{CommandStart, ShimRecords};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -173,11 +173,11 @@ impl NamespacedCluster {
     }
 
     /// Waits for the first process of an attempt; returns its worker and its directory.
-    fn until_started(&self, job: &str, number: u32) -> (usize, PathBuf, Start) {
+    fn until_started(&self, job: &str, number: u32) -> (usize, PathBuf, CommandStart) {
         eventually(|| {
             for n in 0..WORKERS {
                 let dir = self.data(n).join("attempts").join(format!("{job}-{number}"));
-                if let Some(start) = Records::read(&dir).start {
+                if let Some(start) = ShimRecords::read(&dir).start {
                     return Ok((n, dir, start));
                 }
             }
@@ -260,10 +260,10 @@ async fn ranks_connect_across_namespaces_and_a_cut_network_runs_no_job_twice() {
     }
     let (second, _, again) = cluster.until_started(&job, 2);
     assert_ne!(second, first);
-    let exit = Records::read(&dir).exit.unwrap();
+    let exit = ShimRecords::read(&dir).exit.unwrap();
     assert_eq!(exit.failure.unwrap().0, "lease.ended");
     assert!(exit.boottime_ms.unwrap() < again.boottime_ms, "{:?} {again:?}", exit.boottime_ms);
-    assert!(!exists(&start));
+    assert!(!start.is_running());
     cluster.until(&cluster.ada, &job, |j| j["attempt"] == 2 && j["state"] == "running");
     cluster.net.plug(first);
     eventually(|| if dir.exists() { Err(format!("{} is still there", dir.display())) } else { Ok(()) });
@@ -274,7 +274,7 @@ async fn ranks_connect_across_namespaces_and_a_cut_network_runs_no_job_twice() {
     });
     let after = cluster.job(&cluster.ada, &job);
     assert_eq!((&after["attempt"], &after["state"]), (&json!(2), &json!("running")), "{after}");
-    assert!(exists(&again), "nobody disturbed the second");
+    assert!(again.is_running(), "nobody disturbed the second");
     cluster.cancel(&cluster.ada, &job);
     let done = cluster.until(&cluster.ada, &job, |j| j["state"] == "cancelled");
     cluster.assert_charged_once(&cluster.ada, &done);
@@ -322,7 +322,7 @@ fn python(text: &str, memory_mib: u64) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn resource_exhaustion_by_one_tenant_spares_the_jobs_of_another() {
     let limited = Cgroups::find("berth-test", std::path::Path::new("/"));
-    if [Controller::Memory, Controller::Pids].iter().any(|c| limited.words(*c).is_none()) {
+    if [Controller::Memory, Controller::Pids].iter().any(|c| limited.version_text(*c).is_none()) {
         left_out("no cgroup limits memory and processes on this machine");
         return;
     }

@@ -60,8 +60,8 @@ async fn pages_have_their_data_and_a_strict_content_security_policy() {
         ("/cluster", "Cluster"),
         ("/billing", "Welcome"),
         ("/team", "Member since"),
-        ("/secrets", "No secret yet"),
-        ("/volumes", "No volume yet"),
+        ("/secrets", "No secrets yet"),
+        ("/volumes", "No volumes yet"),
         ("/tokens", "Tokens"),
         (&format!("/jobs/{id}"), id),
     ] {

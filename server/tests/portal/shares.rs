@@ -124,7 +124,7 @@ async fn failed_attempts_are_retried_and_all_attempts_are_charged() {
     );
     let path = format!("/orgs/{}/jobs/{}/events?after=0", setup.org, done["id"].as_str().unwrap());
     let events = setup.t.get(&setup.ada, &path).await.expect(200).to_string();
-    assert!(events.contains("It is tried again: 1 of 1."), "{events}");
+    assert!(events.contains("Retry 1 of 1 follows."), "{events}");
     setup.assert_settled(&done).await;
     let mut other = flaky;
     other["retry"]["on"] = json!(["node_lost"]);
@@ -183,7 +183,7 @@ async fn an_idle_job_is_stopped_and_not_retried() {
         (&json!("cancelled"), &json!(1), &json!(0), &json!(143)),
         "{done}"
     );
-    let why = "Stopped by itself: GPU utilisation was 3 % for 10 minutes.";
+    let why = "Stopped when idle: GPU utilization was 3 % for 10 minutes.";
     assert_eq!(done["failure"], json!({"code": "job.idle", "detail": why}), "{done}");
     assert_eq!(done["stop_when_idle"], rule);
     setup.assert_settled(&done).await;

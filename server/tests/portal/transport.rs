@@ -19,8 +19,8 @@ use berth_proto::{
     Samples, Up, down, up,
 };
 use berth_store::Db;
-use berth_worker::identity;
-use berth_worker::tls::Way;
+use berth_worker::session::identity;
+use berth_worker::session::tls::PortalConnector;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tonic::{Code, Status};
@@ -97,7 +97,8 @@ async fn without_a_certificate_of_this_portal_only_joining_is_possible() {
     assert!(status.message().contains("issued no such"), "{status:?}");
 
     let endpoint = identity::endpoint(&setup.address).unwrap();
-    let error = Way::new(endpoint, &stranger.fingerprint(), None).unwrap().connect().await.unwrap_err();
+    let error =
+        PortalConnector::new(endpoint, &stranger.fingerprint(), None).unwrap().connect().await.unwrap_err();
     assert!(error.contains("UnknownIssuer"), "a worker believes no other portal: {error}");
     PlayedSession::open(&setup, Some(&credentials), ("a", 1, 1)).await.unwrap().expect_admitted().await;
 }

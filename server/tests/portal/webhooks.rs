@@ -166,11 +166,7 @@ async fn money_notices_are_mailed_and_deliveries_to_a_dead_receiver_fail() {
         .map(|p| std::fs::read_to_string(p).unwrap())
         .collect();
     assert_eq!(mails.len(), 1, "to the one owner");
-    assert!(
-        mails[0].contains("To: lab@example.org") && mails[0].contains("of the budget all is spent"),
-        "{}",
-        mails[0]
-    );
+    assert!(mails[0].contains("To: lab@example.org") && mails[0].contains("Budget all: "), "{}", mails[0]);
     for _ in 0..14 {
         setup.t.clock.advance_s(6 * 3_600);
         setup.t.portal.webhooks.deliver().await.unwrap();
@@ -217,7 +213,7 @@ async fn expiring_credit_is_announced_seven_days_and_one_day_before() {
         assert_eq!(first[0]["type"], "credit.expiring", "{engine}");
         let text = |field: &str| first[0][field].as_str().unwrap();
         assert!(text("subject").starts_with("$5.00 of credit expires on 2026-11-28 "), "{engine}: {first:?}");
-        assert!(text("detail").contains("$5.00 is left of the credit \"Trial\""), "{engine}: {first:?}");
+        assert!(text("detail").contains("$5.00 of the credit \"Trial\" remains"), "{engine}: {first:?}");
         t.clock.advance_s(6 * 86_400);
         assert_eq!(notices().await.len(), 2, "{engine}");
         t.clock.advance_s(2 * 86_400);
@@ -292,14 +288,14 @@ async fn an_idle_hour_is_reported_with_its_cost_also_across_a_restart() {
             let events = setup.t.get(&setup.ada, &format!("{path}/events")).await.expect(200);
             let details = events["items"].as_array().unwrap().iter();
             let details = details.map(|e| e["detail"].as_str().unwrap().to_owned());
-            details.filter(|d| d.starts_with("GPU utilisation")).collect()
+            details.filter(|d| d.starts_with("GPU utilization")).collect()
         };
         assert_eq!(idle_hours().await, [] as [String; 0], "{engine}");
         append_readings(&setup.t.portal, job, begin, 0..3_600, 12.5).await;
         assert_eq!(idle_hours().await, [] as [String; 0], "{engine}: an hour is not over");
         append_readings(&setup.t.portal, job, begin, 3_600..7_000, 12.5).await;
         let first = idle_hours().await;
-        let expected = "GPU utilisation was 12 % over the last hour; that hour cost $3.60.";
+        let expected = "GPU utilization was 12 % in the last hour; this hour cost $3.60.";
         assert!(first.len() == 1 && first[0].starts_with(expected), "{engine} {first:?}");
         let shown = setup.t.get(&setup.ada, &path).await.expect(200);
         let idle = json!({"since": begin, "until": begin.plus_seconds(3_600), "percent": 12, "cost_micros": 3_600_000});
@@ -327,7 +323,10 @@ async fn an_idle_hour_is_reported_with_its_cost_also_across_a_restart() {
             "{engine} {sent}"
         );
         assert_eq!(sent["items"][0]["kind"], "job.underused", "{engine}");
-        assert_eq!(sent["items"][0]["subject"], "train uses 12 % of its devices", "{engine}");
+        assert_eq!(
+            sent["items"][0]["subject"], "Job train: GPU utilization of 12 % in the last hour",
+            "{engine}"
+        );
         let usage = setup.t.get(&setup.ada, &format!("/orgs/{}/usage", setup.org)).await.expect(200);
         assert_eq!(usage["underused_micros"], 7_200_000, "{engine} {usage}");
         let theirs = setup.t.get(&setup.bob, &format!("/orgs/{}/usage", setup.other)).await.expect(200);

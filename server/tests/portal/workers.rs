@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::left_out::left_out;
 use crate::worker_portal::{EventStream, WorkerPortal, without_worker};
-use berth_worker::processes::descendants;
-use berth_worker::shim::{self, Records};
+use berth_worker::shim::{self, ShimRecords};
+use berth_worker::system::processes::descendants;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -212,7 +212,7 @@ async fn an_adopted_job_whose_shim_dies_ends_with_its_cause() {
     setup.start_worker(None).unwrap();
     setup.until(&job, |j| j["reasons"].as_array().unwrap().is_empty()).await;
     let attempt = std::fs::read_dir(setup.data.join("attempts")).unwrap().next().unwrap().unwrap();
-    let pid = Records::read(&attempt.path()).shim.unwrap().to_string();
+    let pid = ShimRecords::read(&attempt.path()).shim.unwrap().to_string();
     assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
     let done = setup.until_ended(&job).await;
     assert_eq!((&done["state"], &done["attempt"]), (&json!("failed"), &json!(1)), "{done}");
@@ -223,14 +223,14 @@ async fn an_adopted_job_whose_shim_dies_ends_with_its_cause() {
 
 /// Ends the processes of an attempt like the init process of a host at shutdown.
 fn shut_down(attempt: &Path) {
-    let shim = Records::read(attempt).shim.unwrap();
+    let shim = ShimRecords::read(attempt).shim.unwrap();
     let below = descendants(shim).into_iter().map(|(pid, _)| pid);
     let pids: Vec<String> = std::iter::once(shim).chain(below).map(|pid| pid.to_string()).collect();
     for signal in ["-STOP", "-TERM", "-CONT"] {
         // Some may have ended already.
         Command::new("kill").arg(signal).args(&pids).output().unwrap();
     }
-    shim::wait_gone(attempt).unwrap();
+    shim::wait_until_released(attempt).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,7 @@
-//! What boards tell by themselves: XIDs and memory errors, through an event set of NVML's.
+//! Events of boards: XIDs and memory errors, through an event set of NVML.
 //!
-//! Only tells; what follows from it is decided elsewhere (`xids`, and the daemon). It waits in a thread of
-//! its own, and boards are registered through their lanes, so that one that hangs keeps nobody from
-//! hearing of the others.
+//! A thread of its own waits for them. Each board is registered on its own executor, so a hanging board delays no
+//! events of others.
 
 #![expect(unsafe_code, reason = "the wrapper's event leaves out which slice it happened on")]
 
@@ -12,47 +11,48 @@ use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{NvmlLib, nvmlEventData_t, nvmlEventSet_t};
 
+use super::error::{GpuError, from_code};
+use super::gpus::Gpus;
 use super::library::Library;
-use super::{GpuError, Gpus, from_code};
 
 /// `nvmlEventTypeXidCriticalError` and `nvmlEventTypeDoubleBitEccError`.
 const XID: u64 = 0x8;
 const DOUBLE_BIT: u64 = 0x2;
-/// How long one wait takes when nothing happens, in milliseconds.
+/// The longest wait for an event, in milliseconds.
 const WAIT_MS: u32 = 1_000;
-/// Boards that could not be registered are tried again after this long.
-const AGAIN: Duration = Duration::from_secs(10);
-/// After a wait that failed.
+/// The time between two tries to register a board.
+const REGISTER_EVERY: Duration = Duration::from_secs(10);
+/// The pause after a failed wait.
 const PAUSE: Duration = Duration::from_secs(1);
 /// `NVML_ERROR_TIMEOUT`.
 const TIMEOUT: u32 = 10;
 
-/// What happened to a board.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub enum BoardEventKind {
     Xid(u64),
-    /// ECC found an error that it could not correct.
+    /// An uncorrected ECC error.
     Uncorrected,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Happening {
+pub struct BoardEvent {
     pub gpu_uuid: String,
-    pub what: What,
-    /// The start of the slice that it happened on; absent: the board, or it is not known.
+    pub kind: BoardEventKind,
+    /// The start of the affected slice. Absent: the board, or an unknown slice.
     pub start: Option<u32>,
 }
 
-/// An event set with the boards in it. Handles are kept as numbers: only the library follows them.
-struct Set {
+/// An event set with its boards. Handles are numbers here: only the library dereferences them.
+struct EventSet {
     lib: &'static NvmlLib,
     handle: usize,
     boards: HashMap<usize, String>,
-    /// Boards that cannot tell anything.
+    /// Boards without events.
     mute: HashSet<String>,
 }
 
-impl Drop for Set {
+impl Drop for EventSet {
     fn drop(&mut self) {
         if let Ok(symbol) = &self.lib.nvmlEventSetFree {
             // SAFETY: the set was made by this library and is freed once.
@@ -61,7 +61,7 @@ impl Drop for Set {
     }
 }
 
-impl Set {
+impl EventSet {
     fn open(lib: &'static NvmlLib) -> Result<Self, GpuError> {
         let symbol = lib.nvmlEventSetCreate.as_ref().map_err(|_| GpuError::NotSupported)?;
         let mut set: nvmlEventSet_t = std::ptr::null_mut();
@@ -79,29 +79,29 @@ impl Set {
         with_exposed_provenance_mut(self.handle)
     }
 
-    /// Brings in the boards that are not in it.
+    /// Registers the known boards that are not in the set.
     fn register(&mut self, gpus: &Gpus) {
         let set = self.handle;
-        for uuid in gpus.known() {
+        for uuid in gpus.known_uuids() {
             if self.mute.contains(&uuid) || self.boards.values().any(|known| *known == uuid) {
                 continue;
             }
-            let of = uuid.clone();
-            match gpus.look(&uuid, move |library| library.register(&of, set)) {
+            let gpu = uuid.clone();
+            match gpus.calls().read(&uuid, move |library| library.register_events(&gpu, set)) {
                 Ok(device) => {
                     self.boards.insert(device, uuid);
                 }
                 Err(GpuError::NotSupported) => {
-                    tracing::warn!(uuid, "this board tells no events");
+                    tracing::warn!(uuid, "this board has no events");
                     self.mute.insert(uuid);
                 }
-                // It is tried again.
+                // Registration is tried again later.
                 Err(error) => tracing::debug!(uuid, %error, "events cannot be asked for"),
             }
         }
     }
 
-    /// The next event; `None` when nothing happened for a while.
+    /// The next event. `None`: none came within the wait.
     fn wait(&self) -> Result<Option<nvmlEventData_t>, GpuError> {
         let symbol = self.lib.nvmlEventSetWait_v2.as_ref().map_err(|_| GpuError::NotSupported)?;
         // SAFETY: a plain C struct, for which zeroes are a value.
@@ -116,8 +116,8 @@ impl Set {
 }
 
 impl Library {
-    /// Registers a board with a set; the handle by which events name it.
-    fn register(&self, gpu_uuid: &str, set: usize) -> Result<usize, GpuError> {
+    /// Registers a board with a set. Returns the handle that events carry.
+    fn register_events(&self, gpu_uuid: &str, set: usize) -> Result<usize, GpuError> {
         let device = self.device(gpu_uuid)?;
         let lib = self.nvml.lib();
         let supported = lib.nvmlDeviceGetSupportedEventTypes.as_ref().map_err(|_| GpuError::NotSupported)?;
@@ -142,55 +142,54 @@ impl Library {
     }
 }
 
-fn happening(gpus: &Gpus, set: &Set, data: &nvmlEventData_t) -> Option<Happening> {
-    let what = match data.eventType {
-        XID => What::Xid(data.eventData),
-        DOUBLE_BIT => What::Uncorrected,
+fn event_from_data(gpus: &Gpus, set: &EventSet, data: &nvmlEventData_t) -> Option<BoardEvent> {
+    let kind = match data.eventType {
+        XID => BoardEventKind::Xid(data.eventData),
+        DOUBLE_BIT => BoardEventKind::Uncorrected,
         _ => return None,
     };
     let gpu_uuid = set.boards.get(&data.device.addr())?.clone();
     let slices = match data.gpuInstanceId {
         u32::MAX => Vec::new(),
-        // A board that cannot be asked any more: then it is the board.
+        // If the board does not answer any more, the event counts for the whole board.
         _ => gpus.slices(&gpu_uuid).unwrap_or_default(),
     };
     let start = slices.iter().find(|slice| slice.gi == data.gpuInstanceId).map(|slice| slice.start);
-    Some(Happening { gpu_uuid, what, start })
+    Some(BoardEvent { gpu_uuid, kind, start })
 }
 
-/// Tells what happens to the boards for as long as `tell` says that somebody listens. Blocks.
-pub fn watch(gpus: &Gpus, mut tell: impl FnMut(Happening) -> bool) {
-    // Nothing is to be heard before it has started.
-    let lib: &'static NvmlLib = gpus.library.wait().nvml.lib();
+/// Passes events of boards to `send` until that returns `false`. Blocks.
+pub fn watch(gpus: &Gpus, mut send: impl FnMut(BoardEvent) -> bool) {
+    let lib: &'static NvmlLib = gpus.calls().wait_for_library().nvml.lib();
     loop {
-        let mut set = match Set::open(lib) {
+        let mut set = match EventSet::open(lib) {
             Ok(set) => set,
             Err(GpuError::NotSupported) => {
-                tracing::warn!("this driver tells no events; boards are only looked at");
+                tracing::warn!("this driver has no events; boards are only polled");
                 return;
             }
             Err(error) => {
                 tracing::warn!(%error, "no events of boards");
-                std::thread::sleep(AGAIN);
+                std::thread::sleep(REGISTER_EVERY);
                 continue;
             }
         };
-        let mut looked: Option<Instant> = None;
+        let mut registered: Option<Instant> = None;
         loop {
-            if looked.is_none_or(|at| at.elapsed() >= AGAIN) {
-                if gpus.known().is_empty()
+            if registered.is_none_or(|at| at.elapsed() >= REGISTER_EVERY) {
+                if gpus.known_uuids().is_empty()
                     && let Err(error) = gpus.inventory()
                 {
-                    tracing::debug!(%error, "no boards to hear of");
+                    tracing::debug!(%error, "no boards for events");
                 }
                 set.register(gpus);
-                looked = Some(Instant::now());
+                registered = Some(Instant::now());
             }
             match set.wait() {
                 Ok(None) => {}
                 Ok(Some(data)) => {
-                    let happened = happening(gpus, &set, &data);
-                    if happened.is_some_and(|happened| !tell(happened)) {
+                    let event = event_from_data(gpus, &set, &data);
+                    if event.is_some_and(|event| !send(event)) {
                         return;
                     }
                 }

@@ -1,19 +1,19 @@
-//! Who is on a device. Knows nothing of whose processes they are.
+//! The processes on a device.
 
 #![expect(
     unsafe_code,
-    reason = "the wrapper asks how many they are before it asks who, and each is as much work"
+    reason = "the wrapper asks for the number of processes first, which costs as much as the list"
 )]
 
 use std::mem::zeroed;
 
 use nvml_wrapper_sys::bindings::nvmlProcessInfo_t;
 
+use super::error::{GpuError, from_code};
 use super::library::Library;
-use super::{GpuError, from_code};
 
-/// For how many processes there is room at first, and for how many more than there were.
-const ROOM: u32 = 64;
+/// The rows of the first try, and the additional rows of each further one.
+const ROWS: u32 = 64;
 /// `NVML_ERROR_INSUFFICIENT_SIZE`.
 const INSUFFICIENT_SIZE: u32 = 7;
 
@@ -23,16 +23,16 @@ impl Library {
         let device = self.device(device_uuid)?;
         let symbol = self.nvml.lib().nvmlDeviceGetComputeRunningProcesses_v3.as_ref();
         let symbol = symbol.map_err(|_| GpuError::Nvml("it cannot tell who is on a device".to_owned()))?;
-        let mut room = ROOM;
+        let mut capacity = ROWS;
         loop {
             // SAFETY: a plain C struct, for which zeroes are a value.
-            let mut rows: Vec<nvmlProcessInfo_t> = vec![unsafe { zeroed() }; room as usize];
-            let mut count = room;
-            // SAFETY: the handle is used only for this call, and there is room for as many as it is told.
+            let mut rows: Vec<nvmlProcessInfo_t> = vec![unsafe { zeroed() }; capacity as usize];
+            let mut count = capacity;
+            // SAFETY: the handle is used only for this call, and `count` is the number of rows.
             let code = unsafe { symbol(device.handle(), &raw mut count, rows.as_mut_ptr()) };
             match code {
                 0 => return Ok(rows.iter().take(count as usize).map(|row| row.pid).collect()),
-                INSUFFICIENT_SIZE if count > room => room = count.saturating_add(ROOM),
+                INSUFFICIENT_SIZE if count > capacity => capacity = count.saturating_add(ROWS),
                 other => return Err(from_code(other)),
             }
         }

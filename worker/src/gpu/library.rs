@@ -1,32 +1,30 @@
-//! The calls themselves, each as long as NVML takes. Whoever must not be held up goes through the lanes.
+//! The calls of NVML without deadlines; `calls` adds those.
 //!
-//! Handles are fetched anew by UUID for each operation, because a long-lived session has been seen to
-//! return devices that are gone.
+//! Each operation fetches its handle by UUID, because a long-lived handle has been seen to return devices that are
+//! gone.
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, GpmSample, Nvml};
 
-use super::{BoardInfo, GpuError, Slice, from_code, mig, nvlink};
-use crate::device_nodes;
+use super::board::{BoardInfo, DeviceNumbers, Slice};
+use super::error::{GpuError, from_code};
+use super::{mig, nvlink};
+use crate::system::sync::lock;
 
-/// NVML, and what is remembered between two readings.
+/// NVML, with the state between two readings.
 pub struct Library {
     pub nvml: &'static Nvml,
-    /// Where each board was when it was seen last.
+    /// The last known index of each board.
     indexes: Mutex<HashMap<String, u32>>,
-    /// The last performance sample of each slice: a reading is what happened between two.
+    /// The last performance sample of each slice: a reading is the difference of two.
     pub samples: Mutex<HashMap<(String, u32), GpmSample<'static>>>,
-    /// What each board's NVLink had carried, in KiB received and sent, and when.
+    /// The last NVLink counters of each board: the time, KiB received, KiB sent.
     pub carried: Mutex<HashMap<String, (Instant, u64, u64)>>,
-}
-
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub fn mig_enabled(device: &Device<'_>) -> Result<bool, GpuError> {
@@ -43,7 +41,7 @@ impl Library {
             Some(path) => Nvml::builder().lib_path(path.as_os_str()).init()?,
             None => Nvml::init()?,
         };
-        // One for the life of the process: samples borrow it, and NVML is not meant to be reloaded.
+        // Loaded once for the life of the process: samples borrow it, and NVML does not support a reload.
         let nvml: &'static Nvml = Box::leak(Box::new(nvml));
         Ok(Self { nvml, indexes: Mutex::default(), samples: Mutex::default(), carried: Mutex::default() })
     }
@@ -52,20 +50,20 @@ impl Library {
         match self.nvml.device_by_uuid(uuid) {
             Ok(device) => Ok(device),
             Err(NvmlError::NotFound | NvmlError::InvalidArg) => Err(GpuError::NotFound(uuid.to_owned())),
-            // NVML's search by UUID may also stop at another board that is lost.
+            // NVML's search by UUID may stop at another board that is lost.
             Err(NvmlError::GpuLost) => self.by_index(uuid).ok_or(GpuError::Lost),
             Err(other) => Err(other.into()),
         }
     }
 
-    /// The board with this UUID, if it is where it was.
+    /// The board with this UUID, if its index is still the same.
     pub fn by_index(&self, uuid: &str) -> Option<Device<'static>> {
         let index = lock(&self.indexes).get(uuid).copied()?;
         let device = self.nvml.device_by_index(index).ok()?;
         (device.uuid().ok()? == uuid).then_some(device)
     }
 
-    /// The board at an index.
+    /// The UUID of the board at an index.
     pub fn uuid_at(&self, index: u32) -> Result<String, GpuError> {
         let uuid = self.nvml.device_by_index(index)?.uuid()?;
         lock(&self.indexes).insert(uuid.clone(), index);
@@ -81,7 +79,7 @@ impl Library {
             name: device.name()?,
             memory_mib: device.memory_info()?.total >> 20,
             mig_enabled,
-            // Known when all boards have been looked at.
+            // Set when all boards are known.
             nvlink_island: 0,
             slices: if mig_enabled { mig::slices(self.nvml, &device)? } else { Vec::new() },
             silent: None,
@@ -107,17 +105,17 @@ impl Library {
         };
         if mode.current == u32::from(on) {
             if mode.pending != mode.current {
-                // An earlier switch waits for a reset. It is called off, so that the mode outlives one;
-                // a refusal changes nothing now.
+                // An earlier switch waits for a reset. Setting the present mode cancels it; a refusal changes
+                // nothing now.
                 let _ = device.set_mig_mode(on);
             }
             return Ok(());
         }
-        let status = mig::patiently(|| match device.set_mig_mode(on) {
+        let status = mig::retry_while_in_use(|| match device.set_mig_mode(on) {
             Err(NvmlError::InUse) => Err(GpuError::InUse),
             other => Ok(other),
         })??;
-        // Success with a status is how the driver says "not yet": what counts is what is now.
+        // The driver reports success also for a mode that changes later, so the present mode is read.
         if mig_enabled(&self.device(gpu_uuid)?)? == on {
             return Ok(());
         }
@@ -138,15 +136,15 @@ impl Library {
         Ok(())
     }
 
-    pub fn node(&self, gpu_uuid: &str, start: Option<u32>) -> Result<device_nodes::Wanted, GpuError> {
+    pub fn device_numbers(&self, gpu_uuid: &str, start: Option<u32>) -> Result<DeviceNumbers, GpuError> {
         let minor = self.device(gpu_uuid)?.minor_number()?;
-        let instance = match start {
+        let gpu_instance = match start {
             None => None,
             Some(start) => {
-                let there = self.slices(gpu_uuid)?.into_iter().find(|slice| slice.start == start);
-                Some(there.ok_or_else(|| GpuError::NotFound(format!("{gpu_uuid} at {start}")))?.gi)
+                let slice = self.slices(gpu_uuid)?.into_iter().find(|slice| slice.start == start);
+                Some(slice.ok_or_else(|| GpuError::NotFound(format!("{gpu_uuid} at {start}")))?.gi)
             }
         };
-        Ok(device_nodes::Wanted { minor, instance })
+        Ok(DeviceNumbers { minor, gpu_instance })
     }
 }

@@ -1,4 +1,4 @@
-//! MIG instances, by NVML's own calls: the wrapper has none for them.
+//! MIG instances through NVML's C interface: the wrapper has no calls for them.
 
 #![expect(unsafe_code, reason = "NVML's calls for MIG instances are only there as C symbols")]
 
@@ -11,20 +11,21 @@ use nvml_wrapper_sys::bindings::{
     nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
 };
 
-use super::{GpuError, Slice, from_code};
+use super::board::Slice;
+use super::error::{GpuError, from_code};
 
-/// Indexes of profiles end where NVML says "invalid argument"; this only bounds the search.
+/// A bound for the search: NVML answers "invalid argument" after the last profile.
 const MOST_PROFILES: u32 = 64;
-/// No profile has more instances on one board.
+/// The most instances of one profile on a board.
 const MOST_INSTANCES: usize = 16;
 
-/// How often a change is tried again that finds something in use, and after how long. The handle of a
-/// monitor holds an instance for a moment, and NVML tells nobody when it is let go.
+/// The tries of a change that finds something in use, and the time between them. The handle of a monitor holds an
+/// instance for a moment, and NVML has no event for its release.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Tries a change again while it finds something in use.
-pub fn patiently<T>(change: impl Fn() -> Result<T, GpuError>) -> Result<T, GpuError> {
+/// Repeats a change while it finds something in use.
+pub fn retry_while_in_use<T>(change: impl Fn() -> Result<T, GpuError>) -> Result<T, GpuError> {
     for _ in 1..TRIES {
         match change() {
             Err(GpuError::InUse) => std::thread::sleep(PAUSE),
@@ -105,7 +106,7 @@ fn info(lib: &NvmlLib, instance: nvmlGpuInstance_t) -> Result<nvmlGpuInstanceInf
 }
 
 /// The compute instance profile that fills a GPU instance: the one with the most multiprocessors.
-fn filling(lib: &NvmlLib, instance: nvmlGpuInstance_t) -> Result<u32, GpuError> {
+fn filling_profile(lib: &NvmlLib, instance: nvmlGpuInstance_t) -> Result<u32, GpuError> {
     let mut best: Option<(u32, u32)> = None;
     for profile in 0..MOST_PROFILES {
         // SAFETY: a plain C struct, for which zeroes are a value.
@@ -145,7 +146,7 @@ fn compute_instances(
     Ok(out)
 }
 
-/// The id of the GPU instance that a MIG device is in.
+/// The id of the GPU instance of a MIG device.
 pub fn instance_of(lib: &NvmlLib, slice: &Device<'_>) -> Result<u32, GpuError> {
     let mut id = 0;
     // SAFETY: the handle is used only for this call.
@@ -154,7 +155,7 @@ pub fn instance_of(lib: &NvmlLib, slice: &Device<'_>) -> Result<u32, GpuError> {
     Ok(id)
 }
 
-/// The UUID of the MIG device that a GPU instance's compute instance makes.
+/// The UUID of the MIG device of a GPU instance with a compute instance.
 fn mig_uuid(device: &Device<'_>, lib: &NvmlLib, gi: u32) -> Result<Option<String>, GpuError> {
     let most = device.mig_device_count()?;
     for index in 0..most {
@@ -183,8 +184,8 @@ fn slice(
     })
 }
 
-/// Every GPU instance among these profiles, each with its memory in MiB.
-fn placed(
+/// The GPU instances of these profiles, each with its memory in MiB.
+fn placed_instances(
     lib: &NvmlLib,
     device: &Device<'_>,
     profiles: &[(u32, u64)],
@@ -198,11 +199,11 @@ fn placed(
     Ok(out)
 }
 
-/// Every GPU instance of a board, those without a compute instance too.
+/// All GPU instances of a board, also those without a compute instance.
 pub fn slices(nvml: &Nvml, device: &Device<'_>) -> Result<Vec<Slice>, GpuError> {
     let lib = nvml.lib();
     let mut out = Vec::new();
-    for (found, memory_mib) in placed(lib, device, &profiles(lib, device)?)? {
+    for (found, memory_mib) in placed_instances(lib, device, &profiles(lib, device)?)? {
         out.push(slice(lib, device, &found, memory_mib)?);
     }
     out.sort_by_key(|s| s.start);
@@ -223,7 +224,7 @@ fn find(
     Ok(None)
 }
 
-/// How many slices a profile takes when it starts here; NVML has the last word on whether it may.
+/// The number of slices of a profile at this start. NVML decides about the placement itself.
 fn size_at(lib: &NvmlLib, device: &Device<'_>, profile_id: u32, start: u32) -> Result<u32, GpuError> {
     let mut rows = [nvmlGpuInstancePlacement_t { start: 0, size: 0 }; 64];
     let mut count = u32::try_from(rows.len()).unwrap_or(0);
@@ -237,20 +238,19 @@ fn size_at(lib: &NvmlLib, device: &Device<'_>, profile_id: u32, start: u32) -> R
     there.find(|p| p.start == start).map(|p| p.size).ok_or(GpuError::Insufficient)
 }
 
-/// Makes a GPU instance at a start with the compute instance that fills it. What is there already is
-/// somebody's, and left alone.
+/// Creates a GPU instance at a start, with a compute instance that fills it. An existing instance is left alone.
 pub fn create(nvml: &Nvml, device: &Device<'_>, profile_id: u32, start: u32) -> Result<Slice, GpuError> {
     let lib = nvml.lib();
     let profiles = profiles(lib, device)?;
     let known = profiles.iter().find(|(id, _)| *id == profile_id);
     let memory_mib = known.map(|(_, mib)| *mib).ok_or(GpuError::NotSupported)?;
     if find(lib, device, profile_id, start)?.is_some() {
-        // Whoever made it may use it.
+        // The creator of the existing instance may use it.
         return Err(GpuError::InUse);
     }
     let size = size_at(lib, device, profile_id, start)?;
     let overlaps = |at: &nvmlGpuInstancePlacement_t| at.start < start + size && start < at.start + at.size;
-    if placed(lib, device, &profiles)?.iter().any(|(other, _)| overlaps(&other.placement)) {
+    if placed_instances(lib, device, &profiles)?.iter().any(|(other, _)| overlaps(&other.placement)) {
         return Err(GpuError::Insufficient);
     }
     let placement = nvmlGpuInstancePlacement_t { start, size };
@@ -258,7 +258,7 @@ pub fn create(nvml: &Nvml, device: &Device<'_>, profile_id: u32, start: u32) -> 
     // SAFETY: the handle is used only for this call.
     let handle = unsafe { device.handle() };
     let out = &raw mut instance;
-    patiently(|| {
+    retry_while_in_use(|| {
         check(call!(
             lib,
             nvmlDeviceCreateGpuInstanceWithPlacement(handle, profile_id, &raw const placement, out)
@@ -266,18 +266,18 @@ pub fn create(nvml: &Nvml, device: &Device<'_>, profile_id: u32, start: u32) -> 
     })?;
     let found = info(lib, instance)?;
     let mut compute: nvmlComputeInstance_t = std::ptr::null_mut();
-    let made = filling(lib, instance).and_then(|profile| {
+    let made = filling_profile(lib, instance).and_then(|profile| {
         check(call!(lib, nvmlGpuInstanceCreateComputeInstance(instance, profile, &raw mut compute)))
     });
     if let Err(error) = made {
-        // Half an instance would only be in the way; if it stays, it is seen as foreign later.
+        // An instance without its compute instance is useless. If it stays, it counts as foreign later.
         let _ = check(call!(lib, nvmlGpuInstanceDestroy(instance)));
         return Err(error);
     }
     slice(lib, device, &found, memory_mib)
 }
 
-/// Destroys the compute instances of a GPU instance, then itself. Gives its id, if it was there.
+/// Destroys the compute instances of a GPU instance, then the instance itself. Returns its id if it existed.
 pub fn destroy(
     nvml: &Nvml,
     device: &Device<'_>,
@@ -291,9 +291,9 @@ pub fn destroy(
         // SAFETY: a plain C struct, for which zeroes are a value.
         let mut known: nvmlComputeInstanceInfo_t = unsafe { zeroed() };
         if call!(lib, nvmlComputeInstanceGetInfo_v2(compute, &raw mut known)) == 0 {
-            patiently(|| check(call!(lib, nvmlComputeInstanceDestroy(compute))))?;
+            retry_while_in_use(|| check(call!(lib, nvmlComputeInstanceDestroy(compute))))?;
         }
     }
-    patiently(|| check(call!(lib, nvmlGpuInstanceDestroy(instance))))?;
+    retry_while_in_use(|| check(call!(lib, nvmlGpuInstanceDestroy(instance))))?;
     Ok(Some(id))
 }

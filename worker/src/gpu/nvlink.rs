@@ -1,4 +1,4 @@
-//! Which boards reach each other by NVLink: links as NVML tells them, and islands made of them.
+//! NVLink: the links of boards according to NVML, and the islands that they form.
 
 #![expect(unsafe_code, reason = "what is at a link's far end is only there as a C symbol")]
 
@@ -11,23 +11,23 @@ const SWITCH: u32 = 2;
 /// `NVML_NVLINK_DEVICE_TYPE_UNKNOWN`.
 const UNKNOWN: u32 = 255;
 
-/// A place on the PCI bus: domain, bus, device.
-type Address = (u32, u32, u32);
+/// A PCI address: domain, bus, device.
+type PciAddress = (u32, u32, u32);
 
-/// Where one board is, and where its active links lead.
+/// The address of a board, and the far ends of its active links.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Links {
-    address: Option<Address>,
+    address: Option<PciAddress>,
     /// A link leads to a switch.
     switch: bool,
-    /// Where links lead that do not go to a switch: other boards, or devices that are none.
-    direct: Vec<Address>,
+    /// The far ends of links to other devices than switches.
+    direct: Vec<PciAddress>,
     /// Links that are up.
     active: u32,
 }
 
 impl Links {
-    /// How many of them are up.
+    /// The number of active links.
     pub fn active(&self) -> u32 {
         self.active
     }
@@ -36,19 +36,17 @@ impl Links {
         other.address.is_some_and(|address| self.direct.contains(&address))
     }
 
-    /// A link counts even when only one end tells of it. The switches of a host are one fabric: a board
-    /// has links to each of them.
+    /// A link counts if one of its ends reports it. The switches of a host are one fabric: a board has links to each.
     fn joined(&self, other: &Self) -> bool {
         (self.switch && other.switch) || self.leads_to(other) || other.leads_to(self)
     }
 }
 
-fn address(of: &PciInfo) -> Address {
-    (of.domain, of.bus, of.device)
+fn address(pci: &PciInfo) -> PciAddress {
+    (pci.domain, pci.bus, pci.device)
 }
 
-/// Whether a link leads to a switch. The wrapper's own function answers "unknown" whatever the driver
-/// said.
+/// Whether a link leads to a switch. The wrapper's function always answers "unknown".
 fn leads_to_switch(nvml: &Nvml, device: &Device<'_>, number: u32) -> bool {
     let Ok(symbol) = nvml.lib().nvmlDeviceGetNvLinkRemoteDeviceType.as_ref() else { return false };
     let mut kind = UNKNOWN;
@@ -59,8 +57,7 @@ fn leads_to_switch(nvml: &Nvml, device: &Device<'_>, number: u32) -> bool {
     code == 0 && kind == SWITCH
 }
 
-/// Walks the links of a board. Whatever NVML refuses to tell is no link: most boards have none, and
-/// each says so with an error of its own.
+/// The links of a board. An error of NVML counts as no link: most boards have none, and the error for that differs.
 pub fn links(nvml: &Nvml, device: &Device<'_>) -> Links {
     let own = device.pci_info().ok();
     let mut found = Links { address: own.as_ref().map(address), ..Links::default() };
@@ -70,8 +67,8 @@ pub fn links(nvml: &Nvml, device: &Device<'_>) -> Links {
             continue;
         }
         found.active += 1;
-        // One at a switch is enough: all boards there are joined already, and a board that this one
-        // reached directly would tell of that link itself.
+        // One link to a switch is enough: it joins all boards there, and a board with a direct link reports
+        // that link itself.
         if found.switch || leads_to_switch(nvml, device, number) {
             found.switch = true;
         } else if let Ok(far) = link.remote_pci_info() {
@@ -81,13 +78,13 @@ pub fn links(nvml: &Nvml, device: &Device<'_>) -> Links {
     found
 }
 
-/// The island of each board, in the same order: 0 for a board that is joined to no other, equal numbers
-/// from 1 on for boards that reach each other, if need be through others. Numbers follow the first board
-/// of each island, so the same host always gets the same ones.
+/// The island of each board, in the same order: 0 for a board without links to others, equal numbers from 1 on for
+/// boards that reach each other directly or through others. The numbers follow the first board of each island, so
+/// they are stable.
 pub fn islands(boards: &[Links]) -> Vec<u32> {
     let mut groups: Vec<Vec<(usize, &Links)>> = Vec::new();
     for (at, board) in boards.iter().enumerate() {
-        // A board may join groups that had nothing in common before it.
+        // A board may join groups that were separate before it.
         let (touched, apart): (Vec<_>, Vec<_>) =
             groups.into_iter().partition(|group| group.iter().any(|(_, other)| board.joined(other)));
         groups = apart;
@@ -107,13 +104,13 @@ pub fn islands(boards: &[Links]) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    fn at(bus: u32) -> Address {
+    fn at(bus: u32) -> PciAddress {
         (0, bus, 0)
     }
 
-    /// A board on this bus whose links lead to boards on those.
+    /// A board on this bus with links to boards on other buses.
     fn bridged(bus: u32, far: &[u32]) -> Links {
-        let direct: Vec<Address> = far.iter().map(|bus| at(*bus)).collect();
+        let direct: Vec<PciAddress> = far.iter().map(|bus| at(*bus)).collect();
         Links { address: Some(at(bus)), direct, ..Links::default() }
     }
 
@@ -152,7 +149,7 @@ mod tests {
     fn a_chain_is_one_island() {
         let chain = [bridged(1, &[2]), bridged(2, &[1, 3]), bridged(3, &[2, 4]), bridged(4, &[3])];
         assert_eq!(islands(&chain), [1; 4]);
-        // The board between two comes last and joins what was apart.
+        // The board between two others comes last and joins their groups.
         let parted = [bridged(1, &[3]), bridged(2, &[3]), bridged(3, &[1, 2])];
         assert_eq!(islands(&parted), [1; 3]);
     }

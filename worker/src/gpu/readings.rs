@@ -1,4 +1,4 @@
-//! Readings of boards and slices. What the driver does not report is absent, never zero.
+//! Readings of boards and slices. A value that the driver does not report is absent, never zero.
 
 #![expect(unsafe_code, reason = "the wrapper cannot ask for all links of a board at once")]
 
@@ -11,13 +11,15 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
 
-use super::library::{Library, lock, mig_enabled};
-use super::{GpuError, Gpus};
+use super::error::GpuError;
+use super::library::{Library, mig_enabled};
+use super::mig;
+use crate::system::sync::lock;
 
-/// What all links of a board have sent and received, in KiB (`NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_*`).
+/// The counters of all links of a board, in KiB (`NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_*`).
 const NVLINK_SENT: u32 = 138;
 const NVLINK_RECEIVED: u32 = 139;
-/// Every link together.
+/// All links together.
 const ALL_LINKS: u32 = u32::MAX;
 
 /// One reading of a board or a slice.
@@ -35,34 +37,34 @@ pub struct Reading {
     pub memory_clock_mhz: Option<f64>,
     /// Since the driver was loaded.
     pub energy_millijoules: Option<f64>,
-    /// Share of the time in which the graphics or compute engine was busy, 0 to 1.
+    /// The busy share of the graphics and compute engine, 0 to 1.
     pub engine_active: Option<f64>,
-    /// NVML's bits (`nvmlClocksEventReason*`) for what holds its clocks back. Of the whole board, as is all
-    /// that follows; absent in the reading of a slice.
+    /// NVML's bits (`nvmlClocksEventReason*`) for the reasons of lower clocks. This and all that follows is of the
+    /// whole board, and absent in the reading of a slice.
     pub throttle_reasons: Option<u64>,
-    /// Kilobytes a second, as NVML counts them.
+    /// Kilobytes a second according to NVML.
     pub pcie_received_kb_s: Option<f64>,
     pub pcie_sent_kb_s: Option<f64>,
-    /// Kibibytes a second over all its links, since the reading before.
+    /// Kibibytes a second over all links, since the previous reading.
     pub nvlink_received_kib_s: Option<f64>,
     pub nvlink_sent_kib_s: Option<f64>,
 }
 
-/// Whether a device is there.
+/// The presence of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// It answered.
     There,
-    /// It was asked and did not answer: its board is off the bus or wants a reset, or its instance is gone.
+    /// It did not answer: its board is off the bus or needs a reset, or its instance is gone.
     Gone,
-    /// The library could not be asked, which says nothing about the device.
+    /// The library did not work, which proves nothing about the device.
     Unknown,
 }
 
-/// Asks a device for something that only it knows.
-fn asked(device: &Device<'_>) -> Result<(), NvmlError> {
+/// Reads a value that only the device itself has.
+fn probe(device: &Device<'_>) -> Result<(), NvmlError> {
     match device.memory_info() {
-        // Some boards have no memory of their own to tell of.
+        // Some boards have no memory of their own.
         Ok(_) | Err(NvmlError::NotSupported) => Ok(()),
         Err(other) => Err(other),
     }
@@ -85,22 +87,7 @@ pub(super) fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-impl Gpus {
-    /// Whether a board, or a slice of it, answers. Of a board whose calls hang nothing is known.
-    pub fn presence(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Presence {
-        let (gpu, mig) = (gpu_uuid.to_owned(), mig_uuid.map(str::to_owned));
-        self.look(gpu_uuid, move |library| Ok(library.presence(&gpu, mig.as_deref())))
-            .unwrap_or(Presence::Unknown)
-    }
-
-    /// Reads a board, or a slice of it.
-    pub fn read(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Reading, GpuError> {
-        let (gpu, mig) = (gpu_uuid.to_owned(), mig_uuid.map(str::to_owned));
-        self.look(gpu_uuid, move |library| library.read(&gpu, mig.as_deref()))
-    }
-}
-
-/// One field that counts over all links of a board.
+/// A counter over all links of a board.
 fn over_all_links(library: &Library, device: &Device<'_>, field: u32) -> Option<u64> {
     let symbol = library.nvml.lib().nvmlDeviceGetFieldValues.as_ref().ok()?;
     // SAFETY: a plain C struct, for which zeroes are a value.
@@ -113,7 +100,7 @@ fn over_all_links(library: &Library, device: &Device<'_>, field: u32) -> Option<
     if code == 0 && value.nvmlReturn == 0 { Some(unsafe { value.value.ullVal }) } else { None }
 }
 
-/// What a board tells of itself, but for how busy it is. Clocks and power are its slices' too.
+/// The reading of a board without its utilization. Clocks and power apply to its slices too.
 pub(super) fn board_reading(board: &Device<'_>) -> Result<Reading, GpuError> {
     let memory = board.memory_info()?;
     let clock = |kind: Clock| board.clock_info(kind).ok().map(f64::from);
@@ -136,11 +123,11 @@ pub(super) fn board_reading(board: &Device<'_>) -> Result<Reading, GpuError> {
 }
 
 impl Library {
-    fn presence(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Presence {
-        let found = self.nvml.device_by_uuid(mig_uuid.unwrap_or(gpu_uuid)).and_then(|d| asked(&d));
+    pub(super) fn presence(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Presence {
+        let found = self.nvml.device_by_uuid(mig_uuid.unwrap_or(gpu_uuid)).and_then(|d| probe(&d));
         match found {
             Ok(()) => Presence::There,
-            // NVML's search by UUID may also stop at another board that is lost.
+            // NVML's search by UUID may stop at another board that is lost.
             Err(NvmlError::GpuLost) if self.answers_by_index(gpu_uuid, mig_uuid) => Presence::There,
             Err(error) if is_gone(&error) => Presence::Gone,
             Err(_) => Presence::Unknown,
@@ -149,20 +136,20 @@ impl Library {
 
     fn answers_by_index(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> bool {
         let Some(board) = self.by_index(gpu_uuid) else { return false };
-        let Some(slice) = mig_uuid else { return asked(&board).is_ok() };
+        let Some(slice) = mig_uuid else { return probe(&board).is_ok() };
         (0..board.mig_device_count().unwrap_or(0))
             .filter_map(|index| board.mig_device_by_index(index).ok())
-            .any(|device| device.uuid().is_ok_and(|own| own == slice) && asked(&device).is_ok())
+            .any(|device| device.uuid().is_ok_and(|own| own == slice) && probe(&device).is_ok())
     }
 
-    fn read(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Reading, GpuError> {
+    pub(super) fn read(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Result<Reading, GpuError> {
         let board = self.device(gpu_uuid)?;
         let mut reading = board_reading(&board)?;
         let Some(uuid) = mig_uuid else {
             if !mig_enabled(&board)? {
                 reading.utilization_percent = board.utilization_rates().ok().map(|u| f64::from(u.gpu));
             }
-            self.read_rest(&board, gpu_uuid, &mut reading);
+            self.add_board_values(&board, gpu_uuid, &mut reading);
             return Ok(reading);
         };
         let slice = self.device(uuid)?;
@@ -173,8 +160,8 @@ impl Library {
         Ok(reading)
     }
 
-    /// What only a whole board has.
-    pub(super) fn read_rest(&self, board: &Device<'_>, gpu_uuid: &str, reading: &mut Reading) {
+    /// Adds the values that only a whole board has.
+    pub(super) fn add_board_values(&self, board: &Device<'_>, gpu_uuid: &str, reading: &mut Reading) {
         let pcie = |way: PcieUtilCounter| board.pcie_throughput(way).ok().map(f64::from);
         reading.throttle_reasons = board.current_throttle_reasons().ok().map(|reasons| reasons.bits());
         reading.pcie_received_kb_s = pcie(PcieUtilCounter::Receive);
@@ -186,24 +173,24 @@ impl Library {
         let before = lock(&self.carried).insert(gpu_uuid.to_owned(), (now, received, sent));
         let Some((then, received_then, sent_then)) = before else { return };
         let seconds = now.duration_since(then).as_secs_f64();
-        // Counters begin anew with a reset, which says nothing about the time before.
+        // A reset sets the counters back; then there is no rate.
         let rate =
             |new: u64, old: u64| Some(new.checked_sub(old)? as f64 / seconds).filter(|n| n.is_finite());
         reading.nvlink_received_kib_s = rate(received, received_then);
         reading.nvlink_sent_kib_s = rate(sent, sent_then);
     }
 
-    /// How busy a slice was since it was asked about last; absent the first time, and on boards
-    /// without performance monitoring.
+    /// The busy share of a slice since its last reading, in percent. `None`: the first reading, or no performance
+    /// monitoring.
     fn slice_utilization(&self, board: &Device<'static>, gpu_uuid: &str, slice: &Device<'_>) -> Option<f64> {
         if !board.gpm_support().ok()? {
             return None;
         }
-        let gi = super::mig::instance_of(self.nvml.lib(), slice).ok()?;
+        let gi = mig::instance_of(self.nvml.lib(), slice).ok()?;
         self.busy_percent(board, gpu_uuid, Some(gi))
     }
 
-    /// How busy a board, or a GPU instance of it, was since it was asked about last; absent the first time.
+    /// The busy share of a board or GPU instance since its last reading, in percent. `None`: the first reading.
     pub(super) fn busy_percent(
         &self,
         board: &Device<'static>,
@@ -214,9 +201,9 @@ impl Library {
             Some(gi) => board.gpm_mig_sample(gi).ok()?,
             None => board.gpm_sample().ok()?,
         };
-        // No instance has this number.
+        // No instance has the number `u32::MAX`.
         let key = (gpu_uuid.to_owned(), instance.unwrap_or(u32::MAX));
-        // Nobody waits for the lock while NVML thinks.
+        // The lock is not held during the call.
         let before = lock(&self.samples).remove(&key);
         let percent = before.and_then(|before| {
             let metrics = gpm_metrics_get(self.nvml, &before, &sample, &[GpmMetricId::GraphicsUtil]).ok()?;

@@ -1,23 +1,23 @@
-//! What an XID means for the board and for what runs on it.
+//! The meaning of an XID for its board and for the attempts on it.
 //!
-//! The numbers and what to do about them are from NVIDIA's catalogue of XID errors
+//! The numbers and their consequences are from NVIDIA's catalogue of XID errors
 //! (<https://docs.nvidia.com/deploy/xid-errors/>), those that are an application's own fault as NVIDIA's
 //! device plugin for Kubernetes has them. Pure.
 
-/// What follows from an XID.
+/// The consequence of an XID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// The program did something wrong; the board is as good as before.
+pub enum XidVerdict {
+    /// A fault of the program; the board is not affected.
     Application,
-    /// What runs on the slice is lost, and the board wants to be looked at; its other slices go on.
+    /// The attempt on the slice is lost, and the board needs a check; its other slices go on.
     Slice,
-    /// The board cannot be trusted with anything.
+    /// The board is unusable.
     Board,
-    /// Told to the log and nothing else.
+    /// A log entry only.
     Noted,
 }
 
-/// XIDs after which nothing is placed on a board until somebody has looked, in words.
+/// XIDs that keep work off a board until a check, each with its meaning.
 const CRITICAL: [(u64, &str); 17] = [
     (46, "the board stopped processing"),
     (48, "a memory error that ECC could not correct"),
@@ -37,30 +37,30 @@ const CRITICAL: [(u64, &str); 17] = [
     (157, "worn memory could not be retired"),
     (158, "the board timed out for good"),
 ];
-/// An error that was contained: only what used the memory is lost, and the memory is replaced by a reset.
+/// A contained error: only the user of the memory is lost, and a reset replaces the memory.
 const CONTAINED: u64 = 94;
-/// The application's own: a bad access, an assertion, a decoder or a context that gave up.
+/// Faults of applications: a bad access, an assertion, a failed decoder or context.
 const OF_APPLICATIONS: [u64; 6] = [13, 31, 43, 45, 68, 109];
 
-/// What follows from an XID.
-pub fn judge(xid: u64) -> Verdict {
+/// The consequence of an XID.
+pub fn verdict(xid: u64) -> XidVerdict {
     if xid == CONTAINED {
-        Verdict::Slice
+        XidVerdict::Slice
     } else if CRITICAL.iter().any(|(code, _)| *code == xid) {
-        Verdict::Board
+        XidVerdict::Board
     } else if OF_APPLICATIONS.contains(&xid) {
-        Verdict::Application
+        XidVerdict::Application
     } else {
-        Verdict::Noted
+        XidVerdict::Noted
     }
 }
 
-/// What an XID says, in a sentence.
-pub fn words(xid: u64) -> String {
-    let known = CRITICAL.iter().find(|(code, _)| *code == xid).map(|(_, words)| *words);
+/// The meaning of an XID, as a sentence.
+pub fn describe(xid: u64) -> String {
+    let known = CRITICAL.iter().find(|(code, _)| *code == xid).map(|(_, meaning)| *meaning);
     let meaning = match (xid, known) {
         (CONTAINED, _) => "a contained memory error",
-        (_, Some(words)) => words,
+        (_, Some(meaning)) => meaning,
         (_, None) => return format!("The driver reported XID {xid}."),
     };
     format!("The driver reported XID {xid}: {meaning}.")
@@ -74,20 +74,20 @@ mod tests {
     fn every_xid_has_one_verdict() {
         for (code, _) in CRITICAL {
             assert!(!OF_APPLICATIONS.contains(&code) && code != CONTAINED, "{code}");
-            assert_eq!(judge(code), Verdict::Board);
+            assert_eq!(verdict(code), XidVerdict::Board);
         }
         assert!(CRITICAL.is_sorted_by_key(|(code, _)| *code));
-        assert_eq!(OF_APPLICATIONS.map(judge), [Verdict::Application; 6]);
+        assert_eq!(OF_APPLICATIONS.map(verdict), [XidVerdict::Application; 6]);
         assert_eq!(
-            (judge(94), judge(63), judge(0), judge(u64::MAX)),
-            (Verdict::Slice, Verdict::Noted, Verdict::Noted, Verdict::Noted)
+            (verdict(94), verdict(63), verdict(0), verdict(u64::MAX)),
+            (XidVerdict::Slice, XidVerdict::Noted, XidVerdict::Noted, XidVerdict::Noted)
         );
     }
 
     #[test]
     fn an_xid_is_a_sentence() {
-        assert_eq!(words(79), "The driver reported XID 79: the board has fallen off the bus.");
-        assert_eq!(words(94), "The driver reported XID 94: a contained memory error.");
-        assert_eq!(words(500), "The driver reported XID 500.");
+        assert_eq!(describe(79), "The driver reported XID 79: the board has fallen off the bus.");
+        assert_eq!(describe(94), "The driver reported XID 94: a contained memory error.");
+        assert_eq!(describe(500), "The driver reported XID 500.");
     }
 }

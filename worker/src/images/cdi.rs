@@ -1,33 +1,33 @@
-//! What the Container Device Interface offers on this host: by it a container gets a board's nodes and the
-//! driver's libraries together. Must not write anything.
+//! The Container Device Interface of this host. A container gets a board's nodes and the driver's libraries through
+//! it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Of these kinds are NVIDIA's boards.
+/// The kind of NVIDIA's devices.
 const KIND: &str = "nvidia.com/gpu";
-/// Where specifications are, by the standard.
-pub const PLACES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
-/// No specification is larger.
+/// The directories of specifications according to the standard.
+pub const SPECIFICATION_DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
+/// The largest specification that is read.
 const MOST_BYTES: u64 = 8 << 20;
 
-/// Whether a specification, in JSON or YAML, offers a device of this name.
+/// Whether a specification in JSON or YAML offers a device of this name.
 fn offers(text: &str, name: &str) -> bool {
-    let plain = |word: &str| word.trim().trim_end_matches(',').trim_matches(['"', '\'']).to_owned();
+    let plain = |text: &str| text.trim().trim_end_matches(',').trim_matches(['"', '\'']).to_owned();
     let field = |line: &str, field: &str| {
         let line = line.trim().trim_start_matches("- ").trim_start_matches(['{', ' ']);
         let (key, value) = line.split_once(':')?;
         (plain(key) == field).then(|| plain(value.trim_end_matches(['}', ']', ' '])))
     };
-    // JSON on one line reads as well as that on many.
+    // JSON in one line reads like JSON in many.
     let lines = || text.split(['\n', ',', '[', '{']);
     lines().any(|l| field(l, "kind").as_deref() == Some(KIND))
         && lines().any(|l| field(l, "name").as_deref() == Some(name))
 }
 
-/// The name by which podman is asked for a device, if this host offers it: its UUID, board or MIG instance.
-pub fn find(places: &[PathBuf], uuid: &str) -> Option<String> {
-    let entries = places.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+/// The name of a device for podman. `uuid` is that of a board or a MIG device. `None`: this host does not offer it.
+pub fn find(dirs: &[PathBuf], uuid: &str) -> Option<String> {
+    let entries = dirs.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
     let mut texts = entries.map(|e| e.path()).filter(|p| is_specification(p)).filter_map(|p| {
         let small = fs::metadata(&p).is_ok_and(|m| m.is_file() && m.len() <= MOST_BYTES);
         small.then(|| fs::read_to_string(&p).ok()).flatten()

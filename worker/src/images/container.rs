@@ -1,66 +1,65 @@
-//! The container of an attempt: what podman is told of it, and what its shim must know.
+//! The container of an attempt: the arguments for podman, and the data for its shim.
 //!
-//! Inside it is as in the sandbox of docs/isolation.md, with the image's system in place of the host's.
+//! Inside it is like the sandbox of docs/isolation.md, with the system of the image.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::{Failure, Image, Podman, failed};
-use crate::sandbox::{Bind, Confined, HOME};
-use crate::secrets;
+use super::podman::{Image, Podman};
+use crate::isolation::sandbox::{BindMount, ConfinedCommand, HOME, SECRETS_DIR};
+use crate::model::{JobFailure, job_failure};
 use crate::shim::Container;
 
-/// Where podman reads the job's variables: they are told to it, and are never its own.
+/// The file with the job's variables for podman, which never has them in its own environment.
 const ENVIRONMENT: &str = "/dev/stdin";
-/// Name of a file in the attempt's directory.
+/// The pid file of the supervisor, in the attempt's directory.
 const SUPERVISOR: &str = "supervisor.pid";
-/// What podman reads in one line at most, and a little less.
+/// A little less than the longest line that podman reads.
 const MOST_LINE: usize = 60_000;
-/// podman lowers its own limit of processes; a container that wants more is not started on every host.
+/// podman lowers its own limit of processes, and a container with a higher one does not start on every host.
 const MOST_PIDS: u64 = 32_768;
 
-/// What one container is made of.
+/// The description of one container.
 #[derive(Debug, Clone)]
-pub struct Terms<'a> {
-    /// Its name on this host.
+pub struct ContainerSpec<'a> {
+    /// The name on this host.
     pub name: &'a str,
     pub image: &'a Image,
-    /// The attempt's own directory, which the job does not see.
+    /// The attempt's directory, which the job does not see.
     pub dir: &'a Path,
-    /// Its home and directory.
+    /// The job's directory, which is its home inside.
     pub work: &'a Path,
     pub uid: u32,
-    /// It shares the host's network; otherwise it has none.
+    /// The host's network, or none.
     pub network: bool,
-    /// Devices as podman is asked for them: names of the Container Device Interface, or nodes.
+    /// Devices in podman's form: names of the Container Device Interface, or nodes.
     pub devices: &'a [String],
-    /// Its files with secrets.
+    /// The directory of the secret files.
     pub secrets: Option<&'a Path>,
-    /// What `/tmp`, `/var/tmp` and `/dev/shm` hold at most, each.
+    /// The limit of each of `/tmp`, `/var/tmp` and `/dev/shm`.
     pub scratch_mib: u64,
-    /// The cgroup below which the container's own is made.
+    /// The parent of the container's cgroup.
     pub cgroup: &'a str,
-    /// Processes and threads of its user, besides what a cgroup counts.
+    /// The limit of processes and threads of its user, in addition to that of the cgroup.
     pub pids: u64,
-    /// Its volumes.
-    pub volumes: &'a [Bind],
+    pub volumes: &'a [BindMount],
 }
 
-/// A resource limit of this process, which the container gets too: podman would ask for more, which not
-/// every host lets it have.
+/// A resource limit of this process, for the container too. podman would ask for a higher one, which fails on some
+/// hosts.
 fn own_limit(name: &str, resource: Resource) -> String {
     let (soft, hard) = getrlimit(resource).unwrap_or((1_024, 1_024));
     let text = |n: u64| i64::try_from(n).map_or_else(|_| "-1".to_owned(), |n| n.to_string());
     format!("{name}={}:{}", text(soft), text(hard))
 }
 
-/// A path in the words of `--mount`, which are parted by commas.
-fn mountable(path: &Path) -> Result<String, Failure> {
+/// A path as a field of `--mount`, where commas separate the fields.
+fn mount_field(path: &Path) -> Result<String, JobFailure> {
     let text = path.display().to_string();
     if text.contains([',', '"', '\n']) {
-        return Err(failed(
+        return Err(job_failure(
             "worker.io",
             "The worker's directory has a comma or a quote in its name, which podman cannot mount.",
         ));
@@ -68,156 +67,150 @@ fn mountable(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// A volume's place in the same words.
-fn mounted_at(path: &Path) -> Result<String, Failure> {
+/// The mount point of a volume as such a field.
+fn mount_point_field(path: &Path) -> Result<String, JobFailure> {
     let odd =
         "The place of a volume has a comma or a quote in it, which podman cannot mount; choose another.";
-    mountable(path).map_err(|_| failed("worker.io", odd))
+    mount_field(path).map_err(|_| job_failure("worker.io", odd))
 }
 
 impl Podman {
-    /// The words that make a container, without those before `create`.
-    fn create_words(&self, terms: &Terms<'_>, command: &[String]) -> Result<Vec<String>, Failure> {
-        let uid = terms.uid;
-        let scratch = terms.scratch_mib;
-        let mut words: Vec<String> = Vec::new();
-        let mut add = |word: &str, value: String| words.extend([word.to_owned(), value]);
-        add("--name", terms.name.to_owned());
-        add("--cgroup-parent", terms.cgroup.to_owned());
+    /// The arguments after `create`.
+    fn create_args(&self, spec: &ContainerSpec<'_>, command: &[String]) -> Result<Vec<String>, JobFailure> {
+        let uid = spec.uid;
+        let scratch = spec.scratch_mib;
+        let mut args: Vec<String> = Vec::new();
+        let mut add = |option: &str, value: String| args.extend([option.to_owned(), value]);
+        add("--name", spec.name.to_owned());
+        add("--cgroup-parent", spec.cgroup.to_owned());
         add("--user", format!("{uid}:{uid}"));
         add("--env-file", ENVIRONMENT.to_owned());
-        add("--conmon-pidfile", terms.dir.join(SUPERVISOR).display().to_string());
-        add("--mount", format!("type=bind,src={},dst={HOME}", mountable(terms.work)?));
-        if let Some(place) = terms.secrets {
-            add("--mount", format!("type=bind,src={},dst={},ro", mountable(place)?, secrets::INSIDE));
+        add("--conmon-pidfile", spec.dir.join(SUPERVISOR).display().to_string());
+        add("--mount", format!("type=bind,src={},dst={HOME}", mount_field(spec.work)?));
+        if let Some(dir) = spec.secrets {
+            add("--mount", format!("type=bind,src={},dst={SECRETS_DIR},ro", mount_field(dir)?));
         }
-        for Bind { from, to, writable } in terms.volumes {
+        for BindMount { from, to, writable } in spec.volumes {
             let how = if *writable { "" } else { ",ro" };
-            add("--mount", format!("type=bind,src={},dst={}{how}", mountable(from)?, mounted_at(to)?));
+            add(
+                "--mount",
+                format!("type=bind,src={},dst={}{how}", mount_field(from)?, mount_point_field(to)?),
+            );
         }
         add("--workdir", HOME.to_owned());
-        // `/dev/shm` by the same words: podman 5 makes its own read-only with the image.
+        // `/dev/shm` too: podman 5 makes its own read-only with the image.
         for place in ["/tmp", "/var/tmp", "/dev/shm"] {
             add("--tmpfs", format!("{place}:rw,nosuid,nodev,mode=1777,size={scratch}m"));
         }
-        add("--network", if terms.network { "host" } else { "none" }.to_owned());
+        add("--network", if spec.network { "host" } else { "none" }.to_owned());
         add("--ulimit", own_limit("nofile", Resource::RLIMIT_NOFILE));
-        let pids = terms.pids.clamp(16, MOST_PIDS);
+        let pids = spec.pids.clamp(16, MOST_PIDS);
         add("--ulimit", format!("nproc={pids}:{pids}"));
-        for device in terms.devices {
+        for device in spec.devices {
             add("--device", device.clone());
         }
         if let Some(init) = &self.init {
             add("--init-path", init.display().to_string());
-            words.push("--init".to_owned());
+            args.push("--init".to_owned());
         }
         let fixed = [
             "--pull=never",
-            // What stands over it is the shim's, and is not limited by the job's limits.
+            // The supervisor belongs to the shim and is outside the job's limits.
             "--cgroups=no-conmon",
             "--pids-limit=-1",
             "--cap-drop=all",
             "--security-opt=no-new-privileges",
             "--read-only",
-            // The places that may be written are named above; podman would add a `/run` that is as large as memory.
+            // The writable directories are listed above; podman would add a `/run` as large as the memory.
             "--read-only-tmpfs=false",
             "--pid=private",
             "--ipc=private",
             "--uts=private",
             "--cgroupns=private",
             "--hostname=berth",
-            // The command is all that runs: no init of the image's own, no probe, no entry point, no volume.
+            // Only the command runs: no init of the image, no health check, no entry point, no volume of the image.
             "--systemd=false",
             "--no-healthcheck",
             "--image-volume=ignore",
             "--http-proxy=false",
             "--restart=no",
             "--stop-timeout=0",
-            // What it writes goes where podman's own output goes: into the shim's file.
+            // The output goes to podman's own output, which is the shim's log.
             "--log-driver=passthrough",
             "--entrypoint=",
         ];
-        words.extend(fixed.map(str::to_owned));
-        words.push(terms.image.id.clone());
-        words.extend(command.iter().cloned());
-        Ok(words)
+        args.extend(fixed.map(str::to_owned));
+        args.push(spec.image.id.clone());
+        args.extend(command.iter().cloned());
+        Ok(args)
     }
 
-    /// Makes the container, which starts with its shim: the command to hold on to it, and what the shim must
-    /// know. `env` is the job's, with its secrets; podman has an environment of its own.
+    /// Creates the container, which its shim starts. Returns the command that attaches to it, the environment of that
+    /// command, and the data for the shim. `env` are the job's variables with its secrets.
     pub fn create(
         &self,
-        terms: &Terms<'_>,
+        spec: &ContainerSpec<'_>,
         env: &[(String, String)],
         command: &[String],
-    ) -> Result<(Confined, Vec<(String, String)>, Container), Failure> {
-        let text = environment(env)?;
-        let words = self.create_words(terms, command)?;
+    ) -> Result<(ConfinedCommand, Vec<(String, String)>, Container), JobFailure> {
+        let text = environment_text(env)?;
+        let args = self.create_args(spec, command)?;
         let mut all = vec!["create"];
-        all.extend(words.iter().map(String::as_str));
-        self.ask_with(&all, &text).map_err(|why| {
-            failed("image.not_started", format!("No container could be made of the image: {why}."))
+        all.extend(args.iter().map(String::as_str));
+        self.run_with_input(&all, &text).map_err(|why| {
+            job_failure("image.not_started", format!("No container could be made of the image: {why}."))
         })?;
-        let words = |rest: &[&str]| {
-            let mut words = self.base();
-            words.extend(rest.iter().map(|w| (*w).to_owned()));
-            words
+        let argv = |args: &[&str]| {
+            let mut argv = self.base_args();
+            argv.extend(args.iter().map(|arg| (*arg).to_owned()));
+            argv
         };
-        let confined = Confined {
-            argv: words(&["start", "--attach", terms.name]),
+        let confined = ConfinedCommand {
+            argv: argv(&["start", "--attach", spec.name]),
             cwd: PathBuf::from("/"),
             home: HOME.to_owned(),
-            // What stands over it, and the container's init.
+            // The supervisor, and the init of the container.
             sandbox_depth: if self.init.is_some() { 2 } else { 1 },
         };
         let container = Container {
-            supervisor: terms.dir.join(SUPERVISOR),
-            inspect: words(&["container", "inspect", "--format", "{{.State.Status}}", terms.name]),
+            supervisor: spec.dir.join(SUPERVISOR),
+            inspect: argv(&["container", "inspect", "--format", "{{.State.Status}}", spec.name]),
         };
         Ok((confined, self.environment(), container))
     }
 }
 
-/// The job's variables as podman reads them: one on each line, as it is.
-fn environment(env: &[(String, String)]) -> Result<String, Failure> {
+/// The job's variables in podman's form: one in each line, unquoted.
+fn environment_text(env: &[(String, String)]) -> Result<String, JobFailure> {
     let mut text = String::new();
     for (name, value) in env {
-        // Anything else podman would read as another variable, as a comment, or as one of its own.
+        // podman would read another name as a different variable, as a comment, or as one of its own variables.
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            return Err(failed("image.environment", "A variable has a name that an image cannot be given."));
+            return Err(job_failure(
+                "image.environment",
+                "A variable has a name that an image cannot be given.",
+            ));
         }
         if value.contains(['\n', '\r']) || name.len() + value.len() >= MOST_LINE {
             let detail = format!(
                 "The variable {name} holds a line break or more than {MOST_LINE} bytes, which an image cannot be given; put it into a file."
             );
-            return Err(failed("image.environment", detail));
+            return Err(job_failure("image.environment", detail));
         }
-        // Writing to a string cannot fail.
+        // A write to a string does not fail.
         let _ = writeln!(text, "{name}={value}");
     }
     Ok(text)
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use std::time::Duration;
-
+mod tests {
+    use super::super::podman::tests::podman;
     use super::*;
 
-    pub fn podman(data: &Path) -> Podman {
-        Podman {
-            program: PathBuf::from("/usr/bin/podman"),
-            version: "4.3.1".to_owned(),
-            storage: data.join("images"),
-            volatile: PathBuf::from("/run/berth-1"),
-            init: Some(PathBuf::from("/usr/bin/catatonit")),
-            terms: crate::images::Terms { longest: Duration::from_secs(60), most_mib: 100, auth_file: None },
-        }
-    }
-
-    fn words(network: bool, devices: &[String], work: &str) -> Result<Vec<String>, Failure> {
+    fn args(network: bool, devices: &[String], work: &str) -> Result<Vec<String>, JobFailure> {
         let image = Image { id: "abc".to_owned(), digest: "sha256:0".to_owned() };
-        let terms = Terms {
+        let spec = ContainerSpec {
             name: "job-1",
             image: &image,
             dir: Path::new("/a"),
@@ -229,9 +222,9 @@ pub(super) mod tests {
             scratch_mib: 64,
             cgroup: "/berth/x",
             pids: 4_096,
-            volumes: &[Bind { from: PathBuf::from("/v"), to: PathBuf::from("/data"), writable: false }],
+            volumes: &[BindMount { from: PathBuf::from("/v"), to: PathBuf::from("/data"), writable: false }],
         };
-        podman(Path::new("/d")).create_words(&terms, &["sh".to_owned(), "--privileged".to_owned()])
+        podman(Path::new("/d")).create_args(&spec, &["sh".to_owned(), "--privileged".to_owned()])
     }
 
     fn has(words: &[String], wanted: &[&str]) -> bool {
@@ -241,7 +234,7 @@ pub(super) mod tests {
     #[test]
     fn a_container_gets_what_was_asked_and_nothing_more() {
         let devices = ["nvidia.com/gpu=GPU-1".to_owned(), "/dev/nvidia-caps/nvidia-cap30".to_owned()];
-        let argv = words(true, &devices, "/w").unwrap();
+        let argv = args(true, &devices, "/w").unwrap();
         for pair in [
             ["--user", "600007:600007"],
             ["--cgroup-parent", "/berth/x"],
@@ -266,8 +259,8 @@ pub(super) mod tests {
         ] {
             assert!(has(&argv, &[word]), "{word}");
         }
-        assert!(has(&words(false, &[], "/w").unwrap(), &["--network", "none"]));
-        // What the tenant says comes after the image, where podman takes no options.
+        assert!(has(&args(false, &[], "/w").unwrap(), &["--network", "none"]));
+        // The tenant's arguments follow the image, where podman reads no options.
         let image = argv.iter().position(|w| w == "abc").unwrap();
         assert_eq!(argv[image + 1..], ["sh", "--privileged"]);
         assert!(
@@ -279,20 +272,20 @@ pub(super) mod tests {
 
     #[test]
     fn a_directory_that_podman_would_misread_is_refused() {
-        assert_eq!(words(true, &[], "/w,dst=/etc").unwrap_err().0, "worker.io");
+        assert_eq!(args(true, &[], "/w,dst=/etc").unwrap_err().0, "worker.io");
     }
 
     #[test]
     fn variables_stay_what_they_are() {
         let pair = |k: &str, v: &str| (k.to_owned(), v.to_owned());
-        let text = environment(&[pair("A", "b c \"d\" # e=f"), pair("B", "")]).unwrap();
+        let text = environment_text(&[pair("A", "b c \"d\" # e=f"), pair("B", "")]).unwrap();
         assert_eq!(text, "A=b c \"d\" # e=f\nB=\n");
         for bad in ["a\nC=d", "a\r", &"x".repeat(MOST_LINE)] {
-            assert_eq!(environment(&[pair("A", bad)]).unwrap_err().0, "image.environment");
+            assert_eq!(environment_text(&[pair("A", bad)]).unwrap_err().0, "image.environment");
         }
-        // podman takes a name alone for one of its own variables, and a star for many.
+        // podman reads a name without a value as its own variable, and a star as many.
         for bad in ["", "A\nPATH", "#A", "LD_*", "A=B", "A B"] {
-            assert_eq!(environment(&[pair(bad, "x")]).unwrap_err().0, "image.environment", "{bad:?}");
+            assert_eq!(environment_text(&[pair(bad, "x")]).unwrap_err().0, "image.environment", "{bad:?}");
         }
     }
 

@@ -1,14 +1,14 @@
-//! What an image is called. The portal has checked it; here it is only made sure that it can be nothing
-//! but the name of an image in a registry: no file of this host, no option of a program.
+//! Names of images. The portal has checked them; this check makes sure that a name is no file of this host and no
+//! option of a program.
 
-/// The name of an image, in full.
+/// The full name of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
+pub struct ImageReference {
     text: String,
 }
 
-impl Reference {
-    /// `registry/path`, with `:tag` or `@sha256:…` after it; `None` for anything else.
+impl ImageReference {
+    /// `registry/path`, with `:tag` or `@sha256:…` after it. `None`: another text.
     pub fn parse(text: &str) -> Option<Self> {
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
@@ -34,13 +34,9 @@ impl Reference {
         &self.text
     }
 
-    /// The operator put it on this host; no registry has it.
+    /// Whether the operator put the image on this host; no registry has it.
     pub fn is_local(&self) -> bool {
         self.text.starts_with("localhost/")
-    }
-
-    pub fn registry(&self) -> &str {
-        self.text.split('/').next().unwrap_or_default()
     }
 }
 
@@ -53,11 +49,10 @@ mod tests {
     fn names_of_images_are_told_from_everything_else() {
         let digest = format!("docker.io/library/alpine@sha256:{}", "0f".repeat(32));
         for good in ["docker.io/library/alpine:3.20", "localhost/tiny:1", "r.example:5000/a/b-c_d", &digest] {
-            let found = Reference::parse(good).unwrap();
+            let found = ImageReference::parse(good).unwrap();
             assert_eq!(found.as_str(), good);
             assert_eq!(found.is_local(), good.starts_with("localhost/"));
         }
-        assert_eq!(Reference::parse("r.example:5000/a/b").unwrap().registry(), "r.example:5000");
         for bad in [
             "",
             "alpine",
@@ -76,14 +71,14 @@ mod tests {
             "docker.io/al\npine",
             "docker.io/--privileged",
         ] {
-            assert_eq!(Reference::parse(bad), None, "{bad:?}");
+            assert_eq!(ImageReference::parse(bad), None, "{bad:?}");
         }
     }
 
     proptest! {
         #[test]
         fn what_passes_is_one_plain_word(text in "[a-z./:@ -]{0,30}") {
-            if let Some(found) = Reference::parse(&text) {
+            if let Some(found) = ImageReference::parse(&text) {
                 prop_assert!(!found.as_str().contains("//") && !found.as_str().contains(' '));
                 prop_assert!(!found.as_str().starts_with(['-', '/', '.']));
             }

@@ -1,5 +1,5 @@
-//! Credentials for registries, in the file that podman reads them from: the attempt's own, for nobody else
-//! to read, gone after the pull. Must not put them anywhere else.
+//! Credentials for registries, in a file for podman: in the attempt's directory, readable by the worker only, removed
+//! after the pull.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,10 +11,10 @@ use base64::prelude::BASE64_STANDARD;
 use berth_proto::RegistryAuth;
 use serde_json::{Map, Value, json};
 
-/// Name of the file in the attempt's directory.
+/// The file in the attempt's directory.
 pub const AUTH: &str = "registry.json";
 
-/// What the file says: the operator's credentials, with the job's own in place of theirs.
+/// The content of the file: the operator's credentials, replaced by the job's for the same registry.
 fn contents(operator: Option<&str>, own: Option<&RegistryAuth>) -> io::Result<Value> {
     let mut auths = match operator.map(serde_json::from_str::<Value>).transpose().map_err(io::Error::other)? {
         None => Map::new(),
@@ -24,13 +24,13 @@ fn contents(operator: Option<&str>, own: Option<&RegistryAuth>) -> io::Result<Va
         },
     };
     if let Some(own) = own {
-        let word = BASE64_STANDARD.encode(format!("{}:{}", own.username, own.password));
-        auths.insert(own.registry.clone(), json!({ "auth": word }));
+        let auth = BASE64_STANDARD.encode(format!("{}:{}", own.username, own.password));
+        auths.insert(own.registry.clone(), json!({ "auth": auth }));
     }
     Ok(json!({ "auths": auths }))
 }
 
-/// Writes the file. It is there even when it says nothing, so that podman looks nowhere else.
+/// Writes the file, also without credentials, so podman reads no other file.
 pub fn write(dir: &Path, operator: Option<&Path>, own: Option<&RegistryAuth>) -> io::Result<PathBuf> {
     let operator = operator.map(fs::read_to_string).transpose()?;
     let text = serde_json::to_vec(&contents(operator.as_deref(), own)?).map_err(io::Error::other)?;
@@ -41,7 +41,7 @@ pub fn write(dir: &Path, operator: Option<&Path>, own: Option<&RegistryAuth>) ->
     Ok(path)
 }
 
-/// Removes the file; nothing happens when it is gone.
+/// Removes the file. An absent file is no error.
 pub fn remove(dir: &Path) -> io::Result<()> {
     match fs::remove_file(dir.join(AUTH)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

@@ -29,7 +29,7 @@ fn check_facts(gpus: &Gpus, board: &BoardInfo) {
     let conditions = gpus.conditions();
     let condition = &conditions.iter().find(|(uuid, _)| *uuid == board.uuid).unwrap().1;
     assert_eq!(condition.silent, None);
-    let facts = &condition.facts;
+    let facts = &condition.description;
     assert_eq!(facts.mig.unwrap_or(false), board.mig_enabled);
     let bus = facts.pci_bus_id.as_deref().unwrap();
     assert!(bus.split([':', '.']).all(|part| u32::from_str_radix(part, 16).is_ok()), "{bus}");

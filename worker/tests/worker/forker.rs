@@ -6,11 +6,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use berth_worker::files::{find_json, put_json};
-use berth_worker::forker::{Ended, Forker};
-use berth_worker::processes::stat;
-use berth_worker::secrets::Given;
-use berth_worker::shim::{self, Launch, Limits, Records, shim_pid};
+use berth_worker::shim::forker::{ForkedShim, Forker};
+use berth_worker::shim::{self, Launch, Limits, ShimRecords, ShimSecrets, shim_pid};
+use berth_worker::system::files::{find_json, put_json};
+use berth_worker::system::processes::stat;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -33,7 +32,7 @@ fn until(what: &str, ready: impl Fn() -> bool) {
 }
 
 /// The directory of an attempt that is ready to be started.
-fn prepared(root: &Path, name: &str, text: &str, told: bool) -> PathBuf {
+fn prepared(root: &Path, name: &str, text: &str, has_secrets: bool) -> PathBuf {
     let dir = root.join(name);
     std::fs::create_dir(&dir).unwrap();
     let launch = Launch {
@@ -44,7 +43,7 @@ fn prepared(root: &Path, name: &str, text: &str, told: bool) -> PathBuf {
         grace_ms: 100,
         sandbox_depth: 0,
         limits: Limits::default(),
-        told,
+        has_secrets,
         secrets: None,
         lease: None,
         container: None,
@@ -65,7 +64,7 @@ fn with(root: &Path, name: &str, argv: &[&str], env: &[(&str, &str)]) -> PathBuf
 
 /// Waits for a shim that runs: its pid, and its forker's.
 fn running(dir: &Path) -> (i32, i32) {
-    until("it never began", || Records::read(dir).start.is_some());
+    until("it never began", || ShimRecords::read(dir).start.is_some());
     let pid = shim_pid(dir).unwrap();
     (pid, stat(pid).unwrap().parent)
 }
@@ -74,13 +73,13 @@ fn let_go(dir: &Path) {
     std::fs::write(dir.join("go"), "").unwrap();
 }
 
-fn wait(ended: Ended) {
+fn wait(ended: ForkedShim) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(LONG, ended.wait()).await }).unwrap();
 }
 
 fn code(dir: &Path) -> Option<i32> {
-    Records::read(dir).exit.map(|exit| exit.code)
+    ShimRecords::read(dir).exit.map(|exit| exit.code)
 }
 
 fn log(dir: &Path) -> String {
@@ -100,8 +99,8 @@ fn shims_are_forked_side_by_side_and_their_ends_are_told() {
     forker.start().unwrap();
     let (slow, quick) =
         (prepared(root.path(), "slow", WAITS, false), prepared(root.path(), "quick", "exit 4", false));
-    let slow_ends = forker.shim(&slow, None).unwrap();
-    wait(forker.shim(&quick, None).unwrap());
+    let slow_ends = forker.fork_shim(&slow, None).unwrap();
+    wait(forker.fork_shim(&quick, None).unwrap());
     assert_eq!((code(&quick), code(&slow)), (Some(4), None));
     let (shim, parent) = running(&slow);
     assert_ne!(parent, i32::try_from(std::process::id()).unwrap());
@@ -112,8 +111,8 @@ fn shims_are_forked_side_by_side_and_their_ends_are_told() {
     // What cannot be started ends too, and so does what was started before.
     let empty = root.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
-    wait(forker.shim(&empty, None).unwrap());
-    wait(forker.shim(&quick, None).unwrap());
+    wait(forker.fork_shim(&empty, None).unwrap());
+    wait(forker.fork_shim(&quick, None).unwrap());
     assert_eq!((code(&empty), code(&quick)), (None, Some(4)));
 }
 
@@ -122,7 +121,7 @@ fn a_shim_begins_like_a_program_that_was_just_started() {
     let root = tempfile::tempdir().unwrap();
     let text = "cat /proc/$PPID/comm; grep SigBlk /proc/self/status; ls -ln /proc/$PPID/fd; true";
     let dir = prepared(root.path(), "job_01h455vb4pex5vsknk084sn02q-1", text, false);
-    wait(forker().shim(&dir, None).unwrap());
+    wait(forker().fork_shim(&dir, None).unwrap());
     let log = log(&dir);
     assert_eq!(code(&dir), Some(0), "{log}");
     assert!(log.starts_with("shim 084sn02q-1\nSigBlk:\t0000000000000000\n"), "{log}");
@@ -140,8 +139,8 @@ fn a_command_is_found_by_its_own_path_and_begins_with_its_own_variables() {
     let path = bin.display().to_string();
     let env = [("PATH", "/nowhere"), ("B", "one=two"), ("PATH", path.as_str()), ("A", "")];
     let run = |dir: PathBuf| {
-        wait(forker.shim(&dir, None).unwrap());
-        (code(&dir), log(&dir), Records::read(&dir).start.is_some())
+        wait(forker.fork_shim(&dir, None).unwrap());
+        (code(&dir), log(&dir), ShimRecords::read(&dir).start.is_some())
     };
     let (code, log, started) = run(with(root.path(), "not executable", &["hello"], &env));
     assert_eq!((code, started), (Some(126), true), "{log}");
@@ -168,7 +167,7 @@ fn whatever_signal_ends_a_command_is_its_code() {
     let forker = forker();
     for (name, of) in [("KILL", 137), ("PIPE", 141), ("40", 168)] {
         let dir = prepared(root.path(), name, &format!("kill -{name} $$"), false);
-        wait(forker.shim(&dir, None).unwrap());
+        wait(forker.fork_shim(&dir, None).unwrap());
         assert_eq!(code(&dir), Some(of), "{name}");
     }
 }
@@ -179,19 +178,19 @@ fn a_told_secret_arrives_and_one_cut_short_starts_nothing() {
     let forker = forker();
     let dir = prepared(root.path(), "told", "echo ${#TOKEN}", true);
     let (hears, tells) = io::pipe().unwrap();
-    let ended = forker.shim(&dir, Some(hears.into())).unwrap();
+    let ended = forker.fork_shim(&dir, Some(hears.into())).unwrap();
     // More than a pipe holds.
-    let given = Given { env: vec![("TOKEN".to_owned(), "s".repeat(100_000))], mask: Vec::new() };
-    given.tell(tells);
+    let given = ShimSecrets { env: vec![("TOKEN".to_owned(), "s".repeat(100_000))], redacted: Vec::new() };
+    given.send(tells);
     wait(ended);
     assert_eq!((code(&dir), log(&dir).as_str()), (Some(0), "100000\n"));
     for told in ["never", "lost"] {
         let dir = prepared(root.path(), told, "true", true);
         let (hears, tells) = io::pipe().unwrap();
-        let ended = forker.shim(&dir, (told == "lost").then(|| hears.into())).unwrap();
+        let ended = forker.fork_shim(&dir, (told == "lost").then(|| hears.into())).unwrap();
         drop(tells);
         wait(ended);
-        assert!(code(&dir).is_none() && Records::read(&dir).start.is_none(), "{told}");
+        assert!(code(&dir).is_none() && ShimRecords::read(&dir).start.is_none(), "{told}");
     }
 }
 
@@ -200,15 +199,15 @@ fn signals_to_the_daemons_group_leave_the_forker_and_shims_hear_theirs() {
     let root = tempfile::tempdir().unwrap();
     let forker = forker();
     let first = prepared(root.path(), "first", WAITS, false);
-    let first_ends = forker.shim(&first, None).unwrap();
+    let first_ends = forker.fork_shim(&first, None).unwrap();
     let (_, parent) = running(&first);
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         kill(Pid::from_raw(parent), signal).unwrap();
     }
     let second = prepared(root.path(), "second", WAITS, false);
-    let second_ends = forker.shim(&second, None).unwrap();
+    let second_ends = forker.fork_shim(&second, None).unwrap();
     assert_eq!(running(&second).1, parent, "it goes on");
-    shim::tell(&second, Signal::SIGTERM);
+    shim::send_signal(&second, Signal::SIGTERM);
     wait(second_ends);
     assert_eq!((code(&second), code(&first)), (Some(128 + Signal::SIGTERM as i32), None));
     let_go(&first);
@@ -220,12 +219,12 @@ fn a_forker_that_is_lost_before_it_answers_leaves_it_to_the_lock() {
     let root = tempfile::tempdir().unwrap();
     let forker = forker();
     let other = prepared(root.path(), "other", WAITS, false);
-    let other_ends = forker.shim(&other, None).unwrap();
+    let other_ends = forker.fork_shim(&other, None).unwrap();
     let (_, parent) = running(&other);
     kill(Pid::from_raw(parent), Signal::SIGSTOP).unwrap();
     let dir = prepared(root.path(), "asked", "true", false);
     let ended = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| forker.shim(&dir, None).unwrap());
+        let asked = scope.spawn(|| forker.fork_shim(&dir, None).unwrap());
         let stopped =
             pidfd_open(rustix::process::Pid::from_raw(parent).unwrap(), PidfdFlags::empty()).unwrap();
         let its_side = pidfd_getfd(&stopped, 0, PidfdGetfdFlags::empty()).unwrap();
@@ -239,8 +238,8 @@ fn a_forker_that_is_lost_before_it_answers_leaves_it_to_the_lock() {
     });
     assert_eq!(ended.pid, None, "nobody said it");
     wait(ended);
-    assert_eq!(Records::read(&dir), Records::default(), "there was none");
-    wait(forker.shim(&dir, None).unwrap());
+    assert_eq!(ShimRecords::read(&dir), ShimRecords::default(), "there was none");
+    wait(forker.fork_shim(&dir, None).unwrap());
     assert_eq!(code(&dir), Some(0), "another one does it");
     let_go(&other);
     wait(other_ends);
@@ -251,11 +250,11 @@ fn a_forker_that_is_lost_is_replaced_and_its_shims_go_on() {
     let root = tempfile::tempdir().unwrap();
     let forker = forker();
     let left = prepared(root.path(), "left", WAITS, false);
-    let ended = forker.shim(&left, None).unwrap();
+    let ended = forker.fork_shim(&left, None).unwrap();
     let (shim, parent) = running(&left);
     end(parent);
     let next = prepared(root.path(), "next", WAITS, false);
-    let next_ends = forker.shim(&next, None).unwrap();
+    let next_ends = forker.fork_shim(&next, None).unwrap();
     assert_ne!(running(&next).1, parent);
     let_go(&next);
     wait(next_ends);
@@ -274,7 +273,7 @@ fn a_forker_ends_with_its_daemon_and_its_shims_go_on() {
     let root = tempfile::tempdir().unwrap();
     let forker = forker();
     let left = prepared(root.path(), "left", WAITS, false);
-    let ended = forker.shim(&left, None).unwrap();
+    let ended = forker.fork_shim(&left, None).unwrap();
     let (shim, parent) = running(&left);
     drop(forker);
     until("the forker is still there", || stat(parent).is_none());
@@ -288,5 +287,5 @@ fn a_forker_ends_with_its_daemon_and_its_shims_go_on() {
 fn without_a_program_there_is_an_error() {
     let forker = Forker::new("/no/such/program".into());
     assert!(forker.start().is_err());
-    assert!(forker.shim(Path::new("/tmp"), None).is_err());
+    assert!(forker.fork_shim(Path::new("/tmp"), None).is_err());
 }

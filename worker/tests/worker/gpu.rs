@@ -101,13 +101,13 @@ fn slices_are_made_adopted_read_and_given_back() {
     // All of a board at once, as it is read every second.
     let found = again.inventory().unwrap();
     let info = &found[0];
-    let whole = again.read_whole(info).unwrap();
+    let whole = again.snapshot(info).unwrap();
     assert_eq!((whole.board.utilization_percent, whole.slices.len(), whole.changed), (None, 2, false));
     assert!(whole.board.sm_clock_mhz.unwrap() > 0.0 && whole.board.power_watts.unwrap() > 0.0);
     let memory: Vec<f64> = whole.slices.iter().map(|s| s.reading.memory_total_mib).collect();
     assert_eq!(memory[1], 9_984.0, "{memory:?}");
     assert!(again.profile_names(hopper).unwrap().contains(&(19, "1g.10gb".to_owned())));
-    let idle = again.read_whole(info).unwrap();
+    let idle = again.snapshot(info).unwrap();
     assert_eq!(idle.slices[1].reading.engine_active, Some(0.0), "between two readings it did nothing");
 
     // In use, it stays; its neighbour is idle.
@@ -138,7 +138,7 @@ fn slices_are_made_adopted_read_and_given_back() {
     gpus.destroy_slice(hopper, 19, 6).unwrap();
     gpus.destroy_slice(hopper, 19, 6).unwrap();
     assert!(matches!(gpus.holders(hopper, Some(&device)), Err(GpuError::NotFound(name)) if name == device));
-    let left = again.read_whole(info).unwrap();
+    let left = again.snapshot(info).unwrap();
     assert_eq!((left.slices.len(), left.changed), (1, true), "one of them is gone, and that is said");
     gpus.destroy_slice(hopper, 9, 0).unwrap();
     assert!(gpus.slices(hopper).unwrap().is_empty());

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use berth_worker::cgroups::Controller;
-use berth_worker::shim::{self, Exit, LOG, Records};
+use berth_worker::exec::attempt_processes;
+use berth_worker::isolation::cgroups::Controller;
+use berth_worker::shim::{self, CommandExit, LOG, ShimRecords};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
@@ -22,17 +23,17 @@ fn python(text: &str) -> String {
 }
 
 /// Asks it to end and waits for its shim. What is left then, of what was there before and in its cgroups.
-fn left_of(mut running: Running) -> (Exit, Vec<String>) {
-    let before = shim::processes(&running.dir);
+fn left_of(mut running: Running) -> (CommandExit, Vec<String>) {
+    let before = attempt_processes::all(&running.dir);
     assert!(!before.is_empty());
-    shim::tell(&running.dir, Signal::SIGTERM);
+    shim::send_signal(&running.dir, Signal::SIGTERM);
     running.shim.wait().unwrap();
     let mut left: Vec<String> = Vec::new();
     for pid in before {
         left.extend(Path::new(&format!("/proc/{pid}")).exists().then(|| pid.to_string()));
     }
     left.extend(running.group.processes().unwrap().iter().map(|pid| format!("{pid} in its cgroup")));
-    (Records::read(&running.dir).exit.unwrap(), left)
+    (ShimRecords::read(&running.dir).exit.unwrap(), left)
 }
 
 #[test]
@@ -61,7 +62,7 @@ fn bombs_leave_a_neighbour_whole() {
     let (exit, log) = neighbour.ended();
     let expected: String = (0..60).map(|i| format!("line {i}\n")).collect();
     assert_eq!((exit.code, exit.failure, log), (7, None, expected));
-    let failure = |exit: &Exit| exit.failure.clone().unwrap_or_default().0;
+    let failure = |exit: &CommandExit| exit.failure.clone().unwrap_or_default().0;
     let (exit, log) = memory.ended();
     assert_eq!((exit.code, failure(&exit).as_str()), (137, "memory.exceeded"), "{log}");
     let (exit, log) = disk.ended();
@@ -123,7 +124,7 @@ fn what_heeds_no_signal_ends_all_the_same() {
     let text = python(STUBBORN);
     let running = stage.start("stubborn", &Script { text: &text, ..Script::default() });
     running.until("all there");
-    assert!(shim::processes(&running.dir).len() >= 6, "{:?}", shim::processes(&running.dir));
+    assert!(attempt_processes::all(&running.dir).len() >= 6, "{:?}", attempt_processes::all(&running.dir));
     let began = Instant::now();
     let (exit, left) = left_of(running);
     assert!(left.is_empty(), "{left:?}");
@@ -139,7 +140,7 @@ fn a_daemon_ends_with_the_job_that_left_it() {
         echo up; while [ ! -e go ]; do sleep 0.05; done; echo bye";
     let mut running = stage.start("leaver", &Script { text, ..Script::default() });
     running.until("up");
-    let before = shim::processes(&running.dir);
+    let before = attempt_processes::all(&running.dir);
     std::fs::write(running.dir.join("work/go"), "").unwrap();
     running.shim.wait().unwrap();
     assert_eq!(running.group.processes().unwrap(), Vec::<i32>::new());
@@ -156,8 +157,11 @@ fn a_neighbours_processes_are_out_of_reach() {
     let text = "echo up; while :; do sleep 0.1; done";
     let neighbour = stage.start("neighbour", &Script { text, ..Script::default() });
     neighbour.until("up");
-    let targets: Vec<String> =
-        shim::processes(&neighbour.dir).iter().chain([&neighbour.shim.id()]).map(u32::to_string).collect();
+    let targets: Vec<String> = attempt_processes::all(&neighbour.dir)
+        .iter()
+        .chain([&neighbour.shim.id()])
+        .map(u32::to_string)
+        .collect();
     let text = python(&format!(
         r#"
 import ctypes, os
@@ -189,7 +193,7 @@ print("alone", flush=True)
     ));
     let (_, log) = stage.script("curious", &text);
     assert!(log.contains("everybody") && !log.contains("REACHED"), "{log}");
-    assert!(shim::exists(&neighbour.started()), "{}", neighbour.log());
+    assert!(neighbour.started().is_running(), "{}", neighbour.log());
     neighbour.stop();
 }
 
@@ -343,7 +347,7 @@ fn a_log_beyond_its_limit_ends_its_job() {
     let text = python(&format!("import os, time\nos.ftruncate(1, {limit} + 1)\ntime.sleep(50)"));
     let mut running = stage.start("flood", &Script { text: &text, ..Script::default() });
     running.shim.wait().unwrap();
-    let exit: Exit = Records::read(&running.dir).exit.unwrap();
+    let exit: CommandExit = ShimRecords::read(&running.dir).exit.unwrap();
     assert!(exit.log_full && exit.log_bytes > limit && exit.code != 0, "{} {}", exit.code, exit.log_bytes);
     // Before it is read.
     File::options().write(true).open(running.dir.join(LOG)).unwrap().set_len(0).unwrap();

@@ -8,9 +8,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use berth_proto::{BoardTask, TaskKind};
-use berth_worker::gpu::{self, Deadlines, GpuError, Gpus, Happening, Presence, What};
-use berth_worker::telemetry::{Found, Telemetry};
-use berth_worker::ward::{Ward, carry_out};
+use berth_worker::gpu::board_health::{BoardHealthStore, run_task};
+use berth_worker::gpu::{self, BoardEvent, BoardEventKind, Deadlines, GpuError, Gpus, Presence};
+use berth_worker::telemetry::{BoardReading, Telemetry};
 
 use crate::boards::{library, simulate};
 use crate::load;
@@ -51,7 +51,7 @@ impl Drop for Tenant {
 }
 
 /// Hears of what happens to the boards from when the first event of `hello` came.
-fn listen(gpus: &Arc<Gpus>) -> Receiver<Happening> {
+fn listen(gpus: &Arc<Gpus>) -> Receiver<BoardEvent> {
     let (tell, heard) = channel();
     let gpus = gpus.clone();
     std::thread::spawn(move || gpu::watch(&gpus, |happened| tell.send(happened).is_ok()));
@@ -65,12 +65,12 @@ fn silent(gpus: &Gpus, uuid: &str) -> Option<String> {
 /// Raises XIDs until one is heard: whoever listens may not have registered yet.
 fn raise(
     dir: &Path,
-    heard: &Receiver<Happening>,
+    heard: &Receiver<BoardEvent>,
     uuid: &str,
     xid: u64,
     start: u32,
     at: &mut u64,
-) -> Happening {
+) -> BoardEvent {
     let deadline = Instant::now() + LONG;
     let mut raised = Vec::new();
     loop {
@@ -78,7 +78,7 @@ fn raise(
         raised.push(format!(r#"{{"gpu": "{uuid}", "xid": {xid}, "at": {at}, "start": {start}}}"#));
         put(dir, &format!(r#"{{"xid": [{}]}}"#, raised.join(", ")));
         match heard.recv_timeout(Duration::from_millis(300)) {
-            Ok(happened) if happened.what == What::Xid(xid) => return happened,
+            Ok(happened) if happened.kind == BoardEventKind::Xid(xid) => return happened,
             // One that was raised before, and was slow.
             Ok(_) => {}
             Err(_) => assert!(Instant::now() < deadline, "nothing was heard"),
@@ -90,17 +90,17 @@ fn raise(
 fn boards_that_fail_take_nothing_with_them() {
     let _quiet = load::quiet();
     let Some(dir) = simulate("2xH100-80GB,1xA30") else { return };
-    let short = Deadlines { look: Duration::from_millis(400), change: Duration::from_secs(3) };
+    let short = Deadlines { read: Duration::from_millis(400), change: Duration::from_secs(3) };
     let gpus = Arc::new(Gpus::open(Some(&library())).unwrap().with_deadlines(short));
     let boards = gpus.inventory().unwrap();
     let (first, second, ampere) = (&boards[0].uuid, &boards[1].uuid, &boards[2].uuid);
-    assert_eq!(gpus.known(), [first.clone(), second.clone(), ampere.clone()]);
+    assert_eq!(gpus.known_uuids(), [first.clone(), second.clone(), ampere.clone()]);
     let conditions = gpus.conditions();
-    let facts = &conditions[0].1.facts;
+    let facts = &conditions[0].1.description;
     assert_eq!((facts.pci_bus_id.as_deref(), facts.nvlinks), (Some("00000000:10:00.0"), 18));
     assert_eq!((facts.mig, facts.mig_pending, facts.ecc), (Some(false), Some(false), Some(true)));
     assert!(facts.vbios.is_some() && facts.power_limit_watts == Some(700));
-    assert_eq!((conditions[2].1.facts.mig, conditions[2].1.facts.nvlinks), (Some(true), 0));
+    assert_eq!((conditions[2].1.description.mig, conditions[2].1.description.nvlinks), (Some(true), 0));
     assert_eq!(conditions[0].1.counts.ecc_uncorrected, Some(0));
 
     // Readings: what the driver does not report is left out.
@@ -118,11 +118,11 @@ fn boards_that_fail_take_nothing_with_them() {
     assert_eq!(gpus.create_slice(first, 19, 0), Err(GpuError::Unresponsive));
     assert!(gpus.read(second, None).is_ok() && gpus.read(ampere, None).is_ok());
     assert!(begun.elapsed() < Duration::from_millis(1_500));
-    let read = gpus.read_all(&boards);
+    let read = gpus.snapshots(&boards);
     assert_eq!(read[0], Err(GpuError::Unresponsive));
     assert!(read[1].is_ok() && read[2].is_ok());
     let read = Telemetry::new("quay", true).read(&gpus, &[]);
-    assert_eq!(read.iter().map(Found::is_late).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(read.iter().map(BoardReading::is_late).collect::<Vec<_>>(), [true, false, false]);
     let found = gpus.inventory().unwrap();
     assert_eq!(found.len(), 3);
     assert_eq!(found[0].silent.as_deref(), Some("NVML does not answer for it."));
@@ -148,24 +148,24 @@ fn boards_that_fail_take_nothing_with_them() {
     let heard = listen(&gpus);
     let mut at = 0;
     let told = raise(&dir, &heard, second, 94, 3, &mut at);
-    assert_eq!(told, Happening { gpu_uuid: second.clone(), what: What::Xid(94), start: Some(3) });
+    assert_eq!(told, BoardEvent { gpu_uuid: second.clone(), kind: BoardEventKind::Xid(94), start: Some(3) });
     let told = raise(&dir, &heard, second, 48, 9, &mut at);
-    assert_eq!((told.what, told.start), (What::Xid(48), None), "no slice starts there");
+    assert_eq!((told.kind, told.start), (BoardEventKind::Xid(48), None), "no slice starts there");
 
     // Fit for work is what nobody is on, nothing is left in, and nothing waits for a reset.
     put(&dir, "{}");
     let tenant = Tenant::on(slice.mig_uuid.as_deref().unwrap());
     let why = gpus.check(second).unwrap_err();
     assert!(why.contains(&tenant.0.id().to_string()), "{why}");
-    let in_use = carry_out(&gpus, &task(second, 1, TaskKind::MigOff)).unwrap_err();
+    let in_use = run_task(&gpus, &task(second, 1, TaskKind::MigOff)).unwrap_err();
     assert!(in_use.contains("holds the board"), "{in_use}");
     drop(tenant);
     assert_eq!(gpus.check(second), Ok(()), "an empty instance is no harm");
     put(&dir, &format!(r#"{{"remapped": {{"{second}": {{"pending": true}}}}}}"#));
     assert!(gpus.check(second).unwrap_err().contains("reset"));
-    let mut ward = Ward::open(&dir.join("kept.json"));
-    ward.looked(gpus.conditions(), 1);
-    let health = ward.news().unwrap();
+    let mut store = BoardHealthStore::open(&dir.join("kept.json"));
+    store.record_conditions(gpus.conditions(), 1);
+    let health = store.next_report().unwrap();
     let faulty: Vec<&str> =
         health.boards.iter().filter_map(|b| b.fault.as_ref()).map(|f| f.code.as_str()).collect();
     assert_eq!(faulty, ["gpu.memory"]);
@@ -173,13 +173,13 @@ fn boards_that_fail_take_nothing_with_them() {
     // Modes: at once, or with the next reset.
     put(&dir, "{}");
     gpus.destroy_slice(second, 19, 3).unwrap();
-    assert_eq!(carry_out(&gpus, &task(second, 2, TaskKind::MigOff)), Ok("MIG mode is off.".to_owned()));
-    let waits = carry_out(&gpus, &task(ampere, 1, TaskKind::MigOff)).unwrap_err();
+    assert_eq!(run_task(&gpus, &task(second, 2, TaskKind::MigOff)), Ok("MIG mode is off.".to_owned()));
+    let waits = run_task(&gpus, &task(ampere, 1, TaskKind::MigOff)).unwrap_err();
     assert!(waits.contains("reset"), "{waits}");
     assert!(gpus.check(ampere).unwrap_err().contains("MIG mode"));
     put(&dir, &format!(r#"{{"reset": {{"{ampere}": 1}}}}"#));
     assert_eq!(gpus.check(ampere), Ok(()));
-    assert_eq!(carry_out(&gpus, &task(ampere, 2, TaskKind::MigOff)), Ok("MIG mode is off.".to_owned()));
+    assert_eq!(run_task(&gpus, &task(ampere, 2, TaskKind::MigOff)), Ok("MIG mode is off.".to_owned()));
 
     // A monitor that holds a board for a moment does not keep it.
     put(&dir, &format!(r#"{{"in_use": ["{first}"]}}"#));
@@ -194,7 +194,7 @@ fn boards_that_fail_take_nothing_with_them() {
 
     // A session waits for its hello, and the hello for no board: whatever calls may take, a board that hangs is
     // told of as it was, and one that nobody has seen yet is left out until it answers.
-    let patient = Deadlines { look: LONG, change: LONG };
+    let patient = Deadlines { read: LONG, change: LONG };
     let patient = Gpus::open(Some(&library())).unwrap().with_deadlines(patient);
     assert_eq!(patient.inventory().unwrap().len(), 3);
     let newcomer = Gpus::open(Some(&library())).unwrap().with_deadlines(short);
@@ -212,7 +212,7 @@ fn boards_that_fail_take_nothing_with_them() {
     while newcomer.inventory().unwrap().len() < 3 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert!(!newcomer.is_incomplete() && newcomer.known().len() == 3);
+    assert!(!newcomer.is_incomplete() && newcomer.known_uuids().len() == 3);
 }
 
 fn task(gpu_uuid: &str, number: u64, kind: TaskKind) -> BoardTask {

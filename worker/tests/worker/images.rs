@@ -6,13 +6,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use berth_proto::{RegistryAuth, Secret, Spec};
-use berth_worker::cgroups::{Allowance, Cgroups, Controller, Group};
-use berth_worker::files::put_json;
 use berth_worker::images::container;
-use berth_worker::images::{Failure, Podman, Terms};
-use berth_worker::processes::descendants;
-use berth_worker::secrets::{self, Given};
-use berth_worker::shim::{self, Exit, Launch, Limits, Records, Start};
+use berth_worker::images::{ImageLimits, Podman};
+use berth_worker::isolation::cgroups::{Allowance, AttemptCgroups, Cgroups, Controller};
+use berth_worker::isolation::secret_files;
+use berth_worker::model::JobFailure;
+use berth_worker::shim::{self, CommandExit, CommandStart, Launch, Limits, ShimRecords, ShimSecrets};
+use berth_worker::system::files::put_json;
+use berth_worker::system::processes::descendants;
 use nix::sys::signal::Signal;
 
 use crate::left_out::left_out;
@@ -53,15 +54,15 @@ struct Running {
     name: String,
     dir: PathBuf,
     shim: Child,
-    group: Group,
+    group: AttemptCgroups,
     podman: Podman,
 }
 
 impl Stage {
     fn open() -> Option<Self> {
         let root = tempfile::tempdir().unwrap();
-        let terms = Terms { longest: Duration::from_secs(30), most_mib: 1_024, auth_file: None };
-        let podman = match Podman::probe(root.path(), terms) {
+        let limits = ImageLimits { longest: Duration::from_secs(30), most_mib: 1_024, auth_file: None };
+        let podman = match Podman::probe(root.path(), limits) {
             Ok(podman) => podman,
             Err(why) => {
                 left_out(&why);
@@ -96,18 +97,18 @@ impl Stage {
         memory_mib: u64,
         devices: &[String],
         spec: &Spec,
-    ) -> Result<Running, Failure> {
+    ) -> Result<Running, JobFailure> {
         let dir = self.root.path().join(name);
         let work = dir.join("work");
         std::fs::create_dir_all(&work).unwrap();
         std::os::unix::fs::chown(&work, Some(UID), Some(UID)).unwrap();
         let allowance = Allowance { cpu_milli: 0, memory_mib, pids: 256, devices: vec![] };
         let (group, cgroup) = self.cgroups.create_nested(name, &allowance).unwrap();
-        let place = secrets::place(&dir, spec);
+        let place = secret_files::directory(&dir, spec);
         if let Some(place) = &place {
-            secrets::write(place, spec, Some(UID)).unwrap();
+            secret_files::write(place, spec, Some(UID)).unwrap();
         }
-        let terms = container::Terms {
+        let terms = container::ContainerSpec {
             name,
             image: &self.podman.find(IMAGE).unwrap(),
             dir: &dir,
@@ -125,7 +126,7 @@ impl Stage {
             .map(|(k, v)| (k.to_owned(), v.to_owned()))
             .to_vec();
         env.extend(spec.env.clone());
-        env.extend(secrets::variables(spec));
+        env.extend(secret_files::variables(spec));
         let made = self.podman.create(&terms, &env, command);
         if made.is_err() {
             group.end().unwrap();
@@ -146,7 +147,7 @@ impl Stage {
                 volumes: Vec::new(),
                 nested: true,
             },
-            told: !spec.secrets.is_empty(),
+            has_secrets: !spec.secrets.is_empty(),
             secrets: place,
             lease: None,
             container: Some(container),
@@ -156,18 +157,18 @@ impl Stage {
             .arg("shim")
             .arg(&dir)
             .env_clear()
-            .stdin(if launch.told { Stdio::piped() } else { Stdio::null() })
+            .stdin(if launch.has_secrets { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         if let Some(pipe) = shim.stdin.take() {
-            Given::of(spec).tell(pipe);
+            ShimSecrets::from_spec(spec).send(pipe);
         }
         Ok(Running { name: name.to_owned(), dir, shim, group, podman: self.podman.clone() })
     }
 
-    fn run(&self, name: &str, text: &str) -> (Exit, String) {
+    fn run(&self, name: &str, text: &str) -> (CommandExit, String) {
         self.start(name, text, 0, &[]).ended()
     }
 }
@@ -185,9 +186,9 @@ impl Running {
         }
     }
 
-    fn ended(mut self) -> (Exit, String) {
+    fn ended(mut self) -> (CommandExit, String) {
         self.shim.wait().unwrap();
-        let exit = Records::read(&self.dir).exit.unwrap();
+        let exit = ShimRecords::read(&self.dir).exit.unwrap();
         self.group.end().unwrap();
         self.podman.remove(&self.name).unwrap();
         (exit, self.log())
@@ -277,16 +278,16 @@ fn a_jobs_variables_and_secrets_are_its_containers_and_nobody_elses() {
     let shim = i32::try_from(running.shim.id()).unwrap();
     let below = descendants(shim).into_iter().map(|(pid, _)| pid);
     let outside: Vec<i32> = below.chain([shim]).filter(|pid| !inside.contains(pid)).collect();
-    let start: Start = Records::read(&running.dir).start.unwrap();
+    let start: CommandStart = ShimRecords::read(&running.dir).start.unwrap();
     assert!(outside.contains(&start.pid), "podman is among them: {outside:?}");
     for pid in outside {
         let with = started_with(pid);
         assert!(!with.contains("odd-place") && !with.contains("Zq7w9x2m4k"), "{pid}: {with:?}");
     }
     assert!(inside.iter().any(|pid| started_with(*pid).contains("TOKEN=tok_Zq7w9x2m4k")));
-    let place = secrets::place(&running.dir, &spec).unwrap();
+    let place = secret_files::directory(&running.dir, &spec).unwrap();
     assert!(place.exists());
-    shim::tell(&running.dir, Signal::SIGTERM);
+    shim::send_signal(&running.dir, Signal::SIGTERM);
     let (_, log) = running.ended();
     let stars = "*".repeat(14);
     let expected = format!("/bin:/odd-place /bin:/odd-place\nsay {stars}. {}\n{stars}\n", "*".repeat(18));
@@ -318,12 +319,12 @@ fn a_stop_reaches_the_job_and_then_kills_it() {
     let polite =
         stage.start("polite", "trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.1; done", 0, &[]);
     polite.until("up");
-    shim::tell(&polite.dir, Signal::SIGTERM);
+    shim::send_signal(&polite.dir, Signal::SIGTERM);
     let (exit, log) = polite.ended();
     assert_eq!((exit.code, log.contains("saved")), (3, true), "{log}");
     let deaf = stage.start("deaf", "trap '' TERM; echo up; while :; do sleep 0.1; done", 0, &[]);
     deaf.until("up");
-    shim::tell(&deaf.dir, Signal::SIGTERM);
+    shim::send_signal(&deaf.dir, Signal::SIGTERM);
     let (exit, log) = deaf.ended();
     assert_eq!(exit.code, 137, "{log}");
 }
@@ -331,7 +332,7 @@ fn a_stop_reaches_the_job_and_then_kills_it() {
 #[test]
 fn who_takes_too_much_memory_is_killed_and_told() {
     let Some(stage) = Stage::open() else { return };
-    if stage.cgroups.words(Controller::Memory).is_none() {
+    if stage.cgroups.version_text(Controller::Memory).is_none() {
         left_out("no cgroup limits memory on this machine");
         return;
     }
@@ -339,7 +340,7 @@ fn who_takes_too_much_memory_is_killed_and_told() {
     let (exit, log) = stage.start("memory", text, 64, &[]).ended();
     let (code, detail) = exit.failure.unwrap_or_else(|| panic!("{}: {log}", exit.code));
     // Version 1 kills one process, here not the one whose end is the job's; version 2 kills the job whole.
-    let ended = if stage.cgroups.words(Controller::Memory) == Some("cgroup v2") { 137 } else { 9 };
+    let ended = if stage.cgroups.version_text(Controller::Memory) == Some("cgroup v2") { 137 } else { 9 };
     assert_eq!((exit.code, code.as_str()), (ended, "memory.exceeded"), "{detail}");
     assert!(detail.contains("its 64 MiB"), "{detail}");
 }
@@ -377,7 +378,7 @@ fn a_pull_that_fails_leaves_nothing_behind() {
     };
     let told = std::cell::RefCell::new(Vec::new());
     let fetch = |spec: &Spec| {
-        stage.podman.fetch(spec, dir.path(), &|| None, &|text: String| told.borrow_mut().push(text))
+        stage.podman.pull(spec, dir.path(), &|| None, &|text: String| told.borrow_mut().push(text))
     };
     let (code, detail) = fetch(&spec).unwrap_err();
     assert_eq!(code, "image.pull_failed", "{detail}");

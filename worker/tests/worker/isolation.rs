@@ -6,8 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
 use berth_proto::Secret;
-use berth_worker::cgroups::Controller;
-use berth_worker::disk::{self, Found};
+use berth_worker::exec::attempt_processes;
+use berth_worker::isolation::cgroups::Controller;
+use berth_worker::isolation::disk::{self, DiskUsage};
 
 use crate::left_out::left_out;
 use crate::stage::{FakeNode, Running, Script, Stage};
@@ -287,7 +288,7 @@ fn a_link_out_of_the_directory_leads_nowhere() {
     let work = running.dir.join("work");
     running.ended();
     assert!(std::fs::symlink_metadata(work.join("all")).unwrap().is_symlink());
-    assert!(matches!(disk::measure(&work, u64::MAX), Ok(Found::Bytes(n)) if n < 1 << 20));
+    assert!(matches!(disk::measure(&work, u64::MAX), Ok(DiskUsage::Bytes(n)) if n < 1 << 20));
     std::fs::remove_dir_all(&work).unwrap();
     assert!(outside.path().join("kept").exists());
 }
@@ -337,7 +338,7 @@ fn nothing_outlives_a_killed_shim() {
     assert!(left.len() >= 3, "the command ends with its shim, its children do not: {left:?}");
     // As a daemon that starts again does, which knows only what is written.
     let known = serde_json::to_string(&running.group).unwrap();
-    let known: berth_worker::cgroups::Group = serde_json::from_str(&known).unwrap();
+    let known: berth_worker::isolation::cgroups::AttemptCgroups = serde_json::from_str(&known).unwrap();
     known.end().unwrap();
     assert!(running.group.processes().unwrap().is_empty());
     for pid in left {
@@ -404,7 +405,7 @@ fn visit(dir: &std::path::Path, typed: &str) -> String {
         .stdin(OwnedFd::from(theirs))
         .spawn()
         .unwrap();
-    let mut screen = std::fs::File::from(berth_worker::pty::receive(ours.as_fd()).unwrap());
+    let mut screen = std::fs::File::from(berth_worker::exec::pty::receive_file(ours.as_fd()).unwrap());
     screen.write_all(format!("{typed}\nexit\n").as_bytes()).unwrap();
     let (mut said, mut piece) = (Vec::new(), [0; 4_096]);
     // A terminal whose other side is closed gives an error.
@@ -442,8 +443,8 @@ fn who_is_let_in_has_no_more_rights_than_the_job() {
     assert!(said.contains("roots=0") && said.contains("0,1,2,3,"), "nothing of the worker is open: {said}");
     assert!(!said.contains("0,1,2,3,4,"), "{said}");
     // Nobody is left at the door, and nobody is let into what has ended.
-    berth_worker::enter::turn_out(&host.dir).unwrap();
-    assert!(berth_worker::enter::processes(&host.dir).is_empty());
+    berth_worker::exec::entries::end_all(&host.dir).unwrap();
+    assert!(attempt_processes::entered(&host.dir).is_empty());
     let dir = host.dir.clone();
     host.stop();
     let late = std::process::Command::new(env!("CARGO_BIN_EXE_berth-worker")).arg("enter").arg(dir).output();
@@ -463,5 +464,5 @@ fn put_record(running: &Running) {
         "uid": running.uid,
         "group": running.group,
     });
-    berth_worker::files::put_json(&running.dir.join("attempt.json"), &record, false).unwrap();
+    berth_worker::system::files::put_json(&running.dir.join("attempt.json"), &record, false).unwrap();
 }

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use berth_worker::files::put_json;
-use berth_worker::lease::{Leased, Renewal, Term};
-use berth_worker::shim::{self, Exit, Launch, Limits, Notice, Records, boot_id, boottime_ms};
+use berth_worker::exec::attempt_processes;
+use berth_worker::shim::lease::{LeaseRenewal, LeaseTerm, ShimLease};
+use berth_worker::shim::{self, CommandExit, Launch, Limits, ShimRecords, StopNotice};
+use berth_worker::system::clock::{boot_id, boottime_ms};
+use berth_worker::system::files::put_json;
 use nix::sys::signal::Signal;
 
 use crate::load;
@@ -16,13 +18,13 @@ const GRACE_MS: i64 = 400;
 /// What the machine may be late, beyond what is promised.
 const LATE_MS: i64 = 2_000;
 
-fn leased(file: &Path, lease_ms: i64, renewed_ms: i64) -> Option<Leased> {
-    let term = Term { lease_ms, answer_ms: 500, grace_ms: GRACE_MS, renewed_ms };
-    Some(Leased::new(file.to_owned(), term))
+fn leased(file: &Path, lease_ms: i64, renewed_ms: i64) -> Option<ShimLease> {
+    let term = LeaseTerm { lease_ms, answer_ms: 500, grace_ms: GRACE_MS, renewed_ms };
+    Some(ShimLease::new(file.to_owned(), term))
 }
 
 fn renew(file: &Path, sent_ms: i64) {
-    let renewal = Renewal { boot_id: boot_id().to_owned(), sent_ms, heard_ms: sent_ms };
+    let renewal = LeaseRenewal { boot_id: boot_id().to_owned(), sent_ms, heard_ms: sent_ms };
     put_json(file, &renewal, false).unwrap();
 }
 
@@ -39,7 +41,7 @@ fn without_a_word_the_whole_tree_ends() {
     let lease = leased(&file, 1_500, began);
     let running = stage.start("silent", &Script { text: STUBBORN, lease, ..Script::default() });
     running.until("child");
-    let mut tree = shim::processes(&running.dir);
+    let mut tree = attempt_processes::all(&running.dir);
     assert!(tree.len() >= 2, "{tree:?}");
     // One renewal, sent a while after the start: it is counted from then.
     let sent = boottime_ms();
@@ -92,7 +94,7 @@ fn what_comes_after_the_end_renews_nothing_and_nothing_starts() {
     let mut late = stage.start("late", &Script { text: "echo ran", lease, ..Script::default() });
     assert!(!late.shim.wait().unwrap().success());
     assert_eq!(late.log(), "");
-    let known = Records::read(&late.dir);
+    let known = ShimRecords::read(&late.dir);
     assert!(known.start.is_none() && known.exit.is_none());
 }
 
@@ -105,15 +107,15 @@ fn a_long_grace_does_not_outlast_the_lease() {
     let lease = leased(&file, 2_000, began);
     let running = stage.start("saving", &Script { text: STUBBORN, lease, ..Script::default() });
     running.until("on");
-    let notice = Notice { signal: Signal::SIGTERM as i32, grace_ms: 600_000 };
+    let notice = StopNotice { signal: Signal::SIGTERM as i32, grace_ms: 600_000 };
     put_json(&running.dir.join(shim::NOTICE), &notice, false).unwrap();
-    shim::tell(&running.dir, Signal::SIGTERM);
+    shim::send_signal(&running.dir, Signal::SIGTERM);
     let dir = running.dir.clone();
     let (exit, log) = running.ended();
     assert_eq!((exit.failure, exit.code), (None, 137), "it was being stopped already: {log}");
     let after = exit.boottime_ms.unwrap() - began;
     assert!((2_000 + GRACE_MS..2_000 + GRACE_MS + LATE_MS).contains(&after), "{after} ms");
-    assert!(Records::read(&dir).start.is_some());
+    assert!(ShimRecords::read(&dir).start.is_some());
 }
 
 #[test]
@@ -130,7 +132,7 @@ fn a_command_that_cannot_begin_ends_as_a_shell_would_say() {
             grace_ms: 100,
             sandbox_depth: 0,
             limits: Limits::default(),
-            told: false,
+            has_secrets: false,
             secrets: None,
             lease: None,
             container: None,
@@ -138,7 +140,7 @@ fn a_command_that_cannot_begin_ends_as_a_shell_would_say() {
         put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
         let worker = env!("CARGO_BIN_EXE_berth-worker");
         assert!(Command::new(worker).arg("shim").arg(&dir).status().unwrap().success());
-        let exit: Exit = Records::read(&dir).exit.unwrap();
+        let exit: CommandExit = ShimRecords::read(&dir).exit.unwrap();
         assert_eq!((exit.code, exit.metered_ms), (code, 0), "{program}");
         let log = std::fs::read_to_string(dir.join(shim::LOG)).unwrap();
         assert!(log.starts_with("berth: the command could not be started"), "{log}");

@@ -2,15 +2,15 @@
 
 use std::path::PathBuf;
 
-use berth_worker::sandbox::Bind;
+use berth_worker::isolation::sandbox::BindMount;
 
 use crate::stage::{Script, Stage};
 
-fn volume(stage: &Stage, name: &str, to: &str, writable: bool) -> Bind {
+fn volume(stage: &Stage, name: &str, to: &str, writable: bool) -> BindMount {
     let from = stage.root.path().join("of-a-job").join(name);
     std::fs::create_dir_all(&from).unwrap();
     std::fs::write(from.join("there"), name).unwrap();
-    Bind { from, to: PathBuf::from(to), writable }
+    BindMount { from, to: PathBuf::from(to), writable }
 }
 
 #[test]

@@ -1,6 +1,6 @@
-//! Making a budget.
+//! Form for a new budget.
 //!
-//! Must not check more than the portal cannot read: what it refuses stands beside its field.
+//! Checks only the format of the amount. Errors of the portal appear beside their fields.
 
 use berth_types::budgets::{AtLimit, Budget, NewBudget};
 use berth_types::ids::OrgId;
@@ -11,25 +11,25 @@ use leptos::prelude::*;
 
 use super::super::limits::form::NumberField;
 use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit};
-use super::words::{at_limit_title, at_limit_words};
+use super::text::{at_limit_label, at_limit_text};
 use crate::api;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/name", "/limit_micros", "/label", "/value", "/at_limit"];
 
-/// Name, amount, what it counts, and what happens at its limit.
+/// The form with name, amount, scope and action at the limit.
 #[component]
 pub fn BudgetForm(
-    /// Whose it is.
+    /// The organization of the budget.
     org: OrgId,
-    /// All budgets; a new one comes last.
+    /// All budgets; the form appends the new one.
     budgets: RwSignal<Vec<Budget>>,
-    /// The portal's currency.
+    /// The currency of the portal.
     currency: String,
 ) -> impl IntoView {
     let call = Call::idle();
-    let key = FormKey::beside(call);
-    let said = RwSignal::new("");
+    let key = FormKey::new(call);
+    let status = RwSignal::new("");
     let name = RwSignal::new(String::new());
     let amount = RwSignal::new(String::new());
     let label = RwSignal::new(String::new());
@@ -37,9 +37,9 @@ pub fn BudgetForm(
     let at_limit = RwSignal::new(AtLimit::Notify);
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        said.set("");
+        status.set("");
         let Some(limit_micros) = parse_amount_micros(&amount.get_untracked()) else {
-            let detail = "Give an amount such as 500 or 12.50.";
+            let detail = "Enter an amount, such as 500 or 12.50.";
             call.problem.set(Some(Problem::invalid_field("/limit_micros", detail)));
             return;
         };
@@ -50,34 +50,34 @@ pub fn BudgetForm(
             limit_micros,
             at_limit: at_limit.get_untracked(),
         };
-        call.run(api::budgets::create(org, &body, key.of_body(&body)), move |made: Budget| {
-            key.done();
+        call.run(api::budgets::create(org, &body, key.for_body(&body)), move |made: Budget| {
+            key.reset();
             budgets.update(|budgets| budgets.push(made));
             for field in [name, amount, label, value] {
                 field.set(String::new());
             }
-            said.set("Made. It counts from the first of this month.");
+            status.set("Budget created. It counts from the first day of this month.");
         });
     };
-    let choice = move |way: AtLimit| {
-        let at_first = way == AtLimit::Notify;
+    let choice = move |action: AtLimit| {
+        let at_first = action == AtLimit::Notify;
         view! {
             <label class="check">
                 <input
                     type="radio"
                     name="at-limit"
-                    value=way.name()
+                    value=action.name()
                     checked=at_first
-                    prop:checked=move || { at_limit.get() == way }
-                    on:change=move |_| at_limit.set(way)
+                    prop:checked=move || { at_limit.get() == action }
+                    on:change=move |_| at_limit.set(action)
                 />
-                <span>{at_limit_title(way)}<span class="check__hint">{at_limit_words(way)}</span></span>
+                <span>{at_limit_label(action)}<span class="check__hint">{at_limit_text(action)}</span></span>
             </label>
         }
     };
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Make a budget"</h2>
+            <h2 class="card__title">"New budget"</h2>
             <CallProblem call=call beside_fields=FIELDS/>
             <div class="field-row">
                 <Field
@@ -85,7 +85,7 @@ pub fn BudgetForm(
                     name="budget-name"
                     kind="text"
                     value=name
-                    hint=Some("Whoever is refused by it reads this.".to_owned())
+                    hint=Some("Shown when the budget refuses a submission.".to_owned())
                     error=call.field("/name")
                     autocomplete=Some("off")
                 />
@@ -94,38 +94,38 @@ pub fn BudgetForm(
                     id="budget-amount"
                     unit=currency
                     value=amount
-                    hint="For a calendar month, by UTC."
+                    hint="Per calendar month (UTC)."
                     error=call.field("/limit_micros")
                 />
             </div>
             <fieldset class="field field--wide" aria-describedby="budget-at-limit-error">
-                <legend class="field__label">"At its limit"</legend>
+                <legend class="field__label">"Action at the limit"</legend>
                 <div class="pairs">{AtLimit::ALL.map(choice).into_iter().collect_view()}</div>
                 <FieldError id="budget-at-limit-error" error=call.field("/at_limit")/>
             </fieldset>
             <div class="field-row">
                 <Field
-                    label="Only jobs with the label"
+                    label="Label key"
                     name="budget-label"
                     kind="text"
                     value=label
-                    hint=Some("Its key, such as project. Empty: everything is counted, reservations too.".to_owned())
+                    hint=Some("Counts only jobs with this label, such as project. Empty: all jobs and reservations.".to_owned())
                     error=call.field("/label")
                     autocomplete=Some("off")
                 />
                 <Field
-                    label="whose value is"
+                    label="Label value"
                     name="budget-value"
                     kind="text"
                     value=value
-                    hint=Some("Such as alpha.".to_owned())
+                    hint=Some("For example alpha. Required with a label key.".to_owned())
                     error=call.field("/value")
                     autocomplete=Some("off")
                 />
             </div>
             <div class="form__actions">
-                <Submit call=call>"Make budget"</Submit>
-                <span class="quiet" role="status">{move || said.get()}</span>
+                <Submit call=call>"Create budget"</Submit>
+                <span class="quiet" role="status">{move || status.get()}</span>
             </div>
         </form>
     }

@@ -1,9 +1,9 @@
-//! Budgets: what may be spent in a month, how far that is, and what happens at the end of it.
+//! Page of budgets: monthly limits on charges.
 //!
-//! Must not decide what a budget refuses or stops, nor add up what counts: that is the portal's word.
+//! The portal sums up charges and decides about refusals and stops.
 
 pub mod form;
-pub mod words;
+pub mod text;
 
 use std::future::Future;
 
@@ -16,12 +16,12 @@ use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use self::form::BudgetForm;
-use self::words::{at_limit_words, bar_words, left, parts, passed_words};
+use self::text::{at_limit_text, bar_parts, gauge_text, remaining, threshold_text};
 use super::billing::BillingTabs;
-use super::confirm::{ConfirmDialog, Doomed};
+use super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::curl;
 use super::limits::replace;
-use super::of_org::of_org;
+use super::org_data::org_view;
 use super::parts::{Call, every, origin, ready};
 use super::usage::choice::path;
 use crate::api;
@@ -30,7 +30,7 @@ use crate::api::usage::UsageQuery;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
@@ -42,16 +42,16 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     async move { Ok(Loaded { org, budgets: budgets.await?.items }) }
 }
 
-/// The page with all budgets.
+/// The page of all budgets.
 #[component]
 pub fn BudgetsPage() -> impl IntoView {
     view! {
         <Page title="Budgets".to_owned()>
             <BillingTabs current="/budgets"/>
             <p class="page__lead">
-                "A budget says what may be spent in a calendar month, on everything or on the jobs with one label. You are told at 50, 75 and 100 %."
+                "A budget limits the charges of a calendar month (UTC): of all jobs and reservations, or of jobs with one label. Notices go out by e-mail and webhook at 50, 75 and 100 %."
             </p>
-            {of_org(load, |loaded: Loaded| view! { <BudgetsView loaded=loaded/> }.into_any())}
+            {org_view(load, |loaded: Loaded| view! { <BudgetsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -62,11 +62,11 @@ fn BudgetsView(loaded: Loaded) -> impl IntoView {
     let currency = use_session().me.currency;
     let ready = ready();
     let budgets = RwSignal::new(budgets);
-    let doomed = Doomed::none();
+    let target = ConfirmTarget::none();
     every(10_000, move || {
         let fresh = api::budgets::list(org);
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
                 replace(budgets, fresh.items);
             }
@@ -74,30 +74,30 @@ fn BudgetsView(loaded: Loaded) -> impl IntoView {
     });
     let none = Memo::new(move |_| budgets.with(Vec::is_empty));
     let cards = move || {
-        budgets.with(|budgets| budgets.iter().map(|one| card(one, ready, doomed)).collect::<Vec<AnyView>>())
+        budgets.with(|budgets| budgets.iter().map(|one| card(one, ready, target)).collect::<Vec<AnyView>>())
     };
     view! {
         <section class="section">
-            <div class="section__head"><h2>"This month"</h2></div>
+            <div class="section__head"><h2>"Current month"</h2></div>
             {move || {
                 if none.get() {
-                    view! { <Nothing org=org/> }.into_any()
+                    view! { <NoBudgets org=org/> }.into_any()
                 } else {
                     view! { <div class="cards">{cards}</div> }.into_any()
                 }
             }}
         </section>
         <BudgetForm org=org budgets=budgets currency=currency/>
-        <DeleteDialog org=org budgets=budgets doomed=doomed/>
+        <DeleteDialog org=org budgets=budgets target=target/>
     }
 }
 
-/// Empty teaches: one sentence, one action, the same as a curl line.
+/// The empty state with an example request.
 #[component]
-fn Nothing(org: OrgId) -> impl IntoView {
+fn NoBudgets(org: OrgId) -> impl IntoView {
     let origin = origin();
     let example = NewBudget {
-        name: "All of the lab".to_owned(),
+        name: "Whole lab".to_owned(),
         label: String::new(),
         value: String::new(),
         limit_micros: 500_000_000,
@@ -108,17 +108,17 @@ fn Nothing(org: OrgId) -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "No budget yet: what may be spent is what is available. Make one below, and choose whether its end is only told, refuses what could go beyond it, or stops what runs as well."
+                "No budget yet. Without a budget, only the available balance limits charges. Create a budget below."
             </p>
-            <CopyBlock text=line label="A budget with curl".to_owned()/>
+            <CopyBlock text=line label="Budget with curl".to_owned()/>
         </div>
     }
 }
 
-/// What a budget counts.
+/// The scope of a budget.
 fn scope(budget: &Budget) -> AnyView {
     if budget.label.is_empty() {
-        return view! { <p class="quiet">"Counts everything, reservations too."</p> }.into_any();
+        return view! { <p class="quiet">"Counts all jobs and reservations."</p> }.into_any();
     }
     let label = format!("{}={}", budget.label, budget.value);
     let query = UsageQuery { group: GroupBy::Label, label: budget.label.clone(), ..UsageQuery::default() };
@@ -126,17 +126,17 @@ fn scope(budget: &Budget) -> AnyView {
     view! {
         <p class="quiet">
             "Counts jobs with the label " <span class="tag tag--label">{label}</span> ". "
-            <a href=used>"What they used"</a>
+            <a href=used>"Show usage"</a>
         </p>
     }
     .into_any()
 }
 
-/// What is spent and set aside, with the thresholds at which somebody is told.
+/// The bar with spent and reserved money and the thresholds of notices.
 fn gauge(budget: &Budget) -> AnyView {
-    let (spent, held) = parts(budget);
+    let (spent, held) = bar_parts(budget);
     let class = if budget.passed_percent >= 75 { "gauge gauge--warn" } else { "gauge" };
-    let name = format!("{}: {}", budget.name, bar_words(budget));
+    let name = format!("{}: {}", budget.name, gauge_text(budget));
     let (begin, spent, held) = (spent.to_string(), spent.to_string(), held.to_string());
     view! {
         <div>
@@ -152,14 +152,14 @@ fn gauge(budget: &Budget) -> AnyView {
     .into_any()
 }
 
-fn card(budget: &Budget, ready: ReadSignal<bool>, doomed: Doomed<Budget>) -> AnyView {
+fn card(budget: &Budget, ready: ReadSignal<bool>, target: ConfirmTarget<Budget>) -> AnyView {
     let text = |micros: i64| money_text(micros, &budget.currency);
     let name = budget.name.clone();
     let label = format!("Delete {name}");
     let by = budget.created_by.clone();
-    let tag = passed_words(budget).map(|words| {
+    let tag = threshold_text(budget).map(|text| {
         let class = if budget.passed_percent >= 75 { "tag tag--warn" } else { "tag" };
-        view! { <span class=class>{words}</span> }
+        view! { <span class=class>{text}</span> }
     });
     view! {
         <article class="card" aria-label=budget.name.clone()>
@@ -167,7 +167,7 @@ fn card(budget: &Budget, ready: ReadSignal<bool>, doomed: Doomed<Budget>) -> Any
                 <h3 class="card__title">{name}</h3>
                 {tag}
                 <span class="card__aside">
-                    {doomed.button(budget.clone(), "Delete", label, ready)}
+                    {target.button(budget.clone(), "Delete", label, ready)}
                 </span>
             </div>
             {scope(budget)}
@@ -175,42 +175,42 @@ fn card(budget: &Budget, ready: ReadSignal<bool>, doomed: Doomed<Budget>) -> Any
             <dl class="kv kv--ends">
                 <dt>"Spent"</dt>
                 <dd>{text(budget.spent_micros)}</dd>
-                <dt>"Set aside for what runs, waits or is reserved"</dt>
+                <dt>"Reserved for open jobs and reservations"</dt>
                 <dd>{text(budget.committed_micros)}</dd>
-                <dt>"Left"</dt>
-                <dd>{text(left(budget))}</dd>
-                <dt>"Of, a month"</dt>
+                <dt>"Remaining"</dt>
+                <dd>{text(remaining(budget))}</dd>
+                <dt>"Monthly limit"</dt>
                 <dd>{text(budget.limit_micros)}</dd>
             </dl>
-            <p>"At its limit: "{at_limit_words(budget.at_limit)}</p>
-            <p class="quiet small">{by}", "<When at=budget.created_at/></p>
+            <p>"At the limit: "{at_limit_text(budget.at_limit)}</p>
+            <p class="quiet small">"Created by "{by}", "<When at=budget.created_at/></p>
         </article>
     }
     .into_any()
 }
 
 #[component]
-fn DeleteDialog(org: OrgId, budgets: RwSignal<Vec<Budget>>, doomed: Doomed<Budget>) -> impl IntoView {
+fn DeleteDialog(org: OrgId, budgets: RwSignal<Vec<Budget>>, target: ConfirmTarget<Budget>) -> impl IntoView {
     let call = Call::idle();
     let delete = move |()| {
-        let Some(id) = doomed.one.get_untracked().map(|budget| budget.id) else { return };
+        let Some(id) = target.one.get_untracked().map(|budget| budget.id) else { return };
         call.run(api::budgets::delete(org, id), move |()| {
             budgets.update(|budgets| budgets.retain(|budget| budget.id != id));
-            doomed.open.set(false);
+            target.open.set(false);
         });
     };
     view! {
         <ConfirmDialog
             id="delete-budget"
-            title=doomed.title("Delete", "budget", |budget| budget.name.as_str())
-            open=doomed.open
+            title=target.title("Delete", "budget", |budget| budget.name.as_str())
+            open=target.open
             call=call
-            keep="Keep it"
+            keep="Keep budget"
             verb="Delete budget"
             confirm=Callback::new(delete)
         >
             <p>
-                "It tells, refuses and stops nothing from now on. What was spent stays spent, and what runs goes on. This cannot be undone; you can make the same budget again."
+                "The budget no longer notifies, refuses or stops anything. Running jobs continue, and charges do not change. This cannot be undone, but you can create the same budget again."
             </p>
         </ConfirmDialog>
     }

@@ -1,22 +1,20 @@
-//! One invoice as it is read on the screen and on paper.
-//!
-//! Must not calculate: what it says was fixed when it was issued, and never changes.
+//! The document of an invoice for screen and print. Its content never changes after the issue.
 
 use berth_types::invoices::{Invoice, InvoiceKind, InvoiceLine};
 use leptos::prelude::*;
 
 use super::super::days::date_text;
 use super::super::parts::ready;
-use super::super::usage::words::device_hours;
-use super::words::{exact_money, line_text, period, rate_text, standing};
+use super::super::usage::text::device_hours;
+use super::text::{exact_money, line_text, period, rate_text, status_text};
 use crate::ui::*;
 
-/// Prints the page; every browser can save it as a PDF instead.
+/// The button that opens the print dialog of the browser.
 #[component]
 pub fn PrintButton() -> impl IntoView {
     let ready = ready();
     let print = move |_: leptos::ev::MouseEvent| {
-        // Where printing is forbidden nothing happens; the page says all of it anyway.
+        // A browser can forbid printing; the page has the same content.
         let _ = window().print();
     };
     view! {
@@ -26,7 +24,7 @@ pub fn PrintButton() -> impl IntoView {
     }
 }
 
-/// Who bills whom, for what, and how much; `other` says what it takes back, or what takes it back.
+/// Returns the document; `other` is the line about its credit note or its voided invoice.
 pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
     let document = &invoice.document;
     let text = |micros: i64| exact_money(micros, &document.currency);
@@ -58,7 +56,7 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
             view! { <dt>{name}</dt><dd>{text(tax.amount_micros)}</dd> }.into_any()
         })
         .collect();
-    let standing = standing(invoice).map(|words| view! { <p>{words}</p> });
+    let status = status_text(invoice).map(|text| view! { <p>{text}</p> });
     view! {
         <article class="invoice">
             <div class="invoice__head">
@@ -79,7 +77,7 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
                     <br/>
                     {number}
                     <br/>
-                    <span class="invoice__label">"For"</span>
+                    <span class="invoice__label">"Month"</span>
                     <br/>
                     {period(invoice)}
                 </div>
@@ -92,10 +90,10 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
             </div>
             <div class="table-wrap">
                 <table class="table table--compact" role="table">
-                    <caption class="visually-hidden">"Lines"</caption>
+                    <caption class="visually-hidden">"Invoice lines"</caption>
                     <thead role="rowgroup">
                         <tr role="row">
-                            <th role="columnheader" scope="col">"Used"</th>
+                            <th role="columnheader" scope="col">"Item"</th>
                             <th role="columnheader" scope="col" class="num">"Device-hours"</th>
                             <th role="columnheader" scope="col" class="num">"Amount"</th>
                         </tr>
@@ -110,7 +108,7 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
                 <dt class="is-total">"Total"</dt>
                 <dd class="is-total">{text(document.total_micros)}</dd>
             </dl>
-            {standing}
+            {status}
             {other}
         </article>
     }
@@ -118,7 +116,7 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
 }
 
 fn line(line: &InvoiceLine, currency: &str) -> AnyView {
-    // What is no use of a device has no hours.
+    // A line without device time has no hours.
     let hours = if line.device_ms > 0 {
         let hours = device_hours(line.device_ms);
         view! { <td role="cell" class="num" data-label="Device-hours">{hours}</td> }.into_any()

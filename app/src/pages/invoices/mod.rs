@@ -1,10 +1,8 @@
-//! Invoices: what was used in a month, as it was billed.
-//!
-//! Must not calculate or change anything: an invoice is final when it is issued.
+//! Page of the monthly invoices of an organization. An invoice is final after its issue.
 
 pub mod document;
 pub mod one;
-pub mod words;
+pub mod text;
 
 use std::future::Future;
 
@@ -17,20 +15,20 @@ use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 pub use self::one::InvoicePage;
-use self::words::{exact_money, merge, period, title};
+use self::text::{exact_money, merge, period, title};
 use super::billing::BillingTabs;
 use super::curl;
 use super::days::date_text;
 use super::limits::replace;
-use super::more::More;
-use super::of_org::of_org;
+use super::load_more::LoadMore;
+use super::org_data::org_view;
 use super::parts::{Call, every, origin};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
 use crate::ui::*;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
@@ -42,13 +40,13 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     async move { Ok(Loaded { org, first: first.await? }) }
 }
 
-/// The page with all invoices.
+/// The page of all invoices.
 #[component]
 pub fn InvoicesPage() -> impl IntoView {
     view! {
         <Page title="Invoices".to_owned()>
             <BillingTabs current="/invoices"/>
-            {of_org(load, |loaded: Loaded| view! { <InvoicesView loaded=loaded/> }.into_any())}
+            {org_view(load, |loaded: Loaded| view! { <InvoicesView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -59,11 +57,11 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
     let all = RwSignal::new(first.items);
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
-    // A month is billed once, but an open invoice may be paid while somebody looks.
+    // An open invoice can become paid while the page is open.
     every(60_000, move || {
         let fresh = api::invoices::list(org, None);
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
                 let mut next = all.get_untracked();
                 fresh.items.into_iter().for_each(|one| merge(&mut next, one));
@@ -82,32 +80,32 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
     view! {
         {move || {
             if none.get() {
-                view! { <Nothing org=org/> }.into_any()
+                view! { <NoInvoices org=org/> }.into_any()
             } else {
                 all.with(|all| table(all))
             }
         }}
-        <More cursor=cursor call=more load=Callback::new(load_more)/>
+        <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
     }
 }
 
-/// Empty teaches: one sentence, one action, the same as a curl line.
+/// The empty state with an example request.
 #[component]
-fn Nothing(org: OrgId) -> impl IntoView {
+fn NoInvoices(org: OrgId) -> impl IntoView {
     let origin = origin();
     let line = Signal::derive(move || curl::get(&origin.get(), &format!("/orgs/{org}/invoices")));
     view! {
         <div class="empty">
             <p class="empty__text">
-                "No invoice yet. Soon after the end of a month, what was used in it is billed here: numbered, final, and made to be printed. Until then it stands under Usage."
+                "No invoices yet. An invoice is issued soon after the end of each month with charges. Charges of the current month are under Usage."
             </p>
             <a class="btn" href="/usage">"Show usage"</a>
-            <CopyBlock text=line label="The same with curl".to_owned()/>
+            <CopyBlock text=line label="Invoices with curl".to_owned()/>
         </div>
     }
 }
 
-/// A day, or nothing where there is none.
+/// Returns a cell with a day, or an empty cell.
 pub fn day_cell(label: &'static str, at: Option<Timestamp>) -> AnyView {
     match at {
         Some(at) => view! { <td role="cell" class="nowrap" data-label=label>{date_text(at)}</td> }.into_any(),
@@ -115,7 +113,7 @@ pub fn day_cell(label: &'static str, at: Option<Timestamp>) -> AnyView {
     }
 }
 
-/// How an invoice stands; a credit note is marked as one.
+/// Returns a cell with the state of an invoice or the mark of a credit note.
 pub fn state_cell(invoice: &Invoice) -> AnyView {
     let state = match invoice.kind {
         InvoiceKind::Invoice => view! { <InvoiceBadge state=invoice.state/> }.into_any(),
@@ -124,36 +122,31 @@ pub fn state_cell(invoice: &Invoice) -> AnyView {
     view! { <td role="cell" class="table__state" data-label="State">{state}</td> }.into_any()
 }
 
-/// What a credit note takes back, as far as the list knows it.
-pub fn taken_back(invoice: &Invoice, all: &[Invoice]) -> Option<String> {
+/// Returns the text of a credit note about its voided invoice, with the number of a listed invoice.
+pub fn corrected_text(invoice: &Invoice, all: &[Invoice]) -> Option<String> {
     let id = invoice.corrects?;
     let known = all.iter().find(|other| other.id == id);
-    Some(
-        known.map_or_else(
-            || "takes back an invoice".to_owned(),
-            |other| format!("takes back {}", title(other)),
-        ),
-    )
+    Some(known.map_or_else(|| "voids an invoice".to_owned(), |other| format!("voids {}", title(other))))
 }
 
 fn table(all: &[Invoice]) -> AnyView {
     let rows: Vec<AnyView> = all.iter().map(|one| row(one, all)).collect();
     table_of(
         "Invoices, newest first",
-        &[("Invoice", ""), STATE, ("For", ""), ("Issued", "nowrap"), ("Due", "nowrap"), ("Total", "num")],
+        &[("Invoice", ""), STATE, ("Month", ""), ("Issued", "nowrap"), ("Due", "nowrap"), ("Total", "num")],
         rows,
     )
 }
 
 fn row(invoice: &Invoice, all: &[Invoice]) -> AnyView {
     let path = format!("/invoices/{}", invoice.id);
-    let below = taken_back(invoice, all).map(|words| view! { <span class="table__sub">{words}</span> });
+    let below = corrected_text(invoice, all).map(|text| view! { <span class="table__sub">{text}</span> });
     let total = exact_money(invoice.document.total_micros, &invoice.document.currency);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><a href=path>{title(invoice)}</a>{below}</th>
             {state_cell(invoice)}
-            <td role="cell" data-label="For">{period(invoice)}</td>
+            <td role="cell" data-label="Month">{period(invoice)}</td>
             {day_cell("Issued", Some(invoice.issued_at))}
             {day_cell("Due", invoice.due_at)}
             <td role="cell" class="num" data-label="Total">{total}</td>

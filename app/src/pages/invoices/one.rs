@@ -1,7 +1,6 @@
-//! The page of one invoice, made to be printed.
+//! Page of one invoice, with a print layout.
 //!
-//! Must not change anything: what is issued is final, and corrected only by a credit note. Paying it
-//! happens elsewhere.
+//! An issued invoice is final; only a credit note corrects it.
 
 use std::future::Future;
 
@@ -16,18 +15,18 @@ use serde::{Deserialize, Serialize};
 use super::super::parts::{Call, CallProblem, Loading, NoOrg, when_some};
 use super::super::payments::PayInvoice;
 use super::document::{PrintButton, document};
-use super::words::title;
+use super::text::title;
 use crate::api;
 use crate::api::Answer;
 use crate::session::use_session;
 use crate::ui::*;
 
-/// An invoice, and what it takes back or is taken back by.
+/// An invoice with its credit note or its voided invoice.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     invoice: Invoice,
     other: Option<Invoice>,
-    /// It is open, and this portal takes cards.
+    /// True for an open invoice on a portal with card payments.
     by_card: bool,
 }
 
@@ -36,16 +35,16 @@ fn load(org: OrgId, id: Option<InvoiceId>) -> impl Future<Output = Answer<Loaded
         (api::invoices::one(org, id), api::invoices::list(org, None), api::payments::settings(org))
     });
     async move {
-        // What is no id cannot be an invoice, and is answered like one that does not exist.
+        // An invalid id is answered like an unknown one.
         let Some((invoice, newest, settings)) = calls else { return Err(Problem::not_found()) };
         let invoice = invoice.await?;
-        // Without its other half it still says all that an invoice must.
+        // The invoice is complete without the other document.
         let newest = newest.await.map(|page| page.items).unwrap_or_default();
         let belongs =
             |other: &Invoice| invoice.corrects == Some(other.id) || other.corrects == Some(invoice.id);
         let other = newest.into_iter().find(belongs);
         let open = invoice.kind == InvoiceKind::Invoice && invoice.state == InvoiceState::Open;
-        // Where that is not known there is no button, and all else stands.
+        // A failed request hides only the button.
         let by_card = open && settings.await.is_ok_and(|settings| settings.enabled);
         Ok(Loaded { invoice, other, by_card })
     }
@@ -77,16 +76,16 @@ pub fn InvoicePage() -> impl IntoView {
     }
 }
 
-/// What an invoice takes back, or what takes it back, with the way there.
+/// Returns the line about the other document with its link.
 fn other_line(invoice: &Invoice, other: Option<&Invoice>) -> Option<AnyView> {
-    let (words, id, name) = match (invoice.kind, invoice.corrects, other) {
-        (InvoiceKind::CreditNote, Some(id), Some(other)) => ("It takes back ", id, title(other)),
-        (InvoiceKind::CreditNote, Some(id), None) => ("It takes back ", id, "an invoice".to_owned()),
-        (InvoiceKind::Invoice, _, Some(other)) => ("It was taken back by ", other.id, title(other)),
+    let (text, id, name) = match (invoice.kind, invoice.corrects, other) {
+        (InvoiceKind::CreditNote, Some(id), Some(other)) => ("Voids ", id, title(other)),
+        (InvoiceKind::CreditNote, Some(id), None) => ("Voids ", id, "an invoice".to_owned()),
+        (InvoiceKind::Invoice, _, Some(other)) => ("Voided by ", other.id, title(other)),
         _ => return None,
     };
     let path = format!("/invoices/{id}");
-    Some(view! { <p>{words}<a href=path>{name}</a>"."</p> }.into_any())
+    Some(view! { <p>{text}<a href=path>{name}</a>"."</p> }.into_any())
 }
 
 #[component]
@@ -103,7 +102,7 @@ fn InvoiceView(loaded: Loaded) -> impl IntoView {
     view! {
         <Title text=window_title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Where you are">
+            <nav class="crumbs" aria-label="Breadcrumb">
                 <ol>
                     <li><a href="/invoices">"Invoices"</a></li>
                     <li><span aria-current="page" class="quiet">{name}</span></li>

@@ -1,21 +1,20 @@
-//! What was ordered, where it runs, and how it failed if it did.
+//! Details of a job: submission, devices and failure.
 //!
-//! Must not show values of environment variables: the portal does not hand them out, and a page is
-//! easily looked at by others.
+//! Values of environment variables stay hidden: the portal does not return them.
 
 use berth_types::jobs::{Condition, Device, Job, Priority};
 use berth_types::money::money_text;
 use berth_types::volumes::{JobVolume, VolumeMode};
 use leptos::prelude::*;
 
-use super::super::rows::{bar_words, cells_of, own_tile};
+use super::super::rows::{bar_text, board_cells, own_tile};
 use super::super::shell_words::join;
-use super::super::words::{charge, closeness_text, limit_text, offering_text, signal_text, tries_text};
+use super::super::text::{charge, limit_text, offering_text, retries_text, signal_text, topology_text};
 use super::LiveJob;
 use super::idle::stopped_idle;
 use crate::ui::*;
 
-/// The boards it runs on, or ran on last.
+/// The boards of the present or last attempt.
 #[component]
 pub fn Devices(
     /// The job.
@@ -26,8 +25,7 @@ pub fn Devices(
     move || {
         let devices = devices.get();
         if devices.is_empty() {
-            return view! { <p class="quiet">"It has no devices: it waits for a place, or never got one."</p> }
-                .into_any();
+            return view! { <p class="quiet">"No devices assigned."</p> }.into_any();
         }
         let many = devices.len() > 1;
         let line = |(i, device): (usize, &Device)| {
@@ -38,13 +36,13 @@ pub fn Devices(
     }
 }
 
-/// A device as its board, with the part of it that is taken.
+/// Returns the board of a device with the used part.
 pub fn device_line(device: &Device, name: &str, on_tile: String) -> AnyView {
-    let label = bar_words(device, name);
+    let label = bar_text(device, name);
     let tiles = vec![own_tile(device, name, on_tile)];
     let gpu = format!("GPU {}", device.gpu_index);
     let node = device.node_name.clone();
-    let cells = cells_of(device);
+    let cells = board_cells(device);
     let shared = device.gpu_milli.is_some();
     view! {
         <div class="map__gpu map__gpu--bare">
@@ -64,7 +62,7 @@ pub fn device_line(device: &Device, name: &str, on_tile: String) -> AnyView {
     .into_any()
 }
 
-/// What went wrong, and what it means.
+/// The cause of a failure with its consequences.
 #[component]
 pub fn FailureNotice(
     /// The job.
@@ -80,15 +78,15 @@ fn failure(job: &Job) -> Option<AnyView> {
     }
     let exit = match job.exit_code {
         Some(code) if !failure.detail.contains(&format!("exit code {code}")) => {
-            format!("Its exit code was {code}. ")
+            format!("Exit code {code}. ")
         }
         _ => String::new(),
     };
     let detail = failure.detail.clone();
     let code = failure.code.clone();
     let paid = format!(
-        "{exit}You pay {} for what it used; nothing more is set aside for it. The end of the log below says more; \
-         correct it and launch it again.",
+        "{exit}You pay {} for the run time; the rest of the reserved money is released. The end of the log shows \
+         the cause: correct the job and launch it again.",
         money_text(job.cost_micros, &job.currency)
     );
     Some(
@@ -105,7 +103,7 @@ fn failure(job: &Job) -> Option<AnyView> {
     )
 }
 
-fn priority_words(priority: Priority) -> &'static str {
+fn priority_text(priority: Priority) -> &'static str {
     match priority {
         Priority::Low => "low",
         Priority::Normal => "normal",
@@ -117,7 +115,7 @@ fn pair(name: &'static str, value: AnyView) -> AnyView {
     view! { <div class="kv__pair"><dt>{name}</dt><dd>{value}</dd></div> }.into_any()
 }
 
-/// The order as it was given, and what became of it.
+/// The details of the submission and the run.
 #[component]
 pub fn Facts(
     /// The job.
@@ -134,8 +132,8 @@ pub fn Facts(
 fn facts(job: &Job) -> AnyView {
     let mut pairs = vec![
         pair("Offering", offering_text(&job.offering, job.count).into_any()),
-        pair("Priority", priority_words(job.priority).into_any()),
-        pair("At most", at_most(job).into_any()),
+        pair("Priority", priority_text(job.priority).into_any()),
+        pair("Maximum cost", max_cost(job).into_any()),
         pair("Submitted", view! { <When at=job.created_at/> " by " {job.created_by.clone()} }.into_any()),
     ];
     if let Some(milli) = job.gpu_milli {
@@ -145,13 +143,13 @@ fn facts(job: &Job) -> AnyView {
         pairs.push(pair("Nodes", job.nodes.to_string().into_any()));
     }
     if !job.topology.is_any() {
-        pairs.push(pair("Closeness", closeness_text(job.topology).into_any()));
+        pairs.push(pair("Topology", topology_text(job.topology).into_any()));
     }
     if let Some(cpus) = job.cpus {
-        pairs.push(pair("Processors", cpus.to_string().into_any()));
+        pairs.push(pair("CPU cores", cpus.to_string().into_any()));
     }
     if let Some(memory) = job.memory_mib {
-        pairs.push(pair("Memory", format!("{memory} MiB").into_any()));
+        pairs.push(pair("Host memory", format!("{memory} MiB").into_any()));
     }
     if !job.network.is_outbound() {
         pairs.push(pair("Network", "none".into_any()));
@@ -169,29 +167,29 @@ fn facts(job: &Job) -> AnyView {
         pairs.push(pair("Image digest", view! { <span class="mono">{digest}</span> }.into_any()));
     }
     if job.preemptible {
-        let text = "yes: it may be stopped for a more important job, and is tried again";
+        let text = "yes: a job of higher priority can stop this job, which is then retried";
         pairs.push(pair("Preemptible", text.into_any()));
     }
-    if let Some(notice) = &job.checkpoint {
-        let text = format!("{}, then {} s", signal_text(notice.signal), notice.grace_s);
-        pairs.push(pair("Notice", text.into_any()));
-        pairs.extend(notice.dir.clone().map(|dir| pair("Checkpoint", dir.into_any())));
+    if let Some(checkpoint) = &job.checkpoint {
+        let text = format!("{} s after {}", checkpoint.grace_s, signal_text(checkpoint.signal));
+        pairs.push(pair("Preemption grace period", text.into_any()));
+        pairs.extend(checkpoint.dir.clone().map(|dir| pair("Checkpoint directory", dir.into_any())));
     }
     if let Some(idle) = job.stop_when_idle {
         let text =
-            format!("below {} % utilisation for {}", idle.below_percent, limit_text(idle.for_s.into()));
-        pairs.push(pair("Stops when idle", text.into_any()));
+            format!("below {} % utilization for {}", idle.below_percent, limit_text(idle.for_s.into()));
+        pairs.push(pair("Stop when idle", text.into_any()));
     }
     if let Some(retry) = &job.retry {
-        pairs.push(pair("Tries", tries_text(job.retries, retry.max).into_any()));
+        pairs.push(pair("Retries", retries_text(job.retries, retry.max).into_any()));
     }
     for dependency in &job.depends_on {
         let (path, id) = (format!("/jobs/{}", dependency.job), dependency.job.to_string());
         let how = match dependency.condition {
             Condition::Succeeded => " has succeeded",
-            Condition::Finished => " has ended",
+            Condition::Finished => " has finished",
         };
-        pairs.push(pair("Starts after", view! { <a class="mono" href=path>{id}</a> {how} }.into_any()));
+        pairs.push(pair("Start after", view! { <a class="mono" href=path>{id}</a> {how} }.into_any()));
     }
     if let Some(id) = job.reservation {
         let (path, id) = (format!("/reservations/{id}"), id.to_string());
@@ -201,7 +199,7 @@ fn facts(job: &Job) -> AnyView {
         pairs.push(pair("Started", view! { <When at=at/> }.into_any()));
     }
     if let Some(at) = job.ended_at {
-        pairs.push(pair("Ended", view! { <When at=at/> }.into_any()));
+        pairs.push(pair("Finished", view! { <When at=at/> }.into_any()));
     }
     if let Some(code) = job.exit_code {
         pairs.push(pair("Exit code", code.to_string().into_any()));
@@ -217,7 +215,7 @@ fn facts(job: &Job) -> AnyView {
     }
     for device in &job.devices {
         let uuid = device.mig_uuid.clone().unwrap_or_else(|| device.gpu_uuid.clone());
-        pairs.push(pair("Device", view! { <span class="mono">{uuid}</span> }.into_any()));
+        pairs.push(pair("Device UUID", view! { <span class="mono">{uuid}</span> }.into_any()));
     }
     let text = match (&job.command, &job.script) {
         (Some(command), _) => join(command),
@@ -227,23 +225,24 @@ fn facts(job: &Job) -> AnyView {
     view! {
         <dl class="kv kv--pairs">{pairs}</dl>
         <details class="more">
-            <summary>"Show what runs"</summary>
+            <summary>"Show program"</summary>
             <div class="code code--tall"><pre>{text}</pre></div>
         </details>
     }
     .into_any()
 }
 
-/// What became of a volume in the latest attempt, in words.
+/// Returns path, mode and versions of a volume in the last attempt.
 fn volume_text(volume: &JobVolume) -> String {
     let mode = match volume.mode {
-        VolumeMode::Ro => "read",
-        VolumeMode::Rw => "read and written",
+        VolumeMode::Ro => "read-only",
+        VolumeMode::Rw => "read-write",
     };
-    let given = volume.version.map(|version| format!(", version {version}")).unwrap_or_default();
-    let kept = volume.kept_version.map(|version| format!(", kept as version {version}")).unwrap_or_default();
+    let mounted = volume.version.map(|version| format!(", version {version}")).unwrap_or_default();
+    let saved =
+        volume.kept_version.map(|version| format!(", saved as version {version}")).unwrap_or_default();
     let note = volume.note.as_ref().map(|note| format!(". {note}")).unwrap_or_default();
-    format!(" at {}, {mode}{given}{kept}{note}", volume.path)
+    format!(" at {}, {mode}{mounted}{saved}{note}", volume.path)
 }
 
 fn volume_line(volume: &JobVolume) -> AnyView {
@@ -251,7 +250,7 @@ fn volume_line(volume: &JobVolume) -> AnyView {
     view! { <a class="mono" href=path>{name}</a> {text} }.into_any()
 }
 
-fn at_most(job: &Job) -> String {
+fn max_cost(job: &Job) -> String {
     let ms = i64::try_from(job.max_duration_s).unwrap_or(i64::MAX).saturating_mul(1_000);
     money_text(charge(job.nano_per_second, ms), &job.currency)
 }
@@ -261,8 +260,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_says_what_became_of_it() {
-        let asked = JobVolume {
+    fn a_volume_shows_its_versions() {
+        let requested = JobVolume {
             name: "data".to_owned(),
             path: "/data".to_owned(),
             mode: VolumeMode::Ro,
@@ -270,12 +269,12 @@ mod tests {
             kept_version: None,
             note: None,
         };
-        assert_eq!(volume_text(&asked), " at /data, read");
+        assert_eq!(volume_text(&requested), " at /data, read-only");
         let mode = VolumeMode::Rw;
-        let kept = JobVolume { mode, version: Some(3), kept_version: Some(4), ..asked.clone() };
-        assert_eq!(volume_text(&kept), " at /data, read and written, version 3, kept as version 4");
+        let saved = JobVolume { mode, version: Some(3), kept_version: Some(4), ..requested.clone() };
+        assert_eq!(volume_text(&saved), " at /data, read-write, version 3, saved as version 4");
         let note = Some("Nothing was kept.".to_owned());
-        let refused = JobVolume { mode, version: Some(3), note, ..asked };
-        assert_eq!(volume_text(&refused), " at /data, read and written, version 3. Nothing was kept.");
+        let refused = JobVolume { mode, version: Some(3), note, ..requested };
+        assert_eq!(volume_text(&refused), " at /data, read-write, version 3. Nothing was kept.");
     }
 }

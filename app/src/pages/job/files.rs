@@ -1,6 +1,4 @@
-//! What a job left: its checkpoints and the files that it said should be kept.
-//!
-//! Must not fetch a file by itself: the browser does that, to the disk.
+//! Files of a job: checkpoints and artifacts. The browser downloads them by links.
 
 use berth_types::Page;
 use berth_types::files::{FileKind, FileState, JobFile};
@@ -8,13 +6,13 @@ use berth_types::ids::{JobId, OrgId};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::super::words::size_text;
+use super::super::text::size_text;
 use super::LiveJob;
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
 
-fn what(file: &JobFile) -> String {
+fn display_name(file: &JobFile) -> String {
     match file.kind {
         FileKind::Artifact => file.path.clone(),
         FileKind::Checkpoint => format!("{} (checkpoint, tar)", file.path),
@@ -22,24 +20,24 @@ fn what(file: &JobFile) -> String {
 }
 
 fn row(org: OrgId, job: JobId, file: &JobFile) -> AnyView {
-    let name = what(file);
+    let name = display_name(file);
     let label = format!("Download {name}");
     let href = format!("/api/v1/orgs/{org}/jobs/{job}/files/{}", file.id);
     let action = match file.state {
         FileState::Complete => {
             view! { <a href=href rel="external" download="" aria-label=label>"Download"</a> }.into_any()
         }
-        FileState::Partial => view! { <span class="quiet">"on its way"</span> }.into_any(),
-        FileState::Refused | FileState::Gone => view! { <span class="quiet">"not kept"</span> }.into_any(),
+        FileState::Partial => view! { <span class="quiet">"uploading"</span> }.into_any(),
+        FileState::Refused | FileState::Gone => view! { <span class="quiet">"not stored"</span> }.into_any(),
     };
     let note = file.note.clone().map(|note| view! { <span class="table__sub">{note}</span> });
-    let from = format!("attempt {}, rank {}", file.attempt, file.rank);
+    let source = format!("attempt {}, rank {}", file.attempt, file.rank);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><span class="break mono">{name}</span>{note}</th>
             <td role="cell" class="nowrap" data-label="Size">{size_text(file.bytes)}</td>
-            <td role="cell" class="nowrap" data-label="From">{from}</td>
-            <td role="cell" class="nowrap" data-label="Kept"><When at=file.created_at/></td>
+            <td role="cell" class="nowrap" data-label="Source">{source}</td>
+            <td role="cell" class="nowrap" data-label="Saved"><When at=file.created_at/></td>
             <td role="cell" class="table__actions">{action}</td>
         </tr>
     }
@@ -50,20 +48,20 @@ fn table(org: OrgId, job: JobId, page: &Page<JobFile>) -> AnyView {
     let rows: Vec<AnyView> = page.items.iter().map(|file| row(org, job, file)).collect();
     let more = page.next_cursor.as_ref().map(|_| {
         let path = format!("/api/v1/orgs/{org}/jobs/{job}/files");
-        view! { <p class="quiet">"Only the newest are shown; all of them are listed at "<span class="mono">{path}</span>"."</p> }
+        view! { <p class="quiet">"Newest files only. Full list: "<span class="mono">{path}</span></p> }
     });
     view! {
         <section class="section">
             <div class="section__head"><h2>"Files"</h2></div>
             <div class="table-wrap">
                 <table class="table" role="table">
-                    <caption class="visually-hidden">"Files that the job left"</caption>
+                    <caption class="visually-hidden">"Files of the job"</caption>
                     <thead role="rowgroup">
                         <tr role="row">
                             <th role="columnheader" scope="col">"File"</th>
                             <th role="columnheader" scope="col">"Size"</th>
-                            <th role="columnheader" scope="col">"From"</th>
-                            <th role="columnheader" scope="col">"Kept"</th>
+                            <th role="columnheader" scope="col">"Source"</th>
+                            <th role="columnheader" scope="col">"Saved"</th>
                             <th role="columnheader" scope="col">
                                 <span class="visually-hidden">"Actions"</span>
                             </th>
@@ -78,12 +76,12 @@ fn table(org: OrgId, job: JobId, page: &Page<JobFile>) -> AnyView {
     .into_any()
 }
 
-/// The files of a job, where it has any. A file that arrives changes the job's feed.
+/// The files of a job, if it has any. A new file causes an event of the job.
 #[component]
 pub fn Files(
     /// The job.
     live: LiveJob,
-    /// The files that the page came with.
+    /// The first page of files.
     seed: Answer<Page<JobFile>>,
 ) -> impl IntoView {
     let (org, id) = (live.org, live.id);
@@ -92,7 +90,7 @@ pub fn Files(
         live.job.track();
         if before.is_some() {
             spawn_local(async move {
-                // Without an answer the last list stays.
+                // After a failed request the old list stays.
                 if let Ok(fresh) = api::jobs::files(org, id).await {
                     known.set(Ok(fresh));
                 }

@@ -1,6 +1,4 @@
-//! The head of a job's page: name, state, and what can be done to it now.
-//!
-//! Must not offer what the portal does not: the buttons follow the job's own list of actions.
+//! Head of a job's page: name, state and actions. The buttons follow the job's own list of actions.
 
 use berth_types::jobs::{Action as JobAction, ExtendJob, Job, JobState};
 use berth_types::money::money_text;
@@ -10,12 +8,12 @@ use leptos::prelude::*;
 use super::super::confirm::ConfirmDialog;
 use super::super::launch::units::{LimitUnit, limit_seconds};
 use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit, ready};
-use super::super::words::limit_text;
+use super::super::text::limit_text;
 use super::LiveJob;
 use crate::api;
 use crate::ui::*;
 
-/// Name, state, id and actions, with the dialogs that the actions open.
+/// Name, state, id and actions with their dialogs.
 #[component]
 pub fn Head(
     /// The job.
@@ -25,9 +23,9 @@ pub fn Head(
     let job = live.job;
     let stopping = RwSignal::new(false);
     let extending = RwSignal::new(false);
-    let may = move |action: JobAction| job.with(|job| job.actions.contains(&action));
-    let can_stop = Memo::new(move |_| may(JobAction::Cancel));
-    let can_extend = Memo::new(move |_| may(JobAction::Extend));
+    let allows = move |action: JobAction| job.with(|job| job.actions.contains(&action));
+    let can_stop = Memo::new(move |_| allows(JobAction::Cancel));
+    let can_extend = Memo::new(move |_| allows(JobAction::Extend));
     let queued = move || live.state.get() == JobState::Queued;
     let (name, id) = job.with_untracked(|job| (job.name.clone(), job.id.to_string()));
     let simulated = job.with_untracked(|job| job.simulated);
@@ -49,7 +47,7 @@ pub fn Head(
                                     disabled=move || !ready.get()
                                     on:click=move |_| extending.set(true)
                                 >
-                                    "Extend limit"
+                                    "Extend time limit"
                                 </button>
                             }
                         })
@@ -77,38 +75,36 @@ pub fn Head(
     }
 }
 
-/// What stopping means for the work and the money.
+/// Returns the consequences of a stop for the work and the money.
 fn consequence(job: &Job) -> String {
     let held = money_text(job.held_micros, &job.currency);
     if job.state == JobState::Queued {
-        return format!(
-            "It has not started. Nothing is charged, and the {held} set aside for it come back to your balance."
-        );
+        return format!("The job has not started. Nothing is charged, and the reserved {held} is released.");
     }
     let cost = money_text(job.cost_micros, &job.currency);
     format!(
-        "It gets SIGTERM and 10 s to save its work, then it is killed. You pay for what it used, about {cost} so far; what is left of the {held} set aside comes back to your balance."
+        "The job gets SIGTERM and has 10 s to save its work; then it is killed. You pay for the run time, about {cost} so far; the rest of the reserved {held} is released."
     )
 }
 
 #[component]
 fn StopDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
     let call = Call::idle();
-    let key = FormKey::beside(call);
+    let key = FormKey::new(call);
     let job = live.job;
     let queued = move || live.state.get() == JobState::Queued;
     let title = Signal::derive(move || {
         let verb = if queued() { "Cancel" } else { "Stop" };
         job.with(|job| format!("{verb} {}?", job.name))
     });
-    let word = move |waits: &'static str, runs: &'static str| {
+    let label = move |waits: &'static str, runs: &'static str| {
         Signal::derive(move || if queued() { waits.to_owned() } else { runs.to_owned() })
     };
-    let (keep, verb) = (word("Keep waiting", "Keep running"), word("Cancel job", "Stop job"));
+    let (keep, verb) = (label("Keep waiting", "Keep running"), label("Cancel job", "Stop job"));
     let stop = move |()| {
-        call.run(api::jobs::cancel(live.org, live.id, key.of(live.id.to_string())), move |job: Job| {
-            key.done();
-            live.take(job);
+        call.run(api::jobs::cancel(live.org, live.id, key.for_text(live.id.to_string())), move |job: Job| {
+            key.reset();
+            live.apply(job);
             open.set(false);
         });
     };
@@ -130,44 +126,44 @@ fn StopDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
 #[component]
 fn ExtendDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
     let call = Call::idle();
-    let key = FormKey::beside(call);
+    let key = FormKey::new(call);
     let job = live.job;
     let limit = RwSignal::new(String::new());
     let unit = RwSignal::new(LimitUnit::Hours);
-    let unread = RwSignal::new(None::<String>);
-    let refused = call.field("/max_duration_s");
-    let error = Signal::derive(move || unread.get().or_else(|| refused.get()));
+    let format_error = RwSignal::new(None::<String>);
+    let portal_error = call.field("/max_duration_s");
+    let error = Signal::derive(move || format_error.get().or_else(|| portal_error.get()));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some(max_duration_s) = limit_seconds(&limit.get_untracked(), unit.get_untracked()) else {
-            unread.set(Some("Give a time such as 90 minutes or 1.5 hours.".to_owned()));
+            format_error.set(Some("Enter a time, such as 90 minutes or 1.5 hours.".to_owned()));
             return;
         };
-        unread.set(None);
+        format_error.set(None);
         let body = ExtendJob { max_duration_s };
-        call.run(api::jobs::extend(live.org, live.id, &body, key.of_body(&body)), move |job: Job| {
-            key.done();
-            live.take(job);
+        call.run(api::jobs::extend(live.org, live.id, &body, key.for_body(&body)), move |job: Job| {
+            key.reset();
+            live.apply(job);
             limit.set(String::new());
             open.set(false);
         });
     };
-    let now = move || {
+    let lead = move || {
         job.with(|job| {
             format!(
-                "The limit is {} now. The new one counts from the start of the run too; more is set aside for it.",
+                "The current limit is {}. The new limit also counts from the start of the run. The additional maximum cost is reserved.",
                 limit_text(job.max_duration_s)
             )
         })
     };
     view! {
-        <Modal id="extend" title="Extend the time limit" open=open>
+        <Modal id="extend" title="Extend time limit" open=open>
             <form method="post" on:submit=submit>
                 <div class="dialog__body">
-                    <p>{now}</p>
+                    <p>{lead}</p>
                     <div class="field-row">
                         <div class="field">
-                            <label class="field__label" for="new-limit">"New limit"</label>
+                            <label class="field__label" for="new-limit">"New time limit"</label>
                             <input
                                 id="new-limit"
                                 inputmode="decimal"
@@ -193,8 +189,8 @@ fn ExtendDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
                     <CallProblem call=call beside_fields=&["/max_duration_s"]/>
                 </div>
                 <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep the limit"</button>
-                    <Submit call=call>"Extend limit"</Submit>
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep limit"</button>
+                    <Submit call=call>"Extend time limit"</Submit>
                 </div>
             </form>
         </Modal>

@@ -1,14 +1,13 @@
-//! What a job's page says of devices that stand idle, and of a job that was stopped for it.
-//!
-//! Must not judge a reading: the portal says what was idle, and what that cost.
+//! Notices of a job's page about idle devices. The portal decides about idle hours and their cost.
 
 use berth_types::jobs::{Job, Underuse};
 use berth_types::money::money_text;
 use leptos::prelude::*;
 
+use super::super::text::limit_text;
 use super::LiveJob;
 
-/// The last hour in which the devices stood idle, while the job runs.
+/// The notice about the last hour with idle devices of a running job.
 #[component]
 pub fn IdleNotice(
     /// The job.
@@ -18,25 +17,25 @@ pub fn IdleNotice(
 }
 
 fn title(idle: &Underuse) -> String {
-    format!("GPU utilisation was {} % in the hour until {}", idle.percent, idle.until.minute())
+    format!("GPU utilization was {} % in the hour until {}", idle.percent, idle.until.minute())
 }
 
 fn advice(job: &Job, idle: &Underuse) -> String {
     let cost = match job.reservation {
-        Some(_) => "That hour is paid with its reservation.".to_owned(),
-        None => format!("That hour cost {}.", money_text(idle.cost_micros, &job.currency)),
+        Some(_) => "This hour is paid with the reservation.".to_owned(),
+        None => format!("This hour cost {}.", money_text(idle.cost_micros, &job.currency)),
     };
     let next = match job.stop_when_idle {
-        Some(rule) => format!("It is stopped when it stays below {} % for as long as you set.", rule.below_percent),
-        None => "If it waits for data or for nothing, mend that or stop it. If it needs no more, a smaller offering costs less. A job launched with \"Stop when idle\" ends by itself.".to_owned(),
+        Some(rule) => format!("The job is stopped after {} below {} %.", limit_text(rule.for_s.into()), rule.below_percent),
+        None => "Check whether the job waits for data. Stop the job if it has no work, or launch it on a smaller offering. A job launched with \"Stop when idle\" stops by itself.".to_owned(),
     };
     format!("{cost} {next}")
 }
 
-/// In place of a failure: it was to end then.
+/// Returns the notice of a job that was stopped as idle, as submitted.
 pub fn stopped_idle(job: &Job, detail: &str) -> AnyView {
     let paid = format!(
-        "You pay {} for what it used; nothing more is set aside for it. It was launched with \"Stop when idle\", and is not tried again.",
+        "You pay {} for the run time; the rest of the reserved money is released. The job was launched with \"Stop when idle\" and is not retried.",
         money_text(job.cost_micros, &job.currency)
     );
     banner(detail.to_owned(), paid)

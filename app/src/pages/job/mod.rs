@@ -1,7 +1,6 @@
-//! One job, live: what it is, where it stands, what it costs, what it says.
+//! Page of one job: live state, cost, log, devices and metrics.
 //!
-//! The parts draw from one set of signals that the feed changes. Must not ask again and again for
-//! what the feed tells.
+//! All parts draw from one set of signals, which the event feed updates.
 
 pub mod cost;
 pub mod facts;
@@ -32,7 +31,7 @@ use self::files::Files;
 use self::head::Head;
 use self::idle::IdleNotice;
 use self::ports::Ports;
-use self::timeline::{Happened, Timeline};
+use self::timeline::{EventList, Timeline};
 use self::waiting::{Preparing, Waiting};
 use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
 use crate::api;
@@ -42,16 +41,16 @@ use crate::live::{Feed, FeedBadge};
 use crate::session::use_session;
 use crate::ui::*;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     job: Job,
     events: Vec<JobEvent>,
     explanation: Option<Explanation>,
     metrics: Metrics,
-    /// The portal has a host name for ports of jobs.
+    /// True on a portal with a host name for ports.
     ports_on: bool,
-    /// What it left so far.
+    /// The first page of files.
     files: Answer<Page<JobFile>>,
 }
 
@@ -62,16 +61,16 @@ fn load(org: OrgId, id: Option<JobId>) -> impl Future<Output = Answer<Loaded>> +
         (job, events, explanation, metrics, api::accounts::info(), api::jobs::files(org, id))
     });
     async move {
-        // What is no id cannot be a job, and is answered like a job that does not exist.
+        // An invalid id is answered like an unknown one.
         let Some((job, events, explanation, metrics, info, files)) = calls else {
             return Err(Problem::not_found());
         };
-        // The events first: a job that is newer than they are is brought up by the feed, which begins
-        // after the last of them; one that is older would stay so.
+        // Events first: the feed starts after the last event and so updates the events of a newer job. An
+        // older job would stay outdated.
         let events = events.await?.items;
         let job = job.await?;
         let explanation = if job.state == JobState::Queued { explanation.await.ok() } else { None };
-        // A job without readings is still a job; its charts stay empty.
+        // Without metrics the charts stay empty.
         let metrics = metrics.await.unwrap_or(Metrics { step_s: 1, series: Vec::new() });
         let ports_on = !job.ports.is_empty() && info.await.is_ok_and(|info| info.ports);
         let files = files.await;
@@ -79,54 +78,54 @@ fn load(org: OrgId, id: Option<JobId>) -> impl Future<Output = Answer<Loaded>> +
     }
 }
 
-/// The signals that the parts of the page draw from.
+/// The signals of the page.
 #[derive(Clone, Copy)]
 pub struct LiveJob {
-    /// The organization it belongs to.
+    /// The organization of the job.
     pub org: OrgId,
-    /// The job.
+    /// The id of the job.
     pub id: JobId,
-    /// As it is now.
+    /// The latest known job.
     pub job: RwSignal<Job>,
-    /// Where it stands; changes only with the state.
+    /// The state; notifies only about a change of state.
     pub state: Memo<JobState>,
-    /// What happened so far, oldest first.
+    /// All events, oldest first.
     pub events: RwSignal<Vec<JobEvent>>,
-    /// What it used, as last told.
+    /// The last known use and cost.
     pub meter: RwSignal<Meter>,
 }
 
 impl LiveJob {
     fn new(job: Job, events: Vec<JobEvent>) -> Self {
         let (org, id) = (job.org, job.id);
-        let meter = RwSignal::new(Meter::of(&job, 0));
+        let meter = RwSignal::new(Meter::from_job(&job, 0));
         let job = RwSignal::new(job);
         let state = Memo::new(move |_| job.with(|job| job.state));
         Self { org, id, job, state, events: RwSignal::new(events), meter }
     }
 
-    /// Takes in the job as an answer or the feed tells it, unless a newer one is known.
-    pub fn take(self, fresh: Job) {
+    /// Replaces the job by a copy from an answer or the feed, unless the known job is newer.
+    pub fn apply(self, fresh: Job) {
         if self.job.with_untracked(|job| job.generation > fresh.generation) {
             return;
         }
-        self.meter.set(Meter::of(&fresh, now_ms()));
+        self.meter.set(Meter::from_job(&fresh, now_ms()));
         self.job.set(fresh);
     }
 
-    fn hear(self, name: &str, data: &str) {
+    fn on_event(self, name: &str, data: &str) {
         match name {
             "change" => {
                 let Ok(change) = serde_json::from_str::<JobChange>(data) else { return };
                 if let Some(event) = change.event {
                     self.events.update(|events| append(events, event));
                 }
-                self.take(change.job);
+                self.apply(change.job);
             }
             "cost" => {
                 let Ok(cost) = serde_json::from_str::<JobCost>(data) else { return };
                 if cost.job == self.id {
-                    self.meter.update(|meter| meter.heard(&cost, now_ms()));
+                    self.meter.update(|meter| meter.apply(&cost, now_ms()));
                 }
             }
             _ => {}
@@ -134,7 +133,7 @@ impl LiveJob {
     }
 }
 
-/// Adds an event, unless it was heard before.
+/// Appends an event, unless it is known.
 fn append(events: &mut Vec<JobEvent>, event: JobEvent) {
     if events.last().is_none_or(|last| last.seq < event.seq) {
         events.push(event);
@@ -171,7 +170,7 @@ pub fn JobPage() -> impl IntoView {
     }
 }
 
-/// Whose log is shown, of a job on several nodes.
+/// The choice of a rank of a job on several nodes.
 #[component]
 fn Ranks(ranks: u32, chosen: RwSignal<u32>) -> impl IntoView {
     let choice = move |rank: u32| {
@@ -199,50 +198,51 @@ fn Ranks(ranks: u32, chosen: RwSignal<u32>) -> impl IntoView {
 fn JobView(loaded: Loaded) -> impl IntoView {
     let Loaded { job, events, explanation, metrics, ports_on, files } = loaded;
     let name = job.name.clone();
-    let over = job.state.ended();
+    let finished = job.state.ended();
+    let finished_text = if job.attempt > 0 { "finished, log complete" } else { "finished" };
     let (ranks, rank) = (job.nodes, RwSignal::new(0));
     let live = LiveJob::new(job, events);
     let (org, id) = (live.org, live.id);
-    // A job that ended before the page was made has nothing more to tell.
-    let feed: Option<Feed> = (!over).then(|| {
+    // A finished job has no further events.
+    let feed: Option<Feed> = (!finished).then(|| {
         live::open(
             move || {
                 let after = live.events.with_untracked(|events| last_seq(events));
                 format!("/api/v1/orgs/{org}/jobs/{id}/events?after={after}")
             },
             &["change", "cost", "beat", "end"],
-            move |name: &str, data: &str, _id: &str| live.hear(name, data),
+            move |name: &str, data: &str, _id: &str| live.on_event(name, data),
         )
     });
-    // Log and charts keep their own place and must not be made anew with every change of the job.
+    // Memos, so that log and charts are not recreated at each change of the job.
     let placed = Memo::new(move |_| live.job.with(|job| job.attempt > 0));
     let queued = Memo::new(move |_| live.state.get() == JobState::Queued);
     let running = Memo::new(move |_| live.state.get() == JobState::Running);
     let unplaced = move || {
         if live.state.get().ended() {
-            "It never got a place: there is no log, and there are no devices and no readings."
+            "Never started; no log or metrics."
         } else {
-            "Its log, its devices and their readings appear here once it has a place."
+            "Log, devices and metrics appear here after the start."
         }
     };
     let ready = ready();
-    let unread = over && metrics.series.is_empty();
+    let no_metrics = finished && metrics.series.is_empty();
     let metrics = StoredValue::new(metrics);
     let title = name.clone();
     view! {
         <Title text=title/>
         <div class="page">
             <div class="crumb-row">
-                <nav class="crumbs" aria-label="Where you are">
+                <nav class="crumbs" aria-label="Breadcrumb">
                     <ol>
                         <li><a href="/jobs">"Jobs"</a></li>
                         <li><span aria-current="page" class="quiet">{name}</span></li>
                     </ol>
                 </nav>
-                // How fresh all of the page is.
+                // The age of the whole page.
                 {match feed {
                     Some(feed) => view! { <FeedBadge feed=feed/> }.into_any(),
-                    None => view! { <span class="live live--ended">"ended, all of it is here"</span> }.into_any(),
+                    None => view! { <span class="live live--ended">{finished_text}</span> }.into_any(),
                 }}
             </div>
             <Head live=live/>
@@ -260,7 +260,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                                 <h2>"Log"</h2>
                                 {(ranks > 1).then(|| view! { <Ranks ranks=ranks chosen=rank/> })}
                             </div>
-                            {move || view! { <LogView org=org job=id rank=rank.get() over=over/> }}
+                            {move || view! { <LogView org=org job=id rank=rank.get() finished=finished/> }}
                         </section>
                         <Ports live=live can_open=ports_on rank=rank running=running ready=ready/>
                         <section class="section">
@@ -272,11 +272,11 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                             <Devices live=live/>
                         </section>
                         <section class="section">
-                            <div class="section__head"><h2>"Readings"</h2></div>
-                            {if unread {
-                                view! { <p class="quiet">"There are no readings: the job ended before the first was taken, or they are too old to be kept."</p> }.into_any()
+                            <div class="section__head"><h2>"Metrics"</h2></div>
+                            {if no_metrics {
+                                view! { <p class="quiet">"No metrics: the job finished before the first reading, or the readings have expired."</p> }.into_any()
                             } else {
-                                view! { <Charts org=org job=id seed=metrics.get_value() over=over/> }.into_any()
+                                view! { <Charts org=org job=id seed=metrics.get_value() finished=finished/> }.into_any()
                             }}
                         </section>
                     }
@@ -286,7 +286,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                 }
             }}
             <Files live=live seed=files/>
-            <Happened live=live/>
+            <EventList live=live/>
             <Facts live=live/>
         </div>
     }
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_is_taken_once() {
+    fn an_event_is_appended_once() {
         let event = |seq: i64| JobEvent {
             job: "job_00000000000000000000000001".parse().unwrap(),
             seq,

@@ -1,6 +1,6 @@
-//! The ports of a job, each with a button that opens it in a window of its own.
+//! Ports of a job, each with a button that opens it in a new window.
 //!
-//! What is there is the job's and not the portal's. Must not open one that nobody asked for: each is recorded.
+//! The content of a port comes from the job. The portal records each opened port.
 
 use berth_types::ids::{JobId, OrgId};
 use leptos::prelude::*;
@@ -10,8 +10,7 @@ use super::LiveJob;
 use crate::api;
 use crate::pages::parts::{Call, CallProblem};
 
-/// A window that was opened by a click, before it is known where it leads: browsers keep one from opening
-/// that comes later.
+/// A window without an address yet. Browsers block windows that do not open directly at the click.
 #[cfg(feature = "hydrate")]
 struct Tab(Option<web_sys::Window>);
 
@@ -21,7 +20,7 @@ impl Tab {
         let tab =
             web_sys::window().and_then(|window| window.open_with_url_and_target("", "_blank").ok()).flatten();
         if let Some(tab) = &tab {
-            // The job's page must not lead this one elsewhere.
+            // The job's page must not navigate this window.
             let _ = tab.set_opener(&wasm_bindgen::JsValue::NULL);
         }
         Self(tab)
@@ -30,23 +29,23 @@ impl Tab {
     fn go(self, url: &str) {
         match self.0 {
             Some(tab) => {
-                // Refused only for what is no address.
+                // Fails only for an invalid address.
                 let _ = tab.location().replace(url);
             }
-            // The browser allows no further window.
-            None => crate::pages::parts::leave_for(url),
+            // The browser blocked the window.
+            None => crate::pages::parts::open_url(url),
         }
     }
 
     fn close(self) {
         if let Some(tab) = self.0 {
-            // It may be closed already.
+            // The user may have closed it.
             let _ = tab.close();
         }
     }
 }
 
-/// Nothing is clicked while a page is rendered.
+/// The server handles no clicks.
 #[cfg(not(feature = "hydrate"))]
 struct Tab;
 
@@ -74,7 +73,7 @@ fn open(org: OrgId, job: JobId, port: u32, rank: u32, call: Call) {
         match answer {
             Ok(ticket) => {
                 call.problem.set(None);
-                // Behind the #, where no server sees it.
+                // After the `#`, which browsers do not send.
                 tab.go(&format!("{}#{}", ticket.url, ticket.ticket));
             }
             Err(problem) => {
@@ -90,18 +89,18 @@ fn numbers(ports: &[u32]) -> String {
     format!("{} {}", if ports.len() == 1 { "Port" } else { "Ports" }, numbers.join(", "))
 }
 
-/// The ports that a job was launched with, if any.
+/// The ports of a job, if it has any.
 #[component]
 pub fn Ports(
     /// The job.
     live: LiveJob,
-    /// Whether this portal has a host name for them.
+    /// True on a portal with a host name for ports.
     can_open: bool,
-    /// Which of its ranks.
+    /// The chosen rank.
     rank: RwSignal<u32>,
-    /// Whether the job runs now.
+    /// True while the job runs.
     running: Memo<bool>,
-    /// Whether the page is alive.
+    /// True after hydration.
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
     let ports = live.job.with_untracked(|job| job.ports.clone());
@@ -134,7 +133,7 @@ pub fn Ports(
     let body = move || {
         if !can_open {
             let text = format!(
-                "{all} cannot be opened here: this portal has no host name for them. Its operator starts it with --ports-origin to give it one."
+                "{all} cannot be opened: this portal has no host name for ports. The operator sets it with --ports-origin."
             );
             view! { <p class="quiet">{text}</p> }.into_any()
         } else if running.get() {
@@ -143,7 +142,7 @@ pub fn Ports(
                 <div class="card">
                     <div class="stack">
                         <div class="row">{buttons}</div>
-                        <p class="quiet small">"What you see there is made by the job, not by the portal. Who opens a port is recorded."</p>
+                        <p class="quiet small">"The content comes from the job, not from the portal. Each opened port is recorded with your name."</p>
                     </div>
                 </div>
             }
@@ -167,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_named_by_their_numbers() {
+    fn ports_are_listed_by_number() {
         assert_eq!(
             (numbers(&[8_888]), numbers(&[80, 81])),
             ("Port 8888".to_owned(), "Ports 80, 81".to_owned())

@@ -1,7 +1,6 @@
-//! The states of a job from left to right, each with its time, and every event in words.
+//! Timeline of a job's states and list of its events.
 //!
-//! Must not guess: a step stands for an event that the portal recorded; only the time limit, which
-//! follows from the job itself, stands for something to come.
+//! Each step is an event of the portal; only the last step of a running job, its time limit, is in the future.
 
 use berth_types::events::JobEvent;
 use berth_types::jobs::{Job, JobState};
@@ -9,23 +8,23 @@ use berth_types::time::{Timestamp, duration_text};
 use leptos::prelude::*;
 
 use super::super::parts::{interval, now_ms};
-use super::super::words::state_words;
+use super::super::text::state_text;
 use super::LiveJob;
 use crate::ui::*;
 
-/// Steps shown side by side; a job that started over many times shows the last ones.
-const SHOWN: usize = 8;
+/// The maximum number of steps; of more steps the timeline shows the last.
+const MAX_STEPS: usize = 8;
 
-/// One state that the job was in, or is in.
+/// A past or present state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Step {
     state: JobState,
     at: Timestamp,
-    /// How long it lasted; absent for the last one.
+    /// The duration in milliseconds; absent for the last step.
     took_ms: Option<i64>,
 }
 
-/// The states in order: events that leave the state as it is are told below, not as a step.
+/// Lists the states in order; events without a change of state are no steps.
 fn steps(events: &[JobEvent], job: &Job) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for event in events {
@@ -40,10 +39,10 @@ fn steps(events: &[JobEvent], job: &Job) -> Vec<Step> {
     if steps.is_empty() {
         steps.push(Step { state: job.state, at: job.created_at, took_ms: None });
     }
-    steps.split_off(steps.len().saturating_sub(SHOWN))
+    steps.split_off(steps.len().saturating_sub(MAX_STEPS))
 }
 
-/// When the time limit ends the job at the latest, while it runs.
+/// Returns the end of a running job by its time limit.
 fn limit_at(job: &Job) -> Option<Timestamp> {
     let seconds = i64::try_from(job.max_duration_s).ok()?;
     (job.state == JobState::Running).then(|| job.started_at.map(|at| at.plus_seconds(seconds))).flatten()
@@ -55,7 +54,7 @@ pub fn Timeline(
     /// The job.
     live: LiveJob,
 ) -> impl IntoView {
-    // The server and the first client render know no time of day; the last step counts afterwards.
+    // The server and the first client render have no clock; afterwards the last step counts.
     let now = RwSignal::new(0_i64);
     Effect::new(move || {
         if !live.state.get().ended() {
@@ -65,48 +64,50 @@ pub fn Timeline(
     });
     let all = Memo::new(move |_| live.events.with(|events| live.job.with(|job| steps(events, job))));
     let next = Memo::new(move |_| live.job.with(limit_at));
-    let drawn = move || {
+    let items = move || {
         let steps = all.get();
         let last = steps.len().saturating_sub(1);
         let mut items: Vec<AnyView> =
             steps.into_iter().enumerate().map(|(i, step)| item(step, i == last, now)).collect();
-        items.extend(next.get().map(coming));
+        items.extend(next.get().map(limit_step));
         items
     };
-    view! { <ol class="timeline" aria-label="States of this job">{drawn}</ol> }
+    view! { <ol class="timeline" aria-label="States of this job">{items}</ol> }
 }
 
-/// Every attempt and event in words, for whoever asks.
+/// The list of all events.
 #[component]
-pub fn Happened(
+pub fn EventList(
     /// The job.
     live: LiveJob,
 ) -> impl IntoView {
     view! {
         <details class="more">
-            <summary>"Everything that happened"</summary>
-            <ul class="list">{move || live.events.with(|events| events.iter().map(told).collect::<Vec<_>>())}</ul>
+            <summary>"Event history"</summary>
+            <ul class="list">{move || live.events.with(|events| events.iter().map(event_item).collect::<Vec<_>>())}</ul>
         </details>
     }
 }
 
 fn item(step: Step, last: bool, now: RwSignal<i64>) -> AnyView {
-    let over = step.state.ended();
-    let place = if last && !over { "timeline__step--now" } else { "timeline__step--done" };
+    let finished = step.state.ended();
+    let place = if last && !finished { "timeline__step--now" } else { "timeline__step--done" };
     let class = format!("timeline__step {place} state--{}", step.state.name());
-    let current = (last && !over).then_some("step");
+    let current = (last && !finished).then_some("step");
     let at = step.at.to_string();
     let clock = step.at.clock();
     let utc = step.at.minute();
     let took = move || match step.took_ms {
         Some(took) => duration_text(took),
-        None if last && !over && now.get() > 0 => duration_text(now.get().saturating_sub(step.at.millis())),
+        None if last && !finished && now.get() > 0 => {
+            duration_text(now.get().saturating_sub(step.at.millis()))
+        }
         None => String::new(),
     };
     view! {
         <li class=class aria-current=current>
             <span class="timeline__dot">{shape(step.state)}</span>
-            <span class="timeline__name">{state_words(step.state)}</span>
+            <span class="timeline__name">{state_text(step.state)}</span>
             <time class="timeline__time" datetime=at title=utc>{clock}</time>
             <span class="timeline__took">{took}</span>
         </li>
@@ -114,9 +115,9 @@ fn item(step: Step, last: bool, now: RwSignal<i64>) -> AnyView {
     .into_any()
 }
 
-fn coming(at: Timestamp) -> AnyView {
+fn limit_step(at: Timestamp) -> AnyView {
     let datetime = at.to_string();
-    let text = format!("{} at the latest", at.clock());
+    let text = format!("by {}", at.clock());
     let utc = at.minute();
     view! {
         <li class="timeline__step timeline__step--next state--timed_out">
@@ -128,8 +129,8 @@ fn coming(at: Timestamp) -> AnyView {
     .into_any()
 }
 
-fn told(event: &JobEvent) -> AnyView {
-    let detail = if event.detail.is_empty() { state_words(event.state) } else { event.detail.clone() };
+fn event_item(event: &JobEvent) -> AnyView {
+    let detail = if event.detail.is_empty() { state_text(event.state) } else { event.detail.clone() };
     let attempt = (event.attempt > 1).then(|| format!("attempt {}", event.attempt));
     view! {
         <li class="list__item">
@@ -140,7 +141,7 @@ fn told(event: &JobEvent) -> AnyView {
     .into_any()
 }
 
-/// The shape of a state alone, for the dot on the line; the word stands below it.
+/// Returns the icon of a state; its name follows below.
 fn shape(state: JobState) -> AnyView {
     let drawn = match state {
         JobState::Queued => {
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_lasts_until_the_next_state() {
+    fn a_step_ends_with_the_next_state() {
         let events = [
             event(1, JobState::Queued, 0),
             event(2, JobState::Queued, 3),
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn without_events_the_job_speaks_for_itself() {
+    fn without_events_the_job_has_one_step() {
         let job = job();
         assert_eq!(steps(&[], &job), [Step { state: JobState::Running, at: job.created_at, took_ms: None }]);
         assert_eq!(limit_at(&job).map(|at| at.to_string()).as_deref(), Some("2026-03-01T09:01:05Z"));
@@ -238,10 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_steps_of_many_are_shown() {
+    fn the_last_steps_are_shown() {
         let events: Vec<JobEvent> = (0..40)
             .map(|i| event(i, if i % 2 == 0 { JobState::Queued } else { JobState::Assigned }, i))
             .collect();
-        assert_eq!(steps(&events, &job()).len(), SHOWN);
+        assert_eq!(steps(&events, &job()).len(), MAX_STEPS);
     }
 }

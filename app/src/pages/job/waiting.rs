@@ -1,91 +1,91 @@
-//! Why a job waits: one sentence first, then each obstacle and what would lift it.
+//! Explanation of a queued job: one sentence, then each blocker with the change that removes it.
 //!
-//! Must not soften what the portal says, nor promise a time without what it rests on.
+//! An expected start always appears with its basis.
 
 use berth_types::jobs::{Blocker, Explanation, JobState};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::parts::interval;
-use super::super::words::sentence;
+use super::super::text::sentence;
 use super::LiveJob;
 use crate::api;
 use crate::ui::*;
 
-/// Milliseconds between two explanations: the queue moves without this job changing.
-const AGAIN_MS: u64 = 5_000;
+/// Milliseconds between two requests; the queue changes without an event of this job.
+const REFRESH_MS: u64 = 5_000;
 
 /// The panel of a queued job.
 #[component]
 pub fn Waiting(
     /// The job.
     live: LiveJob,
-    /// The explanation that the page came with.
+    /// The first explanation.
     seed: Option<Explanation>,
 ) -> impl IntoView {
-    let why = RwSignal::new(seed);
-    let ask = move || {
+    let explanation = RwSignal::new(seed);
+    let refresh = move || {
         spawn_local(async move {
-            // Without an answer the last explanation stays.
+            // After a failed request the old explanation stays.
             if let Ok(fresh) = api::jobs::explanation(live.org, live.id).await {
-                why.set(Some(fresh));
+                explanation.set(Some(fresh));
             }
         });
     };
     Effect::new(move || {
         if live.state.get() == JobState::Queued {
-            ask();
-            interval(AGAIN_MS, ask);
+            refresh();
+            interval(REFRESH_MS, refresh);
         }
     });
-    let said = move || match why.get() {
-        Some(why) => explained(&why),
+    let text = move || match explanation.get() {
+        Some(explanation) => explanation_view(&explanation),
         None => {
             let reasons = live.job.with(|job| job.reasons.join(" "));
-            let lead = if reasons.is_empty() { "It is being placed.".to_owned() } else { reasons };
+            let lead = if reasons.is_empty() { "Starting shortly.".to_owned() } else { reasons };
             view! { <p class="why__lead">{lead}</p> }.into_any()
         }
     };
-    view! { <section class="why" aria-label="Why this job waits">{said}</section> }
+    view! { <section class="why" aria-label="Why this job waits">{text}</section> }
 }
 
-/// How far the preparation of a job is that has its place.
+/// The progress of a job between placement and start.
 #[component]
 pub fn Preparing(
     /// The job.
     live: LiveJob,
 ) -> impl IntoView {
     move || {
-        let words = live.job.with(|job| match job.state {
+        let text = live.job.with(|job| match job.state {
             JobState::Assigned | JobState::Starting => job.reasons.join(" "),
             _ => String::new(),
         });
-        (!words.is_empty()).then(|| {
+        (!text.is_empty()).then(|| {
             view! {
-                <section class="why" aria-label="How far its preparation is">
-                    <p class="why__lead">{words}</p>
+                <section class="why" aria-label="Preparation progress">
+                    <p class="why__lead">{text}</p>
                 </section>
             }
         })
     }
 }
 
-fn explained(why: &Explanation) -> AnyView {
-    let lead = match (why.smallest_change.trim(), why.blockers.first()) {
-        ("", None) => "Nothing is in its way: it starts in a moment.".to_owned(),
+fn explanation_view(explanation: &Explanation) -> AnyView {
+    let lead = match (explanation.smallest_change.trim(), explanation.blockers.first()) {
+        ("", None) => "Starting shortly.".to_owned(),
         (_, Some(first)) => sentence(&first.detail),
         (change, None) => sentence(change),
     };
-    let alone = why.blockers.len() == 1;
-    let items: Vec<AnyView> = why.blockers.iter().map(|b| blocker(b, alone)).collect();
-    let earliest = match why.earliest_start {
-        Some(at) => view! { "Expected to start " <When at=at/> ". " }.into_any(),
-        None => "Nobody can say yet when it starts. ".into_any(),
+    let single = explanation.blockers.len() == 1;
+    let items: Vec<AnyView> = explanation.blockers.iter().map(|b| blocker(b, single)).collect();
+    let earliest = match explanation.earliest_start {
+        Some(at) => view! { "Expected start: " <When at=at/> ". " }.into_any(),
+        None => "No estimate yet. ".into_any(),
     };
-    let basis = sentence(&why.basis);
-    // What would start it is worth its own line, unless an obstacle says the same.
-    let change = why.smallest_change.clone();
-    let known = change.is_empty() || why.blockers.iter().any(|b| b.change == change);
+    let basis = sentence(&explanation.basis);
+    // The smallest change has its own line, unless a blocker has the same text.
+    let change = explanation.smallest_change.clone();
+    let known = change.is_empty() || explanation.blockers.iter().any(|b| b.change == change);
     let change = (!known).then(|| view! { <p class="why__offer">{sentence(&change)}</p> });
     view! {
         <p class="why__lead">{lead}" "{earliest}</p>
@@ -96,15 +96,15 @@ fn explained(why: &Explanation) -> AnyView {
     .into_any()
 }
 
-/// What kind of obstacle a code stands for.
-fn kind(code: &str) -> &'static str {
+/// Returns the label of a blocker's code.
+fn kind_label(code: &str) -> &'static str {
     match code.split('.').next() {
         Some("capacity") => "Capacity",
         Some("queue") => "Queue",
         Some("health") => "Health",
         Some("node") => "Node",
         Some("window") => "Calendar",
-        Some("dependency") => "Other jobs",
+        Some("dependency") => "Dependency",
         Some("request") => "Request",
         Some("quota") => "Limits",
         Some("reservation") => "Reservation",
@@ -112,10 +112,10 @@ fn kind(code: &str) -> &'static str {
     }
 }
 
-/// One obstacle; the only one has been said above.
-fn blocker(blocker: &Blocker, alone: bool) -> AnyView {
-    let kind = kind(&blocker.code);
-    let detail = (!alone).then(|| view! { <span>{blocker.detail.clone()}</span> });
+/// Returns the line of a blocker; the text of a single blocker is above.
+fn blocker(blocker: &Blocker, single: bool) -> AnyView {
+    let kind = kind_label(&blocker.code);
+    let detail = (!single).then(|| view! { <span>{blocker.detail.clone()}</span> });
     let change = blocker.change.clone();
     view! {
         <li class="why__item">
@@ -129,16 +129,16 @@ fn blocker(blocker: &Blocker, alone: bool) -> AnyView {
 
 #[cfg(test)]
 mod tests {
-    use super::kind;
+    use super::kind_label;
 
     #[test]
-    fn codes_have_kinds() {
-        assert_eq!(kind("capacity.busy"), "Capacity");
-        assert_eq!(kind("queue.ahead"), "Queue");
-        assert_eq!(kind("health.quarantined"), "Health");
-        assert_eq!(kind("node.unavailable"), "Node");
-        assert_eq!(kind("window.promised"), "Calendar");
-        assert_eq!(kind("dependency.waiting"), "Other jobs");
-        assert_eq!(kind("policy.new"), "Other");
+    fn codes_have_labels() {
+        assert_eq!(kind_label("capacity.busy"), "Capacity");
+        assert_eq!(kind_label("queue.ahead"), "Queue");
+        assert_eq!(kind_label("health.quarantined"), "Health");
+        assert_eq!(kind_label("node.unavailable"), "Node");
+        assert_eq!(kind_label("window.promised"), "Calendar");
+        assert_eq!(kind_label("dependency.waiting"), "Dependency");
+        assert_eq!(kind_label("policy.new"), "Other");
     }
 }

@@ -1,7 +1,6 @@
-//! What is typed into the launch form, and the request that it means.
+//! Input of the launch form and its request.
 //!
-//! Pure; must not decide what the portal accepts: only what cannot be a request at all is refused
-//! here, under the same pointers that the portal uses.
+//! Pure. Checks only the format of input, with the same error pointers as the portal.
 
 use std::collections::BTreeMap;
 
@@ -12,95 +11,94 @@ use berth_types::secrets::RegistryUse;
 
 use super::super::shell_words;
 use super::advanced::AdvancedDraft;
-use super::keeping::KeepingDraft;
+use super::checkpoint::CheckpointDraft;
 use super::units::{LimitUnit, limit_seconds, share_milli};
 use super::{idle, labels, ports, secrets, volumes};
 
-/// How near the devices of a job can be asked to be, in the order of the form. One node is what a job of
-/// one node gets anyway, so it is no choice.
-pub const CLOSENESS: [Topology; 4] =
+/// The topologies in the order of the form, without one node: a job of one node has this topology anyway.
+pub const TOPOLOGIES: [Topology; 4] =
     [Topology::Any, Topology::SameSwitch, Topology::SameRack, Topology::Nvlink];
 
-/// The closeness that an option stands for; anywhere for anything unknown.
-pub fn parse_closeness(name: &str) -> Topology {
-    CLOSENESS.into_iter().find(|closeness| closeness.name() == name).unwrap_or_default()
+/// Parses the name of a topology; anywhere for other text.
+pub fn parse_topology(name: &str) -> Topology {
+    TOPOLOGIES.into_iter().find(|topology| topology.name() == name).unwrap_or_default()
 }
 
-/// The form as it stands.
+/// The input of the form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// What the job is called.
+    /// The name of the job.
     pub name: String,
     /// The slug of an offering.
     pub offering: String,
-    /// Devices on each node, as typed.
+    /// The number of devices on each node.
     pub count: String,
-    /// Nodes, as typed.
+    /// The number of nodes.
     pub nodes: String,
-    /// The script is meant, not the command line.
+    /// True for a script, false for a command line.
     pub as_script: bool,
     /// A command line.
     pub command: String,
     /// The text of a script.
     pub script: String,
-    /// The image that it runs in; empty for its node's own system.
+    /// The image; empty for the operating system of the node.
     pub image: String,
-    /// The secret of the image's registry; empty for one that asks for nothing.
+    /// The name of the registry secret; empty for a public image.
     pub registry: String,
-    /// Path and text of each file.
+    /// Path and content of each file.
     pub files: Vec<(String, String)>,
     /// Name and value of each variable.
     pub env: Vec<(String, String)>,
-    /// The time limit, as typed.
+    /// The time limit.
     pub limit: String,
-    /// Its unit.
+    /// The unit of the time limit.
     pub unit: LimitUnit,
-    /// The place in the queue.
+    /// The priority.
     pub priority: Priority,
-    /// It may be stopped for more important jobs.
+    /// True for a preemptible job.
     pub preemptible: bool,
-    /// Ids of jobs that must succeed first, as typed.
+    /// Ids of jobs that must succeed first.
     pub after: String,
-    /// Percent of a board, as typed; empty for the whole board.
+    /// Percent of a board; empty for the whole board.
     pub share: String,
-    /// How near each other its devices must be.
-    pub closeness: Topology,
-    /// Tries after a failure, as typed.
-    pub tries: String,
-    /// What is kept of it, and the notice before it makes room.
-    pub keeping: KeepingDraft,
-    /// What hardly any job needs.
+    /// The required topology of the devices.
+    pub topology: Topology,
+    /// The number of retries.
+    pub retries: String,
+    /// Checkpoints, grace period and artifacts.
+    pub checkpoint: CheckpointDraft,
+    /// Advanced options.
     pub advanced: AdvancedDraft,
-    /// The reservation that it runs in.
+    /// The reservation of the job.
     pub reservation: Option<ReservationId>,
-    /// Secrets, one on each line.
+    /// Secrets, one per line.
     pub secrets: String,
-    /// Volumes, one on each line.
+    /// Volumes, one per line.
     pub volumes: String,
-    /// Labels, one on each line.
+    /// Labels, one per line.
     pub labels: String,
-    /// Ports, as typed.
+    /// Port numbers.
     pub ports: String,
-    /// What listens there is asked for the whole path.
+    /// True to pass the full path to the program behind a port.
     pub ports_keep_path: bool,
-    /// It ends by itself when its devices stand idle.
+    /// True to stop the job when idle.
     pub idle: bool,
-    /// Percent of utilisation below which they do, as typed.
+    /// Percent of utilization below which the devices are idle.
     pub idle_percent: String,
-    /// Minutes for which they must, as typed.
+    /// Minutes of idle devices before the stop.
     pub idle_minutes: String,
 }
 
-/// What is typed, where anything is.
-fn given(text: &str) -> Option<String> {
+/// Returns trimmed input; nothing for empty input.
+fn non_empty(text: &str) -> Option<String> {
     Some(text.trim()).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Rows by their names; rows without anything in them do not count.
+/// Collects rows by their names, without empty rows.
 fn rows(
     rows: &[(String, String)],
     pointer: &str,
-    what: &str,
+    kind: &str,
     errors: &mut Vec<FieldError>,
 ) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
@@ -110,28 +108,32 @@ fn rows(
             continue;
         }
         if name.is_empty() {
-            errors.push(FieldError::new(pointer, format!("Give every {what} a name, or remove its row.")));
+            errors
+                .push(FieldError::new(pointer, format!("Enter a name for each {kind}, or remove its row.")));
         } else if out.insert(name.to_owned(), value.clone()).is_some() {
-            errors.push(FieldError::new(pointer, format!("There are two rows for {name}; keep one.")));
+            errors.push(FieldError::new(pointer, format!("Duplicate name {name}: remove one row.")));
         }
     }
     out
 }
 
 impl Draft {
-    /// The request, or what keeps the form from being one.
+    /// Parses the request.
+    ///
+    /// # Errors
+    /// One error for each invalid field.
     pub fn request(&self) -> Result<NewJob, Vec<FieldError>> {
         let mut errors = Vec::new();
         let count = self.count.trim().parse().unwrap_or_else(|_| {
-            errors.push(FieldError::new("/count", "Give a whole number of devices."));
+            errors.push(FieldError::new("/count", "Enter a whole number of devices."));
             1
         });
         let nodes = self.nodes.trim().parse().unwrap_or_else(|_| {
-            errors.push(FieldError::new("/nodes", "Give a whole number of nodes."));
+            errors.push(FieldError::new("/nodes", "Enter a whole number of nodes."));
             1
         });
         let max_duration_s = limit_seconds(&self.limit, self.unit).unwrap_or_else(|| {
-            errors.push(FieldError::new("/max_duration_s", "Give a time such as 90 minutes or 1.5 hours."));
+            errors.push(FieldError::new("/max_duration_s", "Enter a time, such as 90 minutes or 1.5 hours."));
             3_600
         });
         let command = (!self.as_script).then(|| {
@@ -145,14 +147,14 @@ impl Draft {
             match id.parse() {
                 Ok(job) => depends_on.push(DependsOn { job, condition: Condition::Succeeded }),
                 Err(_) => {
-                    let detail = format!("{id} is not the id of a job, which looks like job_01k….");
+                    let detail = format!("{id}: expected a job ID, such as job_01k….");
                     errors.push(FieldError::new("/depends_on", detail));
                 }
             }
         }
         let gpu_milli = self.gpu_milli(&mut errors);
         let retry = self.retry(&mut errors);
-        let checkpoint = self.keeping.checkpoint(&mut errors);
+        let checkpoint = self.checkpoint.parse(&mut errors);
         let stop_when_idle = idle::parse(self.idle, &self.idle_percent, &self.idle_minutes, &mut errors);
         let secrets = secrets::parse(&self.secrets, &mut errors);
         let volumes = volumes::parse(&self.volumes, &mut errors);
@@ -165,7 +167,7 @@ impl Draft {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let image = given(&self.image);
+        let image = non_empty(&self.image);
         Ok(NewJob {
             name: self.name.trim().to_owned(),
             offering: self.offering.clone(),
@@ -173,7 +175,10 @@ impl Draft {
             nodes,
             command,
             script: self.as_script.then(|| self.script.clone()),
-            registry: image.as_ref().and_then(|_| given(&self.registry)).map(|secret| RegistryUse { secret }),
+            registry: image
+                .as_ref()
+                .and_then(|_| non_empty(&self.registry))
+                .map(|secret| RegistryUse { secret }),
             image,
             env,
             secrets,
@@ -184,13 +189,13 @@ impl Draft {
             cpus,
             memory_mib,
             gpu_milli,
-            topology: self.closeness,
+            topology: self.topology,
             network: self.advanced.network(),
             ports_keep_path: self.ports_keep_path && !ports.is_empty(),
             ports,
             retry,
             checkpoint,
-            artifacts: self.keeping.artifacts(),
+            artifacts: self.checkpoint.artifacts(),
             volumes,
             stop_when_idle,
             lease_s,
@@ -200,34 +205,34 @@ impl Draft {
         })
     }
 
-    /// The share of a board; nothing for the whole board.
+    /// Parses the share of a board in thousandths; nothing for the whole board.
     fn gpu_milli(&self, errors: &mut Vec<FieldError>) -> Option<u32> {
         if self.share.trim().is_empty() {
             return None;
         }
         let milli = share_milli(&self.share);
         if milli.is_none() {
-            let detail = "Give a percentage such as 25 or 12.5, in steps of 0.1, or leave it empty for the whole board.";
+            let detail = "Enter a percentage, such as 25 or 12.5, in steps of 0.1, or leave the field empty for the whole board.";
             errors.push(FieldError::new("/gpu_milli", detail));
         }
         milli
     }
 
-    /// Further tries, whatever made the last one fail.
+    /// Parses the retries after any failure.
     fn retry(&self, errors: &mut Vec<FieldError>) -> Option<Retry> {
-        let max: u32 = self.tries.trim().parse().unwrap_or_else(|_| {
-            errors.push(FieldError::new("/retry/max", "Give a whole number of tries, 0 for none."));
+        let max: u32 = self.retries.trim().parse().unwrap_or_else(|_| {
+            errors.push(FieldError::new("/retry/max", "Enter a whole number of retries, 0 for none."));
             0
         });
-        // A job that makes room is tried again without a policy, so it must be with one.
+        // Jobs without a policy are retried after a preemption, so jobs with one are, too.
         let on = vec![RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
         (max > 0).then_some(Retry { max, on })
     }
 }
 
-/// The request with stand-ins for what has no bearing on price and place: the preview says both
-/// before everything is typed, and asks again only when one of them can have changed. Labels and the rule for
-/// idle devices stay as they are, so that what the portal refuses of them is said before the launch.
+/// Replaces fields without effect on price and placement by fixed values. The preview then works with
+/// incomplete input, and requests a new plan only for a relevant change. Labels and the idle rule stay, so that
+/// their errors appear before the launch.
 pub fn for_plan(job: NewJob) -> NewJob {
     NewJob {
         name: "preview".to_owned(),
@@ -268,9 +273,9 @@ mod tests {
             preemptible: false,
             after: String::new(),
             share: String::new(),
-            closeness: Topology::Any,
-            tries: "0".to_owned(),
-            keeping: KeepingDraft::default(),
+            topology: Topology::Any,
+            retries: "0".to_owned(),
+            checkpoint: CheckpointDraft::default(),
             advanced: AdvancedDraft::default(),
             reservation: None,
             secrets: String::new(),
@@ -304,12 +309,12 @@ mod tests {
         let contained = Draft { image: " alpine:3.20 ".to_owned(), ..draft() }.request().unwrap();
         assert_eq!(contained.image.as_deref(), Some("alpine:3.20"));
         assert_eq!(contained.registry, Some(RegistryUse { secret: "pull".to_owned() }));
-        // Not every node runs images, so it has a bearing on the place.
+        // Not every node runs images, so an image affects the placement.
         assert_eq!(for_plan(contained).image.as_deref(), Some("alpine:3.20"));
     }
 
     #[test]
-    fn every_fault_is_told_at_its_place() {
+    fn each_error_has_its_pointer() {
         let bad = Draft {
             count: "two".to_owned(),
             command: "echo 'a".to_owned(),
@@ -324,22 +329,22 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_follows_only_price_and_place() {
+    fn a_plan_depends_on_price_and_placement_only() {
         let typed = for_plan(draft().request().unwrap());
         let empty = Draft { name: String::new(), command: String::new(), files: Vec::new(), ..draft() };
         assert_eq!(for_plan(empty.request().unwrap()), typed);
         assert_eq!((typed.count, typed.max_duration_s), (2, 5_400));
         let longer = Draft { limit: "2".to_owned(), ..draft() };
         assert_ne!(for_plan(longer.request().unwrap()), typed);
-        let shared = Draft { share: "25".to_owned(), closeness: Topology::Nvlink, ..draft() };
+        let shared = Draft { share: "25".to_owned(), topology: Topology::Nvlink, ..draft() };
         let shared = for_plan(shared.request().unwrap());
         assert_eq!((shared.gpu_milli, shared.topology), (Some(250), Topology::Nvlink));
         let plain = Draft { preemptible: true, ..draft() };
         let inside = "res_00000000000000000000000001".parse().ok();
         let inside = for_plan(Draft { reservation: inside, ..draft() }.request().unwrap());
         assert_ne!(inside, typed);
-        let keeping = KeepingDraft { grace: "60".to_owned(), ..KeepingDraft::default() };
-        let patient = Draft { tries: "3".to_owned(), keeping, ..plain.clone() };
+        let checkpoint = CheckpointDraft { grace: "60".to_owned(), ..CheckpointDraft::default() };
+        let patient = Draft { retries: "3".to_owned(), checkpoint, ..plain.clone() };
         assert_eq!(for_plan(patient.request().unwrap()), for_plan(plain.request().unwrap()));
     }
 
@@ -350,7 +355,7 @@ mod tests {
         for (text, milli) in cases {
             assert_eq!(typed(text).request().unwrap().gpu_milli, milli, "{text}");
         }
-        // What is a share at all, the portal says.
+        // The portal checks the range of a share.
         assert_eq!(["0", "0.1", "100%"].map(share_milli), [Some(0), Some(1), Some(1_000)]);
         for no in ["half", "-5", "12.55", "1e1", "%", "999999999999"] {
             assert_eq!(pointers(&typed(no)), ["/gpu_milli"], "{no}");
@@ -358,43 +363,43 @@ mod tests {
     }
 
     #[test]
-    fn further_tries_are_asked_for_only_when_wanted() {
+    fn zero_retries_are_no_policy() {
         assert_eq!(draft().request().unwrap().retry, None);
-        let job = Draft { tries: " 3 ".to_owned(), ..draft() }.request().unwrap();
+        let job = Draft { retries: " 3 ".to_owned(), ..draft() }.request().unwrap();
         let on = vec![RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
         assert_eq!(job.retry, Some(Retry { max: 3, on }));
-        assert_eq!(pointers(&Draft { tries: "-1".to_owned(), ..draft() }), ["/retry/max"]);
+        assert_eq!(pointers(&Draft { retries: "-1".to_owned(), ..draft() }), ["/retry/max"]);
     }
 
     #[test]
-    fn what_is_kept_and_what_is_advanced_are_part_of_the_request() {
-        let keeping = KeepingDraft {
+    fn checkpoints_and_advanced_options_are_in_the_request() {
+        let checkpoint = CheckpointDraft {
             dir: "ckpt".to_owned(),
             artifacts: "out/**".to_owned(),
-            ..KeepingDraft::default()
+            ..CheckpointDraft::default()
         };
         let advanced = AdvancedDraft {
-            alone: true,
+            no_network: true,
             lease: "600".to_owned(),
             cpus: "8".to_owned(),
             memory: "1024".to_owned(),
         };
-        let wanted = Draft { keeping, advanced, ..draft() };
+        let wanted = Draft { checkpoint, advanced, ..draft() };
         let job = wanted.request().unwrap();
         let dir = job.checkpoint.as_ref().and_then(|checkpoint| checkpoint.dir.as_deref());
         assert_eq!((dir, job.artifacts.as_slice()), (Some("ckpt"), ["out/**".to_owned()].as_slice()));
         assert_eq!((job.network, job.lease_s), (Network::None, Some(600)));
-        // Where there is room is another question, so the preview asks for it too.
+        // CPU cores and memory affect the placement.
         let plan = for_plan(job);
         assert_eq!((plan.cpus, plan.memory_mib, plan.artifacts.len()), (Some(8), Some(1_024), 0));
-        let keeping = KeepingDraft { grace: "soon".to_owned(), ..wanted.keeping.clone() };
+        let checkpoint = CheckpointDraft { grace: "soon".to_owned(), ..wanted.checkpoint.clone() };
         let advanced = AdvancedDraft { lease: "long".to_owned(), ..wanted.advanced.clone() };
-        let bad = Draft { keeping, advanced, ..wanted };
+        let bad = Draft { checkpoint, advanced, ..wanted };
         assert_eq!(pointers(&bad), ["/checkpoint/grace_s", "/lease_s"]);
     }
 
     #[test]
-    fn labels_and_the_idle_rule_are_part_of_request_and_plan() {
+    fn labels_and_the_idle_rule_are_in_request_and_plan() {
         let plain = draft().request().unwrap();
         assert_eq!((plain.stop_when_idle, plain.labels.len()), (None, 0));
         let wanted = Draft { labels: "project=ocr".to_owned(), idle: true, ..draft() };
@@ -409,10 +414,10 @@ mod tests {
     }
 
     #[test]
-    fn options_are_read_back() {
-        for closeness in CLOSENESS {
-            assert_eq!(parse_closeness(closeness.name()), closeness);
+    fn topologies_survive_text_and_parsing() {
+        for topology in TOPOLOGIES {
+            assert_eq!(parse_topology(topology.name()), topology);
         }
-        assert_eq!(parse_closeness("near"), Topology::Any);
+        assert_eq!(parse_topology("near"), Topology::Any);
     }
 }

@@ -1,6 +1,4 @@
-//! The signals behind the launch form, and its rows that grow.
-//!
-//! Must not talk to the portal.
+//! Signals and row fields of the launch form. Without requests to the portal.
 
 use berth_types::ids::ReservationId;
 use berth_types::jobs::{Priority, Topology};
@@ -8,31 +6,31 @@ use leptos::prelude::*;
 
 use super::super::parts::FieldError;
 use super::advanced::AdvancedForm;
+use super::checkpoint::CheckpointForm;
 use super::draft::Draft;
-use super::keeping::KeepingForm;
 use super::units::LimitUnit;
 
-/// One row of files or of variables.
+/// A row of files or environment variables.
 #[derive(Clone, Copy)]
 pub struct Pair {
-    /// Tells rows apart while they come and go.
+    /// The key of the row.
     pub id: u32,
-    /// Path or name.
+    /// The path or name.
     pub name: RwSignal<String>,
-    /// Text or value.
+    /// The content or value.
     pub value: RwSignal<String>,
 }
 
-/// Rows that grow and shrink.
+/// The rows of a field.
 #[derive(Clone, Copy)]
 pub struct Pairs {
-    /// The rows, in the order in which they were added.
+    /// The rows in the order of their creation.
     pub rows: RwSignal<Vec<Pair>>,
     next: StoredValue<u32>,
 }
 
 impl Pairs {
-    fn none() -> Self {
+    fn empty() -> Self {
         Self { rows: RwSignal::new(Vec::new()), next: StoredValue::new(0) }
     }
 
@@ -44,7 +42,7 @@ impl Pairs {
         self.rows.update(|rows| rows.push(pair));
     }
 
-    /// Takes a row away.
+    /// Removes a row.
     pub fn remove(self, id: u32) {
         self.rows.update(|rows| rows.retain(|row| row.id != id));
     }
@@ -54,73 +52,73 @@ impl Pairs {
     }
 }
 
-/// Every field of the form.
+/// All signals of the form.
 #[derive(Clone, Copy)]
 pub struct Form {
-    /// What the job is called.
+    /// The name of the job.
     pub name: RwSignal<String>,
     /// The slug of the chosen offering.
     pub offering: RwSignal<String>,
-    /// Devices.
+    /// The number of devices on each node.
     pub count: RwSignal<String>,
-    /// A script is given, not a command line.
+    /// True for a script, false for a command line.
     pub as_script: RwSignal<bool>,
     /// The command line.
     pub command: RwSignal<String>,
     /// The script.
     pub script: RwSignal<String>,
-    /// The image that it runs in.
+    /// The image.
     pub image: RwSignal<String>,
-    /// The secret of the image's registry.
+    /// The name of the registry secret.
     pub registry: RwSignal<String>,
     /// Files.
     pub files: Pairs,
-    /// Variables.
+    /// Environment variables.
     pub env: Pairs,
-    /// Time limit.
+    /// The time limit.
     pub limit: RwSignal<String>,
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: RwSignal<String>,
-    /// Its unit.
+    /// The unit of the time limit.
     pub unit: RwSignal<LimitUnit>,
-    /// Priority.
+    /// The priority.
     pub priority: RwSignal<Priority>,
-    /// It may be stopped for more important jobs.
+    /// True for a preemptible job.
     pub preemptible: RwSignal<bool>,
     /// Ids of jobs that must succeed first.
     pub after: RwSignal<String>,
     /// Percent of a board; empty for the whole board.
     pub share: RwSignal<String>,
-    /// How near each other its devices must be.
-    pub closeness: RwSignal<Topology>,
-    /// Tries after a failure.
-    pub tries: RwSignal<String>,
-    /// What is kept of it, and the notice before it makes room.
-    pub keeping: KeepingForm,
-    /// What hardly any job needs.
+    /// The required topology of the devices.
+    pub topology: RwSignal<Topology>,
+    /// The number of retries.
+    pub retries: RwSignal<String>,
+    /// Checkpoints, grace period and artifacts.
+    pub checkpoint: CheckpointForm,
+    /// Advanced options.
     pub advanced: AdvancedForm,
-    /// The reservation that it runs in.
+    /// The reservation of the job.
     pub reservation: RwSignal<Option<ReservationId>>,
-    /// Secrets, one on each line.
+    /// Secrets, one per line.
     pub secrets: RwSignal<String>,
-    /// Volumes, one on each line.
+    /// Volumes, one per line.
     pub volumes: RwSignal<String>,
-    /// Labels, one on each line.
+    /// Labels, one per line.
     pub labels: RwSignal<String>,
-    /// Ports that can be opened in the browser.
+    /// Port numbers.
     pub ports: RwSignal<String>,
-    /// What listens there is asked for the whole path.
+    /// True to pass the full path to the program behind a port.
     pub ports_keep_path: RwSignal<bool>,
-    /// It ends by itself when its devices stand idle.
+    /// True to stop the job when idle.
     pub idle: RwSignal<bool>,
-    /// Percent of utilisation below which they do.
+    /// Percent of utilization below which the devices are idle.
     pub idle_percent: RwSignal<String>,
-    /// Minutes for which they must.
+    /// Minutes of idle devices before the stop.
     pub idle_minutes: RwSignal<String>,
 }
 
 impl Form {
-    /// An empty form with an offering chosen.
+    /// Returns an empty form with a chosen offering.
     pub fn with_offering(offering: String) -> Self {
         Self {
             name: RwSignal::new(String::new()),
@@ -132,17 +130,17 @@ impl Form {
             script: RwSignal::new(String::new()),
             image: RwSignal::new(String::new()),
             registry: RwSignal::new(String::new()),
-            files: Pairs::none(),
-            env: Pairs::none(),
+            files: Pairs::empty(),
+            env: Pairs::empty(),
             limit: RwSignal::new("1".to_owned()),
             unit: RwSignal::new(LimitUnit::Hours),
             priority: RwSignal::new(Priority::Normal),
             preemptible: RwSignal::new(false),
             after: RwSignal::new(String::new()),
             share: RwSignal::new(String::new()),
-            closeness: RwSignal::new(Topology::Any),
-            tries: RwSignal::new("0".to_owned()),
-            keeping: KeepingForm::empty(),
+            topology: RwSignal::new(Topology::Any),
+            retries: RwSignal::new("0".to_owned()),
+            checkpoint: CheckpointForm::empty(),
             advanced: AdvancedForm::empty(),
             reservation: RwSignal::new(None),
             secrets: RwSignal::new(String::new()),
@@ -156,7 +154,7 @@ impl Form {
         }
     }
 
-    /// What is typed now; whoever calls this in a reactive place follows every field.
+    /// Returns the present input, with a subscription to all fields.
     pub fn draft(self) -> Draft {
         Draft {
             name: self.name.get(),
@@ -176,9 +174,9 @@ impl Form {
             preemptible: self.preemptible.get(),
             after: self.after.get(),
             share: self.share.get(),
-            closeness: self.closeness.get(),
-            tries: self.tries.get(),
-            keeping: self.keeping.draft(),
+            topology: self.topology.get(),
+            retries: self.retries.get(),
+            checkpoint: self.checkpoint.draft(),
             advanced: self.advanced.draft(),
             reservation: self.reservation.get(),
             secrets: self.secrets.get(),
@@ -193,20 +191,20 @@ impl Form {
     }
 }
 
-/// A text of several lines with its label, hint and error.
+/// A field of several lines.
 #[component]
 pub fn TextBlock(
-    /// Above the text.
+    /// The label above the text.
     label: &'static str,
     /// Name and id.
     name: &'static str,
     /// The text.
     value: RwSignal<String>,
-    /// Lines shown.
+    /// The number of visible lines.
     rows: u32,
-    /// Below the text.
+    /// The hint below the text.
     hint: &'static str,
-    /// What is wrong with it.
+    /// The error below the text.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
     let hint_id = format!("{name}-hint");
@@ -232,12 +230,12 @@ pub fn TextBlock(
     }
 }
 
-/// Environment variables, a row each.
+/// Environment variables, one row for each.
 #[component]
 pub fn EnvRows(
     /// The rows.
     pairs: Pairs,
-    /// What is wrong with them.
+    /// The error below the rows.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
     let row = move |pair: Pair| {
@@ -246,7 +244,7 @@ pub fn EnvRows(
             <div class="pairs__row">
                 <input
                     class="input mono"
-                    aria-label="Name of the variable"
+                    aria-label="Variable name"
                     placeholder="NAME"
                     spellcheck="false"
                     prop:value=move || pair.name.get()
@@ -254,7 +252,7 @@ pub fn EnvRows(
                 />
                 <input
                     class="input mono"
-                    aria-label="Value of the variable"
+                    aria-label="Variable value"
                     placeholder="value"
                     spellcheck="false"
                     prop:value=move || pair.value.get()
@@ -266,24 +264,24 @@ pub fn EnvRows(
     };
     view! {
         <div class="field field--wide">
-            <span class="field__label">"Environment"</span>
+            <span class="field__label">"Environment variables"</span>
             <div class="pairs">
                 <For each=move || pairs.rows.get() key=|pair: &Pair| pair.id children=row/>
             </div>
             <p>
-                <button class="btn btn--small" type="button" on:click=move |_| pairs.add()>"Add a variable"</button>
+                <button class="btn btn--small" type="button" on:click=move |_| pairs.add()>"Add variable"</button>
             </p>
             <FieldError id="env-error" error=error/>
         </div>
     }
 }
 
-/// Text files, a path and a text each.
+/// Text files, one row for each.
 #[component]
 pub fn FileRows(
     /// The rows.
     pairs: Pairs,
-    /// What is wrong with them.
+    /// The error below the rows.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
     let row = move |pair: Pair| {
@@ -293,7 +291,7 @@ pub fn FileRows(
                 <div class="pairs__row">
                     <input
                         class="input mono"
-                        aria-label="Path of the file"
+                        aria-label="File path"
                         placeholder="train.py"
                         spellcheck="false"
                         prop:value=move || pair.name.get()
@@ -306,7 +304,7 @@ pub fn FileRows(
                     class="mono"
                     rows="6"
                     spellcheck="false"
-                    aria-label="Text of the file"
+                    aria-label="File content"
                     prop:value=move || pair.value.get()
                     on:input=move |ev| pair.value.set(event_target_value(&ev))
                 ></textarea>
@@ -316,10 +314,10 @@ pub fn FileRows(
     view! {
         <div class="field field--wide">
             <span class="field__label">"Files"</span>
-            <p class="field__hint">"Written into the job's own directory before it starts. Paths are relative to it."</p>
+            <p class="field__hint">"Written to the job directory before the start, with paths relative to it."</p>
             <For each=move || pairs.rows.get() key=|pair: &Pair| pair.id children=row/>
             <p>
-                <button class="btn btn--small" type="button" on:click=move |_| pairs.add()>"Add a file"</button>
+                <button class="btn btn--small" type="button" on:click=move |_| pairs.add()>"Add file"</button>
             </p>
             <FieldError id="files-error" error=error/>
         </div>

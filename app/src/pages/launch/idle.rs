@@ -1,6 +1,6 @@
-//! Whether a job ends by itself when its devices stand idle, and what counts as that.
+//! The idle rule of a job: utilization and period before a stop.
 //!
-//! Must not decide what the portal accepts: only what is no number is refused here.
+//! Checks only the format of numbers.
 
 use berth_types::jobs::StopWhenIdle;
 use berth_types::problems::FieldError as Wrong;
@@ -8,36 +8,36 @@ use leptos::prelude::*;
 
 use super::super::parts::{Call, FieldError};
 use super::form::Form;
-use super::more::Figure;
+use super::placement::UnitField;
 
-/// Where the portal says what is wrong with it.
+/// The error pointers of the fields.
 const POINTERS: [&str; 3] = ["/stop_when_idle", "/stop_when_idle/below_percent", "/stop_when_idle/for_s"];
 
-/// The rule that percent and minutes mean, as typed; nothing when it is not wanted.
-pub fn parse(wanted: bool, percent: &str, minutes: &str, errors: &mut Vec<Wrong>) -> Option<StopWhenIdle> {
-    if !wanted {
+/// Parses the rule; nothing when disabled.
+pub fn parse(enabled: bool, percent: &str, minutes: &str, errors: &mut Vec<Wrong>) -> Option<StopWhenIdle> {
+    if !enabled {
         return None;
     }
-    let usual = StopWhenIdle::default();
+    let default = StopWhenIdle::default();
     let percent = percent.trim();
     let below_percent =
         percent.strip_suffix('%').unwrap_or(percent).trim_end().parse().unwrap_or_else(|_| {
-            errors.push(Wrong::new("/stop_when_idle/below_percent", "Give a whole percentage such as 40."));
-            usual.below_percent
+            errors.push(Wrong::new("/stop_when_idle/below_percent", "Enter a whole percentage, such as 40."));
+            default.below_percent
         });
     let for_s = minutes.trim().parse::<u32>().map_or_else(
         |_| {
-            errors.push(Wrong::new("/stop_when_idle/for_s", "Give whole minutes such as 60."));
-            usual.for_s
+            errors.push(Wrong::new("/stop_when_idle/for_s", "Enter whole minutes, such as 60."));
+            default.for_s
         },
         |minutes| minutes.saturating_mul(60),
     );
     Some(StopWhenIdle { below_percent, for_s })
 }
 
-/// The tick, and beside it the two numbers once it is set.
+/// The checkbox, with two number fields when checked.
 #[component]
-pub fn EndsWhenIdle(
+pub fn StopWhenIdleFields(
     /// The form.
     form: Form,
     /// The submission.
@@ -57,7 +57,7 @@ pub fn EndsWhenIdle(
                 <span>
                     "Stop when idle"
                     <span class="check__hint">
-                        "It ends by itself when its devices had too little to do, and is not tried again. Where the driver does not tell how busy they are, it runs on."
+                        "The job is stopped after a period of low utilization and is not retried. Without utilization data from the driver, the job continues."
                     </span>
                 </span>
             </label>
@@ -69,20 +69,20 @@ pub fn EndsWhenIdle(
                 .then(|| {
                     view! {
                         <div class="field-row">
-                            <Figure
-                                label="Utilisation below"
+                            <UnitField
+                                label="Utilization below"
                                 name="idle_percent"
                                 unit="%"
                                 value=form.idle_percent
-                                hint="The mean of all its devices."
+                                hint="Mean of all devices of the job."
                                 error=percent
                             />
-                            <Figure
-                                label="For"
+                            <UnitField
+                                label="Idle period"
                                 name="idle_minutes"
                                 unit="min"
                                 value=form.idle_minutes
-                                hint="10 minutes to a day."
+                                hint="10 to 1,440 min."
                                 error=minutes
                             />
                         </div>
@@ -110,7 +110,7 @@ mod tests {
     fn percent_and_minutes_are_a_rule() {
         assert_eq!(read("40", "60"), Ok(StopWhenIdle::default()));
         assert_eq!(read(" 5 % ", " 10"), Ok(StopWhenIdle { below_percent: 5, for_s: 600 }));
-        // What is too much, the portal says.
+        // The portal checks the ranges.
         assert_eq!(read("500", "4294967295"), Ok(StopWhenIdle { below_percent: 500, for_s: u32::MAX }));
         assert_eq!(read("few", "an hour"), Err(POINTERS[1..].iter().map(|p| (*p).to_owned()).collect()));
         assert_eq!(parse(false, "few", "an hour", &mut Vec::new()), None);

@@ -1,6 +1,6 @@
-//! The labels of a job, as lines of text.
+//! Labels of a job, one per line.
 //!
-//! Must not decide what the portal accepts: only what is no label at all is refused here.
+//! Checks only the format of lines.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use leptos::prelude::*;
 
 use super::form::TextBlock;
 
-/// The labels of lines such as `project=ocr`; lines without anything in them do not count.
+/// Parses lines such as `project=ocr`, without empty lines.
 pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> BTreeMap<String, String> {
     let mut out = BTreeMap::new();
-    let mut wrong = |detail: String| errors.push(FieldError::new("/labels", detail));
+    let mut refuse = |detail: String| errors.push(FieldError::new("/labels", detail));
     for (number, line) in (1_u32..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() {
             continue;
         }
         match line.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
-            None => wrong(format!("Line {number} is no label such as project=ocr.")),
-            Some(("", _)) => wrong(format!("Line {number} has no name before its =.")),
+            None => refuse(format!("Line {number}: expected key=value, such as project=ocr.")),
+            Some(("", _)) => refuse(format!("Line {number}: expected a key before the =.")),
             Some((key, value)) => {
                 if out.insert(key.to_owned(), value.to_owned()).is_some() {
-                    wrong(format!("Line {number} names {key} a second time; keep one."));
+                    refuse(format!("Line {number}: duplicate key {key}; remove one line."));
                 }
             }
         }
@@ -31,12 +31,12 @@ pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> BTreeMap<String, Strin
     out
 }
 
-/// The text with a label on each line.
+/// The field with one label per line.
 #[component]
 pub fn LabelLines(
-    /// The text.
+    /// The input.
     value: RwSignal<String>,
-    /// What is wrong with it.
+    /// The error below the field.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
     view! {
@@ -45,7 +45,7 @@ pub fn LabelLines(
             name="labels"
             value=value
             rows=2
-            hint="One on each line, such as project=ocr. Usage and budgets can be told apart by them."
+            hint="One per line, such as project=ocr. Usage and budgets can be grouped by label."
             error=error
         />
     }
@@ -71,10 +71,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_label_is_told_by_its_line() {
+    fn each_error_has_its_line() {
         let (_, errors) = read("a=1\nproject\n\n=x\na=2");
         assert_eq!(errors.len(), 3);
-        for (error, line) in errors.iter().zip(["Line 2 ", "Line 4 ", "Line 5 names a "]) {
+        for (error, line) in errors.iter().zip(["Line 2: ", "Line 4: ", "Line 5: duplicate key a;"]) {
             assert!(error.starts_with(line), "{error}");
         }
     }

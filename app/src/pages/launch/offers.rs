@@ -1,15 +1,13 @@
-//! What can be ordered, as a list of radios grouped by board.
-//!
-//! Must not decide what is available: the portal counts it.
+//! List of offerings as radio buttons, grouped by board model. The portal counts the free devices.
 
 use berth_types::offerings::Offering;
 use leptos::prelude::*;
 
 use super::super::parts::FieldError;
-use super::super::words::{gib, price_text};
+use super::super::text::{gib, price_text};
 use crate::ui::*;
 
-/// What the form starts with: the smallest offering that is free now, else the first with a price.
+/// Returns the first choice: the smallest free offering with a price, otherwise the first with a price.
 pub fn first_choice(offerings: &[Offering]) -> String {
     let priced = || offerings.iter().filter(|offering| offering.price.version > 0);
     let smallest_free =
@@ -17,7 +15,7 @@ pub fn first_choice(offerings: &[Offering]) -> String {
     smallest_free.or_else(|| priced().next()).map(|offering| offering.slug.clone()).unwrap_or_default()
 }
 
-/// Models in the order in which the portal lists them.
+/// Lists the board models in the order of the portal.
 fn models(offerings: &[Offering]) -> Vec<String> {
     let mut models: Vec<String> = Vec::new();
     for offering in offerings {
@@ -28,8 +26,8 @@ fn models(offerings: &[Offering]) -> Vec<String> {
     models
 }
 
-/// The berth of an offering: its slices of a board.
-pub fn berth(offering: &Offering) -> AnyView {
+/// Returns the memory slices of an offering on its board.
+pub fn offering_bar(offering: &Offering) -> AnyView {
     let tile = BarTile {
         start: 0,
         size: offering.cells,
@@ -57,17 +55,17 @@ pub fn berth(offering: &Offering) -> AnyView {
     .into_any()
 }
 
-/// The radios.
+/// The radio buttons.
 #[component]
 pub fn Offers(
-    /// All offerings, kept fresh.
+    /// All offerings with their present free capacity.
     offerings: RwSignal<Vec<Offering>>,
-    /// The slug of the chosen one.
+    /// The slug of the chosen offering.
     chosen: RwSignal<String>,
-    /// What is wrong with the choice.
+    /// The error below the list.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
-    // The set of offerings stays; only the free places move while the form is open.
+    // Only the free capacity changes while the form is open.
     let listed = offerings.get_untracked();
     let groups: Vec<AnyView> = models(&listed)
         .into_iter()
@@ -98,7 +96,7 @@ fn line(offering: &Offering, offerings: RwSignal<Vec<Offering>>, chosen: RwSigna
         let text = price_text(offering.price.per_hour_micros, &offering.price.currency);
         view! { {text}<span class="unit">"/h"</span> }.into_any()
     } else {
-        view! { "no price yet" }.into_any()
+        view! { "no price" }.into_any()
     };
     let simulated =
         offering.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
@@ -113,15 +111,15 @@ fn line(offering: &Offering, offerings: RwSignal<Vec<Offering>>, chosen: RwSigna
         })
     };
     let free = move || match available.get() {
-        (0, 0) => "no board for it".to_owned(),
-        (0, capacity) => format!("none of {capacity} free"),
+        (0, 0) => "no matching board".to_owned(),
+        (0, capacity) => format!("0 of {capacity} free"),
         (free, capacity) => format!("{free} of {capacity} free"),
     };
     let free_class = move || match available.get() {
         (0, _) => "offer__free offer__free--none",
         _ => "offer__free",
     };
-    let at_first = chosen.with_untracked(|chosen| *chosen == slug);
+    let initial = chosen.with_untracked(|chosen| *chosen == slug);
     let is_chosen = {
         let slug = slug.clone();
         move || chosen.with(|chosen| *chosen == slug)
@@ -139,12 +137,12 @@ fn line(offering: &Offering, offerings: RwSignal<Vec<Offering>>, chosen: RwSigna
                 name="offering"
                 value=value
                 disabled={!priced}
-                checked=at_first
+                checked=initial
                 prop:checked=is_chosen
                 on:change=pick
             />
             <span class="offer__name">{name}{simulated}<span class="offer__slug">{slug}</span></span>
-            {berth(offering)}
+            {offering_bar(offering)}
             <span class="offer__memory">{memory}" "<span class="unit">"GiB"</span></span>
             <span class="offer__price">{price}</span>
             <span class=free_class>{free}</span>

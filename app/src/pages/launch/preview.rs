@@ -1,6 +1,6 @@
-//! What the job on the form would cost and where it would start, before it is launched.
+//! Preview of a job: price, maximum cost and placement before the launch.
 //!
-//! Must not compute a price: the portal's plan is shown, and asked for again when the form changes.
+//! All values come from the plan of the portal, requested again after each relevant change.
 
 use berth_types::ids::OrgId;
 use berth_types::jobs::{Blocker, JobPlan, NewJob};
@@ -10,54 +10,54 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::parts::{Call, later, origin};
-use super::super::rows::device_words;
-use super::super::{curl, words};
+use super::super::rows::device_text;
+use super::super::{curl, text};
 use super::draft::for_plan;
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
 
-/// The form as a request, or what keeps it from being one.
+/// The request of the form, or its errors.
 pub type Request = Result<NewJob, Vec<FieldError>>;
 
-/// Milliseconds without a change before the portal is asked.
-const SETTLED_MS: u64 = 300;
+/// Milliseconds without a change before a request.
+const DEBOUNCE_MS: u64 = 300;
 
-/// The panel beside the form, with its button.
+/// The panel beside the form with the launch button.
 #[component]
 pub fn Preview(
-    /// The organization that would pay.
+    /// The organization of the job.
     org: OrgId,
-    /// What the form means now.
+    /// The present request.
     request: Memo<Request>,
     /// The submission.
     call: Call,
-    /// Hydrated.
+    /// True after hydration.
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
     let plan = RwSignal::new(None::<Answer<JobPlan>>);
-    let asked = StoredValue::new(0_u64);
+    let last_request = StoredValue::new(0_u64);
     let wanted = Memo::new(move |_| request.get().ok().map(for_plan));
     let inside =
         Memo::new(move |_| request.with(|job| job.as_ref().is_ok_and(|job| job.reservation.is_some())));
     Effect::new(move || {
         let Some(job) = wanted.get() else { return };
-        // The first price needs no pause: nobody is typing yet.
-        later(if asked.get_value() == 0 { 0 } else { SETTLED_MS }, move || {
-            let number = asked.get_value().wrapping_add(1);
-            asked.set_value(number);
+        // The first request needs no delay.
+        later(if last_request.get_value() == 0 { 0 } else { DEBOUNCE_MS }, move || {
+            let number = last_request.get_value().wrapping_add(1);
+            last_request.set_value(number);
             spawn_local(async move {
                 let answer = api::jobs::plan(org, &job).await;
-                // An answer to an older form would show the wrong price.
-                if asked.try_get_value() == Some(number) {
+                // A late answer to an older request has the wrong price.
+                if last_request.try_get_value() == Some(number) {
                     plan.set(Some(answer));
                 }
             });
         });
     });
     view! {
-        <aside class="summary" aria-label="What this job costs">
-            <h2 class="summary__title">"This job"</h2>
+        <aside class="summary" aria-label="Price and start">
+            <h2 class="summary__title">"Price and start"</h2>
             {move || figures(plan.get(), inside.get())}
             <div class="summary__actions">
                 <button
@@ -75,12 +75,12 @@ pub fn Preview(
     }
 }
 
-/// The request of the form as a curl line.
+/// The request of the form as a curl command.
 #[component]
 pub fn CurlLine(
-    /// The organization that would pay.
+    /// The organization of the job.
     org: OrgId,
-    /// What the form means now.
+    /// The present request.
     request: Memo<Request>,
 ) -> impl IntoView {
     let origin = origin();
@@ -88,13 +88,13 @@ pub fn CurlLine(
         let path = format!("/orgs/{org}/jobs");
         match request.get() {
             Ok(job) => curl::post(&origin.get(), &path, &serde_json::to_string(&job).unwrap_or_default()),
-            Err(_) => "Complete the form to get the line.".to_owned(),
+            Err(_) => "Complete the form to get the command.".to_owned(),
         }
     });
     view! {
         <details class="more">
             <summary>"Copy as curl"</summary>
-            <CopyBlock text=line label="The same job with curl".to_owned()/>
+            <CopyBlock text=line label="Job with curl".to_owned()/>
         </details>
     }
 }
@@ -105,12 +105,12 @@ fn row(name: &'static str, class: &'static str, value: AnyView) -> AnyView {
 
 fn figures(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
     let Some(Ok(plan)) = plan else {
-        // The same rows, so that nothing moves when the answer comes.
+        // The same rows avoid a layout shift.
         let blank = || "–".into_any();
         return view! {
             <dl class="summary__rows" aria-live="polite">
                 {row("Price", "summary__row summary__row--lead", blank())}
-                {row("At most", "summary__row", blank())}
+                {row("Maximum cost", "summary__row", blank())}
                 {row("Available", "summary__row", blank())}
                 {row("Start", "summary__row", blank())}
             </dl>
@@ -118,19 +118,19 @@ fn figures(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
         .into_any();
     };
     let text = |micros: i64| money_text(micros, &plan.currency);
-    // What runs in a reservation is paid with it: the plan says what it would cost outside of any.
+    // The plan of a job in a reservation has the price without the reservation.
     let (hourly, worst) = if inside { (0, 0) } else { (plan.per_hour_micros, plan.worst_case_micros) };
-    let price = words::price_text(hourly, &plan.currency);
+    let price = text::price_text(hourly, &plan.currency);
     let price = view! { {price}<span class="unit">"/h"</span> }.into_any();
-    let at_most = text(worst);
+    let maximum = text(worst);
     let available = text(plan.available_micros);
     let short = !inside && !plan.affordable;
     let available_class = if short { "summary__row summary__row--short" } else { "summary__row" };
-    let start = if plan.blockers.is_empty() { "at once" } else { "after a wait" };
+    let start = if plan.blockers.is_empty() { "immediately" } else { "after waiting" };
     view! {
         <dl class="summary__rows" aria-live="polite">
             {row("Price", "summary__row summary__row--lead", price)}
-            {row("At most", "summary__row", at_most.into_any())}
+            {row("Maximum cost", "summary__row", maximum.into_any())}
             {row("Available", available_class, available.into_any())}
             {row("Start", "summary__row", start.into_any())}
         </dl>
@@ -140,7 +140,7 @@ fn figures(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
 
 fn remarks(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
     match plan {
-        None => view! { <p class="summary__note">"Asking for the price."</p> }.into_any(),
+        None => view! { <p class="summary__note">"Loading the price."</p> }.into_any(),
         Some(Err(problem)) => {
             let faults: Vec<AnyView> = problem
                 .errors
@@ -160,23 +160,23 @@ fn remarks(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
 fn plan_remarks(plan: &JobPlan, inside: bool) -> AnyView {
     let text = |micros: i64| money_text(micros, &plan.currency);
     let money = if inside {
-        "Paid with the reservation: nothing more is set aside or charged.".to_owned()
+        "Paid with the reservation: no further money is reserved or charged.".to_owned()
     } else if plan.affordable {
         format!(
-            "{} is set aside until it ends. You pay for the milliseconds used; the rest comes back. Price version {}.",
+            "{} is reserved until the job ends. You pay per millisecond of run time; the rest is released. Price version {}.",
             text(plan.worst_case_micros),
             plan.price_version
         )
     } else {
         format!(
-            "You are short of {}. Choose a shorter limit, fewer devices or a smaller offering, or ask your operator for credit.",
+            "{} more credit is required. Request credit from your operator, or choose a shorter time limit, fewer devices or a smaller offering.",
             text(plan.worst_case_micros.saturating_sub(plan.available_micros))
         )
     };
     let money_class = if inside || plan.affordable { "summary__note" } else { "field__error" };
-    let places: Vec<String> = plan.placement.iter().map(device_words).collect();
+    let places: Vec<String> = plan.placement.iter().map(device_text).collect();
     let place = (!places.is_empty()).then(|| {
-        let text = format!("Starts on {}.", places.join("; "));
+        let text = format!("Placement: {}.", places.join("; "));
         view! { <p class="summary__note">{text}</p> }
     });
     let waits: Vec<AnyView> = plan.blockers.iter().map(wait).collect();
@@ -185,6 +185,7 @@ fn plan_remarks(plan: &JobPlan, inside: bool) -> AnyView {
 
 fn wait(blocker: &Blocker) -> AnyView {
     let detail = blocker.detail.clone();
-    let change = words::sentence(&blocker.change);
-    view! { <p class="summary__note">"It would wait. "{detail}" "<strong>{change}</strong></p> }.into_any()
+    let change = text::sentence(&blocker.change);
+    view! { <p class="summary__note">"The job would wait. "{detail}" "<strong>{change}</strong></p> }
+        .into_any()
 }

@@ -1,6 +1,6 @@
-//! The secrets that a job asks for, as lines of text.
+//! Secrets of a job, one per line.
 //!
-//! Must not decide what the portal accepts: only what asks for nothing at all is refused here.
+//! Checks only the format of lines.
 
 use berth_types::problems::FieldError;
 use berth_types::secrets::SecretUse;
@@ -8,11 +8,10 @@ use leptos::prelude::*;
 
 use super::form::TextBlock;
 
-/// Begins a line that asks for a file, not for a variable.
-const FILES: &str = "/run/secrets/";
+/// The directory of secrets as files; other names are environment variables.
+const SECRET_DIR: &str = "/run/secrets/";
 
-/// What lines such as `HF_TOKEN=hf-token` and `/run/secrets/key.pem=deploy-key` ask for; lines without
-/// anything in them do not count.
+/// Parses lines such as `HF_TOKEN=hf-token` and `/run/secrets/key.pem=deploy-key`, without empty lines.
 pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> Vec<SecretUse> {
     let mut out = Vec::new();
     for (number, line) in (1_u32..).zip(text.lines()) {
@@ -22,23 +21,23 @@ pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> Vec<SecretUse> {
         }
         let Some((place, name)) = line.split_once('=').map(|(place, name)| (place.trim(), name.trim()))
         else {
-            let detail = format!("Line {number} says nothing such as HF_TOKEN=hf-token.");
+            let detail = format!("Line {number}: expected NAME=secret, such as HF_TOKEN=hf-token.");
             errors.push(FieldError::new("/secrets", detail));
             continue;
         };
-        let file = place.strip_prefix(FILES).map(str::to_owned);
+        let file = place.strip_prefix(SECRET_DIR).map(str::to_owned);
         let env = file.is_none().then(|| place.to_owned());
         out.push(SecretUse { name: name.to_owned(), env, file });
     }
     out
 }
 
-/// The text with a secret on each line.
+/// The field with one secret per line.
 #[component]
 pub fn SecretLines(
-    /// The text.
+    /// The input.
     value: RwSignal<String>,
-    /// What is wrong with it.
+    /// The error below the field.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
     view! {
@@ -47,7 +46,7 @@ pub fn SecretLines(
             name="secrets"
             value=value
             rows=2
-            hint="By name, one on each line: HF_TOKEN=hf-token for a variable, /run/secrets/key.pem=deploy-key for a file."
+            hint="One per line: HF_TOKEN=hf-token for an environment variable, /run/secrets/key.pem=deploy-key for a file."
             error=error
         />
     }
@@ -60,7 +59,7 @@ mod tests {
     #[test]
     fn every_line_is_a_variable_or_a_file() {
         let mut errors = Vec::new();
-        let asked =
+        let secrets =
             parse("\n HF_TOKEN = hf-token\r\n/run/secrets/key.pem=deploy-key\nnothing\n", &mut errors);
         let wanted = |name: &str, env: Option<&str>, file: Option<&str>| SecretUse {
             name: name.to_owned(),
@@ -68,10 +67,10 @@ mod tests {
             file: file.map(str::to_owned),
         };
         assert_eq!(
-            asked,
+            secrets,
             [wanted("hf-token", Some("HF_TOKEN"), None), wanted("deploy-key", None, Some("key.pem"))]
         );
-        let told: Vec<&str> = errors.iter().map(|error| error.detail.as_str()).collect();
-        assert_eq!(told, ["Line 4 says nothing such as HF_TOKEN=hf-token."]);
+        let details: Vec<&str> = errors.iter().map(|error| error.detail.as_str()).collect();
+        assert_eq!(details, ["Line 4: expected NAME=secret, such as HF_TOKEN=hf-token."]);
     }
 }

@@ -1,10 +1,8 @@
-//! Times and shares as people type them.
-//!
-//! Must not decide which of them the portal accepts.
+//! Parsing of times and shares. The portal checks their ranges.
 
 use berth_types::money::parse_amount_micros;
 
-/// In what a time limit is typed.
+/// The unit of a time limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitUnit {
     /// 60 s.
@@ -14,7 +12,7 @@ pub enum LimitUnit {
 }
 
 impl LimitUnit {
-    /// The value of the option in the form.
+    /// Returns the value and the text of the option.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Minutes => "minutes",
@@ -22,7 +20,7 @@ impl LimitUnit {
         }
     }
 
-    /// The unit that an option stands for; hours for anything unknown.
+    /// Parses the value of an option; hours for other text.
     pub fn parse(name: &str) -> Self {
         if name == "minutes" { Self::Minutes } else { Self::Hours }
     }
@@ -35,16 +33,15 @@ impl LimitUnit {
     }
 }
 
-/// Seconds for `1.5` and a unit; `None` when it is no positive number.
+/// Parses a time such as `1.5` with its unit to seconds; `None` for other text or less than a second.
 pub fn limit_seconds(text: &str, unit: LimitUnit) -> Option<u64> {
-    // A decimal in millionths is exact, where a float would not be.
+    // Decimal millionths are exact, unlike a float.
     let millionths = parse_amount_micros(text)?;
     let seconds = millionths.checked_mul(unit.seconds())? / 1_000_000;
     u64::try_from(seconds).ok().filter(|seconds| *seconds > 0)
 }
 
-/// Thousandths for a percentage such as `12.5` or `25 %`; `None` when it is no such number, or finer than
-/// that.
+/// Parses a percentage such as `12.5` or `25 %` to thousandths; `None` for other text or more decimals.
 pub fn share_milli(text: &str) -> Option<u32> {
     let text = text.trim();
     let millionths = parse_amount_micros(text.strip_suffix('%').unwrap_or(text))?;

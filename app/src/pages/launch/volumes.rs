@@ -1,6 +1,6 @@
-//! The volumes that a job asks for, as lines of text.
+//! Volumes of a job, one per line.
 //!
-//! Must not decide what the portal accepts: only what asks for nothing at all is refused here.
+//! Checks only the format of lines.
 
 use berth_types::problems::FieldError;
 use berth_types::volumes::{VolumeMode, VolumeUse};
@@ -8,8 +8,7 @@ use leptos::prelude::*;
 
 use super::form::TextBlock;
 
-/// What lines such as `/data=training-set` and `runs=results rw` ask for; lines without anything in them do
-/// not count.
+/// Parses lines such as `/data=training-set` and `runs=results rw`, without empty lines.
 pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> Vec<VolumeUse> {
     let mut out = Vec::new();
     for (number, line) in (1_u32..).zip(text.lines()) {
@@ -17,21 +16,22 @@ pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> Vec<VolumeUse> {
         if line.is_empty() {
             continue;
         }
-        let asked = line.split_once('=').and_then(|(path, rest)| {
-            let mut words = rest.split_whitespace();
-            let name = words.next()?.to_owned();
-            let mode = match (words.next(), words.next()) {
+        let volume = line.split_once('=').and_then(|(path, rest)| {
+            let mut parts = rest.split_whitespace();
+            let name = parts.next()?.to_owned();
+            let mode = match (parts.next(), parts.next()) {
                 (None, _) | (Some("ro"), None) => VolumeMode::Ro,
                 (Some("rw"), None) => VolumeMode::Rw,
                 _ => return None,
             };
             Some(VolumeUse { name, path: path.trim().to_owned(), mode })
         });
-        match asked {
-            Some(asked) => out.push(asked),
+        match volume {
+            Some(volume) => out.push(volume),
             None => {
-                let detail =
-                    format!("Line {number} says nothing such as /data=training-set or runs=results rw.");
+                let detail = format!(
+                    "Line {number}: expected path=volume, such as /data=training-set or runs=results rw."
+                );
                 errors.push(FieldError::new("/volumes", detail));
             }
         }
@@ -39,12 +39,12 @@ pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> Vec<VolumeUse> {
     out
 }
 
-/// The text with a volume on each line.
+/// The field with one volume per line.
 #[component]
 pub fn VolumeLines(
-    /// The text.
+    /// The input.
     value: RwSignal<String>,
-    /// What is wrong with it.
+    /// The error below the field.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
     view! {
@@ -53,7 +53,7 @@ pub fn VolumeLines(
             name="volumes"
             value=value
             rows=2
-            hint="Place and name, one on each line: /data=training-set to read, runs=results rw to write too."
+            hint="Path and volume, one per line: /data=training-set for read-only, runs=results rw for read-write."
             error=error
         />
     }
@@ -66,11 +66,11 @@ mod tests {
     #[test]
     fn every_line_is_a_volume() {
         let mut errors = Vec::new();
-        let asked = parse("\n /data = set-1\nruns=out rw\r\nx=y ro\nnone\na=b no\nc=\n", &mut errors);
-        let told: Vec<(&str, &str, VolumeMode)> =
-            asked.iter().map(|v| (v.path.as_str(), v.name.as_str(), v.mode)).collect();
+        let volumes = parse("\n /data = set-1\nruns=out rw\r\nx=y ro\nnone\na=b no\nc=\n", &mut errors);
+        let parsed: Vec<(&str, &str, VolumeMode)> =
+            volumes.iter().map(|v| (v.path.as_str(), v.name.as_str(), v.mode)).collect();
         assert_eq!(
-            told,
+            parsed,
             [("/data", "set-1", VolumeMode::Ro), ("runs", "out", VolumeMode::Rw), ("x", "y", VolumeMode::Ro)]
         );
         assert_eq!(errors.len(), 3);

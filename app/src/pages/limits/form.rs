@@ -1,63 +1,61 @@
-//! Limits as fields: of the operator's forms, and of a grant.
-//!
-//! Must not talk to the portal.
+//! Fields of limits, for the forms of the operator. Without requests to the portal.
 
 use berth_types::problems::FieldError as Wrong;
 use berth_types::quotas::Limits;
 use leptos::prelude::*;
 
 use super::super::parts::{Call, FieldError};
-use super::kinds::{Kind, read};
+use super::kinds::{LimitKind, parse_limits};
 
 /// A limit on devices of one offering.
 #[derive(Clone, Copy)]
 struct DeviceRow {
-    /// Tells rows apart while they come and go.
+    /// The key of the row.
     id: u32,
     slug: RwSignal<String>,
-    most: RwSignal<String>,
+    maximum: RwSignal<String>,
 }
 
-/// The signals behind a form of limits.
+/// The signals of a form of limits.
 #[derive(Clone, Copy)]
 pub struct LimitForm {
-    fields: [(Kind, RwSignal<String>); 8],
+    fields: [(LimitKind, RwSignal<String>); 8],
     rows: RwSignal<Vec<DeviceRow>>,
     next: StoredValue<u32>,
 }
 
 impl LimitForm {
-    /// A form that says these.
-    pub fn of(limits: &Limits) -> Self {
+    /// Returns a form with these limits.
+    pub fn new(limits: &Limits) -> Self {
         let form = Self {
-            fields: Kind::ALL.map(|kind| (kind, RwSignal::new(String::new()))),
+            fields: LimitKind::ALL.map(|kind| (kind, RwSignal::new(String::new()))),
             rows: RwSignal::new(Vec::new()),
             next: StoredValue::new(0),
         };
-        form.show(limits);
+        form.set_limits(limits);
         form
     }
 
-    /// Says these instead of what was typed.
-    pub fn show(self, limits: &Limits) {
+    /// Replaces all input by these limits.
+    pub fn set_limits(self, limits: &Limits) {
         for (kind, text) in self.fields {
-            text.set(kind.of(limits).map(|value| kind.unit().typed(value)).unwrap_or_default());
+            text.set(kind.value(limits).map(|value| kind.unit().typed(value)).unwrap_or_default());
         }
-        let rows = limits.devices.iter().map(|(slug, most)| self.row(slug.clone(), most.to_string()));
+        let rows = limits.devices.iter().map(|(slug, maximum)| self.row(slug.clone(), maximum.to_string()));
         self.rows.set(rows.collect());
     }
 
-    fn row(self, slug: String, most: String) -> DeviceRow {
+    fn row(self, slug: String, maximum: String) -> DeviceRow {
         let id = self.next.get_value();
         self.next.set_value(id.saturating_add(1));
-        DeviceRow { id, slug: RwSignal::new(slug), most: RwSignal::new(most) }
+        DeviceRow { id, slug: RwSignal::new(slug), maximum: RwSignal::new(maximum) }
     }
 
-    /// Adds a row for the first offering that has none.
+    /// Adds a row for the first offering without one.
     fn add(self, offerings: &[String]) {
-        let taken: Vec<String> =
+        let used: Vec<String> =
             self.rows.with_untracked(|rows| rows.iter().map(|row| row.slug.get_untracked()).collect());
-        let free = offerings.iter().find(|slug| !taken.contains(slug));
+        let free = offerings.iter().find(|slug| !used.contains(slug));
         if let Some(slug) = free.or_else(|| offerings.first()) {
             let row = self.row(slug.clone(), String::new());
             self.rows.update(|rows| rows.push(row));
@@ -68,18 +66,21 @@ impl LimitForm {
         self.rows.update(|rows| rows.retain(|row| row.id != id));
     }
 
-    /// The limits that are typed, or what keeps them from being some; `base` is their place in the body.
+    /// Parses the limits. `base` is their pointer in the body of the request.
+    ///
+    /// # Errors
+    /// One error for each invalid field.
     pub fn limits(self, base: &str) -> Result<Limits, Vec<Wrong>> {
         let fields = self.fields.map(|(kind, text)| (kind, text.get_untracked()));
         let devices: Vec<(String, String)> = self.rows.with_untracked(|rows| {
-            rows.iter().map(|row| (row.slug.get_untracked(), row.most.get_untracked())).collect()
+            rows.iter().map(|row| (row.slug.get_untracked(), row.maximum.get_untracked())).collect()
         });
-        read(&fields, &devices, base)
+        parse_limits(&fields, &devices, base)
     }
 }
 
-/// What is wrong at a pointer that is put together while the page is drawn.
-fn wrong(call: Call, pointer: impl Fn() -> String + Send + Sync + 'static) -> Signal<Option<String>> {
+/// Returns the error at a pointer.
+fn error_at(call: Call, pointer: impl Fn() -> String + Send + Sync + 'static) -> Signal<Option<String>> {
     Signal::derive(move || {
         let pointer = pointer();
         call.problem.with(|problem| problem.as_ref()?.field(&pointer).map(str::to_owned))
@@ -89,39 +90,39 @@ fn wrong(call: Call, pointer: impl Fn() -> String + Send + Sync + 'static) -> Si
 /// A number with its unit, its hint and its error.
 #[component]
 pub fn NumberField(
-    /// Above the field.
+    /// The label above the field.
     #[prop(into)]
     label: String,
     /// Unique in the page.
     #[prop(into)]
     id: String,
-    /// What is counted.
+    /// The unit behind the number.
     #[prop(into)]
     unit: Signal<String>,
-    /// What is typed.
+    /// The input.
     value: RwSignal<String>,
-    /// Below the field.
+    /// The hint below the field.
     #[prop(into)]
     hint: Signal<String>,
-    /// What is wrong with it.
+    /// The error below the field.
     error: Signal<Option<String>>,
-    /// Which keys a phone shows for it.
+    /// The keyboard of a phone.
     #[prop(default = "decimal")]
     inputmode: &'static str,
 ) -> impl IntoView {
     let (hint_id, error_id) = (format!("{id}-hint"), format!("{id}-error"));
     let described = format!("{hint_id} {error_id}");
-    let of_label = id.clone();
-    let at_first = value.get_untracked();
+    let label_for = id.clone();
+    let initial = value.get_untracked();
     view! {
         <div class="field">
-            <label class="field__label" for=of_label>{label}</label>
+            <label class="field__label" for=label_for>{label}</label>
             <span class="with-unit">
                 <input
                     id=id
                     inputmode=inputmode
                     autocomplete="off"
-                    value=at_first
+                    value=initial
                     aria-describedby=described
                     aria-invalid=move || error.get().map(|_| "true")
                     prop:value=move || value.get()
@@ -135,76 +136,78 @@ pub fn NumberField(
     }
 }
 
-/// What the fields of a form of limits share.
+/// The common parameters of the fields.
 #[derive(Clone)]
 pub struct Frame {
     /// The signals.
     pub form: LimitForm,
-    /// What sends the form.
+    /// The request of the form.
     pub call: Call,
-    /// Where the limits stand in the body: nowhere deeper, or `/limits`.
+    /// The pointer of the limits in the body: empty or `/limits`.
     pub base: &'static str,
-    /// Starts the ids of the fields; unique in the page.
+    /// The prefix of the ids of the fields; unique in the page.
     pub prefix: String,
-    /// The portal's currency.
+    /// The currency of the portal.
     pub currency: String,
-    /// False until the page is alive.
+    /// False before hydration.
     pub ready: ReadSignal<bool>,
 }
 
-fn field(frame: &Frame, kind: Kind, text: RwSignal<String>) -> AnyView {
+fn field(frame: &Frame, kind: LimitKind, text: RwSignal<String>) -> AnyView {
     let Frame { call, base, prefix, currency, .. } = frame.clone();
     let id = format!("{prefix}-{}", kind.field());
     let unit = kind.unit_text(&currency);
-    let error = wrong(call, move || format!("{base}/{}", kind.field()));
+    let error = error_at(call, move || format!("{base}/{}", kind.field()));
     view! {
         <NumberField label=kind.label() id=id unit=unit value=text hint=kind.hint().to_owned() error=error/>
     }
     .into_any()
 }
 
-fn fields(frame: &Frame, kinds: &[Kind]) -> Vec<AnyView> {
+fn fields(frame: &Frame, kinds: &[LimitKind]) -> Vec<AnyView> {
     let wanted = frame.form.fields.into_iter().filter(|(kind, _)| kinds.contains(kind));
     wanted.map(|(kind, text)| field(frame, kind, text)).collect()
 }
 
-/// Every limit, in the groups in which they act.
+/// All limits in groups.
 #[component]
 pub fn AllLimits(
-    /// What the fields share.
+    /// The common parameters of the fields.
     frame: Frame,
-    /// Slugs of what can be ordered.
+    /// The slugs of all offerings.
     offerings: Vec<String>,
 ) -> impl IntoView {
-    let held = fields(&frame, &[Kind::Boards, Kind::RunningJobs, Kind::Spend]);
-    let asked = fields(&frame, &[Kind::QueuedJobs, Kind::BoardHours, Kind::ReservedBoards]);
-    let order = fields(&frame, &[Kind::GuaranteedBoards, Kind::Weight]);
+    let concurrent = fields(&frame, &[LimitKind::Boards, LimitKind::RunningJobs, LimitKind::Spend]);
+    let submitted =
+        fields(&frame, &[LimitKind::QueuedJobs, LimitKind::BoardHours, LimitKind::ReservedBoards]);
+    let scheduling = fields(&frame, &[LimitKind::GuaranteedBoards, LimitKind::Weight]);
     view! {
         <fieldset class="form__section">
-            <legend>"What is held at once"</legend>
-            <div class="field-row">{held}</div>
+            <legend>"Concurrent use"</legend>
+            <div class="field-row">{concurrent}</div>
             <DeviceLimits frame=frame offerings=offerings/>
         </fieldset>
         <fieldset class="form__section">
-            <legend>"What is submitted and reserved"</legend>
-            <div class="field-row">{asked}</div>
+            <legend>"Submissions and reservations"</legend>
+            <div class="field-row">{submitted}</div>
         </fieldset>
         <fieldset class="form__section">
-            <legend>"Its place in the queue"</legend>
-            <div class="field-row">{order}</div>
+            <legend>"Scheduling"</legend>
+            <div class="field-row">{scheduling}</div>
         </fieldset>
     }
 }
 
-/// Only those limits that a request names, to be granted as they are or changed.
+/// Only the limits of a request.
 #[component]
 pub fn NamedLimits(
-    /// What the fields share.
+    /// The common parameters of the fields.
     frame: Frame,
-    /// What the request names.
+    /// The requested limits.
     named: Limits,
 ) -> impl IntoView {
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| kind.of(&named).is_some()).collect();
+    let kinds: Vec<LimitKind> =
+        LimitKind::ALL.into_iter().filter(|kind| kind.value(&named).is_some()).collect();
     let fields = fields(&frame, &kinds);
     let some_fields = (!fields.is_empty()).then(|| view! { <div class="field-row">{fields}</div> });
     let slugs: Vec<String> = named.devices.into_keys().collect();
@@ -212,18 +215,18 @@ pub fn NamedLimits(
     view! { {some_fields} {some_devices} }
 }
 
-/// Limits on devices by their offering, a row each.
+/// Limits on devices, one row for each offering.
 #[component]
 fn DeviceLimits(frame: Frame, offerings: Vec<String>) -> impl IntoView {
     let Frame { form, call, base, prefix, ready, .. } = frame;
-    let nothing = offerings.is_empty();
+    let no_offerings = offerings.is_empty();
     let slugs = StoredValue::new(offerings);
     let row = move |row: DeviceRow| {
         let id = row.id;
         let error_id = format!("{prefix}-devices-{id}-error");
         let described = error_id.clone();
-        let at_first = row.most.get_untracked();
-        let error = wrong(call, move || format!("{base}/devices/{}", row.slug.get()));
+        let initial = row.maximum.get_untracked();
+        let error = error_at(call, move || format!("{base}/devices/{}", row.slug.get()));
         view! {
             <div class="stack">
                 <div class="pairs__row">
@@ -236,14 +239,14 @@ fn DeviceLimits(frame: Frame, offerings: Vec<String>) -> impl IntoView {
                     </select>
                     <input
                         class="input"
-                        aria-label="Most devices of it at once"
+                        aria-label="Maximum devices at once"
                         inputmode="numeric"
                         autocomplete="off"
-                        value=at_first
+                        value=initial
                         aria-describedby=described
                         aria-invalid=move || error.get().map(|_| "true")
-                        prop:value=move || row.most.get()
-                        on:input=move |ev| row.most.set(event_target_value(&ev))
+                        prop:value=move || row.maximum.get()
+                        on:input=move |ev| row.maximum.set(event_target_value(&ev))
                     />
                     <button
                         class="btn btn--quiet"
@@ -263,10 +266,10 @@ fn DeviceLimits(frame: Frame, offerings: Vec<String>) -> impl IntoView {
         <div class="field field--wide">
             <span class="field__label">"Devices at once, by offering"</span>
             <p class="field__hint">
-                {if nothing {
-                    "There are no offerings yet: they follow from the boards of the nodes that join."
+                {if no_offerings {
+                    "No offerings yet. They result from the boards of the nodes."
                 } else {
-                    "A job beyond it waits. An offering without a row has no limit of its own."
+                    "A job beyond the limit waits. An offering without a row has no limit."
                 }}
             </p>
             <div class="pairs">
@@ -276,20 +279,21 @@ fn DeviceLimits(frame: Frame, offerings: Vec<String>) -> impl IntoView {
                 <button
                     class="btn btn--small"
                     type="button"
-                    disabled=move || nothing || !ready.get()
+                    disabled=move || no_offerings || !ready.get()
                     on:click=add
                 >
-                    "Limit an offering"
+                    "Add offering"
                 </button>
             </p>
         </div>
     }
 }
 
-/// The offerings to choose from, and the chosen one even where it is none of them any more.
+/// The options of a row, with the chosen offering even after its removal.
 fn options(offerings: &[String], chosen: &str) -> Vec<AnyView> {
-    let gone = (!offerings.iter().any(|slug| slug == chosen)).then(|| chosen.to_owned());
-    gone.into_iter()
+    let removed = (!offerings.iter().any(|slug| slug == chosen)).then(|| chosen.to_owned());
+    removed
+        .into_iter()
         .chain(offerings.iter().cloned())
         .map(|slug| {
             let selected = slug == chosen;

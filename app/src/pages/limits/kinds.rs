@@ -1,37 +1,36 @@
-//! The limits of an organization: what they are called, in what they are counted, how they are typed.
+//! Limits of an organization: labels, units and parsing.
 //!
-//! Pure; must not decide what the portal accepts: only what is no number at all is refused here, under
-//! the same pointers that the portal uses.
+//! Pure. Checks only the format of numbers, with the same error pointers as the portal.
 
 use berth_types::problems::FieldError;
 use berth_types::quotas::Limits;
 
-use super::super::words::grouped;
+use super::super::text::grouped;
 use super::numbers::{Unit, parse_whole};
 
-/// A limit of an organization. Those on devices of one offering stand beside these.
+/// The kind of a limit, other than a limit on devices of one offering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Whole boards held at once.
+pub enum LimitKind {
+    /// Boards of running jobs.
     Boards,
-    /// Jobs that run at once.
+    /// Running jobs.
     RunningJobs,
-    /// What running jobs cost an hour.
+    /// The cost of all running jobs per hour.
     Spend,
-    /// Jobs that wait.
+    /// Queued jobs.
     QueuedJobs,
-    /// Whole-board hours submitted in a month.
+    /// Whole-board hours of the jobs submitted in a month.
     BoardHours,
-    /// Whole boards in reservations.
+    /// Simultaneously reserved boards.
     ReservedBoards,
-    /// Whole boards that come before all others.
+    /// Guaranteed boards.
     GuaranteedBoards,
-    /// Its part in fair share.
+    /// The weight for fair share.
     Weight,
 }
 
-impl Kind {
-    /// In the order in which pages show them.
+impl LimitKind {
+    /// All kinds in the order of the pages.
     pub const ALL: [Self; 8] = [
         Self::Boards,
         Self::RunningJobs,
@@ -43,8 +42,7 @@ impl Kind {
         Self::Weight,
     ];
 
-    /// Those that something counts against, and that an organization can ask for: shares and weights
-    /// are the operator's to give.
+    /// The kinds with a use, which an organization can request. Only the operator sets the others.
     pub const COUNTED: [Self; 6] = [
         Self::Boards,
         Self::RunningJobs,
@@ -54,7 +52,7 @@ impl Kind {
         Self::ReservedBoards,
     ];
 
-    /// Its name on the wire.
+    /// Returns the field of the API.
     pub const fn field(self) -> &'static str {
         match self {
             Self::Boards => "boards_milli",
@@ -68,41 +66,43 @@ impl Kind {
         }
     }
 
-    /// What it is called.
+    /// Returns the label.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Boards => "Boards at once",
             Self::RunningJobs => "Running jobs",
-            Self::Spend => "Spend an hour",
-            Self::QueuedJobs => "Waiting jobs",
-            Self::BoardHours => "Board hours a month",
+            Self::Spend => "Cost per hour",
+            Self::QueuedJobs => "Queued jobs",
+            Self::BoardHours => "Board-hours per month",
             Self::ReservedBoards => "Reserved boards",
-            Self::GuaranteedBoards => "Guaranteed boards",
-            Self::Weight => "Weight",
+            Self::GuaranteedBoards => "Guaranteed capacity",
+            Self::Weight => "Fair-share weight",
         }
     }
 
-    /// What it means, and what happens beyond it.
+    /// Returns the meaning and the effect of the limit.
     pub const fn hint(self) -> &'static str {
         match self {
-            Self::Boards => "A slice or a share counts as its part of a board. A job beyond it waits.",
-            Self::RunningJobs => "A job beyond it waits.",
-            Self::Spend => "What running jobs cost together. A job beyond it waits.",
-            Self::QueuedJobs => "A submission beyond it is refused.",
+            Self::Boards => {
+                "Boards in use; a slice or share counts as its part of a board. A job beyond the limit waits."
+            }
+            Self::RunningJobs => "A job beyond the limit waits.",
+            Self::Spend => "Current total of all jobs. A job beyond the limit waits.",
+            Self::QueuedJobs => "A submission beyond the limit is refused.",
             Self::BoardHours => {
-                "Each job counts at its longest until it has ended. A submission beyond it is refused."
+                "A job counts with its time limit until it ends. A submission beyond the limit is refused."
             }
-            Self::ReservedBoards => "The most at any one time. A reservation beyond it is refused.",
+            Self::ReservedBoards => {
+                "Simultaneously reserved boards. A reservation beyond the limit is refused."
+            }
             Self::GuaranteedBoards => {
-                "While less than this is held, jobs come before all others of their priority."
+                "Scheduled first among jobs of the same priority, until this capacity is reached."
             }
-            Self::Weight => {
-                "For fair share: 2 counts twice as much as 1, which is what everybody has without."
-            }
+            Self::Weight => "Share of capacity among organizations. 2 counts twice as much as the default 1.",
         }
     }
 
-    /// In what it is counted.
+    /// Returns the unit of the value.
     pub const fn unit(self) -> Unit {
         match self {
             Self::Boards | Self::ReservedBoards | Self::GuaranteedBoards | Self::Weight => Unit::Milli,
@@ -111,7 +111,7 @@ impl Kind {
         }
     }
 
-    /// What stands behind the number in a field.
+    /// Returns the unit behind a number field.
     pub fn unit_text(self, currency: &str) -> String {
         match self {
             Self::Boards | Self::ReservedBoards | Self::GuaranteedBoards => "boards".to_owned(),
@@ -122,22 +122,22 @@ impl Kind {
         }
     }
 
-    /// What so many are, in a sentence: `of 8` this.
+    /// Returns the noun after a number: `of 8` running jobs.
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Boards => "boards at once",
             Self::RunningJobs => "running jobs",
-            Self::Spend => "an hour",
-            Self::QueuedJobs => "waiting jobs",
-            Self::BoardHours => "board hours this month",
+            Self::Spend => "cost per hour",
+            Self::QueuedJobs => "queued jobs",
+            Self::BoardHours => "board-hours this month",
             Self::ReservedBoards => "reserved boards",
             Self::GuaranteedBoards => "guaranteed boards",
             Self::Weight => "weight",
         }
     }
 
-    /// Its value among limits; nothing where it does not limit.
-    pub const fn of(self, limits: &Limits) -> Option<i64> {
+    /// Returns its value of these limits; nothing without a limit.
+    pub const fn value(self, limits: &Limits) -> Option<i64> {
         match self {
             Self::Boards => limits.boards_milli,
             Self::RunningJobs => limits.running_jobs,
@@ -150,8 +150,8 @@ impl Kind {
         }
     }
 
-    /// Puts its value among limits.
-    pub const fn put(self, limits: &mut Limits, value: Option<i64>) {
+    /// Sets its value of these limits.
+    pub const fn set_value(self, limits: &mut Limits, value: Option<i64>) {
         match self {
             Self::Boards => limits.boards_milli = value,
             Self::RunningJobs => limits.running_jobs = value,
@@ -165,17 +165,17 @@ impl Kind {
     }
 }
 
-/// What a new limit is asked for.
+/// The subject of a requested limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
-    /// One of the limits that every organization can have.
-    Kind(Kind),
-    /// Devices of an offering, by its slug.
+    /// A limit of this kind.
+    Kind(LimitKind),
+    /// Devices of the offering with this slug.
     Devices(String),
 }
 
 impl Subject {
-    /// Its pointer below the limits, without the slash: the value of its option in a form.
+    /// Returns the pointer below the limits without its slash, as the value of an option.
     pub fn name(&self) -> String {
         match self {
             Self::Kind(kind) => kind.field().to_owned(),
@@ -183,15 +183,15 @@ impl Subject {
         }
     }
 
-    /// What an option stands for.
+    /// Finds the subject of an option.
     pub fn parse(name: &str) -> Option<Self> {
         match name.strip_prefix("devices/") {
             Some(slug) => Some(Self::Devices(slug.to_owned())),
-            None => Kind::ALL.into_iter().find(|kind| kind.field() == name).map(Self::Kind),
+            None => LimitKind::ALL.into_iter().find(|kind| kind.field() == name).map(Self::Kind),
         }
     }
 
-    /// What it is called.
+    /// Returns the label.
     pub fn label(&self) -> String {
         match self {
             Self::Kind(kind) => kind.label().to_owned(),
@@ -199,7 +199,7 @@ impl Subject {
         }
     }
 
-    /// In what it is counted.
+    /// Returns the unit of the value.
     pub const fn unit(&self) -> Unit {
         match self {
             Self::Kind(kind) => kind.unit(),
@@ -207,7 +207,7 @@ impl Subject {
         }
     }
 
-    /// What stands behind the number in a field.
+    /// Returns the unit behind a number field.
     pub fn unit_text(&self, currency: &str) -> String {
         match self {
             Self::Kind(kind) => kind.unit_text(currency),
@@ -215,19 +215,19 @@ impl Subject {
         }
     }
 
-    /// Its value among limits; nothing where it does not limit.
-    pub fn of(&self, limits: &Limits) -> Option<i64> {
+    /// Returns its value of these limits; nothing without a limit.
+    pub fn value(&self, limits: &Limits) -> Option<i64> {
         match self {
-            Self::Kind(kind) => kind.of(limits),
+            Self::Kind(kind) => kind.value(limits),
             Self::Devices(slug) => limits.devices.get(slug).copied(),
         }
     }
 
-    /// Limits that say this alone.
-    pub fn alone(&self, value: i64) -> Limits {
+    /// Returns limits with only this value.
+    pub fn only(&self, value: i64) -> Limits {
         let mut limits = Limits::default();
         match self {
-            Self::Kind(kind) => kind.put(&mut limits, Some(value)),
+            Self::Kind(kind) => kind.set_value(&mut limits, Some(value)),
             Self::Devices(slug) => {
                 limits.devices.insert(slug.clone(), value);
             }
@@ -236,22 +236,25 @@ impl Subject {
     }
 }
 
-/// Limits in words, one phrase each: `Boards at once: 0.25`.
-pub fn described(limits: &Limits, currency: &str) -> Vec<String> {
-    let kinds = Kind::ALL.into_iter().filter_map(|kind| {
-        Some(format!("{}: {}", kind.label(), kind.unit().text(kind.of(limits)?, currency)))
+/// Lists limits as text: `Boards at once: 0.25`.
+pub fn limits_text(limits: &Limits, currency: &str) -> Vec<String> {
+    let kinds = LimitKind::ALL.into_iter().filter_map(|kind| {
+        Some(format!("{}: {}", kind.label(), kind.unit().text(kind.value(limits)?, currency)))
     });
-    let devices = limits.devices.iter().map(|(slug, most)| {
+    let devices = limits.devices.iter().map(|(slug, maximum)| {
         let label = Subject::Devices(slug.clone()).label();
-        format!("{label}: {}", grouped(*most))
+        format!("{label}: {}", grouped(*maximum))
     });
     kinds.chain(devices).collect()
 }
 
-/// Limits from what is typed, by their kinds and by slugs of offerings; an empty field does not limit.
-/// `base` is where the limits stand in the body of the request.
-pub fn read(
-    fields: &[(Kind, String)],
+/// Parses limits from input by kind and by slug of offering; an empty field is no limit. `base` is the pointer
+/// of the limits in the body of the request.
+///
+/// # Errors
+/// One error for each invalid field.
+pub fn parse_limits(
+    fields: &[(LimitKind, String)],
     devices: &[(String, String)],
     base: &str,
 ) -> Result<Limits, Vec<FieldError>> {
@@ -259,7 +262,7 @@ pub fn read(
     let mut errors = Vec::new();
     for (kind, text) in fields.iter().filter(|(_, text)| !text.trim().is_empty()) {
         match kind.unit().parse(text) {
-            Some(value) => kind.put(&mut limits, Some(value)),
+            Some(value) => kind.set_value(&mut limits, Some(value)),
             None => errors.push(FieldError::new(format!("{base}/{}", kind.field()), kind.unit().example())),
         }
     }
@@ -270,9 +273,9 @@ pub fn read(
                 let detail = format!("{} Remove the row for no limit.", Unit::Whole.example());
                 errors.push(FieldError::new(pointer, detail));
             }
-            Some(most) => {
-                if limits.devices.insert(slug.clone(), most).is_some() {
-                    errors.push(FieldError::new(pointer, "There are two rows for it; keep one."));
+            Some(maximum) => {
+                if limits.devices.insert(slug.clone(), maximum).is_some() {
+                    errors.push(FieldError::new(pointer, "Duplicate offering: remove one row."));
                 }
             }
         }
@@ -285,44 +288,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_keeps_its_own_value() {
-        for kind in Kind::ALL {
+    fn every_kind_has_its_own_value() {
+        for kind in LimitKind::ALL {
             let mut limits = Limits::default();
-            kind.put(&mut limits, Some(7));
-            let set: Vec<Kind> = Kind::ALL.into_iter().filter(|k| k.of(&limits).is_some()).collect();
+            kind.set_value(&mut limits, Some(7));
+            let set: Vec<LimitKind> =
+                LimitKind::ALL.into_iter().filter(|k| k.value(&limits).is_some()).collect();
             assert_eq!(set, [kind]);
-            // The name is that of the wire, which refuses unknown ones.
+            // The API refuses unknown fields.
             let json = serde_json::json!({ kind.field(): 7 });
             assert_eq!(serde_json::from_value::<Limits>(json).unwrap(), limits);
             assert_eq!(Subject::parse(kind.field()), Some(Subject::Kind(kind)));
         }
         let devices = Subject::Devices("a30-24gb".to_owned());
         assert_eq!(Subject::parse(&devices.name()), Some(devices.clone()));
-        assert_eq!(devices.of(&devices.alone(3)), Some(3));
+        assert_eq!(devices.value(&devices.only(3)), Some(3));
         assert_eq!(Subject::parse("nonsense"), None);
     }
 
     #[test]
     fn a_form_becomes_limits() {
         let fields = [
-            (Kind::Boards, "0.125".to_owned()),
-            (Kind::Spend, " 12.50".to_owned()),
-            (Kind::QueuedJobs, " ".to_owned()),
+            (LimitKind::Boards, "0.125".to_owned()),
+            (LimitKind::Spend, " 12.50".to_owned()),
+            (LimitKind::QueuedJobs, " ".to_owned()),
         ];
         let devices = [("a30-24gb".to_owned(), "2".to_owned())];
-        let limits = read(&fields, &devices, "").unwrap();
+        let limits = parse_limits(&fields, &devices, "").unwrap();
         assert_eq!((limits.boards_milli, limits.spend_per_hour_micros), (Some(125), Some(12_500_000)));
         assert_eq!((limits.queued_jobs, limits.devices.get("a30-24gb")), (None, Some(&2)));
         assert_eq!(
-            described(&limits, "USD"),
-            ["Boards at once: 0.125", "Spend an hour: $12.50", "Devices of a30-24gb: 2"]
+            limits_text(&limits, "USD"),
+            ["Boards at once: 0.125", "Cost per hour: $12.50", "Devices of a30-24gb: 2"]
         );
 
-        let fields = [(Kind::Boards, "an eighth".to_owned()), (Kind::RunningJobs, "1.5".to_owned())];
+        let fields =
+            [(LimitKind::Boards, "an eighth".to_owned()), (LimitKind::RunningJobs, "1.5".to_owned())];
         let twice = [("o".to_owned(), "1".to_owned()), ("o".to_owned(), "2".to_owned())];
-        let errors = read(&fields, &twice, "/limits").unwrap_err();
+        let errors = parse_limits(&fields, &twice, "/limits").unwrap_err();
         let at: Vec<&str> = errors.iter().map(|error| error.pointer.as_str()).collect();
         assert_eq!(at, ["/limits/boards_milli", "/limits/running_jobs", "/limits/devices/o"]);
-        assert_eq!(read(&[], &[("o".to_owned(), String::new())], "").unwrap_err().len(), 1);
+        assert_eq!(parse_limits(&[], &[("o".to_owned(), String::new())], "").unwrap_err().len(), 1);
     }
 }

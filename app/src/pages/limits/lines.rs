@@ -1,96 +1,98 @@
-//! What is used of each limit, and which limit is the tightest.
+//! Use of each limit, and the closest limit.
 //!
-//! Pure; what counts and how much is the portal's word.
+//! Pure. The portal counts the use.
 
 use berth_types::quotas::{Limits, Used};
 
-use super::kinds::{Kind, Subject};
+use super::kinds::{LimitKind, Subject};
 use super::numbers::Unit;
 
-/// A limit with what counts against it.
+/// A limit with its use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
-    /// What it is called.
+    /// The label.
     pub label: String,
-    /// What it means.
+    /// The meaning.
     pub hint: &'static str,
     noun: String,
     unit: Unit,
     used: i64,
-    most: Option<i64>,
+    maximum: Option<i64>,
 }
 
 impl Line {
-    /// What is used.
+    /// Returns the use.
     pub fn used_text(&self, currency: &str) -> String {
         self.unit.text(self.used, currency)
     }
 
-    /// What may be used; nothing without a limit.
-    pub fn most_text(&self, currency: &str) -> Option<String> {
-        Some(self.unit.text(self.most?, currency))
+    /// Returns the limit; nothing without a limit.
+    pub fn maximum_text(&self, currency: &str) -> Option<String> {
+        Some(self.unit.text(self.maximum?, currency))
     }
 
-    /// What is left; nothing without a limit.
-    pub fn left_text(&self, currency: &str) -> Option<String> {
-        Some(self.unit.text(self.most?.saturating_sub(self.used).max(0), currency))
+    /// Returns the rest of the limit, at least 0; nothing without a limit.
+    pub fn remaining_text(&self, currency: &str) -> Option<String> {
+        Some(self.unit.text(self.maximum?.saturating_sub(self.used).max(0), currency))
     }
 
-    /// Thousandths of the limit that are used, at most all of it; nothing without a limit.
-    pub fn fullness(&self) -> Option<i64> {
-        let most = self.most?;
-        if most <= 0 {
+    /// Returns the use in thousandths of the limit, at most 1000; nothing without a limit.
+    pub fn used_milli(&self) -> Option<i64> {
+        let maximum = self.maximum?;
+        if maximum <= 0 {
             return Some(1_000);
         }
-        let milli = i128::from(self.used.max(0)) * 1_000 / i128::from(most);
+        let milli = i128::from(self.used.max(0)) * 1_000 / i128::from(maximum);
         i64::try_from(milli.min(1_000)).ok()
     }
 
-    /// `0.125 of 0.5 boards at once`; nothing without a limit.
+    /// Returns `0.125 of 0.5 boards at once`; nothing without a limit.
     pub fn sentence(&self, currency: &str) -> Option<String> {
-        Some(format!("{} of {} {}", self.used_text(currency), self.most_text(currency)?, self.noun))
+        Some(format!("{} of {} {}", self.used_text(currency), self.maximum_text(currency)?, self.noun))
     }
 }
 
-fn used_of(kind: Kind, used: &Used) -> i64 {
+fn used_value(kind: LimitKind, used: &Used) -> i64 {
     match kind {
-        Kind::Boards => used.boards_milli,
-        Kind::RunningJobs => used.running_jobs,
-        Kind::Spend => used.spend_per_hour_micros,
-        Kind::QueuedJobs => used.queued_jobs,
-        Kind::BoardHours => used.board_hours_milli,
-        Kind::ReservedBoards => used.reserved_boards_milli,
-        // Nothing counts against these two.
-        Kind::GuaranteedBoards | Kind::Weight => 0,
+        LimitKind::Boards => used.boards_milli,
+        LimitKind::RunningJobs => used.running_jobs,
+        LimitKind::Spend => used.spend_per_hour_micros,
+        LimitKind::QueuedJobs => used.queued_jobs,
+        LimitKind::BoardHours => used.board_hours_milli,
+        LimitKind::ReservedBoards => used.reserved_boards_milli,
+        // These limits have no use.
+        LimitKind::GuaranteedBoards | LimitKind::Weight => 0,
     }
 }
 
-/// Every limit that something counts against, those on devices last.
+/// Lists all limits with a use; limits on devices are last.
 pub fn lines(limits: &Limits, used: &Used) -> Vec<Line> {
-    let kinds = Kind::COUNTED.into_iter().map(|kind| {
-        let (unit, most) = match kind {
-            // The limit is in hours, what is used in thousandths of them.
-            Kind::BoardHours => (Unit::Milli, kind.of(limits).map(|hours| hours.saturating_mul(1_000))),
-            _ => (kind.unit(), kind.of(limits)),
+    let kinds = LimitKind::COUNTED.into_iter().map(|kind| {
+        let (unit, maximum) = match kind {
+            // The limit is in hours, the use in thousandths of an hour.
+            LimitKind::BoardHours => {
+                (Unit::Milli, kind.value(limits).map(|hours| hours.saturating_mul(1_000)))
+            }
+            _ => (kind.unit(), kind.value(limits)),
         };
         let (label, noun) = (kind.label().to_owned(), kind.noun().to_owned());
-        Line { label, hint: kind.hint(), noun, unit, used: used_of(kind, used), most }
+        Line { label, hint: kind.hint(), noun, unit, used: used_value(kind, used), maximum }
     });
-    let devices = limits.devices.iter().map(|(slug, most)| Line {
+    let devices = limits.devices.iter().map(|(slug, maximum)| Line {
         label: Subject::Devices(slug.clone()).label(),
-        hint: "At once. A job beyond it waits.",
+        hint: "Devices in use. A job beyond the limit waits.",
         noun: format!("{slug} at once"),
         unit: Unit::Milli,
         used: used.devices_milli.get(slug).copied().unwrap_or(0),
-        most: Some(most.saturating_mul(1_000)),
+        maximum: Some(maximum.saturating_mul(1_000)),
     });
     kinds.chain(devices).collect()
 }
 
-/// The limit of which the largest part is used; nothing where nothing limits.
-pub fn tightest(limits: &Limits, used: &Used) -> Option<Line> {
-    let limiting = lines(limits, used).into_iter().filter(|line| line.most.is_some());
-    limiting.reduce(|tight, next| if next.fullness() > tight.fullness() { next } else { tight })
+/// Returns the limit with the largest used part; nothing without limits.
+pub fn closest_limit(limits: &Limits, used: &Used) -> Option<Line> {
+    let limiting = lines(limits, used).into_iter().filter(|line| line.maximum.is_some());
+    limiting.reduce(|closest, next| if next.used_milli() > closest.used_milli() { next } else { closest })
 }
 
 #[cfg(test)]
@@ -109,35 +111,38 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_limit_is_the_fullest() {
+    fn the_closest_limit_has_the_largest_used_part() {
         let used = Used { boards_milli: 125, running_jobs: 2, board_hours_milli: 4_500, ..Used::default() };
-        let said = |limits: &Limits, used: &Used| tightest(limits, used).and_then(|l| l.sentence("USD"));
-        assert_eq!(said(&limited(), &used).as_deref(), Some("0.125 of 0.5 boards at once"));
+        let text = |limits: &Limits, used: &Used| closest_limit(limits, used).and_then(|l| l.sentence("USD"));
+        assert_eq!(text(&limited(), &used).as_deref(), Some("0.125 of 0.5 boards at once"));
         let used = Used { devices_milli: [("a30-24gb".to_owned(), 1_000)].into(), ..used };
-        assert_eq!(said(&limited(), &used).as_deref(), Some("1 of 2 a30-24gb at once"));
+        assert_eq!(text(&limited(), &used).as_deref(), Some("1 of 2 a30-24gb at once"));
         let money = Limits { spend_per_hour_micros: Some(2_000_000), ..Limits::default() };
         let used = Used { spend_per_hour_micros: 500_000, ..Used::default() };
-        assert_eq!(said(&money, &used).as_deref(), Some("$0.50 of $2.00 an hour"));
-        assert_eq!(said(&Limits::default(), &used), None);
-        assert_eq!(said(&Limits { weight_milli: Some(2_000), ..Limits::default() }, &used), None);
+        assert_eq!(text(&money, &used).as_deref(), Some("$0.50 of $2.00 cost per hour"));
+        assert_eq!(text(&Limits::default(), &used), None);
+        assert_eq!(text(&Limits { weight_milli: Some(2_000), ..Limits::default() }, &used), None);
     }
 
     #[test]
-    fn a_line_says_what_is_left() {
+    fn a_line_has_a_rest() {
         let used = Used { board_hours_milli: 4_500, running_jobs: 12, ..Used::default() };
         let all = lines(&limited(), &used);
         let line = |label: &str| all.iter().find(|line| line.label == label).unwrap().clone();
-        let hours = line("Board hours a month");
+        let hours = line("Board-hours per month");
         assert_eq!(hours.used_text("USD"), "4.5");
-        assert_eq!(hours.left_text("USD").as_deref(), Some("15.5"));
-        assert_eq!(hours.fullness(), Some(225));
-        // A limit that was lowered below what is used has nothing left.
+        assert_eq!(hours.remaining_text("USD").as_deref(), Some("15.5"));
+        assert_eq!(hours.used_milli(), Some(225));
+        // The limit was lowered below the use.
         let jobs = line("Running jobs");
-        assert_eq!((jobs.left_text("USD").as_deref(), jobs.fullness()), (Some("0"), Some(1_000)));
-        let free = line("Waiting jobs");
-        assert_eq!((free.most_text("USD"), free.left_text("USD"), free.fullness()), (None, None, None));
+        assert_eq!((jobs.remaining_text("USD").as_deref(), jobs.used_milli()), (Some("0"), Some(1_000)));
+        let free = line("Queued jobs");
+        assert_eq!(
+            (free.maximum_text("USD"), free.remaining_text("USD"), free.used_milli()),
+            (None, None, None)
+        );
         assert_eq!(all.len(), 7);
         let none = Limits { running_jobs: Some(0), ..Limits::default() };
-        assert_eq!(tightest(&none, &Used::default()).unwrap().fullness(), Some(1_000));
+        assert_eq!(closest_limit(&none, &Used::default()).unwrap().used_milli(), Some(1_000));
     }
 }

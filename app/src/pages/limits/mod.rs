@@ -1,13 +1,11 @@
-//! What an organization may use, how much of it is used, and asking for more.
-//!
-//! Must not judge a limit: what waits, what is refused and what is granted is the portal's word.
+//! Page of the limits of an organization, their use and requests for other limits.
 
-pub mod ask;
 pub mod form;
 pub mod kinds;
 pub mod lines;
 pub mod meters;
 pub mod numbers;
+pub mod request_form;
 pub mod requests;
 
 use std::future::Future;
@@ -18,15 +16,15 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
-use self::ask::AskForm;
-use super::of_org::of_org;
+use self::request_form::LimitRequestForm;
+use super::org_data::org_view;
 use super::parts::every;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
@@ -44,32 +42,28 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     }
 }
 
-/// The slugs of everything that can be ordered.
+/// Lists the slugs of all offerings.
 pub fn slugs() -> impl Future<Output = Answer<Vec<String>>> + Send + 'static {
     let offerings = api::money::offerings();
     async move { Ok(offerings.await?.items.into_iter().map(|offering| offering.slug).collect()) }
 }
 
-/// The page with all limits.
+/// The page of all limits.
 #[component]
 pub fn LimitsPage() -> impl IntoView {
     view! {
         <Page title="Limits".to_owned()>
             <p class="page__lead">
-                "How much your organization may use. What runs is never stopped by a limit: what goes beyond one waits, or is refused and says why."
+                "Limits of your organization. A limit never stops a running job: a job beyond a limit waits or is refused."
             </p>
-            {of_org(load, |loaded: Loaded| view! { <LimitsView loaded=loaded/> }.into_any())}
+            {org_view(load, |loaded: Loaded| view! { <LimitsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
 
-/// Whose limits these are.
-fn origin_words(is_default: bool) -> &'static str {
-    if is_default {
-        "These are the limits of every organization."
-    } else {
-        "These limits were set for your organization."
-    }
+/// Returns the origin of the limits.
+fn origin_text(is_default: bool) -> &'static str {
+    if is_default { "Default limits of this portal" } else { "Limits set for your organization" }
 }
 
 #[component]
@@ -81,7 +75,7 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
     every(10_000, move || {
         let (fresh_quota, fresh_requests) = (api::quotas::get(org), api::quotas::requests(org));
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh_quota.await {
                 replace(quota, fresh);
             }
@@ -90,40 +84,40 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
             }
         });
     });
-    let of_table = currency.clone();
-    let of_requests = currency.clone();
+    let table_currency = currency.clone();
+    let request_currency = currency.clone();
     let none = Memo::new(move |_| requests.with(Vec::is_empty));
     view! {
         <section class="section">
             <div class="section__head">
-                <h2>"Now"</h2>
-                <div class="section__aside">{move || origin_words(quota.with(|quota| quota.is_default))}</div>
+                <h2>"Current use"</h2>
+                <div class="section__aside">{move || origin_text(quota.with(|quota| quota.is_default))}</div>
             </div>
-            {move || quota.with(|quota| meters::table(quota, &of_table))}
-            <p class="quiet">{move || counted_month(&quota.with(|quota| quota.month.clone()))}</p>
+            {move || quota.with(|quota| meters::table(quota, &table_currency))}
+            <p class="quiet">{move || month_text(&quota.with(|quota| quota.month.clone()))}</p>
         </section>
-        <AskForm org=org quota=quota requests=requests offerings=offerings currency=currency/>
+        <LimitRequestForm org=org quota=quota requests=requests offerings=offerings currency=currency/>
         <section class="section">
-            <div class="section__head"><h2>"What you asked for"</h2></div>
+            <div class="section__head"><h2>"Your requests"</h2></div>
             {move || {
                 if none.get() {
-                    empty("Nothing yet. When a limit is in your way, ask for more above: the operator of this portal sees it at once, and the answer appears here.")
+                    empty("No requests yet. Request another limit above; the answer of the operator appears here.")
                 } else {
-                    requests.with(|requests| requests::table(requests, &of_requests, false))
+                    requests.with(|requests| requests::table(requests, &request_currency, false))
                 }
             }}
         </section>
     }
 }
 
-/// Which month board hours are counted for.
-fn counted_month(month: &str) -> String {
+/// Returns the month of the counted board-hours.
+fn month_text(month: &str) -> String {
     format!(
-        "Board hours are counted for {month}, by UTC; what a job did not use of its limit is given back when it ends."
+        "Board-hours are counted for {month} (UTC). The unused time limit of a job is subtracted when it ends."
     )
 }
 
-/// Sets a signal only where something moved, so that nothing is drawn anew without a cause.
+/// Sets a signal to another value; an equal value causes no redraw.
 pub fn replace<T: PartialEq + Send + Sync + 'static>(signal: RwSignal<T>, fresh: T) {
     signal.maybe_update(|known| {
         let moved = *known != fresh;

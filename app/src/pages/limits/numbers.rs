@@ -1,13 +1,12 @@
-//! Numbers as people type and read them: thousandths, whole ones, money.
+//! Parsing and texts of numbers: thousandths, whole numbers and money.
 //!
-//! Pure; must not know what is counted.
+//! Pure.
 
 use berth_types::money::{money_text, parse_amount_micros};
 
-use super::super::words::{grouped, typed_amount};
+use super::super::text::{grouped, typed_amount};
 
-/// Thousandths for a decimal such as `2`, `1.5` or `0.125`; `None` when it is no such number, or finer
-/// than that.
+/// Parses a decimal such as `2`, `1.5` or `0.125` to thousandths; `None` for other text or more decimals.
 pub fn parse_milli(text: &str) -> Option<i64> {
     let micros = parse_amount_micros(text)?;
     (micros % 1_000 == 0).then_some(micros / 1_000)
@@ -20,19 +19,19 @@ fn decimal(whole: &str, rest: i64) -> String {
     format!("{whole}.{rest:03}").trim_end_matches('0').to_owned()
 }
 
-/// Thousandths as they would be typed: `2`, `1.5`, `0.125`.
+/// Returns thousandths as input: `2`, `1.5`, `0.125`.
 pub fn typed_milli(milli: i64) -> String {
     let milli = milli.max(0);
     decimal(&(milli / 1_000).to_string(), milli % 1_000)
 }
 
-/// Thousandths to read: `1,284.5`.
+/// Returns thousandths as text: `1,284.5`.
 pub fn milli_text(milli: i64) -> String {
     let milli = milli.max(0);
     decimal(&grouped(milli / 1_000), milli % 1_000)
 }
 
-/// A whole number such as `8`; `None` for anything else, a sign included.
+/// Parses a whole number such as `8`; `None` for other text or a sign.
 pub fn parse_whole(text: &str) -> Option<i64> {
     let text = text.trim();
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
@@ -41,19 +40,19 @@ pub fn parse_whole(text: &str) -> Option<i64> {
     text.parse().ok()
 }
 
-/// In what a limit is counted, and how it is typed.
+/// The unit of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Thousandths, typed as a decimal.
+    /// Thousandths with a decimal as input.
     Milli,
-    /// Whole ones.
+    /// Whole numbers.
     Whole,
-    /// Micro-units of money, typed as an amount.
+    /// Micro-units of the currency with an amount as input.
     Money,
 }
 
 impl Unit {
-    /// Reads what is typed; `None` where it is no such number.
+    /// Parses input; `None` for other text.
     pub fn parse(self, text: &str) -> Option<i64> {
         match self {
             Self::Milli => parse_milli(text),
@@ -62,7 +61,7 @@ impl Unit {
         }
     }
 
-    /// A value as it would be typed.
+    /// Returns a value as input.
     pub fn typed(self, value: i64) -> String {
         match self {
             Self::Milli => typed_milli(value),
@@ -71,7 +70,7 @@ impl Unit {
         }
     }
 
-    /// A value to read.
+    /// Returns a value as text.
     pub fn text(self, value: i64, currency: &str) -> String {
         match self {
             Self::Milli => milli_text(value),
@@ -80,12 +79,12 @@ impl Unit {
         }
     }
 
-    /// What to type, for somebody who typed something else.
+    /// Returns the error for invalid input.
     pub const fn example(self) -> &'static str {
         match self {
-            Self::Milli => "Give a number such as 2 or 0.125, with three decimals at most.",
-            Self::Whole => "Give a whole number, such as 8.",
-            Self::Money => "Give an amount such as 12.50, with six decimals at most.",
+            Self::Milli => "Enter a number such as 2 or 0.125, with at most three decimals.",
+            Self::Whole => "Enter a whole number, such as 8.",
+            Self::Money => "Enter an amount, such as 12.50, with at most six decimals.",
         }
     }
 }
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousandths_are_typed_as_they_are_written() {
+    fn thousandths_survive_text_and_parsing() {
         for (milli, text) in [(0, "0"), (125, "0.125"), (500, "0.5"), (1_000, "1"), (12_050, "12.05")] {
             assert_eq!(typed_milli(milli), text);
             assert_eq!(parse_milli(text), Some(milli));

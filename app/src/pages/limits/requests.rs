@@ -1,28 +1,26 @@
-//! Requests for other limits as a table: what was asked for, and what became of it.
-//!
-//! Must not decide anything; it shows what it is given.
+//! Table of requests for other limits.
 
 use berth_types::quotas::{QuotaRequest, QuotaRequestState};
 use leptos::prelude::*;
 
-use super::kinds::described;
+use super::kinds::limits_text;
 use crate::ui::*;
 
-/// The requests; `whose` names the organization of each, for operators.
-pub fn table(requests: &[QuotaRequest], currency: &str, whose: bool) -> AnyView {
-    let rows: Vec<AnyView> = requests.iter().map(|request| row(request, currency, whose)).collect();
-    let org = whose.then(|| view! { <th role="columnheader" scope="col">"Organization"</th> });
+/// Returns the table; `with_org` adds the column of organizations, for operators.
+pub fn table(requests: &[QuotaRequest], currency: &str, with_org: bool) -> AnyView {
+    let rows: Vec<AnyView> = requests.iter().map(|request| row(request, currency, with_org)).collect();
+    let org = with_org.then(|| view! { <th role="columnheader" scope="col">"Organization"</th> });
     view! {
         <div class="table-wrap">
             <table class="table" role="table">
                 <caption class="visually-hidden">"Requests"</caption>
                 <thead role="rowgroup">
                     <tr role="row">
-                        <th role="columnheader" scope="col">"Asked for"</th>
+                        <th role="columnheader" scope="col">"Requested limits"</th>
                         <th role="columnheader" scope="col" class="table__state">"State"</th>
                         {org}
-                        <th role="columnheader" scope="col">"For"</th>
-                        <th role="columnheader" scope="col">"By"</th>
+                        <th role="columnheader" scope="col">"Reason"</th>
+                        <th role="columnheader" scope="col">"Requested by"</th>
                         <th role="columnheader" scope="col">"Answer"</th>
                     </tr>
                 </thead>
@@ -33,10 +31,10 @@ pub fn table(requests: &[QuotaRequest], currency: &str, whose: bool) -> AnyView 
     .into_any()
 }
 
-fn row(request: &QuotaRequest, currency: &str, whose: bool) -> AnyView {
-    let what = described(&request.limits, currency).join(", ");
+fn row(request: &QuotaRequest, currency: &str, with_org: bool) -> AnyView {
+    let limits = limits_text(&request.limits, currency).join(", ");
     let name = request.org_name.clone();
-    let org = whose.then(|| {
+    let org = with_org.then(|| {
         let path = format!("/operator/limits/{}", request.org);
         view! { <td role="cell" data-label="Organization"><a href=path>{name}</a></td> }
     });
@@ -44,11 +42,11 @@ fn row(request: &QuotaRequest, currency: &str, whose: bool) -> AnyView {
     let by = request.created_by.clone();
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{what}</th>
+            <th role="rowheader" scope="row">{limits}</th>
             <td role="cell" class="table__state" data-label="State"><RequestBadge state=request.state/></td>
             {org}
-            <td role="cell" data-label="For">{reason}</td>
-            <td role="cell" data-label="By">{by}<span class="table__sub"><When at=request.created_at/></span></td>
+            <td role="cell" data-label="Reason">{reason}</td>
+            <td role="cell" data-label="Requested by">{by}<span class="table__sub"><When at=request.created_at/></span></td>
             <td role="cell" data-label="Answer">{answer(request)}</td>
         </tr>
     }
@@ -58,9 +56,7 @@ fn row(request: &QuotaRequest, currency: &str, whose: bool) -> AnyView {
 fn answer(request: &QuotaRequest) -> AnyView {
     let note = request.note.clone();
     match (request.state, request.decided_at) {
-        (QuotaRequestState::Pending, _) => {
-            view! { <span class="quiet">"The operator has not answered yet."</span> }.into_any()
-        }
+        (QuotaRequestState::Pending, _) => view! { <span class="quiet">"No answer yet"</span> }.into_any(),
         (_, Some(at)) => view! { {note}<span class="table__sub"><When at=at/></span> }.into_any(),
         (_, None) => note.into_any(),
     }

@@ -1,7 +1,4 @@
-//! Who did what when: limits, money, reservations and terms that somebody changed on purpose, newest
-//! first.
-//!
-//! Must not leave anything out or tidy it up: what has no words here is shown as it was recorded.
+//! Page of the audit events, newest first. An event without a text here appears as recorded.
 
 use std::future::Future;
 
@@ -12,11 +9,11 @@ use berth_types::reservations::ReservationPolicy;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::super::invoices::words::rate_text;
-use super::super::limits::kinds::described;
-use super::super::more::More;
+use super::super::invoices::text::rate_text;
+use super::super::limits::kinds::limits_text;
+use super::super::load_more::LoadMore;
 use super::super::parts::{Call, Loading, every};
-use super::super::words::counted;
+use super::super::text::counted;
 use super::is_operator;
 use super::reservations::terms::policy_text;
 use crate::api;
@@ -28,7 +25,7 @@ fn load() -> impl Future<Output = Answer<Rows<AuditEvent>>> + Send + 'static {
     api::quotas::audit(None)
 }
 
-/// The page with everything that was done.
+/// The page of all audit events.
 #[component]
 pub fn AuditPage() -> impl IntoView {
     if is_operator() { view! { <Audit/> }.into_any() } else { view! { <NotFound/> }.into_any() }
@@ -39,12 +36,12 @@ fn Audit() -> impl IntoView {
     let data: Resource<Answer<Rows<AuditEvent>>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Audit".to_owned()>
-            <p class="page__lead">"What was changed on purpose, by whom and when. The portal never changes or removes an entry."</p>
+            <p class="page__lead">"Record of all deliberate changes with user and time. Entries are never changed or deleted."</p>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
                     match data.await {
                         Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(first) => view! { <Record first=first/> }.into_any(),
+                        Ok(first) => view! { <EventList first=first/> }.into_any(),
                     }
                 })}
             </Suspense>
@@ -52,18 +49,18 @@ fn Audit() -> impl IntoView {
     }
 }
 
-/// Puts events that are not known yet in front; the record is newest first and never changes a row.
+/// Inserts new events at the front and tells whether there were any. Recorded events never change.
 fn prepend(known: &mut Vec<AuditEvent>, fresh: Vec<AuditEvent>) -> bool {
     let mut all: Vec<AuditEvent> =
         fresh.into_iter().filter(|event| !known.iter().any(|known| known.id == event.id)).collect();
-    let some = !all.is_empty();
+    let changed = !all.is_empty();
     all.append(known);
     *known = all;
-    some
+    changed
 }
 
 #[component]
-fn Record(first: Rows<AuditEvent>) -> impl IntoView {
+fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
     let currency = use_session().me.currency;
     let events = RwSignal::new(first.items);
     let cursor = RwSignal::new(first.next_cursor);
@@ -71,7 +68,7 @@ fn Record(first: Rows<AuditEvent>) -> impl IntoView {
     every(10_000, move || {
         let fresh = load();
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
                 events.maybe_update(|events| prepend(events, fresh.items));
             }
@@ -92,7 +89,7 @@ fn Record(first: Rows<AuditEvent>) -> impl IntoView {
     };
     view! {
         {move || events.with(|events| table(events, &currency))}
-        <More cursor=cursor call=more load=Callback::new(load_more)/>
+        <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
     }
 }
 
@@ -101,7 +98,7 @@ fn table(events: &[AuditEvent], currency: &str) -> AnyView {
         return view! {
             <div class="empty">
                 <p class="empty__text">
-                    "Nothing was changed yet. Limits and prices that are set, money that is granted or taken back, requests that are answered, reservations that are approved or taken back, and maintenance are recorded here, with who did it and when."
+                    "No entries yet. Changes of limits, prices, credits, invoices, reservations and nodes appear here with user and time."
                 </p>
                 <a class="btn" href="/operator/limits">"Set limits"</a>
             </div>
@@ -110,69 +107,84 @@ fn table(events: &[AuditEvent], currency: &str) -> AnyView {
     }
     let rows: Vec<AnyView> = events.iter().map(|event| row(event, currency)).collect();
     table_of(
-        "What was done, newest first",
-        &[("What", ""), ("Who", ""), ("When", "nowrap"), ("To", ""), ("Detail", "")],
+        "Audit events, newest first",
+        &[("Action", ""), ("User", ""), ("Time", "nowrap"), ("Subject", ""), ("Details", "")],
         rows,
     )
 }
 
-/// An action in words; one that has none reads as it was recorded.
+/// Returns the text of an action, or the recorded action without one.
 pub(in crate::pages) fn action_text(action: &str) -> &str {
     match action {
         "quota.set" => "set limits",
-        "quota.cleared" => "gave the default limits again",
-        "quota.requested" => "asked for other limits",
-        "quota.granted" => "granted a request for limits",
-        "quota.declined" => "declined a request for limits",
-        "reservation.extended" => "made a reservation longer",
-        "reservation.cancelled" => "ended a reservation",
+        "quota.cleared" => "restored the default limits",
+        "quota.requested" => "requested other limits",
+        "quota.granted" => "granted a limit request",
+        "quota.declined" => "declined a limit request",
+        "reservation.extended" => "extended a reservation",
+        "reservation.cancelled" => "cancelled or returned a reservation",
         "reservation.approved" => "approved a reservation",
         "reservation.declined" => "declined a reservation",
-        "reservation_policy.set" => "set the terms of reservations",
+        "reservation_policy.set" => "set the reservation terms",
         "maintenance.planned" => "planned maintenance",
-        "node.drain_set" => "began to empty a node",
-        "node.drain_called_off" => "called off emptying a node",
-        "node.drained" => "emptied a node",
-        "node.shutdown" => "noted that a host is being shut down",
-        "attempt.late" => "heard of an attempt that had counted as lost",
-        "jobs.stopped" => "stopped jobs of the organization",
-        "rack.budget_set" => "set what a rack feeds",
-        "rack.budget_removed" => "removed a rack's power budget",
+        "node.drain_set" => "started a drain",
+        "node.drain_called_off" => "cancelled a drain",
+        "node.drained" => "completed a drain",
+        "node.shutdown" => "reported a host shutdown",
+        "node.lost" => "counted a node as lost",
+        "node.declared_lost" => "declared a node lost",
+        "node.returned" => "reconnected a lost node",
+        "node.cloned" => "detected a copied node",
+        "node.revoked" => "revoked a node certificate",
+        "node.boards_left_out" => "excluded boards of another node",
+        "gpu.quarantined" => "put a board out of service",
+        "gpu.cleared" => "put a board back into service",
+        "gpu.released" => "released a board",
+        "gpu.check_asked" => "requested a board check",
+        "gpu.mode_asked" => "requested a MIG mode",
+        "attempt.late" => "reported an attempt that counted as lost",
+        "jobs.stopped" => "stopped jobs",
+        "terminal.opened" => "opened a terminal",
+        "terminal.closed" => "closed a terminal",
+        "port.opened" => "opened a port",
+        "file.removed" => "deleted a file",
+        "rack.budget_set" => "set a rack power budget",
+        "rack.budget_removed" => "removed a rack power budget",
         "price.set" => "set a price",
         "credit.granted" => "granted credit",
-        "credit.taken_back" => "took money back",
+        "credit.taken_back" => "debited an account",
         "credit_limit.set" => "set a credit limit",
-        "budget.created" => "made a budget",
+        "budget.created" => "created a budget",
         "budget.deleted" => "deleted a budget",
-        "secret.created" => "made a secret",
-        "secret.replaced" => "gave a secret a new value",
+        "secret.created" => "created a secret",
+        "secret.replaced" => "replaced a secret value",
         "secret.deleted" => "deleted a secret",
-        "volume.created" => "made a volume",
+        "volume.created" => "created a volume",
         "volume.deleted" => "deleted a volume",
-        "volume.file_put" => "put a file into a volume",
-        "volume.file_removed" => "took a file out of a volume",
-        "webhook.created" => "made a webhook",
+        "volume.file_put" => "uploaded a file to a volume",
+        "volume.file_removed" => "deleted a file from a volume",
+        "webhook.created" => "created a webhook",
         "webhook.deleted" => "deleted a webhook",
         "member.role_changed" => "changed a member's role",
         "member.removed" => "removed a member",
         "member.left" => "left the organization",
         "member.joined" => "joined the organization",
-        "invitation.created" => "invited somebody",
-        "invitation.resent" => "sent an invitation again",
+        "invitation.created" => "created an invitation",
+        "invitation.resent" => "resent an invitation",
         "invitation.withdrawn" => "withdrew an invitation",
-        "invoice.paid" => "marked an invoice paid",
-        "invoice.voided" => "took an invoice back",
-        "billing_settings.set" => "set what invoices say",
+        "invoice.paid" => "marked an invoice as paid",
+        "invoice.voided" => "voided an invoice",
+        "billing_settings.set" => "set the invoice settings",
         other => other,
     }
 }
 
-/// What was recorded beside an action, in words where it is a form of ours.
+/// Returns the details of an event; a recorded JSON document becomes text.
 pub(in crate::pages) fn detail_text(event: &AuditEvent, currency: &str) -> String {
-    let words = match event.action.as_str() {
+    let text = match event.action.as_str() {
         "quota.set" => serde_json::from_str::<Limits>(&event.detail).ok().map(|limits| {
-            let words = described(&limits, currency);
-            if words.is_empty() { "no limits".to_owned() } else { words.join(", ") }
+            let lines = limits_text(&limits, currency);
+            if lines.is_empty() { "no limits".to_owned() } else { lines.join(", ") }
         }),
         "reservation_policy.set" => {
             serde_json::from_str::<ReservationPolicy>(&event.detail).ok().map(|policy| policy_text(&policy))
@@ -182,10 +194,10 @@ pub(in crate::pages) fn detail_text(event: &AuditEvent, currency: &str) -> Strin
         }
         _ => None,
     };
-    words.unwrap_or_else(|| event.detail.clone())
+    text.unwrap_or_else(|| event.detail.clone())
 }
 
-/// What invoices say, in one line.
+/// Returns the invoice settings in one line.
 fn settings_text(settings: &BillingSettings) -> String {
     let taxes: Vec<String> =
         settings.taxes.iter().map(|tax| format!("{} {}", tax.name, rate_text(tax.basis_points))).collect();
@@ -194,13 +206,13 @@ fn settings_text(settings: &BillingSettings) -> String {
     format!("{taxes}; due after {due}; billed by {}", settings.seller.replace('\n', ", "))
 }
 
-/// What it was done to, with a way there where there is one.
+/// Returns the subject of an event, as a link if it has a page.
 fn subject(event: &AuditEvent) -> AnyView {
     let id = event.subject.clone();
     if id == "default" {
         return match event.action.as_str() {
-            "quota.set" => view! { <a href="/operator/limits">"every organization"</a> }.into_any(),
-            _ => "everybody".into_any(),
+            "quota.set" => view! { <a href="/operator/limits">"all organizations"</a> }.into_any(),
+            _ => "all organizations".into_any(),
         };
     }
     if id.starts_with("org_") {
@@ -211,19 +223,19 @@ fn subject(event: &AuditEvent) -> AnyView {
 }
 
 fn row(event: &AuditEvent, currency: &str) -> AnyView {
-    let what = action_text(&event.action).to_owned();
-    let recorded = (what != event.action).then(|| {
-        let action = event.action.clone();
-        view! { <span class="table__sub mono">{action}</span> }
+    let action = action_text(&event.action).to_owned();
+    let recorded = (action != event.action).then(|| {
+        let recorded = event.action.clone();
+        view! { <span class="table__sub mono">{recorded}</span> }
     });
-    let who = event.actor.clone();
+    let user = event.actor.clone();
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{what}{recorded}</th>
-            <td role="cell" data-label="Who">{who}</td>
-            <td role="cell" class="nowrap" data-label="When"><When at=event.at/></td>
-            <td role="cell" class="table__lead" data-label="To">{subject(event)}</td>
-            <td role="cell" class="table__lead" data-label="Detail">{detail_text(event, currency)}</td>
+            <th role="rowheader" scope="row">{action}{recorded}</th>
+            <td role="cell" data-label="User">{user}</td>
+            <td role="cell" class="nowrap" data-label="Time"><When at=event.at/></td>
+            <td role="cell" class="table__lead" data-label="Subject">{subject(event)}</td>
+            <td role="cell" class="table__lead" data-label="Details">{detail_text(event, currency)}</td>
         </tr>
     }
     .into_any()
@@ -245,19 +257,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_reads_in_words() {
-        let said = |action: &str, detail: &str| detail_text(&event(1, action, detail), "USD");
-        assert_eq!(said("quota.set", r#"{"boards_milli":125}"#), "Boards at once: 0.125");
-        assert_eq!(said("quota.set", "{}"), "no limits");
-        assert_eq!(said("quota.granted", "until May"), "until May");
-        // What cannot be read any more is shown as it is.
-        assert_eq!(said("quota.set", r#"{"unknown":1}"#), r#"{"unknown":1}"#);
+    fn recorded_details_become_text() {
+        let text = |action: &str, detail: &str| detail_text(&event(1, action, detail), "USD");
+        assert_eq!(text("quota.set", r#"{"boards_milli":125}"#), "Boards at once: 0.125");
+        assert_eq!(text("quota.set", "{}"), "no limits");
+        assert_eq!(text("quota.granted", "until May"), "until May");
+        // An unknown document stays unchanged.
+        assert_eq!(text("quota.set", r#"{"unknown":1}"#), r#"{"unknown":1}"#);
         let terms = serde_json::to_string(&ReservationPolicy::default()).unwrap();
-        assert!(said("reservation_policy.set", &terms).starts_with("Free until 1 d before"));
+        assert!(text("reservation_policy.set", &terms).starts_with("Free cancellation until 1 d before"));
         let invoices =
             r#"{"seller":"Harbour\nKade 4","taxes":[{"name":"VAT","basis_points":1900}],"due_days":14}"#;
         assert_eq!(
-            said("billing_settings.set", invoices),
+            text("billing_settings.set", invoices),
             "VAT 19 %; due after 14 days; billed by Harbour, Kade 4"
         );
         assert_eq!(action_text("quota.set"), "set limits");
@@ -265,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn new_events_come_first_and_known_ones_once() {
+    fn new_events_come_first_and_each_event_once() {
         let mut events = vec![event(2, "a", ""), event(1, "a", "")];
         assert!(prepend(&mut events, vec![event(3, "a", ""), event(2, "a", "")]));
         let order: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();

@@ -1,6 +1,5 @@
-//! The boards of one node: what they are, how they are, and the ways back into service.
-//!
-//! Must not put a board back without saying what that means: whoever releases one answers for it.
+//! Page of the boards of a node: facts, health, checks, release and MIG mode. Each release and mode change
+//! needs a confirmation.
 
 use std::future::Future;
 
@@ -20,7 +19,7 @@ use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     node: NodeId,
@@ -31,7 +30,7 @@ struct Loaded {
 fn load(node: Option<NodeId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let calls = node.map(|node| (node, api::health::list(node), api::nodes::operator_list()));
     async move {
-        // What is no id cannot be a node.
+        // Other text than an id is not found.
         let Some((node, gpus, nodes)) = calls else { return Err(Problem::not_found()) };
         let gpus = gpus.await?.items;
         let known = nodes.await?.items.into_iter().find(|known| known.id == node);
@@ -40,7 +39,7 @@ fn load(node: Option<NodeId>) -> impl Future<Output = Answer<Loaded>> + Send + '
     }
 }
 
-/// The page with the boards of a node.
+/// The page of the boards of a node.
 #[component]
 pub fn BoardsPage() -> impl IntoView {
     if is_operator() { view! { <Boards/> }.into_any() } else { view! { <NotFound/> }.into_any() }
@@ -59,37 +58,38 @@ fn Boards() -> impl IntoView {
                 match data.await {
                     Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
                     Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                    Ok(loaded) => view! { <OfNode loaded=loaded/> }.into_any(),
+                    Ok(loaded) => view! { <NodeBoards loaded=loaded/> }.into_any(),
                 }
             })}
         </Suspense>
     }
 }
 
-/// What a button asks to be confirmed.
+/// An action with a confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ask {
+enum BoardAction {
     Release,
-    Mode(bool),
+    /// A change of the MIG mode; true for on.
+    SetMig(bool),
 }
 
-/// What the cards and the dialog share.
+/// The signals of the cards and the dialog.
 #[derive(Clone, Copy)]
-struct Ward {
+struct BoardsState {
     gpus: RwSignal<Vec<GpuHealth>>,
     call: Call,
-    /// The board that the dialog is about, and what it asks.
-    chosen: RwSignal<Option<(String, Ask)>>,
+    /// The board and the action of the dialog.
+    chosen: RwSignal<Option<(String, BoardAction)>>,
     open: RwSignal<bool>,
 }
 
-impl Ward {
-    fn ask(self, uuid: &str, ask: Ask) {
-        self.chosen.set(Some((uuid.to_owned(), ask)));
+impl BoardsState {
+    fn open_dialog(self, uuid: &str, action: BoardAction) {
+        self.chosen.set(Some((uuid.to_owned(), action)));
         self.open.set(true);
     }
 
-    /// Puts a board as it is now in the place of what was known.
+    /// Replaces a board by its answer.
     fn replace(self, fresh: GpuHealth) {
         self.gpus.update(|gpus| {
             if let Some(known) = gpus.iter_mut().find(|known| known.uuid == fresh.uuid) {
@@ -100,9 +100,9 @@ impl Ward {
 }
 
 #[component]
-fn OfNode(loaded: Loaded) -> impl IntoView {
+fn NodeBoards(loaded: Loaded) -> impl IntoView {
     let Loaded { node, name, gpus } = loaded;
-    let ward = Ward {
+    let state = BoardsState {
         gpus: RwSignal::new(gpus),
         call: Call::idle(),
         chosen: RwSignal::new(None),
@@ -111,12 +111,12 @@ fn OfNode(loaded: Loaded) -> impl IntoView {
     every(3_000, move || {
         let fresh = api::health::list(node);
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
-                ward.gpus.maybe_update(|gpus| {
-                    let moved = *gpus != fresh.items;
+                state.gpus.maybe_update(|gpus| {
+                    let changed = *gpus != fresh.items;
                     *gpus = fresh.items;
-                    moved
+                    changed
                 });
             }
         });
@@ -125,63 +125,64 @@ fn OfNode(loaded: Loaded) -> impl IntoView {
     let title = format!("{heading} · Berth");
     let ready = ready();
     let cards = move || {
-        ward.gpus.with(|gpus| gpus.iter().map(|gpu| card(gpu, ward, ready)).collect::<Vec<AnyView>>())
+        state.gpus.with(|gpus| gpus.iter().map(|gpu| card(gpu, state, ready)).collect::<Vec<AnyView>>())
     };
-    let none = move || ward.gpus.with(Vec::is_empty);
+    let none = move || state.gpus.with(Vec::is_empty);
     view! {
         <Title text=title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Where you are">
+            <nav class="crumbs" aria-label="Breadcrumb">
                 <ol>
                     <li><a href="/operator/nodes">"Nodes"</a></li>
                     <li><span aria-current="page" class="quiet">{name}</span></li>
                 </ol>
             </nav>
             <div class="page__head"><h1>{heading}</h1></div>
-            <CallProblem call=ward.call beside_fields=&[]/>
-            <Confirm ward=ward/>
+            <CallProblem call=state.call beside_fields=&[]/>
+            <Confirm state=state/>
             <div class="stack">{cards}</div>
-            {move || none().then(|| empty("Its worker has told of no board that Berth knows."))}
+            {move || none().then(|| empty("The worker of this node reports no supported boards."))}
         </div>
     }
 }
 
-/// Asks before a board is put back as it is, and before its mode changes.
+/// The confirmation of a release or a mode change.
 #[component]
 fn Confirm(
-    /// What the page shares with it.
-    ward: Ward,
+    /// The signals of the page.
+    state: BoardsState,
 ) -> impl IntoView {
-    let Ward { chosen, open, .. } = ward;
+    let BoardsState { chosen, open, .. } = state;
     let call = Call::idle();
     let title = Signal::derive(move || match chosen.get() {
-        Some((_, Ask::Release)) => "Release this board?".to_owned(),
-        Some((_, Ask::Mode(true))) => "Switch MIG on?".to_owned(),
-        Some((_, Ask::Mode(false))) => "Switch MIG off?".to_owned(),
+        Some((_, BoardAction::Release)) => "Release this board?".to_owned(),
+        Some((_, BoardAction::SetMig(true))) => "Enable MIG?".to_owned(),
+        Some((_, BoardAction::SetMig(false))) => "Disable MIG?".to_owned(),
         None => String::new(),
     });
     let text = move || match chosen.get() {
-        Some((_, Ask::Release)) => {
-            "Jobs are placed on it again at once, without a check. What was wrong with it may be wrong still; a later fault takes it out again."
+        Some((_, BoardAction::Release)) => {
+            "New jobs are placed on this board at once, without a check. The fault may persist; the next fault puts the board out of service again."
         }
-        Some((_, Ask::Mode(_))) => {
-            "Nothing new is placed on it, and what runs there ends by itself. Then its worker changes the mode. Boards older than Hopper also want a reset before it holds."
+        Some((_, BoardAction::SetMig(_))) => {
+            "No new jobs are placed on this board; running jobs continue to their end. Then the worker changes the mode. Boards older than Hopper also need a GPU reset."
         }
         None => "",
     };
     let verb = move || match chosen.get() {
-        Some((_, Ask::Release)) | None => "Release",
-        Some((_, Ask::Mode(_))) => "Switch",
+        Some((_, BoardAction::Release)) | None => "Release",
+        Some((_, BoardAction::SetMig(true))) => "Enable MIG",
+        Some((_, BoardAction::SetMig(false))) => "Disable MIG",
     };
     let confirm = move |()| {
-        let Some((uuid, ask)) = chosen.get_untracked() else { return };
+        let Some((uuid, action)) = chosen.get_untracked() else { return };
         let done = move |fresh: GpuHealth| {
-            ward.replace(fresh);
+            state.replace(fresh);
             open.set(false);
         };
-        match ask {
-            Ask::Release => call.run(api::health::release(&uuid), done),
-            Ask::Mode(mig) => call.run(api::health::set_mode(&uuid, &PatchGpuMode { mig }), done),
+        match action {
+            BoardAction::Release => call.run(api::health::release(&uuid), done),
+            BoardAction::SetMig(mig) => call.run(api::health::set_mode(&uuid, &PatchGpuMode { mig }), done),
         }
     };
     view! {
@@ -190,7 +191,7 @@ fn Confirm(
             title=title
             open=open
             call=call
-            keep="Close"
+            keep="Cancel"
             verb=Signal::derive(move || verb().to_owned())
             confirm=Callback::new(confirm)
         >
@@ -207,7 +208,7 @@ const fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-/// `on`, or `on, off after a reset`.
+/// Returns a mode and its pending change: `on`, `on, off after a reset`.
 fn mode_text(now: Option<bool>, pending: Option<bool>) -> Option<String> {
     let now = now?;
     Some(match pending {
@@ -216,89 +217,89 @@ fn mode_text(now: Option<bool>, pending: Option<bool>) -> Option<String> {
     })
 }
 
-/// `3 corrected, 0 not`: absent where neither is reported.
-fn count_text(corrected: Option<u64>, not: Option<u64>) -> Option<String> {
-    match (corrected, not) {
+/// Returns `3 corrected, 0 uncorrected`; `None` without a reported number.
+fn count_text(corrected: Option<u64>, uncorrected: Option<u64>) -> Option<String> {
+    match (corrected, uncorrected) {
         (None, None) => None,
-        (corrected, not) => {
+        (corrected, uncorrected) => {
             let number = |n: Option<u64>| n.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
-            Some(format!("{} corrected, {} not", number(corrected), number(not)))
+            Some(format!("{} corrected, {} uncorrected", number(corrected), number(uncorrected)))
         }
     }
 }
 
-/// What NVML's bits say holds the clocks back, in words; the bits are `nvmlClocksEventReason*`.
+/// Returns the reasons of reduced clocks. The bits are `nvmlClocksEventReason*` of NVML.
 fn throttle_text(bits: u64) -> String {
-    const WORDS: [(u64, &str); 9] = [
+    const REASONS: [(u64, &str); 9] = [
         (0x1, "idle"),
-        (0x2, "clocks set"),
+        (0x2, "application clocks"),
         (0x4, "power limit"),
         (0x8, "hardware slowdown"),
         (0x10, "sync boost"),
-        (0x20, "heat, by software"),
-        (0x40, "heat, by hardware"),
+        (0x20, "software thermal slowdown"),
+        (0x40, "hardware thermal slowdown"),
         (0x80, "power brake"),
         (0x100, "display clocks"),
     ];
-    let found: Vec<&str> = WORDS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, words)| *words).collect();
-    if found.is_empty() { "nothing".to_owned() } else { found.join(", ") }
+    let found: Vec<&str> = REASONS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| *text).collect();
+    if found.is_empty() { "none".to_owned() } else { found.join(", ") }
 }
 
-/// Everything that is known of a board; what its driver does not report is left out.
+/// Lists the facts and readings of a board, without those that the driver does not report.
 fn pairs(gpu: &GpuHealth) -> Vec<(&'static str, String)> {
     let (facts, reading) = (&gpu.facts, &gpu.reading);
     let rows = count_text(facts.rows_corrected.map(u64::from), facts.rows_uncorrected.map(u64::from));
     let clocks = match (reading.sm_clock_mhz, reading.memory_clock_mhz) {
-        (Some(sm), Some(memory)) => Some(format!("{sm:.0} MHz, memory {memory:.0} MHz")),
-        (Some(sm), None) => Some(format!("{sm:.0} MHz")),
+        (Some(sm), Some(memory)) => Some(format!("SM {sm:.0} MHz, memory {memory:.0} MHz")),
+        (Some(sm), None) => Some(format!("SM {sm:.0} MHz")),
         _ => None,
     };
     let traffic = |received: Option<f64>, sent: Option<f64>, unit: &str| {
-        Some(format!("{:.0} {unit} received, {:.0} sent", received?, sent?))
+        Some(format!("{:.0} {unit} received, {:.0} {unit} sent", received?, sent?))
     };
     let all = [
         ("UUID", Some(gpu.uuid.clone())),
-        ("PCI bus", facts.pci_bus_id.clone()),
-        ("Serial", facts.serial.clone()),
+        ("PCI address", facts.pci_bus_id.clone()),
+        ("Serial number", facts.serial.clone()),
         ("VBIOS", facts.vbios.clone()),
         ("Memory", Some(format!("{} MiB", gpu.memory_mib))),
-        ("CUDA capability", facts.compute_capability.clone()),
+        ("Compute capability", facts.compute_capability.clone()),
         ("Power limit", facts.power_limit_watts.map(|watts| format!("{watts} W"))),
-        ("NVLinks up", (facts.nvlinks > 0).then(|| facts.nvlinks.to_string())),
+        ("Active NVLinks", (facts.nvlinks > 0).then(|| facts.nvlinks.to_string())),
         ("MIG", mode_text(facts.mig, facts.mig_pending)),
         ("ECC", mode_text(facts.ecc, facts.ecc_pending)),
-        ("Memory errors", count_text(facts.ecc_corrected, facts.ecc_uncorrected)),
-        ("Rows replaced, for errors", rows),
+        ("ECC errors since driver load", count_text(facts.ecc_corrected, facts.ecc_uncorrected)),
+        ("Row remaps by error", rows),
         ("Clocks", clocks),
-        ("Held back by", reading.throttle_reasons.map(throttle_text)),
+        ("Clock limits", reading.throttle_reasons.map(throttle_text)),
         ("PCIe", traffic(reading.pcie_received_kb_s, reading.pcie_sent_kb_s, "kB/s")),
         ("NVLink", traffic(reading.nvlink_received_kib_s, reading.nvlink_sent_kib_s, "KiB/s")),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// How the newest task went.
+/// Returns the result of the latest task.
 fn task_text(task: &GpuTask) -> String {
-    let what = match task.kind {
+    let name = match task.kind {
         GpuTaskKind::Check => "Check",
-        GpuTaskKind::MigOn => "MIG on",
-        GpuTaskKind::MigOff => "MIG off",
+        GpuTaskKind::MigOn => "Enable MIG",
+        GpuTaskKind::MigOff => "Disable MIG",
     };
     match (task.good, task.words.as_deref()) {
-        (None, _) => format!("{what}: waits for the worker."),
-        (Some(_), Some(words)) if !words.is_empty() => format!("{what}: {words}"),
-        (Some(true), _) => format!("{what}: done."),
-        (Some(false), _) => format!("{what}: it did not work."),
+        (None, _) => format!("{name}: waiting for the worker."),
+        (Some(_), Some(answer)) if !answer.is_empty() => format!("{name}: {answer}"),
+        (Some(true), _) => format!("{name}: succeeded."),
+        (Some(false), _) => format!("{name}: failed."),
     }
 }
 
-/// Why nothing is placed on a board.
-fn trouble(gpu: &GpuHealth) -> Option<AnyView> {
+/// Returns the reason that no jobs are placed on a board.
+fn fault_banner(gpu: &GpuHealth) -> Option<AnyView> {
     let (title, reason, since) = match (&gpu.quarantine, &gpu.silent) {
         (Some(why), _) => ("Out of service", why.reason.clone(), why.since),
-        (None, Some(why)) => ("It does not answer", why.clone(), None),
+        (None, Some(why)) => ("Not responding", why.clone(), None),
         (None, None) if !gpu.present => {
-            ("Not there", "Its worker did not tell of it when it connected last.".to_owned(), None)
+            ("Missing", "Not reported by the worker at its last connection.".to_owned(), None)
         }
         (None, None) => return None,
     };
@@ -313,16 +314,16 @@ fn trouble(gpu: &GpuHealth) -> Option<AnyView> {
     )
 }
 
-fn card(gpu: &GpuHealth, ward: Ward, ready: ReadSignal<bool>) -> AnyView {
+fn card(gpu: &GpuHealth, state: BoardsState, ready: ReadSignal<bool>) -> AnyView {
     let heading = format!("GPU {} · {}", gpu.index, gpu.model);
     let facts: Vec<AnyView> = pairs(gpu).into_iter().map(|(name, value)| pair(name, value)).collect();
     let task = gpu.task.as_ref().map(|task| view! { <p class="quiet small">{task_text(task)}</p> });
-    let blocked = move || !ready.get() || ward.call.pending.get();
+    let blocked = move || !ready.get() || state.call.pending.get();
     let (checked, released, switched) = (gpu.uuid.clone(), gpu.uuid.clone(), gpu.uuid.clone());
     let check = move |_: leptos::ev::MouseEvent| {
-        ward.call.run(api::health::check(&checked), move |fresh: GpuHealth| ward.replace(fresh));
+        state.call.run(api::health::check(&checked), move |fresh: GpuHealth| state.replace(fresh));
     };
-    let check_label = format!("Check again GPU {}", gpu.index);
+    let check_label = format!("Check GPU {}", gpu.index);
     let release = gpu.quarantine.is_some().then(|| {
         let label = format!("Release GPU {}", gpu.index);
         view! {
@@ -331,14 +332,14 @@ fn card(gpu: &GpuHealth, ward: Ward, ready: ReadSignal<bool>) -> AnyView {
                 type="button"
                 aria-label=label
                 disabled=blocked
-                on:click=move |_| ward.ask(&released, Ask::Release)
+                on:click=move |_| state.open_dialog(&released, BoardAction::Release)
             >
                 "Release"
             </button>
         }
     });
     let mode = gpu.facts.mig.filter(|_| gpu.quarantine.is_none() && gpu.silent.is_none()).map(|on| {
-        let verb = if on { "Switch MIG off" } else { "Switch MIG on" };
+        let verb = if on { "Disable MIG" } else { "Enable MIG" };
         let label = format!("{verb} on GPU {}", gpu.index);
         view! {
             <button
@@ -346,7 +347,7 @@ fn card(gpu: &GpuHealth, ward: Ward, ready: ReadSignal<bool>) -> AnyView {
                 type="button"
                 aria-label=label
                 disabled=blocked
-                on:click=move |_| ward.ask(&switched, Ask::Mode(!on))
+                on:click=move |_| state.open_dialog(&switched, BoardAction::SetMig(!on))
             >
                 {verb}
             </button>
@@ -355,7 +356,7 @@ fn card(gpu: &GpuHealth, ward: Ward, ready: ReadSignal<bool>) -> AnyView {
     view! {
         <section class="card">
             <div class="card__head"><h2 class="card__title">{heading}</h2></div>
-            {trouble(gpu)}
+            {fault_banner(gpu)}
             <dl class="kv">{facts}</dl>
             {task}
             <div class="row">
@@ -366,7 +367,7 @@ fn card(gpu: &GpuHealth, ward: Ward, ready: ReadSignal<bool>) -> AnyView {
                     disabled=blocked
                     on:click=check
                 >
-                    "Check again"
+                    "Check"
                 </button>
                 {mode}
                 {release}
@@ -390,31 +391,33 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_reported_is_not_shown() {
+    fn unreported_facts_are_absent() {
         let names = |gpu: &GpuHealth| pairs(gpu).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names(&gpu(serde_json::json!({}))), ["UUID", "Memory"]);
         let facts = serde_json::json!({"nvlinks": 18, "ecc": true, "ecc_pending": false, "ecc_corrected": 0});
         let shown = pairs(&gpu(serde_json::json!({"facts": facts, "reading": {"sm_clock_mhz": 1980.0}})));
-        assert!(shown.contains(&("NVLinks up", "18".to_owned())));
+        assert!(shown.contains(&("Active NVLinks", "18".to_owned())));
         assert!(shown.contains(&("ECC", "on, off after a reset".to_owned())));
-        assert!(shown.contains(&("Memory errors", "0 corrected, unknown not".to_owned())));
-        assert!(shown.contains(&("Clocks", "1980 MHz".to_owned())));
+        assert!(
+            shown.contains(&("ECC errors since driver load", "0 corrected, unknown uncorrected".to_owned()))
+        );
+        assert!(shown.contains(&("Clocks", "SM 1980 MHz".to_owned())));
     }
 
     #[test]
-    fn bits_are_words() {
-        assert_eq!(throttle_text(0), "nothing");
-        assert_eq!(throttle_text(0x44), "power limit, heat, by hardware");
-        assert_eq!(throttle_text(0x8000), "nothing");
+    fn clock_limits_are_named() {
+        assert_eq!(throttle_text(0), "none");
+        assert_eq!(throttle_text(0x44), "power limit, hardware thermal slowdown");
+        assert_eq!(throttle_text(0x8000), "none");
     }
 
     #[test]
-    fn a_task_says_how_it_went() {
+    fn a_task_has_its_result() {
         let task = |good, words: Option<&str>| {
             task_text(&GpuTask { kind: GpuTaskKind::Check, good, words: words.map(str::to_owned) })
         };
-        assert_eq!(task(None, None), "Check: waits for the worker.");
+        assert_eq!(task(None, None), "Check: waiting for the worker.");
         assert_eq!(task(Some(false), Some("Processes are on it.")), "Check: Processes are on it.");
-        assert_eq!(task(Some(true), None), "Check: done.");
+        assert_eq!(task(Some(true), None), "Check: succeeded.");
     }
 }

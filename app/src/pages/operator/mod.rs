@@ -1,25 +1,24 @@
-//! The operator's pages.
+//! Pages of the operator.
 //!
-//! Must not reveal to anybody else that they exist: the answer is the same as for an unknown path.
-//! The portal refuses the calls behind them regardless.
+//! For everyone else the answer is the one of an unknown path. The portal checks the rights of each request.
 
 pub mod audit;
 pub mod boards;
-pub mod books;
-pub mod fleet;
+pub mod hardware;
 pub mod invoices;
 pub mod jobs;
 pub mod limits;
 pub mod nodes;
 pub mod orgs;
 pub mod prices;
+pub mod reconciliation;
 pub mod reservations;
 pub mod stuck;
 pub mod system;
 
 use crate::session::use_session;
 
-/// Whether the signed-in person operates this portal.
+/// Tells whether the person is an operator.
 fn is_operator() -> bool {
     use_session().me.user.operator
 }

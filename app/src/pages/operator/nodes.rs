@@ -1,6 +1,5 @@
-//! Nodes as their operator sees them: state, boards, versions, cordons, and how to add one.
-//!
-//! Must not keep a join token longer than it is shown.
+//! Page of the nodes: state, boards, versions, actions and join tokens. A join token is kept only on its
+//! page.
 
 mod drain;
 mod lost;
@@ -13,11 +12,11 @@ use berth_types::nodes::{Gpu, JoinToken, NewJoinToken, Node, NodeState, PatchNod
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use self::drain::{DrainDesk, Drains};
-use self::lost::{Loss, LostDialog, silent};
-use self::trust::{Trust, TrustDialog, left_out, suspected};
+use self::drain::{DrainState, Drains};
+use self::lost::{LostDialog, LostState, silence_banner};
+use self::trust::{TrustDialog, TrustState, clone_banner, left_out_banner};
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
-use super::super::words::counted;
+use super::super::text::counted;
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -29,7 +28,7 @@ fn load() -> impl Future<Output = Answer<Vec<Node>>> + Send + 'static {
     async move { Ok(nodes.await?.items) }
 }
 
-/// The page with all nodes.
+/// The page of all nodes.
 #[component]
 pub fn NodesPage() -> impl IntoView {
     if is_operator() { view! { <Nodes/> }.into_any() } else { view! { <NotFound/> }.into_any() }
@@ -53,31 +52,31 @@ fn Nodes() -> impl IntoView {
     }
 }
 
-/// Makes a one-time ticket and shows the line to run on the host.
+/// The button for a join token and the command with it.
 #[component]
 fn AddNode() -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
-    let ticket = RwSignal::new(None::<JoinToken>);
-    let make = move |_: leptos::ev::MouseEvent| {
+    let token = RwSignal::new(None::<JoinToken>);
+    let create = move |_: leptos::ev::MouseEvent| {
         let body = NewJoinToken { valid_s: None };
-        call.run(api::nodes::join_token(&body), move |made: JoinToken| ticket.set(Some(made)));
+        call.run(api::nodes::join_token(&body), move |created: JoinToken| token.set(Some(created)));
     };
     let shown = move || {
-        ticket.with(|ticket| {
-            ticket.as_ref().map(|ticket| {
-                let command = ticket.command.clone();
-                let expires = ticket.expires_at;
+        token.with(|token| {
+            token.as_ref().map(|token| {
+                let command = token.command.clone();
+                let expires = token.expires_at;
                 view! {
                     <section class="secret" role="status">
                         <p>
-                            <strong>"Run this on the host that has the GPUs."</strong>
-                            " The ticket in it works once, until " <When at=expires/>
-                            ", and is not shown again. The node appears below when it has joined."
+                            <strong>"Run this command on the GPU host."</strong>
+                            " Its join token is valid once, until " <When at=expires/>
+                            ", and is shown only now. The node appears below after its first connection."
                         </p>
                         <CopyBlock
                             text=Signal::derive(move || command.clone())
-                            label="The line to run on the host".to_owned()
+                            label="Join command".to_owned()
                         />
                     </section>
                 }
@@ -91,9 +90,9 @@ fn AddNode() -> impl IntoView {
                 type="button"
                 disabled=move || !ready.get() || call.pending.get()
                 aria-busy=move || call.pending.get().then_some("true")
-                on:click=make
+                on:click=create
             >
-                "Add a node"
+                "Add node"
             </button>
         </p>
         <CallProblem call=call beside_fields=&[]/>
@@ -106,22 +105,22 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     let ready = ready();
     let nodes = RwSignal::new(nodes);
     let call = Call::idle();
-    let desk = DrainDesk::closed();
-    let trust = Trust { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
-    let loss = Loss { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
+    let drain_state = DrainState::closed();
+    let trust = TrustState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
+    let lost = LostState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     every(5_000, move || {
         spawn_local(async move {
             if let Ok(fresh) = load().await {
                 nodes.maybe_update(|nodes| {
-                    let moved = *nodes != fresh;
+                    let changed = *nodes != fresh;
                     *nodes = fresh;
-                    moved
+                    changed
                 });
             }
         });
     });
-    // One switch for all rows: a node is cordoned or not, and the answer replaces its row.
-    let switch = move |node: &Node, cordoned: bool| {
+    // The answer replaces the row of the node.
+    let set_cordoned = move |node: &Node, cordoned: bool| {
         let body = PatchNode { cordoned };
         call.run(api::nodes::patch(node.id, &body), move |fresh: Node| {
             nodes.update(|nodes| {
@@ -133,20 +132,22 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     };
     let rows = move || {
         let all = nodes.get();
-        all.iter().map(|node| row(node, call, ready, (trust, desk, loss), switch)).collect::<Vec<AnyView>>()
+        all.iter()
+            .map(|node| row(node, call, ready, (trust, drain_state, lost), set_cordoned))
+            .collect::<Vec<AnyView>>()
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
     view! {
         <CallProblem call=call beside_fields=&[]/>
-        <TrustDialog trust=trust/>
-        <Drains desk=desk/>
-        <LostDialog loss=loss/>
-        {move || nodes.with(|nodes| nodes.iter().filter_map(suspected).collect::<Vec<AnyView>>())}
-        {move || nodes.with(|nodes| nodes.iter().filter_map(left_out).collect::<Vec<AnyView>>())}
-        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silent(node, loss, ready)).collect::<Vec<AnyView>>())}
+        <TrustDialog state=trust/>
+        <Drains state=drain_state/>
+        <LostDialog state=lost/>
+        {move || nodes.with(|nodes| nodes.iter().filter_map(clone_banner).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(left_out_banner).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silence_banner(node, lost, ready)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() {
-                empty("No node has joined yet. Add one: it takes one line on a host with a GPU, or on any Linux host with simulated boards.")
+                empty("No nodes yet. Add a node with one command on a GPU host, or on any Linux host with simulated boards.")
             } else {
                 view! {
                     <div class="table-wrap">
@@ -176,7 +177,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     }
 }
 
-/// `8 × H100 80 GB, 2 × A30 24 GB`.
+/// Returns the boards by model: `8 × H100 80 GB, 2 × A30 24 GB`.
 fn boards_text(node: &Node) -> String {
     let mut models: Vec<(&str, usize)> = Vec::new();
     for gpu in &node.gpus {
@@ -191,7 +192,7 @@ fn boards_text(node: &Node) -> String {
     models.into_iter().map(|(model, count)| format!("{count} × {model}")).collect::<Vec<_>>().join(", ")
 }
 
-/// `NVLink: GPUs 0–3; GPUs 4–7`: which boards reach each other; nothing where none does.
+/// Returns the NVLink islands: `NVLink: GPUs 0–3; GPUs 4–7`; `None` without NVLink.
 fn nvlink_text(node: &Node) -> Option<String> {
     let mut islands: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for gpu in &node.gpus {
@@ -211,19 +212,19 @@ fn nvlink_text(node: &Node) -> Option<String> {
     (!islands.is_empty()).then(|| format!("NVLink: {}", islands.join("; ")))
 }
 
-/// How much of a board is taken, in twentieths; a little of it shows as one.
+/// Returns the used part of a board in twentieths, at least one.
 fn twentieths(gpu: &Gpu) -> u32 {
     let shared: u32 = gpu.tiles.iter().filter_map(|tile| tile.gpu_milli).sum();
-    let taken: u32 = gpu.tiles.iter().map(|tile| tile.placement.size).sum();
+    let used: u32 = gpu.tiles.iter().map(|tile| tile.placement.size).sum();
     let twentieths = if shared > 0 {
         shared.saturating_mul(20) / 1_000
     } else {
-        taken.saturating_mul(20) / gpu.cells.max(1)
+        used.saturating_mul(20) / gpu.cells.max(1)
     };
     twentieths.clamp(1, 20)
 }
 
-/// Every board of a node as one small bar: a cell a board, taken ones filled.
+/// Returns the boards of a node as a small bar with one cell for each board.
 fn in_use(node: &Node) -> AnyView {
     if node.gpus.is_empty() {
         return ().into_any();
@@ -242,7 +243,7 @@ fn in_use(node: &Node) -> AnyView {
             own: false,
             foreign: owner.is_none(),
             level: twentieths(gpu),
-            aria: owner.map_or_else(|| "taken".to_owned(), |owner| owner.org_name.clone()),
+            aria: owner.map_or_else(|| "in use".to_owned(), |owner| owner.org_name.clone()),
         })
     };
     let tiles: Vec<BarTile> = (0_u32..).zip(&node.gpus).filter_map(tile).collect();
@@ -260,7 +261,7 @@ fn in_use(node: &Node) -> AnyView {
     .into_any()
 }
 
-/// What the worker of a node was started with, a chip each; nothing where that is nothing.
+/// Returns the labels of a node as chips; `None` without labels.
 fn label_chips(node: &Node) -> Option<AnyView> {
     let chip = |(name, value): (&String, &String)| {
         let text = format!("{name}={value}");
@@ -270,7 +271,7 @@ fn label_chips(node: &Node) -> Option<AnyView> {
     (!chips.is_empty()).then(|| view! { <span class="tags">{chips}</span> }.into_any())
 }
 
-/// What keeps jobs apart on a node, in short: its sandbox, and what it limits by what; and why it has no boards.
+/// Returns the isolation of a node: its sandbox, its limits, and the reasons for missing images or boards.
 fn isolation_text(node: &Node) -> Option<String> {
     let sandbox = node.isolation.get("sandbox")?;
     let limits: Vec<String> = ["memory", "cpu", "pids"]
@@ -278,7 +279,7 @@ fn isolation_text(node: &Node) -> Option<String> {
         .filter_map(|name| Some(format!("{name}: {}", node.isolation.get(*name)?)))
         .collect();
     let off =
-        |name: &str| node.isolation.get(name).map_or_else(String::new, |words| format!("; {name}: {words}"));
+        |name: &str| node.isolation.get(name).map_or_else(String::new, |text| format!("; {name}: {text}"));
     Some(format!("{sandbox}; {}{}{}", limits.join(", "), off("images"), off("boards")))
 }
 
@@ -286,8 +287,8 @@ fn row(
     node: &Node,
     call: Call,
     ready: ReadSignal<bool>,
-    (trust, desk, loss): (Trust, DrainDesk, Loss),
-    switch: impl Fn(&Node, bool) + Copy + Send + 'static,
+    (trust, drain_state, lost): (TrustState, DrainState, LostState),
+    set_cordoned: impl Fn(&Node, bool) + Copy + Send + 'static,
 ) -> AnyView {
     let name = node.name.clone();
     let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
@@ -308,13 +309,13 @@ fn row(
     let cordoned = node.state == NodeState::Cordoned;
     let verb = if cordoned { "Uncordon" } else { "Cordon" };
     let label = format!("{verb} {}", node.name);
-    let what = if cordoned { "Take new jobs again" } else { "Runs what it runs, takes nothing new" };
+    let effect = if cordoned { "Accept new jobs again" } else { "No new jobs; running jobs continue" };
     let this = node.clone();
     let id = node.id;
     let certificate = format!("Certificate of {}", node.name);
-    let drain = desk.item(node, ready);
-    let lost = loss.button(node, "menu__item menu__item--danger", ready);
-    let ask = move |_: leptos::ev::MouseEvent| {
+    let drain = drain_state.menu_item(node, ready);
+    let declare_lost = lost.button(node, "menu__item menu__item--danger", ready);
+    let open_trust = move |_: leptos::ev::MouseEvent| {
         trust.chosen.set(Some(id));
         trust.open.set(true);
     };
@@ -335,22 +336,22 @@ fn row(
                         type="button"
                         aria-label=certificate
                         disabled=move || !ready.get()
-                        on:click=ask
+                        on:click=open_trust
                     >
                         "Certificate"
                     </button>
                     <button
                         class="menu__item"
                         type="button"
-                        title=what
+                        title=effect
                         aria-label=label
                         disabled=move || !ready.get() || call.pending.get()
-                        on:click=move |_| switch(&this, !cordoned)
+                        on:click=move |_| set_cordoned(&this, !cordoned)
                     >
                         {verb}
                     </button>
                     {drain}
-                    {lost}
+                    {declare_lost}
                 </Menu>
             </td>
         </tr>
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn boards_that_reach_each_other_are_named() {
+    fn nvlink_islands_are_listed() {
         assert_eq!(nvlink_text(&node(&[("H100", None), ("A30", None)])), None);
         let one = node(&[("H100", Some(1)); 8]);
         assert_eq!(nvlink_text(&one).as_deref(), Some("NVLink: GPUs 0–7"));
@@ -396,11 +397,11 @@ mod tests {
     }
 
     #[test]
-    fn isolation_is_said_in_short() {
+    fn isolation_has_a_short_text() {
         let mut node = node(&[]);
-        assert_eq!(isolation_text(&node), None, "a worker that does not say");
-        for (name, words) in [("sandbox", "bubblewrap 0.8"), ("memory", "cgroup v1"), ("seccomp", "on")] {
-            node.isolation.insert(name.to_owned(), words.to_owned());
+        assert_eq!(isolation_text(&node), None, "a worker without a report");
+        for (name, text) in [("sandbox", "bubblewrap 0.8"), ("memory", "cgroup v1"), ("seccomp", "on")] {
+            node.isolation.insert(name.to_owned(), text.to_owned());
         }
         assert_eq!(isolation_text(&node).as_deref(), Some("bubblewrap 0.8; memory: cgroup v1"));
         node.isolation.insert("pids".to_owned(), "not limited".to_owned());
@@ -409,13 +410,13 @@ mod tests {
         node.isolation.insert("images".to_owned(), "off: podman is not installed".to_owned());
         let text = format!("{text}; images: off: podman is not installed");
         assert_eq!(isolation_text(&node).as_ref(), Some(&text));
-        node.isolation.insert("boards".to_owned(), "NVML has not started; it is waited for".to_owned());
-        let text = format!("{text}; boards: NVML has not started; it is waited for");
+        node.isolation.insert("boards".to_owned(), "waiting for NVML".to_owned());
+        let text = format!("{text}; boards: waiting for NVML");
         assert_eq!(isolation_text(&node), Some(text));
     }
 
     #[test]
-    fn a_board_is_as_full_as_its_shares() {
+    fn the_used_part_of_a_board_is_the_sum_of_its_tiles() {
         let tile = |milli: Option<u32>| {
             let placement = serde_json::json!({"start": 0, "size": 4});
             serde_json::from_value(serde_json::json!({"placement": placement, "gpu_milli": milli})).unwrap()

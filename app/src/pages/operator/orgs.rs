@@ -1,9 +1,7 @@
-//! Organizations as the operator sees them: granting them credit, taking money back, letting them pay
-//! afterwards.
-//!
-//! Must not show what a tenant runs: counts and money only.
+//! Page of the organizations with their balances, credits, debits and credit limits. It shows only numbers of
+//! jobs.
 
-pub mod back;
+pub mod debit;
 pub mod limit;
 
 use std::future::Future;
@@ -16,11 +14,11 @@ use berth_types::problems::{FieldError as Wrong, Problem};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use self::back::TakeBackDialog;
+use self::debit::DebitDialog;
 use self::limit::CreditLimitDialog;
-use super::super::days::moment;
+use super::super::days::parse_utc;
 use super::super::parts::{Call, CallProblem, FieldError, FormKey, Loading, Modal, Submit, ready};
-use super::super::words::counted;
+use super::super::text::counted;
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -34,7 +32,7 @@ fn load() -> impl Future<Output = Answer<Vec<OrgSummary>>> + Send + 'static {
     async move { Ok(orgs.await?.items) }
 }
 
-/// The page with all organizations.
+/// The page of all organizations.
 #[component]
 pub fn OrgsPage() -> impl IntoView {
     if is_operator() { view! { <Orgs/> }.into_any() } else { view! { <NotFound/> }.into_any() }
@@ -49,7 +47,7 @@ fn Orgs() -> impl IntoView {
                 {move || Suspend::new(async move {
                     match data.await {
                         Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(orgs) if orgs.is_empty() => view! { <Nobody/> }.into_any(),
+                        Ok(orgs) if orgs.is_empty() => view! { <NoOrgs/> }.into_any(),
                         Ok(orgs) => view! { <OrgTable orgs=orgs/> }.into_any(),
                     }
                 })}
@@ -59,31 +57,32 @@ fn Orgs() -> impl IntoView {
 }
 
 #[component]
-fn Nobody() -> impl IntoView {
+fn NoOrgs() -> impl IntoView {
     view! {
         <div class="empty">
-            <p class="empty__text">"No organization yet. One comes into being when somebody signs up."</p>
-            <a class="btn" href="/sign-up">"Open the sign-up page"</a>
+            <p class="empty__text">"No organizations yet. A sign-up creates an organization."</p>
+            <a class="btn" href="/sign-up">"Open sign-up page"</a>
         </div>
     }
 }
 
-/// What the rows and the dialogs act on.
+/// The signals of the rows and the dialogs.
 #[derive(Clone, Copy)]
-pub struct Desk {
+pub struct OrgsState {
     orgs: RwSignal<Vec<OrgSummary>>,
-    /// The one that a dialog is about.
+    /// The organization of the open dialog.
     chosen: RwSignal<Option<OrgSummary>>,
     granting: RwSignal<bool>,
-    taking: RwSignal<bool>,
+    debiting: RwSignal<bool>,
     limiting: RwSignal<bool>,
-    said: RwSignal<String>,
+    /// The result of the last action.
+    status: RwSignal<String>,
     ready: ReadSignal<bool>,
 }
 
-impl Desk {
-    /// Takes in the balance that an answer tells, and says what was done.
-    fn take(self, org: OrgId, balance: &Balance, words: String) {
+impl OrgsState {
+    /// Updates a balance and shows the result of an action.
+    fn update_balance(self, org: OrgId, balance: &Balance, status: String) {
         self.orgs.update(|orgs| {
             if let Some(known) = orgs.iter_mut().find(|known| known.org.id == org) {
                 known.posted_micros = balance.posted_micros;
@@ -91,14 +90,14 @@ impl Desk {
                 known.credit_limit_micros = balance.credit_limit_micros;
             }
         });
-        self.said.set(words);
+        self.status.set(status);
     }
 
-    /// The name of the chosen one behind some words, or the words alone.
-    fn titled(self, words: &str, alone: &str) -> String {
+    /// Returns the title of a dialog with the name of its organization.
+    fn title(self, prefix: &str, without_org: &str) -> String {
         self.chosen.with(|org| match org {
-            Some(org) => format!("{words} {}", org.org.name),
-            None => alone.to_owned(),
+            Some(org) => format!("{prefix} {}", org.org.name),
+            None => without_org.to_owned(),
         })
     }
 
@@ -113,16 +112,17 @@ impl Desk {
 
 #[component]
 fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
-    let desk = Desk {
+    let state = OrgsState {
         orgs: RwSignal::new(orgs),
         chosen: RwSignal::new(None),
         granting: RwSignal::new(false),
-        taking: RwSignal::new(false),
+        debiting: RwSignal::new(false),
         limiting: RwSignal::new(false),
-        said: RwSignal::new(String::new()),
+        status: RwSignal::new(String::new()),
         ready: ready(),
     };
-    let rows = move || desk.orgs.with(|orgs| orgs.iter().map(|org| row(org, desk)).collect::<Vec<AnyView>>());
+    let rows =
+        move || state.orgs.with(|orgs| orgs.iter().map(|org| row(org, state)).collect::<Vec<AnyView>>());
     view! {
         <div class="table-wrap">
             <table class="table" role="table">
@@ -130,12 +130,12 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
                 <thead role="rowgroup">
                     <tr role="row">
                         <th role="columnheader" scope="col">"Organization"</th>
-                        <th role="columnheader" scope="col" class="num">"Running"</th>
-                        <th role="columnheader" scope="col" class="num">"Queued"</th>
+                        <th role="columnheader" scope="col" class="num">"Running jobs"</th>
+                        <th role="columnheader" scope="col" class="num">"Queued jobs"</th>
                         <th role="columnheader" scope="col" class="num">"Balance"</th>
-                        <th role="columnheader" scope="col" class="num">"Set aside"</th>
+                        <th role="columnheader" scope="col" class="num">"Reserved"</th>
                         <th role="columnheader" scope="col" class="num">"Credit limit"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Since"</th>
+                        <th role="columnheader" scope="col" class="nowrap">"Created"</th>
                         <th role="columnheader" scope="col" class="table__actions">
                             <span class="visually-hidden">"Actions"</span>
                         </th>
@@ -144,14 +144,14 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
                 <tbody role="rowgroup">{rows}</tbody>
             </table>
         </div>
-        <p class="quiet said" role="status">{move || desk.said.get()}</p>
-        <GrantDialog desk=desk/>
-        <TakeBackDialog desk=desk/>
-        <CreditLimitDialog desk=desk/>
+        <p class="quiet said" role="status">{move || state.status.get()}</p>
+        <GrantDialog state=state/>
+        <DebitDialog state=state/>
+        <CreditLimitDialog state=state/>
     }
 }
 
-fn row(summary: &OrgSummary, desk: Desk) -> AnyView {
+fn row(summary: &OrgSummary, state: OrgsState) -> AnyView {
     let name = summary.org.name.clone();
     let members = counted(usize::try_from(summary.members).unwrap_or(0), "member", "members");
     let posted = money_text(summary.posted_micros, &summary.currency);
@@ -170,9 +170,9 @@ fn row(summary: &OrgSummary, desk: Desk) -> AnyView {
                 class="btn btn--small"
                 type="button"
                 aria-label=label
-                disabled=move || !desk.ready.get()
+                disabled=move || !state.ready.get()
                 on:click=move |_| {
-                    desk.chosen.set(Some(this.clone()));
+                    state.chosen.set(Some(this.clone()));
                     open.set(true);
                 }
             >
@@ -180,24 +180,24 @@ fn row(summary: &OrgSummary, desk: Desk) -> AnyView {
             </button>
         }
     };
-    let grant = button("Grant credit", format!("Grant credit to {name}"), desk.granting);
-    let take_back = button("Take back", format!("Take back money from {name}"), desk.taking);
-    let limit = button("Credit limit", format!("Credit limit of {name}"), desk.limiting);
+    let grant = button("Grant credit", format!("Grant credit to {name}"), state.granting);
+    let debit = button("Debit", format!("Debit {name}"), state.debiting);
+    let limit = button("Set credit limit", format!("Set credit limit of {name}"), state.limiting);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}<span class="table__sub">{members}</span></th>
-            <td role="cell" class="num" data-label="Running">{summary.running}</td>
-            <td role="cell" class="num" data-label="Queued">{summary.queued}</td>
+            <td role="cell" class="num" data-label="Running jobs">{summary.running}</td>
+            <td role="cell" class="num" data-label="Queued jobs">{summary.queued}</td>
             <td role="cell" class="num" data-label="Balance"><span class=posted_class>{posted}</span></td>
-            <td role="cell" class="num" data-label="Set aside">{held}</td>
+            <td role="cell" class="num" data-label="Reserved">{held}</td>
             <td role="cell" class="num" data-label="Credit limit">{credit_limit}</td>
-            <td role="cell" class="nowrap" data-label="Since"><When at=summary.org.created_at/></td>
+            <td role="cell" class="nowrap" data-label="Created"><When at=summary.org.created_at/></td>
             <td role="cell" class="table__actions">
                 <span class="btn-grid">
                     <a class="btn btn--small" href=limits aria-label=limits_label>"Limits"</a>
                     {grant}
                     {limit}
-                    {take_back}
+                    {debit}
                 </span>
             </td>
         </tr>
@@ -205,16 +205,19 @@ fn row(summary: &OrgSummary, desk: Desk) -> AnyView {
     .into_any()
 }
 
-/// What is granted, or what keeps it from being anything.
-fn read(amount: &str, memo: &str, expires: &str) -> Result<NewCredit, Vec<Wrong>> {
+/// Parses the form of a credit.
+///
+/// # Errors
+/// One error for each invalid field.
+fn parse(amount: &str, memo: &str, expires: &str) -> Result<NewCredit, Vec<Wrong>> {
     let mut errors = Vec::new();
     let amount = parse_amount_micros(amount);
     if amount.is_none() {
-        errors.push(Wrong::new("/amount_micros", "Give an amount such as 500 or 12.50."));
+        errors.push(Wrong::new("/amount_micros", "Enter an amount, such as 500 or 12.50."));
     }
-    let expires_at = Some(expires.trim()).filter(|typed| !typed.is_empty()).map(moment);
+    let expires_at = Some(expires.trim()).filter(|text| !text.is_empty()).map(parse_utc);
     if expires_at == Some(None) {
-        errors.push(Wrong::new("/expires_at", "Give a day and a time, or neither."));
+        errors.push(Wrong::new("/expires_at", "Enter a date and a time, or leave the field empty."));
     }
     match amount {
         Some(amount_micros) if errors.is_empty() => {
@@ -225,32 +228,32 @@ fn read(amount: &str, memo: &str, expires: &str) -> Result<NewCredit, Vec<Wrong>
 }
 
 #[component]
-fn GrantDialog(desk: Desk) -> impl IntoView {
+fn GrantDialog(state: OrgsState) -> impl IntoView {
     let call = Call::idle();
-    let open = desk.granting;
+    let open = state.granting;
     let amount = RwSignal::new(String::new());
     let memo = RwSignal::new(String::new());
     let expires = RwSignal::new(String::new());
-    let key = FormKey::beside(call);
-    let title = Signal::derive(move || desk.titled("Grant credit to", "Grant credit"));
+    let key = FormKey::new(call);
+    let title = Signal::derive(move || state.title("Grant credit to", "Grant credit"));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let Some((org, name)) = desk.org() else { return };
-        let typed = (amount.get_untracked(), memo.get_untracked(), expires.get_untracked());
-        let body = match read(&typed.0, &typed.1, &typed.2) {
+        let Some((org, name)) = state.org() else { return };
+        let input = (amount.get_untracked(), memo.get_untracked(), expires.get_untracked());
+        let body = match parse(&input.0, &input.1, &input.2) {
             Ok(body) => body,
             Err(errors) => {
                 call.problem.set(Some(Problem::invalid(errors)));
                 return;
             }
         };
-        let (amount_micros, until) = (body.amount_micros, body.expires_at);
-        let asked = key.of(format!("{org} {amount_micros} {until:?} {}", body.memo));
-        call.run(api::money::grant(org, &body, asked), move |balance: Balance| {
-            key.done();
+        let (amount_micros, expiry) = (body.amount_micros, body.expires_at);
+        let once = key.for_text(format!("{org} {amount_micros} {expiry:?} {}", body.memo));
+        call.run(api::money::grant(org, &body, once), move |balance: Balance| {
+            key.reset();
             let granted = money_text(amount_micros, &balance.currency);
-            let until = until.map_or_else(String::new, |at| format!("; it expires on {}", at.minute()));
-            desk.take(org, &balance, format!("{name} was granted {granted}{until}."));
+            let expiry = expiry.map_or_else(String::new, |at| format!(", expires on {}", at.minute()));
+            state.update_balance(org, &balance, format!("{granted} granted to {name}{expiry}."));
             amount.set(String::new());
             memo.set(String::new());
             expires.set(String::new());
@@ -264,7 +267,7 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
         <Modal id="grant" title=title open=open>
             <form method="post" novalidate=true on:submit=submit>
                 <div class="dialog__body">
-                    <p>"It is available to them at once, and stands in their ledger for good."</p>
+                    <p>"The credit is available at once and stays in the ledger of the organization."</p>
                     <CallProblem call=call beside_fields=FIELDS/>
                     <div class="field">
                         <label class="field__label" for="grant-amount">"Amount"</label>
@@ -278,7 +281,7 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
                                 prop:value=move || amount.get()
                                 on:input=move |ev| amount.set(event_target_value(&ev))
                             />
-                            <span class="with-unit__unit">{move || desk.currency()}</span>
+                            <span class="with-unit__unit">{move || state.currency()}</span>
                         </span>
                         <FieldError id="grant-amount-error" error=wrong_amount/>
                     </div>
@@ -292,11 +295,11 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
                             prop:value=move || memo.get()
                             on:input=move |ev| memo.set(event_target_value(&ev))
                         />
-                        <p class="field__hint" id="grant-memo-hint">"Shown to them in their ledger."</p>
+                        <p class="field__hint" id="grant-memo-hint">"Shown in the ledger of the organization."</p>
                         <FieldError id="grant-memo-error" error=wrong_memo/>
                     </div>
                     <div class="field">
-                        <label class="field__label" for="grant-expires">"Expires, UTC"</label>
+                        <label class="field__label" for="grant-expires">"Expiry, UTC"</label>
                         <input
                             id="grant-expires"
                             type="datetime-local"
@@ -306,13 +309,13 @@ fn GrantDialog(desk: Desk) -> impl IntoView {
                             on:input=move |ev| expires.set(event_target_value(&ev))
                         />
                         <p class="field__hint" id="grant-expires-hint">
-                            "Empty: never. It is used before other credit, and what is left of it then is taken back."
+                            "Empty: no expiry. Expiring credit is spent first; the unspent rest is debited at its expiry."
                         </p>
                         <FieldError id="grant-expires-error" error=wrong_expiry/>
                     </div>
                 </div>
                 <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Grant nothing"</button>
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
                     <Submit call=call>"Grant credit"</Submit>
                 </div>
             </form>
@@ -325,13 +328,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credit_is_granted_for_good_or_until_a_time() {
-        let body = read("12.50", " trial ", "").unwrap();
+    fn credit_has_an_optional_expiry() {
+        let body = parse("12.50", " trial ", "").unwrap();
         assert_eq!((body.amount_micros, body.memo.as_str(), body.expires_at), (12_500_000, "trial", None));
-        let until = read("1", "", "2026-12-31T00:00").unwrap().expires_at.unwrap();
+        let until = parse("1", "", "2026-12-31T00:00").unwrap().expires_at.unwrap();
         assert_eq!(until.to_string(), "2026-12-31T00:00:00Z");
-        let wrong = read("much", "", "soon").unwrap_err();
-        let at: Vec<String> = wrong.into_iter().map(|error| error.pointer).collect();
+        let errors = parse("much", "", "soon").unwrap_err();
+        let at: Vec<String> = errors.into_iter().map(|error| error.pointer).collect();
         assert_eq!(at, ["/amount_micros", "/expires_at"]);
     }
 }

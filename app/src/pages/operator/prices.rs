@@ -1,6 +1,5 @@
-//! Prices: what each offering costs an hour, and setting a new version of it.
-//!
-//! Must not change what was ordered before: that is the portal's promise, and the page says so.
+//! Page of the prices per hour by offering, with their history and the dialog for a new version. Existing jobs
+//! and reservations keep their price version.
 
 pub mod change;
 pub mod draft;
@@ -13,9 +12,9 @@ use leptos::prelude::*;
 
 use self::change::ChangeDialog;
 use self::history::History;
-use super::super::launch::offers::berth;
+use super::super::launch::offers::offering_bar;
 use super::super::parts::{Loading, ready};
-use super::super::words::price_text;
+use super::super::text::{counted, price_text};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -27,7 +26,7 @@ fn load() -> impl Future<Output = Answer<Vec<Offering>>> + Send + 'static {
     async move { Ok(offerings.await?.items) }
 }
 
-/// The page with all prices.
+/// The page of all prices.
 #[component]
 pub fn PricesPage() -> impl IntoView {
     if is_operator() { view! { <Prices/> }.into_any() } else { view! { <NotFound/> }.into_any() }
@@ -39,13 +38,13 @@ fn Prices() -> impl IntoView {
     view! {
         <Page title="Prices".to_owned()>
             <p class="page__lead">
-                "A change holds for what is ordered after it. Running and waiting jobs keep the price version they were ordered at."
+                "A new price applies to later submissions and reservations. Existing jobs and reservations keep their price version."
             </p>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
                     match data.await {
                         Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(offerings) if offerings.is_empty() => view! { <Nothing/> }.into_any(),
+                        Ok(offerings) if offerings.is_empty() => view! { <NoOfferings/> }.into_any(),
                         Ok(offerings) => view! { <PriceView offerings=offerings/> }.into_any(),
                     }
                 })}
@@ -55,31 +54,32 @@ fn Prices() -> impl IntoView {
 }
 
 #[component]
-fn Nothing() -> impl IntoView {
+fn NoOfferings() -> impl IntoView {
     view! {
         <div class="empty">
-            <p class="empty__text">"There is nothing to price yet. Offerings follow from the boards of the nodes that join."</p>
-            <a class="btn" href="/operator/nodes">"Add a node"</a>
+            <p class="empty__text">"No offerings yet. They result from the boards of the nodes."</p>
+            <a class="btn" href="/operator/nodes">"Add node"</a>
         </div>
     }
 }
 
-/// What the parts of the page act on.
+/// The signals of the page.
 #[derive(Clone, Copy)]
-pub struct Desk {
+pub struct PricesState {
     offerings: RwSignal<Vec<Offering>>,
-    /// The one whose price is changed.
+    /// The offering of the dialog.
     chosen: RwSignal<Option<Offering>>,
     changing: RwSignal<bool>,
-    /// The one whose price was changed last.
-    touched: RwSignal<Option<String>>,
-    said: RwSignal<String>,
+    /// The slug of the last offering with a new price.
+    changed: RwSignal<Option<String>>,
+    /// The result of the last change.
+    status: RwSignal<String>,
     ready: ReadSignal<bool>,
 }
 
-impl Desk {
-    /// Takes in a price that was set; an answer to that does not tell what is free.
-    fn take(self, fresh: Offering, words: String) {
+impl PricesState {
+    /// Updates a price. The answer has no capacity, so only the price is taken.
+    fn update_price(self, fresh: Offering, status: String) {
         let slug = fresh.slug;
         let price = fresh.price;
         self.offerings.update(|all| {
@@ -87,8 +87,8 @@ impl Desk {
                 known.price = price;
             }
         });
-        self.said.set(words);
-        self.touched.set(Some(slug));
+        self.status.set(status);
+        self.changed.set(Some(slug));
     }
 }
 
@@ -96,41 +96,41 @@ impl Desk {
 fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
     let currency = use_session().me.currency;
     let all = offerings.clone();
-    let desk = Desk {
+    let state = PricesState {
         offerings: RwSignal::new(offerings),
         chosen: RwSignal::new(None),
         changing: RwSignal::new(false),
-        touched: RwSignal::new(None),
-        said: RwSignal::new(String::new()),
+        changed: RwSignal::new(None),
+        status: RwSignal::new(String::new()),
         ready: ready(),
     };
-    let history = |offering: Offering| view! { <History desk=desk offering=offering/> }.into_any();
+    let history = |offering: Offering| view! { <History state=state offering=offering/> }.into_any();
     let histories: Vec<AnyView> = all.into_iter().map(history).collect();
     let unpriced = Memo::new(move |_| {
-        desk.offerings.with(|all| all.iter().filter(|offering| offering.price.version == 0).count())
+        state.offerings.with(|all| all.iter().filter(|offering| offering.price.version == 0).count())
     });
     let rows = move || {
-        desk.offerings.with(|all| all.iter().map(|offering| row(offering, desk)).collect::<Vec<AnyView>>())
+        state.offerings.with(|all| all.iter().map(|offering| row(offering, state)).collect::<Vec<AnyView>>())
     };
     view! {
         {move || warning(unpriced.get())}
         <section class="section">
             <div class="section__head">
-                <h2>"Now"</h2>
-                <div class="section__aside" role="status">{move || desk.said.get()}</div>
+                <h2>"Current prices"</h2>
+                <div class="section__aside" role="status">{move || state.status.get()}</div>
             </div>
             <div class="table-wrap">
                 <table class="table" role="table">
-                    <caption class="visually-hidden">"Prices an hour"</caption>
+                    <caption class="visually-hidden">"Prices per hour"</caption>
                     <thead role="rowgroup">
                         <tr role="row">
                             <th role="columnheader" scope="col">"Offering"</th>
-                            <th role="columnheader" scope="col">"Berth"</th>
+                            <th role="columnheader" scope="col">"Size"</th>
                             <th role="columnheader" scope="col" class="num">"On demand"</th>
                             <th role="columnheader" scope="col" class="num">"Reserved"</th>
                             <th role="columnheader" scope="col" class="num">"Preemptible"</th>
                             <th role="columnheader" scope="col" class="num">"Version"</th>
-                            <th role="columnheader" scope="col" class="num">"Free"</th>
+                            <th role="columnheader" scope="col" class="num">"Free devices"</th>
                             <th role="columnheader" scope="col" class="table__actions">
                                 <span class="visually-hidden">"Actions"</span>
                             </th>
@@ -141,20 +141,21 @@ fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
             </div>
         </section>
         <section class="section">
-            <div class="section__head"><h2>"Every version"</h2></div>
+            <div class="section__head"><h2>"Price history"</h2></div>
             <div class="card">{histories}</div>
         </section>
-        <ChangeDialog desk=desk currency=currency/>
+        <ChangeDialog state=state currency=currency/>
     }
 }
 
 fn warning(unpriced: usize) -> Option<AnyView> {
     (unpriced > 0).then(|| {
+        let title = format!("{} without a price", counted(unpriced, "offering", "offerings"));
         view! {
             <div class="banner banner--warn">
                 <div class="banner__text">
-                    <strong class="banner__title">{format!("{unpriced} without a price")}</strong>
-                    "Nobody can order them until you set one. A price of 0 gives them away."
+                    <strong class="banner__title">{title}</strong>
+                    "Offerings without a price cannot be ordered. A price of 0 makes an offering free of charge."
                 </div>
             </div>
         }
@@ -162,22 +163,22 @@ fn warning(unpriced: usize) -> Option<AnyView> {
     })
 }
 
-/// A price for one way of ordering, which is that on demand where there is no other.
+/// Returns a price of a mode; without its own price, the price on demand applies.
 fn hourly(micros: Option<i64>, currency: &str) -> AnyView {
     match micros {
         Some(micros) => {
             let text = price_text(micros, currency);
             view! { {text}<span class="unit">"/h"</span> }.into_any()
         }
-        None => view! { <span class="quiet">"same"</span> }.into_any(),
+        None => view! { <span class="quiet">"as on demand"</span> }.into_any(),
     }
 }
 
-/// The prices of the ways to order, or that there is none.
+/// Returns the prices on demand, reserved and preemptible.
 fn prices(price: &Price) -> [AnyView; 3] {
     if price.version == 0 {
         let none = || view! { <span class="quiet">"–"</span> }.into_any();
-        return [view! { <span class="warn">"not priced"</span> }.into_any(), none(), none()];
+        return [view! { <span class="warn">"no price"</span> }.into_any(), none(), none()];
     }
     [
         hourly(Some(price.per_hour_micros), &price.currency),
@@ -186,40 +187,40 @@ fn prices(price: &Price) -> [AnyView; 3] {
     ]
 }
 
-fn row(offering: &Offering, desk: Desk) -> AnyView {
+fn row(offering: &Offering, state: PricesState) -> AnyView {
     let name = match &offering.mig_profile {
         Some(profile) => format!("{} {profile}", offering.gpu_model),
         None => offering.gpu_model.clone(),
     };
     let slug = offering.slug.clone();
-    let bar = berth(offering);
+    let bar = offering_bar(offering);
     let simulated =
         offering.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
     let free = format!("{} of {}", offering.available, offering.capacity);
     let [on_demand, reserved, preemptible] = prices(&offering.price);
-    let label = format!("Change the price of {slug}");
+    let label = format!("Change price of {slug}");
     let this = offering.clone();
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}{simulated}<span class="table__sub mono">{slug}</span></th>
-            <td role="cell" data-label="Berth">{bar}</td>
+            <td role="cell" data-label="Size">{bar}</td>
             <td role="cell" class="num" data-label="On demand">{on_demand}</td>
             <td role="cell" class="num" data-label="Reserved">{reserved}</td>
             <td role="cell" class="num" data-label="Preemptible">{preemptible}</td>
             <td role="cell" class="num" data-label="Version">{offering.price.version}</td>
-            <td role="cell" class="num" data-label="Free">{free}</td>
+            <td role="cell" class="num" data-label="Free devices">{free}</td>
             <td role="cell" class="table__actions">
                 <button
                     class="btn btn--small"
                     type="button"
                     aria-label=label
-                    disabled=move || !desk.ready.get()
+                    disabled=move || !state.ready.get()
                     on:click=move |_| {
-                        desk.chosen.set(Some(this.clone()));
-                        desk.changing.set(true);
+                        state.chosen.set(Some(this.clone()));
+                        state.changing.set(true);
                     }
                 >
-                    "Change"
+                    "Change price"
                 </button>
             </td>
         </tr>

@@ -1,6 +1,4 @@
-//! What does not go on by itself: since when, why, and what helps.
-//!
-//! Must not act by itself: it leads to where somebody can.
+//! Page of the stuck jobs with cause and remedy, and a link to the page of the remedy.
 
 use std::future::Future;
 
@@ -20,7 +18,7 @@ fn load() -> impl Future<Output = Answer<Vec<Stuck>>> + Send + 'static {
     async move { Ok(stuck.await?.items) }
 }
 
-/// The page with all that is stuck.
+/// The page of all stuck jobs.
 #[component]
 pub fn StuckPage() -> impl IntoView {
     if is_operator() { view! { <AllStuck/> }.into_any() } else { view! { <NotFound/> }.into_any() }
@@ -30,8 +28,8 @@ pub fn StuckPage() -> impl IntoView {
 fn AllStuck() -> impl IntoView {
     let data: Resource<Answer<Vec<Stuck>>> = Resource::new(|| (), |()| load());
     view! {
-        <Page title="Stuck".to_owned()>
-            <p class="page__lead">"Jobs and remains of jobs that do not go on by themselves, the longest first."</p>
+        <Page title="Needs attention".to_owned()>
+            <p class="page__lead">"Jobs without progress that need an operator, oldest first."</p>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
                     match data.await {
@@ -50,12 +48,12 @@ fn List(stuck: Vec<Stuck>) -> impl IntoView {
     every(10_000, move || {
         let fresh = load();
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
                 stuck.maybe_update(|known| {
-                    let moved = *known != fresh;
+                    let changed = *known != fresh;
                     *known = fresh;
-                    moved
+                    changed
                 });
             }
         });
@@ -66,22 +64,22 @@ fn List(stuck: Vec<Stuck>) -> impl IntoView {
 fn table(stuck: &[Stuck]) -> AnyView {
     if stuck.is_empty() {
         return empty(
-            "Nothing is stuck. A job stands here when its node is silent for two minutes, when it has a place for ten minutes and no process, when it does not stop in its time, and when what is left of it cannot be closed.",
+            "Nothing needs attention. A job appears here if its node is silent for 2 minutes, if it has devices but no process for 10 minutes, if it does not stop within its grace period, or if its cleanup fails.",
         );
     }
     let rows: Vec<AnyView> = stuck.iter().map(row).collect();
     table_of(
-        "What is stuck, the longest first",
-        &[("Job", ""), STATE, ("Node", ""), ("Since", ""), ("Why", ""), ("What helps", "")],
+        "Stuck jobs, oldest first",
+        &[("Job", ""), STATE, ("Node", ""), ("Since", ""), ("Cause", ""), ("Remedy", "")],
         rows,
     )
 }
 
-/// Where something can be done about it, and its name.
-fn way(stuck: &Stuck) -> (String, &'static str) {
+/// Returns path and label of the page of the remedy.
+fn remedy_link(stuck: &Stuck) -> (String, &'static str) {
     match stuck.help {
-        StuckHelp::StopJob => (format!("/operator/jobs?org={}&node={}", stuck.org, stuck.node), "Jobs there"),
-        StuckHelp::SeeNode | StuckHelp::DrainNode => ("/operator/nodes".to_owned(), "Nodes"),
+        StuckHelp::StopJob => (format!("/operator/jobs?org={}&node={}", stuck.org, stuck.node), "Show jobs"),
+        StuckHelp::SeeNode | StuckHelp::DrainNode => ("/operator/nodes".to_owned(), "Show nodes"),
     }
 }
 
@@ -90,16 +88,16 @@ fn row(stuck: &Stuck) -> AnyView {
     let below = format!("{}, attempt {}", stuck.job, stuck.attempt);
     let org = stuck.org_name.clone();
     let node = stuck.node_name.clone();
-    let (path, place) = way(stuck);
+    let (path, label) = remedy_link(stuck);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name} " of " {org}<span class="table__sub mono">{below}</span></th>
             <td role="cell" class="table__state" data-label="State"><StateBadge state=stuck.state/></td>
             <td role="cell" data-label="Node">{node}</td>
             <td role="cell" class="nowrap" data-label="Since"><When at=stuck.since/></td>
-            <td role="cell" class="table__lead" data-label="Why">{stuck.cause.text()}</td>
-            <td role="cell" class="table__lead" data-label="What helps">
-                {stuck.help.text()} " " <a href=path>{place}</a>
+            <td role="cell" class="table__lead" data-label="Cause">{stuck.cause.text()}</td>
+            <td role="cell" class="table__lead" data-label="Remedy">
+                {stuck.help.text()} " " <a href=path>{label}</a>
             </td>
         </tr>
     }

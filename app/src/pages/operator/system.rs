@@ -1,4 +1,4 @@
-//! The portal itself: its loops, each with its last run and its last error.
+//! Page of the portal's loops with their last runs and errors.
 
 use std::future::Future;
 
@@ -19,7 +19,7 @@ fn load() -> impl Future<Output = Answer<Vec<PortalLoop>>> + Send + 'static {
     async move { Ok(loops.await?.items) }
 }
 
-/// The page about the portal itself.
+/// The page of the loops.
 #[component]
 pub fn SystemPage() -> impl IntoView {
     if is_operator() { view! { <System/> }.into_any() } else { view! { <NotFound/> }.into_any() }
@@ -31,7 +31,7 @@ fn System() -> impl IntoView {
     view! {
         <Page title="System".to_owned()>
             <p class="page__lead">
-                "The loops of the portal: each does one task again and again. A loop that fails tries again with its next run."
+                "Loops are the repeated tasks of the portal. A failed run is repeated after the interval."
             </p>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
@@ -51,12 +51,12 @@ fn List(loops: Vec<PortalLoop>) -> impl IntoView {
     every(5_000, move || {
         let fresh = load();
         spawn_local(async move {
-            // An answer that does not come leaves the page as it is; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
                 loops.maybe_update(|known| {
-                    let moved = *known != fresh;
+                    let changed = *known != fresh;
                     *known = fresh;
-                    moved
+                    changed
                 });
             }
         });
@@ -66,17 +66,17 @@ fn List(loops: Vec<PortalLoop>) -> impl IntoView {
 
 fn table(loops: &[PortalLoop]) -> AnyView {
     if loops.is_empty() {
-        return empty("No loop has been started yet.");
+        return empty("No loops running yet.");
     }
     let rows: Vec<AnyView> = loops.iter().map(row).collect();
     table_of(
-        "The loops of the portal",
+        "Loops of the portal",
         &[
             ("Loop", ""),
-            ("Every", "num"),
+            ("Interval", "num"),
             ("Last run", ""),
-            ("Took", "num"),
-            ("Failures", "num"),
+            ("Last duration", "num"),
+            ("Failed runs", "num"),
             ("Last error", ""),
         ],
         rows,
@@ -96,21 +96,22 @@ fn last_error(portal_loop: &PortalLoop) -> AnyView {
             let detail = error.detail.clone();
             view! { <When at=error.at/> ": " {detail} }.into_any()
         }
-        None => view! { <span class="quiet">"none since the start"</span> }.into_any(),
+        None => view! { <span class="quiet">"none since the portal start"</span> }.into_any(),
     }
 }
 
 fn row(portal_loop: &PortalLoop) -> AnyView {
     let name = portal_loop.name.clone();
-    let runs = format!("{} of {}", portal_loop.failures, portal_loop.runs);
-    let took = portal_loop.last_run_at.map_or_else(String::new, |_| duration_text(portal_loop.last_took_ms));
+    let failed = format!("{} of {}", portal_loop.failures, portal_loop.runs);
+    let duration =
+        portal_loop.last_run_at.map_or_else(String::new, |_| duration_text(portal_loop.last_took_ms));
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}</th>
-            <td role="cell" class="num" data-label="Every">{duration_text(portal_loop.period_ms)}</td>
+            <td role="cell" class="num" data-label="Interval">{duration_text(portal_loop.period_ms)}</td>
             <td role="cell" class="nowrap" data-label="Last run">{last_run(portal_loop)}</td>
-            <td role="cell" class="num" data-label="Took">{took}</td>
-            <td role="cell" class="num" data-label="Failures">{runs}</td>
+            <td role="cell" class="num" data-label="Last duration">{duration}</td>
+            <td role="cell" class="num" data-label="Failed runs">{failed}</td>
             <td role="cell" class="table__lead" data-label="Last error">{last_error(portal_loop)}</td>
         </tr>
     }

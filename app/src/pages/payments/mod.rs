@@ -1,11 +1,10 @@
-//! Paying by card: adding credit, the saved card, and what became of payments.
+//! Card payments: credit, automatic recharge and the list of payments.
 //!
-//! Must not decide what is paid: that is what the portal was told by Stripe. A card's number is typed on
-//! Stripe's pages only.
+//! Stripe decides about the state of a payment. Card numbers are entered on the pages of Stripe only.
 
 mod recharge;
+mod text;
 mod top_up;
-mod words;
 
 use std::future::Future;
 
@@ -17,29 +16,29 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::recharge::RechargeForm;
+use self::text::{CheckoutReturn, kind_text, latest_checkout, return_notice};
 use self::top_up::TopUpForm;
-use self::words::{Back, kind_words, told};
 use super::curl;
-use super::parts::{Call, CallProblem, FormKey, every, leave_for, origin, ready};
+use super::parts::{Call, CallProblem, FormKey, every, open_url, origin, ready};
 use crate::api;
-use crate::api::payments::There;
+use crate::api::payments::StripePage;
 use crate::ui::*;
 
-/// While somebody who has just paid waits for the balance, the portal is asked so often …
+/// The interval of requests after the return from a payment.
 const QUICK_MS: u64 = 2_000;
-/// … and so many times; then as often as always.
-const QUICK_LOOKS: u32 = 45;
+/// The number of these requests; later the page refreshes at its usual interval.
+const QUICK_REQUESTS: u32 = 45;
 
-/// How an organization can pay, and what it paid.
+/// The payment settings and payments of an organization.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct Wallet {
-    /// Whether a card is saved, and when it is charged.
+    /// The saved card and the rule of its charges.
     pub settings: PaymentSettings,
     /// Newest first.
     pub payments: Vec<Payment>,
 }
 
-/// Nothing where the portal takes no cards, or will not say.
+/// Loads settings and payments; `None` without card payments or after a failed request.
 pub fn load(org: OrgId) -> impl Future<Output = Option<Wallet>> + Send + 'static {
     let (settings, payments) = (api::payments::settings(org), api::payments::list(org));
     async move {
@@ -49,45 +48,46 @@ pub fn load(org: OrgId) -> impl Future<Output = Option<Wallet>> + Send + 'static
     }
 }
 
-/// What somebody reads who comes back from Stripe's page. Until their payment is known, `refresh` is done
-/// more often than the page does it by itself.
-pub fn came_back(wallet: RwSignal<Wallet>, refresh: impl Fn() + Clone + 'static) -> AnyView {
+/// Returns the banner after the return from the payment page of Stripe. Until the payment is confirmed,
+/// `refresh` runs at a shorter interval.
+pub fn return_banner(wallet: RwSignal<Wallet>, refresh: impl Fn() + Clone + 'static) -> AnyView {
     let query = use_query_map();
-    let back = Memo::new(move |_| query.with(|query| query.get("payment")).as_deref().and_then(Back::read));
-    let looks = StoredValue::new(0_u32);
+    let parameter = move || query.with(|query| query.get("payment"));
+    let from = Memo::new(move |_| parameter().as_deref().and_then(CheckoutReturn::parse));
+    let requests = StoredValue::new(0_u32);
     every(QUICK_MS, move || {
         let open = wallet
-            .with_untracked(|wallet| words::newest(&wallet.payments).map(|one| one.state))
+            .with_untracked(|wallet| latest_checkout(&wallet.payments).map(|one| one.state))
             .is_some_and(|state| state == PaymentState::Open);
-        let count = looks.get_value();
-        if open && back.get_untracked() == Some(Back::Paid) && count < QUICK_LOOKS {
-            looks.set_value(count.saturating_add(1));
+        let count = requests.get_value();
+        if open && from.get_untracked() == Some(CheckoutReturn::Paid) && count < QUICK_REQUESTS {
+            requests.set_value(count.saturating_add(1));
             refresh();
         }
     });
-    let banner = move |back: Back| {
-        let said = Memo::new(move |_| wallet.with(|wallet| told(back, &wallet.payments)));
-        let class = move || said.with(|said| format!("banner banner--{}", said.tone));
+    let banner = move |from: CheckoutReturn| {
+        let notice = Memo::new(move |_| wallet.with(|wallet| return_notice(from, &wallet.payments)));
+        let class = move || notice.with(|notice| format!("banner banner--{}", notice.tone));
         view! {
             <div class=class role="status">
                 <div class="banner__text">
-                    <strong class="banner__title">{move || said.with(|said| said.title)}</strong>
-                    {move || said.with(|said| said.text.clone())}
+                    <strong class="banner__title">{move || notice.with(|notice| notice.title)}</strong>
+                    {move || notice.with(|notice| notice.text.clone())}
                 </div>
             </div>
         }
     };
-    (move || back.get().map(banner)).into_any()
+    (move || from.get().map(banner)).into_any()
 }
 
-/// The forms, for those who pay, and the payments.
+/// The payment forms and the list of payments.
 #[component]
-pub fn Paying(
-    /// Whose money it is.
+pub fn PaymentsSection(
+    /// The organization of the balance.
     org: OrgId,
-    /// What is known of it.
+    /// Its settings and payments.
     wallet: RwSignal<Wallet>,
-    /// The person's role pays; others only see.
+    /// True with the forms, for roles that can pay.
     pays: bool,
     /// The portal's currency.
     currency: String,
@@ -102,19 +102,19 @@ pub fn Paying(
         }
     });
     let call = Call::idle();
-    let elsewhere = pays.then(|| view! { <ToStripe org=org call=call/> });
+    let portal_button = pays.then(|| view! { <StripePortalButton org=org call=call/> });
     let none = Memo::new(move |_| wallet.with(|wallet| wallet.payments.is_empty()));
     view! {
         {forms}
         <section class="section">
             <div class="section__head">
                 <h2>"Payments"</h2>
-                <div class="section__aside">{elsewhere}</div>
+                <div class="section__aside">{portal_button}</div>
             </div>
             <CallProblem call=call beside_fields=&[]/>
             {move || {
                 if none.get() {
-                    view! { <Nothing org=org pays=pays/> }.into_any()
+                    view! { <NoPayments org=org pays=pays/> }.into_any()
                 } else {
                     wallet.with(|wallet| table(&wallet.payments))
                 }
@@ -123,12 +123,12 @@ pub fn Paying(
     }
 }
 
-/// The way to Stripe's own page.
+/// The button that opens the page of Stripe with cards and receipts.
 #[component]
-fn ToStripe(org: OrgId, call: Call) -> impl IntoView {
+fn StripePortalButton(org: OrgId, call: Call) -> impl IntoView {
     let ready = ready();
-    let go = move |_: leptos::ev::MouseEvent| {
-        call.run(api::payments::portal(org), move |there: There| leave_for(&there.url));
+    let open = move |_: leptos::ev::MouseEvent| {
+        call.run(api::payments::portal(org), move |page: StripePage| open_url(&page.url));
     };
     view! {
         <button
@@ -136,30 +136,30 @@ fn ToStripe(org: OrgId, call: Call) -> impl IntoView {
             type="button"
             disabled=move || !ready.get() || call.pending.get()
             aria-busy=move || call.pending.get().then_some("true")
-            on:click=go
+            on:click=open
         >
-            "Receipts and cards"
+            "Manage cards and receipts"
         </button>
     }
 }
 
-/// The button that pays an open invoice; what goes wrong is shown by whoever holds the call.
+/// The button that pays an open invoice. The owner of `call` shows its errors.
 #[component]
 pub fn PayInvoice(
-    /// Whose invoice it is.
+    /// The organization of the invoice.
     org: OrgId,
-    /// Which one.
+    /// The invoice.
     id: InvoiceId,
-    /// The request that the button makes.
+    /// The request of the button.
     call: Call,
 ) -> impl IntoView {
     let ready = ready();
-    let key = FormKey::beside(call);
+    let key = FormKey::new(call);
     let pay = move |_: leptos::ev::MouseEvent| {
-        let once = key.of(id.to_string());
-        call.run(api::payments::pay_invoice(org, id, once), move |there: PayHere| {
-            key.done();
-            leave_for(&there.url);
+        let once = key.for_text(id.to_string());
+        call.run(api::payments::pay_invoice(org, id, once), move |page: PayHere| {
+            key.reset();
+            open_url(&page.url);
         });
     };
     view! {
@@ -175,47 +175,51 @@ pub fn PayInvoice(
     }
 }
 
-/// Empty teaches: one sentence, one action, the same as a curl line.
+/// The empty state with an example request.
 #[component]
-fn Nothing(org: OrgId, pays: bool) -> impl IntoView {
+fn NoPayments(org: OrgId, pays: bool) -> impl IntoView {
     let origin = origin();
     let example = NewTopUp { amount_micros: 25_000_000, save_card: false };
     let body = serde_json::to_string(&example).unwrap_or_default();
     let line = Signal::derive(move || curl::post(&origin.get(), &format!("/orgs/{org}/top-ups"), &body));
     let text = if pays {
-        "No payment yet. What you pay above is credit as soon as Stripe says that it was paid, and stays yours until it is used."
+        "No payments yet. Add credit above; it is available as soon as Stripe confirms the payment."
     } else {
-        "No payment yet. Owners and billing members of this organization can add credit by card."
+        "No payments yet. Owners and billing members of this organization can add credit by card."
     };
-    let same = pays
-        .then(|| view! { <CopyBlock text=line label="Begin a payment of 25 with curl; the answer says where to pay".to_owned()/> });
+    let curl_example =
+        pays.then(|| view! { <CopyBlock text=line label="Card payment of 25 with curl".to_owned()/> });
     view! {
         <div class="empty">
             <p class="empty__text">{text}</p>
-            {same}
+            {curl_example}
         </div>
     }
 }
 
 fn table(payments: &[Payment]) -> AnyView {
     let rows: Vec<AnyView> = payments.iter().map(row).collect();
-    table_of("Payments", &[("Payment", ""), STATE, ("When", "nowrap"), ("By", ""), ("Amount", "num")], rows)
+    table_of(
+        "Payments",
+        &[("Payment", ""), STATE, ("Time", "nowrap"), ("Created by", ""), ("Amount", "num")],
+        rows,
+    )
 }
 
 fn row(payment: &Payment) -> AnyView {
-    let what = kind_words(&payment.kind);
-    let why = (!payment.failure.is_empty()).then(|| {
-        let why = payment.failure.clone();
-        view! { <span class="table__sub">{why}</span> }
+    let kind = kind_text(&payment.kind);
+    let failure = (!payment.failure.is_empty()).then(|| {
+        let text = payment.failure.clone();
+        view! { <span class="table__sub">{text}</span> }
     });
     let by = payment.created_by.clone();
     let amount = money_text(payment.amount_micros, &payment.currency);
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{what}{why}</th>
+            <th role="rowheader" scope="row">{kind}{failure}</th>
             <td role="cell" class="table__state" data-label="State"><PaymentBadge state=payment.state/></td>
-            <td role="cell" class="nowrap" data-label="When"><When at=payment.created_at/></td>
-            <td role="cell" data-label="By">{by}</td>
+            <td role="cell" class="nowrap" data-label="Time"><When at=payment.created_at/></td>
+            <td role="cell" data-label="Created by">{by}</td>
             <td role="cell" class="num" data-label="Amount">{amount}</td>
         </tr>
     }

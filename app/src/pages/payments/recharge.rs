@@ -1,27 +1,27 @@
-//! Automatic recharge: when the saved card is charged by itself.
+//! Form of the automatic recharge from the saved card.
 //!
-//! Must not charge anything, nor check more than the portal cannot read.
+//! The form checks only the syntax; the portal checks the values.
 
 use berth_types::ids::OrgId;
 use berth_types::money::parse_amount_micros;
 use berth_types::payments::{AutoRecharge, PaymentSettings};
-use berth_types::problems::{FieldError as Wrong, Problem};
+use berth_types::problems::{FieldError, Problem};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::limits::form::NumberField;
 use super::super::parts::{Call, CallProblem, ready};
-use super::super::words::typed_amount;
+use super::super::text::typed_amount;
 use super::Wallet;
-use super::words::rule_words;
+use super::text::rule_text;
 use crate::api;
 
 const FIELDS: &[&str] = &["/below_micros", "/amount_micros", "/most_a_day"];
 
-/// The rule that is typed, or what keeps it from being one.
-fn read(below: &str, amount: &str, most: &str) -> Result<AutoRecharge, Vec<Wrong>> {
+/// Parses the fields of the form; the errors are for their fields.
+fn parse_rule(below: &str, amount: &str, most: &str) -> Result<AutoRecharge, Vec<FieldError>> {
     let below_micros = parse_amount_micros(below);
-    // Nothing to charge would be no rule; there is a button for that.
+    // An amount of zero turns the rule off; a button does that.
     let amount_micros = parse_amount_micros(amount).filter(|micros| *micros > 0);
     let most_a_day = most.trim().parse::<i64>().ok();
     match (below_micros, amount_micros, most_a_day) {
@@ -31,32 +31,32 @@ fn read(below: &str, amount: &str, most: &str) -> Result<AutoRecharge, Vec<Wrong
         _ => {
             let mut errors = Vec::new();
             if below_micros.is_none() {
-                errors.push(Wrong::new("/below_micros", "Give an amount such as 10 or 12.50."));
+                errors.push(FieldError::new("/below_micros", "Enter an amount, such as 10 or 12.50."));
             }
             if amount_micros.is_none() {
-                errors.push(Wrong::new("/amount_micros", "Give an amount such as 50."));
+                errors.push(FieldError::new("/amount_micros", "Enter an amount, such as 50."));
             }
             if most_a_day.is_none() {
-                errors.push(Wrong::new("/most_a_day", "Give a number such as 2."));
+                errors.push(FieldError::new("/most_a_day", "Enter a whole number, such as 2."));
             }
             Err(errors)
         }
     }
 }
 
-/// Below what, how much, and how often.
+/// The threshold, the amount and the daily maximum.
 #[component]
 pub fn RechargeForm(
-    /// Whose balance it is for.
+    /// The organization of the balance.
     org: OrgId,
-    /// Whether a card is saved, and the present rule.
+    /// The payment settings with the present rule.
     wallet: RwSignal<Wallet>,
     /// The portal's currency.
     currency: String,
 ) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
-    let said = RwSignal::new("");
+    let status = RwSignal::new("");
     let rule = wallet.with_untracked(|wallet| wallet.settings.auto_recharge);
     let typed = |micros: i64| if rule.amount_micros > 0 { typed_amount(micros) } else { String::new() };
     let below = RwSignal::new(typed(rule.below_micros));
@@ -67,21 +67,21 @@ pub fn RechargeForm(
     let set = move |rule: AutoRecharge| {
         call.run(api::payments::set_recharge(org, &rule), move |fresh: PaymentSettings| {
             let off = fresh.auto_recharge.amount_micros <= 0;
-            said.set(if off { "Turned off." } else { "Saved. It holds from now on." });
+            status.set(if off { "Automatic recharge turned off." } else { "Rule saved and in effect." });
             wallet.update(|wallet| wallet.settings = fresh);
         });
     };
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        said.set("");
-        let typed = read(&below.get_untracked(), &amount.get_untracked(), &most.get_untracked());
-        match typed {
+        status.set("");
+        let rule = parse_rule(&below.get_untracked(), &amount.get_untracked(), &most.get_untracked());
+        match rule {
             Ok(rule) => set(rule),
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
         }
     };
     let turn_off = move |_: leptos::ev::MouseEvent| {
-        said.set("");
+        status.set("");
         set(AutoRecharge::default());
     };
     let off_button = move || {
@@ -98,41 +98,41 @@ pub fn RechargeForm(
             }
         })
     };
-    let of_words = currency.clone();
-    let words = move || {
+    let text_currency = currency.clone();
+    let text = move || {
         wallet.with(|wallet| {
             let settings = &wallet.settings;
-            rule_words(&settings.auto_recharge, settings.card_saved, &of_words)
+            rule_text(&settings.auto_recharge, settings.card_saved, &text_currency)
         })
     };
     view! {
         <form class="form card" method="post" aria-labelledby="recharge-title" on:submit=submit>
             <h2 class="card__title" id="recharge-title">"Automatic recharge"</h2>
-            <p class="preview">{words}</p>
+            <p class="preview">{text}</p>
             <CallProblem call=call beside_fields=FIELDS/>
             <div class="field-row">
                 <NumberField
-                    label="When less is available than"
+                    label="Threshold"
                     id="recharge-below"
                     unit=currency.clone()
                     value=below
-                    hint="What waits or runs is set aside already."
+                    hint="Charges the card when less is available. Reserved money does not count as available."
                     error=call.field("/below_micros")
                 />
                 <NumberField
-                    label="Charge"
+                    label="Amount"
                     id="recharge-amount"
                     unit=currency
                     value=amount
-                    hint="To the saved card."
+                    hint="Charged to the saved card."
                     error=call.field("/amount_micros")
                 />
                 <NumberField
-                    label="At most"
+                    label="Maximum charges"
                     id="recharge-most"
-                    unit="a day"
+                    unit="per day"
                     value=most
-                    hint="A day by UTC."
+                    hint="Days in UTC."
                     error=call.field("/most_a_day")
                     inputmode="numeric"
                 />
@@ -144,10 +144,10 @@ pub fn RechargeForm(
                     disabled=move || !ready.get() || call.pending.get() || !card_saved.get()
                     aria-busy=move || call.pending.get().then_some("true")
                 >
-                    "Save the rule"
+                    "Save rule"
                 </button>
                 {off_button}
-                <span class="quiet" role="status">{move || said.get()}</span>
+                <span class="quiet" role="status">{move || status.get()}</span>
             </div>
         </form>
     }
@@ -158,10 +158,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_is_read_or_every_field_says_what_it_wants() {
+    fn a_rule_is_parsed_or_each_field_has_an_error() {
         let rule = AutoRecharge { below_micros: 10_000_000, amount_micros: 50_500_000, most_a_day: 2 };
-        assert_eq!(read("10", "50.50", " 2 "), Ok(rule));
-        let wrong = read("ten", "0", "").unwrap_err();
+        assert_eq!(parse_rule("10", "50.50", " 2 "), Ok(rule));
+        let wrong = parse_rule("ten", "0", "").unwrap_err();
         let pointers: Vec<&str> = wrong.iter().map(|error| error.pointer.as_str()).collect();
         assert_eq!(pointers, FIELDS);
     }

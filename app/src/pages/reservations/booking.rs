@@ -1,6 +1,4 @@
-//! The form that books a time, with its quote beside it.
-//!
-//! Must not confirm anything but the quote that stands beside the form at that moment.
+//! Form of a reservation with its quote. Only the shown quote can be confirmed.
 
 use berth_types::Page;
 use berth_types::ids::OrgId;
@@ -13,15 +11,15 @@ use leptos::prelude::*;
 
 use super::choice::Choice;
 use super::draft::{Draft, every_name, parse_every};
-use super::quote::{QuotePanel, Quoting, Wanted};
+use super::quote::{ParsedForm, QuotePanel, QuoteState};
 use crate::api;
 use crate::pages::curl;
-use crate::pages::launch::draft::{CLOSENESS, parse_closeness};
-use crate::pages::parts::{Call, FieldError, leave, origin};
-use crate::pages::words::{closeness_text, price_text};
+use crate::pages::launch::draft::{TOPOLOGIES, parse_topology};
+use crate::pages::parts::{Call, FieldError, origin, redirect};
+use crate::pages::text::{price_text, topology_text};
 use crate::ui::*;
 
-/// What the fields of the form show themselves.
+/// The pointers of the fields with their own errors.
 pub const FIELDS: &[&str] = &[
     "/offering",
     "/nodes",
@@ -33,36 +31,35 @@ pub const FIELDS: &[&str] = &[
     "/repeat/count",
 ];
 
-/// Every field of the form.
+/// The signals of the form.
 #[derive(Clone, Copy)]
 pub struct Form {
-    /// When.
+    /// The time.
     pub choice: Choice,
-    /// What it is called.
+    /// The name.
     pub name: RwSignal<String>,
-    /// What the form means now.
-    pub wanted: Memo<Wanted>,
+    /// The parsed form.
+    pub parsed: Memo<ParsedForm>,
     offering: RwSignal<String>,
     nodes: RwSignal<String>,
     devices: RwSignal<String>,
-    closeness: RwSignal<Topology>,
+    topology: RwSignal<Topology>,
     every: RwSignal<Option<Every>>,
-    times: RwSignal<String>,
+    occurrences: RwSignal<String>,
 }
 
 impl Form {
-    /// An empty form with an offering chosen: the first whole board that has a price, else the first
-    /// offering that has one.
+    /// Returns a form with the first whole board with a price, or else with the first offering with a price.
     pub fn new(offerings: &[Offering], choice: Choice) -> Self {
         let priced = || offerings.iter().filter(|offering| offering.price.version > 0);
         let board = priced().find(|offering| offering.mig_profile.is_none());
         let first = board.or_else(|| priced().next()).map(|offering| offering.slug.clone());
         let offering = RwSignal::new(first.unwrap_or_default());
         let (nodes, devices) = (RwSignal::new("1".to_owned()), RwSignal::new("1".to_owned()));
-        let closeness = RwSignal::new(Topology::Any);
+        let topology = RwSignal::new(Topology::Any);
         let every = RwSignal::new(None::<Every>);
-        let times = RwSignal::new("2".to_owned());
-        let wanted = Memo::new(move |_| {
+        let occurrences = RwSignal::new("2".to_owned());
+        let parsed = Memo::new(move |_| {
             if choice.empty() {
                 return None;
             }
@@ -73,92 +70,92 @@ impl Form {
                 devices: devices.get(),
                 begin,
                 end,
-                closeness: closeness.get(),
+                topology: topology.get(),
                 every: every.get(),
-                times: times.get(),
+                occurrences: occurrences.get(),
             };
             Some(draft.request())
         });
         let name = RwSignal::new(String::new());
-        Self { choice, name, wanted, offering, nodes, devices, closeness, every, times }
+        Self { choice, name, parsed, offering, nodes, devices, topology, every, occurrences }
     }
 
-    /// The request for a price as a curl line.
+    /// Returns the request for a quote as a curl command.
     pub fn curl(self, org: OrgId) -> Signal<String> {
         let origin = origin();
-        Signal::derive(move || match self.wanted.get() {
-            Some(Ok(ask)) => {
-                let body = serde_json::to_string(&ask).unwrap_or_default();
+        Signal::derive(move || match self.parsed.get() {
+            Some(Ok(request)) => {
+                let body = serde_json::to_string(&request).unwrap_or_default();
                 curl::post(&origin.get(), &format!("/orgs/{org}/quotes"), &body)
             }
-            _ => "Complete the form to get the line.".to_owned(),
+            _ => "Complete the form to get the command.".to_owned(),
         })
     }
 }
 
-/// The form and its quote.
+/// The form with its quote.
 #[component]
 pub fn Booking(
-    /// The organization that would pay.
+    /// The organization of the reservation.
     org: OrgId,
-    /// What can be ordered.
+    /// The offerings.
     offerings: Vec<Offering>,
     /// The form.
     form: Form,
-    /// Hydrated.
+    /// False before hydration.
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
-    let quoting = Quoting::of(org, form.wanted);
+    let quotes = QuoteState::new(org, form.parsed);
     let call = Call::idle();
-    let next = leave();
+    let next = redirect();
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let Some(quote) = quoting.take() else { return };
+        let Some(quote) = quotes.usable_quote() else { return };
         let name = form.name.get_untracked().trim().to_owned();
         let body = NewReservation { quote: quote.id, name };
-        call.run(api::reservations::reserve(org, &body), move |made: Page<Reservation>| {
-            if let Some(first) = made.items.first() {
+        call.run(api::reservations::reserve(org, &body), move |created: Page<Reservation>| {
+            if let Some(first) = created.items.first() {
                 next.set(Some(format!("/reservations/{}", first.id)));
             }
         });
     };
-    // Somebody was faster, or the price is of yesterday: a new quote says what can be had now.
+    // A conflict means that capacity or price changed: a new quote shows the present state.
     Effect::new(move || {
-        let lost = |problem: &Problem| problem.status == 409 && !problem.code.starts_with("idempotency.");
-        if call.problem.with(|problem| problem.as_ref().is_some_and(lost)) {
-            quoting.again();
+        let outdated = |problem: &Problem| problem.status == 409 && !problem.code.starts_with("idempotency.");
+        if call.problem.with(|problem| problem.as_ref().is_some_and(outdated)) {
+            quotes.reload();
         }
     });
-    // What was said of another time is not true of this one.
+    // An error of the previous form does not apply to the changed one.
     Effect::new(move || {
-        form.wanted.track();
+        form.parsed.track();
         call.problem.set(None);
     });
-    let wrong = quoting.call;
+    let errors = quotes.call;
     view! {
         <section class="section" id="reserve" aria-labelledby="reserve-title">
-            <div class="section__head"><h2 id="reserve-title">"Reserve"</h2></div>
+            <div class="section__head"><h2 id="reserve-title">"New reservation"</h2></div>
             <form class="split" method="post" novalidate=true on:submit=submit>
                 <div class="form">
-                    <OfferingChoice offerings=offerings form=form wrong=wrong/>
+                    <OfferingChoice offerings=offerings form=form errors=errors/>
                     <div class="field-row field-row--times">
                         <Field
-                            label="Begin"
+                            label="Start"
                             name="begin"
                             kind="datetime-local"
                             value=form.choice.begin
-                            error=wrong.field("/starts_at")
+                            error=errors.field("/starts_at")
                         />
                         <Field
                             label="End"
                             name="end"
                             kind="datetime-local"
                             value=form.choice.end
-                            error=wrong.field("/ends_at")
+                            error=errors.field("/ends_at")
                         />
                     </div>
                     <p class="field__hint">
-                        "In the zone of the calendar: " {move || form.choice.zone.get().title()} "."
+                        "Time zone: " {move || form.choice.zone.get().title()} "."
                     </p>
                     <div class="field-row">
                         <Field
@@ -166,31 +163,31 @@ pub fn Booking(
                             name="devices"
                             kind="number"
                             value=form.devices
-                            error=wrong.field("/gpus_per_node")
+                            error=errors.field("/gpus_per_node")
                         />
                         <Field
                             label="Nodes"
                             name="nodes"
                             kind="number"
                             value=form.nodes
-                            hint=Some("With as many devices on each.".to_owned())
-                            error=wrong.field("/nodes")
+                            hint=Some("Devices are counted per node.".to_owned())
+                            error=errors.field("/nodes")
                         />
-                        <Closeness form=form error=wrong.field("/topology")/>
+                        <TopologyField form=form error=errors.field("/topology")/>
                     </div>
-                    <Repeats form=form wrong=wrong/>
+                    <RepeatFields form=form errors=errors/>
                     <details class="more">
                         <summary>"Copy as curl"</summary>
-                        <CopyBlock text=form.curl(org) label="The same price with curl".to_owned()/>
+                        <CopyBlock text=form.curl(org) label="Quote with curl".to_owned()/>
                     </details>
                 </div>
-                <QuotePanel form=form quoting=quoting call=call ready=ready/>
+                <QuotePanel form=form quotes=quotes call=call ready=ready/>
             </form>
         </section>
     }
 }
 
-/// Models in the order in which the portal lists them.
+/// Lists the board models in the order of the portal.
 fn models(offerings: &[Offering]) -> Vec<String> {
     let mut models: Vec<String> = Vec::new();
     for offering in offerings {
@@ -201,33 +198,33 @@ fn models(offerings: &[Offering]) -> Vec<String> {
     models
 }
 
-/// `whole board, $2.99/h`, `1g.10gb, no price yet`.
-fn offering_words(offering: &Offering) -> String {
-    let what = offering.mig_profile.clone().unwrap_or_else(|| "whole board".to_owned());
+/// Returns an option: `whole board, $2.99/h`, `1g.10gb, no price`.
+fn offering_text(offering: &Offering) -> String {
+    let size = offering.mig_profile.clone().unwrap_or_else(|| "whole board".to_owned());
     if offering.price.version > 0 {
-        format!("{what}, {}/h", price_text(offering.price.per_hour_micros, &offering.price.currency))
+        format!("{size}, {}/h", price_text(offering.price.per_hour_micros, &offering.price.currency))
     } else {
-        format!("{what}, no price yet")
+        format!("{size}, no price")
     }
 }
 
 #[component]
-fn OfferingChoice(offerings: Vec<Offering>, form: Form, wrong: Call) -> impl IntoView {
-    let error = wrong.field("/offering");
+fn OfferingChoice(offerings: Vec<Offering>, form: Form, errors: Call) -> impl IntoView {
+    let error = errors.field("/offering");
     let chosen = form.offering.get_untracked();
     let option = |offering: &Offering| {
-        let text = offering_words(offering);
-        let picked = offering.slug == chosen;
-        let off = offering.price.version <= 0;
+        let text = offering_text(offering);
+        let selected = offering.slug == chosen;
+        let disabled = offering.price.version <= 0;
         let slug = offering.slug.clone();
-        view! { <option value=slug selected=picked disabled=off>{text}</option> }.into_any()
+        view! { <option value=slug selected=selected disabled=disabled>{text}</option> }.into_any()
     };
     let groups: Vec<AnyView> = models(&offerings)
         .into_iter()
         .map(|model| {
-            let of_model = offerings.iter().filter(|offering| offering.gpu_model == model);
-            let simulated = of_model.clone().any(|offering| offering.simulated);
-            let options: Vec<AnyView> = of_model.map(option).collect();
+            let variants = offerings.iter().filter(|offering| offering.gpu_model == model);
+            let simulated = variants.clone().any(|offering| offering.simulated);
+            let options: Vec<AnyView> = variants.map(option).collect();
             let label = if simulated { format!("{model}, simulated") } else { model.clone() };
             view! { <optgroup label=label>{options}</optgroup> }.into_any()
         })
@@ -250,41 +247,41 @@ fn OfferingChoice(offerings: Vec<Offering>, form: Form, wrong: Call) -> impl Int
 }
 
 #[component]
-fn Closeness(form: Form, error: Signal<Option<String>>) -> impl IntoView {
-    let option = |near: Topology| {
-        view! { <option value=near.name() selected={near.is_any()}>{closeness_text(near)}</option> }
+fn TopologyField(form: Form, error: Signal<Option<String>>) -> impl IntoView {
+    let option = |topology: Topology| {
+        view! { <option value=topology.name() selected={topology.is_any()}>{topology_text(topology)}</option> }
     };
     view! {
         <div class="field">
-            <label class="field__label" for="closeness">"Closeness"</label>
+            <label class="field__label" for="closeness">"Topology"</label>
             <select
                 id="closeness"
                 name="closeness"
                 aria-describedby="closeness-error"
                 aria-invalid=move || error.get().map(|_| "true")
-                on:change=move |ev| form.closeness.set(parse_closeness(&event_target_value(&ev)))
+                on:change=move |ev| form.topology.set(parse_topology(&event_target_value(&ev)))
             >
-                {CLOSENESS.into_iter().map(option).collect_view()}
+                {TOPOLOGIES.into_iter().map(option).collect_view()}
             </select>
             <FieldError id="closeness-error" error=error/>
         </div>
     }
 }
 
-/// How often it comes again, and how many times.
+/// The interval of a series and its number of reservations.
 #[component]
-fn Repeats(form: Form, wrong: Call) -> impl IntoView {
-    let (every_error, times_error) = (wrong.field("/repeat/every"), wrong.field("/repeat/count"));
+fn RepeatFields(form: Form, errors: Call) -> impl IntoView {
+    let (every_error, occurrences_error) = (errors.field("/repeat/every"), errors.field("/repeat/count"));
     let once = Memo::new(move |_| form.every.get().is_none());
     let option = |every: Option<Every>| {
         let name = every_name(every);
         view! { <option value=name selected={every.is_none()}>{name}</option> }
     };
-    let ways = [None, Some(Every::Day), Some(Every::Week)];
+    let intervals = [None, Some(Every::Day), Some(Every::Week)];
     view! {
         <div class="field-row">
             <div class="field">
-                <label class="field__label" for="every">"Repeats"</label>
+                <label class="field__label" for="every">"Repeat"</label>
                 <select
                     id="every"
                     name="every"
@@ -292,12 +289,12 @@ fn Repeats(form: Form, wrong: Call) -> impl IntoView {
                     aria-invalid=move || every_error.get().map(|_| "true")
                     on:change=move |ev| form.every.set(parse_every(&event_target_value(&ev)))
                 >
-                    {ways.into_iter().map(option).collect_view()}
+                    {intervals.into_iter().map(option).collect_view()}
                 </select>
                 <FieldError id="every-error" error=every_error/>
             </div>
             <div class="field">
-                <label class="field__label" for="times">"Times in all"</label>
+                <label class="field__label" for="times">"Occurrences"</label>
                 <input
                     id="times"
                     name="times"
@@ -306,11 +303,11 @@ fn Repeats(form: Form, wrong: Call) -> impl IntoView {
                     value="2"
                     disabled=move || once.get()
                     aria-describedby="times-error"
-                    aria-invalid=move || times_error.get().map(|_| "true")
-                    prop:value=move || form.times.get()
-                    on:input=move |ev| form.times.set(event_target_value(&ev))
+                    aria-invalid=move || occurrences_error.get().map(|_| "true")
+                    prop:value=move || form.occurrences.get()
+                    on:input=move |ev| form.occurrences.set(event_target_value(&ev))
                 />
-                <FieldError id="times-error" error=times_error/>
+                <FieldError id="times-error" error=occurrences_error/>
             </div>
         </div>
     }
@@ -331,12 +328,9 @@ mod tests {
     }
 
     #[test]
-    fn an_offering_says_its_price_or_that_it_has_none() {
-        assert_eq!(offering_words(&offering("h100-80gb", None, 1)), "whole board, $2.99/h");
-        assert_eq!(
-            offering_words(&offering("h100-80gb.1g.10gb", Some("1g.10gb"), 0)),
-            "1g.10gb, no price yet"
-        );
+    fn an_option_has_its_price() {
+        assert_eq!(offering_text(&offering("h100-80gb", None, 1)), "whole board, $2.99/h");
+        assert_eq!(offering_text(&offering("h100-80gb.1g.10gb", Some("1g.10gb"), 0)), "1g.10gb, no price");
         let all = [offering("b", None, 1), offering("a", None, 1), offering("b.1g", Some("1g"), 1)];
         assert_eq!(models(&all), ["b", "a"]);
     }

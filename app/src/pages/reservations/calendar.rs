@@ -1,6 +1,4 @@
-//! The calendar: which day or week is shown, what is known of it, and how it is kept fresh.
-//!
-//! Must not draw what was asked for another day: until the answer is here, nothing is known.
+//! Calendar of a day or a week with its switches and updates. An answer appears only in its own frame.
 
 use std::sync::Arc;
 
@@ -14,65 +12,65 @@ use super::choice::Choice;
 use super::clock::{Frame, View};
 use super::columns::{Block, blocks};
 use super::grid::Grid;
-use super::twin::Twin;
+use super::table::CalendarTable;
 use super::zone::{Zone, ZoneSwitch};
-use super::{Board, boards_of_rows};
+use super::{Board, row_boards};
 use crate::api;
 use crate::pages::parts::every;
 use crate::ui::empty;
 
-/// Milliseconds between two looks.
-const AGAIN_MS: u64 = 15_000;
+/// Milliseconds between two requests.
+const REFRESH_MS: u64 = 15_000;
 
-/// An answer, and what it was asked for.
+/// An answer with its window.
 #[derive(Debug, Clone, PartialEq)]
-struct Known {
+struct CalendarAnswer {
     from: Timestamp,
     until: Timestamp,
     rows: Vec<CalendarRow>,
 }
 
-/// The signals that the parts of the calendar draw from.
+/// The signals of the calendar.
 #[derive(Clone, Copy)]
-pub struct Shown {
-    /// The time that is meant.
+pub struct CalendarState {
+    /// The time choice.
     pub choice: Choice,
-    /// Milliseconds since the epoch; 0 until the page is alive.
+    /// The Unix time in milliseconds; 0 before hydration.
     pub now: RwSignal<i64>,
-    /// The columns; absent until the page is alive.
+    /// The columns; absent before hydration.
     pub frame: Memo<Option<Arc<Frame>>>,
     /// The rows.
     pub boards: RwSignal<Vec<Board>>,
     view: RwSignal<View>,
-    /// A day of what is shown, counted from 1970-01-01.
+    /// A day of the frame, counted from 1970-01-01.
     day: RwSignal<Option<i64>>,
-    known: RwSignal<Option<Known>>,
-    /// Looks that failed since the last one that did not.
-    missed: RwSignal<u32>,
+    answer: RwSignal<Option<CalendarAnswer>>,
+    /// The number of failed requests since the last answer.
+    failures: RwSignal<u32>,
 }
 
-impl Shown {
-    /// Now, by the browser's clock.
+impl CalendarState {
+    /// Returns the browser's time.
     pub fn present(self) -> Timestamp {
         Timestamp::from_micros(self.now.get().saturating_mul(1_000))
     }
 
-    /// The tiles of a board; `None` until they are known.
+    /// Returns the tiles of a board; `None` before an answer for the frame.
     pub fn blocks(self, board: &Board, frame: &Frame) -> Option<Vec<Block>> {
         let now = self.present();
-        self.known.with(|known| {
-            let known = known.as_ref().filter(|k| k.from == frame.from() && k.until == frame.until())?;
-            let row = known.rows.iter().find(|row| row.gpu_uuid == board.uuid);
+        self.answer.with(|answer| {
+            let answer = answer.as_ref().filter(|a| a.from == frame.from() && a.until == frame.until())?;
+            let row = answer.rows.iter().find(|row| row.gpu_uuid == board.uuid);
             Some(row.map(|row| blocks(row, frame, now)).unwrap_or_default())
         })
     }
 
-    /// What is shown is not known yet.
-    pub fn waits(self) -> bool {
+    /// Tells whether the frame has no answer yet.
+    pub fn is_loading(self) -> bool {
         let frame = self.frame.get();
-        let wanted = frame.as_ref().map(|frame| (frame.from(), frame.until()));
-        self.known.with(|known| known.as_ref().map(|known| (known.from, known.until)) != wanted)
-            || wanted.is_none()
+        let window = frame.as_ref().map(|frame| (frame.from(), frame.until()));
+        self.answer.with(|answer| answer.as_ref().map(|answer| (answer.from, answer.until)) != window)
+            || window.is_none()
     }
 
     fn today(self) -> i64 {
@@ -80,19 +78,19 @@ impl Shown {
         zone.wall(Timestamp::from_micros(self.now.get_untracked().saturating_mul(1_000))).day()
     }
 
-    fn take(self, fresh: Calendar) {
-        let boards = boards_of_rows(&fresh.rows);
-        // What did not change is not drawn again: the focus stays where it is.
+    fn set_answer(self, fresh: Calendar) {
+        let boards = row_boards(&fresh.rows);
+        // Unchanged parts keep their elements and the focus.
         self.boards.maybe_update(|known| {
-            let moved = *known != boards;
+            let changed = *known != boards;
             *known = boards;
-            moved
+            changed
         });
-        let fresh = Some(Known { from: fresh.from, until: fresh.until, rows: fresh.rows });
-        self.known.maybe_update(|known| {
-            let moved = *known != fresh;
+        let fresh = Some(CalendarAnswer { from: fresh.from, until: fresh.until, rows: fresh.rows });
+        self.answer.maybe_update(|known| {
+            let changed = *known != fresh;
             *known = fresh;
-            moved
+            changed
         });
     }
 }
@@ -100,15 +98,15 @@ impl Shown {
 /// The calendar with its switches.
 #[component]
 pub fn Schedule(
-    /// The organization that looks.
+    /// The organization.
     org: OrgId,
-    /// The rows, known before the calendar is.
+    /// The rows before the first answer.
     boards: Vec<Board>,
-    /// The time that is meant.
+    /// The time choice.
     choice: Choice,
-    /// Milliseconds since the epoch; 0 until the page is alive.
+    /// The Unix time in milliseconds; 0 before hydration.
     now: RwSignal<i64>,
-    /// Hydrated.
+    /// False before hydration.
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
     let view = RwSignal::new(View::Day);
@@ -117,46 +115,45 @@ pub fn Schedule(
         let (zone, view) = (choice.zone.get(), view.get());
         day.get().map(|day| Arc::new(zone.frame(view, day)))
     });
-    let shown = Shown {
+    let state = CalendarState {
         choice,
         now,
         frame,
         boards: RwSignal::new(boards),
         view,
         day,
-        known: RwSignal::new(None),
-        missed: RwSignal::new(0),
+        answer: RwSignal::new(None),
+        failures: RwSignal::new(0),
     };
     Effect::new(move || {
         if now.get() > 0 && day.get_untracked().is_none() {
-            day.set(Some(shown.today()));
+            day.set(Some(state.today()));
         }
     });
-    // A time that is typed, or taken from a quote, is brought into sight; one that reaches into what is
-    // shown leaves it alone.
+    // The frame moves to a chosen time outside of it.
     Effect::new(move || {
         let Some(window) = choice.window() else { return };
-        let in_sight = |frame: &Arc<Frame>| frame.touched(window.starts_at, window.ends_at).is_some();
-        if frame.get_untracked().is_some_and(|frame| !in_sight(&frame)) {
+        let is_visible = |frame: &Arc<Frame>| frame.touched(window.starts_at, window.ends_at).is_some();
+        if frame.get_untracked().is_some_and(|frame| !is_visible(&frame)) {
             day.set(Some(choice.zone.get_untracked().wall(window.starts_at).day()));
         }
     });
-    let asked = StoredValue::new(0_u64);
+    let last_request = StoredValue::new(0_u64);
     let fetch = move || {
         let Some(frame) = frame.get_untracked() else { return };
-        let number = asked.get_value().wrapping_add(1);
-        asked.set_value(number);
+        let number = last_request.get_value().wrapping_add(1);
+        last_request.set_value(number);
         spawn_local(async move {
             let answer = api::reservations::calendar(org, frame.from(), frame.until()).await;
-            if asked.try_get_value() != Some(number) {
+            if last_request.try_get_value() != Some(number) {
                 return;
             }
             match answer {
                 Ok(fresh) => {
-                    shown.missed.set(0);
-                    shown.take(fresh);
+                    state.failures.set(0);
+                    state.set_answer(fresh);
                 }
-                Err(_) => shown.missed.update(|missed| *missed = missed.saturating_add(1)),
+                Err(_) => state.failures.update(|failures| *failures = failures.saturating_add(1)),
             }
         });
     };
@@ -164,45 +161,46 @@ pub fn Schedule(
         frame.track();
         fetch();
     });
-    every(AGAIN_MS, fetch);
-    let none = Memo::new(move |_| shown.boards.with(Vec::is_empty));
+    every(REFRESH_MS, fetch);
+    let none = Memo::new(move |_| state.boards.with(Vec::is_empty));
     view! {
         <section class="section" aria-label="Calendar">
-            <Switches shown=shown ready=ready/>
+            <Switches state=state ready=ready/>
             {move || {
                 if none.get() {
-                    empty("No node has joined this portal yet. Its operator adds one under Nodes; its boards have their rows here then.")
+                    empty("No nodes yet. Boards appear here after the operator adds a node.")
                 } else {
-                    view! { <Grid shown=shown/> }.into_any()
+                    view! { <Grid state=state/> }.into_any()
                 }
             }}
             <div class="row">
                 <Legend/>
-                <span class="row__end">{move || age(shown)}</span>
+                <span class="row__end">{move || refresh_warning(state)}</span>
             </div>
-            <Twin shown=shown/>
+            <CalendarTable state=state/>
         </section>
     }
 }
 
-fn age(shown: Shown) -> AnyView {
-    let missed = shown.missed.get();
-    if missed == 0 {
+/// Returns the warning after failed requests.
+fn refresh_warning(state: CalendarState) -> AnyView {
+    let failures = state.failures.get();
+    if failures == 0 {
         return ().into_any();
     }
-    let text = if shown.waits() {
-        "the calendar did not come, retrying".to_owned()
+    let text = if state.is_loading() {
+        "calendar unavailable, retrying".to_owned()
     } else {
-        let seconds = u64::from(missed).saturating_mul(AGAIN_MS) / 1_000;
-        format!("calendar interrupted, retrying; shown is {seconds} s old")
+        let seconds = u64::from(failures).saturating_mul(REFRESH_MS) / 1_000;
+        format!("calendar interrupted, retrying; data {seconds} s old")
     };
     view! { <span class="live live--lost" role="status">{text}</span> }.into_any()
 }
 
-/// What is shown, and the ways to something else.
+/// The switches for frame, view and zone, and the title.
 #[component]
-fn Switches(shown: Shown, ready: ReadSignal<bool>) -> impl IntoView {
-    let Shown { choice, view, day, .. } = shown;
+fn Switches(state: CalendarState, ready: ReadSignal<bool>) -> impl IntoView {
+    let CalendarState { choice, view, day, .. } = state;
     let go = move |steps: i64| {
         let days = view.get_untracked().days().saturating_mul(steps);
         day.update(|day| *day = day.map(|day| day.saturating_add(days)));
@@ -214,14 +212,14 @@ fn Switches(shown: Shown, ready: ReadSignal<bool>) -> impl IntoView {
                 type="button"
                 disabled=move || !ready.get()
                 on:click=move |_| {
-                    if steps == 0 { day.set(Some(shown.today())) } else { go(steps) }
+                    if steps == 0 { day.set(Some(state.today())) } else { go(steps) }
                 }
             >
                 {text}
             </button>
         }
     };
-    let kind = move |value: View, text: &'static str| {
+    let view_option = move |value: View, text: &'static str| {
         view! {
             <label>
                 <input
@@ -236,28 +234,28 @@ fn Switches(shown: Shown, ready: ReadSignal<bool>) -> impl IntoView {
             </label>
         }
     };
-    // Before the page is alive nobody knows what today is; the line keeps its place.
-    let title = move || shown.frame.get().map_or_else(|| "\u{a0}".to_owned(), |frame| frame.title());
-    let change = move || shown.frame.get().and_then(|frame| frame.change());
+    // Without a date before hydration, the line keeps its height.
+    let title = move || state.frame.get().map_or_else(|| "\u{a0}".to_owned(), |frame| frame.title());
+    let clock_change = move || state.frame.get().and_then(|frame| frame.clock_change());
     view! {
         <div class="schedule__bar">
             <div class="btn-row">{step("Previous", -1)} {step("Today", 0)} {step("Next", 1)}</div>
-            <div class="segmented" role="radiogroup" aria-label="What the calendar shows">
-                {kind(View::Day, "Day")} {kind(View::Week, "Week")}
+            <div class="segmented" role="radiogroup" aria-label="Calendar range">
+                {view_option(View::Day, "Day")} {view_option(View::Week, "Week")}
             </div>
-            <ZoneSwitch zone=choice.zone choose=Callback::new(move |zone: Zone| choice.switch(zone)) ready=ready/>
+            <ZoneSwitch zone=choice.zone choose=Callback::new(move |zone: Zone| choice.set_zone(zone)) ready=ready/>
         </div>
         <div class="schedule__title" aria-live="polite">
             <h2>{title}</h2>
-            <span class="warn small">{change}</span>
+            <span class="warn small">{clock_change}</span>
         </div>
     }
 }
 
-/// What the patterns of the tiles mean.
+/// The legend of the tiles.
 #[component]
 fn Legend() -> impl IntoView {
-    let entry = |class: &'static str, hue: Option<&'static str>, words: &'static str| {
+    let entry = |class: &'static str, hue: Option<&'static str>, text: &'static str| {
         let pattern = hue.map(|_| "plain");
         view! {
             <li>
@@ -265,14 +263,14 @@ fn Legend() -> impl IntoView {
                     <span class=class data-start="0" data-size="1" data-hue=hue data-pattern=pattern></span>
                 </span>
                 " "
-                {words}
+                {text}
             </li>
         }
     };
     view! {
         <ul class="legend">
-            {entry("tile tile--own", Some("1"), "yours, begun")}
-            {entry("tile tile--own tile--reserved", Some("1"), "yours, to come")}
+            {entry("tile tile--own", Some("1"), "your active reservation")}
+            {entry("tile tile--own tile--reserved", Some("1"), "your upcoming reservation")}
             {entry("tile tile--own tile--job", Some("1"), "your jobs")}
             {entry("tile tile--foreign", None, "taken")}
             {entry("tile tile--maintenance", None, "maintenance")}

@@ -1,6 +1,4 @@
-//! The time that is meant: what the calendar and the form both choose and both show.
-//!
-//! Must not ask the portal.
+//! The time choice of the calendar and the form. Without requests to the portal.
 
 use berth_types::reservations::Window;
 use berth_types::time::Timestamp;
@@ -8,12 +6,12 @@ use leptos::prelude::*;
 
 use super::zone::Zone;
 
-/// A minute in microseconds, and an hour.
+/// A minute and an hour in microseconds.
 const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
 
-/// Instants behind two texts. A field has minutes only and a zone may show a time twice; a time that was
-/// chosen and not typed is exact for as long as its texts stand.
+/// The exact window of two texts. Fields have only minutes, and a zone may repeat an hour; the window of an
+/// unchanged selection stays exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Exact {
     begin: String,
@@ -21,20 +19,20 @@ struct Exact {
     window: Window,
 }
 
-/// Begin and end, as texts of fields in the chosen zone.
+/// Start and end as texts of fields in the chosen zone.
 #[derive(Clone, Copy)]
 pub struct Choice {
     /// The zone of the texts.
     pub zone: RwSignal<Zone>,
-    /// When it begins, as typed.
+    /// The input of the start.
     pub begin: RwSignal<String>,
-    /// When it is over, as typed.
+    /// The input of the end.
     pub end: RwSignal<String>,
     exact: RwSignal<Option<Exact>>,
 }
 
 impl Choice {
-    /// Nothing is chosen yet.
+    /// Returns an empty choice.
     pub fn none(zone: RwSignal<Zone>) -> Self {
         Self {
             zone,
@@ -44,7 +42,7 @@ impl Choice {
         }
     }
 
-    /// What is meant, each end where there is one. Whoever calls this in a reactive place follows it.
+    /// Returns start and end; absent for invalid input. Reactive callers track the choice.
     pub fn instants(self) -> (Option<Timestamp>, Option<Timestamp>) {
         let (zone, begin, end) = (self.zone.get(), self.begin.get(), self.end.get());
         let exact = self.exact.with(|exact| {
@@ -56,19 +54,19 @@ impl Choice {
         }
     }
 
-    /// What is meant, when that is a stretch of time.
+    /// Returns the window; `None` for an empty or invalid one.
     pub fn window(self) -> Option<Window> {
         let (begin, end) = self.instants();
         let window = Window { starts_at: begin?, ends_at: end? };
         (window.starts_at < window.ends_at).then_some(window)
     }
 
-    /// Nothing is typed at all.
+    /// Tells whether both fields are empty.
     pub fn empty(self) -> bool {
         self.begin.with(String::is_empty) && self.end.with(String::is_empty)
     }
 
-    /// Chooses a stretch of time.
+    /// Sets the window.
     pub fn set(self, window: Window) {
         if untrack(move || self.window()) == Some(window) {
             return;
@@ -80,15 +78,15 @@ impl Choice {
         self.end.set(end);
     }
 
-    /// Chooses nothing.
+    /// Clears both fields.
     pub fn clear(self) {
         self.exact.set(None);
         self.begin.set(String::new());
         self.end.set(String::new());
     }
 
-    /// Another zone for the same instants.
-    pub fn switch(self, zone: Zone) {
+    /// Changes the zone and keeps the instants.
+    pub fn set_zone(self, zone: Zone) {
         let (begin, end) = untrack(move || self.instants());
         self.zone.set(zone);
         match (begin, end) {
@@ -99,7 +97,7 @@ impl Choice {
                 self.begin.set(begin);
                 self.end.set(end);
             }
-            // One end alone is read anew; what cannot be read stays as it is.
+            // A single valid field changes; invalid input stays.
             (begin, end) => {
                 self.exact.set(None);
                 if let Some(at) = begin {
@@ -113,26 +111,26 @@ impl Choice {
     }
 }
 
-/// The next whole hour, for an hour: what stands in the form before anything is chosen.
+/// Returns the initial window of the form: one hour from the next full hour.
 pub fn first_window(now_ms: i64) -> Window {
     let begin = next(now_ms.saturating_mul(1_000), HOUR);
     let starts_at = Timestamp::from_micros(begin);
     Window { starts_at, ends_at: starts_at.plus_seconds(3_600) }
 }
 
-/// The first multiple of `step` that is not before `micros`.
+/// Returns the first multiple of `step` from `micros` on.
 fn next(micros: i64, step: i64) -> i64 {
     micros.saturating_add(step - 1).div_euclid(step).saturating_mul(step)
 }
 
-/// What of a column can be chosen: from the next whole minute where it has begun already.
-pub fn still_free((from, until): (Timestamp, Timestamp), now: Timestamp) -> Option<Window> {
+/// Returns the selectable rest of a column: a started column begins at the next full minute.
+pub fn selectable((from, until): (Timestamp, Timestamp), now: Timestamp) -> Option<Window> {
     let starts_at = if from >= now { from } else { Timestamp::from_micros(next(now.micros(), MINUTE)) };
     (starts_at < until).then_some(Window { starts_at, ends_at: until })
 }
 
-/// From the earlier begin to the later end.
-pub fn joined(a: Window, b: Window) -> Window {
+/// Returns the window from the earlier start to the later end.
+pub fn union(a: Window, b: Window) -> Window {
     Window { starts_at: a.starts_at.min(b.starts_at), ends_at: a.ends_at.max(b.ends_at) }
 }
 
@@ -145,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_choice_is_the_next_whole_hour() {
+    fn the_initial_window_is_the_next_full_hour() {
         let now = at("2026-11-22T09:15:10Z").millis();
         let window = first_window(now);
         assert_eq!(
@@ -155,9 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn what_has_passed_cannot_be_chosen() {
+    fn the_past_is_not_selectable() {
         let column = (at("2026-11-22T09:00:00Z"), at("2026-11-22T09:30:00Z"));
-        let begin = |now: &str| still_free(column, at(now)).map(|window| window.starts_at.clock());
+        let begin = |now: &str| selectable(column, at(now)).map(|window| window.starts_at.clock());
         assert_eq!(begin("2026-11-22T08:00:00Z").as_deref(), Some("09:00:00"));
         assert_eq!(begin("2026-11-22T09:10:30Z").as_deref(), Some("09:11:00"));
         assert_eq!(begin("2026-11-22T09:29:30Z"), None);
@@ -165,11 +163,11 @@ mod tests {
     }
 
     #[test]
-    fn two_presses_span_what_lies_between_them() {
+    fn two_columns_span_the_time_between() {
         let window = |from: &str, until: &str| Window { starts_at: at(from), ends_at: at(until) };
         let late = window("2026-11-22T11:00:00Z", "2026-11-22T11:30:00Z");
         let early = window("2026-11-22T09:00:00Z", "2026-11-22T09:30:00Z");
-        assert_eq!(joined(late, early), window("2026-11-22T09:00:00Z", "2026-11-22T11:30:00Z"));
-        assert_eq!(joined(early, early), early);
+        assert_eq!(union(late, early), window("2026-11-22T09:00:00Z", "2026-11-22T11:30:00Z"));
+        assert_eq!(union(early, early), early);
     }
 }

@@ -1,8 +1,6 @@
-//! Days and clocks on the wall: what a person reads and types, and the instants that it means; a day
-//! or a week of them as the columns of the calendar.
+//! Wall times of a zone and their instants, and a day or a week as the columns of the calendar.
 //!
-//! Pure; must not know the browser: a zone comes in as the seconds by which its clocks are ahead of UTC
-//! at an instant, which is given in seconds since 1970.
+//! Pure: without the browser. A zone is a function from a Unix time in seconds to the UTC offset in seconds.
 
 use berth_types::time::Timestamp;
 
@@ -26,57 +24,57 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// Seconds by which clocks are ahead of UTC at an instant.
-pub type Ahead<'a> = &'a dyn Fn(i64) -> i64;
+/// The UTC offset in seconds at a Unix time in seconds.
+pub type UtcOffset<'a> = &'a dyn Fn(i64) -> i64;
 
 fn short(name: &'static str) -> &'static str {
     name.get(..3).unwrap_or(name)
 }
 
-/// Year, month and day of a day that is counted from 1970-01-01.
+/// Returns year, month and day of a day, counted from 1970-01-01.
 fn civil(day: i64) -> (i64, i64, i64) {
-    // The calendar repeats every 400 years; a year is counted from March, so that its odd day is its last.
+    // The calendar repeats every 400 years. Years start in March, so a leap day is the last day.
     let shifted = day.saturating_add(719_468);
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
+    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
     let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let of_month = of_year - (153 * from_march + 2) / 5 + 1;
-    (year_of_era + era * 400 + i64::from(month <= 2), month, of_month)
+    let day_of_month = day_of_year - (153 * from_march + 2) / 5 + 1;
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day_of_month)
 }
 
-/// The day, counted from 1970-01-01, of a year, month and day.
-fn day_of(year: i64, month: i64, of_month: i64) -> i64 {
+/// Returns the day of a year, month and day, counted from 1970-01-01.
+fn day_number(year: i64, month: i64, day_of_month: i64) -> i64 {
     let year = year - i64::from(month <= 2);
     let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let from_march = if month > 2 { month - 3 } else { month + 9 };
-    let of_year = (153 * from_march + 2) / 5 + of_month - 1;
-    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + of_year - 719_468
+    let day_of_year = (153 * from_march + 2) / 5 + day_of_month - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// What clocks on the wall show: seconds since they showed the start of 1970.
+/// A wall time: local seconds since the start of 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wall(i64);
 
 impl Wall {
-    /// Midnight at the start of a day that is counted from 1970-01-01.
+    /// Returns the start of a day, counted from 1970-01-01.
     pub const fn midnight(day: i64) -> Self {
         Self(day.saturating_mul(DAY_S))
     }
 
-    /// What clocks show at an instant.
-    pub fn at(at: Timestamp, ahead: Ahead) -> Self {
+    /// Returns the wall time of an instant.
+    pub fn at(at: Timestamp, offset: UtcOffset) -> Self {
         let utc = at.millis().div_euclid(1_000);
-        Self(utc.saturating_add(ahead(utc)))
+        Self(utc.saturating_add(offset(utc)))
     }
 
-    /// The day, counted from 1970-01-01.
+    /// Returns the day, counted from 1970-01-01.
     pub const fn day(self) -> i64 {
         self.0.div_euclid(DAY_S)
     }
 
-    /// Minutes since midnight.
+    /// Returns the minutes since midnight.
     pub const fn minute_of_day(self) -> i64 {
         self.0.rem_euclid(DAY_S) / 60
     }
@@ -85,48 +83,49 @@ impl Wall {
         Self(self.0.saturating_add(seconds))
     }
 
-    /// The instant at which clocks show this: the first of two where they are set back, and as much
-    /// later as clocks jump where they never show it.
-    pub fn instant(self, ahead: Ahead) -> Timestamp {
-        let before = self.0.saturating_sub(ahead(self.0.saturating_sub(DAY_S)));
-        let after = self.0.saturating_sub(ahead(self.0.saturating_add(DAY_S)));
-        let shows = |utc: &i64| utc.saturating_add(ahead(*utc)) == self.0;
-        seconds([before, after].into_iter().find(shows).unwrap_or(before))
+    /// Returns the instant of this wall time. A repeated time has its first instant; a skipped time moves by the
+    /// length of the gap.
+    pub fn instant(self, offset: UtcOffset) -> Timestamp {
+        let before = self.0.saturating_sub(offset(self.0.saturating_sub(DAY_S)));
+        let after = self.0.saturating_sub(offset(self.0.saturating_add(DAY_S)));
+        let shows = |utc: &i64| utc.saturating_add(offset(*utc)) == self.0;
+        timestamp([before, after].into_iter().find(shows).unwrap_or(before))
     }
 
-    /// The text of a date-and-time field: `2026-11-22T09:00`.
+    /// Returns the value of a date-and-time field: `2026-11-22T09:00`.
     pub fn field(self) -> String {
         let (year, month, day) = civil(self.day());
         format!("{year:04}-{month:02}-{day:02}T{}", self.clock())
     }
 
-    /// Reads the text of a date-and-time field; seconds are left out.
+    /// Parses the value of a date-and-time field, without its seconds.
     pub fn parse_field(text: &str) -> Option<Self> {
         let (date, time) = text.trim().split_once('T')?;
         let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
-        let (year, month, of_month) = (date.next()??, date.next()??, date.next()??);
+        let (year, month, day_of_month) = (date.next()??, date.next()??, date.next()??);
         let mut time = time.splitn(3, ':').map(|part| part.parse::<i64>().ok());
         let (hour, minute) = (time.next()??, time.next()??);
-        let sane = (1970..=9999).contains(&year)
+        let in_range = (1970..=9999).contains(&year)
             && (1..=12).contains(&month)
-            && (1..=31).contains(&of_month)
+            && (1..=31).contains(&day_of_month)
             && (0..24).contains(&hour)
             && (0..60).contains(&minute);
-        if !sane {
+        if !in_range {
             return None;
         }
-        let day = day_of(year, month, of_month);
-        // The 31st of a short month is a day of the next one.
-        (civil(day) == (year, month, of_month)).then(|| Self::midnight(day).plus(hour * 3_600 + minute * 60))
+        let day = day_number(year, month, day_of_month);
+        // Invalid days, such as 31 April, lead to another date.
+        (civil(day) == (year, month, day_of_month))
+            .then(|| Self::midnight(day).plus(hour * 3_600 + minute * 60))
     }
 
-    /// `09:00`.
+    /// Returns the time: `09:00`.
     pub fn clock(self) -> String {
         let minute = self.minute_of_day();
         format!("{:02}:{:02}", minute / 60, minute % 60)
     }
 
-    /// `2026-11-22 09:00`.
+    /// Returns date and time: `2026-11-22 09:00`.
     pub fn stamp(self) -> String {
         self.field().replace('T', " ")
     }
@@ -139,57 +138,57 @@ impl Wall {
         (WEEKDAYS.get(weekday).copied().unwrap_or(""), MONTHS.get(month).copied().unwrap_or(""))
     }
 
-    /// `Sun 22 Nov`.
+    /// Returns a short date: `Sun 22 Nov`.
     pub fn date(self) -> String {
-        let ((weekday, month), (_, _, of_month)) = (self.names(), civil(self.day()));
-        format!("{} {of_month} {}", short(weekday), short(month))
+        let ((weekday, month), (_, _, day)) = (self.names(), civil(self.day()));
+        format!("{} {day} {}", short(weekday), short(month))
     }
 
-    /// `Sun 22`.
+    /// Returns weekday and day: `Sun 22`.
     fn short_date(self) -> String {
-        let ((weekday, _), (_, _, of_month)) = (self.names(), civil(self.day()));
-        format!("{} {of_month}", short(weekday))
+        let ((weekday, _), (_, _, day)) = (self.names(), civil(self.day()));
+        format!("{} {day}", short(weekday))
     }
 
-    /// `Sunday 22 November 2026`.
+    /// Returns a long date with its weekday: `Sunday 22 November 2026`.
     pub fn long_date(self) -> String {
-        let ((weekday, month), (year, _, of_month)) = (self.names(), civil(self.day()));
-        format!("{weekday} {of_month} {month} {year}")
+        let ((weekday, month), (year, _, day)) = (self.names(), civil(self.day()));
+        format!("{weekday} {day} {month} {year}")
     }
 
-    /// `22 November 2026`.
+    /// Returns a long date: `22 November 2026`.
     fn plain_date(self) -> String {
-        let ((_, month), (year, _, of_month)) = (self.names(), civil(self.day()));
-        format!("{of_month} {month} {year}")
+        let ((_, month), (year, _, day)) = (self.names(), civil(self.day()));
+        format!("{day} {month} {year}")
     }
 
-    /// `Sun 22 Nov 09:00`.
+    /// Returns a short date with its time: `Sun 22 Nov 09:00`.
     pub fn moment(self) -> String {
         format!("{} {}", self.date(), self.clock())
     }
 }
 
-fn seconds(utc: i64) -> Timestamp {
+fn timestamp(utc: i64) -> Timestamp {
     Timestamp::from_micros(utc.saturating_mul(1_000_000))
 }
 
-/// `Sun 22 Nov 09:00 to 11:00`, or with the second day where it is another one.
+/// Returns a window: `Sun 22 Nov 09:00 to 11:00`, with the second date if it differs.
 pub fn window_text(from: Wall, until: Wall) -> String {
     let end = if from.day() == until.day() { until.clock() } else { until.moment() };
     format!("{} to {end}", from.moment())
 }
 
-/// How much of time is shown.
+/// The range of the calendar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum View {
     /// One day in half hours.
     Day,
-    /// Monday to Sunday, three hours a column.
+    /// Monday to Sunday in columns of three hours.
     Week,
 }
 
 impl View {
-    /// Days in it.
+    /// Returns the number of days.
     pub const fn days(self) -> i64 {
         match self {
             Self::Day => 1,
@@ -197,7 +196,7 @@ impl View {
         }
     }
 
-    /// The first day of the view that has this day in it.
+    /// Returns the first day of the view with this day.
     pub const fn first(self, day: i64) -> i64 {
         match self {
             Self::Day => day,
@@ -206,37 +205,37 @@ impl View {
     }
 }
 
-/// Words over some columns.
+/// A head over columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
-    /// The first of its columns.
+    /// The first column.
     pub start: usize,
-    /// How many they are.
+    /// The number of columns.
     pub size: usize,
-    /// The words.
+    /// The text.
     pub text: String,
 }
 
-/// A day or a week cut into columns.
+/// A day or a week in columns.
 ///
-/// A day on which clocks change has as many half hours as it has, and a week always has eight columns
-/// a day, one of which is then longer or shorter: so every day begins at a column.
+/// A day with a clock change has more or fewer half hours. A week always has eight columns per day; at a clock
+/// change, one of them is longer or shorter, so each day starts with a column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     view: View,
     first_day: i64,
-    /// Where columns begin, and where the last one ends, with what clocks show then.
+    /// The starts of the columns and the end of the last one, with their wall times.
     edges: Vec<(Timestamp, Wall)>,
     /// The length of each day, in seconds.
     lengths: Vec<i64>,
 }
 
 impl Frame {
-    /// The view that has `day` in it.
-    pub fn new(view: View, day: i64, ahead: Ahead) -> Self {
+    /// Returns the frame with `day` in it.
+    pub fn new(view: View, day: i64, offset: UtcOffset) -> Self {
         let first_day = view.first(day);
         let last = first_day.saturating_add(view.days());
-        let midnight = |day: i64| Wall::midnight(day).instant(ahead);
+        let midnight = |day: i64| Wall::midnight(day).instant(offset);
         let lengths = (first_day..last)
             .map(|day| midnight(day.saturating_add(1)).millis_since(midnight(day)) / 1_000)
             .collect();
@@ -248,52 +247,52 @@ impl Frame {
             }
             View::Week => (first_day..last)
                 .flat_map(|day| (0..8).map(move |part| Wall::midnight(day).plus(part * THREE_HOURS_S)))
-                .map(|wall| wall.instant(ahead))
+                .map(|wall| wall.instant(offset))
                 .collect(),
         };
         begins.push(midnight(last));
-        let edges = begins.into_iter().map(|at| (at, Wall::at(at, ahead))).collect();
+        let edges = begins.into_iter().map(|at| (at, Wall::at(at, offset))).collect();
         Self { view, first_day, edges, lengths }
     }
 
-    /// How many columns it has.
+    /// Returns the number of columns.
     pub fn columns(&self) -> usize {
         self.edges.len().saturating_sub(1)
     }
 
-    /// Where it begins.
+    /// Returns the start.
     pub fn from(&self) -> Timestamp {
         self.edges.first().map_or(Timestamp::default(), |(at, _)| *at)
     }
 
-    /// Where it is over.
+    /// Returns the end.
     pub fn until(&self) -> Timestamp {
         self.edges.last().map_or(Timestamp::default(), |(at, _)| *at)
     }
 
-    /// From when to when a column is.
+    /// Returns start and end of a column.
     pub fn column(&self, column: usize) -> Option<(Timestamp, Timestamp)> {
         let (from, _) = self.edges.get(column)?;
         let (until, _) = self.edges.get(column.checked_add(1)?)?;
         Some((*from, *until))
     }
 
-    /// When a column begins, in words: `Sun 22 Nov 09:00`.
+    /// Returns the start of a column as text: `Sun 22 Nov 09:00`.
     pub fn moment(&self, column: usize) -> String {
         self.edges.get(column).map(|(_, wall)| wall.moment()).unwrap_or_default()
     }
 
-    /// How many columns are over.
+    /// Returns the number of past columns.
     pub fn passed(&self, now: Timestamp) -> usize {
         self.edges.iter().skip(1).filter(|(end, _)| *end <= now).count()
     }
 
-    /// The column that is now.
-    pub fn column_of(&self, at: Timestamp) -> Option<usize> {
+    /// Returns the column of an instant.
+    pub fn column_at(&self, at: Timestamp) -> Option<usize> {
         (self.from() <= at && at < self.until()).then(|| self.passed(at))
     }
 
-    /// The columns that a stretch of time touches: the first, and how many.
+    /// Returns the first column and the number of columns of a window.
     pub fn touched(&self, from: Timestamp, until: Timestamp) -> Option<(usize, usize)> {
         if until <= from || until <= self.from() || from >= self.until() {
             return None;
@@ -303,7 +302,7 @@ impl Frame {
         Some((start, end.saturating_sub(start).max(1)))
     }
 
-    /// The view in words: `Sunday 22 November 2026`, `16 to 22 November 2026`.
+    /// Returns the title: `Sunday 22 November 2026`, `16 to 22 November 2026`.
     pub fn title(&self) -> String {
         let first = Wall::midnight(self.first_day);
         match self.view {
@@ -322,8 +321,8 @@ impl Frame {
         }
     }
 
-    /// The words over the columns: every third hour of a day, every day of a week. A day on which
-    /// clocks change has a star.
+    /// Returns the heads of the columns: every third hour of a day, or each day of a week. A day with a clock
+    /// change has an asterisk.
     pub fn marks(&self) -> Vec<Mark> {
         let starts: Vec<(usize, Wall)> = match self.view {
             View::Day => {
@@ -353,22 +352,22 @@ impl Frame {
             .collect()
     }
 
-    /// On which day clocks change, if they do: `Clocks change this day: it has 23 hours.`
-    pub fn change(&self) -> Option<String> {
+    /// Returns the clock change in the frame: `Clock change: this day has 23 hours.`
+    pub fn clock_change(&self) -> Option<String> {
         let (n, length) = self.lengths.iter().enumerate().find(|(_, length)| **length != DAY_S)?;
         let hours = hours_text(*length);
         Some(match self.view {
-            View::Day => format!("Clocks change this day: it has {hours}."),
+            View::Day => format!("Clock change: this day has {hours}."),
             View::Week => {
                 let n = i64::try_from(n).unwrap_or(0);
                 let day = Wall::midnight(self.first_day.saturating_add(n)).date();
-                format!("* Clocks change on {day}: that day has {hours}.")
+                format!("* Clock change on {day}: this day has {hours}.")
             }
         })
     }
 }
 
-/// `23 hours`, `24.5 hours`.
+/// Returns hours with at most one decimal: `23 hours`, `24.5 hours`.
 fn hours_text(length_s: i64) -> String {
     match length_s % 3_600 {
         0 => format!("{} hours", length_s / 3_600),

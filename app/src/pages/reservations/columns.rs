@@ -1,6 +1,6 @@
-//! The spans on a board as tiles in the columns of the calendar, and each column in words.
+//! Spans of a board as tiles in the columns of the calendar, with a text for each column.
 //!
-//! Pure; must not say whose a foreign span is: the portal does not tell, and neither does the page.
+//! Pure. The portal hides the owners of foreign spans.
 
 use berth_types::jobs::Placement;
 use berth_types::reservations::{CalendarRow, Span, SpanKind};
@@ -8,52 +8,52 @@ use berth_types::time::Timestamp;
 
 use super::clock::Frame;
 
-/// What a tile stands for.
+/// The kind of a tile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
-    /// A reservation that is to come.
-    Booked,
-    /// A reservation that has begun.
-    Held,
-    /// A job that runs, up to its limit.
+pub enum BlockKind {
+    /// An upcoming reservation.
+    Upcoming,
+    /// An active reservation.
+    Active,
+    /// A running job up to its time limit.
     Job,
-    /// A start that is kept for a job that waits.
-    Start,
-    /// Nobody may use it.
+    /// A held start of a waiting job.
+    HeldStart,
+    /// Maintenance.
     Maintenance,
 }
 
-/// A span as it is drawn: columns from left to right, slices of the board from top to bottom.
+/// A tile: columns from left to right, memory slices of the board from top to bottom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The first of its columns.
+    /// The first column.
     pub start: usize,
-    /// How many columns it has.
+    /// The number of columns.
     pub size: usize,
-    /// The first of its slices.
+    /// The first memory slice.
     pub top: u32,
-    /// How many slices it has.
+    /// The number of memory slices.
     pub high: u32,
-    /// What it stands for.
-    pub look: Look,
-    /// It is the organization's own.
+    /// The kind.
+    pub kind: BlockKind,
+    /// True for a span of the organization.
     pub own: bool,
-    /// What stands on it; empty where nothing is known.
+    /// The label on the tile; empty for a foreign span.
     pub label: String,
-    /// It in words, without its time.
-    pub words: String,
-    /// When it begins.
+    /// The text without the time.
+    pub text: String,
+    /// The start.
     pub from: Timestamp,
-    /// When it is over; absent where nobody knows.
+    /// The end; absent for an unknown end.
     pub until: Option<Timestamp>,
-    /// The page about it; empty where there is none.
+    /// The path of its page; empty without a page.
     pub path: String,
 }
 
-fn words(span: &Span) -> String {
-    let named = |what: &str| match (span.own, span.name.is_empty()) {
-        (true, false) => format!("{}, your {what}", span.name),
-        (true, true) => format!("your {what}"),
+fn span_text(span: &Span) -> String {
+    let named = |noun: &str| match (span.own, span.name.is_empty()) {
+        (true, false) => format!("{}, your {noun}", span.name),
+        (true, true) => format!("your {noun}"),
         (false, _) => "taken".to_owned(),
     };
     match span.kind {
@@ -61,21 +61,21 @@ fn words(span: &Span) -> String {
         SpanKind::Job => named("job"),
         SpanKind::Maintenance if span.name.is_empty() => "maintenance".to_owned(),
         SpanKind::Maintenance => format!("maintenance: {}", span.name),
-        SpanKind::HeldStart => "kept for a job that waits".to_owned(),
+        SpanKind::HeldStart => "held for a waiting job".to_owned(),
     }
 }
 
 fn block(span: &Span, cells: u32, frame: &Frame, now: Timestamp) -> Option<Block> {
-    // What nobody knows the end of is drawn as far as it is known: up to now.
+    // A span with an unknown end is drawn up to now.
     let known = span.ends_at.unwrap_or_else(|| now.max(span.starts_at).plus_seconds(1));
     let (start, size) = frame.touched(span.starts_at, known)?;
     let Placement { start: top, size: high } = span.placement.unwrap_or(Placement { start: 0, size: cells });
-    let look = match span.kind {
-        SpanKind::Reservation if span.starts_at > now => Look::Booked,
-        SpanKind::Reservation => Look::Held,
-        SpanKind::Job => Look::Job,
-        SpanKind::HeldStart => Look::Start,
-        SpanKind::Maintenance => Look::Maintenance,
+    let kind = match span.kind {
+        SpanKind::Reservation if span.starts_at > now => BlockKind::Upcoming,
+        SpanKind::Reservation => BlockKind::Active,
+        SpanKind::Job => BlockKind::Job,
+        SpanKind::HeldStart => BlockKind::HeldStart,
+        SpanKind::Maintenance => BlockKind::Maintenance,
     };
     let path = match (span.own && !span.id.is_empty(), span.kind) {
         (true, SpanKind::Reservation) => format!("/reservations/{}", span.id),
@@ -89,10 +89,10 @@ fn block(span: &Span, cells: u32, frame: &Frame, now: Timestamp) -> Option<Block
         size,
         top,
         high,
-        look,
+        kind,
         own: span.own,
         label,
-        words: words(span),
+        text: span_text(span),
         from: span.starts_at,
         until: span.ends_at,
         path,
@@ -103,18 +103,18 @@ fn share_slices(a: &Block, b: &Block) -> bool {
     a.top < b.top.saturating_add(b.high) && b.top < a.top.saturating_add(a.high)
 }
 
-/// The tiles of a board, the earliest first. Two that only meet within a column do not overlap: the later
-/// one begins a column later, unless nothing would be left of it.
+/// Returns the tiles of a board, earliest first. If two spans share only a column, the later tile starts one
+/// column later, unless it would disappear.
 pub fn blocks(row: &CalendarRow, frame: &Frame, now: Timestamp) -> Vec<Block> {
     let mut spans: Vec<&Span> = row.spans.iter().collect();
     spans.sort_by_key(|span| span.starts_at);
     let mut out: Vec<Block> = Vec::new();
     for span in spans {
         let Some(mut block) = block(span, row.cells, frame, now) else { continue };
-        let taken =
+        let occupied =
             out.iter().filter(|earlier| share_slices(earlier, &block)).map(|b| b.start + b.size).max();
         let end = block.start + block.size;
-        if let Some(free) = taken.filter(|free| *free > block.start && *free < end) {
+        if let Some(free) = occupied.filter(|free| *free > block.start && *free < end) {
             block.size = end - free;
             block.start = free;
         }
@@ -123,16 +123,16 @@ pub fn blocks(row: &CalendarRow, frame: &Frame, now: Timestamp) -> Vec<Block> {
     out
 }
 
-/// What is on a board in one column: `free`, `taken`, `partly taken: a, your job; taken`.
-pub fn column_words(blocks: &[Block], cells: u32, column: usize) -> String {
+/// Returns the text of a column: `free`, `taken`, `partly taken: a, your job; taken`.
+pub fn column_text(blocks: &[Block], cells: u32, column: usize) -> String {
     let here: Vec<&Block> = blocks.iter().filter(|b| (b.start..b.start + b.size).contains(&column)).collect();
     if here.is_empty() {
         return "free".to_owned();
     }
     let mut names: Vec<&str> = Vec::new();
     for block in &here {
-        if !names.contains(&block.words.as_str()) {
-            names.push(&block.words);
+        if !names.contains(&block.text.as_str()) {
+            names.push(&block.text);
         }
     }
     let names = names.join("; ");
@@ -145,7 +145,7 @@ mod tests {
     use super::super::clock::View;
     use super::*;
 
-    /// `clock` of 22 November, `09:30`.
+    /// Returns a time of 22 November, such as `09:30`.
     fn at(clock: &str) -> Timestamp {
         format!("2026-11-22T{clock}:00Z").parse().unwrap()
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_lie_below_each_other_and_boards_fill_their_row() {
+    fn slices_are_stacked_and_boards_fill_their_row() {
         let all = drawn(
             vec![
                 span(SpanKind::Reservation, "09:00", Some("11:00"), Some((4, 4)), "night"),
@@ -188,14 +188,18 @@ mod tests {
         );
         let places: Vec<_> = all.iter().map(|b| (b.start, b.size, b.top, b.high)).collect();
         assert_eq!(places, [(18, 4, 4, 4), (18, 2, 0, 1), (24, 2, 0, 8)]);
-        let looks: Vec<_> = all.iter().map(|b| (b.look, b.own, b.path.as_str())).collect();
+        let kinds: Vec<_> = all.iter().map(|b| (b.kind, b.own, b.path.as_str())).collect();
         assert_eq!(
-            looks,
-            [(Look::Held, true, "/reservations/id_night"), (Look::Job, false, ""), (Look::Booked, false, ""),]
+            kinds,
+            [
+                (BlockKind::Active, true, "/reservations/id_night"),
+                (BlockKind::Job, false, ""),
+                (BlockKind::Upcoming, false, ""),
+            ]
         );
-        assert_eq!(column_words(&all, 8, 18), "partly taken: night, your reservation; taken");
-        assert_eq!(column_words(&all, 8, 24), "taken");
-        assert_eq!(column_words(&all, 8, 40), "free");
+        assert_eq!(column_text(&all, 8, 18), "partly taken: night, your reservation; taken");
+        assert_eq!(column_text(&all, 8, 24), "taken");
+        assert_eq!(column_text(&all, 8, 40), "free");
     }
 
     #[test]
@@ -210,15 +214,15 @@ mod tests {
             "08:00",
         );
         let places: Vec<_> = all.iter().map(|b| (b.start, b.size)).collect();
-        // Nothing would be left of the last one.
+        // The last tile would disappear.
         assert_eq!(places, [(18, 3), (21, 3), (24, 1), (24, 1)]);
     }
 
     #[test]
-    fn what_has_no_known_end_is_drawn_up_to_now() {
+    fn a_span_with_an_unknown_end_is_drawn_up_to_now() {
         let all = drawn(vec![span(SpanKind::Job, "09:00", None, None, "train")], "10:45");
         assert_eq!(all.iter().map(|b| (b.start, b.size)).collect::<Vec<_>>(), [(18, 4)]);
         let later = drawn(vec![span(SpanKind::Maintenance, "11:00", Some("12:00"), None, "")], "10:45");
-        assert_eq!(later.first().map(|b| b.words.as_str()), Some("maintenance"));
+        assert_eq!(later.first().map(|b| b.text.as_str()), Some("maintenance"));
     }
 }

@@ -1,6 +1,4 @@
-//! One reservation: when it is, what it holds, what it costs, what was used of it, and what can be done.
-//!
-//! Must not guess what ending it costs: the fee is the portal's word, asked for again and again.
+//! Page of a reservation: times, devices, price, use and actions. Fees come from the portal.
 
 use std::future::Future;
 
@@ -17,41 +15,41 @@ use leptos_router::hooks::use_params_map;
 
 use super::change::{CancelDialog, ExtendDialog};
 use super::steps::Steps;
-use super::words::{cause_text, length_text, ordered, part_tiles, seen_at, terms, used_text};
+use super::text::{cause_text, devices_text, length_text, part_tiles, portal_time, terms_text, used_text};
 use super::zone::{Moment, Zone, ZoneSwitch, use_zone};
 use crate::api;
 use crate::api::Answer;
 use crate::pages::job::facts::device_line;
 use crate::pages::parts::{Loading, NoOrg, every, now_ms, ready, when_some};
-use crate::pages::words::{closeness_text, price_text};
+use crate::pages::text::{price_text, topology_text};
 use crate::session::use_session;
 use crate::ui::*;
 
-/// Milliseconds between two looks.
-const AGAIN_MS: u64 = 5_000;
-/// It ends so soon that whoever looks should know.
-const SOON_MS: i64 = 30 * 60 * 1_000;
-/// Cells of a bar that shows parts of a whole.
+/// Milliseconds between two requests.
+const REFRESH_MS: u64 = 5_000;
+/// The remaining milliseconds with a warning about the end.
+const WARN_MS: i64 = 30 * 60 * 1_000;
+/// The number of cells of a bar.
 const PARTS: u32 = 48;
 
-/// The signals that the parts of the page draw from.
+/// The signals of the page.
 #[derive(Clone, Copy)]
-pub struct Live {
-    /// The organization whose it is.
+pub struct LiveReservation {
+    /// The organization.
     pub org: OrgId,
-    /// The reservation.
+    /// The id of the reservation.
     pub id: ReservationId,
-    /// As it is now.
+    /// The reservation.
     pub one: RwSignal<Reservation>,
     /// The zone of all times on the page.
     pub zone: RwSignal<Zone>,
-    /// The present: by the portal as far as the reservation tells it, then by the browser.
+    /// The present time: first of the portal, then of the browser.
     pub now: RwSignal<Option<Timestamp>>,
 }
 
-impl Live {
-    /// Takes it in as an answer tells it, unless a newer one is known.
-    pub fn take(self, fresh: Reservation) {
+impl LiveReservation {
+    /// Updates the reservation, unless the answer is older.
+    pub fn update(self, fresh: Reservation) {
         self.one.maybe_update(|one| {
             let newer = fresh.generation >= one.generation && *one != fresh;
             if newer {
@@ -61,12 +59,12 @@ impl Live {
         });
     }
 
-    /// Asks how it stands.
-    pub fn look(self) {
+    /// Reloads the reservation.
+    pub fn reload(self) {
         spawn_local(async move {
-            // A look that fails leaves what is shown.
+            // The next round repeats a failed request.
             if let Ok(fresh) = api::reservations::get(self.org, self.id).await {
-                self.take(fresh);
+                self.update(fresh);
             }
         });
     }
@@ -83,7 +81,7 @@ impl Live {
 fn load(org: OrgId, id: Option<ReservationId>) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
     let call = id.map(|id| api::reservations::get(org, id));
     async move {
-        // What is no id cannot be a reservation, and is answered like one that does not exist.
+        // Other text than an id is not found.
         match call {
             Some(call) => call.await,
             None => Err(Problem::not_found()),
@@ -128,20 +126,20 @@ fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
     let title = format!("{name} · Berth");
     let ready = ready();
     let zone = use_zone();
-    let now = RwSignal::new(seen_at(&one));
-    let live = Live { org, id: one.id, one: RwSignal::new(one), zone, now };
+    let now = RwSignal::new(portal_time(&one));
+    let live = LiveReservation { org, id: one.id, one: RwSignal::new(one), zone, now };
     let tick = move || now.set(Some(Timestamp::from_micros(now_ms().saturating_mul(1_000))));
     Effect::new(tick);
-    every(AGAIN_MS, move || {
+    every(REFRESH_MS, move || {
         tick();
         if untrack(move || live.holds()) {
-            live.look();
+            live.reload();
         }
     });
     view! {
         <Title text=title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Where you are">
+            <nav class="crumbs" aria-label="Breadcrumb">
                 <ol>
                     <li><a href="/reservations">"Reservations"</a></li>
                     <li><span aria-current="page" class="quiet">{name}</span></li>
@@ -165,9 +163,9 @@ fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
     }
 }
 
-/// Name, state, and what can be done, with the dialogs for it.
+/// Name, state and actions with their dialogs.
 #[component]
-fn Head(live: Live, ready: ReadSignal<bool>) -> impl IntoView {
+fn Head(live: LiveReservation, ready: ReadSignal<bool>) -> impl IntoView {
     let one = live.one;
     let (ending, extending) = (RwSignal::new(false), RwSignal::new(false));
     let state = Memo::new(move |_| one.with(|one| one.state));
@@ -175,7 +173,7 @@ fn Head(live: Live, ready: ReadSignal<bool>) -> impl IntoView {
     let usable = Memo::new(move |_| live.usable());
     let name = one.with_untracked(|one| one.name.clone());
     let (id, launch) = (live.id.to_string(), format!("/launch?reservation={}", live.id));
-    let verb = move || if state.get() == ReservationState::Active { "Give back" } else { "Cancel" };
+    let verb = move || if state.get() == ReservationState::Active { "Return" } else { "Cancel" };
     view! {
         <div class="page__head">
             <h1>{name}</h1>
@@ -192,8 +190,8 @@ fn Head(live: Live, ready: ReadSignal<bool>) -> impl IntoView {
                                     type="button"
                                     disabled=move || !ready.get()
                                     on:click=move |_| {
-                                        // What it costs is said as it is at this moment.
-                                        live.look();
+                                        // The dialog shows the present fee.
+                                        live.reload();
                                         ending.set(true);
                                     }
                                 >
@@ -212,7 +210,7 @@ fn Head(live: Live, ready: ReadSignal<bool>) -> impl IntoView {
                 }}
                 {move || {
                     let path = launch.clone();
-                    usable.get().then(|| view! { <a class="btn btn--primary" href=path>"Launch a job in it"</a> })
+                    usable.get().then(|| view! { <a class="btn btn--primary" href=path>"Launch job"</a> })
                 }}
             </div>
         </div>
@@ -221,10 +219,10 @@ fn Head(live: Live, ready: ReadSignal<bool>) -> impl IntoView {
     }
 }
 
-/// Milliseconds until it ends, when that is soon.
-fn ends_soon(one: &Reservation, now: Option<Timestamp>) -> Option<i64> {
+/// Returns the remaining milliseconds of an active reservation near its end.
+fn near_end(one: &Reservation, now: Option<Timestamp>) -> Option<i64> {
     let left = one.ends_at.millis_since(now?);
-    (one.state == ReservationState::Active && left > 0 && left < SOON_MS).then_some(left)
+    (one.state == ReservationState::Active && left > 0 && left < WARN_MS).then_some(left)
 }
 
 fn banner(tone: &'static str, title: String, text: String) -> AnyView {
@@ -236,35 +234,37 @@ fn banner(tone: &'static str, title: String, text: String) -> AnyView {
     .into_any()
 }
 
-/// What whoever looks must know first.
+/// Returns the banners of a reservation.
 fn notices(one: &Reservation, now: Option<Timestamp>) -> Vec<AnyView> {
     let mut out = Vec::new();
     let text = |micros: i64| money_text(micros, &one.currency);
     if one.state == ReservationState::Pending {
-        let title = "It waits for the operator's approval".to_owned();
+        let title = "Pending operator approval".to_owned();
         let rest = format!(
-            "Its devices and {} are held meanwhile. If nobody approves it before it begins, it ends and costs nothing.",
+            "Its devices and {} are reserved meanwhile. Without approval before the start, the reservation expires free of charge.",
             text(one.held_micros)
         );
         out.push(banner("banner banner--info", title, rest));
     }
-    if let Some(left) = ends_soon(one, now) {
+    if let Some(left) = near_end(one, now) {
         let minutes = (left / 60_000).max(1);
-        let title = format!("It ends in {}", length_text(minutes.saturating_mul(60)));
+        let title = format!("Ends in {}", length_text(minutes.saturating_mul(60)));
         let rest =
-            "Jobs that run in it are stopped then. Let them save their state, or extend it.".to_owned();
+            "Jobs in this reservation are stopped at the end. Save their state, or extend the reservation."
+                .to_owned();
         out.push(banner("banner banner--warn", title, rest));
     }
     if one.degraded_milli > 0 {
-        let title = format!("{} of its devices are out of order", percent(one.degraded_milli));
+        let title = format!("{} of its devices out of service", percent(one.degraded_milli));
         let rest = format!(
-            "You do not pay for them: {} came back to your balance so far, and the rest does once they work again or it ends. Jobs keep what still works.",
+            "Devices out of service are not charged: {} credited so far; the rest follows after the repair or at the end. Jobs continue on the other devices.",
             text(one.credited_micros)
         );
         out.push(banner("banner banner--warn", title, rest));
     }
     if !one.state.holds() && !one.cause.is_empty() {
-        let rest = format!("You paid {} for it; nothing more is set aside.", text(one.posted_micros));
+        let rest =
+            format!("Charged: {}. The rest of the reserved money is released.", text(one.posted_micros));
         out.push(banner("banner banner--info", cause_text(&one.cause), rest));
     }
     out
@@ -287,17 +287,16 @@ fn figures(one: &Reservation) -> AnyView {
     let rate = format!("{}/h, price version {}", price_text(hourly, &one.currency), one.price_version);
     let credited = match one.credited_micros {
         0 => "as time passes".to_owned(),
-        micros => format!("{} came back", text(micros)),
+        micros => format!("{} credited", text(micros)),
     };
-    let held =
-        if one.state.holds() { "held from your balance" } else { "the rest went back to your balance" };
+    let held = if one.state.holds() { "from your balance" } else { "rest released" };
     let length = length_text(one.ends_at.millis_since(one.starts_at) / 1_000);
     view! {
         <dl class="stats">
             {stat("Price", text(one.total_micros), rate)}
-            {stat("Paid", text(one.posted_micros), credited)}
-            {stat("Set aside", text(one.held_micros), held.to_owned())}
-            {stat("Length", length, used_text(one))}
+            {stat("Charged", text(one.posted_micros), credited)}
+            {stat("Reserved", text(one.held_micros), held.to_owned())}
+            {stat("Duration", length, used_text(one))}
         </dl>
     }
     .into_any()
@@ -321,14 +320,14 @@ fn bar(label: String, line: String, tiles: Vec<BarTile>) -> AnyView {
     .into_any()
 }
 
-/// Money and time as parts of a whole.
+/// Returns the bars of money and device time.
 fn bars(one: &Reservation) -> AnyView {
     let text = |micros: i64| money_text(micros, &one.currency);
-    let back = one.total_micros.saturating_sub(one.posted_micros).saturating_sub(one.held_micros);
-    let money = [("paid", one.posted_micros, 1, "plain"), ("set aside", one.held_micros, 1, "stripes")];
-    let tiles = part_tiles(&money, back, PARTS);
+    let released = one.total_micros.saturating_sub(one.posted_micros).saturating_sub(one.held_micros);
+    let money = [("charged", one.posted_micros, 1, "plain"), ("reserved", one.held_micros, 1, "stripes")];
+    let tiles = part_tiles(&money, released, PARTS);
     let money_line = format!(
-        "Of {}: {} paid, {} set aside.",
+        "Price {}: {} charged, {} reserved.",
         text(one.total_micros),
         text(one.posted_micros),
         text(one.held_micros)
@@ -341,16 +340,16 @@ fn bars(one: &Reservation) -> AnyView {
     let time = [("used", used, 3, "plain"), ("idle", idle, 5, "dots")];
     let time_tiles = part_tiles(&time, left, PARTS);
     let time_line = format!(
-        "Of {} on all devices together: {} used, {} idle, {} {}.",
+        "Time of all devices, {} in total: {} used, {} idle, {} {}.",
         duration_text(whole),
         duration_text(used),
         duration_text(idle),
         duration_text(left),
-        if one.state.holds() { "to come" } else { "given back" }
+        if one.state.holds() { "remaining" } else { "returned" }
     );
     view! {
         <section class="section">
-            <div class="section__head"><h2>"Paid and used"</h2></div>
+            <div class="section__head"><h2>"Charges and use"</h2></div>
             <div class="card">
                 {bar(money_line.clone(), money_line, tiles)}
                 {bar(time_line.clone(), time_line, time_tiles)}
@@ -360,9 +359,9 @@ fn bars(one: &Reservation) -> AnyView {
     .into_any()
 }
 
-/// The boards and slices that it holds.
+/// The reserved boards and slices.
 #[component]
-fn Devices(live: Live) -> impl IntoView {
+fn Devices(live: LiveReservation) -> impl IntoView {
     let devices = Memo::new(move |_| live.one.with(|one| one.devices.clone()));
     let name = live.one.with_untracked(|one| one.name.clone());
     move || {
@@ -372,12 +371,12 @@ fn Devices(live: Live) -> impl IntoView {
             device_line(device, &name, if many { format!("device {i}") } else { name.clone() })
         };
         let lines: Vec<AnyView> = devices.iter().enumerate().map(line).collect();
-        let moving =
+        let movable =
             live.one.with(|one| matches!(one.state, ReservationState::Pending | ReservationState::Scheduled));
-        let note = moving.then(|| {
+        let note = movable.then(|| {
             view! {
                 <p class="quiet small">
-                    "Until it begins, the portal may move it to other devices of the same kind, to make room for more."
+                    "Before the start, the portal may move the reservation to other devices of the same kind."
                 </p>
             }
         });
@@ -390,24 +389,21 @@ fn pair(name: &'static str, value: AnyView) -> AnyView {
 }
 
 fn facts(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {
-    let by = one.created_by.clone();
+    let creator = one.created_by.clone();
     let mut pairs = vec![
-        pair("Devices", ordered(&one.offering, one.nodes, one.gpus_per_node).into_any()),
-        pair("Begins", view! { <Moment at=one.starts_at zone=zone/> }.into_any()),
-        pair("Ends", view! { <Moment at=one.ends_at zone=zone/> }.into_any()),
-        pair("Reserved", view! { <Moment at=one.created_at zone=zone/> " by " {by} }.into_any()),
+        pair("Devices", devices_text(&one.offering, one.nodes, one.gpus_per_node).into_any()),
+        pair("Start", view! { <Moment at=one.starts_at zone=zone/> }.into_any()),
+        pair("End", view! { <Moment at=one.ends_at zone=zone/> }.into_any()),
+        pair("Created", view! { <Moment at=one.created_at zone=zone/> " by " {creator} }.into_any()),
     ];
     if let Some(at) = one.ended_at.filter(|at| *at != one.ends_at) {
-        pairs.push(pair("Over since", view! { <Moment at=at zone=zone/> }.into_any()));
+        pairs.push(pair("Ended", view! { <Moment at=at zone=zone/> }.into_any()));
     }
     if !one.topology.is_any() {
-        pairs.push(pair("Closeness", closeness_text(one.topology).into_any()));
+        pairs.push(pair("Topology", topology_text(one.topology).into_any()));
     }
     if !one.series.is_empty() {
-        pairs.push(pair(
-            "Repeats",
-            "It was confirmed together with others, and can be ended by itself.".into_any(),
-        ));
+        pairs.push(pair("Series", "Part of a series; can be cancelled or returned separately.".into_any()));
     }
     for device in &one.devices {
         let uuid = device.gpu_uuid.clone();
@@ -415,8 +411,8 @@ fn facts(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {
     }
     let (policy, starts_at, created_at) = (one.policy, one.starts_at, one.created_at);
     let terms = move || {
-        // As they stood when it was made: what has passed since does not change them.
-        let lines = terms(&policy, starts_at, created_at, zone.get());
+        // The terms at the creation stay in force.
+        let lines = terms_text(&policy, starts_at, created_at, zone.get());
         lines.into_iter().map(|line| view! { <li>{line}</li> }).collect_view()
     };
     view! {
@@ -431,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_running_one_ends_soon() {
+    fn only_an_active_reservation_is_near_its_end() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let one = |state: ReservationState| -> Reservation {
             serde_json::from_value(serde_json::json!({
@@ -446,10 +442,10 @@ mod tests {
             .unwrap()
         };
         let active = one(ReservationState::Active);
-        assert_eq!(ends_soon(&active, Some(at("2026-11-22T10:45:00Z"))), Some(900_000));
-        assert_eq!(ends_soon(&active, Some(at("2026-11-22T10:15:00Z"))), None);
-        assert_eq!(ends_soon(&active, Some(at("2026-11-22T11:15:00Z"))), None);
-        assert_eq!(ends_soon(&active, None), None);
-        assert_eq!(ends_soon(&one(ReservationState::Ended), Some(at("2026-11-22T10:45:00Z"))), None);
+        assert_eq!(near_end(&active, Some(at("2026-11-22T10:45:00Z"))), Some(900_000));
+        assert_eq!(near_end(&active, Some(at("2026-11-22T10:15:00Z"))), None);
+        assert_eq!(near_end(&active, Some(at("2026-11-22T11:15:00Z"))), None);
+        assert_eq!(near_end(&active, None), None);
+        assert_eq!(near_end(&one(ReservationState::Ended), Some(at("2026-11-22T10:45:00Z"))), None);
     }
 }

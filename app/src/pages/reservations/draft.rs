@@ -1,53 +1,56 @@
-//! What is typed into the booking form, and the request for a price that it means.
+//! Parsing of the reservation form to a request for a quote.
 //!
-//! Pure; must not decide what the portal accepts: only what cannot be a request at all is refused
-//! here, under the same pointers that the portal uses.
+//! Pure. Only the syntax is checked, with the pointers of the portal; the portal checks the values.
 
 use berth_types::jobs::Topology;
 use berth_types::problems::FieldError;
 use berth_types::reservations::{Every, NewQuote, Repeat};
 use berth_types::time::Timestamp;
 
-/// The form as it stands.
+/// The input of the form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
-    /// The slug of an offering.
+    /// The slug of the offering.
     pub offering: String,
-    /// Nodes, as typed.
+    /// The input of the nodes.
     pub nodes: String,
-    /// Devices on each node, as typed.
+    /// The input of the devices per node.
     pub devices: String,
-    /// When it begins; absent when no time is typed.
+    /// The start; absent for invalid input.
     pub begin: Option<Timestamp>,
-    /// When it is over.
+    /// The end; absent for invalid input.
     pub end: Option<Timestamp>,
-    /// How near each other its devices must be.
-    pub closeness: Topology,
-    /// After how long it comes again.
+    /// The topology.
+    pub topology: Topology,
+    /// The interval of a series.
     pub every: Option<Every>,
-    /// How many times it is in all, as typed.
-    pub times: String,
+    /// The input of the occurrences.
+    pub occurrences: String,
 }
 
 impl Draft {
-    /// The request, or what keeps the form from being one.
+    /// Parses the input.
+    ///
+    /// # Errors
+    /// One error for each invalid field.
     pub fn request(&self) -> Result<NewQuote, Vec<FieldError>> {
         let mut errors = Vec::new();
-        let mut number = |text: &str, pointer: &str, what: &str| {
+        let mut number = |text: &str, pointer: &str, noun: &str| {
             text.trim().parse().unwrap_or_else(|_| {
-                errors.push(FieldError::new(pointer, format!("Give a whole number of {what}.")));
+                errors.push(FieldError::new(pointer, format!("Enter a whole number of {noun}.")));
                 1_u32
             })
         };
         let nodes = number(&self.nodes, "/nodes", "nodes");
         let gpus_per_node = number(&self.devices, "/gpus_per_node", "devices");
-        let repeat =
-            self.every.map(|every| Repeat { every, count: number(&self.times, "/repeat/count", "times") });
+        let repeat = self
+            .every
+            .map(|every| Repeat { every, count: number(&self.occurrences, "/repeat/count", "occurrences") });
         if self.begin.is_none() {
-            errors.push(FieldError::new("/starts_at", "Give a date and a time."));
+            errors.push(FieldError::new("/starts_at", "Enter a date and a time."));
         }
         if self.end.is_none() {
-            errors.push(FieldError::new("/ends_at", "Give a date and a time."));
+            errors.push(FieldError::new("/ends_at", "Enter a date and a time."));
         }
         match (self.begin, self.end) {
             (Some(starts_at), Some(ends_at)) if errors.is_empty() => Ok(NewQuote {
@@ -56,7 +59,7 @@ impl Draft {
                 gpus_per_node,
                 starts_at,
                 ends_at,
-                topology: self.closeness,
+                topology: self.topology,
                 repeat,
             }),
             _ => Err(errors),
@@ -64,7 +67,7 @@ impl Draft {
     }
 }
 
-/// The value of an option for how often it repeats.
+/// Returns the option of an interval.
 pub const fn every_name(every: Option<Every>) -> &'static str {
     match every {
         None => "never",
@@ -73,7 +76,7 @@ pub const fn every_name(every: Option<Every>) -> &'static str {
     }
 }
 
-/// What an option stands for; never for anything unknown.
+/// Parses an option; never for other text.
 pub fn parse_every(name: &str) -> Option<Every> {
     [Some(Every::Day), Some(Every::Week)].into_iter().find(|every| every_name(*every) == name).flatten()
 }
@@ -90,9 +93,9 @@ mod tests {
             devices: "1".to_owned(),
             begin: Some(begin),
             end: Some(begin.plus_seconds(7_200)),
-            closeness: Topology::SameRack,
+            topology: Topology::SameRack,
             every: Some(Every::Week),
-            times: "4".to_owned(),
+            occurrences: "4".to_owned(),
         }
     }
 
@@ -101,28 +104,28 @@ mod tests {
         let quote = draft().request().unwrap();
         assert_eq!((quote.nodes, quote.gpus_per_node, quote.topology), (2, 1, Topology::SameRack));
         assert_eq!(quote.repeat, Some(Repeat { every: Every::Week, count: 4 }));
-        // A field that cannot be used is not meant.
-        let once = Draft { every: None, times: "often".to_owned(), ..draft() }.request().unwrap();
+        // Without an interval, the occurrences are ignored.
+        let once = Draft { every: None, occurrences: "often".to_owned(), ..draft() }.request().unwrap();
         assert_eq!(once.repeat, None);
     }
 
     #[test]
-    fn every_fault_is_told_at_its_place() {
-        let bad = Draft {
+    fn each_invalid_field_has_an_error() {
+        let invalid = Draft {
             nodes: "many".to_owned(),
             devices: "-1".to_owned(),
             begin: None,
             end: None,
-            times: String::new(),
+            occurrences: String::new(),
             ..draft()
         };
         let pointers: Vec<String> =
-            bad.request().unwrap_err().into_iter().map(|error| error.pointer).collect();
+            invalid.request().unwrap_err().into_iter().map(|error| error.pointer).collect();
         assert_eq!(pointers, ["/nodes", "/gpus_per_node", "/repeat/count", "/starts_at", "/ends_at"]);
     }
 
     #[test]
-    fn options_are_read_back() {
+    fn options_survive_parsing() {
         for every in [None, Some(Every::Day), Some(Every::Week)] {
             assert_eq!(parse_every(every_name(every)), every);
         }

@@ -1,7 +1,5 @@
-//! The grid of the calendar: boards from top to bottom, time from left to right. A stretch of time is
-//! chosen with the pointer, by dragging or by two presses, or with the keyboard.
-//!
-//! Must not choose a board: which ones a reservation gets is the portal's to say.
+//! Grid of the calendar: boards from top to bottom, time from left to right. The pointer (by a drag or by two
+//! clicks) or the keyboard selects a time window. The portal selects the boards of a reservation.
 
 use std::sync::Arc;
 
@@ -11,76 +9,76 @@ use leptos::prelude::*;
 use leptos::web_sys;
 
 use super::Board;
-use super::calendar::Shown;
-use super::choice::{joined, still_free};
+use super::calendar::CalendarState;
+use super::choice::{selectable, union};
 use super::clock::{Frame, Mark};
-use super::columns::{Block, Look, column_words};
-use super::words::length_text;
+use super::columns::{Block, BlockKind, column_text};
+use super::text::length_text;
 
-/// Columns that are over, and the one that is now.
+/// The number of past columns and the present column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Passed {
     over: usize,
     now: Option<usize>,
 }
 
-/// How a time is being chosen.
+/// The state of a selection.
 #[derive(Clone, Copy)]
-struct Picking {
-    shown: Shown,
-    /// The cell that the keyboard is on: row and column.
-    at: RwSignal<(usize, usize)>,
-    /// What was pressed first; the second press is still to come.
-    begun: RwSignal<Option<Window>>,
-    /// The pointer is down since that press; whether it went to another cell.
+struct Selection {
+    state: CalendarState,
+    /// The row and column of the keyboard focus.
+    focus: RwSignal<(usize, usize)>,
+    /// The first cell of an incomplete selection.
+    first: RwSignal<Option<Window>>,
+    /// Present during a drag; true after a move to another cell.
     dragging: StoredValue<Option<bool>>,
 }
 
-impl Picking {
+impl Selection {
     fn cell(self, column: usize) -> Option<Window> {
-        let frame = self.shown.frame.get_untracked()?;
-        still_free(frame.column(column)?, untrack(move || self.shown.present()))
+        let frame = self.state.frame.get_untracked()?;
+        selectable(frame.column(column)?, untrack(move || self.state.present()))
     }
 
-    /// Sets the begin, or the end where there is a begin.
-    fn press(self, column: usize) {
+    /// Sets the start, or the end after a start.
+    fn select(self, column: usize) {
         let Some(cell) = self.cell(column) else { return };
-        match self.begun.get_untracked() {
-            Some(begun) => {
-                self.shown.choice.set(joined(begun, cell));
-                self.begun.set(None);
+        match self.first.get_untracked() {
+            Some(first) => {
+                self.state.choice.set(union(first, cell));
+                self.first.set(None);
             }
             None => {
-                self.shown.choice.set(cell);
-                self.begun.set(Some(cell));
+                self.state.choice.set(cell);
+                self.first.set(Some(cell));
             }
         }
     }
 
-    /// Shows what would be chosen if the end were here.
-    fn reach(self, column: usize) {
-        if let (Some(begun), Some(cell)) = (self.begun.get_untracked(), self.cell(column)) {
-            self.shown.choice.set(joined(begun, cell));
+    /// Extends an incomplete selection to a column.
+    fn extend_to(self, column: usize) {
+        if let (Some(first), Some(cell)) = (self.first.get_untracked(), self.cell(column)) {
+            self.state.choice.set(union(first, cell));
         }
     }
 
-    /// The button of the mouse went up: what was dragged over is chosen, and a press alone is a begin.
-    fn let_go(self) {
+    /// Completes the selection after a drag. A click without a move stays a start.
+    fn end_drag(self) {
         if self.dragging.get_value() == Some(true) {
-            self.begun.set(None);
+            self.first.set(None);
         }
         self.dragging.set_value(None);
     }
 
     fn clear(self) {
-        self.begun.set(None);
+        self.first.set(None);
         self.dragging.set_value(None);
-        self.shown.choice.clear();
+        self.state.choice.clear();
     }
 }
 
-/// The row and column of the cell that an event is about.
-fn cell_under(event: &web_sys::Event) -> Option<(usize, usize)> {
+/// Returns row and column of the cell of an event.
+fn event_cell(event: &web_sys::Event) -> Option<(usize, usize)> {
     let target = event_target::<web_sys::Element>(event);
     let cell = target.closest("[role=gridcell]").ok()??;
     let row = cell.closest("[data-row]").ok()??;
@@ -98,7 +96,7 @@ fn focus_cell(grid: NodeRef<Div>, (row, column): (usize, usize)) {
             .and_then(|grid| grid.query_selector(&path).ok().flatten())
             .and_then(|cell| cell.dyn_into::<web_sys::HtmlElement>().ok());
         if let Some(cell) = found {
-            // A cell that cannot be focused is only not focused.
+            // A failed focus has no effect.
             let _ = cell.focus();
         }
     }
@@ -106,40 +104,40 @@ fn focus_cell(grid: NodeRef<Div>, (row, column): (usize, usize)) {
     let _ = (grid, row, column);
 }
 
-/// Hours or days above, boards below, and what is chosen in words.
+/// The head of hours or days, the boards, and the selection as text.
 #[component]
 pub fn Grid(
-    /// What is shown.
-    shown: Shown,
+    /// The signals of the calendar.
+    state: CalendarState,
 ) -> impl IntoView {
-    let picking = Picking {
-        shown,
-        at: RwSignal::new((0, 0)),
-        begun: RwSignal::new(None),
+    let selection = Selection {
+        state,
+        focus: RwSignal::new((0, 0)),
+        first: RwSignal::new(None),
         dragging: StoredValue::new(None),
     };
     let grid = NodeRef::<Div>::new();
     let passed = Memo::new(move |_| {
-        let now = shown.present();
-        shown.frame.with(|frame| {
+        let now = state.present();
+        state.frame.with(|frame| {
             let over = frame.as_ref().map_or(0, |frame| frame.passed(now));
-            Passed { over, now: frame.as_ref().and_then(|frame| frame.column_of(now)) }
+            Passed { over, now: frame.as_ref().and_then(|frame| frame.column_at(now)) }
         })
     });
     let chosen = Memo::new(move |_| {
-        let window = shown.choice.window()?;
-        shown.frame.get()?.touched(window.starts_at, window.ends_at)
+        let window = state.choice.window()?;
+        state.frame.get()?.touched(window.starts_at, window.ends_at)
     });
-    // The keyboard starts where something can be chosen.
+    // The keyboard focus starts at the present column.
     Effect::new(move || {
-        shown.frame.track();
+        state.frame.track();
         let first = passed.get_untracked().now.unwrap_or(0);
-        picking.at.update(|at| at.1 = first);
+        selection.focus.update(|focus| focus.1 = first);
     });
-    let walk = move |event: leptos::ev::KeyboardEvent| {
-        let columns = shown.frame.get_untracked().map_or(0, |frame| frame.columns());
-        let last = (shown.boards.with_untracked(Vec::len).saturating_sub(1), columns.saturating_sub(1));
-        let (row, column) = picking.at.get_untracked();
+    let key_down = move |event: leptos::ev::KeyboardEvent| {
+        let columns = state.frame.get_untracked().map_or(0, |frame| frame.columns());
+        let last = (state.boards.with_untracked(Vec::len).saturating_sub(1), columns.saturating_sub(1));
+        let (row, column) = selection.focus.get_untracked();
         let (row, column) = (row.min(last.0), column.min(last.1));
         let next = match event.key().as_str() {
             "ArrowRight" => (row, (column + 1).min(last.1)),
@@ -150,60 +148,60 @@ pub fn Grid(
             "End" => (row, last.1),
             "Enter" | " " => {
                 event.prevent_default();
-                picking.press(column);
+                selection.select(column);
                 return;
             }
             "Escape" => {
-                picking.clear();
+                selection.clear();
                 return;
             }
             _ => return,
         };
         event.prevent_default();
-        picking.at.set(next);
-        picking.reach(next.1);
+        selection.focus.set(next);
+        selection.extend_to(next.1);
         focus_cell(grid, next);
     };
     let down = move |event: leptos::ev::PointerEvent| {
-        let Some((row, column)) = cell_under(&event).filter(|_| event.button() == 0) else { return };
-        picking.at.set((row, column));
-        // A finger that comes down may be about to scroll; it chooses when it goes up.
+        let Some((row, column)) = event_cell(&event).filter(|_| event.button() == 0) else { return };
+        selection.focus.set((row, column));
+        // A touch may start a scroll, so it selects at its end.
         if event.pointer_type() == "mouse" {
-            picking.press(column);
-            picking.dragging.set_value(picking.begun.get_untracked().map(|_| false));
+            selection.select(column);
+            selection.dragging.set_value(selection.first.get_untracked().map(|_| false));
         }
     };
     let over = move |event: leptos::ev::PointerEvent| {
-        if picking.dragging.get_value().is_none() {
+        if selection.dragging.get_value().is_none() {
             return;
         }
-        // The button may have gone up outside of the grid.
+        // The button may be released outside of the grid.
         if event.buttons() & 1 == 0 {
-            picking.let_go();
+            selection.end_drag();
             return;
         }
-        if let Some((_, column)) = cell_under(&event) {
-            picking.reach(column);
-            picking.dragging.set_value(Some(true));
+        if let Some((_, column)) = event_cell(&event) {
+            selection.extend_to(column);
+            selection.dragging.set_value(Some(true));
         }
     };
     let up = move |event: leptos::ev::PointerEvent| {
         if event.pointer_type() != "mouse" {
-            if let Some((_, column)) = cell_under(&event) {
-                picking.press(column);
+            if let Some((_, column)) = event_cell(&event) {
+                selection.select(column);
             }
             return;
         }
-        picking.let_go();
+        selection.end_drag();
     };
     let rows = move || {
-        let frame = shown.frame.get();
-        shown.boards.with(|boards| {
+        let frame = state.frame.get();
+        state.boards.with(|boards| {
             let last = boards.len().saturating_sub(1);
             let row = |(index, board): (usize, &Board)| {
                 let first = index == 0 || boards.get(index - 1).is_none_or(|above| above.node != board.node);
                 match &frame {
-                    Some(frame) => full_row((index, last, first), board, frame, picking, passed, chosen),
+                    Some(frame) => full_row((index, last, first), board, frame, selection, passed, chosen),
                     None => blank_row(board, first),
                 }
             };
@@ -214,7 +212,7 @@ pub fn Grid(
         <div class="schedule">
             <div class="schedule__head" aria-hidden="true">
                 <span></span>
-                {move || marks(shown.frame.get().as_deref())}
+                {move || marks(state.frame.get().as_deref())}
             </div>
             <div
                 class="schedule__grid"
@@ -222,9 +220,9 @@ pub fn Grid(
                 aria-label="Boards by time"
                 aria-multiselectable="true"
                 aria-describedby="schedule-how"
-                aria-busy=move || if shown.waits() { "true" } else { "false" }
+                aria-busy=move || if state.is_loading() { "true" } else { "false" }
                 node_ref=grid
-                on:keydown=walk
+                on:keydown=key_down
                 on:pointerdown=down
                 on:pointerover=over
                 on:pointerup=up
@@ -233,24 +231,24 @@ pub fn Grid(
             </div>
         </div>
         <div class="schedule__said">
-            <p role="status">{move || said(picking)}</p>
+            <p role="status">{move || selection_text(selection)}</p>
             <p class="field__hint" id="schedule-how">
-                "Drag over a free time, or press its begin and then its end. By keyboard: arrows to move, Enter for begin and for end, Escape for nothing."
+                "Drag over a free time, or click its start and then its end. Keyboard: arrow keys move, Enter sets start and end, Escape clears the selection."
             </p>
         </div>
     }
 }
 
-/// What is chosen, in words.
-fn said(picking: Picking) -> String {
-    let zone = picking.shown.choice.zone.get();
-    match (picking.begun.get(), picking.shown.choice.window()) {
-        (Some(begun), _) => format!("Begins {}. Now its end.", zone.wall(begun.starts_at).moment()),
+/// Returns the selection as text.
+fn selection_text(selection: Selection) -> String {
+    let zone = selection.state.choice.zone.get();
+    match (selection.first.get(), selection.state.choice.window()) {
+        (Some(first), _) => format!("Start: {}. Select the end.", zone.wall(first.starts_at).moment()),
         (None, Some(window)) => {
             let length = length_text(window.ends_at.millis_since(window.starts_at) / 1_000);
-            format!("Chosen: {} ({length}).", zone.window(window.starts_at, window.ends_at))
+            format!("Selected: {} ({length}).", zone.window(window.starts_at, window.ends_at))
         }
-        (None, None) => "No time is chosen.".to_owned(),
+        (None, None) => "No time selected.".to_owned(),
     }
 }
 
@@ -267,7 +265,7 @@ fn row_class(first: bool) -> &'static str {
     if first { "schedule__row schedule__row--first" } else { "schedule__row" }
 }
 
-/// A row before anything is known: it has its place.
+/// Returns an empty row before the first answer, with its final height.
 fn blank_row(board: &Board, first: bool) -> AnyView {
     let (label, title) = (board.label.clone(), board.label.clone());
     view! {
@@ -283,7 +281,7 @@ fn full_row(
     (index, last, first): (usize, usize, bool),
     board: &Board,
     frame: &Arc<Frame>,
-    picking: Picking,
+    selection: Selection,
     passed: Memo<Passed>,
     chosen: Memo<Option<(usize, usize)>>,
 ) -> AnyView {
@@ -292,29 +290,29 @@ fn full_row(
     let columns = frame.columns();
     let blocks = {
         let (board, frame) = (board.clone(), frame.clone());
-        Memo::new(move |_| picking.shown.blocks(&board, &frame))
+        Memo::new(move |_| selection.state.blocks(&board, &frame))
     };
-    let words = Memo::new(move |_| {
+    let texts = Memo::new(move |_| {
         blocks.with(|blocks| {
             let blocks = blocks.as_deref()?;
-            Some((0..columns).map(|column| column_words(blocks, slices, column)).collect::<Vec<String>>())
+            Some((0..columns).map(|column| column_text(blocks, slices, column)).collect::<Vec<String>>())
         })
     });
-    // The one cell of the row that the keyboard comes to, in the one row that has it.
-    let here = Memo::new(move |_| {
-        let (row, column) = picking.at.get();
+    // The column of the keyboard focus, if it is in this row.
+    let focused = Memo::new(move |_| {
+        let (row, column) = selection.focus.get();
         (row.min(last) == index).then_some(column.min(columns.saturating_sub(1)))
     });
     let cell = |column: usize| {
         let start = column.to_string();
         let moment = frame.moment(column);
-        let said = move || {
+        let label = move || {
             if column < passed.get().over {
-                return format!("{moment}, over");
+                return format!("{moment}, past");
             }
-            words.with(|words| {
-                let words = words.as_ref().and_then(|words| words.get(column));
-                format!("{moment}, {}", words.map_or("not known yet", String::as_str))
+            texts.with(|texts| {
+                let text = texts.as_ref().and_then(|texts| texts.get(column));
+                format!("{moment}, {}", text.map_or("loading", String::as_str))
             })
         };
         let class = move || {
@@ -334,9 +332,9 @@ fn full_row(
                 role="gridcell"
                 data-start=start
                 data-size="1"
-                tabindex=move || if here.get() == Some(column) { "0" } else { "-1" }
+                tabindex=move || if focused.get() == Some(column) { "0" } else { "-1" }
                 aria-selected=move || if selected() { "true" } else { "false" }
-                aria-label=said
+                aria-label=label
             ></span>
         }
         .into_any()
@@ -371,31 +369,31 @@ fn full_row(
 }
 
 fn tile_class(block: &Block) -> &'static str {
-    match (block.look, block.own) {
-        (Look::Maintenance, _) => "tile tile--maintenance",
-        (Look::Booked, true) => "tile tile--own tile--reserved",
-        (Look::Held, true) => "tile tile--own",
-        (Look::Job | Look::Start, true) => "tile tile--own tile--job",
-        (Look::Booked | Look::Held, false) => "tile tile--foreign",
-        (Look::Job | Look::Start, false) => "tile tile--foreign tile--job",
+    match (block.kind, block.own) {
+        (BlockKind::Maintenance, _) => "tile tile--maintenance",
+        (BlockKind::Upcoming, true) => "tile tile--own tile--reserved",
+        (BlockKind::Active, true) => "tile tile--own",
+        (BlockKind::Job | BlockKind::HeldStart, true) => "tile tile--own tile--job",
+        (BlockKind::Upcoming | BlockKind::Active, false) => "tile tile--foreign",
+        (BlockKind::Job | BlockKind::HeldStart, false) => "tile tile--foreign tile--job",
     }
 }
 
-/// A tile over its cells. The cells say the same, and the list below has the links, so it is for the eye
-/// and the pointer only.
+/// Returns a tile over its cells. It is hidden from screen readers: the cells have the same text, and the table
+/// has the links.
 fn tile(block: &Block, slices: u32) -> AnyView {
     let class = tile_class(block);
     let (start, size) = (block.start.to_string(), block.size.to_string());
     let (top, high) = (block.top.to_string(), block.high.to_string());
     let hue = block.own.then_some("1");
     let pattern = block.own.then_some("plain");
-    // A flat tile has no room for words.
+    // A flat tile has no space for a label.
     let tall = block.high.saturating_mul(4) >= slices.saturating_mul(3);
     let label = (tall && !block.label.is_empty()).then(|| {
         let label = block.label.clone();
         view! { <span class="tile__label">{label}</span> }
     });
-    let title = block.words.clone();
+    let title = block.text.clone();
     if block.path.is_empty() {
         return view! {
             <span

@@ -1,6 +1,4 @@
-//! The reservations of an organization, newest first.
-//!
-//! Must not end or change one: that is done on its own page, beside what it costs.
+//! List of the reservations of an organization, newest first.
 
 use berth_types::ids::OrgId;
 use berth_types::money::money_text;
@@ -10,23 +8,23 @@ use leptos::task::spawn_local;
 
 use super::PAGE;
 use super::booking::Form;
-use super::words::{length_text, ordered, shares, used_text};
+use super::text::{cell_counts, devices_text, length_text, used_text};
 use super::zone::{Moment, Zone};
 use crate::api;
-use crate::pages::more::More;
+use crate::pages::load_more::LoadMore;
 use crate::pages::parts::{Call, every};
-use crate::pages::rows::{bar_words, cells_of, own_tile};
-use crate::pages::words::counted;
+use crate::pages::rows::{bar_text, board_cells, own_tile};
+use crate::pages::text::counted;
 use crate::ui::*;
 
-/// Milliseconds between two looks.
-const AGAIN_MS: u64 = 15_000;
-/// Cells of a bar that shows parts of a whole.
+/// Milliseconds between two requests.
+const REFRESH_MS: u64 = 15_000;
+/// The number of cells of a bar.
 const PARTS: u32 = 20;
 
-/// Puts a reservation where it belongs in a list that is newest first, unless the list knows it better.
+/// Inserts or updates a reservation in a list, newest first. A reservation with an older generation is ignored.
 fn merge(known: &mut Vec<Reservation>, fresh: Reservation) {
-    // Ids sort by creation, so the place of a new one is before the first older id.
+    // Ids sort by creation: a new reservation precedes the first older id.
     match known.iter_mut().find(|one| one.id == fresh.id) {
         Some(one) if one.generation <= fresh.generation => *one = fresh,
         Some(_) => {}
@@ -37,24 +35,24 @@ fn merge(known: &mut Vec<Reservation>, fresh: Reservation) {
     }
 }
 
-/// The list, or what to do while it is empty.
+/// The list or its empty state.
 #[component]
 pub fn List(
-    /// The organization whose they are.
+    /// The organization.
     org: OrgId,
     /// The first page.
     first: Vec<Reservation>,
-    /// Where the next page begins.
+    /// The cursor of the next page.
     cursor: Option<String>,
-    /// The form above, whose request an empty list shows as a line.
+    /// The form, with the curl command of the empty state.
     form: Form,
 ) -> impl IntoView {
     let all = RwSignal::new(first);
     let cursor = RwSignal::new(cursor);
     let more = Call::idle();
-    every(AGAIN_MS, move || {
+    every(REFRESH_MS, move || {
         spawn_local(async move {
-            // A look that fails leaves what is shown.
+            // The next round repeats a failed request.
             if let Ok(fresh) = api::reservations::list(org, None, None, PAGE).await {
                 all.maybe_update(|all| {
                     let before = all.clone();
@@ -78,16 +76,16 @@ pub fn List(
         <section class="section" aria-labelledby="reservations-title">
             <div class="section__head">
                 <h2 id="reservations-title">"Your reservations"</h2>
-                <div class="section__aside">{move || shown(all.with(Vec::len), cursor.get().is_some())}</div>
+                <div class="section__aside">{move || count_text(all.with(Vec::len), cursor.get().is_some())}</div>
             </div>
             {move || {
                 if none.get() {
                     view! {
                         <div class="empty">
                             <p class="empty__text">
-                                "No reservations yet. Choose a time above: its price, its terms and what is in the way stand beside the form before anything is booked. A request does the same."
+                                "No reservations yet. Choose a time above to see the price, the terms and conflicts."
                             </p>
-                            <CopyBlock text=line label="The price of a reservation with curl".to_owned()/>
+                            <CopyBlock text=line label="Quote with curl".to_owned()/>
                         </div>
                     }
                         .into_any()
@@ -95,15 +93,15 @@ pub fn List(
                     table(&all.get(), zone)
                 }
             }}
-            <More cursor=cursor call=more load=Callback::new(load_more)/>
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
     }
 }
 
-fn shown(count: usize, more: bool) -> String {
+fn count_text(count: usize, more: bool) -> String {
     match (count, more) {
         (0, _) => String::new(),
-        (_, true) => format!("the newest {}", counted(count, "reservation", "reservations")),
+        (_, true) => format!("newest {}", counted(count, "reservation", "reservations")),
         (_, false) => counted(count, "reservation", "reservations"),
     }
 }
@@ -120,16 +118,16 @@ fn table(all: &[Reservation], zone: RwSignal<Zone>) -> AnyView {
 fn row(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {
     let path = format!("/reservations/{}", one.id);
     let name = one.name.clone();
-    let what = ordered(&one.offering, one.nodes, one.gpus_per_node);
+    let devices = devices_text(&one.offering, one.nodes, one.gpus_per_node);
     let length = length_text(one.ends_at.millis_since(one.starts_at) / 1_000);
     let ended = !one.state.holds();
-    // What is over cost what was posted; the rest of its price came back.
+    // An ended reservation costs its charges; the rest of its price is released.
     let cost = money_text(if ended { one.posted_micros } else { one.total_micros }, &one.currency);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">
                 <a href=path>{name}</a>
-                <span class="table__sub mono">{what}</span>
+                <span class="table__sub mono">{devices}</span>
             </th>
             <td role="cell" class="table__state" data-label="State"><ReservationBadge state=one.state/></td>
             <td role="cell" data-label="Time">
@@ -144,14 +142,14 @@ fn row(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {
     .into_any()
 }
 
-/// The first board as a small bar, and how many more there are.
+/// Returns the first board as a small bar with the number of further boards.
 fn devices_cell(one: &Reservation) -> AnyView {
     let Some(device) = one.devices.first() else {
         return view! { <td role="cell" data-label="Devices"></td> }.into_any();
     };
-    let label = bar_words(device, &one.name);
+    let label = bar_text(device, &one.name);
     let tiles = vec![own_tile(device, &one.name, String::new())];
-    let cells = cells_of(device);
+    let cells = board_cells(device);
     let mut place = format!("{} / {}", device.node_name, device.gpu_index);
     if one.devices.len() > 1 {
         place = format!("{place} and {} more", one.devices.len() - 1);
@@ -174,11 +172,11 @@ fn devices_cell(one: &Reservation) -> AnyView {
     .into_any()
 }
 
-/// How much of what has passed was used: the rest of it was idle.
+/// Returns the used part of the elapsed time as a bar.
 fn used_cell(one: &Reservation) -> AnyView {
     let text = used_text(one);
     let idle = one.elapsed_device_ms.saturating_sub(one.used_device_ms).max(0);
-    let parts = shares(&[one.used_device_ms, idle], PARTS);
+    let parts = cell_counts(&[one.used_device_ms, idle], PARTS);
     let used = parts.first().copied().unwrap_or(0);
     let tile = BarTile {
         start: 0,
@@ -231,21 +229,21 @@ mod tests {
     }
 
     #[test]
-    fn newer_ones_come_first_and_older_news_is_dropped() {
+    fn newer_reservations_come_first_and_older_generations_are_ignored() {
         let mut all = vec![one(3, 1), one(1, 1)];
         for (number, generation) in [(2, 1), (4, 1), (3, 5), (3, 2)] {
             merge(&mut all, one(number, generation));
         }
-        let seen: Vec<_> = all.iter().map(|one| (one.id.to_string(), one.generation)).collect();
+        let merged: Vec<_> = all.iter().map(|one| (one.id.to_string(), one.generation)).collect();
         let expected: Vec<_> =
             [(4, 1), (3, 5), (2, 1), (1, 1)].map(|(n, g)| (format!("res_{n:0>26}"), g)).into();
-        assert_eq!(seen, expected);
+        assert_eq!(merged, expected);
     }
 
     #[test]
-    fn a_list_says_how_much_of_it_is_shown() {
-        assert_eq!(shown(0, false), "");
-        assert_eq!(shown(1, false), "1 reservation");
-        assert_eq!(shown(50, true), "the newest 50 reservations");
+    fn the_count_tells_about_further_pages() {
+        assert_eq!(count_text(0, false), "");
+        assert_eq!(count_text(1, false), "1 reservation");
+        assert_eq!(count_text(50, true), "newest 50 reservations");
     }
 }

@@ -1,6 +1,4 @@
-//! Reservations: the calendar of all boards, booking a time beside its price, and what was booked.
-//!
-//! Must not compute a price or decide what is free: the portal quotes both.
+//! Page of the reservations: calendar, form with quote, and list. Prices and free capacity come from the portal.
 
 mod booking;
 mod calendar;
@@ -14,8 +12,8 @@ mod grid;
 mod list;
 mod quote;
 mod steps;
-mod twin;
-mod words;
+mod table;
+mod text;
 mod zone;
 
 pub use detail::ReservationPage;
@@ -33,23 +31,23 @@ use self::booking::{Booking, Form};
 use self::calendar::Schedule;
 use self::choice::{Choice, first_window};
 use self::list::List;
-use super::of_org::of_org;
+use super::org_data::org_view;
 use super::parts::{every, now_ms, ready};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
 
-/// Reservations in one answer.
+/// The number of reservations in an answer.
 const PAGE: u32 = 50;
 
-/// A row of the calendar.
+/// A board as a row of the calendar.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Board {
     uuid: String,
     /// `quay-1 · GPU 0 · H100-80GB`.
     label: String,
     node: String,
-    /// Memory slices.
+    /// The number of memory slices.
     cells: u32,
 }
 
@@ -62,11 +60,11 @@ fn board(node: &str, index: u32, model: &str, uuid: &str, cells: u32) -> Board {
     }
 }
 
-/// The boards as the calendar will have them, known before it is asked: so their rows have their place.
-fn boards_of_nodes(nodes: &[Node]) -> Vec<Board> {
+/// Returns the boards in the order of the calendar, so that rows keep their place when it arrives.
+fn node_boards(nodes: &[Node]) -> Vec<Board> {
     let mut nodes: Vec<&Node> = nodes.iter().collect();
     nodes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
-    let of_node = |node: &&Node| {
+    let sorted_boards = |node: &&Node| {
         let mut gpus: Vec<_> = node.gpus.iter().collect();
         gpus.sort_by_key(|gpu| gpu.index);
         let name = node.name.clone();
@@ -74,17 +72,16 @@ fn boards_of_nodes(nodes: &[Node]) -> Vec<Board> {
             .map(move |gpu| board(&name, gpu.index, &gpu.model, &gpu.uuid, gpu.cells))
             .collect::<Vec<_>>()
     };
-    nodes.iter().flat_map(of_node).collect()
+    nodes.iter().flat_map(sorted_boards).collect()
 }
 
-fn boards_of_rows(rows: &[CalendarRow]) -> Vec<Board> {
+fn row_boards(rows: &[CalendarRow]) -> Vec<Board> {
     rows.iter()
         .map(|row| board(&row.node_name, row.gpu_index, &row.model, &row.gpu_uuid, row.cells))
         .collect()
 }
 
-/// What the page starts with. The calendar itself is asked for in the browser, which alone knows what
-/// today is.
+/// The first data of the page. The calendar loads in the browser, because the server has no local date.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
@@ -99,37 +96,37 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let offerings = api::money::offerings();
     let reservations = api::reservations::list(org, None, None, PAGE);
     async move {
-        let boards = boards_of_nodes(&nodes.await?.items);
+        let boards = node_boards(&nodes.await?.items);
         let offerings = offerings.await?.items;
         let page = reservations.await?;
         Ok(Loaded { org, boards, offerings, reservations: page.items, cursor: page.next_cursor })
     }
 }
 
-/// The page with calendar, form and list.
+/// The page of calendar, form and list.
 #[component]
 pub fn ReservationsPage() -> impl IntoView {
     view! {
         <Page title="Reservations".to_owned()>
             <p class="page__lead">
-                "Reserve boards for a time to come: at a price that is fixed before, with a place that nobody else gets."
+                "Reserve boards for a time window at a fixed price."
             </p>
-            {of_org(load, |loaded: Loaded| view! { <Desk loaded=loaded/> }.into_any())}
+            {org_view(load, |loaded: Loaded| view! { <ReservationsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
 
-/// Calendar, form and list, around one choice of a time.
+/// Calendar, form and list with a common time choice.
 #[component]
-fn Desk(loaded: Loaded) -> impl IntoView {
+fn ReservationsView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, boards, offerings, reservations, cursor } = loaded;
     let ready = ready();
     let zone = RwSignal::new(zone::Zone::Utc);
     let choice = Choice::none(zone);
-    // Milliseconds since the epoch; 0 until the page is alive.
+    // The Unix time in milliseconds; 0 before hydration.
     let now = RwSignal::new(0_i64);
     Effect::new(move || {
-        zone.set(zone::chosen());
+        zone.set(zone::stored());
         choice.set(first_window(now_ms()));
         now.set(now_ms());
     });
@@ -139,7 +136,7 @@ fn Desk(loaded: Loaded) -> impl IntoView {
     let booking = if orderable {
         view! { <Booking org=org offerings=offerings form=form ready=ready/> }.into_any()
     } else {
-        view! { <NothingToReserve/> }.into_any()
+        view! { <NoPrices/> }.into_any()
     };
     view! {
         <Schedule org=org boards=boards choice=choice now=now ready=ready/>
@@ -149,13 +146,13 @@ fn Desk(loaded: Loaded) -> impl IntoView {
 }
 
 #[component]
-fn NothingToReserve() -> impl IntoView {
+fn NoPrices() -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "There is nothing to reserve yet: no offering has a price. Once a node with a GPU has joined and its operator has set one, it can be chosen here."
+                "No offering has a price yet. Offerings appear here after the operator adds nodes and sets prices."
             </p>
-            <a class="btn" href="/cluster">"Open the cluster"</a>
+            <a class="btn" href="/cluster">"Open cluster"</a>
         </div>
     }
 }
@@ -165,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_have_their_place_before_the_calendar_comes() {
+    fn boards_have_the_order_of_the_calendar() {
         let gpu = |index: u32| {
             serde_json::json!({
                 "uuid": format!("GPU-{index}"), "index": index, "model": "A30", "memory_mib": 1, "cells": 4,
@@ -188,7 +185,7 @@ mod tests {
         };
         let nodes = [node("quay-2", 1), node("quay-1", 2)];
         let rows = [row("quay-1", 2, 0), row("quay-1", 2, 1), row("quay-2", 1, 0), row("quay-2", 1, 1)];
-        assert_eq!(boards_of_nodes(&nodes), boards_of_rows(&rows));
-        assert_eq!(boards_of_rows(&rows).first().map(|b| b.label.as_str()), Some("quay-1 · GPU 0 · A30"));
+        assert_eq!(node_boards(&nodes), row_boards(&rows));
+        assert_eq!(row_boards(&rows).first().map(|b| b.label.as_str()), Some("quay-1 · GPU 0 · A30"));
     }
 }

@@ -1,7 +1,4 @@
-//! The price of what is on the form, beside it: what it costs, whether there is room, and what holds.
-//!
-//! Must not compute a price, and must not let a quote be used for anything but the form that it was
-//! asked for.
+//! Quote of the reservation form: price, capacity and terms. A quote can be confirmed only for its own form.
 
 use berth_types::ids::OrgId;
 use berth_types::money::money_text;
@@ -13,100 +10,103 @@ use leptos::task::spawn_local;
 
 use super::booking::{FIELDS, Form};
 use super::choice::Choice;
-use super::words::{conflict_text, no_room, remarks, shortage, terms, windows_text};
+use super::text::{conflict_text, remarks, shortage_text, terms_text, unavailable_text, windows_text};
 use super::zone::Zone;
 use crate::api;
 use crate::pages::parts::{Call, CallProblem, interval, later, now_ms};
-use crate::pages::words::price_text;
+use crate::pages::text::price_text;
 use crate::ui::*;
 
-/// Milliseconds without a change before the portal is asked.
-const SETTLED_MS: u64 = 300;
+/// Milliseconds without a change before a request.
+const DEBOUNCE_MS: u64 = 300;
 
-/// The form as a request, or what keeps it from being one; nothing while no time is chosen.
-pub type Wanted = Option<Result<NewQuote, Vec<FieldError>>>;
+/// The parsed form: a request or its errors; absent without a chosen time.
+pub type ParsedForm = Option<Result<NewQuote, Vec<FieldError>>>;
 
-/// A quote, and what it was asked for.
+/// A quote with its request.
 #[derive(Debug, Clone, PartialEq)]
-struct Told {
-    ask: NewQuote,
+struct ReceivedQuote {
+    request: NewQuote,
     quote: Quote,
-    /// By the browser's clock, which may differ from the portal's: so the time that is left counts from here.
-    heard_ms: i64,
+    /// The browser's time of the answer, because its clock may differ from the portal's.
+    received_ms: i64,
 }
 
-/// The quote of a form, asked for anew whenever the form changes.
+/// The quote of a form. Each change of the form requests another quote.
 #[derive(Clone, Copy)]
-pub struct Quoting {
-    /// What is wrong with the form, as the portal or the form itself says.
+pub struct QuoteState {
+    /// The errors of the form.
     pub call: Call,
-    told: RwSignal<Option<Told>>,
-    /// Of what the form means now.
-    fresh: Memo<Option<Quote>>,
-    /// Milliseconds for which it still holds.
+    received: RwSignal<Option<ReceivedQuote>>,
+    /// The quote of the present form.
+    current: Memo<Option<Quote>>,
+    /// The remaining validity in milliseconds.
     left_ms: RwSignal<i64>,
-    /// Raised to ask again for the same.
-    again: RwSignal<u32>,
-    /// It can be confirmed now.
+    /// A change repeats the request.
+    reloads: RwSignal<u32>,
+    /// True for a quote that can be confirmed.
     usable: Memo<bool>,
 }
 
-/// How long a quote still holds.
-fn left(told: &Told, now_ms: i64) -> i64 {
-    let valid_ms = told.quote.policy.quote_valid_s.saturating_mul(1_000);
-    valid_ms.saturating_sub(now_ms.saturating_sub(told.heard_ms).max(0)).max(0)
+/// Returns the remaining validity of a quote in milliseconds.
+fn remaining_ms(received: &ReceivedQuote, now_ms: i64) -> i64 {
+    let valid_ms = received.quote.policy.quote_valid_s.saturating_mul(1_000);
+    valid_ms.saturating_sub(now_ms.saturating_sub(received.received_ms).max(0)).max(0)
 }
 
-impl Quoting {
-    /// Follows a form from now on.
-    pub fn of(org: OrgId, wanted: Memo<Wanted>) -> Self {
-        let told = RwSignal::new(None::<Told>);
+impl QuoteState {
+    /// Returns the quote of a form and follows its changes.
+    pub fn new(org: OrgId, parsed: Memo<ParsedForm>) -> Self {
+        let received = RwSignal::new(None::<ReceivedQuote>);
         let left_ms = RwSignal::new(0_i64);
-        let again = RwSignal::new(0_u32);
+        let reloads = RwSignal::new(0_u32);
         let call = Call::idle();
-        let fresh = Memo::new(move |_| {
-            let ask = wanted.get()?.ok()?;
-            told.with(|told| told.as_ref().filter(|told| told.ask == ask).map(|told| told.quote.clone()))
+        let current = Memo::new(move |_| {
+            let request = parsed.get()?.ok()?;
+            received.with(|received| {
+                let matching = received.as_ref().filter(|received| received.request == request);
+                matching.map(|received| received.quote.clone())
+            })
         });
         let usable = Memo::new(move |_| {
-            let held = left_ms.get() > 0;
-            fresh.with(|quote| quote.as_ref().is_some_and(|q| q.feasible && q.affordable)) && held
+            let valid = left_ms.get() > 0;
+            current.with(|quote| quote.as_ref().is_some_and(|q| q.feasible && q.affordable)) && valid
         });
-        let asked = StoredValue::new(0_u64);
+        let last_request = StoredValue::new(0_u64);
         Effect::new(move || {
-            again.track();
-            let wanted = wanted.get();
-            // An answer to an older form would show the wrong price.
-            let number = asked.get_value().wrapping_add(1);
-            asked.set_value(number);
-            let ask = match wanted {
-                Some(Ok(ask)) => ask,
+            reloads.track();
+            let parsed = parsed.get();
+            // Answers to older forms are ignored.
+            let number = last_request.get_value().wrapping_add(1);
+            last_request.set_value(number);
+            let request = match parsed {
+                Some(Ok(request)) => request,
                 Some(Err(errors)) => {
-                    told.set(None);
+                    received.set(None);
                     call.problem.set(Some(Problem::invalid(errors)));
                     return;
                 }
                 None => {
-                    told.set(None);
+                    received.set(None);
                     call.problem.set(None);
                     return;
                 }
             };
-            later(SETTLED_MS, move || {
+            later(DEBOUNCE_MS, move || {
                 spawn_local(async move {
-                    let answer = api::reservations::quote(org, &ask).await;
-                    if asked.try_get_value() != Some(number) {
+                    let answer = api::reservations::quote(org, &request).await;
+                    if last_request.try_get_value() != Some(number) {
                         return;
                     }
                     match answer {
                         Ok(quote) => {
-                            let fresh = Told { ask, quote, heard_ms: now_ms() };
+                            let fresh = ReceivedQuote { request, quote, received_ms: now_ms() };
                             call.problem.set(None);
-                            left_ms.set(left(&fresh, fresh.heard_ms));
-                            told.set(Some(fresh));
+                            left_ms.set(remaining_ms(&fresh, fresh.received_ms));
+                            received.set(Some(fresh));
                         }
                         Err(problem) => {
-                            told.set(None);
+                            received.set(None);
                             call.problem.set(Some(problem));
                         }
                     }
@@ -114,58 +114,59 @@ impl Quoting {
             });
         });
         Effect::new(move || {
-            if told.with(Option::is_some) {
+            if received.with(Option::is_some) {
                 interval(1_000, move || {
-                    let left =
-                        told.with_untracked(|told| told.as_ref().map_or(0, |told| left(told, now_ms())));
+                    let left = received.with_untracked(|received| {
+                        received.as_ref().map_or(0, |received| remaining_ms(received, now_ms()))
+                    });
                     left_ms.set(left);
                 });
             }
         });
-        Self { call, told, fresh, left_ms, again, usable }
+        Self { call, received, current, left_ms, reloads, usable }
     }
 
-    /// Asks for the same again.
-    pub fn again(self) {
-        self.again.update(|times| *times = times.wrapping_add(1));
+    /// Repeats the request.
+    pub fn reload(self) {
+        self.reloads.update(|count| *count = count.wrapping_add(1));
     }
 
-    /// The quote to confirm, if the form still means it and it still holds.
-    pub fn take(self) -> Option<Quote> {
-        if self.usable.get_untracked() { self.fresh.get_untracked() } else { None }
+    /// Returns the quote for a confirmation, if it is valid for the present form.
+    pub fn usable_quote(self) -> Option<Quote> {
+        if self.usable.get_untracked() { self.current.get_untracked() } else { None }
     }
 
-    fn shown(self) -> Option<Quote> {
-        self.told.with(|told| told.as_ref().map(|told| told.quote.clone()))
+    fn last_quote(self) -> Option<Quote> {
+        self.received.with(|received| received.as_ref().map(|received| received.quote.clone()))
     }
 }
 
-/// The panel beside the form, with name and button.
+/// The panel with the quote, the name and the button.
 #[component]
 pub fn QuotePanel(
     /// The form.
     form: Form,
-    /// Its quote.
-    quoting: Quoting,
-    /// The confirmation.
+    /// The quote.
+    quotes: QuoteState,
+    /// The request of the confirmation.
     call: Call,
-    /// Hydrated.
+    /// False before hydration.
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
     let choice = form.choice;
     let button = move || {
         if call.pending.get() {
-            return "Reserving".to_owned();
+            return "Reserving…".to_owned();
         }
-        quoting.fresh.with(|quote| match quote {
+        quotes.current.with(|quote| match quote {
             Some(quote) => format!("Reserve for {}", money_text(quote.total_micros, &quote.currency)),
             None => "Reserve".to_owned(),
         })
     };
     view! {
-        <aside class="quote" aria-label="What this reservation costs">
-            <h3 class="quote__title">"This reservation"</h3>
-            {move || figures(quoting.shown())}
+        <aside class="quote" aria-label="Quote">
+            <h3 class="quote__title">"Price and availability"</h3>
+            {move || figures(quotes.last_quote())}
             <Field
                 label="Name"
                 name="name"
@@ -177,16 +178,16 @@ pub fn QuotePanel(
             <button
                 class="btn btn--primary btn--wide"
                 type="submit"
-                disabled=move || !ready.get() || call.pending.get() || !quoting.usable.get()
+                disabled=move || !ready.get() || call.pending.get() || !quotes.usable.get()
                 aria-busy=move || call.pending.get().then_some("true")
             >
                 {button}
             </button>
-            <Holds quoting=quoting/>
+            <Validity quotes=quotes/>
             <CallProblem call=call beside_fields=&["/name"]/>
             <div class="quote__notes">
-                {move || faults(quoting, choice)}
-                {move || quoting.shown().map(|quote| notes(&quote, choice))}
+                {move || form_status(quotes, choice)}
+                {move || quotes.last_quote().map(|quote| notes(&quote, choice))}
             </div>
         </aside>
     }
@@ -197,9 +198,9 @@ fn row(name: &'static str, class: &'static str, value: AnyView) -> AnyView {
 }
 
 fn figures(quote: Option<Quote>) -> AnyView {
-    // Without a quote the same rows, so that nothing moves when it comes.
+    // The rows without a quote keep the height.
     let blank = || "–".into_any();
-    let (price, hourly, available, time) = match &quote {
+    let (price, hourly, available, duration) = match &quote {
         None => (blank(), blank(), blank(), blank()),
         Some(quote) => {
             let hourly = price_text(quote.per_hour_micros, &quote.currency);
@@ -216,23 +217,23 @@ fn figures(quote: Option<Quote>) -> AnyView {
     view! {
         <dl class="summary__rows" aria-live="polite">
             {row("Price", "summary__row summary__row--lead", price)}
-            {row("All devices", "summary__row", hourly)}
-            {row("Time", "summary__row", time)}
-            {row("Available", available_class, available)}
+            {row("Price per hour", "summary__row", hourly)}
+            {row("Duration", "summary__row", duration)}
+            {row("Available balance", available_class, available)}
         </dl>
     }
     .into_any()
 }
 
-/// How long the price still holds.
+/// The remaining validity of the quote.
 #[component]
-fn Holds(quoting: Quoting) -> impl IntoView {
-    let over = Memo::new(move |_| quoting.told.with(Option::is_some) && quoting.left_ms.get() <= 0);
+fn Validity(quotes: QuoteState) -> impl IntoView {
+    let expired = Memo::new(move |_| quotes.received.with(Option::is_some) && quotes.left_ms.get() <= 0);
     let text = move || {
-        if over.get() {
+        if expired.get() {
             "This price has expired. ".to_owned()
-        } else if quoting.fresh.with(Option::is_some) {
-            format!("The price holds for another {}.", duration_text(quoting.left_ms.get() / 1_000 * 1_000))
+        } else if quotes.current.with(Option::is_some) {
+            format!("Price valid for {}.", duration_text(quotes.left_ms.get() / 1_000 * 1_000))
         } else {
             String::new()
         }
@@ -241,11 +242,11 @@ fn Holds(quoting: Quoting) -> impl IntoView {
         <p class="quote__hold">
             {text}
             {move || {
-                over.get()
+                expired.get()
                     .then(|| {
                         view! {
-                            <button class="link-button" type="button" on:click=move |_| quoting.again()>
-                                "Ask for the price again"
+                            <button class="link-button" type="button" on:click=move |_| quotes.reload()>
+                                "Refresh price"
                             </button>
                         }
                     })
@@ -254,38 +255,40 @@ fn Holds(quoting: Quoting) -> impl IntoView {
     }
 }
 
-/// What is wrong with the form and stands at no field, or what the form still lacks.
-fn faults(quoting: Quoting, choice: Choice) -> AnyView {
+/// Returns the missing input of the form, or its errors without a field.
+fn form_status(quotes: QuoteState, choice: Choice) -> AnyView {
     if choice.empty() {
-        return view! { <p>"Choose a begin and an end, in the calendar or in the form."</p> }.into_any();
+        return view! { <p>"Choose a start and an end in the calendar or in the form."</p> }.into_any();
     }
-    let idle = quoting.call.problem.with(Option::is_none);
-    if idle && quoting.told.with(Option::is_none) {
-        return view! { <p>"Asking for the price."</p> }.into_any();
+    let no_problem = quotes.call.problem.with(Option::is_none);
+    if no_problem && quotes.received.with(Option::is_none) {
+        return view! { <p>"Loading the price…"</p> }.into_any();
     }
-    quoting.call.unshown(FIELDS).map(|problem| view! { <ProblemNotice problem=problem/> }).into_any()
+    quotes.call.unshown(FIELDS).map(|problem| view! { <ProblemNotice problem=problem/> }).into_any()
 }
 
-/// Room, money and terms in sentences.
+/// Returns capacity, conflicts, missing credit and terms.
 fn notes(quote: &Quote, choice: Choice) -> AnyView {
     let zone = choice.zone.get();
-    let refusal = no_room(quote).map(|text| view! { <p class="bad">{text}</p> });
-    let ways: Vec<AnyView> = quote.alternatives.iter().map(|window| way(*window, zone, choice)).collect();
-    let ways = (!ways.is_empty()).then(|| view! { <ul class="quote__ways">{ways}</ul> });
-    let conflicts: Vec<AnyView> = quote.conflicts.iter().map(|c| in_the_way(c, zone)).collect();
+    let refusal = unavailable_text(quote).map(|text| view! { <p class="bad">{text}</p> });
+    let alternatives: Vec<AnyView> =
+        quote.alternatives.iter().map(|window| alternative(*window, zone, choice)).collect();
+    let alternatives =
+        (!alternatives.is_empty()).then(|| view! { <ul class="quote__ways">{alternatives}</ul> });
+    let conflicts: Vec<AnyView> = quote.conflicts.iter().map(|c| conflict_line(c, zone)).collect();
     let conflicts = (!conflicts.is_empty()).then(|| {
         view! {
-            <p>"In the way:"</p>
+            <p>"Conflicts:"</p>
             <ul class="quote__list">{conflicts}</ul>
         }
     });
-    let short = shortage(quote).map(|text| view! { <p class="field__error">{text}</p> });
-    // The portal's own time when it answered.
+    let shortage = shortage_text(quote).map(|text| view! { <p class="field__error">{text}</p> });
+    // The portal's time of the quote.
     let now = quote.expires_at.plus_seconds(quote.policy.quote_valid_s.saturating_neg());
-    let holds: Vec<AnyView> = quote
+    let remarks: Vec<AnyView> = quote
         .windows
         .first()
-        .map(|first| terms(&quote.policy, first.starts_at, now, zone))
+        .map(|first| terms_text(&quote.policy, first.starts_at, now, zone))
         .unwrap_or_default()
         .into_iter()
         .chain(remarks(quote, zone))
@@ -293,16 +296,16 @@ fn notes(quote: &Quote, choice: Choice) -> AnyView {
         .collect();
     view! {
         {refusal}
-        {ways}
+        {alternatives}
         {conflicts}
-        {short}
-        <ul class="quote__list">{holds}</ul>
+        {shortage}
+        <ul class="quote__list">{remarks}</ul>
     }
     .into_any()
 }
 
-/// A free time as a button that puts it into the form.
-fn way(window: Window, zone: Zone, choice: Choice) -> AnyView {
+/// Returns the button that chooses a free window.
+fn alternative(window: Window, zone: Zone, choice: Choice) -> AnyView {
     let text = zone.window(window.starts_at, window.ends_at);
     view! {
         <li>
@@ -314,7 +317,7 @@ fn way(window: Window, zone: Zone, choice: Choice) -> AnyView {
     .into_any()
 }
 
-fn in_the_way(conflict: &Conflict, zone: Zone) -> AnyView {
+fn conflict_line(conflict: &Conflict, zone: Zone) -> AnyView {
     let text = conflict_text(conflict, zone);
     match conflict.reservation {
         Some(id) => view! { <li><a href=format!("/reservations/{id}")>{text}</a></li> }.into_any(),
@@ -327,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_price_holds_by_the_clock_that_heard_it() {
+    fn the_validity_counts_from_the_answer() {
         let quote = serde_json::json!({
             "id": "quote_00000000000000000000000001", "offering": "o", "nodes": 1, "gpus_per_node": 1,
             "topology": "any", "windows": [], "total_micros": 1, "nano_per_second": 1, "per_hour_micros": 1,
@@ -335,18 +338,18 @@ mod tests {
             "expires_at": "2026-11-22T09:15:00Z", "feasible": true, "conflicts": [], "alternatives": [],
             "policy": berth_types::reservations::ReservationPolicy::default(), "needs_approval": false,
         });
-        let ask = serde_json::json!({
+        let request = serde_json::json!({
             "offering": "o", "starts_at": "2026-11-22T10:00:00Z", "ends_at": "2026-11-22T11:00:00Z",
         });
-        let told = Told {
-            ask: serde_json::from_value(ask).unwrap(),
+        let received = ReceivedQuote {
+            request: serde_json::from_value(request).unwrap(),
             quote: serde_json::from_value(quote).unwrap(),
-            heard_ms: 50_000,
+            received_ms: 50_000,
         };
-        assert_eq!(left(&told, 50_000), 900_000);
-        assert_eq!(left(&told, 60_000), 890_000);
-        // A clock that was set back gives no more.
-        assert_eq!(left(&told, 1_000), 900_000);
-        assert_eq!(left(&told, 5_000_000), 0);
+        assert_eq!(remaining_ms(&received, 50_000), 900_000);
+        assert_eq!(remaining_ms(&received, 60_000), 890_000);
+        // A clock change to the past does not extend the validity.
+        assert_eq!(remaining_ms(&received, 1_000), 900_000);
+        assert_eq!(remaining_ms(&received, 5_000_000), 0);
     }
 }

@@ -1,16 +1,14 @@
-//! The life of a reservation from left to right, each step with its time.
-//!
-//! Must not show what cannot come any more.
+//! Timeline of a reservation with the past and the still possible steps.
 
 use berth_types::reservations::{Reservation, ReservationState};
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
 
-use super::detail::Live;
-use super::words::free_until;
+use super::detail::LiveReservation;
+use super::text::free_until;
 use super::zone::Zone;
 
-/// Where a step is in time.
+/// The position of a step in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Done,
@@ -18,13 +16,13 @@ enum Phase {
     Next,
 }
 
-/// Something that happened, happens or is to come.
+/// A step with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Step {
     name: &'static str,
     at: Timestamp,
     phase: Phase,
-    /// The state that its colour is of.
+    /// The state with its colour.
     state: &'static str,
 }
 
@@ -38,22 +36,22 @@ fn steps(one: &Reservation, now: Option<Timestamp>) -> Vec<Step> {
     };
     let over = |name: &'static str| step(name, one.ended_at.unwrap_or(one.ends_at), Done, one.state.name());
     let made = |phase: Phase| step("reserved", one.created_at, phase, "scheduled");
-    let begins = step("begins", one.starts_at, Next, "active");
+    let starts = step("starts", one.starts_at, Next, "active");
     let ends = step("ends", one.ends_at, Next, "ended");
     match one.state {
         ReservationState::Pending => {
-            vec![step("waits for approval", one.created_at, Now, "pending"), begins, ends]
+            vec![step("pending approval", one.created_at, Now, "pending"), starts, ends]
         }
         ReservationState::Scheduled => {
             let free = free_until(&one.policy, one.starts_at, now.unwrap_or(one.created_at));
-            let free = free.map(|at| step("free to cancel until", at, Next, "cancelled"));
-            [Some(made(Now)), free, Some(begins), Some(ends)].into_iter().flatten().collect()
+            let free = free.map(|at| step("free cancellation until", at, Next, "cancelled"));
+            [Some(made(Now)), free, Some(starts), Some(ends)].into_iter().flatten().collect()
         }
         ReservationState::Active => {
-            vec![made(Done), step("began", one.starts_at, Now, "active"), ends]
+            vec![made(Done), step("started", one.starts_at, Now, "active"), ends]
         }
         ReservationState::Ended => {
-            vec![made(Done), step("began", one.starts_at, Done, "active"), over("ended")]
+            vec![made(Done), step("started", one.starts_at, Done, "active"), over("ended")]
         }
         ReservationState::Cancelled => vec![made(Done), over("cancelled")],
         ReservationState::Expired => vec![made(Done), over("expired")],
@@ -64,14 +62,14 @@ fn steps(one: &Reservation, now: Option<Timestamp>) -> Vec<Step> {
 #[component]
 pub fn Steps(
     /// The reservation.
-    live: Live,
+    live: LiveReservation,
 ) -> impl IntoView {
     let all = Memo::new(move |_| {
         let now = live.now.get();
         live.one.with(|one| steps(one, now))
     });
-    let drawn = move || all.get().into_iter().map(|step| item(step, live.zone)).collect::<Vec<AnyView>>();
-    view! { <ol class="timeline" aria-label="The life of this reservation">{drawn}</ol> }
+    let items = move || all.get().into_iter().map(|step| item(step, live.zone)).collect::<Vec<AnyView>>();
+    view! { <ol class="timeline" aria-label="Timeline of this reservation">{items}</ol> }
 }
 
 fn item(step: Step, zone: RwSignal<Zone>) -> AnyView {
@@ -132,24 +130,24 @@ mod tests {
         .unwrap()
     }
 
-    fn told(state: ReservationState, now: &str) -> Vec<(&'static str, Phase)> {
+    fn names(state: ReservationState, now: &str) -> Vec<(&'static str, Phase)> {
         let now = now.parse().unwrap();
         steps(&one(state), Some(now)).into_iter().map(|step| (step.name, step.phase)).collect()
     }
 
     #[test]
-    fn what_cannot_come_any_more_is_no_step() {
+    fn impossible_steps_are_absent() {
         use Phase::{Done, Next, Now};
-        let free = told(ReservationState::Scheduled, "2026-11-21T09:00:00Z");
+        let free = names(ReservationState::Scheduled, "2026-11-21T09:00:00Z");
         assert_eq!(
             free,
-            [("reserved", Now), ("free to cancel until", Next), ("begins", Next), ("ends", Next)]
+            [("reserved", Now), ("free cancellation until", Next), ("starts", Next), ("ends", Next)]
         );
-        let late = told(ReservationState::Scheduled, "2026-11-24T08:00:00Z");
-        assert_eq!(late, [("reserved", Now), ("begins", Next), ("ends", Next)]);
-        let active = told(ReservationState::Active, "2026-11-24T09:30:00Z");
-        assert_eq!(active, [("reserved", Done), ("began", Now), ("ends", Next)]);
-        let cancelled = told(ReservationState::Cancelled, "2026-11-24T09:30:00Z");
+        let late = names(ReservationState::Scheduled, "2026-11-24T08:00:00Z");
+        assert_eq!(late, [("reserved", Now), ("starts", Next), ("ends", Next)]);
+        let active = names(ReservationState::Active, "2026-11-24T09:30:00Z");
+        assert_eq!(active, [("reserved", Done), ("started", Now), ("ends", Next)]);
+        let cancelled = names(ReservationState::Cancelled, "2026-11-24T09:30:00Z");
         assert_eq!(cancelled, [("reserved", Done), ("cancelled", Done)]);
         let last = steps(&one(ReservationState::Ended), None).pop().unwrap();
         assert_eq!((last.name, last.at.to_string().as_str()), ("ended", "2026-11-24T10:00:00Z"));

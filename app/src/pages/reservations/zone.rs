@@ -1,7 +1,5 @@
-//! The zone in which times are read and typed: UTC, or the browser's own, as was chosen last.
-//!
-//! Must not calculate with times itself: that is `clock`'s. The server draws in UTC, and so does the
-//! first client render; what was chosen comes after it.
+//! Time zone of the page: UTC or the browser's zone, stored in the browser. The server and the first client
+//! render use UTC. Calculations are in `clock`.
 
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
@@ -9,14 +7,14 @@ use leptos::prelude::*;
 use super::super::parts::now_ms;
 use super::clock::{Frame, View, Wall, window_text};
 
-const CHOSEN: &str = "berth.zone";
+const STORAGE_KEY: &str = "berth.zone";
 
-/// Whose clocks are meant.
+/// A time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Zone {
-    /// Nobody's, and everybody's.
+    /// UTC.
     Utc,
-    /// Those of whoever looks.
+    /// The zone of the browser.
     Local,
 }
 
@@ -28,71 +26,71 @@ impl Zone {
         }
     }
 
-    /// Seconds by which its clocks are ahead of UTC at an instant, in seconds since 1970.
-    fn ahead(self, utc: i64) -> i64 {
+    /// Returns the UTC offset in seconds at a Unix time in seconds.
+    fn offset(self, utc: i64) -> i64 {
         match self {
             Self::Utc => 0,
-            Self::Local => browser_ahead(utc),
+            Self::Local => browser_offset(utc),
         }
     }
 
-    /// What its clocks show at an instant.
+    /// Returns the wall time of an instant.
     pub fn wall(self, at: Timestamp) -> Wall {
-        Wall::at(at, &|utc| self.ahead(utc))
+        Wall::at(at, &|utc| self.offset(utc))
     }
 
-    /// When its clocks show what a date-and-time field has.
+    /// Parses the value of a date-and-time field.
     pub fn instant(self, field: &str) -> Option<Timestamp> {
-        Wall::parse_field(field).map(|wall| wall.instant(&|utc| self.ahead(utc)))
+        Wall::parse_field(field).map(|wall| wall.instant(&|utc| self.offset(utc)))
     }
 
-    /// The text of a date-and-time field for an instant.
+    /// Returns the value of a date-and-time field.
     pub fn field(self, at: Timestamp) -> String {
         self.wall(at).field()
     }
 
-    /// `Sun 22 Nov 09:00 to 11:00`.
+    /// Returns a window as text: `Sun 22 Nov 09:00 to 11:00`.
     pub fn window(self, from: Timestamp, until: Timestamp) -> String {
         window_text(self.wall(from), self.wall(until))
     }
 
-    /// The day or week that has `day` in it, in columns.
+    /// Returns the frame with `day` in it.
     pub fn frame(self, view: View, day: i64) -> Frame {
-        Frame::new(view, day, &|utc| self.ahead(utc))
+        Frame::new(view, day, &|utc| self.offset(utc))
     }
 
-    /// What the zone is called: `UTC`, `Europe/Berlin, UTC+01:00 now`.
+    /// Returns the name: `UTC`, `Europe/Berlin, UTC+01:00 now`.
     pub fn title(self) -> String {
         match self {
             Self::Utc => "UTC".to_owned(),
             Self::Local => {
-                let ahead = offset_text(self.ahead(now_ms().div_euclid(1_000)));
-                format!("{}, {ahead} now", browser_zone())
+                let offset = offset_text(self.offset(now_ms().div_euclid(1_000)));
+                format!("{}, {offset} now", browser_zone())
             }
         }
     }
 }
 
-/// `UTC+01:00`, `UTC−03:30`.
-fn offset_text(ahead_s: i64) -> String {
-    let sign = if ahead_s < 0 { '−' } else { '+' };
-    let minutes = ahead_s.abs() / 60;
+/// Returns an offset as text: `UTC+01:00`, `UTC−03:30`.
+fn offset_text(offset_s: i64) -> String {
+    let sign = if offset_s < 0 { '−' } else { '+' };
+    let minutes = offset_s.abs() / 60;
     format!("UTC{sign}{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
 #[cfg(feature = "hydrate")]
-fn browser_ahead(utc: i64) -> i64 {
+fn browser_offset(utc: i64) -> i64 {
     let date = js_sys::Date::new(&wasm_bindgen::JsValue::from_f64(utc as f64 * 1_000.0));
-    // Minutes from the wall to UTC, so behind is above zero.
+    // JavaScript returns minutes from local time to UTC.
     -(date.get_timezone_offset() as i64).saturating_mul(60)
 }
 
 #[cfg(not(feature = "hydrate"))]
-fn browser_ahead(_utc: i64) -> i64 {
+fn browser_offset(_utc: i64) -> i64 {
     0
 }
 
-/// The browser's zone by its name, such as `Europe/Berlin`.
+/// Returns the name of the browser's zone, such as `Europe/Berlin`.
 #[cfg(feature = "hydrate")]
 fn browser_zone() -> String {
     let format = js_sys::Intl::DateTimeFormat::new(&js_sys::Array::new(), &js_sys::Object::new());
@@ -100,66 +98,66 @@ fn browser_zone() -> String {
     js_sys::Reflect::get(&options, &wasm_bindgen::JsValue::from_str("timeZone"))
         .ok()
         .and_then(|name| name.as_string())
-        .unwrap_or_else(|| "your zone".to_owned())
+        .unwrap_or_else(|| "local time".to_owned())
 }
 
 #[cfg(not(feature = "hydrate"))]
 fn browser_zone() -> String {
-    "your zone".to_owned()
+    "local time".to_owned()
 }
 
-/// What was chosen last; the browser's own zone when nothing was.
+/// Returns the stored zone; by default the browser's zone.
 #[cfg(feature = "hydrate")]
-pub fn chosen() -> Zone {
-    let kept = || web_sys::window()?.local_storage().ok()??.get_item(CHOSEN).ok()?;
-    if kept().is_some_and(|name| name == Zone::Utc.name()) { Zone::Utc } else { Zone::Local }
+pub fn stored() -> Zone {
+    let name = || web_sys::window()?.local_storage().ok()??.get_item(STORAGE_KEY).ok()?;
+    if name().is_some_and(|name| name == Zone::Utc.name()) { Zone::Utc } else { Zone::Local }
 }
 
 #[cfg(not(feature = "hydrate"))]
-pub fn chosen() -> Zone {
-    let _ = CHOSEN;
+pub fn stored() -> Zone {
+    let _ = STORAGE_KEY;
     Zone::Utc
 }
 
-fn remember(zone: Zone) {
+fn store(zone: Zone) {
     #[cfg(feature = "hydrate")]
     if let Some(Ok(Some(storage))) = web_sys::window().map(|window| window.local_storage()) {
-        // A browser that keeps nothing only forgets the choice.
-        let _ = storage.set_item(CHOSEN, zone.name());
+        // Without storage the choice is lost.
+        let _ = storage.set_item(STORAGE_KEY, zone.name());
     }
     #[cfg(not(feature = "hydrate"))]
     let _ = zone.name();
 }
 
-/// UTC until the page is alive, then what was chosen last.
+/// Returns UTC before hydration, then the stored zone.
 pub fn use_zone() -> RwSignal<Zone> {
     let zone = RwSignal::new(Zone::Utc);
-    Effect::new(move || zone.set(chosen()));
+    Effect::new(move || zone.set(stored()));
     zone
 }
 
-/// Chooses the zone, and says its name.
+/// The switch of the zone with its name.
 #[component]
 pub fn ZoneSwitch(
-    /// The zone now.
+    /// The zone.
     zone: RwSignal<Zone>,
-    /// Sets it; where fields have times in them, what they mean must stay.
+    /// Sets the zone. Fields with times must keep their instants.
     choose: Callback<Zone>,
-    /// Hydrated.
+    /// False before hydration.
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
     let choice = move |value: Zone, text: &'static str| {
-        let at_first = zone.get_untracked() == value;
+        let initial = zone.get_untracked() == value;
         view! {
             <label>
                 <input
                     type="radio"
                     name="zone"
-                    checked=at_first
+                    checked=initial
                     disabled=move || !ready.get()
                     prop:checked=move || { zone.get() == value }
                     on:change=move |_| {
-                        remember(value);
+                        store(value);
                         choose.run(value);
                     }
                 />
@@ -169,7 +167,7 @@ pub fn ZoneSwitch(
     };
     view! {
         <div class="row">
-            <div class="segmented" role="radiogroup" aria-label="Zone of all times on this page">
+            <div class="segmented" role="radiogroup" aria-label="Time zone of this page">
                 {choice(Zone::Utc, "UTC")} {choice(Zone::Local, "Local")}
             </div>
             <span class="quiet small">{move || zone.get().title()}</span>
@@ -177,7 +175,7 @@ pub fn ZoneSwitch(
     }
 }
 
-/// A time to the minute in the chosen zone; exact for machines and on hover.
+/// A time to the minute in the chosen zone, with the exact time on hover.
 #[component]
 pub fn Moment(at: Timestamp, zone: RwSignal<Zone>) -> impl IntoView {
     let exact = at.to_string();
@@ -189,14 +187,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offsets_read_well() {
+    fn offsets_have_texts() {
         assert_eq!(offset_text(0), "UTC+00:00");
         assert_eq!(offset_text(3_600), "UTC+01:00");
         assert_eq!(offset_text(-12_600), "UTC−03:30");
     }
 
     #[test]
-    fn utc_is_typed_as_it_is_meant() {
+    fn utc_fields_survive_parsing() {
         let at = Zone::Utc.instant("2026-11-22T09:00").unwrap();
         assert_eq!(at.to_string(), "2026-11-22T09:00:00Z");
         assert_eq!(Zone::Utc.field(at), "2026-11-22T09:00");

@@ -1,6 +1,6 @@
-//! Making a secret, or giving one a new value.
+//! Form for a new secret or a new value of a secret.
 //!
-//! Must not judge a value: what the portal refuses stands beside its field.
+//! The portal checks the value; its errors are shown at the field.
 
 use berth_types::problems::Problem;
 use berth_types::secrets::{PutSecret, Secret};
@@ -8,54 +8,55 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::parts::{Call, CallProblem, FieldError, Submit};
-use super::Desk;
+use super::PageState;
 use crate::api;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/name", "/value"];
 
-/// Puts a secret into its place in a list by name.
-fn place(secrets: &mut Vec<Secret>, made: Secret) {
+/// Inserts a secret into a list sorted by name, or replaces it.
+fn insert_sorted(secrets: &mut Vec<Secret>, made: Secret) {
     secrets.retain(|secret| secret.name != made.name);
     let at = secrets.partition_point(|secret| secret.name < made.name);
     secrets.insert(at, made);
 }
 
-/// A name, and a value.
+/// The name and the value of a secret.
 #[component]
 pub(super) fn SecretForm(
-    /// What the page is about.
-    desk: Desk,
+    /// The state of the page.
+    state: PageState,
 ) -> impl IntoView {
     let call = Call::idle();
     let value = RwSignal::new(String::new());
-    let wrong_value = call.field("/value");
-    let known = move || desk.secrets.with(|secrets| secrets.iter().any(|s| desk.name.with(|n| *n == s.name)));
+    let value_error = call.field("/value");
+    let known =
+        move || state.secrets.with(|secrets| secrets.iter().any(|s| state.name.with(|n| *n == s.name)));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let name = desk.name.get_untracked().trim().to_owned();
+        let name = state.name.get_untracked().trim().to_owned();
         if name.is_empty() {
-            call.problem.set(Some(Problem::invalid_field("/name", "Give it a name.")));
+            call.problem.set(Some(Problem::invalid_field("/name", "Enter a name.")));
             return;
         }
         let body = PutSecret { value: value.get_untracked() };
-        call.run(api::secrets::put(desk.org, &name, &body), move |made: Secret| {
-            desk.secrets.update(|secrets| place(secrets, made));
-            desk.name.set(String::new());
-            // It is nowhere in the page any more.
+        call.run(api::secrets::put(state.org, &name, &body), move |made: Secret| {
+            state.secrets.update(|secrets| insert_sorted(secrets, made));
+            state.name.set(String::new());
+            // The page keeps no copy of the value.
             value.set(String::new());
         });
     };
     view! {
         <form class="form card" method="post" autocomplete="off" on:submit=submit>
-            <h2 class="card__title">"Set a secret"</h2>
+            <h2 class="card__title">"New secret or value"</h2>
             <CallProblem call=call beside_fields=FIELDS/>
             <Field
                 label="Name"
                 name="secret-name"
                 kind="text"
-                value=desk.name
-                hint=Some("Letters, digits and . _ - such as hf-token. A name that is there gets a new value.".to_owned())
+                value=state.name
+                hint=Some("Letters, digits, dots, underscores and hyphens, such as hf-token. An existing secret gets the new value.".to_owned())
                 error=call.field("/name")
                 autocomplete=Some("off")
             />
@@ -68,14 +69,14 @@ pub(super) fn SecretForm(
                     spellcheck="false"
                     autocomplete="off"
                     aria-describedby="secret-value-hint secret-value-error"
-                    aria-invalid=move || wrong_value.get().map(|_| "true")
+                    aria-invalid=move || value_error.get().map(|_| "true")
                     prop:value=move || value.get()
                     on:input=move |ev| value.set(event_target_value(&ev))
                 ></textarea>
                 <p class="field__hint" id="secret-value-hint">
-                    "8 bytes to 32 KiB of text, kept as it is typed. It is not shown again."
+                    "8 bytes to 32 KiB of text, stored unchanged and never shown again."
                 </p>
-                <FieldError id="secret-value-error" error=wrong_value/>
+                <FieldError id="secret-value-error" error=value_error/>
             </div>
             <div class="form__actions">
                 <Submit call=call>{move || if known() { "Replace value" } else { "Create secret" }}</Submit>
@@ -102,10 +103,10 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_stands_once_and_in_order() {
+    fn a_secret_occurs_once_and_in_order() {
         let mut all = vec![secret("a", 1), secret("c", 1)];
-        place(&mut all, secret("b", 1));
-        place(&mut all, secret("c", 2));
+        insert_sorted(&mut all, secret("b", 1));
+        insert_sorted(&mut all, secret("c", 2));
         let all: Vec<(&str, i64)> = all.iter().map(|s| (s.name.as_str(), s.version)).collect();
         assert_eq!(all, [("a", 1), ("b", 1), ("c", 2)]);
     }

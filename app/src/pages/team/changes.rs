@@ -1,6 +1,6 @@
-//! What was done on purpose in the organization lately, for its owners.
+//! Table of the latest audit events of the organization, for its owners.
 //!
-//! Must not leave anything out: what has no words is shown as it was recorded.
+//! Events without a text are shown as recorded.
 
 use berth_types::quotas::AuditEvent;
 use leptos::prelude::*;
@@ -9,10 +9,10 @@ use super::super::operator::audit::{action_text, detail_text};
 use crate::session::use_session;
 use crate::ui::*;
 
-/// The newest changes.
+/// The latest changes.
 #[component]
 pub(super) fn Changes(
-    /// What was done, newest first.
+    /// The audit events, newest first.
     changes: RwSignal<Vec<AuditEvent>>,
 ) -> impl IntoView {
     let currency = use_session().me.currency;
@@ -27,25 +27,25 @@ pub(super) fn Changes(
 fn table(changes: &[AuditEvent], currency: &str) -> AnyView {
     if changes.is_empty() {
         return empty(
-            "Nothing was changed yet. Roles, invitations, limits, budgets and webhooks that somebody changes are recorded here, with who did it and when.",
+            "No changes yet. Changes of roles, invitations, limits, budgets and webhooks appear here with user and time.",
         );
     }
     table_of(
         "Recent changes, newest first",
-        &[("What", ""), ("Who", ""), ("When", "nowrap"), ("Detail", "")],
+        &[("Action", ""), ("User", ""), ("Time", "nowrap"), ("Details", "")],
         changes.iter().map(|change| row(change, currency)).collect(),
     )
 }
 
 fn row(change: &AuditEvent, currency: &str) -> AnyView {
-    let what = action_text(&change.action).to_owned();
-    let who = change.actor.clone();
+    let action = action_text(&change.action).to_owned();
+    let user = change.actor.clone();
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{what}</th>
-            <td role="cell" data-label="Who">{who}</td>
-            <td role="cell" class="nowrap" data-label="When"><When at=change.at/></td>
-            <td role="cell" class="table__lead" data-label="Detail">
+            <th role="rowheader" scope="row">{action}</th>
+            <td role="cell" data-label="User">{user}</td>
+            <td role="cell" class="nowrap" data-label="Time"><When at=change.at/></td>
+            <td role="cell" class="table__lead" data-label="Details">
                 <span class="break">{detail_text(change, currency)}</span>
             </td>
         </tr>

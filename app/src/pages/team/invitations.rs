@@ -1,63 +1,63 @@
-//! Invitations that nobody has accepted yet: sending them again, taking them back.
+//! Table of open invitations with the buttons to resend and to withdraw.
 //!
-//! Must not show a link: a new one is shown above, once.
+//! The link of a resent invitation is shown above the table, once.
 
 use berth_types::ids::InvitationId;
 use berth_types::members::{Invitation, SentInvitation};
 use leptos::prelude::*;
 
 use super::super::parts::{Call, CallProblem, every, now_ms, ready};
-use super::Desk;
+use super::PageState;
 use crate::api;
 use crate::ui::*;
 
-/// Whether an invitation has expired is looked at so often.
-const AGAIN_MS: u64 = 30_000;
+/// The interval of the checks for expired invitations.
+const CHECK_MS: u64 = 30_000;
 
 /// The table of open invitations.
 #[component]
 pub(super) fn Invitations(
-    /// What the page is about.
-    desk: Desk,
+    /// The state of the page.
+    state: PageState,
 ) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
-    let said = RwSignal::new(String::new());
-    // Known in the browser only, so that the first drawing is the portal's.
+    let status = RwSignal::new(String::new());
+    // Set in the browser only, so that its first rendering equals the rendering of the portal.
     let now = RwSignal::new(None::<i64>);
     Effect::new(move || now.set(Some(now_ms())));
-    every(AGAIN_MS, move || {
+    every(CHECK_MS, move || {
         let _ = now.try_set(Some(now_ms()));
     });
     let resend = move |id: InvitationId| {
-        said.set(String::new());
-        call.run(api::members::resend(desk.org, id), move |made: SentInvitation| {
+        status.set(String::new());
+        call.run(api::members::resend(state.org, id), move |made: SentInvitation| {
             let SentInvitation { invitation, link } = made;
             if invitation.mailed_at.is_some() {
-                said.set(format!("{} is invited again. Links from before do nothing now.", invitation.email));
+                status.set(format!("New link sent to {}. Earlier links are invalid.", invitation.email));
             }
-            desk.sent.set(Some((invitation.email.clone(), link)));
-            desk.invitations.update(|all| {
+            state.sent.set(Some((invitation.email.clone(), link)));
+            state.invitations.update(|all| {
                 if let Some(known) = all.iter_mut().find(|known| known.id == id) {
                     *known = invitation;
                 }
             });
-            desk.look_again();
+            state.reload_changes();
         });
     };
     let withdraw = move |id: InvitationId| {
-        said.set(String::new());
-        call.run(api::members::withdraw(desk.org, id), move |()| {
-            desk.invitations.update(|all| all.retain(|known| known.id != id));
-            // The link that is still shown may be this one's.
-            desk.sent.set(None);
-            said.set("The invitation was withdrawn; its link does nothing now.".to_owned());
-            desk.look_again();
+        status.set(String::new());
+        call.run(api::members::withdraw(state.org, id), move |()| {
+            state.invitations.update(|all| all.retain(|known| known.id != id));
+            // The shown link may belong to this invitation.
+            state.sent.set(None);
+            status.set("Invitation withdrawn. Its link is invalid.".to_owned());
+            state.reload_changes();
         });
     };
     let row = move |one: &Invitation| {
         let id = one.id;
-        let resend_label = format!("Send again the invitation of {}", one.email);
+        let resend_label = format!("Resend the invitation of {}", one.email);
         let withdraw_label = format!("Withdraw the invitation of {}", one.email);
         let email = one.email.clone();
         let by = one.created_by.clone();
@@ -65,17 +65,17 @@ pub(super) fn Invitations(
             Some(at) => view! { <When at=at/> }.into_any(),
             None => view! { <span class="quiet">"not sent"</span> }.into_any(),
         };
-        let ends = one.expires_at;
-        let expired = move || now.get().is_some_and(|now| ends.millis() <= now);
-        let ended =
-            move || expired().then(|| view! { <span class="table__sub">"expired; send it again"</span> });
+        let expires_at = one.expires_at;
+        let expired = move || now.get().is_some_and(|now| expires_at.millis() <= now);
+        let expired_note =
+            move || expired().then(|| view! { <span class="table__sub">"expired; resend it"</span> });
         view! {
             <tr role="row">
                 <th role="rowheader" scope="row"><span class="break">{email}</span></th>
                 <td role="cell" data-label="Role">{one.role.name()}</td>
                 <td role="cell" data-label="Invited by">{by}</td>
-                <td role="cell" class="nowrap" data-label="Mailed">{mailed}</td>
-                <td role="cell" class="nowrap" data-label="Expires"><When at=ends/>{ended}</td>
+                <td role="cell" class="nowrap" data-label="E-mail sent">{mailed}</td>
+                <td role="cell" class="nowrap" data-label="Expires"><When at=expires_at/>{expired_note}</td>
                 <td role="cell" class="table__actions">
                     <span class="btn-grid">
                         <button
@@ -85,7 +85,7 @@ pub(super) fn Invitations(
                             disabled=move || !ready.get() || call.pending.get()
                             on:click=move |_| resend(id)
                         >
-                            "Send again"
+                            "Resend"
                         </button>
                         <button
                             class="btn btn--danger btn--small"
@@ -103,9 +103,9 @@ pub(super) fn Invitations(
         .into_any()
     };
     let body = move || {
-        desk.invitations.with(|all| {
+        state.invitations.with(|all| {
             if all.is_empty() {
-                return nobody();
+                return no_invitations();
             }
             let rows: Vec<AnyView> = all.iter().map(row).collect();
             table(rows)
@@ -115,7 +115,7 @@ pub(super) fn Invitations(
         <section class="section">
             <div class="section__head">
                 <h2>"Invitations"</h2>
-                <div class="section__aside" role="status">{move || said.get()}</div>
+                <div class="section__aside" role="status">{move || status.get()}</div>
             </div>
             <CallProblem call=call beside_fields=&[]/>
             {body}
@@ -123,18 +123,18 @@ pub(super) fn Invitations(
     }
 }
 
-fn nobody() -> AnyView {
-    empty("Nobody is invited at present. Send an invitation above, and it stands here until it is accepted.")
+fn no_invitations() -> AnyView {
+    empty("No open invitations. Invitations appear here until they are accepted.")
 }
 
 fn table(rows: Vec<AnyView>) -> AnyView {
     table_of(
-        "Invitations that nobody has accepted yet",
+        "Open invitations",
         &[
             ("E-mail", ""),
             ("Role", ""),
             ("Invited by", ""),
-            ("Mailed", "nowrap"),
+            ("E-mail sent", "nowrap"),
             ("Expires", "nowrap"),
             ACTIONS,
         ],

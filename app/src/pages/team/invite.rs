@@ -1,6 +1,6 @@
-//! Inviting somebody, and the link to pass on where no mail leaves the portal.
+//! Form of an invitation, and its link on a portal without a mail server.
 //!
-//! Must not judge an address: what the portal refuses stands beside its field.
+//! The portal checks the address; its errors are shown at the field.
 
 use berth_types::accounts::Role;
 use berth_types::members::{NewInvitation, SentInvitation};
@@ -9,17 +9,17 @@ use leptos::prelude::*;
 
 use super::super::parts::{Call, CallProblem, Submit};
 use super::super::roles::RoleField;
-use super::Desk;
+use super::PageState;
 use crate::api;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/email", "/role"];
 
-/// An address, and a role.
+/// The e-mail address and the role of an invitation.
 #[component]
 pub(super) fn InviteForm(
-    /// What the page is about.
-    desk: Desk,
+    /// The state of the page.
+    state: PageState,
 ) -> impl IntoView {
     let call = Call::idle();
     let email = RwSignal::new(String::new());
@@ -28,16 +28,16 @@ pub(super) fn InviteForm(
         event.prevent_default();
         let body =
             NewInvitation { email: email.get_untracked().trim().to_owned(), role: role.get_untracked() };
-        call.run(api::members::invite(desk.org, &body), move |made: SentInvitation| {
-            desk.sent.set(Some((made.invitation.email.clone(), made.link)));
-            desk.invitations.update(|all| all.insert(0, made.invitation));
-            desk.look_again();
+        call.run(api::members::invite(state.org, &body), move |made: SentInvitation| {
+            state.sent.set(Some((made.invitation.email.clone(), made.link)));
+            state.invitations.update(|all| all.insert(0, made.invitation));
+            state.reload_changes();
             email.set(String::new());
         });
     };
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Invite somebody"</h2>
+            <h2 class="card__title">"New invitation"</h2>
             <CallProblem call=call beside_fields=FIELDS/>
             <div class="field-row">
                 <Field
@@ -45,7 +45,7 @@ pub(super) fn InviteForm(
                     name="invite-email"
                     kind="email"
                     value=email
-                    hint=Some("They get a link that works once, for seven days.".to_owned())
+                    hint=Some("The invitation link works once and expires after 7 days.".to_owned())
                     error=call.field("/email")
                     autocomplete=Some("off")
                 />
@@ -58,10 +58,10 @@ pub(super) fn InviteForm(
     }
 }
 
-/// The link of the invitation that was sent last, this one time.
+/// The link of the latest invitation. It is shown once.
 #[component]
-pub(super) fn Link(
-    /// Its address, and its link where the portal tells it.
+pub(super) fn InvitationLink(
+    /// The e-mail address, and the link on a portal without a mail server.
     sent: RwSignal<Option<(String, Option<String>)>>,
 ) -> impl IntoView {
     move || {
@@ -70,10 +70,10 @@ pub(super) fn Link(
         Some(view! {
             <section class="secret" role="status">
                 <p>
-                    <strong>"Copy the link now, and give it to " <span class="break">{email}</span> "."</strong>
-                    " This portal has no mail server, so the link is shown to you, this one time. Whoever has it can accept once, within seven days: pass it on to nobody else."
+                    <strong>"Copy the link now and send it to " <span class="break">{email}</span> "."</strong>
+                    " This portal has no mail server, so the link is shown here, only once. Anyone with the link can accept the invitation: do not share it with others. It works once and expires after 7 days."
                 </p>
-                <CopyBlock text=Signal::derive(move || link.clone()) label="The link".to_owned()/>
+                <CopyBlock text=Signal::derive(move || link.clone()) label="Invitation link".to_owned()/>
             </section>
         })
     }

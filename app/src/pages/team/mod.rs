@@ -1,7 +1,7 @@
-//! Team: who is in the organization, what each may do, and who is invited.
+//! Page of the team: members, roles, invitations and the latest changes.
 //!
-//! What a person may not do is left out here and refused by the portal. Must not keep the link of an
-//! invitation longer than it is shown: it lives in one signal of this page and nowhere else.
+//! The portal checks all rights; the page only hides buttons without effect. The link of an invitation exists
+//! only in one signal of this page.
 
 mod changes;
 mod invitations;
@@ -19,60 +19,60 @@ use serde::{Deserialize, Serialize};
 
 use self::changes::Changes;
 use self::invitations::Invitations;
-use self::invite::{InviteForm, Link};
+use self::invite::{InvitationLink, InviteForm};
 use self::people::People;
-use super::of_org::drawn;
+use super::org_data::data_view;
 use super::parts::when_some;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
 
-/// What only owners see.
+/// The data for owners.
 #[derive(Clone, Serialize, Deserialize)]
-struct Owned {
+struct OwnerData {
     invitations: Vec<Invitation>,
     changes: Vec<AuditEvent>,
 }
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
     members: Rows<Member>,
-    owned: Option<Owned>,
+    owner_data: Option<OwnerData>,
 }
 
 fn load(org: OrgId, owns: bool) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let members = api::members::list(org, None);
-    let owned = owns.then(|| (api::members::invitations(org), api::quotas::changes(org)));
+    let requests = owns.then(|| (api::members::invitations(org), api::quotas::changes(org)));
     async move {
-        let owned = match owned {
+        let owner_data = match requests {
             None => None,
             Some((invitations, changes)) => {
-                Some(Owned { invitations: invitations.await?.items, changes: changes.await?.items })
+                Some(OwnerData { invitations: invitations.await?.items, changes: changes.await?.items })
             }
         };
-        Ok(Loaded { org, members: members.await?, owned })
+        Ok(Loaded { org, members: members.await?, owner_data })
     }
 }
 
-/// What the parts of the page share.
+/// The shared state of the parts of the page.
 #[derive(Clone, Copy)]
-struct Desk {
+struct PageState {
     org: OrgId,
     members: RwSignal<Vec<Member>>,
     invitations: RwSignal<Vec<Invitation>>,
-    /// What was done on purpose; read again after each change that is made here.
+    /// The audit events; read again after each change on this page.
     changes: RwSignal<Vec<AuditEvent>>,
-    /// The address and link of the invitation that was sent last, until the page is left.
+    /// The address and the link of the latest invitation.
     sent: RwSignal<Option<(String, Option<String>)>>,
-    /// Whether the person owns the organization.
+    /// True for owners of the organization.
     owns: bool,
 }
 
-impl Desk {
-    /// Reads the record again; what cannot be read leaves what is shown.
-    fn look_again(self) {
+impl PageState {
+    /// Reads the audit events again; a failed request leaves the shown ones.
+    fn reload_changes(self) {
         let fresh = api::quotas::changes(self.org);
         leptos::task::spawn_local(async move {
             if let Ok(fresh) = fresh.await {
@@ -82,33 +82,33 @@ impl Desk {
     }
 }
 
-/// The page with everybody in the organization.
+/// The page of the members of the organization.
 #[component]
 pub fn TeamPage() -> impl IntoView {
     let session = use_session();
     let org = session.org;
     let data: Resource<Answer<Option<Loaded>>> = Resource::new(
         move || org.get().map(|org| (org, session.owns(org))),
-        |wanted: Option<(OrgId, bool)>| when_some(wanted.map(|(org, owns)| load(org, owns))),
+        |key: Option<(OrgId, bool)>| when_some(key.map(|(org, owns)| load(org, owns))),
     );
     view! {
         <Page title="Team".to_owned()>
             <p class="page__lead">
-                "Who is in this organization, and what each may do here. A program has a "
-                <a href="/tokens">"token"</a> " instead."
+                "Members of this organization and their roles. Programs use a "
+                <a href="/tokens">"token"</a> "."
             </p>
-            {drawn(data, |loaded: Loaded| view! { <Team loaded=loaded/> }.into_any())}
+            {data_view(data, |loaded: Loaded| view! { <Team loaded=loaded/> }.into_any())}
         </Page>
     }
 }
 
 #[component]
 fn Team(loaded: Loaded) -> impl IntoView {
-    let Loaded { org, members, owned } = loaded;
-    let owns = owned.is_some();
-    let Owned { invitations, changes } =
-        owned.unwrap_or(Owned { invitations: Vec::new(), changes: Vec::new() });
-    let desk = Desk {
+    let Loaded { org, members, owner_data } = loaded;
+    let owns = owner_data.is_some();
+    let OwnerData { invitations, changes } =
+        owner_data.unwrap_or(OwnerData { invitations: Vec::new(), changes: Vec::new() });
+    let state = PageState {
         org,
         members: RwSignal::new(members.items),
         invitations: RwSignal::new(invitations),
@@ -116,11 +116,11 @@ fn Team(loaded: Loaded) -> impl IntoView {
         sent: RwSignal::new(None),
         owns,
     };
-    let form = owns.then(|| view! { <Link sent=desk.sent/> <InviteForm desk=desk/> });
-    let rest = owns.then(|| view! { <Invitations desk=desk/> <Changes changes=desk.changes/> });
+    let form = owns.then(|| view! { <InvitationLink sent=state.sent/> <InviteForm state=state/> });
+    let rest = owns.then(|| view! { <Invitations state=state/> <Changes changes=state.changes/> });
     view! {
         {form}
-        <People desk=desk cursor=members.next_cursor/>
+        <People state=state cursor=members.next_cursor/>
         {rest}
     }
 }

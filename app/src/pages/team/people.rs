@@ -1,6 +1,6 @@
-//! The members: their roles, and taking them out.
+//! Table of members with the controls of role and removal.
 //!
-//! Must not decide who may change what: owners see the controls, the portal has the last word.
+//! Owners see the controls; the portal checks all rights.
 
 use berth_types::Page as Rows;
 use berth_types::accounts::Role;
@@ -8,51 +8,51 @@ use berth_types::ids::UserId;
 use berth_types::members::Member;
 use leptos::prelude::*;
 
-use super::super::confirm::{ConfirmDialog, Doomed};
-use super::super::more::More;
-use super::super::parts::{Call, CallProblem, leave_for, ready};
+use super::super::confirm::{ConfirmDialog, ConfirmTarget};
+use super::super::load_more::LoadMore;
+use super::super::parts::{Call, CallProblem, open_url, ready};
 use super::super::roles::role_options;
-use super::Desk;
+use super::PageState;
 use crate::api;
 use crate::session::use_session;
 use crate::ui::*;
 
-/// What the rows act on.
+/// The state of the rows and the dialog.
 #[derive(Clone, Copy)]
-struct Hands {
-    desk: Desk,
+struct MemberActions {
+    state: PageState,
     me: UserId,
-    /// The change of a role.
+    /// The request that changes a role.
     call: Call,
-    /// What came of the last change.
-    said: RwSignal<String>,
-    /// Whom the dialog is about.
-    doomed: Doomed<Member>,
+    /// The result of the last change.
+    status: RwSignal<String>,
+    /// The member of the dialog.
+    target: ConfirmTarget<Member>,
     ready: ReadSignal<bool>,
 }
 
 /// The table of all members.
 #[component]
 pub(super) fn People(
-    /// What the page is about.
-    desk: Desk,
-    /// Where the list goes on.
+    /// The state of the page.
+    state: PageState,
+    /// The cursor of the next page.
     cursor: Option<String>,
 ) -> impl IntoView {
-    let hands = Hands {
-        desk,
+    let actions = MemberActions {
+        state,
         me: use_session().me.user.id,
         call: Call::idle(),
-        said: RwSignal::new(String::new()),
-        doomed: Doomed::none(),
+        status: RwSignal::new(String::new()),
+        target: ConfirmTarget::none(),
         ready: ready(),
     };
     let cursor = RwSignal::new(cursor);
     let more = Call::idle();
     let load_more = move |()| {
-        let next = api::members::list(desk.org, cursor.get_untracked());
+        let next = api::members::list(state.org, cursor.get_untracked());
         more.run(next, move |page: Rows<Member>| {
-            desk.members.update(|members| {
+            state.members.update(|members| {
                 for member in page.items {
                     if !members.iter().any(|known| known.user == member.user) {
                         members.push(member);
@@ -66,20 +66,20 @@ pub(super) fn People(
         <section class="section">
             <div class="section__head">
                 <h2>"Members"</h2>
-                <div class="section__aside" role="status">{move || hands.said.get()}</div>
+                <div class="section__aside" role="status">{move || actions.status.get()}</div>
             </div>
-            <CallProblem call=hands.call beside_fields=&[]/>
-            {table(hands)}
-            <More cursor=cursor call=more load=Callback::new(load_more)/>
+            <CallProblem call=actions.call beside_fields=&[]/>
+            {table(actions)}
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
-        <RemoveDialog hands=hands/>
+        <RemoveDialog actions=actions/>
     }
 }
 
-fn table(hands: Hands) -> AnyView {
-    // By member, so that a choice of roles stays with whom it is of when others go.
-    let members = hands.desk.members;
-    let line = move |member: Member| row(&member, hands);
+fn table(actions: MemberActions) -> AnyView {
+    // Keyed by member, so that a select of roles stays in its row after a removal.
+    let members = actions.state.members;
+    let line = move |member: Member| row(&member, actions);
     view! {
         <div class="table-wrap">
             <table class="table" role="table">
@@ -104,52 +104,52 @@ fn table(hands: Hands) -> AnyView {
     .into_any()
 }
 
-/// A choice of roles for owners, the role's name for others.
-fn role_cell(member: &Member, hands: Hands) -> AnyView {
-    if !hands.desk.owns {
+/// A select of roles for owners, the name of the role for others.
+fn role_cell(member: &Member, actions: MemberActions) -> AnyView {
+    if !actions.state.owns {
         return member.role.name().into_any();
     }
     let user = member.user;
-    let held = RwSignal::new(member.role);
+    let current = RwSignal::new(member.role);
     let label = format!("Role of {}", member.name);
     let choice = NodeRef::<leptos::html::Select>::new();
-    // What was not changed is not shown as changed.
-    let put_back = move || {
-        if let (Some(Some(select)), Some(role)) = (choice.try_get_untracked(), held.try_get_untracked()) {
+    // A failed change must not look successful.
+    let reset = move || {
+        if let (Some(Some(select)), Some(role)) = (choice.try_get_untracked(), current.try_get_untracked()) {
             select.set_value(role.name());
         }
     };
     let change = move |ev: leptos::ev::Event| {
         let Some(role) = Role::parse(&event_target_value(&ev)) else { return };
-        if hands.call.pending.get_untracked() {
-            put_back();
+        if actions.call.pending.get_untracked() {
+            reset();
             return;
         }
-        hands.said.set(String::new());
-        let answer = api::members::change(hands.desk.org, user, role);
+        actions.status.set(String::new());
+        let answer = api::members::change(actions.state.org, user, role);
         let work = async move {
             let answer = answer.await;
             if answer.is_err() {
-                put_back();
+                reset();
             }
             answer
         };
-        hands.call.run(work, move |member: Member| {
-            if user == hands.me {
-                // What the page may show has changed with it.
-                leave_for("/team");
+        actions.call.run(work, move |member: Member| {
+            if user == actions.me {
+                // The contents of the page depend on the role.
+                open_url("/team");
                 return;
             }
-            hands.said.set(format!("{} is {} now.", member.name, member.role.name()));
-            held.set(member.role);
-            hands.desk.look_again();
+            actions.status.set(format!("Role of {}: {}.", member.name, member.role.name()));
+            current.set(member.role);
+            actions.state.reload_changes();
         });
     };
     view! {
         <select
             class="select"
             aria-label=label
-            disabled=move || !hands.ready.get()
+            disabled=move || !actions.ready.get()
             node_ref=choice
             on:change=change
         >
@@ -159,8 +159,8 @@ fn role_cell(member: &Member, hands: Hands) -> AnyView {
     .into_any()
 }
 
-fn row(member: &Member, hands: Hands) -> AnyView {
-    let own = member.user == hands.me;
+fn row(member: &Member, actions: MemberActions) -> AnyView {
+    let own = member.user == actions.me;
     let name = member.name.clone();
     let email = member.email.clone();
     let you = own.then(|| view! { <span class="table__sub">"you"</span> });
@@ -169,13 +169,13 @@ fn row(member: &Member, hands: Hands) -> AnyView {
     } else {
         ("Remove", format!("Remove {}", member.name))
     };
-    let button =
-        (own || hands.desk.owns).then(|| hands.doomed.button(member.clone(), word, label, hands.ready));
+    let button = (own || actions.state.owns)
+        .then(|| actions.target.button(member.clone(), word, label, actions.ready));
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}{you}</th>
             <td role="cell" data-label="E-mail"><span class="break">{email}</span></td>
-            <td role="cell" data-label="Role">{role_cell(member, hands)}</td>
+            <td role="cell" data-label="Role">{role_cell(member, actions)}</td>
             <td role="cell" class="nowrap" data-label="Member since"><When at=member.joined_at/></td>
             <td role="cell" class="table__actions">{button}</td>
         </tr>
@@ -184,19 +184,19 @@ fn row(member: &Member, hands: Hands) -> AnyView {
 }
 
 #[component]
-fn RemoveDialog(hands: Hands) -> impl IntoView {
+fn RemoveDialog(actions: MemberActions) -> impl IntoView {
     let call = Call::idle();
-    let own = move || hands.doomed.one.with(|member| member.as_ref().is_some_and(|m| m.user == hands.me));
+    let own = move || actions.target.one.with(|member| member.as_ref().is_some_and(|m| m.user == actions.me));
     let title = Signal::derive(move || {
         let name =
-            hands.doomed.one.with(|member| member.as_ref().map(|m| m.name.clone()).unwrap_or_default());
+            actions.target.one.with(|member| member.as_ref().map(|m| m.name.clone()).unwrap_or_default());
         if own() { "Leave the organization?".to_owned() } else { format!("Remove {name}?") }
     });
-    let what = move || {
+    let consequence = move || {
         if own() {
-            "You see and do nothing more here from the next moment on. API tokens that you made stop working, invitations that you sent are withdrawn. Jobs that you launched go on. Only an owner can invite you again."
+            "You lose access to this organization immediately. Your API tokens stop working, and your invitations are withdrawn. Your jobs continue and are charged as before. Only an owner can invite you again."
         } else {
-            "They see and do nothing more here from the next moment on. API tokens that they made stop working, invitations that they sent are withdrawn. Jobs that they launched go on, and are charged as before."
+            "The member loses access to this organization immediately. API tokens of the member stop working, and invitations by the member are withdrawn. Jobs of the member continue and are charged as before."
         }
     };
     let verb = Signal::derive(move || {
@@ -204,31 +204,31 @@ fn RemoveDialog(hands: Hands) -> impl IntoView {
         verb.to_owned()
     });
     let remove = move |()| {
-        let Some(member) = hands.doomed.one.get_untracked() else { return };
+        let Some(member) = actions.target.one.get_untracked() else { return };
         let user = member.user;
-        call.run(api::members::remove(hands.desk.org, user), move |()| {
-            if user == hands.me {
-                // A full load: nothing of the organization stays in the page.
-                leave_for("/");
+        call.run(api::members::remove(actions.state.org, user), move |()| {
+            if user == actions.me {
+                // A full load, so that no data of the organization remains in the page.
+                open_url("/");
                 return;
             }
-            hands.doomed.open.set(false);
-            hands.said.set(format!("{} was removed.", member.name));
-            hands.desk.members.update(|members| members.retain(|known| known.user != user));
-            hands.desk.look_again();
+            actions.target.open.set(false);
+            actions.status.set(format!("{} removed.", member.name));
+            actions.state.members.update(|members| members.retain(|known| known.user != user));
+            actions.state.reload_changes();
         });
     };
     view! {
         <ConfirmDialog
             id="remove-member"
             title=title
-            open=hands.doomed.open
+            open=actions.target.open
             call=call
             keep="Cancel"
             verb=verb
             confirm=Callback::new(remove)
         >
-            <p>{what}</p>
+            <p>{consequence}</p>
         </ConfirmDialog>
     }
 }

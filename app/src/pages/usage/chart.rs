@@ -1,7 +1,7 @@
-//! Cost by day as bars that stand on each other: one for each thing that is told apart.
+//! Chart of the daily cost with stacked bars, one for each group.
 //!
-//! Must not carry a style: places are coordinates, colours are classes. The table below says the same in
-//! words; the line above says it of one day, by pointer or by arrow keys, and nothing moves.
+//! Without inline styles: positions are coordinates, colours are classes. The line above the chart shows the
+//! values of one day, by pointer or arrow keys; the table below has all values.
 
 use berth_types::money::money_text;
 use leptos::prelude::*;
@@ -10,20 +10,20 @@ use leptos::web_sys;
 use super::super::days;
 use super::series::{Bands, Series};
 
-/// The width of a day in the drawing; a tenth of it on either side stays free.
+/// The width of a day in the drawing, with a margin of a tenth on either side.
 const WIDE: usize = 10;
-/// With more days than these the bars are too thin for lines between them.
+/// The maximum number of days with lines between the bars.
 const FEW_DAYS: usize = 62;
 
-/// The day that an event of the pointer is about.
+/// Finds the day of a pointer event.
 fn day_under(event: &web_sys::Event) -> Option<usize> {
     event_target::<web_sys::Element>(event).get_attribute("data-day")?.parse().ok()
 }
 
-/// The chart with its line of values.
+/// The chart with the line of values.
 #[component]
 pub fn Chart(
-    /// What is drawn.
+    /// The groups with their daily cost.
     bands: Memo<Bands>,
 ) -> impl IntoView {
     let at = RwSignal::new(None::<usize>);
@@ -48,21 +48,21 @@ pub fn Chart(
         event.prevent_default();
         at.set(Some(next));
     };
-    // The keyboard starts with the newest day.
-    let begin = move |_: leptos::ev::FocusEvent| {
+    // The keyboard starts at the newest day.
+    let focus_newest = move |_: leptos::ev::FocusEvent| {
         if at.get_untracked().is_none() {
             at.set(Some(last()));
         }
     };
-    let said = move || match at.get() {
-        Some(day) => bands.with(|bands| day_words(bands, day)),
-        None => "No day is chosen.".to_owned(),
+    let value_text = move || match at.get() {
+        Some(day) => bands.with(|bands| day_text(bands, day)),
+        None => "No day selected.".to_owned(),
     };
-    let place = move || at.get().map_or_else(count, |day| day.saturating_add(1)).to_string();
+    let position = move || at.get().map_or_else(count, |day| day.saturating_add(1)).to_string();
     view! {
         <section class="chart" aria-labelledby="cost-by-day">
             <div class="chart__head">
-                <h2 class="chart__title" id="cost-by-day">"Cost by day"</h2>
+                <h2 class="chart__title" id="cost-by-day">"Daily cost"</h2>
                 <p class="chart__values">{move || bands.with(|bands| values(bands, at.get()))}</p>
             </div>
             <div class="days">
@@ -71,14 +71,14 @@ pub fn Chart(
                     class="days__plot"
                     role="slider"
                     tabindex="0"
-                    aria-label="Cost by day; arrow keys go from day to day"
+                    aria-label="Daily cost; arrow keys change the day"
                     aria-orientation="horizontal"
                     aria-valuemin="1"
                     aria-valuemax=move || count().to_string()
-                    aria-valuenow=place
-                    aria-valuetext=said
+                    aria-valuenow=position
+                    aria-valuetext=value_text
                     on:keydown=walk
-                    on:focus=begin
+                    on:focus=focus_newest
                     on:blur=move |_| at.set(None)
                     on:pointerover=over
                     on:pointerleave=move |_| at.set(None)
@@ -91,27 +91,27 @@ pub fn Chart(
     }
 }
 
-/// A day with what it cost, in words.
-fn day_words(bands: &Bands, day: usize) -> String {
+/// Returns a day with its cost as text.
+fn day_text(bands: &Bands, day: usize) -> String {
     let Some(name) = bands.days.get(day) else { return String::new() };
-    format!("{}: {}", days::day_text(name), money_text(bands.on(day), &bands.currency))
+    format!("{}: {}", days::day_text(name), money_text(bands.day_cost(day), &bands.currency))
 }
 
-/// The line above: the chosen day, or how much the scale goes up to.
+/// Returns the line above the chart with the values of the selected day.
 fn values(bands: &Bands, at: Option<usize>) -> AnyView {
     let Some(day) = at.filter(|day| *day < bands.days.len()) else {
-        return view! { <span class="chart__time">"by UTC"</span> }.into_any();
+        return view! { <span class="chart__time">"days in UTC"</span> }.into_any();
     };
-    let words = day_words(bands, day);
+    let text = day_text(bands, day);
     let several = bands.series.len() > 1;
-    let of_day = |(index, series): (usize, &Series)| {
+    let group_value = |(index, series): (usize, &Series)| {
         let cost = series.by_day.get(day).copied().filter(|cost| several && *cost > 0)?;
         let class = format!("chart__value {}", series.class(index));
         let text = format!("{} {}", series.label, money_text(cost, &bands.currency));
         Some(view! { <span class=class><span class="days__key"></span>{text}</span> }.into_any())
     };
-    let each: Vec<AnyView> = bands.series.iter().enumerate().filter_map(of_day).collect();
-    view! { <span class="chart__value">{words}</span> {each} }.into_any()
+    let each: Vec<AnyView> = bands.series.iter().enumerate().filter_map(group_value).collect();
+    view! { <span class="chart__value">{text}</span> {each} }.into_any()
 }
 
 fn scale(bands: &Bands) -> AnyView {
@@ -122,7 +122,7 @@ fn scale(bands: &Bands) -> AnyView {
     marks.into_iter().collect_view().into_any()
 }
 
-/// The first day, the one in the middle and the last one.
+/// Returns the labels of the first, the middle and the last day.
 fn dates(bands: &Bands) -> AnyView {
     let last = bands.days.len().saturating_sub(1);
     let mut places = vec![0, last / 2, last];
@@ -150,7 +150,7 @@ fn bars(bands: &Bands, at: RwSignal<Option<usize>>) -> AnyView {
             let (x, y, height) = ((left + 1).to_string(), top.to_string(), height.to_string());
             drawn.push(view! { <rect class=class x=x y=y width="8" height=height></rect> }.into_any());
         }
-        // The whole height answers to the pointer, not the bar alone.
+        // The pointer area has the full height.
         let (x, number) = (left.to_string(), day.to_string());
         hits.push(
             view! { <rect class="days__hit" data-day=number x=x y="0" width="10" height="1000"></rect> }
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_day_is_said_with_its_cost() {
+    fn a_day_is_shown_with_its_cost() {
         let series = Series {
             label: "Cost".to_owned(),
             rest: false,
@@ -189,8 +189,8 @@ mod tests {
         };
         let days = vec!["2026-11-20".to_owned(), "2026-11-21".to_owned()];
         let bands = Bands { days, series: vec![series], top: 5_000_000, currency: "USD".to_owned() };
-        assert_eq!(day_words(&bands, 1), "21 November 2026: $3.20");
-        assert_eq!(day_words(&bands, 0), "20 November 2026: $0.00");
-        assert_eq!(day_words(&bands, 2), "");
+        assert_eq!(day_text(&bands, 1), "21 November 2026: $3.20");
+        assert_eq!(day_text(&bands, 0), "20 November 2026: $0.00");
+        assert_eq!(day_text(&bands, 2), "");
     }
 }

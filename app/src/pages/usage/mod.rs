@@ -1,13 +1,12 @@
-//! What was used and what it cost: by day, told apart by offering, mode, member or a label.
+//! Page of usage and cost by day, grouped by offering, mode, member or label.
 //!
-//! Must not hold the choice anywhere but in the address, so that it can be shared; sums over everything
-//! are the portal's.
+//! Period and group are only in the address, so that it can be shared. The portal computes the totals.
 
 pub mod chart;
 pub mod choice;
 pub mod series;
 pub mod table;
-pub mod words;
+pub mod text;
 
 use std::future::Future;
 
@@ -23,13 +22,13 @@ use serde::{Deserialize, Serialize};
 use self::chart::Chart;
 use self::choice::{Preset, chosen_days, path};
 use self::series::Bands;
-use self::words::{device_hours, group_choice};
+use self::text::{device_hours, group_choice};
 use super::billing::BillingTabs;
 use super::days::{day_at, day_text};
 use super::limits::replace;
-use super::of_org::drawn;
+use super::org_data::data_view;
 use super::parts::{FieldError, every, now_ms, origin, ready, when_some};
-use super::words::grouped;
+use super::text::grouped;
 use super::{curl, days};
 use crate::api;
 use crate::api::Answer;
@@ -37,26 +36,26 @@ use crate::api::usage::UsageQuery;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-/// Milliseconds between two looks: a running job is charged about once a minute.
-const AGAIN_MS: u64 = 30_000;
+/// The interval of requests; a running job is charged about once a minute.
+const REFRESH_MS: u64 = 30_000;
 
-/// What was asked for, and the answer to it.
+/// A query with its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Shown {
+struct ShownUsage {
     query: UsageQuery,
     usage: Usage,
 }
 
-fn load(org: OrgId, query: UsageQuery) -> impl Future<Output = Answer<(OrgId, Shown)>> + Send + 'static {
-    let wanted = api::usage::get(org, query.clone());
-    let plain = api::usage::get(org, UsageQuery::default());
+fn load(org: OrgId, query: UsageQuery) -> impl Future<Output = Answer<(OrgId, ShownUsage)>> + Send + 'static {
+    let requested = api::usage::get(org, query.clone());
+    let fallback = api::usage::get(org, UsageQuery::default());
     async move {
-        let shown = match wanted.await {
-            Ok(usage) => Shown { query, usage },
-            // An address that the portal cannot answer: the page shows what it shows by itself, and then
-            // asks once more for what is in the address, to say what is wrong with it.
+        let shown = match requested.await {
+            Ok(usage) => ShownUsage { query, usage },
+            // For an invalid address the page starts with the default period. It then repeats the request of
+            // the address and shows its error.
             Err(problem) if problem.status == 400 => {
-                Shown { query: UsageQuery::default(), usage: plain.await? }
+                ShownUsage { query: UsageQuery::default(), usage: fallback.await? }
             }
             Err(problem) => return Err(problem),
         };
@@ -64,21 +63,21 @@ fn load(org: OrgId, query: UsageQuery) -> impl Future<Output = Answer<(OrgId, Sh
     }
 }
 
-/// The page with the use of an organization.
+/// The page of the usage of an organization.
 #[component]
 pub fn UsagePage() -> impl IntoView {
     let org = use_session().org;
     let params = use_query_map();
-    let query = Memo::new(move |_| params.with(|params| choice::read(|name| params.get(name))));
-    // Another choice is fetched by the page that stands, so that nothing it shows goes away meanwhile.
-    let data: Resource<Answer<Option<(OrgId, Shown)>>> = Resource::new(
+    let query = Memo::new(move |_| params.with(|params| choice::parse(|name| params.get(name))));
+    // The view itself loads another period, so that the shown data remains meanwhile.
+    let data: Resource<Answer<Option<(OrgId, ShownUsage)>>> = Resource::new(
         move || org.get(),
         move |org: Option<OrgId>| when_some(org.map(|org| load(org, query.get_untracked()))),
     );
     view! {
         <Page title="Usage".to_owned()>
             <BillingTabs current="/usage"/>
-            {drawn(data, move |(org, first): (OrgId, Shown)| {
+            {data_view(data, move |(org, first): (OrgId, ShownUsage)| {
                 view! { <UsageView org=org first=first query=query/> }.into_any()
             })}
         </Page>
@@ -86,30 +85,30 @@ pub fn UsagePage() -> impl IntoView {
 }
 
 #[component]
-fn UsageView(org: OrgId, first: Shown, query: Memo<UsageQuery>) -> impl IntoView {
+fn UsageView(org: OrgId, first: ShownUsage, query: Memo<UsageQuery>) -> impl IntoView {
     let shown = RwSignal::new(first);
     let busy = RwSignal::new(false);
     let problem = RwSignal::new(None::<Problem>);
-    let asked = StoredValue::new(0_u64);
-    let fetch = move |loud: bool| {
-        let wanted = query.get_untracked();
-        let number = asked.get_value().wrapping_add(1);
-        asked.set_value(number);
-        let answer = api::usage::get(org, wanted.clone());
+    let latest_request = StoredValue::new(0_u64);
+    let fetch = move |show_errors: bool| {
+        let requested = query.get_untracked();
+        let number = latest_request.get_value().wrapping_add(1);
+        latest_request.set_value(number);
+        let answer = api::usage::get(org, requested.clone());
         spawn_local(async move {
             let answer = answer.await;
-            // An answer to an older choice would show the wrong days.
-            if asked.try_get_value() != Some(number) {
+            // An answer to an older request would show the wrong days.
+            if latest_request.try_get_value() != Some(number) {
                 return;
             }
             busy.set(false);
             match answer {
                 Ok(usage) => {
                     problem.set(None);
-                    replace(shown, Shown { query: wanted, usage });
+                    replace(shown, ShownUsage { query: requested, usage });
                 }
-                // What cannot be looked at again leaves what is shown.
-                Err(found) if loud => problem.set(Some(found)),
+                // A failed refresh leaves the shown data.
+                Err(found) if show_errors => problem.set(Some(found)),
                 Err(_) => {}
             }
         });
@@ -123,9 +122,9 @@ fn UsageView(org: OrgId, first: Shown, query: Memo<UsageQuery>) -> impl IntoView
         }
         now
     });
-    every(AGAIN_MS, move || fetch(false));
+    every(REFRESH_MS, move || fetch(false));
     let group = Memo::new(move |_| shown.with(|shown| shown.query.answerable().group));
-    let bands = Memo::new(move |_| shown.with(|shown| Bands::of(&shown.usage, group.get())));
+    let bands = Memo::new(move |_| shown.with(|shown| Bands::new(&shown.usage, group.get())));
     let none = Memo::new(move |_| shown.with(|shown| shown.usage.rows.is_empty()));
     let csv = move || shown.with(|shown| shown.query.csv_path(org));
     view! {
@@ -135,14 +134,14 @@ fn UsageView(org: OrgId, first: Shown, query: Memo<UsageQuery>) -> impl IntoView
             {move || shown.with(|shown| figures(&shown.usage))}
             {move || {
                 if none.get() {
-                    view! { <Nothing org=org shown=shown/> }.into_any()
+                    view! { <NoCharges org=org shown=shown/> }.into_any()
                 } else {
                     view! {
                         <Chart bands=bands/>
-                        {move || apart(&bands.get(), group.get())}
+                        {move || group_totals(&bands.get(), group.get())}
                         <section class="section">
                             <div class="section__head">
-                                <h2>"Every day"</h2>
+                                <h2>"Daily usage"</h2>
                                 <div class="section__aside">
                                     <a href=csv rel="external" download="usage.csv">"Download CSV"</a>
                                 </div>
@@ -157,30 +156,30 @@ fn UsageView(org: OrgId, first: Shown, query: Memo<UsageQuery>) -> impl IntoView
     }
 }
 
-/// Sums of what is told apart, where it is.
-fn apart(bands: &Bands, group: GroupBy) -> Option<AnyView> {
+/// Returns the section with the totals by group; `None` without groups.
+fn group_totals(bands: &Bands, group: GroupBy) -> Option<AnyView> {
     let heading = format!("By {}", group_choice(group));
     (group != GroupBy::Day).then(|| {
         view! {
             <section class="section">
                 <div class="section__head"><h2>{heading}</h2></div>
-                {table::sums(bands, group)}
+                {table::totals(bands, group)}
             </section>
         }
         .into_any()
     })
 }
 
-/// Which days, and by what use is told apart; choosing goes to the address of that choice.
+/// The fields for period and group. A change navigates to the address of the new query.
 #[component]
-fn Filters(query: Memo<UsageQuery>, shown: RwSignal<Shown>) -> impl IntoView {
+fn Filters(query: Memo<UsageQuery>, shown: RwSignal<ShownUsage>) -> impl IntoView {
     let ready = ready();
-    let wrong = RwSignal::new(None::<String>);
-    let preset = Memo::new(move |_| shown.with(|shown| Preset::shown(&shown.query, &shown.usage)));
+    let period_error = RwSignal::new(None::<String>);
+    let preset = Memo::new(move |_| shown.with(|shown| Preset::selected(&shown.query, &shown.usage)));
     let choice = move |value: Preset| {
-        let at_first = preset.get_untracked() == Some(value);
+        let initial = preset.get_untracked() == Some(value);
         let pick = move |_: leptos::ev::Event| {
-            wrong.set(None);
+            period_error.set(None);
             go(&path(&value.query(&day_at(now_ms()), query.get_untracked())));
         };
         view! {
@@ -188,7 +187,7 @@ fn Filters(query: Memo<UsageQuery>, shown: RwSignal<Shown>) -> impl IntoView {
                 <input
                     type="radio"
                     name="days"
-                    checked=at_first
+                    checked=initial
                     disabled=move || !ready.get()
                     prop:checked=move || { preset.get() == Some(value) }
                     on:change=pick
@@ -200,20 +199,20 @@ fn Filters(query: Memo<UsageQuery>, shown: RwSignal<Shown>) -> impl IntoView {
     let from = Memo::new(move |_| shown.with(|shown| shown.usage.from.clone()));
     let until = Memo::new(move |_| shown.with(|shown| shown.usage.until.clone()));
     let pick_days = move |from: String, until: String| match chosen_days(&from, &until) {
-        Err(why) => wrong.set(Some(why.to_owned())),
+        Err(text) => period_error.set(Some(text.to_owned())),
         Ok((from, until)) => {
-            wrong.set(None);
+            period_error.set(None);
             go(&path(&UsageQuery { from: Some(from), until: Some(until), ..query.get_untracked() }));
         }
     };
     let groups: Vec<AnyView> = UsageQuery::GROUPS
         .into_iter()
         .map(|(group, name)| {
-            let at_first = query.with_untracked(|query| query.group == group);
+            let initial = query.with_untracked(|query| query.group == group);
             view! {
                 <option
                     value=name
-                    selected=at_first
+                    selected=initial
                     prop:selected=move || query.with(|query| query.group == group)
                 >
                     {group_choice(group)}
@@ -232,7 +231,7 @@ fn Filters(query: Memo<UsageQuery>, shown: RwSignal<Shown>) -> impl IntoView {
     view! {
         <div class="stack">
             <div class="filters">
-                <div class="segmented" role="radiogroup" aria-label="Days that end today">
+                <div class="segmented" role="radiogroup" aria-label="Period until today">
                     {Preset::ALL.map(choice).into_iter().collect_view()}
                 </div>
                 <label class="filters__field">
@@ -248,7 +247,7 @@ fn Filters(query: Memo<UsageQuery>, shown: RwSignal<Shown>) -> impl IntoView {
                     />
                 </label>
                 <label class="filters__field">
-                    "until"
+                    "Until"
                     <input
                         class="input"
                         type="date"
@@ -260,36 +259,36 @@ fn Filters(query: Memo<UsageQuery>, shown: RwSignal<Shown>) -> impl IntoView {
                     />
                 </label>
                 <label class="filters__field">
-                    "by"
+                    "Group by"
                     <select class="select" disabled=move || !ready.get() on:change=pick_group>
                         {groups}
                     </select>
                 </label>
                 {move || by_label.get().then(|| view! { <LabelKey query=query ready=ready/> })}
             </div>
-            <FieldError id="usage-days-error" error=Signal::from(wrong)/>
+            <FieldError id="usage-days-error" error=Signal::from(period_error)/>
         </div>
     }
 }
 
-/// The key of the label by whose values use is told apart.
+/// The field for the key of the label.
 #[component]
 fn LabelKey(query: Memo<UsageQuery>, ready: ReadSignal<bool>) -> impl IntoView {
-    let at_first = query.with_untracked(|query| query.label.clone());
+    let initial = query.with_untracked(|query| query.label.clone());
     let pick = move |ev: leptos::ev::Event| {
         let label = event_target_value(&ev).trim().to_owned();
         go(&path(&UsageQuery { label, ..query.get_untracked() }));
     };
     view! {
         <label class="filters__field">
-            "with the key"
+            "Label key"
             <input
                 class="input"
                 autocomplete="off"
                 spellcheck="false"
                 maxlength="63"
                 placeholder="project"
-                value=at_first
+                value=initial
                 disabled=move || !ready.get()
                 prop:value=move || query.with(|query| query.label.clone())
                 on:change=pick
@@ -301,11 +300,11 @@ fn LabelKey(query: Memo<UsageQuery>, ready: ReadSignal<bool>) -> impl IntoView {
 fn figures(usage: &Usage) -> AnyView {
     let text = |micros: i64| money_text(micros, &usage.currency);
     let days = format!("{} to {}", days::short_day(&usage.from), days::short_day(&usage.until));
-    let (lasts, rate_note) = match usage.runway_hours {
+    let (runway, runway_note) = match usage.runway_hours {
         Some(hours) => {
-            (view! { {grouped(hours)}<span class="stat__unit">"h"</span> }.into_any(), "at the present rate")
+            (view! { {grouped(hours)}<span class="stat__unit">"h"</span> }.into_any(), "at the current cost")
         }
-        None => ("as it is".into_any(), "nothing is being spent"),
+        None => ("–".into_any(), "no current cost"),
     };
     let so_far = format!("{} so far", text(usage.month_to_date_micros));
     view! {
@@ -316,61 +315,61 @@ fn figures(usage: &Usage) -> AnyView {
                 <dd class="stat__note">{days}</dd>
             </div>
             <div class="stat">
-                <dt class="stat__label">"Used"</dt>
+                <dt class="stat__label">"Device-hours"</dt>
                 <dd class="stat__value">{device_hours(usage.device_ms)}<span class="stat__unit">"h"</span></dd>
-                <dd class="stat__note">"device-hours that were charged"</dd>
+                <dd class="stat__note">"charged in this period"</dd>
             </div>
             <div class="stat">
-                <dt class="stat__label">"Reserved, not used"</dt>
+                <dt class="stat__label">"Unused reservations"</dt>
                 <dd class="stat__value">
                     {device_hours(usage.idle_reserved_device_ms)}<span class="stat__unit">"h"</span>
                 </dd>
-                <dd class="stat__note">"device-hours in which no job ran"</dd>
+                <dd class="stat__note">"reserved device-hours without a job"</dd>
             </div>
             <div class="stat">
-                <dt class="stat__label">"Idle hours"</dt>
+                <dt class="stat__label">"Idle cost"</dt>
                 <dd class="stat__value">{text(usage.underused_micros)}</dd>
-                <dd class="stat__note">"of jobs below 40 % utilisation"</dd>
+                <dd class="stat__note">"hours of jobs below 40 % utilization"</dd>
             </div>
             <div class="stat">
-                <dt class="stat__label">"Lasts"</dt>
-                <dd class="stat__value">{lasts}</dd>
-                <dd class="stat__note">{rate_note}</dd>
+                <dt class="stat__label">"Runway"</dt>
+                <dd class="stat__value">{runway}</dd>
+                <dd class="stat__note">{runway_note}</dd>
             </div>
             <div class="stat">
-                <dt class="stat__label">"This month, at its end"</dt>
+                <dt class="stat__label">"Month forecast"</dt>
                 <dd class="stat__value">{text(usage.forecast_month_micros)}</dd>
-                <dd class="stat__note">{so_far}", the rest like the last seven days"</dd>
+                <dd class="stat__note">{so_far}", rest at the rate of the last 7 days"</dd>
             </div>
         </dl>
     }
     .into_any()
 }
 
-/// In place of the chart when nothing was charged.
+/// The empty state with an example request.
 #[component]
-fn Nothing(org: OrgId, shown: RwSignal<Shown>) -> impl IntoView {
+fn NoCharges(org: OrgId, shown: RwSignal<ShownUsage>) -> impl IntoView {
     let origin = origin();
     let line = Signal::derive(move || {
         let query = shown.with(|shown| shown.query.answerable().text());
         curl::get(&origin.get(), &format!("/orgs/{org}/usage{query}"))
     });
-    let words = move || {
+    let text = move || {
         shown.with(|shown| {
             let (from, until) = (day_text(&shown.usage.from), day_text(&shown.usage.until));
             let query = shown.query.answerable();
             if query.group == GroupBy::Label {
                 let label = query.label;
-                return format!("No job with the label {label} was charged from {from} to {until}. Labels are given to a job when it is submitted.");
+                return format!("No charges of jobs with the label key {label} from {from} to {until}. Labels are set at launch.");
             }
-            format!("Nothing was charged from {from} to {until}. What a job uses is charged while it runs, and stands here on the day on which it was used.")
+            format!("No charges from {from} to {until}. Running jobs are charged about once a minute; their usage appears here on its day (UTC).")
         })
     };
     view! {
         <div class="empty">
-            <p class="empty__text">{words}</p>
+            <p class="empty__text">{text}</p>
             <a class="btn" href="/launch">"Launch job"</a>
-            <CopyBlock text=line label="The same with curl".to_owned()/>
+            <CopyBlock text=line label="Usage with curl".to_owned()/>
         </div>
     }
 }

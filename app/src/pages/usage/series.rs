@@ -1,29 +1,29 @@
-//! Use as bands over days: what the chart draws, and the sums beside it.
+//! Daily usage by group for the chart and the table of totals.
 //!
-//! Pure. Adds up only what the portal listed by day; the sums over everything are the portal's own.
+//! Pure. The sums contain the listed rows only; the portal computes the totals of the page.
 
 use std::collections::BTreeMap;
 
 use berth_types::usage::{GroupBy, Usage};
 
 use super::super::days;
-use super::words::mode_text;
+use super::text::mode_text;
 
-/// Bands that are told apart; what is left is drawn as one more.
-const MOST: usize = 7;
+/// The maximum number of groups with their own band; one more band has the rest.
+const MAX_BANDS: usize = 7;
 
-/// What is told apart, over all days.
+/// One group over all days.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Series {
-    /// What it is, to read.
+    /// The label of the group.
     pub label: String,
-    /// Everything beyond the largest ones together.
+    /// True for the sum of the smallest groups.
     pub rest: bool,
-    /// Device-milliseconds in all.
+    /// The total in device-milliseconds.
     pub device_ms: i64,
-    /// Cost in all.
+    /// The total cost in micro-units of the currency.
     pub cost_micros: i64,
-    /// Cost on each day.
+    /// The cost of each day in micro-units of the currency.
     pub by_day: Vec<i64>,
 }
 
@@ -40,27 +40,27 @@ impl Series {
         }
     }
 
-    /// The class with its colour; `index` is its place among the others.
+    /// Returns the class of the colour at a position in the list of groups.
     pub fn class(&self, index: usize) -> String {
         if self.rest { "series-rest".to_owned() } else { format!("series-{}", index.saturating_add(1)) }
     }
 }
 
-/// Days from left to right, and bands from the foot up.
+/// The groups of a period, stacked from the bottom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bands {
-    /// Every day, also those on which nothing was charged.
+    /// All days of the period, also without charges.
     pub days: Vec<String>,
-    /// The dearest first.
+    /// The groups, highest cost first.
     pub series: Vec<Series>,
-    /// The end of the scale.
+    /// The upper end of the scale in micro-units of the currency.
     pub top: i64,
     /// The portal's currency.
     pub currency: String,
 }
 
-/// What a key is called.
-fn label_of(key: &str, group: GroupBy) -> String {
+/// Returns the label of a key.
+fn key_label(key: &str, group: GroupBy) -> String {
     match group {
         GroupBy::Day => "Cost".to_owned(),
         GroupBy::Mode => mode_text(key).to_owned(),
@@ -69,13 +69,13 @@ fn label_of(key: &str, group: GroupBy) -> String {
     }
 }
 
-/// The smallest of 1, 2, 5, 10, 20, … that is not below.
-fn round_up(most: i64) -> i64 {
+/// Returns the smallest of 1, 2, 5, 10, 20, … at or above a value.
+fn round_up(value: i64) -> i64 {
     let mut step: i64 = 1;
     loop {
         for factor in [1, 2, 5] {
             let top = step.saturating_mul(factor);
-            if top >= most {
+            if top >= value {
                 return top;
             }
         }
@@ -85,47 +85,47 @@ fn round_up(most: i64) -> i64 {
 }
 
 impl Bands {
-    /// The bands of what the portal listed.
-    pub fn of(usage: &Usage, group: GroupBy) -> Self {
-        let days = days::stretch(&usage.from, &usage.until);
-        let places: BTreeMap<&str, usize> = days.iter().map(String::as_str).zip(0..).collect();
-        let mut known: BTreeMap<&str, Series> = BTreeMap::new();
+    /// Groups the rows of the portal.
+    pub fn new(usage: &Usage, group: GroupBy) -> Self {
+        let days = days::days_between(&usage.from, &usage.until);
+        let positions: BTreeMap<&str, usize> = days.iter().map(String::as_str).zip(0..).collect();
+        let mut groups: BTreeMap<&str, Series> = BTreeMap::new();
         for row in &usage.rows {
-            let series = known
+            let series = groups
                 .entry(row.key.as_str())
-                .or_insert_with(|| Series::empty(label_of(&row.key, group), days.len()));
+                .or_insert_with(|| Series::empty(key_label(&row.key, group), days.len()));
             series.device_ms = series.device_ms.saturating_add(row.device_ms);
             series.cost_micros = series.cost_micros.saturating_add(row.cost_micros);
-            let place = places.get(row.day.as_str()).copied();
-            if let Some(cell) = place.and_then(|place| series.by_day.get_mut(place)) {
+            let position = positions.get(row.day.as_str()).copied();
+            if let Some(cell) = position.and_then(|position| series.by_day.get_mut(position)) {
                 *cell = cell.saturating_add(row.cost_micros);
             }
         }
-        let mut series: Vec<Series> = known.into_values().collect();
+        let mut series: Vec<Series> = groups.into_values().collect();
         series.sort_by(|a, b| b.cost_micros.cmp(&a.cost_micros).then_with(|| a.label.cmp(&b.label)));
-        // One more than are told apart needs no band for the rest.
-        if series.len() > MOST + 1 {
-            let small = series.split_off(MOST);
+        // A rest of one group is shown as this group.
+        if series.len() > MAX_BANDS + 1 {
+            let small = series.split_off(MAX_BANDS);
             let mut rest =
                 Series { rest: true, ..Series::empty(format!("{} others", small.len()), days.len()) };
             small.iter().for_each(|one| rest.add(one));
             series.push(rest);
         }
         let mut bands = Self { days, series, top: 0, currency: usage.currency.clone() };
-        let most = (0..bands.days.len()).map(|day| bands.on(day)).max().unwrap_or(0);
-        bands.top = round_up(most.max(2));
+        let highest = (0..bands.days.len()).map(|day| bands.day_cost(day)).max().unwrap_or(0);
+        bands.top = round_up(highest.max(2));
         bands
     }
 
-    /// What a day cost in all.
-    pub fn on(&self, day: usize) -> i64 {
-        let of_day = self.series.iter().filter_map(|series| series.by_day.get(day));
-        of_day.fold(0_i64, |sum, cost| sum.saturating_add(*cost))
+    /// Returns the total cost of a day in micro-units of the currency.
+    pub fn day_cost(&self, day: usize) -> i64 {
+        let costs = self.series.iter().filter_map(|series| series.by_day.get(day));
+        costs.fold(0_i64, |sum, cost| sum.saturating_add(*cost))
     }
 
-    /// Top and height of every band of a day, in thousandths of the plot; bands stand on each other.
+    /// Returns top and height of the stacked bands of a day in thousandths of the plot.
     pub fn stack(&self, day: usize) -> Vec<(i64, i64)> {
-        let reach = |micros: i64| {
+        let height = |micros: i64| {
             let milli = i128::from(micros.max(0)) * 1_000 / i128::from(self.top.max(1));
             i64::try_from(milli.min(1_000)).unwrap_or(1_000)
         };
@@ -133,7 +133,7 @@ impl Bands {
         let mut stack = Vec::with_capacity(self.series.len());
         for series in &self.series {
             let head = below.saturating_add(series.by_day.get(day).copied().unwrap_or(0));
-            let (foot, top) = (reach(below), reach(head));
+            let (foot, top) = (height(below), height(head));
             stack.push((1_000 - top, (top - foot).max(0)));
             below = head;
         }
@@ -161,19 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn every_day_has_its_place_and_the_dearest_band_is_first() {
+    fn every_day_has_a_position_and_the_highest_cost_is_first() {
         let rows = [
             ("2026-11-19", "a", 100),
             ("2026-11-19", "b", 300),
             ("2026-11-21", "b", 50),
             ("2026-01-01", "b", 9),
         ];
-        let bands = Bands::of(&usage(&rows), GroupBy::Offering);
+        let bands = Bands::new(&usage(&rows), GroupBy::Offering);
         assert_eq!(bands.days, ["2026-11-19", "2026-11-20", "2026-11-21"]);
         let labels: Vec<&str> = bands.series.iter().map(|series| series.label.as_str()).collect();
         assert_eq!(labels, ["b", "a"]);
         assert_eq!(bands.series[0].by_day, [300, 0, 50]);
-        assert_eq!((bands.on(0), bands.on(1), bands.on(2), bands.on(9)), (400, 0, 50, 0));
+        assert_eq!([0, 1, 2, 9].map(|day| bands.day_cost(day)), [400, 0, 50, 0]);
         assert_eq!(bands.top, 500);
         // 300 of 500 from the foot, then 100 of 500 on top of it.
         assert_eq!(bands.stack(0), [(400, 600), (200, 200)]);
@@ -181,12 +181,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_largest_is_one_band() {
+    fn the_rest_is_one_band() {
         let keys: Vec<String> = (0..12).map(|n| format!("k{n:02}")).collect();
         let rows: Vec<(&str, &str, i64)> =
             keys.iter().zip(0..).map(|(key, n)| ("2026-11-20", key.as_str(), 100 - n)).collect();
-        let bands = Bands::of(&usage(&rows), GroupBy::Member);
-        assert_eq!(bands.series.len(), MOST + 1);
+        let bands = Bands::new(&usage(&rows), GroupBy::Member);
+        assert_eq!(bands.series.len(), MAX_BANDS + 1);
         let rest = bands.series.last().unwrap();
         assert_eq!(
             (rest.label.as_str(), rest.rest, rest.class(7)),
@@ -195,23 +195,23 @@ mod tests {
         assert_eq!(rest.cost_micros, 93 + 92 + 91 + 90 + 89);
         assert_eq!(bands.series[0].class(0), "series-1");
         let sum: i64 = bands.series.iter().map(|series| series.cost_micros).sum();
-        assert_eq!(sum, bands.on(1));
+        assert_eq!(sum, bands.day_cost(1));
     }
 
     #[test]
     fn a_scale_ends_at_a_round_figure() {
-        for (most, top) in [(1, 1), (3, 5), (5, 5), (6, 10), (47_000_000, 50_000_000), (120, 200)] {
-            assert_eq!(round_up(most), top);
+        for (value, top) in [(1, 1), (3, 5), (5, 5), (6, 10), (47_000_000, 50_000_000), (120, 200)] {
+            assert_eq!(round_up(value), top);
         }
         assert_eq!(round_up(i64::MAX), i64::MAX);
-        let none = Bands::of(&usage(&[]), GroupBy::Day);
+        let none = Bands::new(&usage(&[]), GroupBy::Day);
         assert_eq!((none.series.len(), none.top, none.stack(0).len()), (0, 2, 0));
     }
 
     #[test]
-    fn keys_read_as_words() {
-        assert_eq!(label_of("on_demand", GroupBy::Mode), "on demand");
-        assert_eq!(label_of("", GroupBy::Day), "Cost");
-        assert_eq!(label_of("", GroupBy::Label), "none");
+    fn keys_have_labels() {
+        assert_eq!(key_label("on_demand", GroupBy::Mode), "on demand");
+        assert_eq!(key_label("", GroupBy::Day), "Cost");
+        assert_eq!(key_label("", GroupBy::Label), "none");
     }
 }

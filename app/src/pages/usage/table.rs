@@ -1,6 +1,6 @@
-//! The numbers of the chart in words: sums of what is told apart, and every day.
+//! Tables of the chart's numbers: totals by group, and daily usage.
 //!
-//! Must not round one way here and another there: both use the same texts as the chart.
+//! The tables and the chart use the same texts, so that they round alike.
 
 use berth_types::money::money_text;
 use berth_types::usage::{GroupBy, Usage, UsageRow};
@@ -8,10 +8,10 @@ use leptos::prelude::*;
 
 use super::super::days::day_text;
 use super::series::{Bands, Series};
-use super::words::{device_hours, group_head, mode_text};
+use super::text::{device_hours, group_head, mode_text};
 
-/// What is told apart, with its colour in the chart.
-pub fn sums(bands: &Bands, group: GroupBy) -> AnyView {
+/// Returns the table of totals by group, with the colours of the chart.
+pub fn totals(bands: &Bands, group: GroupBy) -> AnyView {
     let row = |(index, series): (usize, &Series)| {
         let class = format!("days__key {}", series.class(index));
         let label = series.label.clone();
@@ -29,7 +29,7 @@ pub fn sums(bands: &Bands, group: GroupBy) -> AnyView {
     view! {
         <div class="table-wrap">
             <table class="table table--compact" role="table">
-                <caption class="visually-hidden">"Sums"</caption>
+                <caption class="visually-hidden">"Totals"</caption>
                 <thead role="rowgroup">
                     <tr role="row">
                         <th role="columnheader" scope="col">{group_head(group)}</th>
@@ -44,16 +44,16 @@ pub fn sums(bands: &Bands, group: GroupBy) -> AnyView {
     .into_any()
 }
 
-/// A row for every day, or for everything on every day that is told apart; the newest day first.
+/// Returns the table with one row per day and group, newest day first.
 pub fn by_day(usage: &Usage, group: GroupBy) -> AnyView {
-    let apart = group != GroupBy::Day;
-    let head = apart.then(|| view! { <th role="columnheader" scope="col">{group_head(group)}</th> });
+    let grouped = group != GroupBy::Day;
+    let head = grouped.then(|| view! { <th role="columnheader" scope="col">{group_head(group)}</th> });
     let rows: Vec<AnyView> = usage.rows.iter().rev().map(|row| line(row, usage, group)).collect();
-    let none = apart.then(|| view! { <td role="cell"></td> });
+    let blank = grouped.then(|| view! { <td role="cell"></td> });
     view! {
-        <div class="table-wrap table-wrap--tall" tabindex="0" role="region" aria-label="Use by day">
+        <div class="table-wrap table-wrap--tall" tabindex="0" role="region" aria-label="Daily usage">
             <table class="table table--compact" role="table">
-                <caption class="visually-hidden">"Use by day"</caption>
+                <caption class="visually-hidden">"Daily usage"</caption>
                 <thead role="rowgroup">
                     <tr role="row">
                         <th role="columnheader" scope="col">"Day"</th>
@@ -65,8 +65,8 @@ pub fn by_day(usage: &Usage, group: GroupBy) -> AnyView {
                 <tbody role="rowgroup">{rows}</tbody>
                 <tfoot role="rowgroup">
                     <tr role="row">
-                        <th role="rowheader" scope="row">"In all"</th>
-                        {none}
+                        <th role="rowheader" scope="row">"Total"</th>
+                        {blank}
                         <td role="cell" class="num" data-label="Device-hours">{device_hours(usage.device_ms)}</td>
                         <td role="cell" class="num" data-label="Cost">
                             {money_text(usage.cost_micros, &usage.currency)}

@@ -1,6 +1,6 @@
-//! What is in one directory of a volume: to go into, to fetch, to take out.
+//! Table of the files in a directory of a volume, with download and deletion.
 //!
-//! Must not fetch a file by itself: the browser does that, to the disk.
+//! Downloads are links, so that the browser writes a file directly to the disk.
 
 use berth_types::Page;
 use berth_types::volumes::{EntryKind, VolumeEntry};
@@ -8,55 +8,55 @@ use leptos::prelude::*;
 
 use super::super::confirm::ConfirmDialog;
 use super::super::parts::{Call, CallProblem};
-use super::super::words::size_text;
+use super::super::text::size_text;
 use super::files_text;
-use super::one::{Shelf, dir_href};
+use super::one::{VolumeState, dir_href};
 use crate::api;
 use crate::ui::*;
 
-/// The directory as a table.
+/// The table of a directory.
 #[component]
-pub(super) fn FileTable(shelf: Shelf) -> impl IntoView {
-    let none = Memo::new(move |_| shelf.entries.with(Vec::is_empty));
+pub(super) fn FileTable(state: VolumeState) -> impl IntoView {
+    let none = Memo::new(move |_| state.entries.with(Vec::is_empty));
     view! {
         <section class="section">
             <div class="section__head"><h2>"Files"</h2></div>
             {move || {
                 if none.get() {
-                    empty("There is no file here yet.")
+                    empty("No files in this directory.")
                 } else {
-                    shelf.entries.with(|entries| table(entries, shelf))
+                    state.entries.with(|entries| table(entries, state))
                 }
             }}
-            <More shelf=shelf/>
+            <More state=state/>
         </section>
     }
 }
 
 #[component]
-fn More(shelf: Shelf) -> impl IntoView {
+fn More(state: VolumeState) -> impl IntoView {
     let call = Call::idle();
     let more = move |_: leptos::ev::MouseEvent| {
-        let Some(cursor) = shelf.next.get_untracked() else { return };
-        let (name, dir) = (shelf.name.get_value(), shelf.dir.get_value());
-        let page = api::volumes::files(shelf.org, &name, &dir, Some(&cursor));
+        let Some(cursor) = state.next.get_untracked() else { return };
+        let (name, dir) = (state.name.get_value(), state.dir.get_value());
+        let page = api::volumes::files(state.org, &name, &dir, Some(&cursor));
         call.run(page, move |page: Page<VolumeEntry>| {
-            shelf.entries.update(|entries| entries.extend(page.items));
-            shelf.next.set(page.next_cursor);
+            state.entries.update(|entries| entries.extend(page.items));
+            state.next.set(page.next_cursor);
         });
     };
     move || {
-        shelf.next.get().map(|_| {
+        state.next.get().map(|_| {
             view! {
                 <CallProblem call=call beside_fields=&[]/>
                 <p>
                     <button
                         class="btn"
                         type="button"
-                        disabled=move || !shelf.ready.get() || call.pending.get()
+                        disabled=move || !state.ready.get() || call.pending.get()
                         on:click=more
                     >
-                        "Show more"
+                        "Load more"
                     </button>
                 </p>
             }
@@ -64,34 +64,34 @@ fn More(shelf: Shelf) -> impl IntoView {
     }
 }
 
-fn table(entries: &[VolumeEntry], shelf: Shelf) -> AnyView {
+fn table(entries: &[VolumeEntry], state: VolumeState) -> AnyView {
     table_of(
         "Files in this directory",
         &[("Name", ""), ("Size", ""), ("Changed", ""), ACTIONS],
-        entries.iter().map(|entry| row(entry, shelf)).collect(),
+        entries.iter().map(|entry| row(entry, state)).collect(),
     )
 }
 
-fn row(entry: &VolumeEntry, shelf: Shelf) -> AnyView {
-    let volume = shelf.name.get_value();
+fn row(entry: &VolumeEntry, state: VolumeState) -> AnyView {
+    let volume = state.name.get_value();
     let name = entry.name.clone();
-    let (shown, actions) = match entry.kind {
+    let (label_cell, actions) = match entry.kind {
         EntryKind::Dir => {
-            let below = files_text(entry.files);
+            let count = files_text(entry.files);
             let href = dir_href(&volume, &entry.path);
-            let shown = view! {
+            let link = view! {
                 <a class="mono break" href=href>{format!("{name}/")}</a>
-                <span class="table__sub">{below}</span>
+                <span class="table__sub">{count}</span>
             };
-            (shown.into_any(), ().into_any())
+            (link.into_any(), ().into_any())
         }
         EntryKind::File => {
-            let href = api::volumes::file_href(shelf.org, &volume, &entry.path);
+            let href = api::volumes::file_href(state.org, &volume, &entry.path);
             let label = format!("Download {name}");
             let delete_label = format!("Delete {name}");
-            let delete = shelf
+            let delete = state
                 .writes
-                .then(|| shelf.doomed.button(entry.path.clone(), "Delete", delete_label, shelf.ready));
+                .then(|| state.target.button(entry.path.clone(), "Delete", delete_label, state.ready));
             let actions = view! {
                 <span class="btn-grid">
                     <a class="btn btn--small" href=href rel="external" download="" aria-label=label>"Download"</a>
@@ -103,7 +103,7 @@ fn row(entry: &VolumeEntry, shelf: Shelf) -> AnyView {
     };
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{shown}</th>
+            <th role="rowheader" scope="row">{label_cell}</th>
             <td role="cell" class="nowrap" data-label="Size">{size_text(entry.bytes)}</td>
             <td role="cell" class="nowrap" data-label="Changed"><When at=entry.changed_at/></td>
             <td role="cell" class="table__actions">{actions}</td>
@@ -112,29 +112,29 @@ fn row(entry: &VolumeEntry, shelf: Shelf) -> AnyView {
     .into_any()
 }
 
-/// Asks before a file is taken out.
+/// The confirmation of a deletion.
 #[component]
-pub(super) fn RemoveDialog(shelf: Shelf) -> impl IntoView {
+pub(super) fn RemoveDialog(state: VolumeState) -> impl IntoView {
     let call = Call::idle();
     let delete = move |()| {
-        let Some(path) = shelf.doomed.one.get_untracked() else { return };
-        let name = shelf.name.get_value();
-        call.run(api::volumes::remove_file(shelf.org, &name, &path), move |()| {
-            shelf.doomed.open.set(false);
-            shelf.look();
+        let Some(path) = state.target.one.get_untracked() else { return };
+        let name = state.name.get_value();
+        call.run(api::volumes::remove_file(state.org, &name, &path), move |()| {
+            state.target.open.set(false);
+            state.reload();
         });
     };
     view! {
         <ConfirmDialog
             id="delete-file"
-            title=shelf.doomed.title("Delete", "file", String::as_str)
-            open=shelf.doomed.open
+            title=state.target.title("Delete", "file", String::as_str)
+            open=state.target.open
             call=call
-            keep="Keep it"
+            keep="Keep file"
             verb="Delete file"
             confirm=Callback::new(delete)
         >
-            <p>"Jobs that read the volume now keep it until they end. It cannot be brought back."</p>
+            <p>"Jobs that read the volume now keep the file until they end. The file cannot be restored."</p>
         </ConfirmDialog>
     }
 }

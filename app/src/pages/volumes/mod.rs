@@ -1,10 +1,10 @@
-//! Volumes: files that jobs of an organization share. `one` is what is in one of them.
+//! Pages of volumes: shared files for jobs of an organization. `one` is the page of a volume.
 //!
-//! Must not decide who may do what: it only leaves out what the portal would refuse.
+//! The portal checks all rights; the pages only hide buttons without effect.
 
 mod files;
 pub mod one;
-mod sending;
+mod uploads;
 
 use std::future::Future;
 
@@ -15,11 +15,11 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::confirm::{ConfirmDialog, Doomed};
+use super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::curl;
-use super::of_org::of_org;
+use super::org_data::org_view;
 use super::parts::{Call, CallProblem, FormKey, Submit, origin, ready};
-use super::words::{counted, size_text};
+use super::text::{counted, size_text};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -27,7 +27,7 @@ use crate::ui::*;
 
 const FIELDS: &[&str] = &["/name", "/max_bytes"];
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
@@ -39,90 +39,90 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     async move { Ok(Loaded { org, volumes: volumes.await?.items }) }
 }
 
-/// The page with all volumes.
+/// The page of all volumes.
 #[component]
 pub fn VolumesPage() -> impl IntoView {
     view! {
         <Page title="Volumes".to_owned()>
             <p class="page__lead">
-                "A volume holds files that jobs of this organization find when they start, such as a data set, and that they can add to. A job that reads has the files of the moment when it was placed; one job writes at a time, and what it leaves counts all at once when it has ended."
+                "A volume is a named, versioned set of files for jobs, such as a data set. A reading job gets the version at its placement. One job writes at a time; its changes become a new version when it ends."
             </p>
-            {of_org(load, |loaded: Loaded| view! { <VolumesView loaded=loaded/> }.into_any())}
+            {org_view(load, |loaded: Loaded| view! { <VolumesView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
 
-/// What the form, the rows and the dialog act on.
+/// The state of form, rows and dialog.
 #[derive(Clone, Copy)]
-struct Desk {
+struct PageState {
     org: OrgId,
     volumes: RwSignal<Vec<Volume>>,
-    /// The one that the dialog is about.
-    doomed: Doomed<String>,
+    /// The volume of the dialog.
+    target: ConfirmTarget<String>,
     ready: ReadSignal<bool>,
-    /// Whether the person may make and delete volumes.
+    /// True with the buttons to create and to delete.
     owns: bool,
 }
 
 #[component]
 fn VolumesView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, volumes } = loaded;
-    let desk = Desk {
+    let state = PageState {
         org,
         volumes: RwSignal::new(volumes),
-        doomed: Doomed::none(),
+        target: ConfirmTarget::none(),
         ready: ready(),
         owns: use_session().owns(org),
     };
-    let none = Memo::new(move |_| desk.volumes.with(Vec::is_empty));
+    let none = Memo::new(move |_| state.volumes.with(Vec::is_empty));
     view! {
-        {desk.owns.then(|| view! { <VolumeForm desk=desk/> })}
+        {state.owns.then(|| view! { <VolumeForm state=state/> })}
         <section class="section">
-            <div class="section__head"><h2>"Volumes of this organization"</h2></div>
+            <div class="section__head"><h2>"Existing volumes"</h2></div>
             {move || {
                 if none.get() {
-                    empty(nothing(desk.owns))
+                    empty(empty_text(state.owns))
                 } else {
-                    desk.volumes.with(|volumes| table(volumes, desk))
+                    state.volumes.with(|volumes| table(volumes, state))
                 }
             }}
         </section>
-        <HowTo org=org/>
-        <DeleteDialog desk=desk/>
+        <Instructions org=org/>
+        <DeleteDialog state=state/>
     }
 }
 
-fn nothing(owns: bool) -> &'static str {
+fn empty_text(owns: bool) -> &'static str {
     if owns {
-        "No volume yet. Make one above, put files into it, and name it when you launch a job."
+        "No volumes yet. Create a volume above, upload files and enter its name in the launch form."
     } else {
-        "No volume yet. Owners of the organization make them; you fill them and name them when you launch a job."
+        "No volumes yet. Owners of the organization create volumes; members upload files and use them in jobs."
     }
 }
 
-/// Bytes of a whole number of GiB, as typed.
-fn gib(text: &str) -> Option<u64> {
+/// Parses a whole number of GiB; the result is in bytes.
+fn parse_gib(text: &str) -> Option<u64> {
     text.trim().parse::<u64>().ok()?.checked_mul(1 << 30)
 }
 
 #[component]
-fn VolumeForm(desk: Desk) -> impl IntoView {
+fn VolumeForm(state: PageState) -> impl IntoView {
     let call = Call::idle();
-    let key = FormKey::beside(call);
+    let key = FormKey::new(call);
     let name = RwSignal::new(String::new());
     let size = RwSignal::new("10".to_owned());
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let Some(max_bytes) = gib(&size.get_untracked()) else {
-            let detail = "Give a whole number of GiB such as 10.";
+        let Some(max_bytes) = parse_gib(&size.get_untracked()) else {
+            let detail = "Enter a whole number of GiB, such as 10.";
             call.problem.set(Some(Problem::invalid_field("/max_bytes", detail)));
             return;
         };
         let body = NewVolume { name: name.get_untracked().trim().to_owned(), max_bytes };
-        let key_now = key.of(format!("{body:?}"));
-        call.run(api::volumes::create(desk.org, &body, key_now), move |made: Volume| {
-            key.done();
-            desk.volumes.update(|volumes| {
+        let key_now = key.for_text(format!("{body:?}"));
+        call.run(api::volumes::create(state.org, &body, key_now), move |made: Volume| {
+            key.reset();
+            state.volumes.update(|volumes| {
                 volumes.retain(|volume| volume.name != made.name);
                 let at = volumes.partition_point(|volume| volume.name < made.name);
                 volumes.insert(at, made);
@@ -132,7 +132,7 @@ fn VolumeForm(desk: Desk) -> impl IntoView {
     };
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Make a volume"</h2>
+            <h2 class="card__title">"New volume"</h2>
             <CallProblem call=call beside_fields=FIELDS/>
             <div class="field-row">
                 <Field
@@ -140,16 +140,16 @@ fn VolumeForm(desk: Desk) -> impl IntoView {
                     name="volume-name"
                     kind="text"
                     value=name
-                    hint=Some("Lower-case letters, digits and -. It stays as it is.".to_owned())
+                    hint=Some("Lower-case letters, digits and hyphens. The name cannot be changed.".to_owned())
                     error=call.field("/name")
                     autocomplete=Some("off")
                 />
                 <Field
-                    label="At most, in GiB"
+                    label="Maximum size (GiB)"
                     name="volume-size"
                     kind="number"
                     value=size
-                    hint=Some("What does not fit is refused.".to_owned())
+                    hint=Some("Files beyond this size are refused.".to_owned())
                     error=call.field("/max_bytes")
                     autocomplete=Some("off")
                 />
@@ -161,30 +161,30 @@ fn VolumeForm(desk: Desk) -> impl IntoView {
     }
 }
 
-/// How a job asks for volumes.
+/// Instructions for volumes in jobs.
 #[component]
-fn HowTo(org: OrgId) -> impl IntoView {
+fn Instructions(org: OrgId) -> impl IntoView {
     let origin = origin();
     let body = r#"{"name":"train","offering":"h100-80gb","script":"python3 train.py /data","volumes":[{"name":"training-set","path":"/data"},{"name":"results","path":"runs","mode":"rw"}]}"#;
     let line = Signal::derive(move || curl::post(&origin.get(), &format!("/orgs/{org}/jobs"), body));
     view! {
         <details class="more">
-            <summary>"How a job gets a volume"</summary>
+            <summary>"Volumes in jobs"</summary>
             <div class="stack">
                 <p class="prose">
-                    "At a place below its own directory, or at one directory of its own at the root such as /data. On a node without a sandbox the place at the root is not there; the variable BERTH_VOLUME_NAME, with the volume's name in capitals, says where it is on every node. A job that would write while another does waits for its turn."
+                    "A job finds a volume at a path below its directory, or at a directory of the root such as /data. A node without isolation has no such directory at the root; the variable BERTH_VOLUME_NAME, with the volume name in capitals, has the path on every node. A job with write access waits while another job writes to the volume."
                 </p>
-                <CopyBlock text=line label="A job with two volumes, with curl".to_owned()/>
+                <CopyBlock text=line label="Job with two volumes, with curl".to_owned()/>
             </div>
         </details>
     }
 }
 
-fn table(volumes: &[Volume], desk: Desk) -> AnyView {
+fn table(volumes: &[Volume], state: PageState) -> AnyView {
     table_of(
         "Volumes",
         &[("Name", ""), ("Used", ""), ("Files", ""), ("Version", ""), ("Last changed", ""), ACTIONS],
-        volumes.iter().map(|volume| row(volume, desk)).collect(),
+        volumes.iter().map(|volume| row(volume, state)).collect(),
     )
 }
 
@@ -198,10 +198,10 @@ fn used_text(volume: &Volume) -> String {
     format!("{} of {}", size_text(volume.used_bytes), size_text(volume.max_bytes))
 }
 
-fn row(volume: &Volume, desk: Desk) -> AnyView {
+fn row(volume: &Volume, state: PageState) -> AnyView {
     let (path, name) = (format!("/volumes/{}", volume.name), volume.name.clone());
     let label = format!("Delete {name}");
-    let delete = desk.owns.then(|| desk.doomed.button(name.clone(), "Delete", label, desk.ready));
+    let delete = state.owns.then(|| state.target.button(name.clone(), "Delete", label, state.ready));
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><a class="mono break" href=path>{name}</a></th>
@@ -216,27 +216,27 @@ fn row(volume: &Volume, desk: Desk) -> AnyView {
 }
 
 #[component]
-fn DeleteDialog(desk: Desk) -> impl IntoView {
+fn DeleteDialog(state: PageState) -> impl IntoView {
     let call = Call::idle();
     let delete = move |()| {
-        let Some(name) = desk.doomed.one.get_untracked() else { return };
-        let gone = name.clone();
-        call.run(api::volumes::delete(desk.org, &name), move |()| {
-            desk.volumes.update(|volumes| volumes.retain(|volume| volume.name != gone));
-            desk.doomed.open.set(false);
+        let Some(name) = state.target.one.get_untracked() else { return };
+        let deleted = name.clone();
+        call.run(api::volumes::delete(state.org, &name), move |()| {
+            state.volumes.update(|volumes| volumes.retain(|volume| volume.name != deleted));
+            state.target.open.set(false);
         });
     };
     view! {
         <ConfirmDialog
             id="delete-volume"
-            title=desk.doomed.title("Delete", "volume", String::as_str)
-            open=desk.doomed.open
+            title=state.target.title("Delete", "volume", String::as_str)
+            open=state.target.open
             call=call
-            keep="Keep it"
+            keep="Keep volume"
             verb="Delete volume"
             confirm=Callback::new(delete)
         >
-            <p>"Every file in it is removed. This cannot be undone. While a job has it or waits for it, it is not deleted."</p>
+            <p>"Deletes all files of the volume. This cannot be undone. A volume of a running or waiting job cannot be deleted."</p>
         </ConfirmDialog>
     }
 }
@@ -247,9 +247,9 @@ mod tests {
 
     #[test]
     fn a_size_is_whole_gibibytes() {
-        assert_eq!((gib(" 10 "), gib("1")), (Some(10 << 30), Some(1 << 30)));
+        assert_eq!((parse_gib(" 10 "), parse_gib("1")), (Some(10 << 30), Some(1 << 30)));
         for no in ["", "1.5", "-1", "ten", "99999999999999999"] {
-            assert_eq!(gib(no), None, "{no}");
+            assert_eq!(parse_gib(no), None, "{no}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One volume: what is in one of its directories, and files on their way into it.
+//! Page of a volume: the files of a directory, and uploads.
 
 use std::future::Future;
 
@@ -12,17 +12,17 @@ use leptos_meta::Title;
 use leptos_router::hooks::{use_params_map, use_query_map};
 use serde::{Deserialize, Serialize};
 
-use super::super::confirm::Doomed;
+use super::super::confirm::ConfirmTarget;
 use super::super::parts::{Loading, NoOrg, ready, when_some};
 use super::files::{FileTable, RemoveDialog};
-use super::sending::Uploads;
+use super::uploads::Uploads;
 use super::{files_text, used_text};
 use crate::api;
 use crate::api::Answer;
 use crate::session::use_session;
 use crate::ui::*;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
@@ -36,11 +36,12 @@ fn load(
     name: Option<String>,
     dir: String,
 ) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let calls = name.map(|name| (api::volumes::one(org, &name), api::volumes::files(org, &name, &dir, None)));
+    let calls =
+        name.map(|name| (api::volumes::get_one(org, &name), api::volumes::files(org, &name, &dir, None)));
     async move {
         let Some((volume, page)) = calls else { return Err(Problem::not_found()) };
         let volume = volume.await?;
-        // A directory is gone with the last file in it.
+        // A directory without files does not exist.
         let page = match page.await {
             Err(problem) if problem.status == 404 && !dir.is_empty() => Page::whole(Vec::new()),
             page => page?,
@@ -49,7 +50,7 @@ fn load(
     }
 }
 
-/// The page of one volume; `?dir=` is the directory that is shown.
+/// The page of a volume; `?dir=` is the current directory.
 #[component]
 pub fn VolumePage() -> impl IntoView {
     let org = use_session().org;
@@ -76,48 +77,49 @@ pub fn VolumePage() -> impl IntoView {
     }
 }
 
-/// What the parts of the page act on.
+/// The shared state of the parts of the page.
 #[derive(Clone, Copy)]
-pub(super) struct Shelf {
+pub(super) struct VolumeState {
     pub org: OrgId,
     pub volume: RwSignal<Volume>,
-    /// The volume's name.
+    /// The name of the volume.
     pub name: StoredValue<String>,
-    /// The directory that is shown, `""` for the root.
+    /// The current directory, `""` for the root.
     pub dir: StoredValue<String>,
     pub entries: RwSignal<Vec<VolumeEntry>>,
-    /// Where the next page of them begins.
+    /// The cursor of the next page of entries.
     pub next: RwSignal<Option<String>>,
-    /// The file that the dialog is about.
-    pub doomed: Doomed<String>,
+    /// The file of the dialog.
+    pub target: ConfirmTarget<String>,
     pub ready: ReadSignal<bool>,
-    /// Whether the person may put files in and take them out.
+    /// True with the buttons to upload and to delete.
     pub writes: bool,
 }
 
-impl Shelf {
-    /// Shows how it is now, from the first page on.
-    pub fn look(self) {
+impl VolumeState {
+    /// Reads the volume and the first page of the directory again.
+    pub fn reload(self) {
         let (name, dir) = (self.name.get_value(), self.dir.get_value());
-        let calls = (api::volumes::one(self.org, &name), api::volumes::files(self.org, &name, &dir, None));
+        let calls =
+            (api::volumes::get_one(self.org, &name), api::volumes::files(self.org, &name, &dir, None));
         leptos::task::spawn_local(async move {
             if let Ok(volume) = calls.0.await {
-                let _gone = self.volume.try_set(volume);
+                let _closed = self.volume.try_set(volume);
             }
             let page = match calls.1.await {
                 Ok(page) => page,
                 Err(problem) if problem.status == 404 => Page::whole(Vec::new()),
-                // What is shown stays; the next change is looked at again.
+                // A failed request leaves the shown entries.
                 Err(_) => return,
             };
-            let _gone = self.entries.try_set(page.items);
-            let _gone = self.next.try_set(page.next_cursor);
+            let _closed = self.entries.try_set(page.items);
+            let _closed = self.next.try_set(page.next_cursor);
         });
     }
 }
 
-/// The directories on the way to one, each with its address.
-fn way(name: &str, dir: &str) -> Vec<(String, String)> {
+/// Returns the directories of a path from the volume on, each with its address.
+fn breadcrumbs(name: &str, dir: &str) -> Vec<(String, String)> {
     let mut out = vec![(name.to_owned(), format!("/volumes/{name}"))];
     let mut at = String::new();
     for part in dir.split('/').filter(|part| !part.is_empty()) {
@@ -127,9 +129,9 @@ fn way(name: &str, dir: &str) -> Vec<(String, String)> {
     out
 }
 
-/// The address of a directory.
+/// Returns the address of a directory.
 pub(super) fn dir_href(name: &str, dir: &str) -> String {
-    format!("/volumes/{name}?dir={}", api::volumes::query_text(dir))
+    format!("/volumes/{name}?dir={}", api::volumes::encoded_value(dir))
 }
 
 #[component]
@@ -139,29 +141,29 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
     let writes = |role: Role| matches!(role, Role::Owner | Role::Member);
     let name = volume.name.clone();
     let title = format!("{name} · Berth");
-    let mut crumbs = way(&name, &dir);
+    let mut crumbs = breadcrumbs(&name, &dir);
     let last = crumbs.pop().map(|(name, _)| name).unwrap_or_default();
     let crumbs: Vec<AnyView> = crumbs
         .into_iter()
         .map(|(name, path)| view! { <li><a href=path>{name}</a></li> }.into_any())
         .collect();
     let heading = name.clone();
-    let shelf = Shelf {
+    let state = VolumeState {
         org,
         volume: RwSignal::new(volume),
         name: StoredValue::new(name),
         dir: StoredValue::new(dir),
         entries: RwSignal::new(page.items),
         next: RwSignal::new(page.next_cursor),
-        doomed: Doomed::none(),
+        target: ConfirmTarget::none(),
         ready: ready(),
         writes: memberships.iter().any(|m| m.org.id == org && writes(m.role)),
     };
-    let used = move || shelf.volume.with(used_text);
+    let used = move || state.volume.with(used_text);
     view! {
         <Title text=title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Where you are">
+            <nav class="crumbs" aria-label="Breadcrumb">
                 <ol>
                     <li><a href="/volumes">"Volumes"</a></li>
                     {crumbs}
@@ -170,12 +172,12 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
             </nav>
             <div class="page__head"><h1>{heading}</h1></div>
             <p class="page__lead">
-                {used} ", " {move || shelf.volume.with(|v| files_text(v.files))} ", version "
-                {move || shelf.volume.with(|v| v.version)}
+                {used} ", " {move || state.volume.with(|v| files_text(v.files))} ", version "
+                {move || state.volume.with(|v| v.version)}
             </p>
-            {shelf.writes.then(|| view! { <Uploads shelf=shelf/> })}
-            <FileTable shelf=shelf/>
-            <RemoveDialog shelf=shelf/>
+            {state.writes.then(|| view! { <Uploads state=state/> })}
+            <FileTable state=state/>
+            <RemoveDialog state=state/>
         </div>
     }
 }
@@ -185,11 +187,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_directory_on_the_way_has_its_address() {
+    fn every_directory_has_its_address() {
         let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
-        assert_eq!(way("data", ""), [pair("data", "/volumes/data")]);
+        assert_eq!(breadcrumbs("data", ""), [pair("data", "/volumes/data")]);
         assert_eq!(
-            way("data", "a b/c"),
+            breadcrumbs("data", "a b/c"),
             [
                 pair("data", "/volumes/data"),
                 pair("a b", "/volumes/data?dir=a%20b"),

@@ -1,6 +1,4 @@
-//! What was sent to a webhook, what came of it, and sending it again.
-//!
-//! Must not say more than the portal recorded: what a receiver did with it, nobody here knows.
+//! Deliveries of a webhook with their results, and the button to resend.
 
 use berth_types::ids::{DeliveryId, OrgId, WebhookId};
 use berth_types::problems::Problem;
@@ -13,32 +11,32 @@ use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use crate::api;
 use crate::ui::*;
 
-/// Deliveries are looked at so often while the page is open.
-const AGAIN_MS: u64 = 5_000;
+/// The interval of requests.
+const REFRESH_MS: u64 = 5_000;
 
-/// The deliveries of the chosen webhook. They come when the page is alive, and stand last in it, so that
-/// nothing moves when they do.
+/// The deliveries of the selected webhook. They are loaded after hydration and are last on the page, so that
+/// nothing else moves.
 #[component]
 pub fn Deliveries(
-    /// Whose webhooks they are.
+    /// The organization of the webhooks.
     org: OrgId,
     /// All webhooks.
     hooks: RwSignal<Vec<Webhook>>,
-    /// The one that is looked at.
-    chosen: RwSignal<Option<WebhookId>>,
+    /// The selected webhook.
+    selected: RwSignal<Option<WebhookId>>,
 ) -> impl IntoView {
     let ready = ready();
     let rows = RwSignal::new(None::<(WebhookId, Vec<Delivery>)>);
     let problem = RwSignal::new(None::<Problem>);
-    let again = Call::idle();
-    let said = RwSignal::new("");
-    let look = move |loud: bool| {
-        let Some(id) = chosen.get_untracked() else { return };
+    let resend_call = Call::idle();
+    let status = RwSignal::new("");
+    let load = move |show_errors: bool| {
+        let Some(id) = selected.get_untracked() else { return };
         let answer = api::webhooks::deliveries(org, id);
         spawn_local(async move {
             let answer = answer.await;
-            // An answer about another webhook would stand under the wrong address.
-            if chosen.try_get_untracked() != Some(Some(id)) {
+            // An answer for another webhook would appear under the wrong URL.
+            if selected.try_get_untracked() != Some(Some(id)) {
                 return;
             }
             match answer {
@@ -46,34 +44,33 @@ pub fn Deliveries(
                     problem.set(None);
                     replace(rows, Some((id, page.items)));
                 }
-                // What cannot be looked at again leaves what is shown.
-                Err(found) if loud => problem.set(Some(found)),
+                // A failed refresh leaves the shown deliveries.
+                Err(found) if show_errors => problem.set(Some(found)),
                 Err(_) => {}
             }
         });
     };
     Effect::new(move || {
-        chosen.track();
-        said.set("");
+        selected.track();
+        status.set("");
         problem.set(None);
-        look(true);
+        load(true);
     });
-    every(AGAIN_MS, move || look(false));
-    let send_again = move |id: DeliveryId| {
-        said.set("");
-        again.run(api::webhooks::redeliver(org, id), move |()| {
-            said.set("It is sent again.");
-            look(true);
+    every(REFRESH_MS, move || load(false));
+    let resend = move |id: DeliveryId| {
+        status.set("");
+        resend_call.run(api::webhooks::redeliver(org, id), move |()| {
+            status.set("Resending.");
+            load(true);
         });
     };
     let list = move |id: WebhookId| {
         rows.with(|rows| match rows {
-            Some((of, list)) if *of == id && list.is_empty() => nothing(),
-            Some((of, list)) if *of == id => {
-                let lines: Vec<AnyView> = list.iter().map(|one| row(one, ready, again, send_again)).collect();
-                table(lines)
+            Some((hook, list)) if *hook == id && list.is_empty() => no_deliveries(),
+            Some((hook, list)) if *hook == id => {
+                table(list.iter().map(|one| row(one, ready, resend_call, resend)).collect())
             }
-            // The notice above says why nothing came.
+            // The notice above has the error.
             _ if problem.with(Option::is_some) => ().into_any(),
             _ => view! { <Loading/> }.into_any(),
         })
@@ -89,45 +86,43 @@ pub fn Deliveries(
                 <div class="section__head">
                     <h2>"Deliveries"</h2>
                     <span class="mono quiet break">{url}</span>
-                    <div class="section__aside" role="status">{move || said.get()}</div>
+                    <div class="section__aside" role="status">{move || status.get()}</div>
                 </div>
                 {move || problem.get().map(|problem| view! { <ProblemNotice problem=problem/> })}
-                <CallProblem call=again beside_fields=&[]/>
+                <CallProblem call=resend_call beside_fields=&[]/>
                 {move || list(id)}
             </section>
         }
     };
-    move || chosen.get().map(section)
+    move || selected.get().map(section)
 }
 
-fn nothing() -> AnyView {
-    empty(
-        "Nothing was sent yet. As soon as something happens of which this webhook hears, it stands here with the answer that came.",
-    )
+fn no_deliveries() -> AnyView {
+    empty("No deliveries yet. Each event of this webhook appears here with the result of its delivery.")
 }
 
-fn table(lines: Vec<AnyView>) -> AnyView {
+fn table(rows: Vec<AnyView>) -> AnyView {
     table_of(
         "Deliveries, newest first",
         &[
-            ("What", ""),
+            ("Event", ""),
             STATE,
-            ("Tries", "num"),
-            ("Answer", ""),
-            ("When", "nowrap"),
-            ("Next try", "nowrap"),
+            ("Attempts", "num"),
+            ("Result", ""),
+            ("Created", "nowrap"),
+            ("Next attempt", "nowrap"),
             ACTIONS,
         ],
-        lines,
+        rows,
     )
 }
 
-/// What came of the last try.
-fn outcome(delivery: &Delivery) -> String {
+/// Returns the result of the last attempt.
+fn result_text(delivery: &Delivery) -> String {
     match (delivery.last_error.is_empty(), delivery.last_status) {
         (false, _) => delivery.last_error.clone(),
-        (true, Some(status)) => format!("It answered {status}."),
-        (true, None) if delivery.tries == 0 => "not tried yet".to_owned(),
+        (true, Some(status)) => format!("HTTP status {status}"),
+        (true, None) if delivery.tries == 0 => "no attempt yet".to_owned(),
         (true, None) => String::new(),
     }
 }
@@ -135,16 +130,16 @@ fn outcome(delivery: &Delivery) -> String {
 fn row(
     delivery: &Delivery,
     ready: ReadSignal<bool>,
-    again: Call,
-    send_again: impl Fn(DeliveryId) + Copy + Send + Sync + 'static,
+    resend_call: Call,
+    resend: impl Fn(DeliveryId) + Copy + Send + Sync + 'static,
 ) -> AnyView {
     let id = delivery.id;
     let kind = delivery.kind.clone();
     let subject = delivery.subject.clone();
-    let label = format!("Send again: {kind}, {subject}");
+    let label = format!("Resend: {kind}, {subject}");
     let next = match delivery.next_at {
         Some(at) => {
-            view! { <td role="cell" class="nowrap" data-label="Next try"><When at=at/></td> }.into_any()
+            view! { <td role="cell" class="nowrap" data-label="Next attempt"><When at=at/></td> }.into_any()
         }
         None => view! { <td role="cell" class="nowrap"></td> }.into_any(),
     };
@@ -155,19 +150,19 @@ fn row(
                 <span class="table__sub break">{subject}</span>
             </th>
             <td role="cell" class="table__state" data-label="State"><DeliveryBadge state=delivery.state/></td>
-            <td role="cell" class="num" data-label="Tries">{delivery.tries}</td>
-            <td role="cell" data-label="Answer"><span class="break">{outcome(delivery)}</span></td>
-            <td role="cell" class="nowrap" data-label="When"><When at=delivery.created_at/></td>
+            <td role="cell" class="num" data-label="Attempts">{delivery.tries}</td>
+            <td role="cell" data-label="Result"><span class="break">{result_text(delivery)}</span></td>
+            <td role="cell" class="nowrap" data-label="Created"><When at=delivery.created_at/></td>
             {next}
             <td role="cell" class="table__actions">
                 <button
                     class="btn btn--small"
                     type="button"
                     aria-label=label
-                    disabled=move || !ready.get() || again.pending.get()
-                    on:click=move |_| send_again(id)
+                    disabled=move || !ready.get() || resend_call.pending.get()
+                    on:click=move |_| resend(id)
                 >
-                    "Send again"
+                    "Resend"
                 </button>
             </td>
         </tr>
@@ -182,7 +177,7 @@ mod tests {
     use berth_types::webhooks::DeliveryState;
 
     #[test]
-    fn an_outcome_is_the_answer_or_why_there_was_none() {
+    fn a_result_is_the_status_or_the_error() {
         let mut delivery = Delivery {
             id: format!("dlv_{:0>26}", 1).parse().unwrap(),
             kind: "job.succeeded".to_owned(),
@@ -195,10 +190,10 @@ mod tests {
             next_at: None,
             done_at: None,
         };
-        assert_eq!(outcome(&delivery), "not tried yet");
+        assert_eq!(result_text(&delivery), "no attempt yet");
         (delivery.tries, delivery.last_error) = (1, "connection refused".to_owned());
-        assert_eq!(outcome(&delivery), "connection refused");
+        assert_eq!(result_text(&delivery), "connection refused");
         (delivery.last_status, delivery.last_error) = (Some(204), String::new());
-        assert_eq!(outcome(&delivery), "It answered 204.");
+        assert_eq!(result_text(&delivery), "HTTP status 204");
     }
 }

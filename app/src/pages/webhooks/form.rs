@@ -1,6 +1,6 @@
-//! Making a webhook.
+//! Form of a new webhook.
 //!
-//! Must not judge an address or a kind: what the portal refuses stands beside its field.
+//! The portal checks URL and events; its errors are shown at the fields.
 
 use berth_types::ids::{OrgId, WebhookId};
 use berth_types::webhooks::{NewWebhook, Webhook};
@@ -13,21 +13,21 @@ use crate::ui::*;
 
 const FIELDS: &[&str] = &["/url", "/kinds"];
 
-/// What most want to hear of, and what that is.
+/// The common kinds of events, each with its description.
 const KINDS: [(&str, &str); 5] = [
-    ("job.*", "A job runs, stands idle, has ended, was stopped."),
-    ("reservation.*", "A reservation begins, ends soon, is over."),
-    ("budget.passed", "A budget has come to 50, 75 or 100 %."),
-    ("credit.expiring", "Credit expires in seven days, or in one."),
-    ("invoice.*", "An invoice was issued; the saved card could not be charged."),
+    ("job.*", "Start, idle hours and end of a job."),
+    ("reservation.*", "Start, failed devices, coming end and end of a reservation."),
+    ("budget.passed", "A budget reached 50, 75 or 100 %."),
+    ("credit.expiring", "Credit expires in 7 days or in 1 day."),
+    ("invoice.*", "New invoice, or failed charge of the saved card."),
 ];
 
-/// The kinds that are ticked, in the order of the form, and those that are typed; each once.
-fn kinds_of(ticked: &[&str], other: &str) -> Vec<String> {
-    let ticked = KINDS.iter().map(|(kind, _)| *kind).filter(|kind| ticked.contains(kind));
-    let typed = other.split([',', ' ', '\t', '\n']).filter(|kind| !kind.is_empty());
+/// Joins the selected kinds, in the order of the form, with the entered kinds, without duplicates.
+fn joined_kinds(selected: &[&str], entered: &str) -> Vec<String> {
+    let selected = KINDS.iter().map(|(kind, _)| *kind).filter(|kind| selected.contains(kind));
+    let entered = entered.split([',', ' ', '\t', '\n']).filter(|kind| !kind.is_empty());
     let mut out: Vec<String> = Vec::new();
-    for kind in ticked.chain(typed) {
+    for kind in selected.chain(entered) {
         if !out.iter().any(|known| known == kind) {
             out.push(kind.to_owned());
         }
@@ -35,87 +35,87 @@ fn kinds_of(ticked: &[&str], other: &str) -> Vec<String> {
     out
 }
 
-/// An address, and what it hears of.
+/// The URL and the events of a webhook.
 #[component]
-pub fn HookForm(
-    /// Whose it is.
+pub fn WebhookForm(
+    /// The organization of the webhook.
     org: OrgId,
-    /// All webhooks; a new one comes last, as the portal lists them.
+    /// All webhooks in the order of the portal, with a new one last.
     hooks: RwSignal<Vec<Webhook>>,
-    /// Whose deliveries are shown; a new one's at once.
-    chosen: RwSignal<Option<WebhookId>>,
-    /// The new one's secret, to be shown once.
+    /// The webhook of the shown deliveries; a new webhook is selected.
+    selected: RwSignal<Option<WebhookId>>,
+    /// The secret of the new webhook, shown once.
     secret: RwSignal<Option<String>>,
 ) -> impl IntoView {
     let call = Call::idle();
-    let key = FormKey::beside(call);
+    let key = FormKey::new(call);
     let url = RwSignal::new(String::new());
     let other = RwSignal::new(String::new());
-    let ticked = RwSignal::new(Vec::<&'static str>::new());
+    let kinds = RwSignal::new(Vec::<&'static str>::new());
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let body = NewWebhook {
             url: url.get_untracked().trim().to_owned(),
-            kinds: kinds_of(&ticked.get_untracked(), &other.get_untracked()),
+            kinds: joined_kinds(&kinds.get_untracked(), &other.get_untracked()),
         };
-        call.run(api::webhooks::create(org, &body, key.of_body(&body)), move |mut made: Webhook| {
-            key.done();
-            // The list never holds it.
+        call.run(api::webhooks::create(org, &body, key.for_body(&body)), move |mut made: Webhook| {
+            key.reset();
+            // The list contains no secrets.
             secret.set(made.secret.take());
-            chosen.set(Some(made.id));
+            selected.set(Some(made.id));
             hooks.update(|hooks| hooks.push(made));
             url.set(String::new());
             other.set(String::new());
-            ticked.set(Vec::new());
+            kinds.set(Vec::new());
         });
     };
-    let tick = move |(kind, words): (&'static str, &'static str)| {
+    let checkbox = move |(kind, text): (&'static str, &'static str)| {
         view! {
             <label class="check">
                 <input
                     type="checkbox"
                     name="kind"
                     value=kind
-                    prop:checked=move || ticked.with(|ticked| ticked.contains(&kind))
+                    prop:checked=move || kinds.with(|kinds| kinds.contains(&kind))
                     on:change=move |ev| {
-                        let wanted = event_target_checked(&ev);
-                        ticked
-                            .update(|ticked| {
-                                ticked.retain(|known| *known != kind);
-                                if wanted {
-                                    ticked.push(kind);
+                        let checked = event_target_checked(&ev);
+                        kinds
+                            .update(|kinds| {
+                                kinds.retain(|known| *known != kind);
+                                if checked {
+                                    kinds.push(kind);
                                 }
                             });
                     }
                 />
-                <span><span class="mono">{kind}</span><span class="check__hint">{words}</span></span>
+                <span><span class="mono">{kind}</span><span class="check__hint">{text}</span></span>
             </label>
         }
     };
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Create a webhook"</h2>
+            <h2 class="card__title">"New webhook"</h2>
             <CallProblem call=call beside_fields=FIELDS/>
             <Field
-                label="Address"
+                label="URL"
                 name="webhook-url"
                 kind="text"
                 value=url
-                hint=Some("Begins with https:// and can be reached from the internet.".to_owned())
+                hint=Some("An https:// URL with a public address.".to_owned())
                 error=call.field("/url")
                 autocomplete=Some("off")
             />
             <fieldset class="field field--wide" aria-describedby="webhook-kinds-error">
-                <legend class="field__label">"What it hears of"</legend>
-                <div class="pairs">{KINDS.map(tick).into_iter().collect_view()}</div>
+                <legend class="field__label">"Events"</legend>
+                <div class="pairs">{KINDS.map(checkbox).into_iter().collect_view()}</div>
                 <FieldError id="webhook-kinds-error" error=call.field("/kinds")/>
             </fieldset>
             <Field
-                label="Other kinds"
+                label="Other events"
                 name="webhook-other"
                 kind="text"
                 value=other
-                hint=Some("Apart by commas, such as job.failed; * for everything.".to_owned())
+                hint=Some("Comma-separated, such as job.failed; * for all events.".to_owned())
                 error=Signal::derive(|| None)
                 autocomplete=Some("off")
             />
@@ -131,9 +131,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_come_in_the_order_of_the_form_and_once() {
-        assert_eq!(kinds_of(&["invoice.*", "job.*"], ""), ["job.*", "invoice.*"]);
-        assert_eq!(kinds_of(&["job.*"], " job.failed,  job.*,*"), ["job.*", "job.failed", "*"]);
-        assert!(kinds_of(&[], " , ").is_empty());
+    fn kinds_are_in_the_order_of_the_form_without_duplicates() {
+        assert_eq!(joined_kinds(&["invoice.*", "job.*"], ""), ["job.*", "invoice.*"]);
+        assert_eq!(joined_kinds(&["job.*"], " job.failed,  job.*,*"), ["job.*", "job.failed", "*"]);
+        assert!(joined_kinds(&[], " , ").is_empty());
     }
 }

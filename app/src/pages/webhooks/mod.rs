@@ -1,7 +1,6 @@
-//! Webhooks: where an organization is told of what happens, and what was sent there.
+//! Page of webhooks: URLs that receive events of an organization, and their deliveries.
 //!
-//! Must not keep a secret longer than it is shown: it lives in one signal of this page and nowhere
-//! else. What is sent, and when again, the portal decides.
+//! The secret of a new webhook exists only in one signal of this page.
 
 mod deliveries;
 mod form;
@@ -14,28 +13,28 @@ use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use self::deliveries::Deliveries;
-use self::form::HookForm;
-use super::confirm::{ConfirmDialog, Doomed};
+use self::form::WebhookForm;
+use super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::curl;
-use super::of_org::of_org;
+use super::org_data::org_view;
 use super::parts::{Call, origin, ready};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
 use crate::ui::*;
 
-/// How a receiver proves that a request is the portal's; no line is wider than a small window.
+/// The signature check of a receiver, with lines for a small window.
 const SAMPLE: &str = r#"import hashlib, hmac, time
 
-# header: Berth-Signature; body: the bytes as they came
+# header: Berth-Signature; body: the received bytes
 def from_berth(secret, header, body):
-    said = dict(part.split("=", 1) for part in header.split(","))
-    signed = said["t"].encode() + b"." + body
-    wanted = hmac.new(secret.encode(), signed, hashlib.sha256)
-    fresh = abs(time.time() - int(said["t"])) < 300
-    return fresh and hmac.compare_digest(wanted.hexdigest(), said["v1"])"#;
+    fields = dict(part.split("=", 1) for part in header.split(","))
+    signed = fields["t"].encode() + b"." + body
+    expected = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+    recent = abs(time.time() - int(fields["t"])) < 300
+    return recent and hmac.compare_digest(expected, fields["v1"])"#;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
@@ -47,91 +46,91 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     async move { Ok(Loaded { org, hooks: hooks.await?.items }) }
 }
 
-/// The page with all webhooks.
+/// The page of all webhooks.
 #[component]
 pub fn WebhooksPage() -> impl IntoView {
     view! {
         <Page title="Webhooks".to_owned()>
             <p class="page__lead">
-                "A webhook is an address of yours that Berth calls when something happens: a job ended, a reservation begins, a budget is used up. A program that asks instead has a "
+                "A webhook is a URL that receives a signed request for each event, such as the end of a job. Programs that call the API use a "
                 <a href="/tokens">"token"</a> "."
             </p>
-            {of_org(load, |loaded: Loaded| view! { <WebhooksView loaded=loaded/> }.into_any())}
+            {org_view(load, |loaded: Loaded| view! { <WebhooksView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
 
-/// What the rows and the dialog act on.
+/// The state of rows and dialog.
 #[derive(Clone, Copy)]
-struct Desk {
+struct PageState {
     org: OrgId,
     hooks: RwSignal<Vec<Webhook>>,
-    /// Whose deliveries are shown.
-    chosen: RwSignal<Option<WebhookId>>,
-    /// Of the one that was made last, until it is deleted or the page is left.
+    /// The webhook of the shown deliveries.
+    selected: RwSignal<Option<WebhookId>>,
+    /// The secret of the latest new webhook, until a deletion.
     secret: RwSignal<Option<String>>,
-    /// The one that the dialog is about.
-    doomed: Doomed<Webhook>,
+    /// The webhook of the dialog.
+    target: ConfirmTarget<Webhook>,
     ready: ReadSignal<bool>,
 }
 
 #[component]
 fn WebhooksView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, hooks } = loaded;
-    let desk = Desk {
+    let state = PageState {
         org,
-        chosen: RwSignal::new(hooks.first().map(|hook| hook.id)),
+        selected: RwSignal::new(hooks.first().map(|hook| hook.id)),
         hooks: RwSignal::new(hooks),
         secret: RwSignal::new(None),
-        doomed: Doomed::none(),
+        target: ConfirmTarget::none(),
         ready: ready(),
     };
-    let none = Memo::new(move |_| desk.hooks.with(Vec::is_empty));
+    let none = Memo::new(move |_| state.hooks.with(Vec::is_empty));
     view! {
-        {move || desk.secret.get().map(|secret| view! { <Secret secret=secret/> })}
-        <HookForm org=org hooks=desk.hooks chosen=desk.chosen secret=desk.secret/>
+        {move || state.secret.get().map(|secret| view! { <Secret secret=secret/> })}
+        <WebhookForm org=org hooks=state.hooks selected=state.selected secret=state.secret/>
         <details class="more">
-            <summary>"How to check that a request is Berth's"</summary>
+            <summary>"Signature check"</summary>
             <div class="stack">
                 <p class="prose">
-                    "Every request carries the header Berth-Signature: t=TIME,v1=HEX. HEX is the HMAC-SHA256 of the time, a full stop and the body, under the secret that was shown when the webhook was made. Answer with any 2xx; everything else is tried again, so the same id can come twice."
+                    "Each request has the header Berth-Signature: t=TIME,v1=HEX. HEX is the HMAC-SHA256 of the time, a full stop and the body, with the secret of the webhook as the key. Answer with a 2xx status; otherwise Berth repeats the request. The same id can therefore arrive more than once."
                 </p>
-                <CopyBlock text=Signal::derive(|| SAMPLE.to_owned()) label="A check in Python".to_owned()/>
+                <CopyBlock text=Signal::derive(|| SAMPLE.to_owned()) label="Signature check in Python".to_owned()/>
             </div>
         </details>
         <section class="section">
-            <div class="section__head"><h2>"Webhooks in use"</h2></div>
+            <div class="section__head"><h2>"Existing webhooks"</h2></div>
             {move || {
                 if none.get() {
-                    view! { <Nothing org=org/> }.into_any()
+                    view! { <NoWebhooks org=org/> }.into_any()
                 } else {
-                    desk.hooks.with(|hooks| table(hooks, desk))
+                    state.hooks.with(|hooks| table(hooks, state))
                 }
             }}
         </section>
-        <Deliveries org=org hooks=desk.hooks chosen=desk.chosen/>
-        <DeleteDialog desk=desk/>
+        <Deliveries org=org hooks=state.hooks selected=state.selected/>
+        <DeleteDialog state=state/>
     }
 }
 
-/// The secret, this one time.
+/// The secret of a new webhook, shown once.
 #[component]
 fn Secret(secret: String) -> impl IntoView {
     view! {
         <section class="secret" role="status">
             <p>
                 <strong>"Copy the secret now."</strong>
-                " It is shown this one time. What Berth sends to this address is signed with it; a request that is not is not Berth's."
+                " It is shown only once. Berth signs each request to this URL with it: reject requests without a valid signature."
             </p>
-            <CopyBlock text=Signal::derive(move || secret.clone()) label="The secret".to_owned()/>
-            <CopyBlock text=Signal::derive(|| SAMPLE.to_owned()) label="How to check a request, in Python".to_owned()/>
+            <CopyBlock text=Signal::derive(move || secret.clone()) label="Webhook secret".to_owned()/>
+            <CopyBlock text=Signal::derive(|| SAMPLE.to_owned()) label="Signature check in Python".to_owned()/>
         </section>
     }
 }
 
-/// Empty teaches: one sentence, one action, the same as a curl line.
+/// The empty state with an example request.
 #[component]
-fn Nothing(org: OrgId) -> impl IntoView {
+fn NoWebhooks(org: OrgId) -> impl IntoView {
     let origin = origin();
     let example = NewWebhook {
         url: "https://hooks.example.org/berth".to_owned(),
@@ -142,26 +141,26 @@ fn Nothing(org: OrgId) -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "No webhook yet. Make one above, and a program of yours hears of an ended job within seconds, signed, and again until it has answered."
+                "No webhooks yet. Create a webhook above to receive events within seconds, such as the end of a job."
             </p>
-            <CopyBlock text=line label="A webhook with curl".to_owned()/>
+            <CopyBlock text=line label="Webhook with curl".to_owned()/>
         </div>
     }
 }
 
-fn table(hooks: &[Webhook], desk: Desk) -> AnyView {
+fn table(hooks: &[Webhook], state: PageState) -> AnyView {
     table_of(
         "Webhooks",
-        &[("Address", ""), ("Hears of", ""), ("Created", ""), ("By", ""), ACTIONS],
-        hooks.iter().map(|hook| row(hook, desk)).collect(),
+        &[("URL", ""), ("Events", ""), ("Created", ""), ("Created by", ""), ACTIONS],
+        hooks.iter().map(|hook| row(hook, state)).collect(),
     )
 }
 
-fn row(hook: &Webhook, desk: Desk) -> AnyView {
+fn row(hook: &Webhook, state: PageState) -> AnyView {
     let id = hook.id;
     let url = hook.url.clone();
     let by = hook.created_by.clone();
-    let show_label = format!("Deliveries to {url}");
+    let show_label = format!("Show deliveries to {url}");
     let delete_label = format!("Delete {url}");
     let kinds: Vec<AnyView> = hook
         .kinds
@@ -169,26 +168,26 @@ fn row(hook: &Webhook, desk: Desk) -> AnyView {
         .cloned()
         .map(|kind| view! { <span class="tag tag--label">{kind}</span> }.into_any())
         .collect();
-    let shown = move || if desk.chosen.get() == Some(id) { "true" } else { "false" };
+    let pressed = move || if state.selected.get() == Some(id) { "true" } else { "false" };
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><span class="mono break">{url}</span></th>
-            <td role="cell" data-label="Hears of"><span class="tags">{kinds}</span></td>
+            <td role="cell" data-label="Events"><span class="tags">{kinds}</span></td>
             <td role="cell" class="nowrap" data-label="Created"><When at=hook.created_at/></td>
-            <td role="cell" data-label="By">{by}</td>
+            <td role="cell" data-label="Created by">{by}</td>
             <td role="cell" class="table__actions">
                 <span class="btn-grid">
                     <button
                         class="btn btn--small"
                         type="button"
                         aria-label=show_label
-                        aria-pressed=shown
-                        disabled=move || !desk.ready.get()
-                        on:click=move |_| desk.chosen.set(Some(id))
+                        aria-pressed=pressed
+                        disabled=move || !state.ready.get()
+                        on:click=move |_| state.selected.set(Some(id))
                     >
-                        "Deliveries"
+                        "Show deliveries"
                     </button>
-                    {desk.doomed.button(hook.clone(), "Delete", delete_label, desk.ready)}
+                    {state.target.button(hook.clone(), "Delete", delete_label, state.ready)}
                 </span>
             </td>
         </tr>
@@ -197,35 +196,35 @@ fn row(hook: &Webhook, desk: Desk) -> AnyView {
 }
 
 #[component]
-fn DeleteDialog(desk: Desk) -> impl IntoView {
+fn DeleteDialog(state: PageState) -> impl IntoView {
     let call = Call::idle();
     let url =
-        move || desk.doomed.one.with(|hook| hook.as_ref().map(|hook| hook.url.clone()).unwrap_or_default());
+        move || state.target.one.with(|hook| hook.as_ref().map(|hook| hook.url.clone()).unwrap_or_default());
     let delete = move |()| {
-        let Some(id) = desk.doomed.one.get_untracked().map(|hook| hook.id) else { return };
-        call.run(api::webhooks::delete(desk.org, id), move |()| {
-            desk.hooks.update(|hooks| hooks.retain(|hook| hook.id != id));
-            if desk.chosen.get_untracked() == Some(id) {
-                desk.chosen.set(desk.hooks.with_untracked(|hooks| hooks.first().map(|hook| hook.id)));
+        let Some(id) = state.target.one.get_untracked().map(|hook| hook.id) else { return };
+        call.run(api::webhooks::delete(state.org, id), move |()| {
+            state.hooks.update(|hooks| hooks.retain(|hook| hook.id != id));
+            if state.selected.get_untracked() == Some(id) {
+                state.selected.set(state.hooks.with_untracked(|hooks| hooks.first().map(|hook| hook.id)));
             }
-            // Whose secret is shown is not kept beside it, and nothing is signed with a deleted one.
-            desk.secret.set(None);
-            desk.doomed.open.set(false);
+            // The shown secret may belong to the deleted webhook.
+            state.secret.set(None);
+            state.target.open.set(false);
         });
     };
     view! {
         <ConfirmDialog
             id="delete-webhook"
             title="Delete this webhook?"
-            open=desk.doomed.open
+            open=state.target.open
             call=call
-            keep="Keep it"
+            keep="Keep webhook"
             verb="Delete webhook"
             confirm=Callback::new(delete)
         >
             <p class="mono break">{url}</p>
             <p>
-                "Nothing is sent there from now on, not even what waits to be tried again, and its deliveries are no longer shown. This cannot be undone; another webhook to the same address has another secret."
+                "Berth sends nothing to this URL any more and discards pending deliveries. Earlier deliveries are no longer shown. This cannot be undone; a new webhook with this URL gets another secret."
             </p>
         </ConfirmDialog>
     }
@@ -237,8 +236,8 @@ mod tests {
 
     #[test]
     fn the_sample_checks_what_the_portal_signs() {
-        // The time, a full stop and the body, as `delivery::sign` does it; and narrow enough to be read.
-        for part in [r#"said["t"].encode() + b"." + body"#, "hashlib.sha256", r#"said["v1"]"#] {
+        // Like `delivery::sign`: time, full stop and body. The width fits a small window.
+        for part in [r#"fields["t"].encode() + b"." + body"#, "hashlib.sha256", r#"fields["v1"]"#] {
             assert!(SAMPLE.contains(part), "{part}");
         }
         assert!(SAMPLE.lines().all(|line| line.len() <= 80));

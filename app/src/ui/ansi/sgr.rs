@@ -1,10 +1,10 @@
-//! Colours and weights of a terminal, brought to the classes of the style sheet.
+//! Colours and styles of a terminal as classes of the style sheet.
 //!
-//! Pure: it knows no lines and no browser.
+//! Pure: without lines and browser.
 
 const NAMES: [&str; 8] = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
-/// A colour of the terminal's sixteen.
+/// One of the 16 colours of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Colour {
     index: u8,
@@ -24,7 +24,7 @@ pub(super) struct Style {
 }
 
 impl Style {
-    /// Its classes in the style sheet.
+    /// Returns the classes of the style sheet.
     pub(super) fn class(self) -> String {
         let mut class = String::new();
         let mut add = |part: String| {
@@ -94,32 +94,32 @@ fn named(colour: Colour) -> Option<(Colour, &'static str)> {
     NAMES.get(usize::from(colour.index)).map(|name| (colour, *name))
 }
 
-/// An absent parameter is a zero.
+/// Parses a parameter; an absent one is zero.
 fn number(text: &str) -> u16 {
     text.parse().unwrap_or(0)
 }
 
-/// 30 to 37 and 90 to 97.
+/// Finds the colour of a code: 30 to 37 and 90 to 97.
 fn basic(code: u16) -> Option<Colour> {
     let bright = code >= 90;
     let index = u8::try_from(code.checked_sub(if bright { 90 } else { 30 })?).ok()?;
     Some(Colour { index, bright })
 }
 
-/// `38;5;n` and `38;2;r;g;b`: the numbers that follow are taken off the sequence.
+/// Parses `38;5;n` and `38;2;r;g;b`; consumes the numbers of the colour.
 fn following<'a>(groups: &mut impl Iterator<Item = &'a str>) -> Option<Colour> {
     let kind = number(groups.next()?);
-    let taken = match kind {
+    let count = match kind {
         5 => 1,
         2 => 3,
         _ => return None,
     };
     let mut all = vec![kind];
-    all.extend(groups.take(taken).map(number));
+    all.extend(groups.take(count).map(number));
     extended(&all)
 }
 
-/// The numbers after 38 or 48, brought to the nearest of our colours.
+/// Finds the nearest of the 16 colours for the numbers after 38 or 48.
 fn extended(numbers: &[u16]) -> Option<Colour> {
     match numbers {
         [5, index, ..] => match *index {
@@ -136,7 +136,7 @@ fn extended(numbers: &[u16]) -> Option<Colour> {
             }
             _ => None,
         },
-        // With colons a colour space may stand between the 2 and the three values.
+        // With colons a colour space can precede the three values.
         [2, .., red, green, blue] => Some(nearest(*red, *green, *blue)),
         _ => None,
     }

@@ -1,7 +1,7 @@
-//! Puts the lines of a log into the page as they come, follows their end and finds text in them.
+//! Inserts the lines of a log into the page, follows the end and searches.
 //!
-//! Browser only. The lines are no views: thousands a second would be too many for that. Every text
-//! goes in as text, never as markup.
+//! Browser only. The lines are plain elements, because views are too slow for thousands of lines a second. The
+//! log enters the page as text, never as markup.
 
 mod search;
 
@@ -18,96 +18,96 @@ use wasm_bindgen::JsCast;
 use wasm_bindgen::closure::Closure;
 use web_sys::{Document, Element, Event, HtmlElement};
 
-use super::find::{finds, pieces};
+use super::find::{matches, pieces};
 use super::{Controls, grouped};
 use crate::live::Feed;
 use crate::ui::ansi::{Line, LogDecoder};
 
-/// Lines that stay in the page; the raw log has the rest.
-const KEPT: usize = 20_000;
-/// Lines that are put in at once, so that the page stays responsive.
+/// The maximum number of rows in the page; the raw log has all lines.
+const MAX_ROWS: usize = 20_000;
+/// The maximum number of rows of one insertion, so that the page stays responsive.
 const BATCH: usize = 1_000;
 const BATCH_MS: u32 = 50;
-/// Silence after which a person is told that the view was interrupted.
+/// The length of silence that counts as an interruption.
 const SILENCE_MS: f64 = 3_000.0;
-/// Up to this many finds are marked all at once; of more, only those of the current line.
-const MARKS: usize = 5_000;
-/// How near to the end still counts as at the end, in pixels.
+/// The maximum number of matches with marks; beyond it only the current line has marks.
+const MAX_MARKS: usize = 5_000;
+/// The distance from the end that counts as at the end, in pixels.
 const NEAR_PX: i32 = 32;
 
-type Held = StoredValue<Option<Pane>, LocalStorage>;
+type PaneSlot = StoredValue<Option<Pane>, LocalStorage>;
 type Listener = Closure<dyn FnMut(Event)>;
 
-/// Fills `lines` from the stream at `raw`, and lives as long as the component that calls it.
+/// Fills `lines` from the stream at `raw`, until the end of the calling component.
 pub(super) fn attach(lines: NodeRef<Div>, raw: String, controls: Controls) -> Feed {
-    let held: Held = StoredValue::new_local(None);
+    let slot: PaneSlot = StoredValue::new_local(None);
     let address = raw.clone();
     Effect::new(move || {
         let Some(view) = lines.get() else { return };
-        let made = held.try_with_value(|pane| pane.is_some());
+        let made = slot.try_with_value(|pane| pane.is_some());
         if made == Some(false) {
             let view: HtmlElement = view.unchecked_into();
-            held.set_value(Some(Pane::new(view, raw.clone(), controls, held)));
+            slot.set_value(Some(Pane::new(view, raw.clone(), controls, slot)));
         }
     });
     Effect::new(move || {
         let query = controls.query.get();
-        with(held, |pane| pane.search(query));
+        with(slot, |pane| pane.search(query));
     });
     Effect::new(move |before: Option<i64>| {
         let steps = controls.steps.get();
         let by = steps - before.unwrap_or(steps);
         if by != 0 {
-            with(held, |pane| pane.step(by));
+            with(slot, |pane| pane.step(by));
         }
         steps
     });
     Effect::new(move || {
         if controls.jumps.get() > 0 {
-            with(held, |pane| pane.show_end());
+            with(slot, |pane| pane.show_end());
         }
     });
     Effect::new(move || {
-        // Wrapping changes the height, and with it where the end is.
+        // Line wrapping changes the position of the end.
         let _ = controls.wrap.get();
-        with(held, |pane| pane.dirty = true);
+        with(slot, |pane| pane.dirty = true);
     });
     let resume = move || {
-        let next = held.try_with_value(|pane| pane.as_ref().map_or(0, |pane| pane.next)).unwrap_or(0);
+        let next = slot.try_with_value(|pane| pane.as_ref().map_or(0, |pane| pane.next)).unwrap_or(0);
         format!("{address}&from={next}")
     };
     crate::live::open(resume, &["log", "beat", "end"], move |name: &str, data: &str, _: &str| {
-        with(held, |pane| pane.hear(name, data));
+        with(slot, |pane| pane.on_event(name, data));
     })
 }
 
-/// Does nothing when the page is gone already.
-fn with(held: Held, act: impl FnOnce(&mut Pane)) {
-    let _ = held.try_update_value(|pane| {
+/// Runs `act`, unless the page has ended.
+fn with(slot: PaneSlot, act: impl FnOnce(&mut Pane)) {
+    let _ = slot.try_update_value(|pane| {
         if let Some(pane) = pane.as_mut() {
             act(pane);
         }
     });
 }
 
-/// What waits to be put in.
-enum Row {
+/// A row before its insertion.
+enum NewRow {
     Line(Line),
-    /// A remark between two lines.
+    /// A note between two lines.
     Note(String),
 }
 
-/// What is in the page. A remark has no line.
-struct Kept {
+/// A row of the page. A note has no line.
+struct Row {
     line: Option<Line>,
     element: HtmlElement,
-    /// Where the text of the line is.
+    /// The element of the text.
     text: Element,
-    finds: usize,
+    matches: usize,
     marked: bool,
 }
 
-impl Kept {
+impl Row {
     fn number(&self) -> Option<u64> {
         self.line.as_ref().map(|line| line.number)
     }
@@ -119,27 +119,27 @@ struct Pane {
     raw: String,
     controls: Controls,
     decoder: LogDecoder,
-    /// The byte that comes next.
+    /// The next expected byte of the log.
     next: u64,
-    pending: VecDeque<Row>,
-    kept: VecDeque<Kept>,
-    /// The line that has no end yet, while it is in the page.
+    pending: VecDeque<NewRow>,
+    rows: VecDeque<Row>,
+    /// The element of the incomplete last line.
     open: Option<Element>,
-    /// Says that earlier lines are not here, and up to which.
+    /// The note about removed lines, and the element of its text.
     head: Option<(Element, Element)>,
     empty: Option<Element>,
     query: String,
-    /// Number of the line of the current find, and which find of it.
+    /// The line number of the current match, and its index in the line.
     current: Option<(u64, usize)>,
-    finds: usize,
-    chosen: Option<u64>,
-    /// The line that the address asks for, until it comes.
-    wanted: Option<u64>,
+    matches: usize,
+    selected: Option<u64>,
+    /// The line of the address, until its insertion.
+    requested: Option<u64>,
     following: bool,
     ended: bool,
-    /// There is something to bring into the page.
+    /// True with pending changes.
     dirty: bool,
-    heard_ms: Option<f64>,
+    last_event_ms: Option<f64>,
     scrolled: Listener,
     clicked: Listener,
     _timer: Interval,
@@ -147,8 +147,7 @@ struct Pane {
 
 impl Drop for Pane {
     fn drop(&mut self) {
-        // The listeners are gone with this; the element must not call them any more. Removing fails
-        // only for arguments of the wrong kind.
+        // The element outlives the listeners. The removal fails only for arguments of another type.
         let (scrolled, clicked) = (self.scrolled.as_ref(), self.clicked.as_ref());
         let _ = self.view.remove_event_listener_with_callback("scroll", scrolled.unchecked_ref());
         let _ = self.view.remove_event_listener_with_callback("click", clicked.unchecked_ref());
@@ -156,12 +155,12 @@ impl Drop for Pane {
 }
 
 impl Pane {
-    fn new(view: HtmlElement, raw: String, controls: Controls, held: Held) -> Self {
-        let scrolled: Listener = Closure::new(move |_: Event| with(held, |pane| pane.look()));
-        let clicked: Listener = Closure::new(move |event: Event| with(held, |pane| pane.click(&event)));
+    fn new(view: HtmlElement, raw: String, controls: Controls, slot: PaneSlot) -> Self {
+        let scrolled: Listener = Closure::new(move |_: Event| with(slot, |pane| pane.on_scroll()));
+        let clicked: Listener = Closure::new(move |event: Event| with(slot, |pane| pane.on_click(&event)));
         let _ = view.add_event_listener_with_callback("scroll", scrolled.as_ref().unchecked_ref());
         let _ = view.add_event_listener_with_callback("click", clicked.as_ref().unchecked_ref());
-        let wanted = window().location().hash().ok().as_deref().and_then(line_number);
+        let requested = window().location().hash().ok().as_deref().and_then(line_number);
         Self {
             document: document(),
             view,
@@ -170,51 +169,51 @@ impl Pane {
             decoder: LogDecoder::new(),
             next: 0,
             pending: VecDeque::new(),
-            kept: VecDeque::new(),
+            rows: VecDeque::new(),
             open: None,
             head: None,
             empty: None,
             query: String::new(),
             current: None,
-            finds: 0,
-            chosen: None,
-            wanted,
-            following: wanted.is_none(),
+            matches: 0,
+            selected: None,
+            requested,
+            following: requested.is_none(),
             ended: false,
             dirty: false,
-            heard_ms: None,
+            last_event_ms: None,
             scrolled,
             clicked,
-            _timer: Interval::new(BATCH_MS, move || with(held, |pane| pane.flush())),
+            _timer: Interval::new(BATCH_MS, move || with(slot, |pane| pane.flush())),
         }
     }
 
-    /// Takes one event of the stream.
-    fn hear(&mut self, name: &str, data: &str) {
+    /// Processes an event of the stream.
+    fn on_event(&mut self, name: &str, data: &str) {
         let now = js_sys::Date::now();
-        let silent_ms = self.heard_ms.replace(now).map_or(0.0, |before| now - before);
+        let silent_ms = self.last_event_ms.replace(now).map_or(0.0, |before| now - before);
         if silent_ms > SILENCE_MS {
             let length = duration_text(silent_ms as i64);
-            self.wait(Row::Note(format!("live view interrupted for {length}, nothing was lost")));
+            self.enqueue(NewRow::Note(format!("live view interrupted for {length}; no lines lost")));
         }
         match name {
-            "log" => self.take(data),
+            "log" => self.add_chunk(data),
             "end" => {
                 self.ended = true;
                 if let Some(line) = self.decoder.finish() {
-                    self.wait(Row::Line(line));
+                    self.enqueue(NewRow::Line(line));
                 }
                 if !data.is_empty() {
-                    self.wait(Row::Note(data.to_owned()));
+                    self.enqueue(NewRow::Note(data.to_owned()));
                 }
                 self.dirty = true;
             }
-            // A first beat without a line is worth a word.
-            _ => self.dirty |= self.kept.is_empty() && self.empty.is_none(),
+            // The first beat without a line shows the empty state.
+            _ => self.dirty |= self.rows.is_empty() && self.empty.is_none(),
         }
     }
 
-    fn take(&mut self, data: &str) {
+    fn add_chunk(&mut self, data: &str) {
         let Ok(chunk) = serde_json::from_str::<LogChunk>(data) else { return };
         let bytes = match (chunk.text, chunk.base64) {
             (Some(text), _) => text.into_bytes(),
@@ -228,26 +227,26 @@ impl Pane {
         let missing = chunk.from.saturating_sub(self.next);
         if missing > 0 {
             let missing = grouped(missing);
-            self.wait(Row::Note(format!("{missing} bytes are missing here; the raw log has them")));
+            self.enqueue(NewRow::Note(format!("{missing} bytes not shown; see the raw log")));
         }
-        let known = usize::try_from(self.next.saturating_sub(chunk.from)).unwrap_or(0);
+        let skipped = usize::try_from(self.next.saturating_sub(chunk.from)).unwrap_or(0);
         self.next = end;
-        for line in self.decoder.push(bytes.get(known..).unwrap_or_default()) {
-            self.wait(Row::Line(line));
+        for line in self.decoder.push(bytes.get(skipped..).unwrap_or_default()) {
+            self.enqueue(NewRow::Line(line));
         }
         self.dirty = true;
     }
 
-    fn wait(&mut self, row: Row) {
-        // More than can stay need not go in.
-        if self.pending.len() >= KEPT {
+    fn enqueue(&mut self, row: NewRow) {
+        // Rows beyond the maximum would be removed at once.
+        if self.pending.len() >= MAX_ROWS {
             self.pending.pop_front();
         }
         self.pending.push_back(row);
         self.dirty = true;
     }
 
-    /// Brings the page up to what was heard.
+    /// Inserts pending rows.
     fn flush(&mut self) {
         if !self.dirty {
             return;
@@ -256,10 +255,10 @@ impl Pane {
             open.remove();
         }
         let batch = self.pending.len().min(BATCH);
-        let rows: Vec<Row> = self.pending.drain(..batch).collect();
+        let rows: Vec<NewRow> = self.pending.drain(..batch).collect();
         let mut added = 0;
         for row in rows {
-            added += u64::from(matches!(row, Row::Line(_)));
+            added += u64::from(matches!(row, NewRow::Line(_)));
             self.append(row);
         }
         self.dirty = !self.pending.is_empty();
@@ -268,82 +267,82 @@ impl Pane {
             && let Some(line) = self.decoder.open_line()
             && let Some((element, text)) = self.line_element(&line)
         {
-            self.fill(&text, &line, false, None);
+            self.write_line(&text, &line, false, None);
             let _ = self.view.append_child(&element);
             self.open = Some(element.unchecked_into());
         }
-        self.say_empty();
+        self.update_empty_state();
         if self.following {
             self.show_end();
         } else if added > 0 {
             let _ = self.controls.unseen.try_update(|unseen| *unseen += added);
         }
-        self.tell_found();
+        self.publish_matches();
     }
 
-    fn append(&mut self, row: Row) {
+    fn append(&mut self, row: NewRow) {
         match row {
-            Row::Note(words) => {
+            NewRow::Note(text) => {
                 let Some(note) = self.make("div", "log__gap") else { return };
-                note.set_text_content(Some(&words));
+                note.set_text_content(Some(&text));
                 let _ = self.view.append_child(&note);
                 let element: HtmlElement = note.clone().unchecked_into();
-                self.kept.push_back(Kept { line: None, element, text: note, finds: 0, marked: false });
+                self.rows.push_back(Row { line: None, element, text: note, matches: 0, marked: false });
             }
-            Row::Line(line) => {
+            NewRow::Line(line) => {
                 let Some((element, text)) = self.line_element(&line) else { return };
-                let found = finds(&line.text(), &self.query).len();
-                let marked = found > 0 && self.finds <= MARKS;
-                self.finds += found;
-                self.fill(&text, &line, marked, None);
+                let found = matches(&line.text(), &self.query).len();
+                let marked = found > 0 && self.matches <= MAX_MARKS;
+                self.matches += found;
+                self.write_line(&text, &line, marked, None);
                 let _ = self.view.append_child(&element);
                 let number = line.number;
-                self.kept.push_back(Kept { line: Some(line), element, text, finds: found, marked });
-                if self.wanted == Some(number) {
-                    self.wanted = None;
-                    self.choose(number);
-                    self.bring_line(number);
+                self.rows.push_back(Row { line: Some(line), element, text, matches: found, marked });
+                if self.requested == Some(number) {
+                    self.requested = None;
+                    self.select_line(number);
+                    self.scroll_to_line(number);
                 }
             }
         }
     }
 
-    /// Takes out the oldest lines that are too many, and says so above the others.
+    /// Removes the oldest rows beyond the maximum, with a note above the others.
     fn trim(&mut self) {
-        if self.kept.len() <= KEPT {
+        if self.rows.len() <= MAX_ROWS {
             return;
         }
-        while self.kept.len() > KEPT {
-            let Some(old) = self.kept.pop_front() else { break };
+        while self.rows.len() > MAX_ROWS {
+            let Some(old) = self.rows.pop_front() else { break };
             old.element.remove();
-            self.finds = self.finds.saturating_sub(old.finds);
+            self.matches = self.matches.saturating_sub(old.matches);
         }
         if self.head.is_none() {
             self.head = self.head_element();
         }
-        let first = self.kept.iter().find_map(Kept::number).unwrap_or(1);
-        if let Some((_, words)) = &self.head {
+        let first = self.rows.iter().find_map(Row::number).unwrap_or(1);
+        if let Some((_, text)) = &self.head {
             let last = grouped(first.saturating_sub(1));
-            words.set_text_content(Some(&format!("lines 1 to {last} are not kept here; all are in the")));
+            text.set_text_content(Some(&format!("lines 1 to {last} not shown; see the")));
         }
     }
 
     fn head_element(&self) -> Option<(Element, Element)> {
         let head = self.make("div", "log__gap")?;
-        let words = self.make("span", "")?;
+        let text = self.make("span", "")?;
         let link = self.make("a", "")?;
         link.set_text_content(Some("raw log"));
-        // Setting an attribute fails only for a name that is none.
+        // Fails only for an invalid attribute name.
         let _ = link.set_attribute("href", &self.raw);
         let _ = link.set_attribute("rel", "external");
-        let _ = head.append_child(&words);
+        let _ = head.append_child(&text);
         let _ = head.append_child(&link);
         let _ = self.view.insert_before(&head, self.view.first_child().as_ref());
-        Some((head, words))
+        Some((head, text))
     }
 
-    fn say_empty(&mut self) {
-        let nothing = self.kept.is_empty() && self.open.is_none() && self.pending.is_empty();
+    fn update_empty_state(&mut self) {
+        let nothing = self.rows.is_empty() && self.open.is_none() && self.pending.is_empty();
         if let Some(old) = self.empty.take() {
             old.remove();
         }
@@ -357,8 +356,8 @@ impl Pane {
         ) else {
             return;
         };
-        let words = if self.ended { "This job wrote no output." } else { "No output yet." };
-        text.set_text_content(Some(words));
+        let content = if self.ended { "The job wrote no output." } else { "No output yet." };
+        text.set_text_content(Some(content));
         let _ = line.append_child(&gutter);
         let _ = line.append_child(&text);
         let _ = self.view.append_child(&line);
@@ -373,7 +372,7 @@ impl Pane {
         Some(element)
     }
 
-    /// The frame of a line, and in it the place of its text.
+    /// Creates the element of a line, and in it the element of its text.
     fn line_element(&self, line: &Line) -> Option<(HtmlElement, Element)> {
         let element = self.make("div", "log__line")?;
         let link = self.make("a", "log__no")?;
@@ -388,10 +387,16 @@ impl Pane {
         Some((element.unchecked_into(), text))
     }
 
-    /// Writes a line anew; gives the mark of the current find, when it has one.
-    fn fill(&self, into: &Element, line: &Line, marked: bool, current: Option<usize>) -> Option<HtmlElement> {
+    /// Writes the text of a line with marks. Returns the mark of the current match.
+    fn write_line(
+        &self,
+        into: &Element,
+        line: &Line,
+        marked: bool,
+        current: Option<usize>,
+    ) -> Option<HtmlElement> {
         into.set_text_content(None);
-        let found = if marked { finds(&line.text(), &self.query) } else { Vec::new() };
+        let found = if marked { matches(&line.text(), &self.query) } else { Vec::new() };
         let mut current_mark = None;
         for piece in pieces(line, &found) {
             let holder = match piece.class.as_str() {
@@ -402,14 +407,14 @@ impl Pane {
                     span
                 }
             };
-            let Some(find) = piece.find else {
+            let Some(index) = piece.found else {
                 let _ = holder.append_with_str_1(&piece.text);
                 continue;
             };
             let Some(mark) = self.make("mark", "") else { continue };
             mark.set_text_content(Some(&piece.text));
             let _ = holder.append_child(&mark);
-            if current == Some(find) {
+            if current == Some(index) {
                 let _ = mark.set_attribute("aria-current", "true");
                 if current_mark.is_none() {
                     current_mark = Some(mark.unchecked_into());
@@ -422,26 +427,26 @@ impl Pane {
     fn show_end(&mut self) {
         self.following = true;
         self.view.set_scroll_top(self.view.scroll_height());
-        self.none_unseen();
+        self.reset_unseen();
     }
 
-    /// Looks whether the end is in view: only there does the view follow.
-    fn look(&mut self) {
+    /// Follows new lines only while the end is visible.
+    fn on_scroll(&mut self) {
         let below = self.view.scroll_height() - self.view.scroll_top() - self.view.client_height();
         self.following = below <= NEAR_PX;
         if self.following {
-            self.none_unseen();
+            self.reset_unseen();
         }
     }
 
-    fn none_unseen(&self) {
+    fn reset_unseen(&self) {
         if self.controls.unseen.try_get_untracked() != Some(0) {
             let _ = self.controls.unseen.try_set(0);
         }
     }
 
-    /// A click on a line's number means the line, and puts it into the address.
-    fn click(&mut self, event: &Event) {
+    /// Selects the line of a clicked number and writes it into the address.
+    fn on_click(&mut self, event: &Event) {
         let mouse = event.dyn_ref::<leptos::ev::MouseEvent>();
         if mouse.is_some_and(|mouse| mouse.ctrl_key() || mouse.meta_key() || mouse.shift_key()) {
             return;
@@ -451,9 +456,8 @@ impl Pane {
         let Some(address) = link.and_then(|link| link.get_attribute("href")) else { return };
         let Some(number) = line_number(&address) else { return };
         event.prevent_default();
-        self.choose(number);
-        // The router keeps its own things in the state, so that stays. Without a history there is no
-        // address to change either.
+        self.select_line(number);
+        // The state belongs to the router and stays unchanged.
         if let Ok(history) = window().history()
             && let Ok(state) = history.state()
         {
@@ -462,7 +466,7 @@ impl Pane {
     }
 }
 
-/// `#L12` is line 12.
+/// Parses a fragment such as `#L12`.
 fn line_number(hash: &str) -> Option<u64> {
     hash.strip_prefix("#L")?.parse().ok()
 }

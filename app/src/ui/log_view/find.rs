@@ -1,45 +1,45 @@
-//! Finds text in a line, and cuts the line where the finds begin and end.
+//! Search in a line, and its division at the matches.
 //!
-//! Pure: it knows no browser.
+//! Pure: without a browser.
 
 use std::ops::Range;
 
 use crate::ui::ansi::Line;
 
-/// A run of a line in one style that is wholly within one find or outside all.
+/// A run of a line in one style, either inside of one match or outside of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub class: String,
     pub text: String,
-    /// Which find of the line it belongs to, counted from 0.
-    pub find: Option<usize>,
+    /// The index of the match in the line.
+    pub found: Option<usize>,
 }
 
-/// Where `needle` stands in `text`, in bytes. Letters of ASCII match in either case.
-pub fn finds(text: &str, needle: &str) -> Vec<Range<usize>> {
+/// Lists the matches of `needle` in bytes, without regard to the case of ASCII letters.
+pub fn matches(text: &str, needle: &str) -> Vec<Range<usize>> {
     if needle.is_empty() {
         return Vec::new();
     }
-    // Only ASCII letters change, so places in the lowered text are places in the text.
+    // Only ASCII letters change, so byte positions remain valid.
     let (text, needle) = (text.to_ascii_lowercase(), needle.to_ascii_lowercase());
-    text.match_indices(&needle).map(|(start, hit)| start..start + hit.len()).collect()
+    text.match_indices(&needle).map(|(start, found)| start..start + found.len()).collect()
 }
 
-/// Cuts a line at the ends of `finds`, which are in order and do not overlap.
-pub fn pieces(line: &Line, finds: &[Range<usize>]) -> Vec<Piece> {
+/// Divides a line at the ends of its matches, which are ordered and disjoint.
+pub fn pieces(line: &Line, matches: &[Range<usize>]) -> Vec<Piece> {
     let mut all = Vec::new();
     let mut span_start = 0;
     for span in &line.spans {
         let span_end = span_start + span.text.len();
-        let mut add = |range: Range<usize>, find: Option<usize>| {
+        let mut add = |range: Range<usize>, found: Option<usize>| {
             let text = span.text.get(range.start - span_start..range.end - span_start).unwrap_or_default();
             if !text.is_empty() {
-                all.push(Piece { class: span.class.clone(), text: text.to_owned(), find });
+                all.push(Piece { class: span.class.clone(), text: text.to_owned(), found });
             }
         };
         let mut at = span_start;
-        for (index, find) in finds.iter().enumerate() {
-            let (start, end) = (find.start.max(at), find.end.min(span_end));
+        for (index, found) in matches.iter().enumerate() {
+            let (start, end) = (found.start.max(at), found.end.min(span_end));
             if start < end {
                 add(at..start, None);
                 add(start..end, Some(index));
@@ -59,19 +59,19 @@ mod tests {
 
     #[test]
     fn case_of_ascii_does_not_matter() {
-        assert_eq!(finds("Loss LOSS größe", "loss"), [0..4, 5..9]);
-        assert!(finds("größe", "SSE").is_empty());
-        assert_eq!(finds("aaa", "aa").first(), Some(&(0..2)));
-        assert_eq!(finds("aaa", "aa").len(), 1);
-        assert!(finds("anything", "").is_empty());
+        assert_eq!(matches("Loss LOSS größe", "loss"), [0..4, 5..9]);
+        assert!(matches("größe", "SSE").is_empty());
+        assert_eq!(matches("aaa", "aa").first(), Some(&(0..2)));
+        assert_eq!(matches("aaa", "aa").len(), 1);
+        assert!(matches("anything", "").is_empty());
     }
 
     #[test]
-    fn a_find_may_cross_styles() {
+    fn a_match_may_cross_styles() {
         let span = |class: &str, text: &str| Span { class: class.to_owned(), text: text.to_owned() };
         let line = Line { number: 1, spans: vec![span("", "ab"), span("ansi-red", "cd"), span("", "é")] };
-        let found = pieces(&line, &finds(&line.text(), "bc"));
-        let found: Vec<_> = found.iter().map(|p| (p.class.as_str(), p.text.as_str(), p.find)).collect();
+        let all = pieces(&line, &matches(&line.text(), "bc"));
+        let all: Vec<_> = all.iter().map(|p| (p.class.as_str(), p.text.as_str(), p.found)).collect();
         let expected = [
             ("", "a", None),
             ("", "b", Some(0)),
@@ -79,6 +79,6 @@ mod tests {
             ("ansi-red", "d", None),
             ("", "é", None),
         ];
-        assert_eq!(found, expected);
+        assert_eq!(all, expected);
     }
 }

@@ -241,10 +241,10 @@ async fn fail_payment(
         row.filter(|r| r.state == PaymentState::Open && !(is_one_try && r.kind == "checkout"))
     {
         row.state = PaymentState::Failed;
-        row.failure = object
-            .last_payment_error
-            .as_ref()
-            .map_or_else(|| "Nobody paid in time.".to_owned(), |reason| reason.message.clone());
+        row.failure = object.last_payment_error.as_ref().map_or_else(
+            || "The payment page expired without a payment.".to_owned(),
+            |reason| reason.message.clone(),
+        );
         row.done_at = Some(now);
         store::payments::update(tx, &row).await?;
     }

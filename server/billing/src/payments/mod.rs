@@ -213,7 +213,7 @@ impl Payments {
                 // Without a page nobody can pay, so the payment has failed.
                 if row.session.is_none() {
                     row.state = PaymentState::Failed;
-                    row.failure = "Stripe gave no page to pay on.".to_owned();
+                    row.failure = "Stripe returned no payment page.".to_owned();
                     self.update_payment(&row).await?;
                 }
                 Err(stripe_problem(&error))
@@ -380,7 +380,7 @@ impl Payments {
                 continue;
             }
             if row.created_at < self.context.now().plus_seconds(-KEY_LIFETIME_S) {
-                self.recharge_failed(row, "Stripe did not say what became of it.").await?;
+                self.recharge_failed(row, "Stripe did not report the result.").await?;
                 continue;
             }
             self.charge_saved(&stripe, row).await?;
@@ -437,7 +437,7 @@ impl Payments {
             store::payments::find_profile(&mut conn.tx(), row.org_id).await?
         };
         let Some((customer, method)) = profile.and_then(|p| Some((p.customer, p.payment_method?))) else {
-            return self.recharge_failed(row, "No card is saved any more.").await;
+            return self.recharge_failed(row, "There is no saved card.").await;
         };
         let currency = &self.context.settings.currency;
         let minor = row.amount_micros / minor_unit_micros(currency);
@@ -451,7 +451,7 @@ impl Payments {
                     // An event will report the result.
                     return self.update_payment(&row).await;
                 }
-                self.recharge_failed(row, "The bank wants the card's owner to confirm it.").await
+                self.recharge_failed(row, "The bank requires a confirmation by the cardholder.").await
             }
             Err(StripeError::Refused(why)) => self.recharge_failed(row, &why).await,
             Err(StripeError::Unknown(why)) => {
@@ -469,9 +469,9 @@ impl Payments {
         row.state = PaymentState::Failed;
         row.failure = why.to_owned();
         row.done_at = Some(self.context.now());
-        let subject = "The saved card could not be charged".to_owned();
+        let subject = "Charge of the saved card failed".to_owned();
         let amount = money_text(row.amount_micros, &self.context.settings.currency);
-        let detail = format!("{amount} were to be added to the balance. {why}");
+        let detail = format!("Automatic recharge of {amount} failed; the balance did not change. {why}");
         let data = serde_json::json!({"payment": row.id, "amount_micros": row.amount_micros});
         let notice = self.context.notice(row.org_id, "invoice.payment_failed", subject, detail, &data);
         self.context

@@ -152,7 +152,7 @@ fn a_job_that_stops_for_standing_idle_says_so() {
     for (event, code) in [(exit(1, 143), Some(143)), (exit(1, 0), Some(0)), (lost(), None)] {
         let (ended, effects) = stopping.apply(event).unwrap();
         assert_eq!(ended, Machine::Ended(JobState::Cancelled));
-        let detail = "Stopped by itself: GPU utilisation was 3 % for 60 minutes.".to_owned();
+        let detail = "Stopped when idle: GPU utilization was 3 % for 60 minutes.".to_owned();
         let failure = Some(Failure { code: "job.idle".to_owned(), detail });
         assert!(effects.contains(&Effect::Finish { exit_code: code, failure }), "{effects:?}");
     }

@@ -220,7 +220,7 @@ async fn extend(
         at: now,
         state,
         attempt: u32::try_from(row.attempt).unwrap_or(0),
-        detail: format!("Limit extended to {}.", duration_text(new.saturating_mul(1_000))),
+        detail: format!("Time limit extended to {}.", duration_text(new.saturating_mul(1_000))),
     };
     store::jobs::insert_event(tx, org, &event).await?;
     Ok(event)

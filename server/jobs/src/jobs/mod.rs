@@ -190,7 +190,7 @@ impl Jobs {
             let posting = hold_posting(hold, org, id, job_price.worst_micros, memo, now);
             store::ledger::post(tx, &posting).await?;
         }
-        let detail = "Submitted; its worst case is set aside.".to_owned();
+        let detail = "Submitted; the maximum cost is reserved.".to_owned();
         let event = JobEvent { job: id, seq: 1, at: now, state: JobState::Queued, attempt: 0, detail };
         store::jobs::insert_event(tx, org, &event).await?;
         let stored = store::jobs::find(tx, org, id).await?.ok_or(StoreError::Unknown)?;

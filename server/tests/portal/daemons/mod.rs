@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{Assignment, Certificate, Down, Hello, JoinRequest, Up, down, up};
-use berth_worker::identity;
-use berth_worker::tls::{Own, Way};
+use berth_worker::session::identity;
+use berth_worker::session::tls::{ClientCertificate, PortalConnector};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
@@ -34,16 +34,20 @@ impl NodeCredentials {
         Self { node: certificate.node, chain: certificate.chain, key }
     }
 
-    fn own(&self) -> Own {
+    fn own(&self) -> ClientCertificate {
         let key: PrivateKeyDer<'static> = PrivatePkcs8KeyDer::from(self.key.clone()).into();
-        Own { chain: self.chain.iter().cloned().map(CertificateDer::from).collect(), key }
+        ClientCertificate { chain: self.chain.iter().cloned().map(CertificateDer::from).collect(), key }
     }
 }
 
-pub fn way(setup: &WorkerPortal, credentials: Option<&NodeCredentials>) -> Way {
+pub fn way(setup: &WorkerPortal, credentials: Option<&NodeCredentials>) -> PortalConnector {
     let fingerprint = setup.t.portal.enrolment.authority().unwrap().fingerprint();
-    Way::new(identity::endpoint(&setup.address).unwrap(), &fingerprint, credentials.map(NodeCredentials::own))
-        .unwrap()
+    PortalConnector::new(
+        identity::endpoint(&setup.address).unwrap(),
+        &fingerprint,
+        credentials.map(NodeCredentials::own),
+    )
+    .unwrap()
 }
 
 /// Joins with a token, as the node `former` unless it is empty.

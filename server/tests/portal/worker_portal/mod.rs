@@ -9,6 +9,7 @@ use berth_jobs::jobs::LogEnd;
 use berth_server::{loops, workers};
 use berth_store as store;
 use berth_types::ids::JobId;
+use berth_worker::exec::attempt_processes;
 use berth_worker::shim;
 use serde_json::{Value, json};
 
@@ -128,7 +129,7 @@ impl Drop for WorkerPortal {
 
 /// Kills the shim of an attempt and all processes of the attempt.
 fn kill_attempt(attempt: &Path) {
-    let processes = shim::processes(attempt).into_iter().map(|pid| pid.to_string());
+    let processes = attempt_processes::all(attempt).into_iter().map(|pid| pid.to_string());
     let all: Vec<String> = processes.chain(shim::shim_pid(attempt).map(|pid| pid.to_string())).collect();
     if !all.is_empty() {
         // Some may have ended already.

@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use berth_proto::{Secret, Spec};
-use berth_worker::cgroups::{Allowance, Cgroups, Group};
-use berth_worker::files::put_json;
-use berth_worker::lease::Leased;
-use berth_worker::sandbox::{Bind, Sandbox, Terms};
-use berth_worker::secrets::{self, Given};
-use berth_worker::shim::{self, Exit, Launch, Limits, Records, Start};
+use berth_worker::isolation::cgroups::{Allowance, AttemptCgroups, Cgroups};
+use berth_worker::isolation::sandbox::{BindMount, Sandbox, SandboxSpec};
+use berth_worker::isolation::secret_files;
+use berth_worker::shim::lease::ShimLease;
+use berth_worker::shim::{self, CommandExit, CommandStart, Launch, Limits, ShimRecords, ShimSecrets};
+use berth_worker::system::files::put_json;
 use nix::sys::signal::Signal;
 
 use crate::left_out::left_out;
@@ -26,9 +26,9 @@ pub struct Script<'a> {
     pub pids: u64,
     pub disk_mib: u64,
     pub secrets: Vec<Secret>,
-    pub lease: Option<Leased>,
+    pub lease: Option<ShimLease>,
     /// Made before it starts, and its own.
-    pub volumes: Vec<Bind>,
+    pub volumes: Vec<BindMount>,
 }
 
 impl Default for Script<'_> {
@@ -59,7 +59,7 @@ pub struct Running {
     pub dir: PathBuf,
     pub uid: Option<u32>,
     pub shim: Child,
-    pub group: Group,
+    pub group: AttemptCgroups,
 }
 
 fn entries(dir: &Path) -> Vec<PathBuf> {
@@ -96,8 +96,8 @@ impl Stage {
     }
 
     /// Whether the kernel limits this here; said where it does not.
-    pub fn limits(&self, controller: berth_worker::cgroups::Controller) -> bool {
-        let limits = self.cgroups.words(controller).is_some();
+    pub fn limits(&self, controller: berth_worker::isolation::cgroups::Controller) -> bool {
+        let limits = self.cgroups.version_text(controller).is_some();
         if !limits {
             left_out(format!("no cgroup limits {controller:?} on this machine"));
         }
@@ -120,11 +120,11 @@ impl Stage {
         };
         let group = self.cgroups.create(name, &allowance).unwrap();
         let spec = Spec { secrets: script.secrets.clone(), ..Spec::default() };
-        let place = secrets::place(&dir, &spec);
+        let place = secret_files::directory(&dir, &spec);
         if let Some(place) = &place {
-            secrets::write(place, &spec, uid).unwrap();
+            secret_files::write(place, &spec, uid).unwrap();
         }
-        for Bind { from, to, .. } in &script.volumes {
+        for BindMount { from, to, .. } in &script.volumes {
             // Its place in the job's directory is there before the sandbox, and is the job's.
             if let Ok(below) = to.strip_prefix("/home/job") {
                 let mut at = work.clone();
@@ -145,7 +145,7 @@ impl Stage {
             std::fs::write(&file, text).unwrap();
             file
         });
-        let terms = Terms {
+        let sandbox_spec = SandboxSpec {
             work: &work,
             uid: uid.unwrap_or(0),
             network: script.network,
@@ -156,7 +156,7 @@ impl Stage {
             volumes: &script.volumes,
         };
         let command = ["/bin/sh", "-c", script.text].map(str::to_owned).to_vec();
-        let confined = self.sandbox.confine(&terms, command);
+        let confined = self.sandbox.confine(&sandbox_spec, command);
         let path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
         let launch = Launch {
             argv: confined.argv,
@@ -177,7 +177,7 @@ impl Stage {
                 volumes: script.volumes.iter().map(|bind| bind.from.clone()).collect(),
                 nested: false,
             },
-            told: !spec.secrets.is_empty(),
+            has_secrets: !spec.secrets.is_empty(),
             secrets: place,
             lease: script.lease.clone(),
             container: None,
@@ -187,23 +187,23 @@ impl Stage {
             .arg("shim")
             .arg(&dir)
             .env_clear()
-            .stdin(if launch.told { Stdio::piped() } else { Stdio::null() })
+            .stdin(if launch.has_secrets { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         if let Some(pipe) = shim.stdin.take() {
-            Given::of(&spec).tell(pipe);
+            ShimSecrets::from_spec(&spec).send(pipe);
         }
         Running { dir, uid, shim, group }
     }
 
     /// Runs it to its end: how it ended, and what it wrote.
-    pub fn run(&self, name: &str, script: &Script<'_>) -> (Exit, String) {
+    pub fn run(&self, name: &str, script: &Script<'_>) -> (CommandExit, String) {
         self.start(name, script).ended()
     }
 
-    pub fn script(&self, name: &str, text: &str) -> (Exit, String) {
+    pub fn script(&self, name: &str, text: &str) -> (CommandExit, String) {
         self.run(name, &Script { text, ..Script::default() })
     }
 }
@@ -222,19 +222,19 @@ impl Running {
         }
     }
 
-    pub fn started(&self) -> Start {
-        Records::read(&self.dir).start.unwrap()
+    pub fn started(&self) -> CommandStart {
+        ShimRecords::read(&self.dir).start.unwrap()
     }
 
-    pub fn ended(mut self) -> (Exit, String) {
+    pub fn ended(mut self) -> (CommandExit, String) {
         self.shim.wait().unwrap();
-        let exit = Records::read(&self.dir).exit.unwrap();
+        let exit = ShimRecords::read(&self.dir).exit.unwrap();
         self.group.end().unwrap();
         (exit, self.log())
     }
 
     pub fn stop(self) {
-        shim::tell(&self.dir, Signal::SIGTERM);
+        shim::send_signal(&self.dir, Signal::SIGTERM);
         self.ended();
     }
 }

@@ -1,6 +1,5 @@
-//! The invoices of everybody: read, closed, and made for a month that is over.
-//!
-//! Must not calculate or change what an invoice says: it is final, and corrected only by a credit note.
+//! Page of the invoices of all organizations: list, closing, and billing of a past month. Invoices are final;
+//! only a credit note corrects them.
 
 pub mod close;
 pub mod settings;
@@ -19,12 +18,12 @@ use self::close::{Close, CloseDialog};
 use self::settings::SettingsForm;
 use super::super::days::{day_at, month_before, month_text};
 use super::super::invoices::document::{PrintButton, document};
-use super::super::invoices::words::{exact_money, merge, period, title};
-use super::super::invoices::{day_cell, state_cell, taken_back};
+use super::super::invoices::text::{exact_money, merge, period, title};
+use super::super::invoices::{corrected_text, day_cell, state_cell};
 use super::super::limits::replace;
-use super::super::more::More;
+use super::super::load_more::LoadMore;
 use super::super::parts::{Call, CallProblem, FieldError, Loading, every, now_ms, ready};
-use super::super::words::counted;
+use super::super::text::counted;
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -32,7 +31,7 @@ use crate::api::invoices::Billed;
 use crate::session::Page;
 use crate::ui::*;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     first: Rows<Invoice>,
@@ -47,14 +46,14 @@ fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     }
 }
 
-/// The page with all invoices.
+/// The page of all invoices.
 #[component]
 pub fn InvoicesPage() -> impl IntoView {
-    if is_operator() { view! { <Everybody/> }.into_any() } else { view! { <NotFound/> }.into_any() }
+    if is_operator() { view! { <AllInvoices/> }.into_any() } else { view! { <NotFound/> }.into_any() }
 }
 
 #[component]
-fn Everybody() -> impl IntoView {
+fn AllInvoices() -> impl IntoView {
     let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Invoices".to_owned()>
@@ -70,33 +69,33 @@ fn Everybody() -> impl IntoView {
     }
 }
 
-/// What the rows of the list act on.
+/// The signals of the page.
 #[derive(Clone, Copy)]
-pub struct Desk {
+pub struct InvoicesState {
     all: RwSignal<Vec<Invoice>>,
-    /// The one that is shown in full.
+    /// The invoice with its open document.
     shown: RwSignal<Option<InvoiceId>>,
-    /// The one that is to be closed, and how.
+    /// The invoice of the dialog and its end.
     chosen: RwSignal<Option<(Invoice, Close)>>,
-    asking: RwSignal<bool>,
+    closing: RwSignal<bool>,
     ready: ReadSignal<bool>,
 }
 
-impl Desk {
-    /// Takes in what an answer tells.
-    fn take(self, fresh: Vec<Invoice>) {
+impl InvoicesState {
+    /// Merges invoices of an answer.
+    fn merge_all(self, fresh: Vec<Invoice>) {
         let mut next = self.all.get_untracked();
         fresh.into_iter().for_each(|one| merge(&mut next, one));
         replace(self.all, next);
     }
 
-    /// Fetches the newest ones; the rest stays as it is known.
-    fn look(self) {
+    /// Reloads the newest invoices.
+    fn reload(self) {
         let fresh = api::invoices::all(None);
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
-                self.take(fresh.items);
+                self.merge_all(fresh.items);
             }
         });
     }
@@ -105,62 +104,62 @@ impl Desk {
 #[component]
 fn InvoicesView(loaded: Loaded) -> impl IntoView {
     let Loaded { first, settings } = loaded;
-    let desk = Desk {
+    let state = InvoicesState {
         all: RwSignal::new(first.items),
         shown: RwSignal::new(None),
         chosen: RwSignal::new(None),
-        asking: RwSignal::new(false),
+        closing: RwSignal::new(false),
         ready: ready(),
     };
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
-    every(30_000, move || desk.look());
+    every(30_000, move || state.reload());
     let load_more = move |()| {
         let next = api::invoices::all(cursor.get_untracked());
         more.run(next, move |page: Rows<Invoice>| {
-            desk.take(page.items);
+            state.merge_all(page.items);
             cursor.set(page.next_cursor);
         });
     };
-    let none = Memo::new(move |_| desk.all.with(Vec::is_empty));
+    let none = Memo::new(move |_| state.all.with(Vec::is_empty));
     let one = Memo::new(move |_| {
-        let id = desk.shown.get()?;
-        desk.all.with(|all| all.iter().find(|one| one.id == id).cloned())
+        let id = state.shown.get()?;
+        state.all.with(|all| all.iter().find(|one| one.id == id).cloned())
     });
     view! {
-        {move || one.get().map(|one| view! { <InFull invoice=one desk=desk/> })}
+        {move || one.get().map(|one| view! { <DocumentView invoice=one state=state/> })}
         <section class="section">
             <div class="section__head"><h2>"All invoices"</h2></div>
             {move || {
                 if none.get() {
-                    empty("No invoice yet. An hour after a month is over, every organization that was charged in it is billed by itself. What invoices say is set below, best before the first one.")
+                    empty("No invoices yet. One hour after the end of a month, each organization with charges in it is billed automatically. Complete the invoice settings below before the first invoice.")
                 } else {
-                    desk.all.with(|all| table(all, desk))
+                    state.all.with(|all| table(all, state))
                 }
             }}
-            <More cursor=cursor call=more load=Callback::new(load_more)/>
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
-        <BillForm desk=desk/>
+        <BillForm state=state/>
         <SettingsForm settings=settings/>
-        <CloseDialog desk=desk/>
+        <CloseDialog state=state/>
     }
 }
 
-/// One invoice as its organization reads it; on paper it stands alone.
+/// The document of an invoice. A print shows only the document.
 #[component]
-fn InFull(invoice: Invoice, desk: Desk) -> impl IntoView {
+fn DocumentView(invoice: Invoice, state: InvoicesState) -> impl IntoView {
     let panel = NodeRef::<leptos::html::Section>::new();
-    // It comes above the list, so whoever asked for it is taken there.
+    // The document appears above the list, so the focus moves to it.
     Effect::new(move || {
         if let Some(panel) = panel.get() {
-            // What cannot be focused is only not focused.
+            // A failed focus has no effect.
             let _ = panel.focus();
         }
     });
     let heading = title(&invoice);
-    let other = desk.all.with_untracked(|all| taken_back(&invoice, all)).map(|words| {
-        let words = format!("It {words}.");
-        view! { <p>{words}</p> }.into_any()
+    let other = state.all.with_untracked(|all| corrected_text(&invoice, all)).map(|text| {
+        let text = format!("This credit note {text}.");
+        view! { <p>{text}</p> }.into_any()
     });
     view! {
         <section class="section to-print" tabindex="-1" aria-labelledby="in-full" node_ref=panel>
@@ -168,7 +167,7 @@ fn InFull(invoice: Invoice, desk: Desk) -> impl IntoView {
                 <h2 id="in-full">{heading}</h2>
                 <div class="section__aside">
                     <PrintButton/>
-                    <button class="btn" type="button" on:click=move |_| desk.shown.set(None)>"Close"</button>
+                    <button class="btn" type="button" on:click=move |_| state.shown.set(None)>"Close"</button>
                 </div>
             </div>
             {document(&invoice, other)}
@@ -176,15 +175,15 @@ fn InFull(invoice: Invoice, desk: Desk) -> impl IntoView {
     }
 }
 
-fn table(all: &[Invoice], desk: Desk) -> AnyView {
-    let rows: Vec<AnyView> = all.iter().map(|one| row(one, all, desk)).collect();
+fn table(all: &[Invoice], state: InvoicesState) -> AnyView {
+    let rows: Vec<AnyView> = all.iter().map(|one| row(one, all, state)).collect();
     table_of(
         "Invoices, newest first",
         &[
             ("Invoice", ""),
             STATE,
             ("Organization", ""),
-            ("For", ""),
+            ("Month", ""),
             ("Due", "nowrap"),
             ("Total", "num"),
             ACTIONS,
@@ -193,14 +192,14 @@ fn table(all: &[Invoice], desk: Desk) -> AnyView {
     )
 }
 
-fn row(invoice: &Invoice, all: &[Invoice], desk: Desk) -> AnyView {
+fn row(invoice: &Invoice, all: &[Invoice], state: InvoicesState) -> AnyView {
     let id = invoice.id;
     let name = title(invoice);
-    let below = taken_back(invoice, all).map(|words| view! { <span class="table__sub">{words}</span> });
+    let below = corrected_text(invoice, all).map(|text| view! { <span class="table__sub">{text}</span> });
     let buyer = invoice.document.buyer.clone();
     let total = exact_money(invoice.document.total_micros, &invoice.document.currency);
     let open = invoice.kind == InvoiceKind::Invoice && invoice.state == InvoiceState::Open;
-    let close = |how: Close| {
+    let close_button = |how: Close| {
         let this = invoice.clone();
         let label = format!("{} {}", how.verb(), title(invoice));
         open.then(|| {
@@ -210,10 +209,10 @@ fn row(invoice: &Invoice, all: &[Invoice], desk: Desk) -> AnyView {
                     class="btn btn--small"
                     type="button"
                     aria-label=label
-                    disabled=move || !desk.ready.get()
+                    disabled=move || !state.ready.get()
                     on:click=move |_| {
-                        desk.chosen.set(Some((this.clone(), how)));
-                        desk.asking.set(true);
+                        state.chosen.set(Some((this.clone(), how)));
+                        state.closing.set(true);
                     }
                 >
                     {how.verb()}
@@ -221,14 +220,14 @@ fn row(invoice: &Invoice, all: &[Invoice], desk: Desk) -> AnyView {
             }
         })
     };
-    let (pay, take_back) = (close(Close::Pay), close(Close::TakeBack));
+    let (pay, void) = (close_button(Close::Pay), close_button(Close::Void));
     let show_label = format!("Show {name}");
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}{below}</th>
             {state_cell(invoice)}
             <td role="cell" data-label="Organization">{buyer}</td>
-            <td role="cell" data-label="For">{period(invoice)}</td>
+            <td role="cell" data-label="Month">{period(invoice)}</td>
             {day_cell("Due", invoice.due_at)}
             <td role="cell" class="num" data-label="Total">{total}</td>
             <td role="cell" class="table__actions">
@@ -236,35 +235,35 @@ fn row(invoice: &Invoice, all: &[Invoice], desk: Desk) -> AnyView {
                     class="btn btn--small"
                     type="button"
                     aria-label=show_label
-                    disabled=move || !desk.ready.get()
-                    on:click=move |_| desk.shown.set(Some(id))
+                    disabled=move || !state.ready.get()
+                    on:click=move |_| state.shown.set(Some(id))
                 >
                     "Show"
                 </button>
                 {pay}
-                {take_back}
+                {void}
             </td>
         </tr>
     }
     .into_any()
 }
 
-/// What came of billing a month.
-fn billed_words(made: usize, month: &str) -> String {
+/// Returns the result of billing a month.
+fn billed_text(made: usize, month: &str) -> String {
     let month = month_text(month);
     match made {
-        0 => format!("Nobody is left to bill for {month}: nothing was charged, or all of it is billed."),
-        made => format!("{} made for {month}.", counted(made, "invoice", "invoices")),
+        0 => format!("No invoices created for {month}: no charges, or all charges are billed."),
+        made => format!("{} created for {month}.", counted(made, "invoice", "invoices")),
     }
 }
 
-/// Billing a month that is over, for those who were not billed yet.
+/// The form for the missing invoices of a past month.
 #[component]
-fn BillForm(desk: Desk) -> impl IntoView {
+fn BillForm(state: InvoicesState) -> impl IntoView {
     let call = Call::idle();
-    let said = RwSignal::new(String::new());
+    let status = RwSignal::new(String::new());
     let month = RwSignal::new(String::new());
-    // The clock is the browser's, so the server leaves the month empty.
+    // The server has no clock, so the month starts empty.
     Effect::new(move || {
         if month.with_untracked(String::is_empty) {
             month.set(month_before(&day_at(now_ms())).unwrap_or_default());
@@ -272,19 +271,19 @@ fn BillForm(desk: Desk) -> impl IntoView {
     });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        said.set(String::new());
-        let wanted = month.get_untracked().trim().to_owned();
-        call.run(api::invoices::bill(wanted.clone()), move |billed: Billed| {
-            said.set(billed_words(billed.made, &wanted));
-            desk.look();
+        status.set(String::new());
+        let chosen = month.get_untracked().trim().to_owned();
+        call.run(api::invoices::bill(chosen.clone()), move |billed: Billed| {
+            status.set(billed_text(billed.made, &chosen));
+            state.reload();
         });
     };
     let error = call.field("/month");
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Bill a month"</h2>
+            <h2 class="card__title">"Missing invoices"</h2>
             <p class="prose">
-                "Months are billed by themselves soon after they are over. This bills one now, for every organization that was charged in it and has no invoice for it yet. Whoever has a credit limit pays afterwards; for all others it is paid from the balance already."
+                "Months are billed automatically one hour after their end. This form creates the missing invoices of a past month now. Organizations with a credit limit pay afterwards; all other invoices are already paid from the balance."
             </p>
             <CallProblem call=call beside_fields=&["/month"]/>
             <div class="field">
@@ -297,19 +296,19 @@ fn BillForm(desk: Desk) -> impl IntoView {
                     prop:value=move || month.get()
                     on:input=move |ev| month.set(event_target_value(&ev))
                 />
-                <p class="field__hint" id="bill-month-hint">"One that is over, such as 2026-10."</p>
+                <p class="field__hint" id="bill-month-hint">"A past month, such as 2026-10."</p>
                 <FieldError id="bill-month-error" error=error/>
             </div>
             <div class="form__actions">
                 <button
                     class="btn"
                     type="submit"
-                    disabled=move || !desk.ready.get() || call.pending.get()
+                    disabled=move || !state.ready.get() || call.pending.get()
                     aria-busy=move || call.pending.get().then_some("true")
                 >
-                    "Bill the month"
+                    "Create invoices"
                 </button>
-                <span class="quiet" role="status">{move || said.get()}</span>
+                <span class="quiet" role="status">{move || status.get()}</span>
             </div>
         </form>
     }
@@ -320,8 +319,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn billing_says_what_came_of_it() {
-        assert_eq!(billed_words(2, "2026-10"), "2 invoices made for October 2026.");
-        assert!(billed_words(0, "2026-10").starts_with("Nobody is left to bill for October 2026"));
+    fn billing_has_a_result() {
+        assert_eq!(billed_text(2, "2026-10"), "2 invoices created for October 2026.");
+        assert!(billed_text(0, "2026-10").starts_with("No invoices created for October 2026"));
     }
 }

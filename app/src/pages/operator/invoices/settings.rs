@@ -1,13 +1,11 @@
-//! What invoices say: who bills, which taxes are on top, and when they are due.
-//!
-//! Must not touch what was issued: it keeps what it says.
+//! Form of the invoice settings: seller, taxes and payment term. Issued invoices do not change.
 
 use berth_types::invoices::{BillingSettings, TaxRate};
 use berth_types::problems::{FieldError as Wrong, Problem};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::super::invoices::words::{parse_rate, typed_rate};
+use super::super::super::invoices::text::{parse_rate, typed_rate};
 use super::super::super::limits::form::NumberField;
 use super::super::super::limits::numbers::{Unit, parse_whole};
 use super::super::super::parts::{Call, CallProblem, FieldError, ready};
@@ -15,18 +13,21 @@ use crate::api;
 
 const FIELDS: &[&str] = &["/seller", "/taxes", "/due_days"];
 
-/// A tax as it is typed: its name and its rate in percent.
-type Typed = (String, String);
+/// The input of a tax: its name and its rate in percent.
+type TaxInput = (String, String);
 
-/// Settings from what is typed, or what keeps it from being some.
-fn read(seller: &str, due_days: &str, taxes: &[Typed]) -> Result<BillingSettings, Vec<Wrong>> {
+/// Parses the settings.
+///
+/// # Errors
+/// One error for each invalid field.
+fn parse(seller: &str, due_days: &str, taxes: &[TaxInput]) -> Result<BillingSettings, Vec<Wrong>> {
     let mut errors = Vec::new();
     let mut rates = Vec::new();
     for (index, (name, rate)) in taxes.iter().enumerate() {
         match parse_rate(rate) {
             Some(basis_points) => rates.push(TaxRate { name: name.trim().to_owned(), basis_points }),
             None => {
-                let detail = "Give a percentage such as 19 or 7.25, with two decimals at most.";
+                let detail = "Enter a percentage, such as 19 or 7.25, with at most two decimals.";
                 errors.push(Wrong::new(format!("/taxes/{index}"), detail));
             }
         }
@@ -43,16 +44,16 @@ fn read(seller: &str, due_days: &str, taxes: &[Typed]) -> Result<BillingSettings
     }
 }
 
-/// A tax in the form.
+/// The row of a tax.
 #[derive(Clone, Copy)]
 struct TaxRow {
-    /// Tells rows apart while they come and go.
+    /// The key of the row.
     id: u32,
     name: RwSignal<String>,
     rate: RwSignal<String>,
 }
 
-/// The signals behind the form.
+/// The signals of the form.
 #[derive(Clone, Copy)]
 struct Fields {
     seller: RwSignal<String>,
@@ -62,18 +63,18 @@ struct Fields {
 }
 
 impl Fields {
-    fn of(settings: &BillingSettings) -> Self {
+    fn new(settings: &BillingSettings) -> Self {
         let fields = Self {
             seller: RwSignal::new(String::new()),
             due_days: RwSignal::new(String::new()),
             taxes: RwSignal::new(Vec::new()),
             next: StoredValue::new(0),
         };
-        fields.show(settings);
+        fields.set_settings(settings);
         fields
     }
 
-    fn show(self, settings: &BillingSettings) {
+    fn set_settings(self, settings: &BillingSettings) {
         self.seller.set(settings.seller.clone());
         self.due_days.set(settings.due_days.to_string());
         let rows = settings.taxes.iter().map(|tax| self.row(tax.name.clone(), typed_rate(tax.basis_points)));
@@ -87,32 +88,32 @@ impl Fields {
     }
 
     fn settings(self) -> Result<BillingSettings, Vec<Wrong>> {
-        let taxes: Vec<Typed> = self.taxes.with_untracked(|rows| {
+        let taxes: Vec<TaxInput> = self.taxes.with_untracked(|rows| {
             rows.iter().map(|row| (row.name.get_untracked(), row.rate.get_untracked())).collect()
         });
-        read(&self.seller.get_untracked(), &self.due_days.get_untracked(), &taxes)
+        parse(&self.seller.get_untracked(), &self.due_days.get_untracked(), &taxes)
     }
 }
 
 /// The form of the settings.
 #[component]
 pub fn SettingsForm(
-    /// As they are now.
+    /// The present settings.
     settings: BillingSettings,
 ) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
-    let said = RwSignal::new("");
-    let fields = Fields::of(&settings);
+    let status = RwSignal::new("");
+    let fields = Fields::new(&settings);
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        said.set("");
+        status.set("");
         match fields.settings() {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
             Ok(settings) => {
                 call.run(api::invoices::set_settings(&settings), move |fresh: BillingSettings| {
-                    fields.show(&fresh);
-                    said.set("Saved. Invoices say it from now on.");
+                    fields.set_settings(&fresh);
+                    status.set("Saved for new invoices.");
                 });
             }
         }
@@ -120,11 +121,11 @@ pub fn SettingsForm(
     let wrong_seller = call.field("/seller");
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"What invoices say"</h2>
-            <p class="prose">"It holds for what is issued from now on. An invoice that is out stays as it is."</p>
+            <h2 class="card__title">"Invoice settings"</h2>
+            <p class="prose">"The settings apply to new invoices. Issued invoices do not change."</p>
             <CallProblem call=call beside_fields=FIELDS/>
             <div class="field">
-                <label class="field__label" for="seller">"Who bills"</label>
+                <label class="field__label" for="seller">"Seller"</label>
                 <textarea
                     id="seller"
                     rows="4"
@@ -135,18 +136,18 @@ pub fn SettingsForm(
                     on:input=move |ev| fields.seller.set(event_target_value(&ev))
                 ></textarea>
                 <p class="field__hint" id="seller-hint">
-                    "Name and address, and the numbers that the law asks for, a line each."
+                    "Name, address and legally required numbers, one per line."
                 </p>
                 <FieldError id="seller-error" error=wrong_seller/>
             </div>
             <Taxes fields=fields call=call ready=ready/>
             <NumberField
-                label="Due after"
+                label="Payment term"
                 id="due-days"
                 unit="days"
                 inputmode="numeric"
                 value=fields.due_days
-                hint="For organizations with a credit limit, which pay afterwards."
+                hint="For organizations with a credit limit, from the date of the invoice."
                 error=call.field("/due_days")
             />
             <div class="form__actions">
@@ -156,21 +157,21 @@ pub fn SettingsForm(
                     disabled=move || !ready.get() || call.pending.get()
                     aria-busy=move || call.pending.get().then_some("true")
                 >
-                    "Save what they say"
+                    "Save settings"
                 </button>
-                <span class="quiet" role="status">{move || said.get()}</span>
+                <span class="quiet" role="status">{move || status.get()}</span>
             </div>
         </form>
     }
 }
 
-/// Taxes on the sum, a row each.
+/// The taxes, one row each.
 #[component]
 fn Taxes(fields: Fields, call: Call, ready: ReadSignal<bool>) -> impl IntoView {
     let row = move |row: TaxRow| {
         let id = row.id;
         let error_id = format!("tax-{id}-error");
-        let (of_name, of_rate) = (error_id.clone(), error_id.clone());
+        let (name_described, rate_described) = (error_id.clone(), error_id.clone());
         let error = Signal::derive(move || {
             let index = fields.taxes.with(|rows| rows.iter().position(|known| known.id == id))?;
             let pointer = format!("/taxes/{index}");
@@ -178,7 +179,7 @@ fn Taxes(fields: Fields, call: Call, ready: ReadSignal<bool>) -> impl IntoView {
         });
         let (name, rate) = (row.name.get_untracked(), row.rate.get_untracked());
         let remove = move |_: leptos::ev::MouseEvent| {
-            // What was wrong is told by its place, which is another one now.
+            // Errors refer to the index of a row, which changes here.
             call.problem.set(None);
             fields.taxes.update(|rows| rows.retain(|known| known.id != id));
         };
@@ -187,21 +188,21 @@ fn Taxes(fields: Fields, call: Call, ready: ReadSignal<bool>) -> impl IntoView {
                 <div class="pairs__row">
                     <input
                         class="input"
-                        aria-label="Name of the tax"
+                        aria-label="Tax name"
                         autocomplete="off"
                         value=name
-                        aria-describedby=of_name
+                        aria-describedby=name_described
                         aria-invalid=move || error.get().map(|_| "true")
                         prop:value=move || row.name.get()
                         on:input=move |ev| row.name.set(event_target_value(&ev))
                     />
                     <input
                         class="input"
-                        aria-label="Its rate in percent"
+                        aria-label="Tax rate in percent"
                         inputmode="decimal"
                         autocomplete="off"
                         value=rate
-                        aria-describedby=of_rate
+                        aria-describedby=rate_described
                         aria-invalid=move || error.get().map(|_| "true")
                         prop:value=move || row.rate.get()
                         on:input=move |ev| row.rate.set(event_target_value(&ev))
@@ -221,14 +222,14 @@ fn Taxes(fields: Fields, call: Call, ready: ReadSignal<bool>) -> impl IntoView {
     view! {
         <div class="field">
             <span class="field__label">"Taxes"</span>
-            <p class="field__hint">"Name and rate in percent. Each is of the net sum, rounded down. None: the net sum is the total."</p>
+            <p class="field__hint">"Name and rate in percent of the net amount, rounded down. Without taxes, the net amount is the total."</p>
             <div class="pairs">
                 <For each=move || fields.taxes.get() key=|row: &TaxRow| row.id children=row/>
             </div>
             <FieldError id="taxes-error" error=call.field("/taxes")/>
             <p>
                 <button class="btn btn--small" type="button" disabled=move || !ready.get() on:click=add>
-                    "Add a tax"
+                    "Add tax"
                 </button>
             </p>
         </div>
@@ -239,22 +240,22 @@ fn Taxes(fields: Fields, call: Call, ready: ReadSignal<bool>) -> impl IntoView {
 mod tests {
     use super::*;
 
-    fn typed(name: &str, rate: &str) -> Typed {
+    fn tax(name: &str, rate: &str) -> TaxInput {
         (name.to_owned(), rate.to_owned())
     }
 
     #[test]
     fn a_form_becomes_settings() {
-        let read = read(" Harbour\nKade 4 ", "14", &[typed(" VAT ", "19"), typed("Levy", "0.5 %")]).unwrap();
-        assert_eq!((read.seller.as_str(), read.due_days), ("Harbour\nKade 4", 14));
+        let settings = parse(" Harbour\nKade 4 ", "14", &[tax(" VAT ", "19"), tax("Levy", "0.5 %")]).unwrap();
+        assert_eq!((settings.seller.as_str(), settings.due_days), ("Harbour\nKade 4", 14));
         let taxes: Vec<(&str, i64)> =
-            read.taxes.iter().map(|tax| (tax.name.as_str(), tax.basis_points)).collect();
+            settings.taxes.iter().map(|tax| (tax.name.as_str(), tax.basis_points)).collect();
         assert_eq!(taxes, [("VAT", 1_900), ("Levy", 50)]);
     }
 
     #[test]
-    fn every_fault_is_told_at_its_place() {
-        let errors = read("", "two weeks", &[typed("VAT", "19"), typed("Levy", "much")]).unwrap_err();
+    fn each_invalid_field_has_an_error() {
+        let errors = parse("", "two weeks", &[tax("VAT", "19"), tax("Levy", "much")]).unwrap_err();
         let at: Vec<&str> = errors.iter().map(|error| error.pointer.as_str()).collect();
         assert_eq!(at, ["/taxes/1", "/due_days"]);
     }

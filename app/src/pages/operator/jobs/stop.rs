@@ -1,13 +1,12 @@
-//! Stopping the jobs that are chosen: how many of whom, why, and only then.
-//!
-//! Must not stop more than it has shown: the number is sent along, and the portal refuses a larger one.
+//! Dialog of the bulk stop. The request has the shown number of jobs; the portal refuses it if more jobs
+//! match.
 
 use berth_types::operations::{JobFilter, StopJobs, StoppedJobs};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal};
-use super::super::super::words::counted;
+use super::super::super::text::counted;
 use crate::api;
 
 const FIELDS: &[&str] = &["/reason"];
@@ -16,74 +15,79 @@ fn jobs_text(jobs: u64) -> String {
     counted(usize::try_from(jobs).unwrap_or(usize::MAX), "job", "jobs")
 }
 
-/// `3 jobs: 2 of lab, 1 of bobs.`
-fn meant_text(meant: &StoppedJobs) -> String {
-    if meant.matched == 0 {
-        return "No job that is chosen can be stopped: they are over, or stop already.".to_owned();
+/// Returns the matching jobs by organization: `3 jobs: 2 of lab, 1 of bobs.`
+fn matching_text(matching: &StoppedJobs) -> String {
+    if matching.matched == 0 {
+        return "No matching jobs to stop: all are finished or stopping.".to_owned();
     }
-    let of: Vec<String> = meant.orgs.iter().map(|o| format!("{} of {}", o.jobs, o.org_name)).collect();
-    format!("{}: {}.", jobs_text(meant.matched), of.join(", "))
+    let orgs: Vec<String> = matching.orgs.iter().map(|o| format!("{} of {}", o.jobs, o.org_name)).collect();
+    format!("{}: {}.", jobs_text(matching.matched), orgs.join(", "))
 }
 
-/// What became of an order.
-fn done_text(done: &StoppedJobs) -> String {
+/// Returns the result of a stop.
+fn result_text(done: &StoppedJobs) -> String {
     match done.left {
-        0 => format!("{} told to stop.", jobs_text(done.stopped)),
-        left => format!("{} told to stop, {left} are left; stop these too.", jobs_text(done.stopped)),
+        0 => format!("Stop requested for {}.", jobs_text(done.stopped)),
+        left => format!(
+            "Stop requested for {}; {left} remaining. Repeat the stop for these.",
+            jobs_text(done.stopped)
+        ),
     }
 }
 
-/// The question before it.
+/// The confirmation of a bulk stop.
 #[component]
 pub fn StopDialog(
-    /// Which jobs.
+    /// The filter of the jobs.
     filter: StoredValue<JobFilter>,
-    /// Whether it is open.
+    /// True with an open dialog.
     open: RwSignal<bool>,
-    /// What became of the last order.
-    said: RwSignal<String>,
-    /// Runs when jobs were told to stop.
+    /// The result of the last stop.
+    status: RwSignal<String>,
+    /// Runs after a stop.
     done: Callback<()>,
 ) -> impl IntoView {
     let call = Call::idle();
-    let key = FormKey::beside(call);
+    let key = FormKey::new(call);
     let reason = RwSignal::new(String::new());
-    let meant = RwSignal::new(None::<StoppedJobs>);
-    let order = move |expected: Option<u64>| StopJobs {
+    let matching = RwSignal::new(None::<StoppedJobs>);
+    let request = move |expected: Option<u64>| StopJobs {
         filter: filter.get_value(),
         reason: reason.get_untracked().trim().to_owned(),
         expected,
     };
-    // The number is looked up each time it is opened.
+    // Each opening loads the number again.
     Effect::new(move || {
         if open.get() {
             call.problem.set(None);
-            meant.set(None);
-            call.run(api::operations::preview_stop(&order(None)), move |now: StoppedJobs| {
-                meant.set(Some(now))
+            matching.set(None);
+            call.run(api::operations::preview_stop(&request(None)), move |now: StoppedJobs| {
+                matching.set(Some(now))
             });
         }
     });
-    let matched = move || meant.with(|meant| meant.as_ref().map_or(0, |m| m.matched));
+    let matched = move || matching.with(|matching| matching.as_ref().map_or(0, |m| m.matched));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let body = order(Some(matched()));
-        call.run(api::operations::stop(&body, key.of_body(&body)), move |now: StoppedJobs| {
-            key.done();
-            said.set(done_text(&now));
+        let body = request(Some(matched()));
+        call.run(api::operations::stop(&body, key.for_body(&body)), move |now: StoppedJobs| {
+            key.reset();
+            status.set(result_text(&now));
             reason.set(String::new());
             open.set(false);
             done.run(());
         });
     };
-    let text = move || meant.with(|meant| meant.as_ref().map_or_else(|| "Counting…".to_owned(), meant_text));
+    let text = move || {
+        matching.with(|matching| matching.as_ref().map_or_else(|| "Counting…".to_owned(), matching_text))
+    };
     let wrong_reason = call.field("/reason");
     view! {
-        <Modal id="stop-jobs" title="Stop these jobs?" open=open>
+        <Modal id="stop-jobs" title="Stop matching jobs?" open=open>
             <form method="post" on:submit=submit>
                 <div class="dialog__body">
                     <p role="status">{text}</p>
-                    <p>"They get their signal and time to stop, are charged for what they used, and do not start again."</p>
+                    <p>"Each job gets its stop signal and grace period, is charged for its run time, and is not retried."</p>
                     <CallProblem call=call beside_fields=FIELDS/>
                     <div class="field field--wide">
                         <label class="field__label" for="stop-reason">"Reason"</label>
@@ -96,12 +100,12 @@ pub fn StopDialog(
                             prop:value=move || reason.get()
                             on:input=move |ev| reason.set(event_target_value(&ev))
                         />
-                        <p class="field__hint" id="stop-reason-hint">"Their owners see it beside your name."</p>
+                        <p class="field__hint" id="stop-reason-hint">"Shown to the job owners with your name."</p>
                         <FieldError id="stop-reason-error" error=wrong_reason/>
                     </div>
                 </div>
                 <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Stop nothing"</button>
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep jobs"</button>
                     <button
                         class="btn btn--danger btn--primary"
                         type="submit"
@@ -122,17 +126,21 @@ mod tests {
     use berth_types::operations::JobsOfOrg;
 
     #[test]
-    fn an_order_is_said_before_and_after() {
+    fn a_stop_has_a_preview_and_a_result() {
         let org = "org_00000000000000000000000001".parse().unwrap();
         let orgs = vec![JobsOfOrg { org, org_name: "lab".to_owned(), jobs: 2 }];
-        let mut order = StoppedJobs { matched: 2, orgs, stopped: 0, left: 2 };
-        assert_eq!(meant_text(&order), "2 jobs: 2 of lab.");
-        (order.stopped, order.left) = (2, 0);
-        assert_eq!(done_text(&order), "2 jobs told to stop.");
-        order.left = 7;
-        assert_eq!(done_text(&order), "2 jobs told to stop, 7 are left; stop these too.");
+        let mut answer = StoppedJobs { matched: 2, orgs, stopped: 0, left: 2 };
+        assert_eq!(matching_text(&answer), "2 jobs: 2 of lab.");
+        (answer.stopped, answer.left) = (2, 0);
+        assert_eq!(result_text(&answer), "Stop requested for 2 jobs.");
+        answer.left = 7;
+        assert_eq!(
+            result_text(&answer),
+            "Stop requested for 2 jobs; 7 remaining. Repeat the stop for these."
+        );
         assert!(
-            meant_text(&StoppedJobs { matched: 0, orgs: vec![], stopped: 0, left: 0 }).starts_with("No job")
+            matching_text(&StoppedJobs { matched: 0, orgs: vec![], stopped: 0, left: 0 })
+                .starts_with("No matching")
         );
     }
 }

@@ -1,6 +1,5 @@
-//! Requests that wait for the operator: granted as they are, granted otherwise, or declined.
-//!
-//! Must not decide twice: an answered request leaves the list, and the portal refuses a second answer.
+//! Pending requests for other limits with the decision of the operator: granted, granted with other values, or
+//! declined. A decided request leaves the list.
 
 use berth_types::problems::{FieldError as Wrong, Problem};
 use berth_types::quotas::{DecideQuotaRequest, Limits, QuotaRequest, QuotaRequestState};
@@ -8,54 +7,57 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::super::limits::form::{Frame, LimitForm, NamedLimits};
-use super::super::super::limits::kinds::described;
+use super::super::super::limits::kinds::limits_text;
 use super::super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
 use crate::api;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/limits", "/note"];
 
-/// Every request that waits, a card each.
+/// The pending requests, one card each.
 #[component]
-pub fn Waiting(
-    /// All requests; an answer replaces its request.
+pub fn PendingRequests(
+    /// All requests. A decision replaces its request.
     all: RwSignal<Vec<QuotaRequest>>,
-    /// The portal's currency.
+    /// The currency of the portal.
     currency: String,
 ) -> impl IntoView {
     let ready = ready();
-    let said = RwSignal::new(String::new());
-    let waiting = move || {
-        let open = |request: &&QuotaRequest| request.state == QuotaRequestState::Pending;
-        all.with(|all| all.iter().filter(open).cloned().collect::<Vec<QuotaRequest>>())
+    let status = RwSignal::new(String::new());
+    let pending = move || {
+        let is_pending = |request: &&QuotaRequest| request.state == QuotaRequestState::Pending;
+        all.with(|all| all.iter().filter(is_pending).cloned().collect::<Vec<QuotaRequest>>())
     };
     let none = Memo::new(move |_| {
         all.with(|all| !all.iter().any(|request| request.state == QuotaRequestState::Pending))
     });
     let card = move |request: QuotaRequest| {
-        view! { <Decision request=request all=all said=said currency=currency.clone() ready=ready/> }
+        view! { <Decision request=request all=all status=status currency=currency.clone() ready=ready/> }
     };
     view! {
         <section class="section">
             <div class="section__head">
-                <h2>"Waiting for your answer"</h2>
-                <div class="section__aside" role="status">{move || said.get()}</div>
+                <h2>"Pending requests"</h2>
+                <div class="section__aside" role="status">{move || status.get()}</div>
             </div>
             {move || none.get().then(|| {
-                empty("Nobody waits for an answer. When an organization asks for more on its page of limits, the request stands here with its reason.")
+                empty("No pending requests. Requests of organizations for other limits appear here.")
             })}
             <div class="stack" hidden=move || none.get()>
-                <For each=waiting key=|request: &QuotaRequest| request.id children=card/>
+                <For each=pending key=|request: &QuotaRequest| request.id children=card/>
             </div>
         </section>
     }
 }
 
-/// The limits to grant; one that is left empty stays as it is.
-fn granted(form: LimitForm) -> Result<Limits, Vec<Wrong>> {
+/// Parses the granted limits. An empty field keeps the present limit.
+///
+/// # Errors
+/// One error for each invalid field, or for a form without values.
+fn parse_granted(form: LimitForm) -> Result<Limits, Vec<Wrong>> {
     let limits = form.limits("/limits")?;
     if limits == Limits::default() {
-        let detail = "Everything is empty, so nothing would change. Give a value, or decline.";
+        let detail = "All fields are empty. Enter a value, or decline the request.";
         return Err(vec![Wrong::new("/limits", detail)]);
     }
     Ok(limits)
@@ -65,18 +67,18 @@ fn granted(form: LimitForm) -> Result<Limits, Vec<Wrong>> {
 fn Decision(
     request: QuotaRequest,
     all: RwSignal<Vec<QuotaRequest>>,
-    said: RwSignal<String>,
+    status: RwSignal<String>,
     currency: String,
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
     let call = Call::idle();
     let note = RwSignal::new(String::new());
-    let form = LimitForm::of(&request.limits);
+    let form = LimitForm::new(&request.limits);
     let id = request.id;
     let prefix = id.to_string();
     let (note_id, note_error) = (format!("{prefix}-note"), format!("{prefix}-note-error"));
     let (note_label, note_described) = (note_id.clone(), note_error.clone());
-    let asked = described(&request.limits, &currency).join(", ");
+    let requested = limits_text(&request.limits, &currency).join(", ");
     let frame = Frame { form, call, base: "/limits", prefix, currency, ready };
     let org_name = request.org_name.clone();
     let path = format!("/operator/limits/{}", request.org);
@@ -84,12 +86,12 @@ fn Decision(
         let grant = limits.is_some();
         let body = DecideQuotaRequest { grant, limits, note: note.get_untracked().trim().to_owned() };
         let name = org_name.clone();
-        call.run(api::quotas::decide(id, &body), move |answered: QuotaRequest| {
-            let verb = if grant { "Granted" } else { "Declined" };
-            said.set(format!("{verb} the request of {name}."));
+        call.run(api::quotas::decide(id, &body), move |decided: QuotaRequest| {
+            let decision = if grant { "granted" } else { "declined" };
+            status.set(format!("Request of {name} {decision}."));
             all.update(|all| {
-                if let Some(known) = all.iter_mut().find(|known| known.id == answered.id) {
-                    *known = answered;
+                if let Some(known) = all.iter_mut().find(|known| known.id == decided.id) {
+                    *known = decided;
                 }
             });
         });
@@ -100,7 +102,7 @@ fn Decision(
     };
     let grant = move |event: SubmitEvent| {
         event.prevent_default();
-        match granted(form) {
+        match parse_granted(form) {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
             Ok(limits) => send(Some(limits)),
         }
@@ -115,7 +117,7 @@ fn Decision(
                 <h3 class="card__title"><a href=path>{heading}</a></h3>
                 <span class="card__aside">{request.created_by.clone()} ", " <When at=request.created_at/></span>
             </div>
-            <p>{asked}</p>
+            <p>{requested}</p>
             <p class="prose">{request.reason.clone()}</p>
             <CallProblem call=call beside_fields=FIELDS/>
             <NamedLimits frame=frame named=request.limits/>
@@ -131,7 +133,7 @@ fn Decision(
                     prop:value=move || note.get()
                     on:input=move |ev| note.set(event_target_value(&ev))
                 />
-                <p class="field__hint">"Shown to them with the answer."</p>
+                <p class="field__hint">"Shown to the organization with the decision."</p>
                 <FieldError id=note_error error=wrong_note/>
             </div>
             <div class="form__actions">

@@ -1,6 +1,5 @@
-//! Limits as the operator sets them: those of every organization, and what organizations ask for.
-//!
-//! Must not touch what runs: a limit only holds for what is placed or submitted after it.
+//! Page of the default limits and of the organizations' requests for other limits. A limit applies to later
+//! placements and submissions.
 
 pub mod decide;
 pub mod org;
@@ -14,7 +13,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
-use self::decide::Waiting;
+use self::decide::PendingRequests;
 use super::super::limits::form::{AllLimits, Frame, LimitForm};
 use super::super::limits::{replace, requests, slugs};
 use super::super::parts::{Call, CallProblem, Loading, Submit, every, ready};
@@ -24,7 +23,7 @@ use crate::api::Answer;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-/// Where an error of a form of limits can stand beside its field.
+/// The pointers of the fields with their own errors.
 const FIELDS: &[&str] = &[
     "/boards_milli",
     "/devices",
@@ -37,7 +36,7 @@ const FIELDS: &[&str] = &[
     "/weight_milli",
 ];
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     defaults: Limits,
@@ -54,19 +53,19 @@ fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     }
 }
 
-/// The page with the limits of everybody.
+/// The page of the default limits and the requests.
 #[component]
 pub fn LimitsPage() -> impl IntoView {
-    if is_operator() { view! { <Everybody/> }.into_any() } else { view! { <NotFound/> }.into_any() }
+    if is_operator() { view! { <DefaultLimits/> }.into_any() } else { view! { <NotFound/> }.into_any() }
 }
 
 #[component]
-fn Everybody() -> impl IntoView {
+fn DefaultLimits() -> impl IntoView {
     let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Limits".to_owned()>
             <p class="page__lead">
-                "A limit never stops what runs: jobs beyond it wait, or are refused when they are submitted."
+                "A limit never stops a running job: a job beyond a limit waits or is refused."
             </p>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
@@ -88,84 +87,84 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
     every(10_000, move || {
         let fresh = api::quotas::all_requests();
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
                 replace(all, fresh.items);
             }
         });
     });
     let decided = Memo::new(move |_| {
-        let over = |request: &&QuotaRequest| request.state != QuotaRequestState::Pending;
-        all.with(|all| all.iter().filter(over).cloned().collect::<Vec<QuotaRequest>>())
+        let is_decided = |request: &&QuotaRequest| request.state != QuotaRequestState::Pending;
+        all.with(|all| all.iter().filter(is_decided).cloned().collect::<Vec<QuotaRequest>>())
     });
-    let of_decided = currency.clone();
-    let answered = move || {
+    let table_currency = currency.clone();
+    let decided_section = move || {
         decided.with(|decided| {
             (!decided.is_empty()).then(|| {
                 view! {
                     <section class="section">
-                        <div class="section__head"><h2>"Answered"</h2></div>
-                        {requests::table(decided, &of_decided, true)}
+                        <div class="section__head"><h2>"Decided requests"</h2></div>
+                        {requests::table(decided, &table_currency, true)}
                     </section>
                 }
             })
         })
     };
     view! {
-        <Waiting all=all currency=currency.clone()/>
+        <PendingRequests all=all currency=currency.clone()/>
         <DefaultsForm defaults=defaults offerings=offerings currency=currency/>
-        {answered}
+        {decided_section}
     }
 }
 
-/// The limits of every organization without its own.
+/// The form of the default limits.
 #[component]
 fn DefaultsForm(defaults: Limits, offerings: Vec<String>, currency: String) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
-    let said = RwSignal::new("");
-    let form = LimitForm::of(&defaults);
+    let status = RwSignal::new("");
+    let form = LimitForm::new(&defaults);
     let frame = Frame { form, call, base: "", prefix: "default".to_owned(), currency, ready };
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        said.set("");
+        status.set("");
         match form.limits("") {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
             Ok(limits) => call.run(api::quotas::set_defaults(&limits), move |fresh: Limits| {
-                form.show(&fresh);
-                said.set("Saved. They hold from now on.");
+                form.set_limits(&fresh);
+                status.set("Saved. The limits apply at once.");
             }),
         }
     };
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Every organization"</h2>
+            <h2 class="card__title">"Default limits"</h2>
             <p class="prose">
-                "These hold for every organization without limits of its own. An empty field does not limit. Those of one organization are set from "
+                "The default limits apply to every organization without own limits. An empty field means no limit. Set the limits of one organization under "
                 <a href="/operator/orgs">"Organizations"</a> "."
             </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <AllLimits frame=frame offerings=offerings/>
-            <Save call=call said=said text="Save limits"/>
+            <SaveLimits call=call status=status label="Save limits"/>
         </form>
     }
 }
 
-/// The button of a form of limits, and what became of the last press.
+/// The buttons of a form of limits with the result of the last request.
 #[component]
-fn Save(
+fn SaveLimits(
     call: Call,
-    said: RwSignal<&'static str>,
-    text: &'static str,
-    /// What else can be done with the form.
+    status: RwSignal<&'static str>,
+    label: &'static str,
+    /// A further button.
     #[prop(optional)]
     other: Option<AnyView>,
 ) -> impl IntoView {
     view! {
         <div class="form__actions">
-            <Submit call=call>{text}</Submit>
+            <Submit call=call>{label}</Submit>
             {other}
-            <span class="quiet" role="status">{move || said.get()}</span>
+            <span class="quiet" role="status">{move || status.get()}</span>
         </div>
     }
 }

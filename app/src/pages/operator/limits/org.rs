@@ -1,6 +1,4 @@
-//! The limits of one organization, and how much of them it uses.
-//!
-//! Must not show what it runs: sums only.
+//! Page of the limits of one organization with their use.
 
 use std::future::Future;
 
@@ -19,13 +17,13 @@ use super::super::super::limits::form::{AllLimits, Frame, LimitForm};
 use super::super::super::limits::{meters, replace, slugs};
 use super::super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::super::is_operator;
-use super::{FIELDS, Save};
+use super::{FIELDS, SaveLimits};
 use crate::api;
 use crate::api::Answer;
 use crate::session::use_session;
 use crate::ui::*;
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     name: String,
@@ -34,9 +32,9 @@ struct Loaded {
 }
 
 fn load(org: Option<OrgId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let calls = org.map(|org| (org, api::quotas::of_any(org), api::accounts::list_orgs(), slugs()));
+    let calls = org.map(|org| (org, api::quotas::get_any(org), api::accounts::list_orgs(), slugs()));
     async move {
-        // What is no id cannot be an organization.
+        // Other text than an id is not found.
         let Some((org, quota, orgs, offerings)) = calls else { return Err(Problem::not_found()) };
         let quota = quota.await?;
         let orgs = orgs.await?.items;
@@ -46,7 +44,7 @@ fn load(org: Option<OrgId>) -> impl Future<Output = Answer<Loaded>> + Send + 'st
     }
 }
 
-/// The page with the limits of one organization.
+/// The page of the limits of one organization.
 #[component]
 pub fn OrgLimitsPage() -> impl IntoView {
     if is_operator() { view! { <OneOrg/> }.into_any() } else { view! { <NotFound/> }.into_any() }
@@ -77,12 +75,12 @@ fn OrgLimits(loaded: Loaded) -> impl IntoView {
     let Loaded { name, quota, offerings } = loaded;
     let currency = use_session().me.currency;
     let org = quota.org;
-    let form = LimitForm::of(&quota.limits);
+    let form = LimitForm::new(&quota.limits);
     let quota = RwSignal::new(quota);
     every(10_000, move || {
-        let fresh = api::quotas::of_any(org);
+        let fresh = api::quotas::get_any(org);
         spawn_local(async move {
-            // The form keeps what is typed; only what is used moves.
+            // The form keeps its input; only the use is updated.
             if let Ok(fresh) = fresh.await {
                 replace(quota, fresh);
             }
@@ -90,18 +88,14 @@ fn OrgLimits(loaded: Loaded) -> impl IntoView {
     });
     let heading = format!("Limits of {name}");
     let title = format!("{heading} · Berth");
-    let whose = move || {
-        if quota.with(|quota| quota.is_default) {
-            "It has the limits of every organization."
-        } else {
-            "It has limits of its own."
-        }
+    let origin = move || {
+        if quota.with(|quota| quota.is_default) { "Default limits apply" } else { "Own limits apply" }
     };
-    let of_table = currency.clone();
+    let table_currency = currency.clone();
     view! {
         <Title text=title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Where you are">
+            <nav class="crumbs" aria-label="Breadcrumb">
                 <ol>
                     <li><a href="/operator/limits">"Limits"</a></li>
                     <li><span aria-current="page" class="quiet">{name}</span></li>
@@ -110,10 +104,10 @@ fn OrgLimits(loaded: Loaded) -> impl IntoView {
             <div class="page__head"><h1>{heading}</h1></div>
             <section class="section">
                 <div class="section__head">
-                    <h2>"Now"</h2>
-                    <div class="section__aside">{whose}</div>
+                    <h2>"Current use"</h2>
+                    <div class="section__aside">{origin}</div>
                 </div>
-                {move || quota.with(|quota| meters::table(quota, &of_table))}
+                {move || quota.with(|quota| meters::table(quota, &table_currency))}
             </section>
             <OwnForm org=org form=form quota=quota offerings=offerings currency=currency/>
         </div>
@@ -130,43 +124,43 @@ fn OwnForm(
 ) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
-    let said = RwSignal::new("");
-    let asking = RwSignal::new(false);
+    let status = RwSignal::new("");
+    let confirming = RwSignal::new(false);
     let frame = Frame { form, call, base: "", prefix: "own".to_owned(), currency, ready };
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        said.set("");
+        status.set("");
         match form.limits("") {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
             Ok(limits) => call.run(api::quotas::set(org, &limits), move |fresh: Quota| {
-                form.show(&fresh.limits);
+                form.set_limits(&fresh.limits);
                 quota.set(fresh);
-                said.set("Saved. They hold from now on.");
+                status.set("Saved. The limits apply at once.");
             }),
         }
     };
-    let back = view! {
+    let restore = view! {
         <button
             class="btn"
             type="button"
             disabled=move || !ready.get() || call.pending.get() || quota.with(|quota| quota.is_default)
-            on:click=move |_| asking.set(true)
+            on:click=move |_| confirming.set(true)
         >
-            "Use the defaults again"
+            "Restore defaults"
         </button>
     }
     .into_any();
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Limits of its own"</h2>
+            <h2 class="card__title">"Own limits"</h2>
             <p class="prose">
-                "They take the place of the limits of every organization, all of them: an empty field does not limit. What runs goes on."
+                "Own limits replace all default limits: an empty field means no limit. Running jobs continue."
             </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <AllLimits frame=frame offerings=offerings/>
-            <Save call=call said=said text="Save its limits" other=back/>
+            <SaveLimits call=call status=status label="Save limits" other=restore/>
         </form>
-        <DefaultsDialog org=org form=form quota=quota said=said open=asking/>
+        <DefaultsDialog org=org form=form quota=quota status=status open=confirming/>
     }
 }
 
@@ -175,30 +169,30 @@ fn DefaultsDialog(
     org: OrgId,
     form: LimitForm,
     quota: RwSignal<Quota>,
-    said: RwSignal<&'static str>,
+    status: RwSignal<&'static str>,
     open: RwSignal<bool>,
 ) -> impl IntoView {
     let call = Call::idle();
     let clear = move |()| {
         call.run(api::quotas::clear(org), move |fresh: Quota| {
-            form.show(&fresh.limits);
+            form.set_limits(&fresh.limits);
             quota.set(fresh);
-            said.set("It has the limits of every organization again.");
+            status.set("Default limits restored.");
             open.set(false);
         });
     };
     view! {
         <ConfirmDialog
             id="defaults"
-            title="Use the defaults again?"
+            title="Restore default limits?"
             open=open
             call=call
-            keep="Keep its own"
-            verb="Use the defaults"
+            keep="Keep own limits"
+            verb="Restore defaults"
             confirm=Callback::new(clear)
         >
             <p>
-                "Its own limits are forgotten, and those of every organization hold for it from now on. What runs goes on. This cannot be undone; you can type the limits again."
+                "The own limits of this organization are deleted and replaced by the default limits at once. Running jobs continue. This cannot be undone."
             </p>
         </ConfirmDialog>
     }

@@ -1,6 +1,5 @@
-//! Emptying a node: until when, why, how far it is, and calling it off.
-//!
-//! Must not count for itself: the portal says what is left.
+//! Drains of nodes: start with deadline and reason, progress, and cancellation. The portal counts the
+//! remaining attempts.
 
 use berth_types::ids::NodeId;
 use berth_types::nodes::Node;
@@ -12,37 +11,37 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::super::parts::{Call, CallProblem, FieldError, Modal, Submit, every, now_ms, ready};
-use super::super::super::words::counted;
+use super::super::super::text::counted;
 use crate::api;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/deadline_at", "/grace_s", "/reason"];
 
-/// What the rows and the dialog share.
+/// The signals of the rows and the dialog.
 #[derive(Clone, Copy)]
-pub struct DrainDesk {
-    /// The node that the dialog is about, with its name.
+pub struct DrainState {
+    /// The node of the dialog with its name.
     pub chosen: RwSignal<Option<(NodeId, String)>>,
-    /// Whether the dialog is open.
+    /// True with an open dialog.
     pub open: RwSignal<bool>,
 }
 
-impl DrainDesk {
-    /// Nobody is asked about.
+impl DrainState {
+    /// Returns the state without a node.
     pub fn closed() -> Self {
         Self { chosen: RwSignal::new(None), open: RwSignal::new(false) }
     }
 
-    /// The item in the menu of a node.
-    pub fn item(self, node: &Node, ready: ReadSignal<bool>) -> AnyView {
+    /// Returns the menu item of a node.
+    pub fn menu_item(self, node: &Node, ready: ReadSignal<bool>) -> AnyView {
         let (id, name) = (node.id, node.name.clone());
         let label = format!("Drain {name}");
-        let ask = move |_: leptos::ev::MouseEvent| {
+        let open_dialog = move |_: leptos::ev::MouseEvent| {
             self.chosen.set(Some((id, name.clone())));
             self.open.set(true);
         };
         view! {
-            <button class="menu__item" type="button" aria-label=label disabled=move || !ready.get() on:click=ask>
+            <button class="menu__item" type="button" aria-label=label disabled=move || !ready.get() on:click=open_dialog>
                 "Drain"
             </button>
         }
@@ -50,31 +49,37 @@ impl DrainDesk {
     }
 }
 
-/// How far it is.
+/// Returns the progress of a drain.
 fn progress_text(drain: &Drain) -> String {
     let left = usize::try_from(drain.attempts).unwrap_or(0);
     match (left, drain.stopping) {
         (0, _) if drain.by_host => {
-            "Nothing is left on it. It takes work again when its worker is back.".to_owned()
+            "No jobs left. The node accepts jobs again after its worker reconnects.".to_owned()
         }
-        (0, _) => "Nothing is left on it: it may be switched off.".to_owned(),
-        (_, 0) => format!("{} left.", counted(left, "attempt is", "attempts are")),
+        (0, _) => "No jobs left: the node can be shut down.".to_owned(),
+        (_, 0) => format!("{} remaining.", counted(left, "attempt", "attempts")),
         (_, stopping) => {
-            format!("{} left, {stopping} of them stopping.", counted(left, "attempt is", "attempts are"))
+            format!("{} remaining, {stopping} of them stopping.", counted(left, "attempt", "attempts"))
         }
     }
 }
 
-/// What is typed: minutes from now until the deadline, nothing for none; seconds of grace.
-fn read(minutes: &str, grace: &str, reason: &str, now_ms: i64) -> Result<NewDrain, Problem> {
-    let number = |pointer: &str, text: &str, most: u32| {
+/// Parses the form: minutes from now to the deadline and seconds of grace, each optional.
+///
+/// # Errors
+/// The first invalid field.
+fn parse(minutes: &str, grace: &str, reason: &str, now_ms: i64) -> Result<NewDrain, Problem> {
+    let number = |pointer: &str, text: &str, maximum: u32| {
         let text = text.trim();
         if text.is_empty() {
             return Ok(None);
         }
-        let read = text.parse::<u32>().ok().filter(|n| *n <= most);
-        read.map(Some).ok_or_else(|| {
-            Problem::invalid_field(pointer, format!("A whole number up to {most}, or nothing."))
+        let parsed = text.parse::<u32>().ok().filter(|n| *n <= maximum);
+        parsed.map(Some).ok_or_else(|| {
+            Problem::invalid_field(
+                pointer,
+                format!("Enter a whole number up to {maximum}, or leave the field empty."),
+            )
         })
     };
     let minutes = number("/deadline_at", minutes, 500_000)?;
@@ -84,41 +89,43 @@ fn read(minutes: &str, grace: &str, reason: &str, now_ms: i64) -> Result<NewDrai
     Ok(NewDrain { deadline_at, grace_s, reason: reason.trim().to_owned() })
 }
 
-/// Nodes that are emptied, and the dialog that begins it.
+/// The present drains and the dialog for a new drain.
 #[component]
 pub fn Drains(
-    /// What the rows share with it.
-    desk: DrainDesk,
+    /// The signals of the rows.
+    state: DrainState,
 ) -> impl IntoView {
     let ready = ready();
     let drains = RwSignal::new(Vec::<Drain>::new());
     let call = Call::idle();
-    let look = move || {
+    let reload = move || {
         let fresh = api::operations::drains();
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
                 drains.maybe_update(|known| {
-                    let moved = *known != fresh.items;
+                    let changed = *known != fresh.items;
                     *known = fresh.items;
-                    moved
+                    changed
                 });
             }
         });
     };
-    Effect::new(look);
-    every(5_000, look);
+    Effect::new(reload);
+    every(5_000, reload);
     let banner = move |drain: &Drain| {
-        let what = if drain.by_host { "is being shut down" } else { "is emptied" };
-        let title = format!("{} {what}", drain.node_name);
+        let state = if drain.by_host { "is shutting down" } else { "is draining" };
+        let title = format!("{} {state}: no new jobs", drain.node_name);
         let progress = progress_text(drain);
-        let label = format!("Call off the drain of {}", drain.node_name);
+        let label = format!("Cancel drain of {}", drain.node_name);
         let id = drain.node;
         let due = drain.deadline_at.filter(|_| drain.attempts > 0 && !drain.by_host);
-        let deadline = due.map(|at| view! { " What still runs is told to stop at " <When at=at/> "." });
-        let last = drain.ends_by.map(|at| view! { " It is empty at " <When at=at/> " at the latest." });
+        let deadline = due.map(|at| view! { " Remaining attempts are stopped at " <When at=at/> "." });
+        let last = drain.ends_by.map(|at| view! { " The drain ends at " <When at=at/> " at the latest." });
         let reason = (!drain.by_host).then(|| format!(" {}: {}", drain.started_by, drain.reason));
-        let off = move |_: leptos::ev::MouseEvent| call.run(api::operations::call_off(id), move |()| look());
+        let cancel = move |_: leptos::ev::MouseEvent| {
+            call.run(api::operations::cancel_drain(id), move |()| reload());
+        };
         view! {
             <div class="banner banner--info" role="status">
                 <div class="banner__text">
@@ -130,9 +137,9 @@ pub fn Drains(
                     type="button"
                     aria-label=label
                     disabled=move || !ready.get() || call.pending.get()
-                    on:click=off
+                    on:click=cancel
                 >
-                    "Call off"
+                    "Cancel drain"
                 </button>
             </div>
         }
@@ -141,18 +148,18 @@ pub fn Drains(
     view! {
         <CallProblem call=call beside_fields=&[]/>
         {move || drains.with(|drains| drains.iter().map(banner).collect::<Vec<AnyView>>())}
-        <DrainDialog desk=desk done=Callback::new(move |()| look())/>
+        <DrainDialog state=state done=Callback::new(move |()| reload())/>
     }
 }
 
 #[component]
-fn DrainDialog(desk: DrainDesk, done: Callback<()>) -> impl IntoView {
-    let DrainDesk { chosen, open } = desk;
+fn DrainDialog(state: DrainState, done: Callback<()>) -> impl IntoView {
+    let DrainState { chosen, open } = state;
     let call = Call::idle();
     let minutes = RwSignal::new(String::new());
     let grace = RwSignal::new(String::new());
     let reason = RwSignal::new(String::new());
-    // What was typed for one node is not meant for the next.
+    // Input for one node does not apply to the next.
     Effect::new(move || {
         if open.get() {
             call.problem.set(None);
@@ -168,7 +175,7 @@ fn DrainDialog(desk: DrainDesk, done: Callback<()>) -> impl IntoView {
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some((id, _)) = chosen.get_untracked() else { return };
-        let body = read(&minutes.get_untracked(), &grace.get_untracked(), &reason.get_untracked(), now_ms());
+        let body = parse(&minutes.get_untracked(), &grace.get_untracked(), &reason.get_untracked(), now_ms());
         match body {
             Err(problem) => call.problem.set(Some(problem)),
             Ok(body) => call.run(api::operations::drain(id, &body), move |_: Drain| {
@@ -208,15 +215,15 @@ fn DrainDialog(desk: DrainDesk, done: Callback<()>) -> impl IntoView {
             <form method="post" on:submit=submit>
                 <div class="dialog__body">
                     <p>
-                        "It takes nothing new from now on. What still runs at the deadline gets its signal and its time, and waits for another place where its retry policy has it so."
+                        "The node accepts no new jobs from now on. At the deadline, remaining jobs get their stop signal and grace period. They are retried on other nodes if their retry policy permits it."
                     </p>
                     <CallProblem call=call beside_fields=FIELDS/>
-                    {text_field("drain-minutes", "Minutes until the deadline", minutes, "/deadline_at", "Empty: everything may run to its own end.")}
-                    {text_field("drain-grace", "Most seconds to stop", grace, "/grace_s", "Empty: what each job asked for.")}
-                    {text_field("drain-reason", "Reason", reason, "/reason", "Shown to those whose jobs are there.")}
+                    {text_field("drain-minutes", "Deadline in minutes", minutes, "/deadline_at", "Minutes from now. Empty: no deadline, jobs run to their end.")}
+                    {text_field("drain-grace", "Maximum grace in seconds", grace, "/grace_s", "Empty: the grace period of each job.")}
+                    {text_field("drain-reason", "Reason", reason, "/reason", "Shown to the owners of the jobs.")}
                 </div>
                 <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Leave it"</button>
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
                     <Submit call=call>"Drain"</Submit>
                 </div>
             </form>
@@ -229,32 +236,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_typed_becomes_a_drain() {
-        let drain = read(" 10 ", "", " firmware ", 1_000).unwrap();
+    fn a_form_becomes_a_drain() {
+        let drain = parse(" 10 ", "", " firmware ", 1_000).unwrap();
         assert_eq!(drain.deadline_at, Some(Timestamp::from_micros(1_000_000).plus_seconds(600)));
         assert_eq!((drain.grace_s, drain.reason.as_str()), (None, "firmware"));
         assert_eq!(
-            read("", "30", "x", 0).unwrap(),
+            parse("", "30", "x", 0).unwrap(),
             NewDrain { deadline_at: None, grace_s: Some(30), reason: "x".into() }
         );
         let wrong =
-            |minutes: &str, grace: &str| read(minutes, grace, "x", 0).unwrap_err().errors.remove(0).pointer;
+            |minutes: &str, grace: &str| parse(minutes, grace, "x", 0).unwrap_err().errors.remove(0).pointer;
         assert_eq!((wrong("soon", ""), wrong("", "3601")), ("/deadline_at".into(), "/grace_s".into()));
     }
 
     #[test]
-    fn progress_is_said() {
+    fn progress_has_a_text() {
         let mut drain: Drain = serde_json::from_value(serde_json::json!({
             "node": "node_00000000000000000000000001", "node_name": "pier-01", "reason": "x", "started_by": "y",
             "started_at": "2026-11-21T09:00:00Z", "attempts": 2, "stopping": 0,
         }))
         .unwrap();
-        assert_eq!(progress_text(&drain), "2 attempts are left.");
+        assert_eq!(progress_text(&drain), "2 attempts remaining.");
         drain.stopping = 1;
-        assert_eq!(progress_text(&drain), "2 attempts are left, 1 of them stopping.");
+        assert_eq!(progress_text(&drain), "2 attempts remaining, 1 of them stopping.");
         drain.attempts = 0;
-        assert!(progress_text(&drain).ends_with("it may be switched off."));
+        assert!(progress_text(&drain).ends_with("the node can be shut down."));
         drain.by_host = true;
-        assert!(progress_text(&drain).ends_with("when its worker is back."));
+        assert!(progress_text(&drain).ends_with("after its worker reconnects."));
     }
 }

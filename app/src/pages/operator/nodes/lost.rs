@@ -1,4 +1,4 @@
-//! Nodes that do not speak: what that means for what runs there, and an operator's word that it is over.
+//! Silent and lost nodes: the effect on their attempts, and the declaration of a loss by the operator.
 
 use berth_types::ids::NodeId;
 use berth_types::nodes::{Node, Silence, SilenceState};
@@ -6,23 +6,23 @@ use leptos::prelude::*;
 
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
-use super::super::super::words::counted;
+use super::super::super::text::counted;
 use crate::api;
 use crate::ui::*;
 
-/// What the banners and the dialog share.
+/// The signals of the banners and the dialog.
 #[derive(Clone, Copy)]
-pub struct Loss {
+pub struct LostState {
     /// The nodes of the page.
     pub nodes: RwSignal<Vec<Node>>,
-    /// The one that the dialog is about.
+    /// The node of the dialog.
     pub chosen: RwSignal<Option<NodeId>>,
-    /// Whether the dialog is open.
+    /// True with an open dialog.
     pub open: RwSignal<bool>,
 }
 
-impl Loss {
-    /// What asks about a node, of one that is silent with something that may run there.
+impl LostState {
+    /// Returns the button of a silent node with attempts.
     pub fn button(self, node: &Node, class: &'static str, ready: ReadSignal<bool>) -> Option<AnyView> {
         let silence = node.silence.as_ref()?;
         if silence.state == SilenceState::Lost || silence.attempts == 0 {
@@ -30,7 +30,7 @@ impl Loss {
         }
         let id = node.id;
         let label = format!("Declare {} lost", node.name);
-        let ask = move |_: leptos::ev::MouseEvent| {
+        let open_dialog = move |_: leptos::ev::MouseEvent| {
             self.chosen.set(Some(id));
             self.open.set(true);
         };
@@ -41,7 +41,7 @@ impl Loss {
                     type="button"
                     aria-label=label
                     disabled=move || !ready.get()
-                    on:click=ask
+                    on:click=open_dialog
                 >
                     "Declare lost"
                 </button>
@@ -51,35 +51,35 @@ impl Loss {
     }
 }
 
-/// How many attempts are meant.
+/// Returns the number of attempts with their noun.
 fn attempts_text(silence: &Silence) -> String {
     counted(usize::try_from(silence.attempts).unwrap_or(usize::MAX), "attempt", "attempts")
 }
 
-/// What it means that a node is silent or lost.
-fn meaning(silence: &Silence) -> AnyView {
+/// Returns the effect of a silent or lost node.
+fn effect(silence: &Silence) -> AnyView {
     let at = silence.lost_at.map(|at| view! { <When at=at/> });
     match (silence.state, silence.attempts, at) {
         (SilenceState::Lost, _, at) => {
-            let why = silence.why.clone().unwrap_or_default();
+            let cause = silence.why.clone().unwrap_or_default();
             view! {
-                {why}
+                {cause}
                 " Since "
                 {at}
-                " what ran there counts as ended, and jobs whose retry policy says so run elsewhere. When its worker comes back, what it still has of them is stopped and its devices are proved clean first."
+                ", its attempts count as ended. Jobs are retried on other nodes if their retry policy permits it. After the worker reconnects, remaining processes are stopped and the devices are proved clean before new jobs."
             }
             .into_any()
         }
         (SilenceState::Suspect, 0, _) => {
-            "Nothing of any job is there, and nothing new is placed there.".into_any()
+            "No attempts run on this node, and no new jobs are placed on it.".into_any()
         }
         (SilenceState::Suspect, _, Some(at)) => {
             let attempts = attempts_text(silence);
             view! {
                 {attempts}
-                " may still run there and will not be started elsewhere before "
+                " may still run on this node; no retry before "
                 {at}
-                ": by then, if the node stays silent, its worker has ended them. They are charged for proved use only, and nothing new is placed there."
+                ". If the node stays silent, its worker stops them by then. Only proved use is charged, and no new jobs are placed on this node."
             }
             .into_any()
         }
@@ -87,27 +87,27 @@ fn meaning(silence: &Silence) -> AnyView {
             let attempts = attempts_text(silence);
             view! {
                 {attempts}
-                " may still run there. They were started without a lease, so they are left alone until the node is back or you declare it lost. They are charged for proved use only, and nothing new is placed there."
+                " may still run on this node, without a lease: no retry until the node reconnects or you declare it lost. Only proved use is charged, and no new jobs are placed on this node."
             }
             .into_any()
         }
     }
 }
 
-/// A banner for a node that does not speak.
-pub fn silent(node: &Node, loss: Loss, ready: ReadSignal<bool>) -> Option<AnyView> {
+/// Returns the banner of a silent or lost node.
+pub fn silence_banner(node: &Node, state: LostState, ready: ReadSignal<bool>) -> Option<AnyView> {
     let silence = node.silence.as_ref()?;
     let lost = silence.state == SilenceState::Lost;
     let title = format!("{} is {}", node.name, if lost { "lost" } else { "silent" });
-    let seen = node.last_seen_at.map(|at| view! { " It was last seen " <When at=at/> "." });
+    let seen = node.last_seen_at.map(|at| view! { " Last seen " <When at=at/> "." });
     let name = node.id.to_string();
-    let button = loss.button(node, "btn", ready);
+    let button = state.button(node, "btn", ready);
     Some(
         view! {
             <div class="banner banner--error" role="alert">
                 <div class="banner__text">
                     <strong class="banner__title">{title}</strong>
-                    {meaning(silence)}
+                    {effect(silence)}
                     {seen}
                     <span class="banner__id">{name}</span>
                 </div>
@@ -118,14 +118,14 @@ pub fn silent(node: &Node, loss: Loss, ready: ReadSignal<bool>) -> Option<AnyVie
     )
 }
 
-/// Asks once more before a node's work is taken for ended.
+/// The confirmation of a declared loss.
 #[component]
 pub fn LostDialog(
-    /// What the page shares with it.
-    loss: Loss,
+    /// The signals of the page.
+    state: LostState,
 ) -> impl IntoView {
     let call = Call::idle();
-    let Loss { nodes, chosen, open } = loss;
+    let LostState { nodes, chosen, open } = state;
     let node = Memo::new(move |_| {
         let id = chosen.get()?;
         nodes.with(|nodes| nodes.iter().find(|node| node.id == id).cloned())
@@ -139,7 +139,7 @@ pub fn LostDialog(
         silence.map(|silence| {
             let (end, are) = if silence.attempts == 1 { ("ends", "is") } else { ("end", "are") };
             format!(
-                "{} there {end} now and {are} charged for what was proved. Jobs that are to be tried again when a node is lost start elsewhere at once.",
+                "{} on this node {end} now and {are} charged for proved use only. Jobs with a retry policy for lost nodes are retried on other nodes at once.",
                 attempts_text(&silence)
             )
         })
@@ -148,7 +148,7 @@ pub fn LostDialog(
         let at = node.get().and_then(|node| node.silence).and_then(|silence| silence.lost_at);
         match at {
             Some(at) => {
-                view! { " By itself that happens at " <When at=at/> ", when it is certain." }.into_any()
+                view! { " Without your declaration, this happens at " <When at=at/> ", after the end of the leases." }.into_any()
             }
             None => ().into_any(),
         }
@@ -176,7 +176,7 @@ pub fn LostDialog(
         >
             <p>{ends} {until}</p>
             <p>
-                "Do it only when you know that nothing runs on its host any more, because it is off. If it still runs, a job may run twice for as long as its lease lasts there. The audit log says that it was you."
+                "Declare a node lost only if its host is off. If the host still runs, a job may run twice until the end of its lease. The audit log records your name."
             </p>
         </ConfirmDialog>
     }

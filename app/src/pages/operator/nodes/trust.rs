@@ -1,7 +1,5 @@
-//! What a node proves itself with: until when it is good, whether it was copied, how to take it back and
-//! how to give a new one; and whether it names boards that are another's.
-//!
-//! Must not keep a join token longer than its dialog is open.
+//! Certificate of a node: validity, signs of a copy, revocation and renewal; and boards of another node. A
+//! join token is kept only in its open dialog.
 
 use berth_types::ids::NodeId;
 use berth_types::nodes::{JoinToken, NewJoinToken, Node};
@@ -11,20 +9,20 @@ use super::super::super::parts::{Call, CallProblem, Modal};
 use crate::api;
 use crate::ui::*;
 
-/// What the rows and the dialog share.
+/// The signals of the rows and the dialog.
 #[derive(Clone, Copy)]
-pub struct Trust {
+pub struct TrustState {
     /// The nodes of the page.
     pub nodes: RwSignal<Vec<Node>>,
-    /// The one that the dialog is about.
+    /// The node of the dialog.
     pub chosen: RwSignal<Option<NodeId>>,
-    /// Whether the dialog is open.
+    /// True with an open dialog.
     pub open: RwSignal<bool>,
 }
 
-/// A banner for a node whose certificate is held twice: what it means and what to do.
-pub fn suspected(node: &Node) -> Option<AnyView> {
-    let why = node.suspect.clone()?;
+/// Returns the banner of a node with a copied certificate.
+pub fn clone_banner(node: &Node) -> Option<AnyView> {
+    let cause = node.suspect.clone()?;
     let title = format!("{} may have been copied", node.name);
     let id = node.id.to_string();
     Some(
@@ -32,8 +30,8 @@ pub fn suspected(node: &Node) -> Option<AnyView> {
             <div class="banner banner--error" role="alert">
                 <div class="banner__text">
                     <strong class="banner__title">{title}</strong>
-                    {why}
-                    " The daemon that was there first goes on; no other is let in. Find out which host is the right one, revoke the node's certificate, and run a new join token on that host."
+                    {cause}
+                    " The first daemon stays connected; others are refused. Find the right host, revoke the node's certificate, and run a new join command on that host."
                     <span class="banner__id">{id}</span>
                 </div>
             </div>
@@ -42,9 +40,9 @@ pub fn suspected(node: &Node) -> Option<AnyView> {
     )
 }
 
-/// A banner for a node that reports boards of another: what it means and what to do.
-pub fn left_out(node: &Node) -> Option<AnyView> {
-    let why = node.left_out.clone()?;
+/// Returns the banner of a node that reports boards of another node.
+pub fn left_out_banner(node: &Node) -> Option<AnyView> {
+    let cause = node.left_out.clone()?;
     let title = format!("{} reports boards of another node", node.name);
     let id = node.id.to_string();
     Some(
@@ -52,8 +50,8 @@ pub fn left_out(node: &Node) -> Option<AnyView> {
             <div class="banner banner--warn" role="status">
                 <div class="banner__text">
                     <strong class="banner__title">{title}</strong>
-                    {why}
-                    " Nothing is placed on them here. If they were carried to this host, take the other node out and restart the worker on this one; if not, find out why it names them."
+                    {cause}
+                    " No jobs are placed on these boards here. If the boards were moved to this host, revoke the certificate of the other node and restart the worker on this host. Otherwise find out why this worker reports them."
                     <span class="banner__id">{id}</span>
                 </div>
             </div>
@@ -62,20 +60,20 @@ pub fn left_out(node: &Node) -> Option<AnyView> {
     )
 }
 
-/// The node's certificate, and what can be done about it.
+/// The certificate of a node with its actions.
 #[component]
 pub fn TrustDialog(
-    /// What the page shares with it.
-    trust: Trust,
+    /// The signals of the page.
+    state: TrustState,
 ) -> impl IntoView {
     let call = Call::idle();
-    let ticket = RwSignal::new(None::<JoinToken>);
-    let Trust { nodes, chosen, open } = trust;
-    // What was made for one node is not meant for the next.
+    let token = RwSignal::new(None::<JoinToken>);
+    let TrustState { nodes, chosen, open } = state;
+    // A token for one node does not apply to the next.
     Effect::new(move || {
         open.track();
         call.problem.set(None);
-        ticket.set(None);
+        token.set(None);
     });
     let node = Memo::new(move |_| {
         let id = chosen.get()?;
@@ -85,25 +83,25 @@ pub fn TrustDialog(
         Some(node) => format!("Certificate of {}", node.name),
         None => "Certificate".to_owned(),
     });
-    let state = move || {
+    let validity = move || {
         match node.get().and_then(|node| node.certified_until) {
         Some(at) => view! {
-            "It is good until " <When at=at/>
-            ", and its worker renews it before. After that, only a new join token brings the node back."
+            "Valid until " <When at=at/>
+            ". The worker renews it before. After the expiry, the node needs a new join token."
         }
         .into_any(),
-        None => "It has none that is good. A new join token, run on its host, brings the node back with what it still runs.".into_any(),
+        None => "No valid certificate. Run a new join command on the host to reconnect the node; its running jobs continue.".into_any(),
     }
     };
-    let make = move |_: leptos::ev::MouseEvent| {
+    let create = move |_: leptos::ev::MouseEvent| {
         let Some(id) = chosen.get_untracked() else { return };
         let body = NewJoinToken { valid_s: None };
-        call.run(api::nodes::node_join_token(id, &body), move |made: JoinToken| ticket.set(Some(made)));
+        call.run(api::nodes::node_join_token(id, &body), move |created: JoinToken| token.set(Some(created)));
     };
     let revoke = move |_: leptos::ev::MouseEvent| {
         let Some(id) = chosen.get_untracked() else { return };
         call.run(api::nodes::revoke(id), move |fresh: Node| {
-            ticket.set(None);
+            token.set(None);
             nodes.update(|nodes| {
                 if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
                     *known = fresh;
@@ -112,18 +110,18 @@ pub fn TrustDialog(
         });
     };
     let shown = move || {
-        ticket.get().map(|ticket| {
-            let command = ticket.command.clone();
+        token.get().map(|token| {
+            let command = token.command.clone();
             view! {
                 <section class="secret" role="status">
                     <p>
-                        <strong>"Run this on the node's host."</strong>
-                        " The ticket in it works once, for this node only, until " <When at=ticket.expires_at/>
-                        ". What the node had before is revoked when it is used."
+                        <strong>"Run this command on the node's host."</strong>
+                        " Its join token is valid once, for this node only, until " <When at=token.expires_at/>
+                        ". Its use revokes the previous certificate."
                     </p>
                     <CopyBlock
                         text=Signal::derive(move || command.clone())
-                        label="The line to run on the node's host".to_owned()
+                        label="Join command".to_owned()
                     />
                 </section>
             }
@@ -132,17 +130,17 @@ pub fn TrustDialog(
     view! {
         <Modal id="node-trust" title=title open=open>
             <div class="dialog__body">
-                <p>{state}</p>
+                <p>{validity}</p>
                 <p>
-                    "Revoking ends its session at once. Its jobs go on without telling until their leases end; they are charged for proved use only."
+                    "Revocation ends the node's session at once. Its jobs continue without contact until the end of their leases; only proved use is charged."
                 </p>
                 <CallProblem call=call beside_fields=&[]/>
                 {shown}
             </div>
             <div class="dialog__actions">
                 <button class="btn" type="button" on:click=move |_| open.set(false)>"Close"</button>
-                <button class="btn" type="button" disabled=move || call.pending.get() on:click=make>
-                    "New join token"
+                <button class="btn" type="button" disabled=move || call.pending.get() on:click=create>
+                    "Create join token"
                 </button>
                 <button
                     class="btn btn--danger btn--primary"
@@ -151,7 +149,7 @@ pub fn TrustDialog(
                     aria-busy=move || call.pending.get().then_some("true")
                     on:click=revoke
                 >
-                    "Revoke"
+                    "Revoke certificate"
                 </button>
             </div>
         </Modal>

@@ -1,6 +1,4 @@
-//! Letting an organization pay afterwards: how far below nothing its balance may go.
-//!
-//! Must not touch what it has drawn already: the portal refuses a limit below that.
+//! Dialog of the credit limit. The portal refuses a limit below the present debt.
 
 use berth_types::ledger::{Balance, CreditLimit};
 use berth_types::money::{money_text, parse_amount_micros};
@@ -10,33 +8,30 @@ use leptos::prelude::*;
 
 use super::super::super::limits::form::NumberField;
 use super::super::super::parts::{Call, CallProblem, Modal, Submit};
-use super::Desk;
+use super::OrgsState;
 use crate::api;
 
-/// What a limit means for whoever has it.
-fn said(name: &str, balance: &Balance) -> String {
+/// Returns the new credit limit and the available money.
+fn status_text(name: &str, balance: &Balance) -> String {
     let text = |micros: i64| money_text(micros, &balance.currency);
     let available = text(balance.available_micros);
     match balance.credit_limit_micros {
-        0 => format!("{name} has no credit limit now and pays in advance. {available} is available to it."),
-        limit => format!(
-            "{name} may go {} below nothing and pays afterwards. {available} is available to it.",
-            text(limit)
-        ),
+        0 => format!("{name}: no credit limit, prepaid only. Available: {available}."),
+        limit => format!("{name}: credit limit {}. Available: {available}.", text(limit)),
     }
 }
 
-/// How far.
+/// The dialog with the new limit.
 #[component]
 pub fn CreditLimitDialog(
-    /// What the page acts on.
-    desk: Desk,
+    /// The signals of the page.
+    state: OrgsState,
 ) -> impl IntoView {
     let call = Call::idle();
-    let open = desk.limiting;
+    let open = state.limiting;
     let amount = RwSignal::new(String::new());
-    let title = Signal::derive(move || desk.titled("Credit limit of", "Credit limit"));
-    // What was typed for one organization is not meant for the next.
+    let title = Signal::derive(move || state.title("Credit limit of", "Credit limit"));
+    // Input for one organization does not apply to the next.
     Effect::new(move || {
         if open.get() {
             call.problem.set(None);
@@ -45,15 +40,15 @@ pub fn CreditLimitDialog(
     });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let Some((org, name)) = desk.org() else { return };
+        let Some((org, name)) = state.org() else { return };
         let Some(credit_limit_micros) = parse_amount_micros(&amount.get_untracked()) else {
-            let detail = "Give an amount such as 500 or 12.50, or 0 for none.";
+            let detail = "Enter an amount, such as 500 or 12.50, or 0 for prepaid only.";
             call.problem.set(Some(Problem::invalid_field("/credit_limit_micros", detail)));
             return;
         };
         let body = CreditLimit { credit_limit_micros };
         call.run(api::money::set_credit_limit(org, &body), move |balance: Balance| {
-            desk.take(org, &balance, said(&name, &balance));
+            state.update_balance(org, &balance, status_text(&name, &balance));
             open.set(false);
         });
     };
@@ -62,20 +57,20 @@ pub fn CreditLimitDialog(
             <form method="post" on:submit=submit>
                 <div class="dialog__body">
                     <p>
-                        "Their balance may go so far below nothing. Whoever has a limit pays afterwards: invoices stay open until you mark them paid. It takes the place of the limit they have, and cannot be lower than what is drawn already."
+                        "The credit limit is the permitted debt of the organization. With a limit, the organization pays its invoices afterwards: each invoice stays open until you mark it as paid. The new limit replaces the present one and cannot be below the present debt."
                     </p>
                     <CallProblem call=call beside_fields=&["/credit_limit_micros"]/>
                     <NumberField
                         label="New limit"
                         id="credit-limit-amount"
-                        unit=Signal::derive(move || desk.currency())
+                        unit=Signal::derive(move || state.currency())
                         value=amount
-                        hint="0: they pay in advance."
+                        hint="0: prepaid only."
                         error=call.field("/credit_limit_micros")
                     />
                 </div>
                 <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Leave it"</button>
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
                     <Submit call=call>"Set limit"</Submit>
                 </div>
             </form>
@@ -88,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_is_said_with_what_is_available() {
+    fn the_status_has_limit_and_available_money() {
         let balance = |limit: i64| Balance {
             currency: "USD".to_owned(),
             posted_micros: -2_000_000,
@@ -100,9 +95,9 @@ mod tests {
             expiring: Vec::new(),
         };
         assert_eq!(
-            said("Kelda Lab", &balance(50_000_000)),
-            "Kelda Lab may go $50.00 below nothing and pays afterwards. $48.00 is available to it."
+            status_text("Kelda Lab", &balance(50_000_000)),
+            "Kelda Lab: credit limit $50.00. Available: $48.00."
         );
-        assert!(said("Kelda Lab", &balance(0)).contains("pays in advance"));
+        assert!(status_text("Kelda Lab", &balance(0)).contains("prepaid only"));
     }
 }

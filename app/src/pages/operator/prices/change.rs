@@ -1,7 +1,5 @@
-//! Changing a price: on demand, while reserved and for preemptible jobs, now or from a time on, with what
-//! the last thirty days would have cost.
-//!
-//! Must not change what was ordered before: that is the portal's promise, and the dialog says so.
+//! Dialog of a new price: on demand, reserved and preemptible, at once or from a later time, with a preview
+//! over the last 30 days.
 
 use berth_types::offerings::{Offering, PricePreview};
 use berth_types::problems::Problem;
@@ -10,14 +8,14 @@ use leptos::prelude::*;
 
 use super::super::super::limits::form::NumberField;
 use super::super::super::parts::{Call, CallProblem, FieldError, Modal, Submit};
-use super::Desk;
-use super::draft::{Draft, preview_text, set_text};
+use super::PricesState;
+use super::draft::{Draft, preview_text, status_text};
 use crate::api;
 
 const FIELDS: &[&str] =
     &["/per_hour_micros", "/reserved_per_hour_micros", "/preemptible_per_hour_micros", "/effective_from"];
 
-/// The signals behind the form.
+/// The signals of the form.
 #[derive(Clone, Copy)]
 struct Fields {
     on_demand: RwSignal<String>,
@@ -32,7 +30,7 @@ impl Fields {
         Self { on_demand: empty(), reserved: empty(), preemptible: empty(), from: empty() }
     }
 
-    fn show(self, draft: Draft) {
+    fn set_draft(self, draft: Draft) {
         self.on_demand.set(draft.on_demand);
         self.reserved.set(draft.reserved);
         self.preemptible.set(draft.preemptible);
@@ -49,29 +47,32 @@ impl Fields {
     }
 }
 
-/// The form, for whichever offering was chosen.
+/// The form for the chosen offering.
 #[component]
 pub fn ChangeDialog(
-    /// What the page acts on.
-    desk: Desk,
-    /// The portal's currency.
+    /// The signals of the page.
+    state: PricesState,
+    /// The currency of the portal.
     currency: String,
 ) -> impl IntoView {
     let call = Call::idle();
     let fields = Fields::new();
     let preview = RwSignal::new(None::<PricePreview>);
-    let Desk { chosen, changing: open, .. } = desk;
-    // It opens with the price as it is, and nothing is left of the offering before.
+    let PricesState { chosen, changing: open, .. } = state;
+    // The form starts with the current price.
     Effect::new(move || {
         if open.get() {
             call.problem.set(None);
-            fields
-                .show(chosen.with_untracked(|offering| offering.as_ref().map(Draft::of).unwrap_or_default()));
+            fields.set_draft(
+                chosen.with_untracked(|offering| {
+                    offering.as_ref().map(Draft::from_offering).unwrap_or_default()
+                }),
+            );
         }
     });
-    // A preview of other figures than those in the form would be taken for theirs.
+    // Changed input invalidates the preview.
     Effect::new(move || {
-        let _now = fields.draft();
+        let _tracked = fields.draft();
         preview.set(None);
     });
     let title = Signal::derive(move || {
@@ -80,7 +81,7 @@ pub fn ChangeDialog(
             None => "Price".to_owned(),
         })
     });
-    let asked = move || {
+    let parsed = move || {
         let slug = chosen.with_untracked(|offering| offering.as_ref().map(|offering| offering.slug.clone()));
         let draft = untrack(move || fields.draft());
         match draft.request(&slug.unwrap_or_default()) {
@@ -91,17 +92,17 @@ pub fn ChangeDialog(
             }
         }
     };
-    let look = move |_: leptos::ev::MouseEvent| {
-        if let Some(price) = asked() {
+    let load_preview = move |_: leptos::ev::MouseEvent| {
+        if let Some(price) = parsed() {
             call.run(api::money::preview_price(&price), move |found: PricePreview| preview.set(Some(found)));
         }
     };
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let Some(price) = asked() else { return };
-        let words = set_text(&price);
+        let Some(price) = parsed() else { return };
+        let status = status_text(&price);
         call.run(api::money::set_price(&price), move |fresh: Offering| {
-            desk.take(fresh, words);
+            state.update_price(fresh, status);
             open.set(false);
         });
     };
@@ -112,7 +113,7 @@ pub fn ChangeDialog(
             <form method="post" novalidate=true on:submit=submit>
                 <div class="dialog__body">
                     <p>
-                        "It holds for what is ordered after it. What runs, waits or is reserved keeps the price it was ordered at."
+                        "The new price applies to later submissions and reservations. Existing jobs and reservations keep their price."
                     </p>
                     <CallProblem call=call beside_fields=FIELDS/>
                     <NumberField
@@ -120,7 +121,7 @@ pub fn ChangeDialog(
                         id="price-on-demand"
                         unit=per_hour.clone()
                         value=fields.on_demand
-                        hint="One device, an hour. 0 gives it away."
+                        hint="Per device and hour. 0: free of charge."
                         error=call.field("/per_hour_micros")
                     />
                     <NumberField
@@ -136,11 +137,11 @@ pub fn ChangeDialog(
                         id="price-preemptible"
                         unit=per_hour
                         value=fields.preemptible
-                        hint="For jobs that make room for others. Empty: as on demand."
+                        hint="For preemptible jobs. Empty: as on demand."
                         error=call.field("/preemptible_per_hour_micros")
                     />
                     <div class="field">
-                        <label class="field__label" for="price-from">"From, UTC"</label>
+                        <label class="field__label" for="price-from">"Effective from, UTC"</label>
                         <input
                             id="price-from"
                             type="datetime-local"
@@ -149,7 +150,7 @@ pub fn ChangeDialog(
                             prop:value=move || fields.from.get()
                             on:input=move |ev| fields.from.set(event_target_value(&ev))
                         />
-                        <p class="field__hint" id="price-from-hint">"Empty: from now on. The past is never priced anew."</p>
+                        <p class="field__hint" id="price-from-hint">"Empty: at once. Past charges do not change."</p>
                         <FieldError id="price-from-error" error=error_from/>
                     </div>
                     <p class="preview" role="status">
@@ -157,13 +158,13 @@ pub fn ChangeDialog(
                     </p>
                 </div>
                 <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep the price"</button>
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
                     <button
                         class="btn"
                         type="button"
                         disabled=move || call.pending.get()
                         aria-busy=move || call.pending.get().then_some("true")
-                        on:click=look
+                        on:click=load_preview
                     >
                         "Preview"
                     </button>

@@ -1,36 +1,35 @@
-//! A new price as it is typed, and what a preview of it says.
+//! Parsing of a new price, and texts of its preview.
 //!
-//! Pure; must not decide what a price may be: only what is no amount or no time is refused here, under
-//! the pointers that the portal uses.
+//! Pure. Only the syntax is checked, with the pointers of the portal; the portal checks the values.
 
 use berth_types::money::{money_text, parse_amount_micros};
 use berth_types::offerings::{NewPrice, Offering, PricePreview};
 use berth_types::problems::FieldError;
 
-use super::super::super::days::moment;
-use super::super::super::words::{counted, signed_money, typed_amount};
+use super::super::super::days::parse_utc;
+use super::super::super::text::{counted, signed_money, typed_amount};
 
-/// A price as it is typed; what is empty is left to the portal.
+/// The input of a new price. An empty field has the default of the portal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Draft {
-    /// An hour, on demand.
+    /// The price per hour on demand.
     pub on_demand: String,
-    /// An hour, while reserved.
+    /// The price per hour for reservations.
     pub reserved: String,
-    /// An hour, for preemptible jobs.
+    /// The price per hour for preemptible jobs.
     pub preemptible: String,
-    /// From when on, by clocks in UTC.
+    /// The effective time in UTC.
     pub from: String,
 }
 
-/// What is typed, unless that is nothing.
-fn some(text: &str) -> Option<&str> {
+/// Returns trimmed input; `None` without input.
+fn non_empty(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
 impl Draft {
-    /// The price that an offering has, for changing it.
-    pub fn of(offering: &Offering) -> Self {
+    /// Returns the current price of an offering as input.
+    pub fn from_offering(offering: &Offering) -> Self {
         let price = &offering.price;
         let other = |micros: Option<i64>| micros.map(typed_amount).unwrap_or_default();
         Self {
@@ -41,23 +40,30 @@ impl Draft {
         }
     }
 
-    /// The price, or what keeps this from being one.
+    /// Parses the input.
+    ///
+    /// # Errors
+    /// One error for each invalid field.
     pub fn request(&self, offering: &str) -> Result<NewPrice, Vec<FieldError>> {
         let mut errors = Vec::new();
         let mut amount = |pointer: &str, text: &str| {
-            let read = parse_amount_micros(text);
-            if read.is_none() {
-                let detail = "Give an amount such as 2.41, with six decimals at most.";
+            let parsed = parse_amount_micros(text);
+            if parsed.is_none() {
+                let detail = "Enter an amount, such as 2.41, with at most six decimals.";
                 errors.push(FieldError::new(pointer, detail));
             }
-            read
+            parsed
         };
         let per_hour_micros = amount("/per_hour_micros", &self.on_demand);
-        let reserved = some(&self.reserved).map(|text| amount("/reserved_per_hour_micros", text));
-        let preemptible = some(&self.preemptible).map(|text| amount("/preemptible_per_hour_micros", text));
-        let from = some(&self.from).map(moment);
+        let reserved = non_empty(&self.reserved).map(|text| amount("/reserved_per_hour_micros", text));
+        let preemptible =
+            non_empty(&self.preemptible).map(|text| amount("/preemptible_per_hour_micros", text));
+        let from = non_empty(&self.from).map(parse_utc);
         if from == Some(None) {
-            errors.push(FieldError::new("/effective_from", "Give a day and a time, or neither."));
+            errors.push(FieldError::new(
+                "/effective_from",
+                "Enter a date and a time, or leave the field empty.",
+            ));
         }
         match per_hour_micros {
             Some(per_hour_micros) if errors.is_empty() => Ok(NewPrice {
@@ -72,17 +78,18 @@ impl Draft {
     }
 }
 
-/// What the last thirty days would have cost.
+/// Returns the cost of the last 30 days with the present and the new prices.
 pub fn preview_text(preview: &PricePreview) -> String {
     let Ok(jobs) = usize::try_from(preview.jobs) else { return String::new() };
     if jobs == 0 {
-        return "In the last 30 days no job was charged for it: there is nothing to compare with.".to_owned();
+        return "In the last 30 days, no job was charged for this offering; there is no comparison."
+            .to_owned();
     }
     let text = |micros: i64| money_text(micros, &preview.currency);
     let more = preview.would_micros.saturating_sub(preview.charged_micros);
     let was = if jobs == 1 { "was" } else { "were" };
     format!(
-        "In the last 30 days {} {was} charged {} for it. At these prices it would have been {} ({}).",
+        "In the last 30 days, {} {was} charged {} for this offering. With the new prices: {} ({}).",
         counted(jobs, "job", "jobs"),
         text(preview.charged_micros),
         text(preview.would_micros),
@@ -90,11 +97,11 @@ pub fn preview_text(preview: &PricePreview) -> String {
     )
 }
 
-/// From when on it holds, after it was set.
-pub fn set_text(input: &NewPrice) -> String {
+/// Returns the status after a new price.
+pub fn status_text(input: &NewPrice) -> String {
     match input.effective_from {
-        Some(from) => format!("The price of {} is set; it holds from {}.", input.offering, from.minute()),
-        None => format!("The price of {} is set; it holds from now on.", input.offering),
+        Some(from) => format!("Price of {} set, effective from {}.", input.offering, from.minute()),
+        None => format!("Price of {} set, effective at once.", input.offering),
     }
 }
 
@@ -115,29 +122,30 @@ mod tests {
     }
 
     #[test]
-    fn a_price_is_typed_as_it_is_and_becomes_itself() {
-        let draft = Draft::of(&offering(3, Some(1_200_000)));
+    fn a_price_survives_input_and_parsing() {
+        let draft = Draft::from_offering(&offering(3, Some(1_200_000)));
         assert_eq!((draft.on_demand.as_str(), draft.preemptible.as_str()), ("2.41", "1.20"));
         let price = draft.request("h100-80gb").unwrap();
         assert_eq!((price.per_hour_micros, price.reserved_per_hour_micros), (2_410_000, None));
         assert_eq!((price.preemptible_per_hour_micros, price.effective_from), (Some(1_200_000), None));
-        assert_eq!(set_text(&price), "The price of h100-80gb is set; it holds from now on.");
-        assert_eq!(Draft::of(&offering(0, None)), Draft::default());
+        assert_eq!(status_text(&price), "Price of h100-80gb set, effective at once.");
+        assert_eq!(Draft::from_offering(&offering(0, None)), Draft::default());
     }
 
     #[test]
-    fn every_fault_is_told_at_its_place() {
+    fn each_invalid_field_has_an_error() {
         let later =
             Draft { from: "2026-12-01T00:00".to_owned(), on_demand: "2".to_owned(), ..Draft::default() };
         let price = later.request("o").unwrap();
-        assert_eq!(set_text(&price), "The price of o is set; it holds from 2026-12-01 00:00 UTC.");
-        let bad = Draft {
+        assert_eq!(status_text(&price), "Price of o set, effective from 2026-12-01 00:00 UTC.");
+        let invalid = Draft {
             on_demand: String::new(),
             reserved: "half".to_owned(),
             preemptible: "0.0000001".to_owned(),
             from: "soon".to_owned(),
         };
-        let at: Vec<String> = bad.request("o").unwrap_err().into_iter().map(|error| error.pointer).collect();
+        let at: Vec<String> =
+            invalid.request("o").unwrap_err().into_iter().map(|error| error.pointer).collect();
         assert_eq!(
             at,
             [
@@ -150,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn a_preview_compares() {
-        let of = |jobs: i64, charged: i64, would: i64| {
+    fn a_preview_compares_the_costs() {
+        let text = |jobs: i64, charged: i64, would: i64| {
             preview_text(&PricePreview {
                 offering: "o".to_owned(),
                 since: "2026-10-22T00:00:00Z".parse().unwrap(),
@@ -162,9 +170,9 @@ mod tests {
             })
         };
         assert_eq!(
-            of(2, 31_200_000, 28_100_000),
-            "In the last 30 days 2 jobs were charged $31.20 for it. At these prices it would have been $28.10 (−$3.10)."
+            text(2, 31_200_000, 28_100_000),
+            "In the last 30 days, 2 jobs were charged $31.20 for this offering. With the new prices: $28.10 (−$3.10)."
         );
-        assert!(of(0, 0, 0).starts_with("In the last 30 days no job was charged"));
+        assert!(text(0, 0, 0).starts_with("In the last 30 days, no job was charged"));
     }
 }

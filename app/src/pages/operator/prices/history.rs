@@ -1,29 +1,27 @@
-//! Every version of a price: what it was, from when on, and who set it.
-//!
-//! Must not fetch what nobody opened: there are as many histories as offerings.
+//! History of an offering's price: each version with its effective time and user. It loads on opening.
 
 use berth_types::Page as Rows;
 use berth_types::offerings::{Offering, PriceVersion};
 use leptos::prelude::*;
 
 use super::super::super::parts::{Call, CallProblem};
-use super::super::super::words::price_text;
-use super::{Desk, hourly};
+use super::super::super::text::price_text;
+use super::{PricesState, hourly};
 use crate::api;
 use crate::ui::*;
 
-/// The history of one offering's price, behind a line that opens it.
+/// The closed history of an offering's price.
 #[component]
 pub fn History(
-    /// What the page acts on.
-    desk: Desk,
-    /// Whose price.
+    /// The signals of the page.
+    state: PricesState,
+    /// The offering.
     offering: Offering,
 ) -> impl IntoView {
     let call = Call::idle();
     let versions = RwSignal::new(None::<Vec<PriceVersion>>);
     let slug = offering.slug.clone();
-    let look = {
+    let load = {
         let slug = slug.clone();
         move || {
             call.run(api::money::price_versions(&slug), move |page: Rows<PriceVersion>| {
@@ -32,50 +30,50 @@ pub fn History(
         }
     };
     let open = {
-        let look = look.clone();
+        let load = load.clone();
         move |_: leptos::ev::MouseEvent| {
             if versions.with_untracked(Option::is_none) {
-                look();
+                load();
             }
         }
     };
-    // It may have been opened before the page came alive.
-    let part = NodeRef::<leptos::html::Details>::new();
-    let at_first = look.clone();
+    // The history may be open before hydration.
+    let details = NodeRef::<leptos::html::Details>::new();
+    let load_first = load.clone();
     Effect::new(move || {
-        if part.get().is_some_and(|part| part.open()) {
-            at_first();
+        if details.get().is_some_and(|details| details.open()) {
+            load_first();
         }
     });
-    // A version that was set just now belongs to what is open already.
-    let of_change = slug.clone();
+    // An open history shows a new version at once.
+    let own_slug = slug.clone();
     Effect::new(move || {
-        if desk.touched.get().as_deref() == Some(of_change.as_str())
+        if state.changed.get().as_deref() == Some(own_slug.as_str())
             && versions.with_untracked(Option::is_some)
         {
-            look();
+            load();
         }
     });
-    let now = {
+    let current = {
         let slug = slug.clone();
         Memo::new(move |_| {
-            desk.offerings.with(|all| {
+            state.offerings.with(|all| {
                 all.iter().find(|known| known.slug == slug).map_or(0, |known| known.price.version)
             })
         })
     };
     let rows = move || {
-        let now = now.get();
+        let current = current.get();
         versions.with(|versions| match versions {
-            None => view! { <p class="quiet">"Fetching its versions."</p> }.into_any(),
+            None => view! { <p class="quiet">"Loading versions…"</p> }.into_any(),
             Some(versions) if versions.is_empty() => {
-                view! { <p class="quiet">"No price was set yet."</p> }.into_any()
+                view! { <p class="quiet">"No prices yet."</p> }.into_any()
             }
-            Some(versions) => table(versions, now),
+            Some(versions) => table(versions, current),
         })
     };
     view! {
-        <details class="more" node_ref=part>
+        <details class="more" node_ref=details>
             <summary on:click=open><span class="mono">{slug}</span></summary>
             <CallProblem call=call beside_fields=&[]/>
             {rows}
@@ -83,8 +81,8 @@ pub fn History(
     }
 }
 
-fn table(versions: &[PriceVersion], now: i64) -> AnyView {
-    let rows: Vec<AnyView> = versions.iter().map(|version| row(version, now)).collect();
+fn table(versions: &[PriceVersion], current: i64) -> AnyView {
+    let rows: Vec<AnyView> = versions.iter().map(|version| row(version, current)).collect();
     table_of(
         "Versions of the price, newest first",
         &[
@@ -92,21 +90,21 @@ fn table(versions: &[PriceVersion], now: i64) -> AnyView {
             ("On demand", "num"),
             ("Reserved", "num"),
             ("Preemptible", "num"),
-            ("From", "nowrap"),
+            ("Effective from", "nowrap"),
             ("Set by", ""),
         ],
         rows,
     )
 }
 
-fn row(version: &PriceVersion, now: i64) -> AnyView {
-    let in_force =
-        (version.version == now).then(|| view! { " " <span class="tag tag--accent">"in force"</span> });
+fn row(version: &PriceVersion, current: i64) -> AnyView {
+    let current_tag =
+        (version.version == current).then(|| view! { " " <span class="tag tag--accent">"current"</span> });
     let text = price_text(version.per_hour_micros, &version.currency);
-    let by = version.set_by.clone();
+    let user = version.set_by.clone();
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{version.version}{in_force}</th>
+            <th role="rowheader" scope="row">{version.version}{current_tag}</th>
             <td role="cell" class="num" data-label="On demand">{text}<span class="unit">"/h"</span></td>
             <td role="cell" class="num" data-label="Reserved">
                 {hourly(version.reserved_per_hour_micros, &version.currency)}
@@ -114,8 +112,8 @@ fn row(version: &PriceVersion, now: i64) -> AnyView {
             <td role="cell" class="num" data-label="Preemptible">
                 {hourly(version.preemptible_per_hour_micros, &version.currency)}
             </td>
-            <td role="cell" class="nowrap" data-label="From"><When at=version.effective_from/></td>
-            <td role="cell" data-label="Set by">{by}</td>
+            <td role="cell" class="nowrap" data-label="Effective from"><When at=version.effective_from/></td>
+            <td role="cell" data-label="Set by">{user}</td>
         </tr>
     }
     .into_any()

@@ -1,11 +1,11 @@
-//! Lengths of time as people type them: `1 d`, `12 h`, `1 h 30 min`.
+//! Input of durations: `1 d`, `12 h`, `1 h 30 min`.
 //!
-//! Pure; keeps every second, so that saving a form unchanged changes nothing.
+//! Pure, with a precision of one second.
 
-/// The largest first.
+/// The units with their seconds, largest first.
 const UNITS: [(&str, i64); 4] = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)];
 
-/// Seconds as they would be typed: `1 d`, `1 h 30 min`, `0 s`.
+/// Returns seconds as input: `1 d`, `1 h 30 min`, `0 s`.
 pub fn typed_length(seconds: i64) -> String {
     let mut left = seconds.max(0);
     let mut parts: Vec<String> = Vec::new();
@@ -18,13 +18,13 @@ pub fn typed_length(seconds: i64) -> String {
     if parts.is_empty() { "0 s".to_owned() } else { parts.join(" ") }
 }
 
-/// How much of a text is made of such letters, and the rest.
-fn split(text: &str, part: fn(&char) -> bool) -> (&str, &str) {
-    let end: usize = text.chars().take_while(part).map(char::len_utf8).sum();
+/// Splits a text after its leading characters of a kind.
+fn split(text: &str, kind: fn(&char) -> bool) -> (&str, &str) {
+    let end: usize = text.chars().take_while(kind).map(char::len_utf8).sum();
     text.split_at_checked(end).unwrap_or((text, ""))
 }
 
-/// Seconds for `1 d`, `90 min` or `1 h 30 min`; `None` when it is no such length.
+/// Parses `1 d`, `90 min` or `1 h 30 min` to seconds; `None` for other text.
 pub fn parse_length(text: &str) -> Option<i64> {
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_is_typed_as_it_is_written() {
+    fn durations_survive_input_and_parsing() {
         for (seconds, text) in [
             (0, "0 s"),
             (45, "45 s"),

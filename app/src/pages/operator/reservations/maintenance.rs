@@ -1,6 +1,5 @@
-//! Planning maintenance: boards of a node that nobody may use for a time.
-//!
-//! Must not stop what runs: where something is promised or may still run, the portal refuses the plan.
+//! Form for maintenance of boards. The portal refuses a plan with a reservation or a running job in its
+//! window.
 
 use berth_types::ids::NodeId;
 use berth_types::nodes::{Gpu, Node};
@@ -16,27 +15,27 @@ use crate::api;
 
 const FIELDS: &[&str] = &["/node", "/gpus", "/starts_at", "/ends_at", "/reason"];
 
-/// The text of a date-and-time field for an instant, by clocks in UTC: `2026-11-22T09:00`.
+/// Returns the value of a date-and-time field in UTC: `2026-11-22T09:00`.
 fn field_text(at: Timestamp) -> String {
     at.to_string().chars().take(16).collect()
 }
 
-/// The instant at which clocks in UTC show what a date-and-time field has.
-fn instant(field: &str) -> Option<Timestamp> {
+/// Parses the value of a date-and-time field as UTC.
+fn parse_field(field: &str) -> Option<Timestamp> {
     let field = field.trim();
-    // Browsers leave the seconds out where they are none.
+    // Browsers omit zero seconds.
     let seconds = if field.len() == 16 { ":00" } else { "" };
     format!("{field}{seconds}Z").parse().ok()
 }
 
-/// What the form starts with: the next full hour, and two hours after it.
+/// Returns the initial window: two hours from the next full hour.
 fn first_window(now_ms: i64) -> (Timestamp, Timestamp) {
     let hour = now_ms.div_euclid(3_600_000).saturating_add(1);
     let begin = Timestamp::from_micros(hour.saturating_mul(3_600_000_000));
     (begin, begin.plus_seconds(7_200))
 }
 
-/// What is typed, with times in UTC.
+/// The input, with times in UTC.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Draft {
     node: Option<NodeId>,
@@ -47,19 +46,23 @@ struct Draft {
 }
 
 impl Draft {
+    /// Parses the input.
+    ///
+    /// # Errors
+    /// One error for each invalid field.
     fn request(self) -> Result<NewMaintenance, Vec<Wrong>> {
         let mut errors = Vec::new();
-        let mut read = |pointer: &str, field: &str| {
-            let at = instant(field);
+        let mut parse = |pointer: &str, field: &str| {
+            let at = parse_field(field);
             if at.is_none() {
-                errors.push(Wrong::new(pointer, "Give a day and a time."));
+                errors.push(Wrong::new(pointer, "Enter a date and a time."));
             }
             at
         };
-        let (begin, end) = (read("/starts_at", &self.begin), read("/ends_at", &self.end));
+        let (begin, end) = (parse("/starts_at", &self.begin), parse("/ends_at", &self.end));
         let reason = self.reason.trim().to_owned();
         if reason.is_empty() {
-            errors.push(Wrong::new("/reason", "Say why: those whose jobs wait for it read this."));
+            errors.push(Wrong::new("/reason", "Enter a reason. Owners of waiting jobs see it."));
         }
         if self.node.is_none() {
             errors.push(Wrong::new("/node", "Choose a node."));
@@ -73,22 +76,22 @@ impl Draft {
     }
 }
 
-/// Node, boards, begin, end and reason.
+/// The form with node, boards, start, end and reason.
 #[component]
 pub fn MaintenanceForm(
-    /// Every node with its boards.
+    /// All nodes with their boards.
     nodes: Vec<Node>,
-    /// Every reservation; what is planned takes its place among them.
+    /// All reservations, including the new maintenance.
     all: RwSignal<Vec<Reservation>>,
 ) -> impl IntoView {
     let call = Call::idle();
-    let said = RwSignal::new("");
+    let status = RwSignal::new("");
     let node = RwSignal::new(nodes.first().map(|node| node.id));
     let gpus = RwSignal::new(Vec::<String>::new());
     let begin = RwSignal::new(String::new());
     let end = RwSignal::new(String::new());
     let reason = RwSignal::new(String::new());
-    // The clock is the browser's, so the server leaves the times empty.
+    // The server has no clock, so the times start empty.
     Effect::new(move || {
         if begin.with_untracked(String::is_empty) && end.with_untracked(String::is_empty) {
             let (from, until) = first_window(now_ms());
@@ -98,7 +101,7 @@ pub fn MaintenanceForm(
     });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        said.set("");
+        status.set("");
         let draft = Draft {
             node: node.get_untracked(),
             gpus: gpus.get_untracked(),
@@ -109,11 +112,11 @@ pub fn MaintenanceForm(
         match draft.request() {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
             Ok(body) => {
-                call.run(api::operator_reservations::maintain(&body), move |made: Reservation| {
-                    all.update(|all| merge(all, made));
+                call.run(api::operator_reservations::maintain(&body), move |planned: Reservation| {
+                    all.update(|all| merge(all, planned));
                     gpus.set(Vec::new());
                     reason.set(String::new());
-                    said.set("Planned. It is in the list above.");
+                    status.set("Maintenance planned. It appears in the list above.");
                 });
             }
         }
@@ -122,8 +125,8 @@ pub fn MaintenanceForm(
         return view! {
             <section class="card">
                 <h2 class="card__title">"Plan maintenance"</h2>
-                <p class="quiet">"There is nothing to maintain yet: no node has joined."</p>
-                <p><a class="btn" href="/operator/nodes">"Add a node"</a></p>
+                <p class="quiet">"No nodes yet."</p>
+                <p><a class="btn" href="/operator/nodes">"Add node"</a></p>
             </section>
         }
         .into_any();
@@ -131,17 +134,17 @@ pub fn MaintenanceForm(
     let options: Vec<AnyView> = nodes
         .iter()
         .map(|known| {
-            let picked = node.get_untracked() == Some(known.id);
+            let selected = node.get_untracked() == Some(known.id);
             let (value, name) = (known.id.to_string(), known.name.clone());
-            view! { <option value=value selected=picked>{name}</option> }.into_any()
+            view! { <option value=value selected=selected>{name}</option> }.into_any()
         })
         .collect();
     let nodes = StoredValue::new(nodes);
     let boards = move || {
         let chosen = node.get();
         nodes.with_value(|nodes| {
-            let of_chosen = nodes.iter().filter(|known| Some(known.id) == chosen);
-            of_chosen.flat_map(|known| &known.gpus).map(|gpu| board(gpu, gpus)).collect::<Vec<AnyView>>()
+            let chosen_nodes = nodes.iter().filter(|known| Some(known.id) == chosen);
+            chosen_nodes.flat_map(|known| &known.gpus).map(|gpu| board(gpu, gpus)).collect::<Vec<AnyView>>()
         })
     };
     let wrong_node = call.field("/node");
@@ -150,7 +153,7 @@ pub fn MaintenanceForm(
         <form class="form card" method="post" on:submit=submit>
             <h2 class="card__title">"Plan maintenance"</h2>
             <p class="prose">
-                "Nobody can use or reserve the boards then. Jobs that could still run at its begin are not placed there any more; what is promised already stays promised, and then the plan is refused."
+                "During maintenance, the boards take no jobs and no reservations. Jobs that could run into the window are no longer placed there. A reservation or a running job in the window refuses the plan."
             </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <div class="field-row">
@@ -168,13 +171,13 @@ pub fn MaintenanceForm(
                     </select>
                     <FieldError id="maintain-node-error" error=wrong_node/>
                 </div>
-                <TimeField label="Begin, UTC" id="maintain-begin" value=begin error=call.field("/starts_at")/>
+                <TimeField label="Start, UTC" id="maintain-begin" value=begin error=call.field("/starts_at")/>
                 <TimeField label="End, UTC" id="maintain-end" value=end error=call.field("/ends_at")/>
             </div>
             <fieldset class="field field--wide" aria-describedby="maintain-gpus-hint maintain-gpus-error">
                 <legend class="field__label">"Boards"</legend>
                 <div class="row">{boards}</div>
-                <p class="field__hint" id="maintain-gpus-hint">"None ticked: all boards of the node."</p>
+                <p class="field__hint" id="maintain-gpus-hint">"None selected: all boards of the node."</p>
                 <FieldError id="maintain-gpus-error" error=call.field("/gpus")/>
             </fieldset>
             <div class="field field--wide">
@@ -188,41 +191,41 @@ pub fn MaintenanceForm(
                     prop:value=move || reason.get()
                     on:input=move |ev| reason.set(event_target_value(&ev))
                 />
-                <p class="field__hint" id="maintain-reason-hint">"Everybody sees it in the calendar, such as driver update."</p>
+                <p class="field__hint" id="maintain-reason-hint">"Shown to everyone in the calendar, such as: driver update."</p>
                 <FieldError id="maintain-reason-error" error=wrong_reason/>
             </div>
             <div class="form__actions">
                 <Submit call=call>"Plan maintenance"</Submit>
-                <span class="quiet" role="status">{move || said.get()}</span>
+                <span class="quiet" role="status">{move || status.get()}</span>
             </div>
         </form>
     }
     .into_any()
 }
 
-/// A board to tick.
+/// Returns the checkbox of a board.
 fn board(gpu: &Gpu, gpus: RwSignal<Vec<String>>) -> AnyView {
     let text = format!("GPU {}: {}", gpu.index, gpu.model);
     let (uuid, shown) = (gpu.uuid.clone(), gpu.uuid.clone());
-    let tick = move |ev: leptos::ev::Event| {
-        let ticked = event_target_checked(&ev);
+    let toggle = move |ev: leptos::ev::Event| {
+        let checked = event_target_checked(&ev);
         gpus.update(|gpus| {
             gpus.retain(|known| *known != uuid);
-            if ticked {
+            if checked {
                 gpus.push(uuid.clone());
             }
         });
     };
     view! {
         <label class="check">
-            <input type="checkbox" prop:checked=move || gpus.with(|gpus| gpus.contains(&shown)) on:change=tick/>
+            <input type="checkbox" prop:checked=move || gpus.with(|gpus| gpus.contains(&shown)) on:change=toggle/>
             {text}
         </label>
     }
     .into_any()
 }
 
-/// A day and a time.
+/// A field of a date and a time.
 #[component]
 fn TimeField(
     label: &'static str,
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_becomes_a_plan() {
+    fn a_form_becomes_maintenance() {
         let plan = draft().request().unwrap();
         assert_eq!(
             (plan.starts_at.to_string().as_str(), plan.reason.as_str()),
@@ -282,16 +285,16 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_time_is_meant_in_utc() {
-        let at = instant("2026-03-01T09:30").unwrap();
+    fn a_time_field_is_in_utc() {
+        let at = parse_field("2026-03-01T09:30").unwrap();
         assert_eq!(at.to_string(), "2026-03-01T09:30:00Z");
         assert_eq!(field_text(at), "2026-03-01T09:30");
-        assert_eq!(instant("2026-03-01T09:30:00"), Some(at));
-        assert_eq!(instant(""), None);
+        assert_eq!(parse_field("2026-03-01T09:30:00"), Some(at));
+        assert_eq!(parse_field(""), None);
     }
 
     #[test]
-    fn it_starts_with_the_next_full_hour() {
+    fn the_initial_window_starts_at_the_next_full_hour() {
         let (begin, end) = first_window(1_795_214_589_123);
         assert_eq!(begin.millis() % 3_600_000, 0);
         assert!((0..=3_600_000).contains(&(begin.millis() - 1_795_214_589_123)));

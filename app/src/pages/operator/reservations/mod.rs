@@ -1,6 +1,5 @@
-//! Reservations of everybody, maintenance, and the terms of both.
-//!
-//! Must not show what runs inside a reservation: that is its tenant's.
+//! Page of the reservations of all organizations, the maintenance and the reservation terms. Jobs in a
+//! reservation are not shown.
 
 pub mod lengths;
 pub mod maintenance;
@@ -17,10 +16,10 @@ use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use self::maintenance::MaintenanceForm;
-use self::table::{Desk, EndDialog};
+use self::table::{EndDialog, TableState};
 use self::terms::TermsForm;
 use super::super::limits::replace;
-use super::super::more::More;
+use super::super::load_more::LoadMore;
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::is_operator;
 use crate::api;
@@ -28,43 +27,43 @@ use crate::api::Answer;
 use crate::session::Page;
 use crate::ui::*;
 
-/// The newest reservations, and all that wait for approval.
+/// The newest reservations and all pending ones.
 #[derive(Clone, Serialize, Deserialize)]
-struct Listed {
+struct ReservationLists {
     newest: Rows<Reservation>,
     pending: Vec<Reservation>,
 }
 
-fn list() -> impl Future<Output = Answer<Listed>> + Send + 'static {
-    // One that waits may be older than the first page reaches.
+fn list() -> impl Future<Output = Answer<ReservationLists>> + Send + 'static {
+    // A pending reservation may be older than the first page.
     let pending = api::operator_reservations::list(Some(ReservationState::Pending), None);
     let newest = api::operator_reservations::list(None, None);
     async move {
         let pending = pending.await?.items;
-        Ok(Listed { newest: newest.await?, pending })
+        Ok(ReservationLists { newest: newest.await?, pending })
     }
 }
 
-/// What the page starts with.
+/// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
-    listed: Listed,
+    lists: ReservationLists,
     nodes: Vec<Node>,
     policy: ReservationPolicy,
 }
 
 fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let (listed, nodes) = (list(), api::nodes::operator_list());
+    let (lists, nodes) = (list(), api::nodes::operator_list());
     let policy = api::operator_reservations::policy();
     async move {
-        let (listed, nodes) = (listed.await?, nodes.await?.items);
-        Ok(Loaded { listed, nodes, policy: policy.await? })
+        let (lists, nodes) = (lists.await?, nodes.await?.items);
+        Ok(Loaded { lists, nodes, policy: policy.await? })
     }
 }
 
-/// Puts a reservation where it belongs in a list that is newest first, unless the list knows it better.
+/// Inserts or updates a reservation in a list, newest first. A reservation with an older generation is ignored.
 fn merge(all: &mut Vec<Reservation>, fresh: Reservation) {
-    // Ids sort by creation, so the place of a new one is before the first older id.
+    // Ids sort by creation: a new reservation precedes the first older id.
     match all.iter_mut().find(|known| known.id == fresh.id) {
         Some(known) if known.generation <= fresh.generation => *known = fresh,
         Some(_) => {}
@@ -75,24 +74,24 @@ fn merge(all: &mut Vec<Reservation>, fresh: Reservation) {
     }
 }
 
-/// Takes in what was listed anew.
-fn take_in(all: &mut Vec<Reservation>, listed: Listed) {
-    // What is known to wait and does not wait any more was answered; how, the newest ones say.
-    let waits = |known: &Reservation| listed.pending.iter().any(|fresh| fresh.id == known.id);
-    all.retain(|known| known.state != ReservationState::Pending || waits(known));
-    for fresh in listed.newest.items.into_iter().chain(listed.pending) {
+/// Merges new lists.
+fn merge_lists(all: &mut Vec<Reservation>, lists: ReservationLists) {
+    // A reservation that is no longer pending was decided.
+    let is_pending = |known: &Reservation| lists.pending.iter().any(|fresh| fresh.id == known.id);
+    all.retain(|known| known.state != ReservationState::Pending || is_pending(known));
+    for fresh in lists.newest.items.into_iter().chain(lists.pending) {
         merge(all, fresh);
     }
 }
 
-/// The page with all reservations.
+/// The page of all reservations.
 #[component]
 pub fn ReservationsPage() -> impl IntoView {
-    if is_operator() { view! { <Everybody/> }.into_any() } else { view! { <NotFound/> }.into_any() }
+    if is_operator() { view! { <AllReservations/> }.into_any() } else { view! { <NotFound/> }.into_any() }
 }
 
 #[component]
-fn Everybody() -> impl IntoView {
+fn AllReservations() -> impl IntoView {
     let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Reservations".to_owned()>
@@ -110,20 +109,20 @@ fn Everybody() -> impl IntoView {
 
 #[component]
 fn ReservationsView(loaded: Loaded) -> impl IntoView {
-    let Loaded { listed, nodes, policy } = loaded;
-    let cursor = RwSignal::new(listed.newest.next_cursor.clone());
+    let Loaded { lists, nodes, policy } = loaded;
+    let cursor = RwSignal::new(lists.newest.next_cursor.clone());
     let mut first = Vec::new();
-    take_in(&mut first, listed);
+    merge_lists(&mut first, lists);
     let all = RwSignal::new(first);
     let more = Call::idle();
-    let desk = Desk::of(all, ready());
+    let state = TableState::new(all, ready());
     every(10_000, move || {
         let fresh = list();
         spawn_local(async move {
-            // What cannot be fetched now leaves what is shown; the next round tries again.
+            // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
                 let mut next = all.get_untracked();
-                take_in(&mut next, fresh);
+                merge_lists(&mut next, fresh);
                 replace(all, next);
             }
         });
@@ -135,23 +134,23 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
             cursor.set(page.next_cursor);
         });
     };
-    let of_state = move |pending: bool| {
+    let by_pending = move |pending: bool| {
         Memo::new(move |_| {
-            let fits = |known: &&Reservation| (known.state == ReservationState::Pending) == pending;
-            all.with(|all| all.iter().filter(fits).cloned().collect::<Vec<Reservation>>())
+            let matches = |known: &&Reservation| (known.state == ReservationState::Pending) == pending;
+            all.with(|all| all.iter().filter(matches).cloned().collect::<Vec<Reservation>>())
         })
     };
-    let (waiting, others) = (of_state(true), of_state(false));
-    let waiting_section = move || {
-        waiting.with(|waiting| {
-            (!waiting.is_empty()).then(|| {
+    let (pending, others) = (by_pending(true), by_pending(false));
+    let pending_section = move || {
+        pending.with(|pending| {
+            (!pending.is_empty()).then(|| {
                 view! {
                     <section class="section">
-                        <div class="section__head"><h2>"Waiting for your approval"</h2></div>
+                        <div class="section__head"><h2>"Pending approval"</h2></div>
                         <p class="quiet">
-                            "Their boards are held for them meanwhile. One that nobody approved when it was to begin is over, at no cost."
+                            "The boards are held until your decision. Without approval before its start, a reservation expires free of charge."
                         </p>
-                        {table::table(waiting, "Reservations that wait for approval", desk)}
+                        {table::table(pending, "Reservations pending approval", state)}
                     </section>
                 }
             })
@@ -160,23 +159,25 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
     let other_rows = move || {
         others.with(|others| {
             if others.is_empty() {
-                empty("Nothing is reserved. What organizations reserve is listed here, and so is the maintenance that you plan below.")
+                empty(
+                    "No reservations yet. Reservations of organizations and planned maintenance appear here.",
+                )
             } else {
-                table::table(others, "All reservations", desk)
+                table::table(others, "All reservations", state)
             }
         })
     };
     view! {
-        <CallProblem call=desk.call beside_fields=&[]/>
-        {waiting_section}
+        <CallProblem call=state.call beside_fields=&[]/>
+        {pending_section}
         <section class="section">
             <div class="section__head"><h2>"All reservations"</h2></div>
             {other_rows}
-            <More cursor=cursor call=more load=Callback::new(load_more)/>
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
         <MaintenanceForm nodes=nodes all=all/>
         <TermsForm policy=policy/>
-        <EndDialog desk=desk/>
+        <EndDialog state=state/>
     }
 }
 
@@ -184,7 +185,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
 pub(super) mod tests {
     use super::*;
 
-    /// A reservation with a number of its own; the higher, the newer.
+    /// Returns a reservation; a higher number is newer.
     pub fn reservation(number: u32, state: &str, generation: i64) -> Reservation {
         let device = |node: &str| {
             serde_json::json!({
@@ -214,16 +215,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_answered_request_for_approval_waits_no_more() {
+    fn a_decided_reservation_is_no_longer_pending() {
         let mut all = Vec::new();
         let old = reservation(1, "pending", 1);
-        take_in(&mut all, Listed { newest: page(vec![reservation(3, "active", 2)]), pending: vec![old] });
+        let newest = page(vec![reservation(3, "active", 2)]);
+        merge_lists(&mut all, ReservationLists { newest, pending: vec![old] });
         assert_eq!(all.len(), 2);
-        // Both older than the first page: one was answered elsewhere, and nothing newer is known of it.
+        // The old one was decided and is not on the first page.
         let newest = page(vec![reservation(4, "scheduled", 1), reservation(3, "active", 1)]);
-        take_in(&mut all, Listed { newest, pending: vec![reservation(2, "pending", 1)] });
+        merge_lists(&mut all, ReservationLists { newest, pending: vec![reservation(2, "pending", 1)] });
         let id = |number: u32| format!("res_{number:0>26}");
         assert_eq!(states(&all), [(id(4), "scheduled"), (id(3), "active"), (id(2), "pending")]);
-        assert_eq!(all[1].generation, 2, "older news changes nothing");
+        assert_eq!(all[1].generation, 2, "an older generation is ignored");
     }
 }

@@ -1,6 +1,5 @@
-//! Reservations as rows with what the operator can do to each, and the question before it is done.
-//!
-//! Must not offer what is over: the portal would refuse it.
+//! Table of reservations with the actions of the operator and their confirmation. Ended reservations have no
+//! actions.
 
 use berth_types::jobs::Device;
 use berth_types::money::money_text;
@@ -9,39 +8,39 @@ use leptos::prelude::*;
 
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
-use super::super::super::words::{counted, offering_text};
+use super::super::super::text::{counted, offering_text};
 use super::merge;
 use crate::api;
 use crate::ui::*;
 
-/// What cannot be undone, and is asked about first.
+/// An irreversible end of a reservation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It waits for approval and gets none.
+    /// A pending reservation is declined.
     Decline,
-    /// It is promised, and is not any more.
-    TakeBack,
+    /// A confirmed reservation is cancelled.
+    Cancel,
 }
 
-/// What the rows share.
+/// The signals of the rows and the dialog.
 #[derive(Clone, Copy)]
-pub struct Desk {
-    /// Every reservation; an answer replaces its own.
+pub struct TableState {
+    /// All reservations. An answer replaces its reservation.
     pub all: RwSignal<Vec<Reservation>>,
-    /// Approving, which needs no question.
+    /// The request of an approval, which has no confirmation.
     pub call: Call,
-    /// False until the page is alive.
+    /// False before hydration.
     pub ready: ReadSignal<bool>,
-    /// What is asked about.
+    /// The reservation of the dialog and its end.
     chosen: RwSignal<Option<(Reservation, End)>>,
-    asking: RwSignal<bool>,
+    confirming: RwSignal<bool>,
 }
 
-impl Desk {
-    /// One where nothing is asked yet.
-    pub fn of(all: RwSignal<Vec<Reservation>>, ready: ReadSignal<bool>) -> Self {
-        let (chosen, asking) = (RwSignal::new(None), RwSignal::new(false));
-        Self { all, call: Call::idle(), ready, chosen, asking }
+impl TableState {
+    /// Returns the state without a dialog.
+    pub fn new(all: RwSignal<Vec<Reservation>>, ready: ReadSignal<bool>) -> Self {
+        let (chosen, confirming) = (RwSignal::new(None), RwSignal::new(false));
+        Self { all, call: Call::idle(), ready, chosen, confirming }
     }
 
     fn approve(self, reservation: &Reservation) {
@@ -51,31 +50,31 @@ impl Desk {
         });
     }
 
-    fn ask(self, reservation: &Reservation, end: End) {
+    fn open_dialog(self, reservation: &Reservation, end: End) {
         self.chosen.set(Some((reservation.clone(), end)));
-        self.asking.set(true);
+        self.confirming.set(true);
     }
 }
 
-/// The rows under their head.
-pub fn table(reservations: &[Reservation], caption: &'static str, desk: Desk) -> AnyView {
-    let rows: Vec<AnyView> = reservations.iter().map(|reservation| row(reservation, desk)).collect();
+/// Returns the table of reservations.
+pub fn table(reservations: &[Reservation], caption: &'static str, state: TableState) -> AnyView {
+    let rows: Vec<AnyView> = reservations.iter().map(|reservation| row(reservation, state)).collect();
     table_of(
         caption,
         &[
             ("Reservation", ""),
             STATE,
             ("Devices", ""),
-            ("From", "nowrap"),
-            ("Until", "nowrap"),
-            ("Cost", "num"),
+            ("Start", "nowrap"),
+            ("End", "nowrap"),
+            ("Price", "num"),
             ACTIONS,
         ],
         rows,
     )
 }
 
-/// The nodes of some devices: `pier-01`, `pier-01, pier-02 and 3 more`.
+/// Returns the nodes of devices: `pier-01`, `pier-01, pier-02 and 3 more`.
 fn nodes_text(devices: &[Device]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for device in devices {
@@ -90,7 +89,7 @@ fn nodes_text(devices: &[Device]) -> String {
     }
 }
 
-/// What is reserved: `h100-80gb × 8`, `2 boards`.
+/// Returns the reserved devices: `h100-80gb × 8`, `2 boards`.
 fn devices_text(reservation: &Reservation) -> String {
     if reservation.kind == SpanKind::Maintenance {
         return counted(reservation.devices.len(), "board", "boards");
@@ -99,21 +98,21 @@ fn devices_text(reservation: &Reservation) -> String {
     offering_text(&reservation.offering, devices)
 }
 
-fn cost(reservation: &Reservation) -> AnyView {
+fn price(reservation: &Reservation) -> AnyView {
     if reservation.kind == SpanKind::Maintenance {
         return "–".into_any();
     }
     let text = |micros: i64| money_text(micros, &reservation.currency);
-    let posted = (reservation.posted_micros > 0).then(|| {
-        let text = format!("{} of it posted", text(reservation.posted_micros));
+    let charged = (reservation.posted_micros > 0).then(|| {
+        let text = format!("{} charged", text(reservation.posted_micros));
         view! { <span class="table__sub">{text}</span> }
     });
-    view! { {text(reservation.total_micros)} {posted} }.into_any()
+    view! { {text(reservation.total_micros)} {charged} }.into_any()
 }
 
-fn row(reservation: &Reservation, desk: Desk) -> AnyView {
+fn row(reservation: &Reservation, state: TableState) -> AnyView {
     let name = reservation.name.clone();
-    let whose = if reservation.kind == SpanKind::Maintenance {
+    let owner = if reservation.kind == SpanKind::Maintenance {
         "maintenance".to_owned()
     } else {
         reservation.org_name.clone()
@@ -122,30 +121,30 @@ fn row(reservation: &Reservation, desk: Desk) -> AnyView {
         let cause = reservation.cause.clone();
         view! { <span class="table__sub">{cause}</span> }
     });
-    let broken = (reservation.degraded_milli > 0).then(|| {
-        let text = format!("{} out of order", percent(reservation.degraded_milli));
+    let degraded = (reservation.degraded_milli > 0).then(|| {
+        let text = format!("{} out of service", percent(reservation.degraded_milli));
         view! { " " <span class="tag tag--warn">{text}</span> }
     });
     let nodes = nodes_text(&reservation.devices);
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{name}{broken}<span class="table__sub">{whose}</span>{cause}</th>
+            <th role="rowheader" scope="row">{name}{degraded}<span class="table__sub">{owner}</span>{cause}</th>
             <td role="cell" class="table__state" data-label="State">
                 <ReservationBadge state=reservation.state/>
             </td>
             <td role="cell" data-label="Devices">{devices_text(reservation)}<span class="table__sub">{nodes}</span></td>
-            <td role="cell" class="nowrap" data-label="From"><When at=reservation.starts_at/></td>
-            <td role="cell" class="nowrap" data-label="Until"><When at=reservation.ends_at/></td>
-            <td role="cell" class="num" data-label="Cost">{cost(reservation)}</td>
-            <td role="cell" class="table__actions">{actions(reservation, desk)}</td>
+            <td role="cell" class="nowrap" data-label="Start"><When at=reservation.starts_at/></td>
+            <td role="cell" class="nowrap" data-label="End"><When at=reservation.ends_at/></td>
+            <td role="cell" class="num" data-label="Price">{price(reservation)}</td>
+            <td role="cell" class="table__actions">{actions(reservation, state)}</td>
         </tr>
     }
     .into_any()
 }
 
-fn actions(reservation: &Reservation, desk: Desk) -> Option<AnyView> {
-    let busy = move || !desk.ready.get() || desk.call.pending.get();
-    let end = |end: End, text: &'static str| {
+fn actions(reservation: &Reservation, state: TableState) -> Option<AnyView> {
+    let busy = move || !state.ready.get() || state.call.pending.get();
+    let end_button = |end: End, text: &'static str| {
         let label = format!("{text} {}", reservation.name);
         let this = reservation.clone();
         view! {
@@ -154,7 +153,7 @@ fn actions(reservation: &Reservation, desk: Desk) -> Option<AnyView> {
                 type="button"
                 aria-label=label
                 disabled=busy
-                on:click=move |_| desk.ask(&this, end)
+                on:click=move |_| state.open_dialog(&this, end)
             >
                 {text}
             </button>
@@ -171,86 +170,93 @@ fn actions(reservation: &Reservation, desk: Desk) -> Option<AnyView> {
                         type="button"
                         aria-label=label
                         disabled=busy
-                        on:click=move |_| desk.approve(&this)
+                        on:click=move |_| state.approve(&this)
                     >
                         "Approve"
                     </button>
                     " "
-                    {end(End::Decline, "Decline")}
+                    {end_button(End::Decline, "Decline")}
                 }
                 .into_any(),
             )
         }
         ReservationState::Scheduled | ReservationState::Active => {
-            Some(end(End::TakeBack, "Take back").into_any())
+            Some(end_button(End::Cancel, "Cancel").into_any())
         }
         ReservationState::Ended | ReservationState::Cancelled | ReservationState::Expired => None,
     }
 }
 
-/// What ending it means, for its tenant and for money.
+/// Returns the consequences for the organization and its money.
 fn consequence(reservation: &Reservation, end: End) -> String {
-    let whose = &reservation.org_name;
+    let org = &reservation.org_name;
     let held = money_text(reservation.held_micros, &reservation.currency);
     if reservation.kind == SpanKind::Maintenance {
-        return "The boards are free for others from now on. This cannot be undone; you can plan it again while they are free.".to_owned();
+        return "The boards become available for jobs and reservations at once. This cannot be undone."
+            .to_owned();
     }
     match (end, reservation.state) {
         (End::Decline, _) => format!(
-            "{whose} loses the place and pays nothing: the {held} set aside come back to its balance. This cannot be undone; it can ask for a new quote."
+            "{org} loses the reservation and pays nothing; the reserved {held} is released. This cannot be undone."
         ),
-        (End::TakeBack, ReservationState::Active) => format!(
-            "Jobs of {whose} that run inside it are stopped, and those that wait for it never start. It pays for the time until now; the rest of the {held} set aside comes back to its balance. This cannot be undone."
+        (End::Cancel, ReservationState::Active) => format!(
+            "Running jobs of {org} in this reservation are stopped, and jobs waiting for it never start. {org} pays for the time until now; the rest of the reserved {held} is released. This cannot be undone."
         ),
-        (End::TakeBack, _) => format!(
-            "{whose} loses the place and pays nothing: the {held} set aside come back to its balance, and jobs that wait for it never start. This cannot be undone."
+        (End::Cancel, _) => format!(
+            "{org} loses the reservation and pays nothing; the reserved {held} is released, and jobs waiting for it never start. This cannot be undone."
         ),
     }
 }
 
-/// Asks before a reservation is declined or taken back.
+/// The confirmation of a decline or a cancellation.
 #[component]
 pub fn EndDialog(
-    /// What the rows share.
-    desk: Desk,
+    /// The signals of the rows.
+    state: TableState,
 ) -> impl IntoView {
     let call = Call::idle();
-    let Desk { all, chosen, asking, .. } = desk;
+    let TableState { all, chosen, confirming, .. } = state;
     let verb = move || {
         chosen.with(|chosen| match chosen {
             Some((_, End::Decline)) => "Decline",
-            _ => "Take back",
+            _ => "Cancel",
+        })
+    };
+    let kind = move || {
+        chosen.with(|chosen| match chosen {
+            Some((reservation, _)) if reservation.kind == SpanKind::Maintenance => "maintenance",
+            _ => "reservation",
         })
     };
     let title = Signal::derive(move || {
         let name = chosen.with(|chosen| chosen.as_ref().map(|(reservation, _)| reservation.name.clone()));
         format!("{} {}?", verb(), name.unwrap_or_default())
     });
-    let words = move || {
+    let text = move || {
         chosen.with(|chosen| chosen.as_ref().map(|(reservation, end)| consequence(reservation, *end)))
     };
     let end = move |()| {
         let Some((reservation, end)) = chosen.get_untracked() else { return };
         let done = move |fresh: Reservation| {
             all.update(|all| merge(all, fresh));
-            asking.set(false);
+            confirming.set(false);
         };
         match end {
             End::Decline => call.run(api::operator_reservations::decline(reservation.id), done),
-            End::TakeBack => call.run(api::operator_reservations::take_back(reservation.id), done),
+            End::Cancel => call.run(api::operator_reservations::cancel(reservation.id), done),
         }
     };
     view! {
         <ConfirmDialog
             id="end"
             title=title
-            open=asking
+            open=confirming
             call=call
-            keep="Leave it"
-            verb=Signal::derive(move || verb().to_owned())
+            keep=Signal::derive(move || format!("Keep {}", kind()))
+            verb=Signal::derive(move || format!("{} {}", verb(), kind()))
             confirm=Callback::new(end)
         >
-            <p>{words}</p>
+            <p>{text}</p>
         </ConfirmDialog>
     }
 }
@@ -261,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_says_what_is_reserved_and_where() {
+    fn a_row_has_devices_and_nodes() {
         let mut some = reservation(1, "scheduled", 1);
         assert_eq!(devices_text(&some), "h100-80gb × 8");
         assert_eq!(nodes_text(&some.devices), "pier-01, pier-02");
@@ -275,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn ending_says_who_pays() {
+    fn an_end_has_its_consequences() {
         let mut some = reservation(1, "pending", 1);
         some.held_micros = 48_200_000;
-        assert!(consequence(&some, End::Decline).contains("the $48.20 set aside come back"));
+        assert!(consequence(&some, End::Decline).contains("the reserved $48.20 is released"));
         some.state = ReservationState::Active;
-        assert!(consequence(&some, End::TakeBack).starts_with("Jobs of Kelda Lab that run inside it"));
+        assert!(consequence(&some, End::Cancel).starts_with("Running jobs of Kelda Lab in this reservation"));
         some.kind = SpanKind::Maintenance;
-        assert!(consequence(&some, End::TakeBack).contains("free for others"));
+        assert!(consequence(&some, End::Cancel).contains("become available"));
     }
 }

@@ -1,6 +1,4 @@
-//! The terms of reservations: what cancelling costs, what waits for approval, how long a quote holds.
-//!
-//! Must not change a promise: what was confirmed keeps the terms it was shown, which is the portal's word.
+//! Form of the reservation terms: fees, approval and quote validity. Confirmed reservations keep their terms.
 
 use berth_types::problems::{FieldError as Wrong, Problem};
 use berth_types::reservations::ReservationPolicy;
@@ -22,7 +20,7 @@ const FIELDS: &[&str] = &[
     "/quote_valid_s",
 ];
 
-/// The terms as they are typed.
+/// The input of the terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Draft {
     cancel_free: String,
@@ -34,7 +32,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn of(policy: &ReservationPolicy) -> Self {
+    fn from_policy(policy: &ReservationPolicy) -> Self {
         Self {
             cancel_free: typed_length(policy.cancel_free_before_s),
             late: policy.late_cancel_percent.to_string(),
@@ -45,48 +43,51 @@ impl Draft {
         }
     }
 
-    /// The terms, or what keeps the form from being some.
+    /// Parses the terms.
+    ///
+    /// # Errors
+    /// One error for each invalid field.
     fn policy(&self) -> Result<ReservationPolicy, Vec<Wrong>> {
         let mut errors = Vec::new();
-        let mut take = |pointer: &str, value: Option<i64>, example: &str| {
+        let mut valid = |pointer: &str, value: Option<i64>, example: &str| {
             value.unwrap_or_else(|| {
                 errors.push(Wrong::new(pointer, example));
                 0
             })
         };
-        let length = "Give a length such as 15 min, 12 h or 1 d.";
-        let percent = "Give a whole percentage between 0 and 100.";
+        let duration = "Enter a duration, such as 15 min, 12 h or 1 d.";
+        let percent = "Enter a whole percentage from 0 to 100.";
         let policy = ReservationPolicy {
-            cancel_free_before_s: take("/cancel_free_before_s", parse_length(&self.cancel_free), length),
-            late_cancel_percent: take("/late_cancel_percent", parse_whole(&self.late), percent),
-            early_release_percent: take("/early_release_percent", parse_whole(&self.early), percent),
-            no_show_after_s: some(&self.no_show)
-                .map(|text| take("/no_show_after_s", parse_length(text), length)),
-            approval_above_boards_milli: some(&self.approval)
-                .map(|text| take("/approval_above_boards_milli", parse_milli(text), Unit::Milli.example())),
-            quote_valid_s: take("/quote_valid_s", parse_length(&self.quote), length),
+            cancel_free_before_s: valid("/cancel_free_before_s", parse_length(&self.cancel_free), duration),
+            late_cancel_percent: valid("/late_cancel_percent", parse_whole(&self.late), percent),
+            early_release_percent: valid("/early_release_percent", parse_whole(&self.early), percent),
+            no_show_after_s: non_empty(&self.no_show)
+                .map(|text| valid("/no_show_after_s", parse_length(text), duration)),
+            approval_above_boards_milli: non_empty(&self.approval)
+                .map(|text| valid("/approval_above_boards_milli", parse_milli(text), Unit::Milli.example())),
+            quote_valid_s: valid("/quote_valid_s", parse_length(&self.quote), duration),
         };
         if errors.is_empty() { Ok(policy) } else { Err(errors) }
     }
 }
 
-/// What is typed, unless that is nothing.
-fn some(text: &str) -> Option<&str> {
+/// Returns trimmed input; `None` without input.
+fn non_empty(text: &str) -> Option<&str> {
     Some(text.trim()).filter(|text| !text.is_empty())
 }
 
-/// Terms in one line, for the record of what was done.
+/// Returns the terms in one line, for audit events.
 pub fn policy_text(policy: &ReservationPolicy) -> String {
     let no_show = match policy.no_show_after_s {
-        Some(seconds) => format!("given back when unused for {}", typed_length(seconds)),
-        None => "never given back by itself".to_owned(),
+        Some(seconds) => format!("automatic return after {} without a job", typed_length(seconds)),
+        None => "no automatic return".to_owned(),
     };
     let approval = match policy.approval_above_boards_milli {
         Some(milli) => format!("approval above {} boards", milli_text(milli)),
         None => "no approval".to_owned(),
     };
     format!(
-        "Free until {} before, then {} %; {} % of the rest when given back early; {no_show}; {approval}; quotes hold {}.",
+        "Free cancellation until {} before the start, then {} % of the price; early return {} % of the rest; {no_show}; {approval}; quotes valid for {}.",
         typed_length(policy.cancel_free_before_s),
         policy.late_cancel_percent,
         policy.early_release_percent,
@@ -94,7 +95,7 @@ pub fn policy_text(policy: &ReservationPolicy) -> String {
     )
 }
 
-/// The signals behind the form.
+/// The signals of the form.
 #[derive(Clone, Copy)]
 struct Fields {
     cancel_free: RwSignal<String>,
@@ -106,8 +107,8 @@ struct Fields {
 }
 
 impl Fields {
-    fn of(policy: &ReservationPolicy) -> Self {
-        let draft = Draft::of(policy);
+    fn new(policy: &ReservationPolicy) -> Self {
+        let draft = Draft::from_policy(policy);
         Self {
             cancel_free: RwSignal::new(draft.cancel_free),
             late: RwSignal::new(draft.late),
@@ -118,8 +119,8 @@ impl Fields {
         }
     }
 
-    fn show(self, policy: &ReservationPolicy) {
-        let draft = Draft::of(policy);
+    fn set_policy(self, policy: &ReservationPolicy) {
+        let draft = Draft::from_policy(policy);
         self.cancel_free.set(draft.cancel_free);
         self.late.set(draft.late);
         self.early.set(draft.early);
@@ -143,92 +144,92 @@ impl Fields {
 /// The form of the terms.
 #[component]
 pub fn TermsForm(
-    /// As they are now.
+    /// The present terms.
     policy: ReservationPolicy,
 ) -> impl IntoView {
     let ready = ready();
     let call = Call::idle();
-    let said = RwSignal::new("");
-    let fields = Fields::of(&policy);
+    let status = RwSignal::new("");
+    let fields = Fields::new(&policy);
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        said.set("");
+        status.set("");
         match fields.draft().policy() {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
             Ok(policy) => {
                 call.run(api::operator_reservations::set_policy(&policy), move |fresh: ReservationPolicy| {
-                    fields.show(&fresh);
-                    said.set("Saved. They hold for what is quoted from now on.");
+                    fields.set_policy(&fresh);
+                    status.set("Saved for new quotes.");
                 });
             }
         }
     };
     view! {
         <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Terms"</h2>
+            <h2 class="card__title">"Reservation terms"</h2>
             <p class="prose">
-                "They are shown with every quote and hold for what is quoted from now on. Reservations that were confirmed keep the terms they were confirmed with."
+                "Each quote shows the terms. Changes apply to new quotes; confirmed reservations keep their terms."
             </p>
             <CallProblem call=call beside_fields=FIELDS/>
             <fieldset class="form__section">
-                <legend>"Cancelling and giving back"</legend>
+                <legend>"Cancellation and early return"</legend>
                 <div class="field-row">
                     <NumberField
-                        label="Cancelling is free until"
+                        label="Free cancellation"
                         id="terms-cancel-free"
-                        unit="before"
+                        unit="before start"
                         inputmode="text"
                         value=fields.cancel_free
-                        hint="So long before it begins, such as 1 d or 12 h. 0 s: until it begins."
+                        hint="Such as 1 d or 12 h. 0 s: until the start."
                         error=call.field("/cancel_free_before_s")
                     />
                     <NumberField
-                        label="Cancelling later costs"
+                        label="Late cancellation fee"
                         id="terms-late"
                         unit="%"
                         inputmode="numeric"
                         value=fields.late
-                        hint="Of its price, when it is cancelled after that and before it begins."
+                        hint="Part of the price, for a later cancellation before the start."
                         error=call.field("/late_cancel_percent")
                     />
                     <NumberField
-                        label="Giving back early costs"
+                        label="Early return fee"
                         id="terms-early"
                         unit="%"
                         inputmode="numeric"
                         value=fields.early
-                        hint="Of the price of what is left, when it is given back while it runs."
+                        hint="Part of the price of the remaining time, for a return after the start."
                         error=call.field("/early_release_percent")
                     />
                     <NumberField
-                        label="Given back when unused for"
+                        label="Automatic return"
                         id="terms-no-show"
                         unit=""
                         inputmode="text"
                         value=fields.no_show
-                        hint="From its begin, such as 30 min; it costs as much as giving it back early. Empty: never."
+                        hint="Time from the start without a job, such as 30 min. Costs the early return fee. Empty: never."
                         error=call.field("/no_show_after_s")
                     />
                 </div>
             </fieldset>
             <fieldset class="form__section">
-                <legend>"Before it is confirmed"</legend>
+                <legend>"Quote and approval"</legend>
                 <div class="field-row">
                     <NumberField
-                        label="Approval above"
+                        label="Approval threshold"
                         id="terms-approval"
                         unit="boards"
                         value=fields.approval
-                        hint="Larger ones wait for you, and nobody else gets their boards meanwhile. Empty: none wait."
+                        hint="Larger reservations need your approval; their boards are held meanwhile. Empty: no approval."
                         error=call.field("/approval_above_boards_milli")
                     />
                     <NumberField
-                        label="A quote holds for"
+                        label="Quote validity"
                         id="terms-quote"
                         unit=""
                         inputmode="text"
                         value=fields.quote
-                        hint="Its price stays for so long, such as 15 min. It holds no place."
+                        hint="Time with a fixed price, such as 15 min. A quote reserves no devices."
                         error=call.field("/quote_valid_s")
                     />
                 </div>
@@ -242,7 +243,7 @@ pub fn TermsForm(
                 >
                     "Save terms"
                 </button>
-                <span class="quiet" role="status">{move || said.get()}</span>
+                <span class="quiet" role="status">{move || status.get()}</span>
             </div>
         </form>
     }
@@ -253,32 +254,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_survive_being_shown_and_saved() {
+    fn terms_survive_input_and_parsing() {
         let usual = ReservationPolicy::default();
-        assert_eq!(Draft::of(&usual).policy(), Ok(usual));
+        assert_eq!(Draft::from_policy(&usual).policy(), Ok(usual));
         let strict = ReservationPolicy {
             no_show_after_s: Some(1_800),
             approval_above_boards_milli: Some(8_500),
             cancel_free_before_s: 100,
             ..usual
         };
-        assert_eq!(Draft::of(&strict).policy(), Ok(strict));
+        assert_eq!(Draft::from_policy(&strict).policy(), Ok(strict));
         assert_eq!(
             policy_text(&strict),
-            "Free until 1 min 40 s before, then 50 %; 50 % of the rest when given back early; \
-             given back when unused for 30 min; approval above 8.5 boards; quotes hold 15 min."
+            "Free cancellation until 1 min 40 s before the start, then 50 % of the price; \
+             early return 50 % of the rest; automatic return after 30 min without a job; \
+             approval above 8.5 boards; quotes valid for 15 min."
         );
     }
 
     #[test]
-    fn every_fault_is_told_at_its_place() {
-        let bad = Draft {
+    fn each_invalid_field_has_an_error() {
+        let invalid = Draft {
             late: "half".to_owned(),
             no_show: "soon".to_owned(),
             approval: "all".to_owned(),
-            ..Draft::of(&ReservationPolicy::default())
+            ..Draft::from_policy(&ReservationPolicy::default())
         };
-        let at: Vec<String> = bad.policy().unwrap_err().into_iter().map(|error| error.pointer).collect();
+        let at: Vec<String> = invalid.policy().unwrap_err().into_iter().map(|error| error.pointer).collect();
         assert_eq!(at, ["/late_cancel_percent", "/no_show_after_s", "/approval_above_boards_milli"]);
     }
 }

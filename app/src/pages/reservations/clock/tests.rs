@@ -18,22 +18,22 @@ fn wall(text: &str) -> Wall {
 }
 
 #[test]
-fn fields_are_read_and_written() {
+fn fields_survive_parsing() {
     for text in ["2026-11-22T09:00", "2024-02-29T23:59", "1970-01-01T00:00", "2000-03-01T12:30"] {
         assert_eq!(wall(text).field(), text);
         assert_eq!(wall(text).instant(&utc), time(&format!("{text}:00Z")), "{text}");
     }
     assert_eq!(wall("2026-11-22T09:00:30.5").field(), "2026-11-22T09:00");
-    let bad =
+    let invalid =
         ["", "2026-11-22", "2026-02-29T09:00", "2026-13-01T09:00", "2026-11-22T24:00", "26-11-22T09:60"];
-    for text in bad {
+    for text in invalid {
         assert_eq!(Wall::parse_field(text), None, "{text}");
     }
     assert_eq!(civil(-1), (1969, 12, 31));
 }
 
 #[test]
-fn times_read_well() {
+fn times_have_texts() {
     let at = Wall::at(time("2026-11-22T08:05:59Z"), &berlin);
     assert_eq!(at.stamp(), "2026-11-22 09:05");
     assert_eq!(at.moment(), "Sun 22 Nov 09:05");
@@ -44,19 +44,19 @@ fn times_read_well() {
 }
 
 #[test]
-fn clocks_that_change_are_followed() {
+fn clock_changes_are_respected() {
     let instant = |text: &str| wall(text).instant(&berlin).to_string();
     assert_eq!(instant("2026-03-29T01:59"), "2026-03-29T00:59:00Z");
-    // Never shown: as much later as clocks jump.
+    // A skipped time moves by the length of the gap.
     assert_eq!(instant("2026-03-29T02:30"), "2026-03-29T01:30:00Z");
     assert_eq!(instant("2026-03-29T03:00"), "2026-03-29T01:00:00Z");
-    // Shown twice: the first time.
+    // A repeated time has its first instant.
     assert_eq!(instant("2026-10-25T02:30"), "2026-10-25T00:30:00Z");
     assert_eq!(instant("2026-10-25T03:00"), "2026-10-25T02:00:00Z");
 }
 
 #[test]
-fn a_day_has_the_half_hours_that_it_has() {
+fn a_day_with_a_clock_change_has_other_half_hours() {
     let day = |text: &str| Frame::new(View::Day, wall(text).day(), &berlin);
     let plain = day("2026-11-22T12:00");
     assert_eq!((plain.columns(), plain.change()), (48, None));
@@ -64,25 +64,25 @@ fn a_day_has_the_half_hours_that_it_has() {
     assert_eq!(plain.title(), "Sunday 22 November 2026");
     let spring = day("2026-03-29T12:00");
     assert_eq!(spring.columns(), 46);
-    assert_eq!(spring.change().as_deref(), Some("Clocks change this day: it has 23 hours."));
+    assert_eq!(spring.change().as_deref(), Some("Clock change: this day has 23 hours."));
     let marks: Vec<(usize, String)> = spring.marks().into_iter().map(|m| (m.start, m.text)).collect();
     assert_eq!(marks.first(), Some(&(0, "00:00".to_owned())));
     assert_eq!(marks.get(1), Some(&(4, "03:00".to_owned())), "an hour is missing");
     assert_eq!(day("2026-10-25T12:00").columns(), 50);
-    // What is between two days is in one of them.
+    // Consecutive days leave no gap.
     assert_eq!(spring.until(), day("2026-03-30T12:00").from());
 }
 
 #[test]
-fn a_week_begins_on_monday_and_every_day_at_a_column() {
+fn a_week_starts_on_monday_and_each_day_with_a_column() {
     let week = Frame::new(View::Week, wall("2026-03-25T00:00").day(), &berlin);
     assert_eq!(week.columns(), 56);
     assert_eq!(week.title(), "23 to 29 March 2026");
-    assert_eq!(week.change().as_deref(), Some("* Clocks change on Sun 29 Mar: that day has 23 hours."));
+    assert_eq!(week.change().as_deref(), Some("* Clock change on Sun 29 Mar: this day has 23 hours."));
     let last = week.marks().pop().unwrap();
     assert_eq!((last.start, last.size, last.text.as_str()), (48, 8, "Sun 29*"));
     assert_eq!(week.column(48).unwrap().0, time("2026-03-28T23:00:00Z"));
-    // Two hours of sleep, not three.
+    // Two hours instead of three.
     assert_eq!(week.column(48).unwrap().1, time("2026-03-29T01:00:00Z"));
     assert_eq!(week.column(56), None);
     let over_the_year = Frame::new(View::Week, wall("2027-01-01T00:00").day(), &utc);
@@ -92,7 +92,7 @@ fn a_week_begins_on_monday_and_every_day_at_a_column() {
 }
 
 #[test]
-fn time_touches_columns() {
+fn windows_have_columns() {
     let frame = Frame::new(View::Day, wall("2026-11-22T00:00").day(), &utc);
     let touched = |from: &str, until: &str| frame.touched(time(from), time(until));
     assert_eq!(touched("2026-11-22T09:00:00Z", "2026-11-22T11:00:00Z"), Some((18, 4)));
@@ -105,13 +105,13 @@ fn time_touches_columns() {
     assert_eq!(touched("2026-11-22T11:00:00Z", "2026-11-22T11:00:00Z"), None);
     assert_eq!(frame.passed(time("2026-11-22T00:29:00Z")), 0);
     assert_eq!(frame.passed(time("2026-11-22T00:30:00Z")), 1);
-    assert_eq!(frame.column_of(time("2026-11-22T00:30:00Z")), Some(1));
-    assert_eq!(frame.column_of(time("2026-11-23T00:00:00Z")), None);
+    assert_eq!(frame.column_at(time("2026-11-22T00:30:00Z")), Some(1));
+    assert_eq!(frame.column_at(time("2026-11-23T00:00:00Z")), None);
     assert_eq!(frame.moment(18), "Sun 22 Nov 09:00");
 }
 
 #[test]
-fn a_leap_day_is_a_day_like_any_other() {
+fn leap_days_are_valid() {
     let days: Vec<String> = ["2028-02-28T09:00", "2028-02-29T09:00", "2028-03-01T09:00"]
         .into_iter()
         .map(|text| Frame::new(View::Day, wall(text).day(), &utc).title())
@@ -125,15 +125,15 @@ fn a_leap_day_is_a_day_like_any_other() {
     ] {
         assert_eq!(wall(last).day() + 1, wall(next).day(), "{last}");
     }
-    for none in ["2027-02-29T09:00", "2100-02-29T09:00", "2028-02-30T09:00"] {
-        assert_eq!(Wall::parse_field(none), None, "{none}");
+    for invalid in ["2027-02-29T09:00", "2100-02-29T09:00", "2028-02-30T09:00"] {
+        assert_eq!(Wall::parse_field(invalid), None, "{invalid}");
     }
     let week = Frame::new(View::Week, wall("2028-03-02T00:00").day(), &utc);
     assert_eq!((week.title().as_str(), week.columns()), ("28 February to 5 March 2028", 56));
     assert_eq!(week.change(), None);
     let marks: Vec<String> = week.marks().into_iter().take(3).map(|m| m.text).collect();
     assert_eq!(marks, ["Mon 28", "Tue 29", "Wed 1"]);
-    // From the eve to the day after it, through all of it.
+    // A window over the whole leap day.
     let over = window_text(wall("2028-02-28T18:00"), wall("2028-03-01T06:00"));
     assert_eq!(over, "Mon 28 Feb 18:00 to Wed 1 Mar 06:00");
     let leap = Frame::new(View::Day, wall("2028-02-29T00:00").day(), &utc);
@@ -143,16 +143,16 @@ fn a_leap_day_is_a_day_like_any_other() {
 }
 
 #[test]
-fn a_window_over_clocks_that_change_is_as_long_as_it_is() {
+fn windows_over_a_clock_change_have_their_real_length() {
     let length = |from: &str, until: &str| {
         wall(until).instant(&berlin).millis_since(wall(from).instant(&berlin)) / 3_600_000
     };
     assert_eq!(length("2026-03-28T12:00", "2026-03-29T12:00"), 23);
     assert_eq!(length("2026-10-24T12:00", "2026-10-25T12:00"), 25);
-    assert_eq!(length("2026-03-29T01:00", "2026-03-29T03:00"), 1, "an hour is never shown");
-    assert_eq!(length("2026-10-25T01:00", "2026-10-25T04:00"), 4, "an hour is shown twice");
+    assert_eq!(length("2026-03-29T01:00", "2026-03-29T03:00"), 1, "an hour is skipped");
+    assert_eq!(length("2026-10-25T01:00", "2026-10-25T04:00"), 4, "an hour is repeated");
     let day = |text: &str| Frame::new(View::Day, wall(text).day(), &berlin);
-    // 01:00 to 04:00 by the clocks on the wall: four half hours in spring, eight in autumn.
+    // 01:00 to 04:00 in wall time: four half hours in spring, eight in autumn.
     let touched = |date: &str| {
         let at = |clock: &str| wall(&format!("{date}T{clock}")).instant(&berlin);
         day(&format!("{date}T00:00")).touched(at("01:00"), at("04:00"))
@@ -163,24 +163,24 @@ fn a_window_over_clocks_that_change_is_as_long_as_it_is() {
 }
 
 #[test]
-fn a_day_of_25_hours_shows_one_of_them_twice() {
+fn a_day_of_25_hours_repeats_an_hour() {
     let autumn = Frame::new(View::Day, wall("2026-10-25T12:00").day(), &berlin);
-    assert_eq!(autumn.change().as_deref(), Some("Clocks change this day: it has 25 hours."));
+    assert_eq!(autumn.change().as_deref(), Some("Clock change: this day has 25 hours."));
     assert_eq!((autumn.from(), autumn.until()), (time("2026-10-24T22:00:00Z"), time("2026-10-25T23:00:00Z")));
     let twice: Vec<usize> = (0..autumn.columns()).filter(|c| autumn.moment(*c).ends_with(" 02:30")).collect();
     assert_eq!(twice, [5, 7]);
-    let column = |utc: &str| autumn.column_of(time(utc));
+    let column = |utc: &str| autumn.column_at(time(utc));
     assert_eq!((column("2026-10-25T00:30:00Z"), column("2026-10-25T01:30:00Z")), (Some(5), Some(7)));
-    // Columns follow each other without a gap, each half an hour long.
+    // Each column has half an hour.
     for column in 0..autumn.columns() {
         let (from, until) = autumn.column(column).unwrap();
         assert_eq!(until.millis_since(from), 1_800_000, "{column}");
     }
     let marks: Vec<(usize, String)> = autumn.marks().into_iter().map(|m| (m.start, m.text)).collect();
-    assert_eq!(marks.get(1), Some(&(8, "03:00".to_owned())), "an hour is there twice");
+    assert_eq!(marks.get(1), Some(&(8, "03:00".to_owned())), "an hour is repeated");
     let week = Frame::new(View::Week, wall("2026-10-25T00:00").day(), &berlin);
     assert_eq!(week.columns(), 56);
-    assert_eq!(week.change().as_deref(), Some("* Clocks change on Sun 25 Oct: that day has 25 hours."));
+    assert_eq!(week.change().as_deref(), Some("* Clock change on Sun 25 Oct: this day has 25 hours."));
     let (from, until) = week.column(48).unwrap();
     assert_eq!(until.millis_since(from), 4 * 3_600_000, "midnight to three o'clock");
 }

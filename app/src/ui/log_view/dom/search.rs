@@ -1,127 +1,128 @@
-//! The finds of a log view: counting them, going from one to the next, and showing a line.
+//! Search of a log view: count of matches, steps between them, and scrolling to a line.
 
 use leptos::prelude::*;
 use web_sys::HtmlElement;
 
-use super::super::find::finds;
-use super::{MARKS, NEAR_PX, Pane};
+use super::super::find::matches;
+use super::{MAX_MARKS, NEAR_PX, Pane};
 
 impl Pane {
     pub(super) fn search(&mut self, query: String) {
         self.query = query;
         self.current = None;
         let mut all = 0;
-        for kept in &mut self.kept {
-            let found = kept.line.as_ref().map_or(0, |line| finds(&line.text(), &self.query).len());
-            kept.finds = found;
+        for row in &mut self.rows {
+            let found = row.line.as_ref().map_or(0, |line| matches(&line.text(), &self.query).len());
+            row.matches = found;
             all += found;
         }
-        self.finds = all;
-        for kept in &self.kept {
-            let marks = kept.finds > 0 && all <= MARKS;
-            if let Some(line) = &kept.line
-                && (marks || kept.marked)
+        self.matches = all;
+        for row in &self.rows {
+            let marks = row.matches > 0 && all <= MAX_MARKS;
+            if let Some(line) = &row.line
+                && (marks || row.marked)
             {
-                self.fill(&kept.text, line, marks, None);
+                self.write_line(&row.text, line, marks, None);
             }
         }
-        for kept in &mut self.kept {
-            kept.marked = kept.finds > 0 && all <= MARKS;
+        for row in &mut self.rows {
+            row.marked = row.matches > 0 && all <= MAX_MARKS;
         }
         if all == 0 {
-            self.tell_found();
+            self.publish_matches();
             return;
         }
-        // The first find from the top of what is seen on, else the last one above.
+        // The first match below the top of the visible part, or else the last one above.
         let top = self.view.offset_top() + self.view.scroll_top();
-        let above = self.kept.partition_point(|kept| kept.element.offset_top() < top);
-        let before: usize = self.kept.iter().take(above).map(|kept| kept.finds).sum();
-        self.go_to(before.min(all - 1));
+        let above = self.rows.partition_point(|row| row.element.offset_top() < top);
+        let before: usize = self.rows.iter().take(above).map(|row| row.matches).sum();
+        self.select_match(before.min(all - 1));
     }
 
     pub(super) fn step(&mut self, by: i64) {
-        let Ok(all) = i64::try_from(self.finds) else { return };
+        let Ok(all) = i64::try_from(self.matches) else { return };
         if all == 0 {
             return;
         }
-        let place = self.place().map_or(-1, |place| i64::try_from(place).unwrap_or(0));
-        self.go_to(usize::try_from((place + by).rem_euclid(all)).unwrap_or(0));
+        let index = self.match_index().map_or(-1, |index| i64::try_from(index).unwrap_or(0));
+        self.select_match(usize::try_from((index + by).rem_euclid(all)).unwrap_or(0));
     }
 
-    /// Which of all finds the current one is, counted from 0.
-    fn place(&self) -> Option<usize> {
-        let (number, find) = self.current?;
-        let index = self.index(number)?;
-        Some(self.kept.iter().take(index).map(|kept| kept.finds).sum::<usize>() + find)
+    /// Finds the index of the current match.
+    fn match_index(&self) -> Option<usize> {
+        let (number, in_line) = self.current?;
+        let index = self.row_index(number)?;
+        Some(self.rows.iter().take(index).map(|row| row.matches).sum::<usize>() + in_line)
     }
 
-    fn index(&self, number: u64) -> Option<usize> {
-        self.kept.iter().position(|kept| kept.number() == Some(number))
+    fn row_index(&self, number: u64) -> Option<usize> {
+        self.rows.iter().position(|row| row.number() == Some(number))
     }
 
-    /// Makes one of all finds the current one, and shows it.
-    fn go_to(&mut self, place: usize) {
+    /// Selects a match and scrolls to it.
+    fn select_match(&mut self, index: usize) {
         if let Some((number, _)) = self.current.take() {
-            let all_marked = self.finds <= MARKS;
-            self.write_anew(number, all_marked, None);
+            let all_marked = self.matches <= MAX_MARKS;
+            self.redraw(number, all_marked, None);
         }
-        let mut left = place;
-        let target = self.kept.iter().find_map(|kept| {
-            if left < kept.finds {
-                return kept.number();
+        let mut left = index;
+        let target = self.rows.iter().find_map(|row| {
+            if left < row.matches {
+                return row.number();
             }
-            left -= kept.finds;
+            left -= row.matches;
             None
         });
         if let Some(number) = target {
             self.current = Some((number, left));
-            self.choose(number);
-            if let Some(mark) = self.write_anew(number, true, Some(left)) {
-                self.bring(&mark);
+            self.select_line(number);
+            if let Some(mark) = self.redraw(number, true, Some(left)) {
+                self.scroll_to(&mark);
             }
         }
-        self.tell_found();
+        self.publish_matches();
     }
 
-    fn write_anew(&mut self, number: u64, marked: bool, current: Option<usize>) -> Option<HtmlElement> {
-        let index = self.index(number)?;
-        let kept = self.kept.get(index)?;
-        let mark = kept.line.as_ref().and_then(|line| self.fill(&kept.text, line, marked, current));
-        if let Some(kept) = self.kept.get_mut(index) {
-            kept.marked = marked;
+    fn redraw(&mut self, number: u64, marked: bool, current: Option<usize>) -> Option<HtmlElement> {
+        let index = self.row_index(number)?;
+        let row = self.rows.get(index)?;
+        let mark = row.line.as_ref().and_then(|line| self.write_line(&row.text, line, marked, current));
+        if let Some(row) = self.rows.get_mut(index) {
+            row.marked = marked;
         }
         mark
     }
 
-    pub(super) fn tell_found(&self) {
-        let place = self.place().map_or(0, |place| place + 1);
-        let found = (place, self.finds);
+    pub(super) fn publish_matches(&self) {
+        let number = self.match_index().map_or(0, |index| index + 1);
+        let found = (number, self.matches);
         if self.controls.found.try_get_untracked() != Some(found) {
             let _ = self.controls.found.try_set(found);
         }
     }
 
-    /// Marks a line as the one that is meant.
-    pub(super) fn choose(&mut self, number: u64) {
-        if let Some(old) = self.chosen.replace(number)
-            && let Some(kept) = self.index(old).and_then(|index| self.kept.get(index))
+    /// Marks a line as selected.
+    pub(super) fn select_line(&mut self, number: u64) {
+        if let Some(old) = self.selected.replace(number)
+            && let Some(row) = self.row_index(old).and_then(|index| self.rows.get(index))
         {
-            kept.element.set_class_name("log__line");
+            row.element.set_class_name("log__line");
         }
-        if let Some(kept) = self.index(number).and_then(|index| self.kept.get(index)) {
-            kept.element.set_class_name("log__line log__line--on");
+        if let Some(row) = self.row_index(number).and_then(|index| self.rows.get(index)) {
+            row.element.set_class_name("log__line log__line--on");
         }
     }
 
-    pub(super) fn bring_line(&mut self, number: u64) {
-        let element = self.index(number).and_then(|index| self.kept.get(index)).map(|k| k.element.clone());
+    pub(super) fn scroll_to_line(&mut self, number: u64) {
+        let element =
+            self.row_index(number).and_then(|index| self.rows.get(index)).map(|row| row.element.clone());
         if let Some(element) = element {
-            self.bring(&element);
+            self.scroll_to(&element);
         }
     }
 
-    /// Scrolls so that an element stands in the middle, without moving the page.
-    fn bring(&mut self, target: &HtmlElement) {
+    /// Scrolls an element to the middle of the view, without scrolling the page.
+    fn scroll_to(&mut self, target: &HtmlElement) {
         self.following = false;
         let middle = self.view.client_height() / 2;
         self.view.set_scroll_top((target.offset_top() - self.view.offset_top() - middle).max(0));

@@ -1,0 +1,297 @@
+//! Page of the hardware: hosts with their versions and differences, racks with their power budgets.
+
+use std::future::Future;
+
+use berth_types::operations::{InventoryHost, PutRack, Rack};
+use berth_types::problems::Problem;
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::super::parts::{Call, CallProblem, FieldError, Loading, Submit, ready};
+use super::super::text::counted;
+use super::is_operator;
+use crate::api;
+use crate::api::Answer;
+use crate::session::Page;
+use crate::ui::*;
+
+const FIELDS: &[&str] = &["/name", "/budget_watts"];
+
+/// The first data of the page.
+#[derive(Clone, Serialize, Deserialize)]
+struct Loaded {
+    hosts: Vec<InventoryHost>,
+    racks: Vec<Rack>,
+}
+
+fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let (hosts, racks) = (api::operations::inventory(), api::operations::racks());
+    async move { Ok(Loaded { hosts: hosts.await?.items, racks: racks.await?.items }) }
+}
+
+/// The page of hosts and racks.
+#[component]
+pub fn HardwarePage() -> impl IntoView {
+    if is_operator() { view! { <Hardware/> }.into_any() } else { view! { <NotFound/> }.into_any() }
+}
+
+#[component]
+fn Hardware() -> impl IntoView {
+    let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| load());
+    view! {
+        <Page title="Hardware".to_owned()>
+            <Suspense fallback=|| view! { <Loading/> }>
+                {move || Suspend::new(async move {
+                    match data.await {
+                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                        Ok(loaded) => {
+                            view! {
+                                {inventory(&loaded.hosts)}
+                                <Racks racks=loaded.racks/>
+                            }
+                                .into_any()
+                        }
+                    }
+                })}
+            </Suspense>
+        </Page>
+    }
+}
+
+fn inventory(hosts: &[InventoryHost]) -> AnyView {
+    let different = hosts.iter().filter(|host| !host.odd.is_empty()).count();
+    let count = counted(hosts.len(), "host", "hosts");
+    let summary = match different {
+        0 => format!("{count}, no differences"),
+        1 => format!("{count}, 1 differs from most hosts with its board model"),
+        n => format!("{count}, {n} differ from most hosts with their board model"),
+    };
+    let rows: Vec<AnyView> = hosts.iter().map(host_row).collect();
+    view! {
+        <section class="section">
+            <div class="section__head">
+                <h2>"Inventory"</h2>
+                <div class="section__aside">
+                    <span class="quiet">{summary}</span>
+                    <a href="/api/v1/operator/inventory?format=csv" rel="external" download="inventory.csv">"Download CSV"</a>
+                </div>
+            </div>
+            {table_of("Hosts", &[("Host", ""), ("Boards", ""), ("Versions", ""), ("Last report", "")], rows)}
+        </section>
+    }
+    .into_any()
+}
+
+/// Returns the value of most hosts for a different fact: `most hosts with H100-80GB: 550`.
+fn difference_text(host: &InventoryHost, fact: &str) -> Option<String> {
+    let different = host.odd.iter().find(|different| different.fact == fact)?;
+    Some(format!("most hosts with {}: {}", different.model, different.usual))
+}
+
+fn host_row(host: &InventoryHost) -> AnyView {
+    let boards: Vec<String> = host.boards.iter().map(|(model, n)| format!("{n} × {model}")).collect();
+    let boards = if boards.is_empty() { "none".to_owned() } else { boards.join(", ") };
+    let fact = |(name, value): (&String, &String)| {
+        let text = format!("{name} {value}");
+        match difference_text(host, name) {
+            Some(usual) => {
+                view! { <span class="tag tag--warn">{text}</span> <span class="table__sub">{usual}</span> }
+                    .into_any()
+            }
+            None => view! { <span class="tag">{text}</span> }.into_any(),
+        }
+    };
+    let facts: Vec<AnyView> = host.facts.iter().map(fact).collect();
+    let name = host.name.clone();
+    let seen = match host.last_seen_at {
+        Some(at) => view! { <When at=at/> }.into_any(),
+        None => "never".into_any(),
+    };
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row">{name}</th>
+            <td role="cell" data-label="Boards">{boards}</td>
+            <td role="cell" data-label="Versions"><span class="tags">{facts}</span></td>
+            <td role="cell" class="nowrap" data-label="Last report">{seen}</td>
+        </tr>
+    }
+    .into_any()
+}
+
+/// Returns `612 W` or `1.2 kW`.
+fn kilowatts(watts: f64) -> String {
+    if watts < 1_000.0 { format!("{watts:.0} W") } else { format!("{:.1} kW", watts / 1_000.0) }
+}
+
+/// Returns the allocated power with the budget.
+fn allocated_text(rack: &Rack) -> String {
+    let allocated = kilowatts(rack.counted_watts as f64);
+    match rack.budget_watts {
+        Some(budget) => format!("{allocated} of {}", kilowatts(budget as f64)),
+        None => format!("{allocated}, no budget"),
+    }
+}
+
+fn rack_row(rack: &Rack, remove: impl Fn(String) + 'static, ready: ReadSignal<bool>, call: Call) -> AnyView {
+    let name = rack.name.clone();
+    let boards = format!(
+        "{} in {}",
+        counted(usize::try_from(rack.boards).unwrap_or(0), "board", "boards"),
+        counted(usize::try_from(rack.nodes).unwrap_or(0), "node", "nodes")
+    );
+    let measured = kilowatts(rack.drawn_watts);
+    let unread = (rack.unread > 0).then(|| {
+        let unread = usize::try_from(rack.unread).unwrap_or(0);
+        let text = format!("without {}", counted(unread, "board", "boards"));
+        view! { <span class="table__sub">{text}</span> }
+    });
+    let over = rack.budget_watts.is_some_and(|budget| rack.counted_watts > budget);
+    let over = over.then(|| view! { " " <span class="tag tag--warn">"over budget"</span> });
+    let unknown = (rack.unknown > 0).then(|| {
+        let unknown = usize::try_from(rack.unknown).unwrap_or(0);
+        let text = format!("500 W for each of {}", counted(unknown, "unknown board", "unknown boards"));
+        view! { <span class="table__sub">{text}</span> }
+    });
+    let button = rack.budget_watts.is_some().then(|| {
+        let (label, this) = (format!("Remove budget of {name}"), name.clone());
+        view! {
+            <button
+                class="btn btn--small"
+                type="button"
+                aria-label=label
+                disabled=move || !ready.get() || call.pending.get()
+                on:click=move |_| remove(this.clone())
+            >
+                "Remove budget"
+            </button>
+        }
+    });
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row">{name}</th>
+            <td role="cell" data-label="Boards">{boards}</td>
+            <td role="cell" class="num" data-label="Measured power">{measured}{unread}</td>
+            <td role="cell" class="num" data-label="Allocated power">{allocated_text(rack)}{over}{unknown}</td>
+            <td role="cell" class="num" data-label="Maximum power">{kilowatts(rack.most_watts as f64)}</td>
+            <td role="cell" class="table__actions">{button}</td>
+        </tr>
+    }
+    .into_any()
+}
+
+#[component]
+fn Racks(racks: Vec<Rack>) -> impl IntoView {
+    let ready = ready();
+    let call = Call::idle();
+    let refresh = Call::idle();
+    let racks = RwSignal::new(racks);
+    let (name, watts) = (RwSignal::new(String::new()), RwSignal::new(String::new()));
+    let reload = move || {
+        refresh.run(api::operations::racks(), move |fresh: berth_types::Page<Rack>| racks.set(fresh.items))
+    };
+    let remove = move |rack: String| {
+        call.run(api::operations::unset_rack(&rack), move |()| reload());
+    };
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let rack = name.get_untracked().trim().to_owned();
+        if rack.is_empty() {
+            let detail = "Enter a rack: the value of the node label rack.";
+            call.problem.set(Some(Problem::invalid_field("/name", detail)));
+            return;
+        }
+        let Ok(budget_watts) = watts.get_untracked().trim().parse::<i64>() else {
+            call.problem
+                .set(Some(Problem::invalid_field("/budget_watts", "Enter whole watts, such as 20000.")));
+            return;
+        };
+        call.run(api::operations::set_rack(&rack, &PutRack { budget_watts }), move |()| {
+            watts.set(String::new());
+            reload();
+        });
+    };
+    let rows = move || {
+        racks.with(|racks| {
+            racks.iter().map(|rack| rack_row(rack, remove, ready, call)).collect::<Vec<AnyView>>()
+        })
+    };
+    let none = move || racks.with(Vec::is_empty);
+    view! {
+        <section class="section">
+            <div class="section__head"><h2>"Racks"</h2></div>
+            <p class="prose">
+                "The node label rack assigns a node to a rack. Allocated power is the sum of the power limits of all boards in use; a job waits if it would exceed the budget of its rack."
+            </p>
+            <CallProblem call=refresh beside_fields=&[]/>
+            <div class="empty" hidden=move || !none()>
+                <p class="empty__text">"No racks yet: no node has the label rack. Start workers with --label rack=NAME."</p>
+            </div>
+            <div class="table-wrap" hidden=none>
+                <table class="table" role="table">
+                    <caption class="visually-hidden">"Racks"</caption>
+                    <thead role="rowgroup">
+                        <tr role="row">
+                            <th role="columnheader" scope="col">"Rack"</th>
+                            <th role="columnheader" scope="col">"Boards"</th>
+                            <th role="columnheader" scope="col" class="num">"Measured power"</th>
+                            <th role="columnheader" scope="col" class="num">"Allocated power"</th>
+                            <th role="columnheader" scope="col" class="num">"Maximum power"</th>
+                            <th role="columnheader" scope="col" class="table__actions">
+                                <span class="visually-hidden">"Actions"</span>
+                            </th>
+                        </tr>
+                    </thead>
+                    <tbody role="rowgroup">{rows}</tbody>
+                </table>
+            </div>
+            <form class="form card" method="post" on:submit=submit>
+                <h3 class="card__title">"Power budget"</h3>
+                <CallProblem call=call beside_fields=FIELDS/>
+                <div class="field-row">
+                    <div class="field">
+                        <label class="field__label" for="rack-name">"Rack"</label>
+                        <input
+                            id="rack-name"
+                            autocomplete="off"
+                            maxlength="63"
+                            aria-describedby="rack-name-error"
+                            prop:value=move || name.get()
+                            on:input=move |ev| name.set(event_target_value(&ev))
+                        />
+                        <FieldError id="rack-name-error" error=call.field("/name")/>
+                    </div>
+                    <div class="field">
+                        <label class="field__label" for="rack-watts">"Budget in watts"</label>
+                        <input
+                            id="rack-watts"
+                            inputmode="numeric"
+                            autocomplete="off"
+                            aria-describedby="rack-watts-hint rack-watts-error"
+                            prop:value=move || watts.get()
+                            on:input=move |ev| watts.set(event_target_value(&ev))
+                        />
+                        <p class="field__hint" id="rack-watts-hint">"Power for boards in use, without hosts and idle boards."</p>
+                        <FieldError id="rack-watts-error" error=call.field("/budget_watts")/>
+                    </div>
+                </div>
+                <div class="form__actions">
+                    <Submit call=call>"Set budget"</Submit>
+                </div>
+            </form>
+        </section>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn power_is_in_watts_or_kilowatts() {
+        assert_eq!(
+            (kilowatts(0.0), kilowatts(612.4), kilowatts(20_000.0)),
+            ("0 W".into(), "612 W".into(), "20.0 kW".into())
+        );
+    }
+}

@@ -1,0 +1,47 @@
+//! Loading of data of an organization with the states before the answer.
+
+use std::future::Future;
+
+use berth_types::ids::OrgId;
+use leptos::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::parts::{Loading, NoOrg, when_some};
+use crate::api::Answer;
+use crate::session::use_session;
+use crate::ui::*;
+
+/// Loads data of the chosen organization, again after another choice, and renders it.
+pub fn org_view<T, F>(load: fn(OrgId) -> F, draw: fn(T) -> AnyView) -> AnyView
+where
+    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+    F: Future<Output = Answer<T>> + Send + 'static,
+{
+    let org = use_session().org;
+    let data: Resource<Answer<Option<T>>> =
+        Resource::new(move || org.get(), move |org: Option<OrgId>| when_some(org.map(load)));
+    data_view(data, draw)
+}
+
+/// Renders data of an organization, its problem, or the state without an organization.
+pub fn data_view<T>(
+    data: Resource<Answer<Option<T>>>,
+    draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
+) -> AnyView
+where
+    T: Clone + Send + Sync + 'static,
+{
+    view! {
+        <Suspense fallback=|| view! { <Loading/> }>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Ok(None) => view! { <NoOrg/> }.into_any(),
+                    Ok(Some(value)) => draw(value),
+                }
+            })}
+        </Suspense>
+    }
+    .into_any()
+}

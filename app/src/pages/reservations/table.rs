@@ -1,0 +1,82 @@
+//! Table of the calendar: the same spans as the tiles, with links to the organization's own.
+
+use leptos::prelude::*;
+
+use super::Board;
+use super::calendar::CalendarState;
+use super::columns::Block;
+use super::zone::Zone;
+
+/// The closed table.
+#[component]
+pub fn CalendarTable(
+    /// The signals of the calendar.
+    state: CalendarState,
+) -> impl IntoView {
+    let open = RwSignal::new(false);
+    let table = move || {
+        // A closed table is not rendered, because each answer of the calendar changes it.
+        if !open.get() {
+            return ().into_any();
+        }
+        let Some(frame) = state.frame.get() else { return ().into_any() };
+        let zone = state.choice.zone.get();
+        let rows: Vec<AnyView> = state.boards.with(|boards| {
+            let board_rows = |board: &Board| {
+                let blocks = state.blocks(board, &frame).unwrap_or_default();
+                blocks.iter().map(|block| row(board, block, zone)).collect::<Vec<AnyView>>()
+            };
+            boards.iter().flat_map(board_rows).collect()
+        });
+        if rows.is_empty() {
+            return view! { <p class="quiet">"No entries in this time range."</p> }.into_any();
+        }
+        view! {
+            <div class="table-wrap table-wrap--bare">
+                <table class="table" role="table">
+                    <caption class="visually-hidden">"Calendar entries by board"</caption>
+                    <thead role="rowgroup">
+                        <tr role="row">
+                            <th role="columnheader" scope="col">"Board"</th>
+                            <th role="columnheader" scope="col">"Entry"</th>
+                            <th role="columnheader" scope="col">"Start"</th>
+                            <th role="columnheader" scope="col">"End"</th>
+                        </tr>
+                    </thead>
+                    <tbody role="rowgroup">{rows}</tbody>
+                </table>
+            </div>
+        }
+        .into_any()
+    };
+    let element = NodeRef::<leptos::html::Details>::new();
+    let toggled = move |_: leptos::ev::Event| {
+        if let Some(details) = element.get_untracked() {
+            open.set(details.open());
+        }
+    };
+    view! {
+        <details class="berth__twin" node_ref=element on:toggle=toggled>
+            <summary>"Show as table"</summary>
+            {table}
+        </details>
+    }
+}
+
+fn row(board: &Board, block: &Block, zone: Zone) -> AnyView {
+    let name = board.label.clone();
+    let text = block.text.clone();
+    let path = block.path.clone();
+    let entry = if path.is_empty() { text.into_any() } else { view! { <a href=path>{text}</a> }.into_any() };
+    let start = zone.wall(block.from).stamp();
+    let end = block.until.map_or_else(|| "unknown".to_owned(), |at| zone.wall(at).stamp());
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row">{name}</th>
+            <td role="cell" data-label="Entry">{entry}</td>
+            <td role="cell" class="nowrap" data-label="Start">{start}</td>
+            <td role="cell" class="nowrap" data-label="End">{end}</td>
+        </tr>
+    }
+    .into_any()
+}

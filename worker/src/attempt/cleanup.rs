@@ -1,0 +1,70 @@
+//! The cleanup of an ended attempt, and the proof that nothing of it is left.
+
+use std::io;
+
+use super::directory::{Attempt, CLEAN};
+use super::host::Host;
+use crate::devices::{check_memory_free, remaining_processes};
+use crate::exec::entries;
+use crate::images::registry;
+use crate::isolation::secret_files;
+use crate::shim::{self, ATTEMPT_RECORD};
+
+/// Proves that no process of the attempt is left on its devices, and destroys its instances.
+///
+/// # Errors
+/// The reason why that is not proved.
+pub fn clean(attempt: &mut Attempt, host: &Host) -> Result<(), String> {
+    let gpus = &host.gpus;
+    shim::wait_until_released(&attempt.dir).map_err(|e| e.to_string())?;
+    // Removed first, so no later error leaves them.
+    if let Some(dir) = &attempt.record.secrets {
+        secret_files::remove(dir).map_err(|e| format!("its files with secrets are still there: {e}"))?;
+    }
+    // A daemon that ended during a pull left them.
+    registry::remove(&attempt.dir)
+        .map_err(|e| format!("its credentials for a registry are still there: {e}"))?;
+    entries::end_all(&attempt.dir).map_err(|e| e.to_string())?;
+    // A shim leaves no process, except one that was killed.
+    host.cgroups.end(&attempt.record.group)?;
+    if attempt.record.contained {
+        // All processes of the container have ended by now. podman may fail to end them: without a supervisor, or
+        // under AppArmor, which blocks the signals of its runtime.
+        let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;
+        podman.remove(&attempt.record.container_name())?;
+    }
+    for device in &attempt.record.devices {
+        let remaining = remaining_processes(gpus, device, &host.sharers, &attempt.dir)?;
+        let started = device.instance.is_none() || device.mig_uuid.is_some();
+        if started && !remaining.is_empty() {
+            return Err(format!("processes are still on it: {remaining:?}"));
+        }
+        check_memory_free(gpus, device)?;
+        if let Some((profile, start)) = device.instance.filter(|_| device.made) {
+            gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
+        }
+    }
+    // The log and pending outputs stay until the portal has them.
+    if !attempt.has_pending_outputs() {
+        attempt.remove_files();
+    }
+    attempt.record.clean = true;
+    let saved = if attempt.record.made_devices() || !attempt.dir.join(ATTEMPT_RECORD).exists() {
+        // Synced, so no instance is destroyed twice: a later one in the same place may be of another attempt.
+        attempt.save()
+    } else {
+        // A file of its own and not synced, so the record is not at risk. A second proof after a crash of the host is
+        // harmless.
+        mark_clean(attempt)
+    };
+    saved.map_err(|e| e.to_string())
+}
+
+/// Marks a clean attempt by a rename of its launch file, which has no further use: a new file costs more.
+fn mark_clean(attempt: &Attempt) -> io::Result<()> {
+    let clean = attempt.dir.join(CLEAN);
+    match std::fs::rename(attempt.dir.join(shim::LAUNCH), &clean) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::File::create(clean).map(|_| ()),
+        renamed => renamed,
+    }
+}

@@ -1,0 +1,27 @@
+//! One attempt on this host: its directory, its state, and the steps of its preparation and its cleanup.
+//!
+//! The attempt's directory has the whole state, so a restarted daemon reads it and goes on. Most functions block: the
+//! daemon calls them off the async threads. `reconcile` decides; this room carries out.
+
+mod cleanup;
+mod confinement;
+mod directory;
+mod environment;
+mod evidence;
+mod host;
+mod isolation_report;
+mod preparation;
+mod record;
+mod state;
+mod status;
+mod tally;
+
+pub use cleanup::clean;
+pub use directory::{Attempt, AttemptMap, directory};
+pub use host::Host;
+pub use isolation_report::{MOST_CHARS, isolation_report};
+pub use preparation::{PreparationControl, prepare};
+pub use record::AttemptRecord;
+pub use state::{AttemptState, CleaningState};
+pub use status::status;
+pub use tally::{DeviceObservation, EvidenceTally};

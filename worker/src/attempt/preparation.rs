@@ -1,0 +1,258 @@
+//! The steps before an attempt starts: its files, its image, its devices, its confinement, its shim.
+//!
+//! Each resource is recorded before its creation, so a restarted daemon finds it. Blocking.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use berth_proto::Spec;
+use berth_types::paths::SCRIPT;
+
+use super::confinement;
+use super::directory::Attempt;
+use super::environment::environment;
+use super::host::Host;
+use crate::gpu::GpuError;
+use crate::images::Podman;
+use crate::inputs::{checkpoint, volumes};
+use crate::isolation::sandbox::{self, with_deferred_variables};
+use crate::isolation::secret_files;
+use crate::model::{JobFailure, job_failure};
+use crate::shim::forker::ForkedShim;
+use crate::shim::lease::{self, StartingLease};
+use crate::shim::{self, Launch, ShimSecrets};
+use crate::system::files::{join_inside, put_json};
+
+/// The connection of a preparation to the daemon.
+pub struct PreparationControl<'a> {
+    /// The reason to give up: the attempt is not wanted any more, or its lease has ended.
+    pub given_up: &'a dyn Fn() -> Option<JobFailure>,
+    /// Receives the progress as a sentence.
+    pub progress: &'a dyn Fn(String),
+    /// The lease, which the daemon renews until the shim takes over.
+    pub lease: &'a StartingLease,
+}
+
+fn unwritable(error: io::Error) -> JobFailure {
+    job_failure("worker.io", format!("The worker cannot write the job's files: {error}."))
+}
+
+fn podman(host: &Host) -> Result<&Podman, JobFailure> {
+    let off = |why: &String| job_failure("image.unavailable", format!("This node cannot run images: {why}."));
+    host.images.as_ref().map_err(off)
+}
+
+/// Gives a directory and its content to a user.
+fn change_owner(path: &Path, uid: u32) -> io::Result<()> {
+    std::os::unix::fs::lchown(path, Some(uid), Some(uid))?;
+    if path.symlink_metadata()?.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            change_owner(&entry?.path(), uid)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a script, and returns the command that runs it.
+fn write_script(work: &Path, text: &str) -> io::Result<Vec<String>> {
+    let file = work.join(SCRIPT);
+    std::fs::write(&file, text)?;
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755))?;
+    Ok(if text.starts_with("#!") {
+        vec![format!("./{SCRIPT}")]
+    } else {
+        vec!["/bin/sh".to_owned(), SCRIPT.to_owned()]
+    })
+}
+
+/// Makes devices and files, and starts the shim. After an error the attempt has failed.
+pub fn prepare(
+    attempt: &mut Attempt,
+    spec: &Spec,
+    host: &Host,
+    control: &PreparationControl<'_>,
+) -> Option<ForkedShim> {
+    let result = Preparation { attempt: &mut *attempt, spec, host, control }.run();
+    match result {
+        Ok(shim) => Some(shim),
+        Err(failure) => {
+            attempt.fail(failure);
+            None
+        }
+    }
+}
+
+struct Preparation<'a> {
+    attempt: &'a mut Attempt,
+    spec: &'a Spec,
+    host: &'a Host,
+    control: &'a PreparationControl<'a>,
+}
+
+impl Preparation<'_> {
+    fn run(&mut self) -> Result<ForkedShim, JobFailure> {
+        let spec = self.spec;
+        if let Some(why) = &spec.unusable {
+            return Err(job_failure(&why.code, why.detail.clone()));
+        }
+        let work = self.attempt.dir.join("work");
+        self.make_files(&work)?;
+        if !spec.image.is_empty() {
+            // Before the devices: a pull may take long and may fail.
+            let (given_up, progress) = (self.control.given_up, self.control.progress);
+            let image = podman(self.host)?.pull(spec, &self.attempt.dir, given_up, progress)?;
+            self.attempt.record.image = Some(image);
+        }
+        for index in 0..self.attempt.record.devices.len() {
+            self.make_device(index)?;
+        }
+        self.write_secret_files()?;
+        let command = match &spec.script {
+            None => spec.command.clone(),
+            Some(text) => write_script(&work, text).map_err(unwritable)?,
+        };
+        if let Some(uid) = self.attempt.record.uid {
+            change_owner(&work, uid).map_err(unwritable)?;
+            for volume in volumes::directories(&self.attempt.dir, spec) {
+                change_owner(&volume, uid).map_err(unwritable)?;
+            }
+        }
+        let launch = if spec.image.is_empty() {
+            self.sandboxed_launch(&work, command)?
+        } else {
+            self.contained_launch(&work, &command)?
+        };
+        self.start_shim(&launch)
+    }
+
+    /// Writes the job's files, its checkpoint, and the mount points of its volumes.
+    fn make_files(&self, work: &Path) -> Result<(), JobFailure> {
+        let (spec, dir) = (self.spec, &self.attempt.dir);
+        std::fs::create_dir_all(work).map_err(unwritable)?;
+        for (path, text) in &spec.files {
+            let outside = || job_failure("worker.files", format!("{path:?} is not a path inside the job."));
+            let to = join_inside(work, path).ok_or_else(outside)?;
+            if let Some(parent) = to.parent() {
+                std::fs::create_dir_all(parent).map_err(unwritable)?;
+            }
+            std::fs::write(to, text).map_err(unwritable)?;
+        }
+        checkpoint::restore(dir, spec).map_err(unwritable)?;
+        let isolated = self.host.sandbox.isolated() || !spec.image.is_empty();
+        volumes::create_mount_points(dir, work, spec, isolated).map_err(unwritable)
+    }
+
+    /// Makes one device. It is recorded as the attempt's before: the cleanup destroys only recorded devices.
+    fn make_device(&mut self, index: usize) -> Result<(), JobFailure> {
+        let unavailable =
+            |e: GpuError| job_failure("device.unavailable", format!("The device could not be made: {e}."));
+        let gpus = &self.host.gpus;
+        let Some(device) = self.attempt.record.devices.get_mut(index) else { return Ok(()) };
+        let gpu = device.gpu_uuid.clone();
+        let Some((profile, start)) = device.instance else {
+            gpus.set_mig(&gpu, false).map_err(unavailable)?;
+            // The memory in use on a shared board is of its neighbours and proves nothing later.
+            if device.share_milli.is_none() {
+                device.idle_mib = gpus.used_mib(&gpu).ok();
+            }
+            return Ok(());
+        };
+        gpus.set_mig(&gpu, true).map_err(unavailable)?;
+        device.made = true;
+        self.attempt.save().map_err(unwritable)?;
+        let made = gpus.create_slice(&gpu, profile, start);
+        let Some(device) = self.attempt.record.devices.get_mut(index) else { return Ok(()) };
+        match made {
+            Ok(slice) => device.mig_uuid = slice.mig_uuid,
+            Err(error) => {
+                device.made = !matches!(error, GpuError::InUse | GpuError::Insufficient);
+                return Err(unavailable(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_secret_files(&mut self) -> Result<(), JobFailure> {
+        let attempt = &mut self.attempt;
+        attempt.record.secrets = secret_files::directory(&attempt.dir, self.spec);
+        if let Some(dir) = &attempt.record.secrets {
+            // Recorded before the files exist, so they are removed in every case.
+            attempt.save().map_err(unwritable)?;
+            secret_files::write(dir, self.spec, attempt.record.uid).map_err(unwritable)?;
+        }
+        Ok(())
+    }
+
+    fn sandboxed_launch(&mut self, work: &Path, command: Vec<String>) -> Result<Launch, JobFailure> {
+        let (spec, host) = (self.spec, self.host);
+        let attempt = &mut self.attempt;
+        let command = with_deferred_variables(&spec.env, command);
+        let (confined, limits) = confinement::confine(&attempt.record, spec, host, work, command)?;
+        attempt.record.group = limits.group.clone();
+        if attempt.record.made_devices() {
+            // The cleanup needs the UUIDs of the new MIG devices.
+            attempt.save().map_err(unwritable)?;
+        }
+        Ok(Launch {
+            env: environment(attempt, spec, &confined.home, host.sandbox.isolated()),
+            argv: confined.argv,
+            cwd: confined.cwd,
+            limit_ms: attempt.record.limit_ms,
+            grace_ms: host.grace_ms,
+            sandbox_depth: confined.sandbox_depth,
+            limits,
+            has_secrets: !spec.secrets.is_empty(),
+            secrets: attempt.record.secrets.clone(),
+            lease: lease::lease_for_shim(self.control.lease, &host.root),
+            container: None,
+        })
+    }
+
+    fn contained_launch(&mut self, work: &Path, command: &[String]) -> Result<Launch, JobFailure> {
+        let (spec, host) = (self.spec, self.host);
+        let attempt = &mut self.attempt;
+        let podman = podman(host)?;
+        let (limits, cgroup) = confinement::contained_limits(&attempt.record, spec, host, work)?;
+        // Recorded before the first process of the cgroups and of the container, whose name follows from the
+        // attempt's.
+        attempt.record.group = limits.group.clone();
+        attempt.record.contained = true;
+        attempt.save().map_err(unwritable)?;
+        let env = environment(attempt, spec, sandbox::HOME, true);
+        let dirs = (attempt.dir.as_path(), work);
+        let made = confinement::contain(&attempt.record, spec, (host, podman), dirs, &cgroup, &env, command)?;
+        Ok(Launch {
+            env: made.env,
+            argv: made.confined.argv,
+            cwd: made.confined.cwd,
+            limit_ms: attempt.record.limit_ms,
+            grace_ms: host.grace_ms,
+            sandbox_depth: made.confined.sandbox_depth,
+            limits,
+            has_secrets: !spec.secrets.is_empty(),
+            secrets: attempt.record.secrets.clone(),
+            lease: lease::lease_for_shim(self.control.lease, &host.root),
+            container: Some(made.container),
+        })
+    }
+
+    fn start_shim(&self, launch: &Launch) -> Result<ForkedShim, JobFailure> {
+        let (host, dir) = (self.host, &self.attempt.dir);
+        // The file names the cgroups for a restarted daemon before their first process; cgroups without a file are
+        // swept. Not synced: neither shim nor cgroups outlive the host, and the shim syncs its start before the
+        // command runs.
+        put_json(&dir.join(shim::LAUNCH), launch, false).map_err(unwritable)?;
+        let (reader, writer) = launch.has_secrets.then(io::pipe).transpose().map_err(unwritable)?.unzip();
+        let shim = host.forker.fork_shim(dir, reader.map(OwnedFd::from)).map_err(unwritable)?;
+        if let Some(pid) = shim.pid {
+            host.sharers.set_shim(dir, pid);
+        }
+        // Sent after the start: a pipe has a limited capacity and needs a reader.
+        if let Some(pipe) = writer {
+            ShimSecrets::from_spec(self.spec).send(pipe);
+        }
+        Ok(shim)
+    }
+}

@@ -1,0 +1,78 @@
+//! The daemon's record of an attempt.
+
+use std::path::PathBuf;
+
+use berth_proto::Assignment;
+use serde::{Deserialize, Serialize};
+
+use crate::devices::AttemptDevice;
+use crate::images::Image;
+use crate::isolation::cgroups::AttemptCgroups;
+use crate::model::{AttemptKey, JobFailure};
+use crate::outputs::OutputPlan;
+
+/// The record of an attempt, saved in its directory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AttemptRecord {
+    pub job: String,
+    pub number: u32,
+    pub devices: Vec<AttemptDevice>,
+    pub limit_ms: i64,
+    /// The failure of an attempt whose end the shim did not record.
+    pub failure: Option<JobFailure>,
+    /// The failure of a board under the attempt, which ends it.
+    #[serde(default)]
+    pub device_fault: Option<JobFailure>,
+    pub stop_asked: bool,
+    pub clean: bool,
+    /// The user of its files. No other attempt gets this user while they exist.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    #[serde(default)]
+    pub group: AttemptCgroups,
+    /// Empty in records of earlier daemons.
+    #[serde(default)]
+    pub organization: String,
+    #[serde(default, rename = "keep")]
+    pub outputs: OutputPlan,
+    #[serde(default)]
+    pub image: Option<Image>,
+    /// A container may exist, which the cleanup removes.
+    #[serde(default)]
+    pub contained: bool,
+    /// The directory of the secret files, until the attempt is clean.
+    #[serde(default)]
+    pub secrets: Option<PathBuf>,
+}
+
+impl AttemptRecord {
+    pub fn new(key: &AttemptKey, assignment: &Assignment) -> Self {
+        Self {
+            job: key.job.clone(),
+            number: key.number,
+            devices: assignment.slots.iter().map(AttemptDevice::from_slot).collect(),
+            limit_ms: assignment.limit_ms,
+            failure: None,
+            device_fault: None,
+            stop_asked: false,
+            clean: false,
+            uid: None,
+            group: AttemptCgroups::default(),
+            organization: assignment.organization.clone(),
+            outputs: assignment.spec.as_ref().map(OutputPlan::from_spec).unwrap_or_default(),
+            image: None,
+            contained: false,
+            secrets: None,
+        }
+    }
+
+    /// Whether the attempt created a device.
+    pub fn made_devices(&self) -> bool {
+        self.devices.iter().any(|device| device.made)
+    }
+
+    /// The name of the attempt's container.
+    pub fn container_name(&self) -> String {
+        format!("{}-{}", self.job, self.number)
+    }
+}

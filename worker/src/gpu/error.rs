@@ -1,0 +1,59 @@
+//! Errors of NVML.
+
+use nvml_wrapper::error::NvmlError;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GpuError {
+    #[error("it is in use")]
+    InUse,
+    #[error("there is no device {0}")]
+    NotFound(String),
+    #[error("the board does not support this")]
+    NotSupported,
+    #[error("the driver finds no room for it")]
+    Insufficient,
+    #[error("the board must be reset before its MIG mode changes")]
+    ResetRequired,
+    #[error("the board has fallen off the bus")]
+    Lost,
+    #[error("NVML does not answer for the board")]
+    Unresponsive,
+    #[error("NVML: {0}")]
+    Nvml(String),
+}
+
+impl From<NvmlError> for GpuError {
+    fn from(error: NvmlError) -> Self {
+        match error {
+            NvmlError::InUse => Self::InUse,
+            NvmlError::NotFound => Self::NotFound(String::new()),
+            NvmlError::NotSupported => Self::NotSupported,
+            NvmlError::ResetRequired => Self::ResetRequired,
+            NvmlError::GpuLost => Self::Lost,
+            NvmlError::UnexpectedVariant(code) => from_code(code),
+            other => Self::Nvml(other.to_string()),
+        }
+    }
+}
+
+/// The error for a code of NVML. The wrapper maps only some codes.
+pub(super) fn from_code(code: u32) -> GpuError {
+    match code {
+        3 => GpuError::NotSupported,
+        6 => GpuError::NotFound(String::new()),
+        15 => GpuError::Lost,
+        16 => GpuError::ResetRequired,
+        19 => GpuError::InUse,
+        23 => GpuError::Insufficient,
+        other => GpuError::Nvml(format!("error {other}")),
+    }
+}
+
+/// The reason for a silent board, as a sentence.
+pub(super) fn silence_reason(error: &GpuError) -> String {
+    match error {
+        GpuError::Lost => "It has fallen off the bus.".to_owned(),
+        GpuError::Unresponsive => "NVML does not answer for it.".to_owned(),
+        other => format!("NVML cannot look at it: {other}."),
+    }
+}

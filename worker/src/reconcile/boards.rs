@@ -1,0 +1,227 @@
+//! The monitoring of boards: conditions, events, the failure of attempts on a failed board, and tasks of operators.
+//! `gpu::board_health` and `gpu::xids` decide the consequences.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use berth_proto::{BoardTask, Health};
+use tokio::time::Instant;
+
+use super::reports::Reports;
+use super::step_result::{BoardResult, ResultSender, StepResult};
+use crate::attempt::{AttemptMap, AttemptState, Host};
+use crate::gpu::board_health::{self, BoardHealthStore};
+use crate::gpu::kernel_log::{KMSG, KernelLog, LoggedXid};
+use crate::gpu::xids::{XidVerdict, describe, verdict};
+use crate::gpu::{self, BoardCondition, BoardEvent, BoardEventKind, simulation};
+use crate::model::{AttemptKey, job_failure};
+use crate::system::clock::{boot_id, wall_micros};
+use crate::system::sync::lock;
+
+/// The time between two reads of the conditions.
+const READ_EVERY: Duration = Duration::from_secs(5);
+
+pub(super) struct BoardMonitor {
+    health: BoardHealthStore,
+    read_after: Option<Instant>,
+    /// A read of the conditions runs.
+    reading: bool,
+    /// Boards that were changed since the begin of the running read: their conditions in it may be outdated.
+    changed: BTreeSet<String>,
+    /// Attempts on a failed board with the description of the failure, until they are stopped.
+    failed: BTreeMap<AttemptKey, String>,
+    log: Arc<Mutex<KernelLog>>,
+    /// XIDs of the log that wait for the first known board.
+    logged: Option<Vec<LoggedXid>>,
+    /// Missed XIDs that wait for the address of their board.
+    missed: Vec<LoggedXid>,
+}
+
+/// Receives events of boards for the life of the daemon.
+pub(super) fn spawn_event_listener(host: &Host, results: ResultSender) {
+    let gpus = host.gpus.clone();
+    let listen = move || {
+        gpu::watch(&gpus, |event| results.send(StepResult::Board(BoardResult::Event(event))).is_ok());
+    };
+    if let Err(error) = std::thread::Builder::new().name("gpu events".to_owned()).spawn(listen) {
+        tracing::error!(%error, "events of boards are not heard");
+    }
+}
+
+impl BoardMonitor {
+    /// Reads the saved health, beside the directory of attempts.
+    pub(super) fn open(host: &Host) -> Self {
+        let log = match host.root.parent().filter(|_| host.simulated) {
+            Some(data) => simulation::kernel_log(data),
+            None => PathBuf::from(KMSG),
+        };
+        Self {
+            health: BoardHealthStore::open(&host.root.with_file_name("boards.json")),
+            read_after: None,
+            reading: false,
+            changed: BTreeSet::new(),
+            failed: BTreeMap::new(),
+            log: Arc::new(Mutex::new(KernelLog::new(log))),
+            logged: None,
+            missed: Vec::new(),
+        }
+    }
+
+    /// Starts a session: the next report and the next read are due.
+    pub(super) fn start_session(&mut self) {
+        self.health.start_session();
+        self.read_after = None;
+    }
+
+    /// Reads the conditions and the kernel's log if that is due.
+    pub(super) fn start_read_if_due(&mut self, host: &Arc<Host>, results: &ResultSender) {
+        let now = Instant::now();
+        if self.reading || self.read_after.is_some_and(|at| now < at) {
+            return;
+        }
+        self.reading = true;
+        self.read_after = Some(now + READ_EVERY);
+        let (host, results, log) = (host.clone(), results.clone(), self.log.clone());
+        tokio::task::spawn_blocking(move || {
+            let logged = lock(&log).read_new();
+            let conditions = host.gpus.conditions();
+            let _ = results.send(StepResult::Board(BoardResult::Conditions(conditions, logged)));
+        });
+    }
+
+    /// Ends a read. Removes the conditions that may be outdated.
+    pub(super) fn finish_read(&mut self, conditions: &mut Vec<(String, BoardCondition)>) {
+        self.reading = false;
+        let changed = std::mem::take(&mut self.changed);
+        conditions.retain(|(uuid, _)| !changed.contains(uuid));
+    }
+
+    /// Records conditions and new XIDs of the kernel's log. `true`: attempts may have been marked.
+    pub(super) fn on_conditions(
+        &mut self,
+        conditions: Vec<(String, BoardCondition)>,
+        logged: Option<Vec<LoggedXid>>,
+        attempts: &AttemptMap,
+    ) -> bool {
+        self.logged = match (self.logged.take(), logged) {
+            (Some(before), Some(logged)) => Some([before, logged].concat()),
+            (before, logged) => before.or(logged),
+        };
+        let marked = self.handle_missed_xids(&conditions, attempts);
+        self.health.record_conditions(conditions, wall_micros());
+        marked
+    }
+
+    /// Handles XIDs from the time without a daemon, as far as their boards are known.
+    fn handle_missed_xids(&mut self, conditions: &[(String, BoardCondition)], attempts: &AttemptMap) -> bool {
+        let mut marked = false;
+        // The read position and the consequences are saved in the same step, so a daemon that ends misses no XID.
+        if !conditions.is_empty()
+            && let Some(logged) = self.logged.take()
+        {
+            let missed = self.health.missed_xids(logged, boot_id());
+            self.missed.extend(missed);
+        }
+        for logged in std::mem::take(&mut self.missed) {
+            let is_board = |(_, condition): &&(String, BoardCondition)| {
+                condition.description.pci_bus_id.as_deref().is_some_and(|at| logged.is_from(at))
+            };
+            match conditions.iter().find(is_board) {
+                Some((uuid, _)) => {
+                    tracing::warn!(gpu = uuid, xid = logged.xid, "raised while no daemon was there");
+                    let (gpu_uuid, kind) = (uuid.clone(), BoardEventKind::Xid(logged.xid));
+                    marked |= self.on_event(&BoardEvent { gpu_uuid, kind, start: None }, attempts);
+                }
+                None => self.missed.push(logged),
+            }
+        }
+        marked
+    }
+
+    /// Records the fault of an event, and marks the attempts that it ends. `true`: attempts may have been marked.
+    pub(super) fn on_event(&mut self, event: &BoardEvent, attempts: &AttemptMap) -> bool {
+        let gpu = event.gpu_uuid.as_str();
+        self.read_after = None;
+        let BoardEventKind::Xid(xid) = event.kind else {
+            // The next conditions have the number of errors.
+            tracing::warn!(gpu, "ECC found a memory error that it could not correct");
+            return false;
+        };
+        let (verdict, text) = (verdict(xid), describe(xid));
+        tracing::warn!(gpu, xid, start = event.start, ?verdict, text);
+        match verdict {
+            XidVerdict::Application | XidVerdict::Noted => return false,
+            XidVerdict::Slice => self.mark_failed(gpu, event.start, &text, attempts),
+            XidVerdict::Board => self.mark_failed(gpu, None, &text, attempts),
+        }
+        self.health.record_fault(gpu, "gpu.xid", &text, wall_micros());
+        true
+    }
+
+    /// Marks the attempts on a board, or on its slice with this start.
+    fn mark_failed(&mut self, gpu_uuid: &str, start: Option<u32>, text: &str, attempts: &AttemptMap) {
+        for (key, attempt) in attempts {
+            let hit = attempt.record.devices.iter().any(|device| {
+                let there = device.instance.is_none_or(|(_, at)| start.is_none_or(|start| start == at));
+                device.gpu_uuid == gpu_uuid && there
+            });
+            if hit && !matches!(attempt.state(), AttemptState::Ended(_)) {
+                self.failed.insert(key.clone(), text.to_owned());
+            }
+        }
+    }
+
+    /// Stops the marked attempts without another running step, and those that an earlier daemon had marked.
+    pub(super) fn stop_failed(
+        &mut self,
+        attempts: &mut AttemptMap,
+        busy: &HashSet<AttemptKey>,
+        reports: &mut Reports,
+    ) {
+        for (key, attempt) in &mut *attempts {
+            if busy.contains(key) {
+                continue;
+            }
+            if let Some(text) = self.failed.remove(key) {
+                attempt.refresh();
+                if matches!(attempt.state(), AttemptState::Running { .. }) {
+                    let detail = format!("The board failed under the job, so it was stopped. {text}");
+                    attempt.record.device_fault = Some(job_failure("device.failed", detail));
+                }
+            }
+            let running = matches!(attempt.state(), AttemptState::Running { stop_asked: false, .. });
+            if running && attempt.record.device_fault.is_some() {
+                // The stop saves the record with the fault.
+                attempt.stop(None);
+                reports.mark(key);
+            }
+        }
+        self.failed.retain(|key, _| attempts.contains_key(key));
+    }
+
+    /// Starts the requested tasks that are neither done nor running.
+    pub(super) fn start_tasks(&mut self, requested: &[BoardTask], host: &Arc<Host>, results: &ResultSender) {
+        for task in self.health.start_tasks(requested) {
+            let (host, results) = (host.clone(), results.clone());
+            tokio::task::spawn_blocking(move || {
+                let result = board_health::run_task(&host.gpus, &task);
+                let _ = results.send(StepResult::Board(BoardResult::TaskDone(task, result)));
+            });
+        }
+    }
+
+    pub(super) fn on_task_done(&mut self, task: BoardTask, result: Result<String, String>) {
+        self.health.finish_task(&task, result);
+        if self.reading {
+            self.changed.insert(task.gpu_uuid);
+        }
+        self.read_after = None;
+    }
+
+    /// The next report of the boards' health, if the portal does not know it.
+    pub(super) fn next_report(&mut self) -> Option<Health> {
+        self.health.next_report()
+    }
+}

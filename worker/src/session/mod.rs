@@ -1,0 +1,6 @@
+//! The session with the portal: encrypted transport, the node's identity, and the connection itself. This room
+//! carries messages and does not read them.
+
+pub mod identity;
+pub mod link;
+pub mod tls;

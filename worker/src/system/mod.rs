@@ -1,0 +1,11 @@
+//! The host's kernel, processes and files. This room knows no attempt, no portal and no board.
+
+pub mod capacity;
+pub mod clock;
+pub mod files;
+pub mod processes;
+pub mod reaping;
+pub mod removal;
+pub mod shutdown;
+pub mod spawn;
+pub mod sync;
