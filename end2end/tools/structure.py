@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks the structure of the Rust code: length of files, functions and crates, methods of a type, and import cycles of
-a crate's modules. Between crates cargo allows no cycle.
+the modules of each folder. Between crates cargo allows no cycle. Checks too that the tests exist that the pages of the
+architecture name for their rules.
 
 Whatever is over a limit is listed with its size, so that it only becomes smaller. An entry that is within its limit by
 now is a complaint too.
@@ -63,7 +64,11 @@ LONG_FUNCTIONS: dict[str, int] = {
 # Crates with modules that import each other in a circle, with the number of modules in the largest circle.
 CYCLES: dict[str, int] = {
     "app": 3,
+    "app/pages/launch": 10,
+    "app/pages/reservations": 3,
+    "app/pages/volumes": 3,
     "worker": 22,
+    "worker/daemon": 2,
     "worker/nvml-sim": 2,
 }
 
@@ -154,23 +159,39 @@ def methods() -> dict[str, int]:
     return out
 
 
-def imports(crate: Path) -> dict[str, set[str]]:
-    """The modules directly below a crate's root, each with those that it names."""
+def module_of(path: Path, src: Path) -> tuple[str, ...]:
+    """The path of a file's module below its crate."""
+    parts = path.relative_to(src).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "mod" else parts
+
+
+def named_modules(text: str, module: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The paths below the crate that the imports and paths of a module's text name."""
+    out: list[tuple[str, ...]] = []
+    for root, path, many in re.findall(r"\b(crate|(?:super::)*super)::((?:\w+::)*)(\{[^;]*?\}|\w+)", text):
+        ups = 0 if root == "crate" else root.count("super")
+        base = () if root == "crate" else module[: max(len(module) - ups, 0)]
+        base += tuple(part for part in path.split("::") if part)
+        ends = re.findall(r"(?:[{,])\s*(\w+)", many) if many.startswith("{") else [many]
+        out += [base + (end,) for end in ends]
+    return out
+
+
+def imports(crate: Path) -> dict[str, dict[str, set[str]]]:
+    """For each folder of a crate: its modules, each with those beside it that it names."""
     src = crate / "src"
-    out: dict[str, set[str]] = defaultdict(set)
-    for path in src.rglob("*.rs"):
-        parts = path.relative_to(src).parts
-        module = parts[0].removesuffix(".rs")
-        if module in ("lib", "main"):
+    modules = {module_of(path, src): path for path in src.rglob("*.rs")}
+    out: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for module, path in modules.items():
+        if module in (("lib",), ("main",)):
             continue
-        # `super` as often as the file is deep leads to the root too.
-        depth = len(parts) - (parts[-1] == "mod.rs")
-        root = r"(?<!super::)(?:crate::|" + "super::" * depth + ")"
-        for one, many in re.findall(rf"\b{root}(?:(\w+)|\{{([^}}]*)\}})", path.read_text()):
-            named = [one] if one else re.findall(r"(?:^|,)\s*(\w+)", many)
-            out[module].update(name for name in named if name != module)
-    known = {p.name.removesuffix(".rs") for p in src.iterdir()}
-    return {module: named & known for module, named in out.items()}
+        for named in named_modules(path.read_text(), module):
+            common = 0
+            while common < min(len(module), len(named)) and module[common] == named[common]:
+                common += 1
+            if common < min(len(module), len(named)) and named[: common + 1] in modules:
+                out["/".join(named[:common])][module[common]].add(named[common])
+    return out
 
 
 def largest_cycle(graph: dict[str, set[str]]) -> list[str]:
@@ -190,13 +211,41 @@ def largest_cycle(graph: dict[str, set[str]]) -> list[str]:
     return sorted(max(circles, key=len, default=[]))
 
 
+def circles_by_folder() -> dict[str, int]:
+    """The size of the largest circle of modules in each folder that has one."""
+    out: dict[str, int] = {}
+    for crate in crates():
+        for folder, graph in imports(crate).items():
+            name = "/".join(part for part in (str(crate.relative_to(ROOT)), folder) if part)
+            out[name] = len(largest_cycle(graph))
+    return out
+
+
+def untested_rules() -> list[str]:
+    """Complaints about tests that a page of the architecture names and that do not exist."""
+    names: set[str] = set()
+    for path in sources():
+        names.update(name for name, _, _ in functions(path.read_text().splitlines()))
+    for path in (ROOT / "end2end").rglob("*.*js"):
+        if "node_modules" not in path.parts:
+            names.update(re.findall(r"test\('([^']+)'", path.read_text()))
+    out = []
+    for page in sorted((ROOT / "docs" / "architecture").glob("*.md")):
+        for line in page.read_text().splitlines():
+            if match := re.match(r"- .*\((`.*`)\)\s*$", line):
+                named = re.findall(r"`(?:[^`]*[:. ])?(\w+)`", match.group(1))
+                out += [f"{page.relative_to(ROOT)}: there is no test {name}" for name in named if name not in names]
+    return out
+
+
 def main() -> int:
-    circles = {str(crate.relative_to(ROOT)): len(largest_cycle(imports(crate))) for crate in crates()}
+    circles = circles_by_folder()
     complaints = (
         too_long()
         + beyond(circles, 0, CYCLES, "modules import each other in a circle")
         + beyond(sizes_of_crates(), CRATE_LINES, LONG_CRATES, "lines")
         + beyond(methods(), METHODS, WIDE_TYPES, "methods")
+        + untested_rules()
     )
     print("\n".join(complaints) or "structure: every file, function, type, crate and import is within its limit")
     return 1 if complaints else 0

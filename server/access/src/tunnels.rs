@@ -345,4 +345,17 @@ mod tests {
         assert!(acquire(3, 1).is_ok());
         assert_eq!(lock(&tunnels.permits).len(), 1, "what nobody is in is forgotten");
     }
+    #[test]
+    fn the_revocation_of_a_node_ends_its_tunnels_and_no_others() {
+        let tunnels = Tunnels::default();
+        let node = |n: u128| NodeId::from_uuid(uuid::Uuid::from_u128(n));
+        let open = [1, 2]
+            .map(|n| lock(&tunnels.nodes).entry(node(n)).or_insert_with(|| watch::channel(()).0).subscribe());
+        let ended = || open.each_ref().map(|tunnel| tunnel.has_changed().is_err());
+        tunnels.on_change(&Change::Boards);
+        tunnels.on_change(&Change::Assignments(node(1)));
+        assert_eq!(ended(), [false, false]);
+        tunnels.on_change(&Change::NodeRevoked(node(1)));
+        assert_eq!(ended(), [true, false]);
+    }
 }

@@ -116,10 +116,10 @@ async fn assign(
     // Another start of the same pass may have become the writer of a volume to which this job would write.
     let Some(volumes) = uses::find_available(tx, &row, now, awaited).await? else { return Ok(None) };
     let org = row.org_id;
-    let detail = "A place was found; the worker is told.".to_owned();
+    let detail = "Devices are assigned to the job.".to_owned();
     let event = MachineEvent::Assign { attempt: number };
     let Some(event) = advance(tx, context, &mut row, event, detail, now).await? else { return Ok(None) };
-    let lease_ms = leases::lease_ms(&row, context.settings.lease_ms)?;
+    let lease_ms = leases::lease_ms(&row, context.settings.lease_ms);
     let mut idx = 0..;
     for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
         store::attempts::insert(tx, assignment.job, (number, rank), org, *node, lease_ms, now).await?;

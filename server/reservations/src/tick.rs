@@ -94,7 +94,7 @@ async fn advance(
             _ => ("degraded", format!("{lost} ‰ of {} is out of order", row.name)),
         };
         let detail =
-            "What is out of order is given back by itself; the credit stands in the statement.".to_owned();
+            "Devices out of order are credited automatically; the statement shows the credit.".to_owned();
         notify(tx, context, row, kind, (subject, detail)).await?;
         changed = true;
     }
@@ -119,7 +119,7 @@ async fn advance(
     if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
         && row.org_id.is_some()
         && row.lost_milli == 0
-        && !store::reservations::job_usage(tx, row.id).await?.1
+        && store::reservations::list_job_use(tx, &[row.id]).await?.iter().all(|row| row.attempts == 0)
     {
         let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
         end(tx, context, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;

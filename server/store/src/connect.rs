@@ -38,8 +38,8 @@ pub enum ReadConn {
 impl ReadConn {
     pub fn tx(&mut self) -> Tx<'_> {
         match self {
-            Self::Sqlite(c) => Tx::Sqlite(&mut *c),
-            Self::Postgres(c) => Tx::Postgres(&mut *c),
+            Self::Sqlite(c) => Tx::sqlite(&mut *c),
+            Self::Postgres(c) => Tx::postgres(&mut *c),
         }
     }
 }
@@ -131,17 +131,26 @@ impl Db {
     ///
     /// The refusal, or the failure of the store.
     pub async fn try_write<T: Send + 'static>(&self, work: impl RefusableWork<T>) -> Result<T, WriteError> {
+        let work = Arc::new(work);
         let done = self.write(move |tx| {
-            let result = work(tx);
+            let work = work.clone();
             Box::pin(async move {
-                match result.await {
+                match work(tx).await {
                     Ok(value) => Ok(Ok(value)),
+                    // On SQLite the undo of one write repeats the group of writes, so it is only for changes.
+                    Err(WriteError::Refused(problem)) if tx.has_written() => {
+                        Err(StoreError::Withdrawn(Box::new(problem)))
+                    }
                     Err(WriteError::Refused(problem)) => Ok(Err(problem)),
                     Err(WriteError::Store(error)) => Err(error),
                 }
             })
         });
-        done.await?.map_err(WriteError::Refused)
+        match done.await {
+            Ok(done) => done.map_err(WriteError::Refused),
+            Err(StoreError::Withdrawn(problem)) => Err(WriteError::Refused(*problem)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// [`Db::write`] for work on rows of many other writes. On Postgres it runs alone in this process from
@@ -191,7 +200,7 @@ async fn postgres_write<T: Send>(
             false => Either::Right(write_lock.write().await),
         };
         let mut tx = pool.begin_with(BEGIN).await?;
-        let result = work(&mut Tx::Postgres(&mut tx)).await;
+        let result = work(&mut Tx::postgres(&mut tx)).await;
         let outcome = match result {
             Ok(value) => match tx.commit().await.map_err(StoreError::from) {
                 Ok(()) => return Ok(value),

@@ -76,6 +76,7 @@ fn table(loops: &[PortalLoop]) -> AnyView {
             ("Every", "num"),
             ("Last run", ""),
             ("Took", "num"),
+            ("Result", ""),
             ("Failures", "num"),
             ("Last error", ""),
         ],
@@ -103,6 +104,11 @@ fn last_error(portal_loop: &PortalLoop) -> AnyView {
 fn row(portal_loop: &PortalLoop) -> AnyView {
     let name = portal_loop.name.clone();
     let runs = format!("{} of {}", portal_loop.failures, portal_loop.runs);
+    let result = match (portal_loop.last_run_at, portal_loop.last_failed) {
+        (None, _) => "",
+        (Some(_), true) => "failed",
+        (Some(_), false) => "succeeded",
+    };
     let took = portal_loop.last_run_at.map_or_else(String::new, |_| duration_text(portal_loop.last_took_ms));
     view! {
         <tr role="row">
@@ -110,6 +116,7 @@ fn row(portal_loop: &PortalLoop) -> AnyView {
             <td role="cell" class="num" data-label="Every">{duration_text(portal_loop.period_ms)}</td>
             <td role="cell" class="nowrap" data-label="Last run">{last_run(portal_loop)}</td>
             <td role="cell" class="num" data-label="Took">{took}</td>
+            <td role="cell" data-label="Result">{result}</td>
             <td role="cell" class="num" data-label="Failures">{runs}</td>
             <td role="cell" class="table__lead" data-label="Last error">{last_error(portal_loop)}</td>
         </tr>

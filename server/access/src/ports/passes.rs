@@ -231,4 +231,24 @@ mod tests {
             passes.find("199", address(1), at(1)).is_some() && passes.find("0", address(1), at(1)).is_none()
         );
     }
+    #[test]
+    fn a_sign_out_ends_the_passes_and_tickets_of_the_user_and_no_others() {
+        let passes = Passes::default();
+        for user in [1, 2] {
+            passes.put(&format!("pass {user}"), pass(user, 1), at(10), at(0));
+            passes.put_ticket(&format!("ticket {user}"), pass(user, 1), at(10), at(0));
+        }
+        let user = |n: u128| UserId::from_uuid(Uuid::from_u128(n));
+        passes.on_change(&Change::Member { org: OrgId::from_uuid(Uuid::from_u128(1)), user: user(1) });
+        assert!(passes.find("pass 1", address(1), at(1)).is_some());
+        passes.on_change(&Change::SignedOut(user(1)));
+        assert!(
+            passes.find("pass 1", address(1), at(1)).is_none()
+                && passes.use_ticket("ticket 1", at(1)).is_none()
+        );
+        assert!(
+            passes.find("pass 2", address(1), at(1)).is_some()
+                && passes.use_ticket("ticket 2", at(1)).is_some()
+        );
+    }
 }

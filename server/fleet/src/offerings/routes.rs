@@ -45,6 +45,7 @@ fn offering_key(offering: &Offering) -> String {
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Preview {
+    /// True for the effect of the price on past jobs, without a new price.
     #[serde(default)]
     preview: bool,
 }
@@ -65,12 +66,14 @@ async fn set_price(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PriceQuery {
-    /// The slug of an offering.
+    /// The slug of an offering, at most 100 bytes.
+    #[schemars(length(min = 1, max = 100))]
     offering: String,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,

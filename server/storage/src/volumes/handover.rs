@@ -19,9 +19,9 @@ use super::handover_lists::{HandedOverFile, ListError, UNREADABLE, apply_list, c
 use crate::files::{ChunkOutcome, FileProgress};
 use berth_foundation::Change;
 use berth_store::attempts::AttemptRow;
+use berth_store::volumes::VolumeFileRow;
 use berth_store::volumes::blobs::BlobRow;
 use berth_store::volumes::uses::VolumeUseRow;
-use berth_store::volumes::VolumeFileRow;
 use berth_store::{self as store, StoreError, Tx};
 
 /// Files in one message to a worker.
@@ -91,7 +91,7 @@ pub(super) async fn find_write(
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
     let given = store::volumes::uses::find(tx, attempt.job_id, attempt.number, volume).await?;
     let open = |row: &VolumeUseRow| {
-        row.writable && !row.given_up && row.kept_version.is_none() && row.note.is_none()
+        row.writable && !row.abandoned && row.kept_version.is_none() && row.note.is_none()
     };
     Ok(given.filter(open).map(|given| (attempt, given)))
 }
@@ -294,14 +294,18 @@ impl Volumes {
         let mut tx = conn.tx();
         let version = self.assigned_version(&mut tx, node, attempt, volume).await?;
         let rows = store::volumes::list_version(&mut tx, volume, version, after, FILES_PER_MESSAGE).await?;
-        let file = |row: VolumeFileRow| VersionFile {
-            path: row.path,
-            file: row.blob_id,
-            bytes: u64::try_from(row.bytes).unwrap_or(0),
-            sha256: hex::decode(&row.sha256).unwrap_or_default(),
-            executable: row.executable,
+        let file = |row: VolumeFileRow| {
+            let sha256 = hex::decode(&row.sha256)
+                .map_err(|error| StoreError::corrupt("volume_blobs", row.blob_id, "sha256", error))?;
+            Ok(VersionFile {
+                path: row.path,
+                file: row.blob_id,
+                bytes: u64::try_from(row.bytes).unwrap_or(0),
+                sha256,
+                executable: row.executable,
+            })
         };
-        Ok(rows.into_iter().map(file).collect())
+        Ok(rows.into_iter().map(file).collect::<Result<_, StoreError>>()?)
     }
 
     /// Reads a part of a file of the assigned version, for the node of an open attempt. It ends with the file at
