@@ -144,7 +144,7 @@ impl Tunnel {
 }
 
 /// A single-use right to the socket of a terminal.
-struct Ticket {
+struct StoredTicket {
     terminal: TerminalId,
     user: UserId,
     expires_at: Timestamp,
@@ -156,7 +156,7 @@ pub struct Tunnels {
     /// By the hash of the tunnel's token.
     pending: Mutex<HashMap<String, (NodeId, oneshot::Sender<Tunnel>)>>,
     /// By the hash of the ticket.
-    tickets: Mutex<HashMap<String, Ticket>>,
+    tickets: Mutex<HashMap<String, StoredTicket>>,
     /// A sender is dropped at the revocation of its node.
     nodes: Mutex<HashMap<NodeId, watch::Sender<()>>>,
     permits: Mutex<HashMap<(NodeId, OrgId), Arc<Semaphore>>>,
@@ -205,7 +205,7 @@ impl Tunnels {
     ) {
         let mut tickets = lock(&self.tickets);
         tickets.retain(|_, ticket| ticket.expires_at > now);
-        tickets.insert(fingerprint(ticket), Ticket { terminal, user, expires_at });
+        tickets.insert(fingerprint(ticket), StoredTicket { terminal, user, expires_at });
     }
 
     /// Uses up a ticket. Returns true if it was valid for this terminal and user.

@@ -20,14 +20,14 @@ use crate::tx::{RefusableWork, StoreError, Tx, Work, WriteError};
 use crate::writer::Writer;
 
 #[derive(Clone)]
-enum Engine {
+enum DatabaseKind {
     Sqlite { readers: SqlitePool, writer: Arc<Writer> },
     Postgres { pool: PgPool, write_lock: Arc<RwLock<()>> },
 }
 
 /// A handle of the database; clones share its connections.
 #[derive(Clone)]
-pub struct Db(Engine);
+pub struct Db(DatabaseKind);
 
 /// A connection for reads.
 pub enum ReadConn {
@@ -85,7 +85,7 @@ impl Db {
             .max_connections(4)
             .connect_with(sqlite_options(file).pragma("query_only", "on"))
             .await?;
-        Ok(Self(Engine::Sqlite { readers, writer: Arc::new(Writer::start(sqlite_options(file))?) }))
+        Ok(Self(DatabaseKind::Sqlite { readers, writer: Arc::new(Writer::start(sqlite_options(file))?) }))
     }
 
     /// Opens the Postgres database at `url` and applies the migrations.
@@ -101,14 +101,14 @@ impl Db {
         let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
         MIGRATIONS.run(&pool).await.map_err(not_migrated)?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
-        Ok(Self(Engine::Postgres { pool, write_lock: Arc::default() }))
+        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }))
     }
 
     /// Returns a connection for reads.
     pub async fn read(&self) -> Result<ReadConn, StoreError> {
         Ok(match &self.0 {
-            Engine::Sqlite { readers, .. } => ReadConn::Sqlite(readers.acquire().await?),
-            Engine::Postgres { pool, .. } => ReadConn::Postgres(pool.acquire().await?),
+            DatabaseKind::Sqlite { readers, .. } => ReadConn::Sqlite(readers.acquire().await?),
+            DatabaseKind::Postgres { pool, .. } => ReadConn::Postgres(pool.acquire().await?),
         })
     }
 
@@ -118,8 +118,8 @@ impl Db {
     /// and runs again after a conflict.
     pub async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
-            Engine::Sqlite { writer, .. } => writer.run(work).await,
-            Engine::Postgres { pool, write_lock } => {
+            DatabaseKind::Sqlite { writer, .. } => writer.run(work).await,
+            DatabaseKind::Postgres { pool, write_lock } => {
                 postgres_write(pool, write_lock, SHARED_TRIES, work).await
             }
         }
@@ -157,8 +157,8 @@ impl Db {
     /// its first try, because it would lose its conflicts with the other writes.
     pub async fn write_alone<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
-            Engine::Sqlite { writer, .. } => writer.run(work).await,
-            Engine::Postgres { pool, write_lock } => postgres_write(pool, write_lock, 0, work).await,
+            DatabaseKind::Sqlite { writer, .. } => writer.run(work).await,
+            DatabaseKind::Postgres { pool, write_lock } => postgres_write(pool, write_lock, 0, work).await,
         }
     }
 

@@ -10,7 +10,7 @@ use berth_types::problems::Problem;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::{Pass, Ports, TICKET_PATH, ValidPass, job_ended, pass_ended};
+use super::{PortPass, Ports, TICKET_PATH, ValidPass, job_ended, pass_ended};
 use berth_foundation::credentials::new_opaque;
 use berth_foundation::{Caller, Right};
 use berth_store::{self as store, StoreError, Tx, WriteError};
@@ -100,7 +100,7 @@ impl Ports {
             .boxed()
         });
         let PortLocation { attempt, node, keep_path } = done.await?;
-        let pass = Pass {
+        let pass = PortPass {
             org,
             caller: Caller { idempotency_key: None, ..caller.clone() },
             as_operator: reason.is_some(),
@@ -143,7 +143,7 @@ impl Ports {
         &self,
         cookies: &[String],
         address: PortAddress,
-    ) -> Result<(Pass, BoxFuture<'static, ()>), Problem> {
+    ) -> Result<(PortPass, BoxFuture<'static, ()>), Problem> {
         let now = self.context.now();
         let found = cookies.iter().find_map(|c| Some((c, self.passes.find(c, address, now)?)));
         let (cookie, ValidPass { pass, expires_at, mut alive }) = found.ok_or_else(pass_ended)?;
@@ -169,7 +169,7 @@ impl Ports {
     }
 
     /// Checks a pass against the present state: the right, the token and the attempt.
-    async fn check_pass(&self, pass: &Pass) -> Result<(), Problem> {
+    async fn check_pass(&self, pass: &PortPass) -> Result<(), Problem> {
         let caller = self.refresh_caller(&pass.caller).await?;
         match self.context.authorise(&caller, pass.org, Right::Run).await {
             Ok(_) => {}

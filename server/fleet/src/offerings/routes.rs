@@ -44,7 +44,7 @@ fn offering_key(offering: &Offering) -> String {
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Preview {
+struct NewPriceQuery {
     /// True for the effect of the price on past jobs, without a new price.
     #[serde(default)]
     preview: bool,
@@ -53,7 +53,7 @@ struct Preview {
 async fn set_price(
     State(offerings): State<Offerings>,
     Signed(caller): Signed,
-    Query(query): Query<Preview>,
+    Query(query): Query<NewPriceQuery>,
     body: Json<NewPrice>,
 ) -> Result<Response, Failed> {
     if query.preview {

@@ -213,7 +213,7 @@ fn jobs_page(page: Page<OperatedJob>, first: bool) -> Result<(Vec<u8>, Option<Jo
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Preview {
+struct StopQuery {
     /// True for the number of matching jobs, without a stop.
     #[serde(default)]
     preview: bool,
@@ -222,7 +222,7 @@ struct Preview {
 async fn stop_jobs(
     State(operator_jobs): State<OperatorJobs>,
     Signed(caller): Signed,
-    Query(query): Query<Preview>,
+    Query(query): Query<StopQuery>,
     body: Json<StopJobs>,
 ) -> Result<Response, Failed> {
     if query.preview {

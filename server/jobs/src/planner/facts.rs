@@ -10,9 +10,9 @@ use berth_engine::{Claim, ClaimBill, ClaimRank, Engine, Fact, JobFacts, RequestS
 use berth_mig::{Instance, board_by_name};
 use berth_placement::assignment::AssignedDevice;
 use berth_placement::cluster::{BookingId, Owner, Part, Slot};
-use berth_placement::request::{DeviceRequest, Request, Topology};
+use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, ReservationId};
-use berth_types::jobs::{JobState, NewJob, Priority, Topology as Near};
+use berth_types::jobs::{JobState, NewJob, Priority, Topology};
 use berth_types::time::Timestamp;
 
 use super::bookings;
@@ -47,12 +47,12 @@ pub(super) fn request(
     device: DeviceRequest,
     (count, nodes): (u32, u32),
     (cpu_milli, memory_mib): (i64, i64),
-    near: Near,
+    near: Topology,
 ) -> Request {
     let topology = match near {
-        Near::Any | Near::SameNode | Near::Nvlink => Topology::Any,
-        Near::SameSwitch => Topology::SameSwitch,
-        Near::SameRack => Topology::SameRack,
+        Topology::Any | Topology::SameNode | Topology::Nvlink => Nearness::Any,
+        Topology::SameSwitch => Nearness::SameSwitch,
+        Topology::SameRack => Nearness::SameRack,
     };
     Request {
         device,
@@ -62,7 +62,7 @@ pub(super) fn request(
         cpu_milli,
         memory_mib,
         topology,
-        nvlink: near == Near::Nvlink,
+        nvlink: near == Topology::Nvlink,
         images: false,
         offering: None,
         nano_per_second: 0,

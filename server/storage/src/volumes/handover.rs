@@ -55,7 +55,7 @@ impl OfferedVolumeFile {
 }
 
 /// The checked part of an offer.
-pub(super) struct Offer<'a> {
+pub(super) struct CheckedOffer<'a> {
     pub path: &'a str,
     pub bytes: i64,
     pub listing: bool,
@@ -64,7 +64,7 @@ pub(super) struct Offer<'a> {
 /// The note of a hand-over that an offer takes beyond a limit. `count` is the number of files that the
 /// attempt has offered before. `stored` and `limit` are bytes of the organization.
 pub(super) fn refusal(
-    offer: &Offer<'_>,
+    offer: &CheckedOffer<'_>,
     max_bytes: i64,
     (count, stored): (i64, i64),
     limit: i64,
@@ -133,7 +133,7 @@ async fn register(
     }
     let count = store::volumes::blobs::count_handed_over(tx, volume.id, attempt.job_id, row.attempt).await?;
     let stored = store::files::total_bytes(tx, row.org_id).await?;
-    let offer = Offer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
+    let offer = CheckedOffer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
     let note = refusal(&offer, volume.max_bytes, (count, stored), limit);
     if let Some(note) = note {
         store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;

@@ -25,7 +25,7 @@ const TOO_LATE: &str = "What it left came too late: the volume was changed by ot
 
 /// The job that writes to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Writer {
+pub struct VolumeWriter {
     pub job: JobId,
     /// Its attempt has ended, and the hand-over is not complete.
     pub saving: bool,
@@ -66,14 +66,14 @@ pub async fn find_writer(
     volume: VolumeId,
     now: Timestamp,
     awaited: &AwaitedHandOvers,
-) -> Result<Option<Writer>, StoreError> {
+) -> Result<Option<VolumeWriter>, StoreError> {
     for row in store::volumes::uses::list_writers(tx, volume).await? {
         let mut ranks = store::attempts::list_ranks(tx, row.job_id, row.attempt).await?;
         ranks.retain(|rank| rank.is_open);
         let runs = ranks.iter().any(|rank| !rank.ended);
         ranks.retain(|rank: &AttemptRow| rank.saving);
         if runs || awaited.includes_any(&ranks, now) {
-            return Ok(Some(Writer { job: row.job_id, saving: !runs }));
+            return Ok(Some(VolumeWriter { job: row.job_id, saving: !runs }));
         }
     }
     Ok(None)
@@ -86,7 +86,7 @@ pub async fn revoke_idle_writers(
     volume: VolumeId,
     now: Timestamp,
     awaited: &AwaitedHandOvers,
-) -> Result<Option<Writer>, StoreError> {
+) -> Result<Option<VolumeWriter>, StoreError> {
     let writer = find_writer(tx, volume, now, awaited).await?;
     if writer.is_none() {
         store::volumes::uses::give_up(tx, volume).await?;
@@ -194,7 +194,7 @@ impl VolumeUses {
         job: Option<JobId>,
     ) -> Result<HashMap<JobId, HeldVolume>, StoreError> {
         let (now, awaited) = (self.context.now(), self.awaited());
-        let mut writers: HashMap<VolumeId, Option<Writer>> = HashMap::new();
+        let mut writers: HashMap<VolumeId, Option<VolumeWriter>> = HashMap::new();
         let mut out = HashMap::new();
         for row in store::volumes::uses::list_waiting_requests(tx, job).await? {
             let known = match writers.get(&row.volume_id) {
