@@ -103,12 +103,14 @@ pub fn start_budgets(portal: &Portal) -> AbortHandle {
         let (budgets, attempts, charges) = (budgets.clone(), attempts.clone(), charges.clone());
         let complete = complete.clone();
         async move {
-            let (now, charged) = (Instant::now(), charges.drain_charged());
+            let (now, charged) = (Instant::now(), charges.remove_charged());
             let last = complete.lock().unwrap_or_else(PoisonError::into_inner).take();
             let recent = last.filter(|last| now.duration_since(*last) < BUDGETS_EVERY);
             check_budgets(&budgets, &attempts, recent.map(|_| &charged)).await?;
-            *complete.lock().unwrap_or_else(PoisonError::into_inner) = Some(recent.unwrap_or(now));
-            Ok::<_, StoreError>(None)
+            let last = recent.unwrap_or(now);
+            *complete.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+            let within = BUDGETS_EVERY.saturating_sub(last.elapsed());
+            Ok::<_, StoreError>(Some(NextRun { within, pace: BUDGETS_PACE }))
         }
     })
 }

@@ -33,8 +33,9 @@ use assignments::{UncomparedFields, to_desired};
 use berth_access::tunnels::Tunnel;
 use berth_fleet::enrolment::{Credential, CredentialError, NodeCertificate};
 use berth_store::nodes::{GpuReport, NodeReport};
+use berth_store::types::JsonColumn;
 use reports::board_reports;
-use sanitize::{isolation_json, labels_json};
+use sanitize::{short_isolation, short_labels};
 
 /// The time without a worker's message after which its session ends.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -275,7 +276,7 @@ impl Session {
                 memory_mib: i64::try_from(b.memory_mib).unwrap_or(i64::MAX),
                 mig_enabled: b.mig_enabled,
                 nvlink_island: i64::from(b.nvlink_island),
-                foreign_instances: serde_json::to_string(&foreign).unwrap_or_default(),
+                foreign_instances: JsonColumn(foreign),
             })
         };
         self.known_attempts = hello.attempts.iter().filter_map(|id| attempt_key(Some(id))).collect();
@@ -285,8 +286,8 @@ impl Session {
             cpu_milli: i64::try_from(hello.cpu_milli).unwrap_or(i64::MAX),
             memory_mib: i64::try_from(hello.memory_mib).unwrap_or(i64::MAX),
             address: hello.address,
-            labels: labels_json(hello.labels),
-            isolation: isolation_json(hello.isolation),
+            labels: JsonColumn(short_labels(hello.labels)),
+            isolation: JsonColumn(short_isolation(hello.isolation)),
             images: hello.runs_images,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,

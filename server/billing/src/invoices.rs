@@ -121,9 +121,10 @@ impl Invoices {
     /// The month is not over.
     pub async fn bill_month(&self, caller: &Caller, month: &str) -> Result<usize, Problem> {
         self.context.authorise_operator(caller)?;
-        let over = begin_of(month).and_then(next_month).is_some_and(|end| end <= self.context.now());
-        if !over {
-            let detail = "Name a month that is over, such as 2026-10.";
+        // A charge of the month may be recorded a little after its end.
+        let end = begin_of(month).and_then(next_month).map(|end| end.plus_seconds(monthly::SETTLE_S));
+        if end.is_none_or(|end| end > self.context.now()) {
+            let detail = "Name a month that ended more than an hour ago, such as 2026-10.";
             return Err(Problem::invalid_field("/month", detail));
         }
         Ok(self.bill(month).await?)

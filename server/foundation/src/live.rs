@@ -86,7 +86,7 @@ impl Live {
     }
 
     /// Removes and returns the organizations with a charge since the last call.
-    pub fn drain_charged(&self) -> HashSet<OrgId> {
+    pub fn remove_charged(&self) -> HashSet<OrgId> {
         std::mem::take(&mut *lock(&self.charged_orgs))
     }
 }

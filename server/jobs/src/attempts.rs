@@ -170,7 +170,7 @@ impl Attempts {
     /// complete.
     async fn start(&self, tx: &mut Tx<'_>, row: &OpenRankRow) -> Result<Option<RankStart>, StoreError> {
         let submission = row.submission()?;
-        let absent = || StoreError::corrupt("jobs", row.job_id, "job_inputs", "they are absent");
+        let absent = || StoreError::corrupt("job_inputs", row.job_id, "job_id", "there is no such row");
         let inputs = store::jobs::find_inputs(tx, row.job_id).await?.ok_or_else(absent)?;
         let env = ranks::environment(tx, row).await?;
         let mut start = RankStart {

@@ -84,11 +84,15 @@ fn drain_from_row(row: DrainRow, open: &[OperatorRankRow], now: Timestamp) -> Dr
     }
 }
 
-fn check(input: &NewDrain, now: Timestamp) -> Result<(), Problem> {
+/// Checks a drain. The deadline of the present drain is accepted although it is over, so that a repeated request
+/// succeeds.
+fn check(input: &NewDrain, present: Option<Timestamp>, now: Timestamp) -> Result<(), Problem> {
     let mut errors = Vec::new();
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
     match input.deadline_at {
-        Some(at) if at < now.plus_seconds(-LATE_S) => refuse("/deadline_at", "This is in the past."),
+        Some(at) if at < now.plus_seconds(-LATE_S) && present != Some(at) => {
+            refuse("/deadline_at", "This is in the past.")
+        }
         Some(at) if at > now.plus_seconds(MAX_DEADLINE_S) => {
             refuse("/deadline_at", "At most a year from now.");
         }
@@ -160,7 +164,11 @@ impl Drains {
     pub async fn drain_node(&self, caller: &Caller, node: NodeId, input: NewDrain) -> Result<Drain, Problem> {
         self.context.authorise_operator(caller)?;
         let now = self.context.now();
-        check(&input, now)?;
+        let present = {
+            let mut conn = self.context.db.read().await?;
+            store::operations::find_drain(&mut conn.tx(), node).await?
+        };
+        check(&input, present.and_then(|row| row.deadline_at), now)?;
         let reason = input.reason.trim().to_owned();
         let until = input.deadline_at.map_or_else(|| "without a deadline".to_owned(), |at| at.minute());
         let event = self.context.audit_event(

@@ -85,7 +85,8 @@ const OPERATIONS: &[(&str, &str)] = &[
     ),
     (
         "post_invitations_accept",
-        "No `Idempotency-Key`: an invitation is valid once, and a repetition answers `invitation.not_valid`.",
+        "No `Idempotency-Key`: an invitation is valid once. A repetition by the same signed-in user has the same answer, \
+         and any other answers `invitation.not_valid`.",
     ),
     ("post_invitations_look", "No `Idempotency-Key`: the request changes nothing."),
     (

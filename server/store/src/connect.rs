@@ -139,7 +139,7 @@ impl Db {
                     Ok(value) => Ok(Ok(value)),
                     // On SQLite the undo of one write repeats the group of writes, so it is only for changes.
                     Err(WriteError::Refused(problem)) if tx.has_written() => {
-                        Err(StoreError::Withdrawn(Box::new(problem)))
+                        Err(StoreError::Undone(Box::new(problem)))
                     }
                     Err(WriteError::Refused(problem)) => Ok(Err(problem)),
                     Err(WriteError::Store(error)) => Err(error),
@@ -148,7 +148,7 @@ impl Db {
         });
         match done.await {
             Ok(done) => done.map_err(WriteError::Refused),
-            Err(StoreError::Withdrawn(problem)) => Err(WriteError::Refused(*problem)),
+            Err(StoreError::Undone(problem)) => Err(WriteError::Refused(*problem)),
             Err(error) => Err(error.into()),
         }
     }

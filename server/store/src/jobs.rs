@@ -1,6 +1,7 @@
 //! Jobs and their events.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use berth_core::jobs::StopCause;
 use berth_types::events::JobEvent;
@@ -78,13 +79,25 @@ impl JobRow {
 }
 
 /// The large parts of a submission.
-#[derive(Debug, Clone, Default, sqlx::FromRow)]
+#[derive(Clone, Default, sqlx::FromRow)]
 pub struct JobInputs {
     pub script: Option<String>,
     /// Name → text.
     pub env: JsonColumn<BTreeMap<String, String>>,
     /// Path → text.
     pub files: JsonColumn<BTreeMap<String, String>>,
+}
+
+/// The texts may have secrets, which must not reach a log.
+impl fmt::Debug for JobInputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let script_bytes = self.script.as_ref().map(String::len);
+        f.debug_struct("JobInputs")
+            .field("script_bytes", &script_bytes)
+            .field("env", &self.env.len())
+            .field("files", &self.files.len())
+            .finish()
+    }
 }
 
 /// A new job.

@@ -51,6 +51,18 @@ macro_rules! read_each {
     }};
 }
 
+/// Runs a query on one engine; reads every row that can be read. A corrupt row is left out and logged.
+macro_rules! read_readable {
+    ($sql:expr, $query:expr, $row:ty, $conn:expr) => {
+        match $query.fetch_all(&mut **$conn).await {
+            Ok(rows) => {
+                $crate::tx::readable(rows.iter().map(|row| $crate::tx::read_row::<_, $row>($sql, row)))
+            }
+            Err(error) => Err($crate::StoreError::from(error)),
+        }
+    };
+}
+
 /// Runs a query on one engine; reads every row.
 macro_rules! read_all {
     ($sql:expr, $query:expr, $row:ty, $conn:expr) => {
@@ -78,6 +90,17 @@ macro_rules! list {
             $crate::Tx::Postgres(c) => read_all!(sql, sqlx::query(sql)$(.bind($bind))*, $row, c),
         }
     }};
+}
+
+/// Runs a query; returns every row that can be read, so that one corrupt row does not stop a whole part of the
+/// portal. A corrupt row is left out and logged.
+macro_rules! list_readable {
+    ($tx:expr, $row:ty, $sql:expr $(, $bind:expr)* $(,)?) => {
+        match $tx {
+            $crate::Tx::Sqlite(c) => read_readable!($sql, sqlx::query($sql)$(.bind($bind))*, $row, c),
+            $crate::Tx::Postgres(c) => read_readable!($sql, sqlx::query($sql)$(.bind($bind))*, $row, c),
+        }
+    };
 }
 
 /// Runs a query; returns every row as `$map` makes it.

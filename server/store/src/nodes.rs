@@ -51,10 +51,9 @@ pub struct NodeReport {
     pub memory_mib: i64,
     /// The address for connections from other nodes.
     pub address: String,
-    /// JSON.
-    pub labels: String,
-    /// JSON object: the isolation that the worker offers.
-    pub isolation: String,
+    pub labels: JsonColumn<BTreeMap<String, String>>,
+    /// The isolation that the worker offers.
+    pub isolation: JsonColumn<BTreeMap<String, String>>,
     /// True if its worker can run images.
     pub images: bool,
     pub boards: Vec<GpuReport>,
@@ -68,8 +67,8 @@ pub struct GpuReport {
     pub memory_mib: i64,
     pub mig_enabled: bool,
     pub nvlink_island: i64,
-    /// JSON of `[profile, start]` pairs.
-    pub foreign_instances: String,
+    /// `(profile, start)` of the MIG instances from outside this portal.
+    pub foreign_instances: JsonColumn<Vec<(u32, u32)>>,
 }
 
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -143,18 +142,20 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
     exec!(tx, sql, node, name, false, now).map(|_| ())
 }
 
+/// Lists all nodes by name. A corrupt row is left out.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
                cpu_milli, memory_mib, address, labels, isolation, images, gpus_left_out, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
-    list!(tx, NodeRow, sql)
+    list_readable!(tx, NodeRow, sql)
 }
 
+/// Lists all boards by node and index. A corrupt row is left out: no job gets that board.
 pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
     let sql = "SELECT g.uuid, g.node_id, g.idx, g.model, g.memory_mib, g.mig_enabled, g.nvlink_island, g.present, \
                COALESCE(g.quarantined, g.silent) AS quarantined, g.foreign_instances, g.facts, n.cordoned \
                FROM gpus g JOIN nodes n ON n.id = g.node_id ORDER BY g.node_id, g.idx, g.uuid";
-    list!(tx, GpuRow, sql)
+    list_readable!(tx, GpuRow, sql)
 }
 
 /// Lists the boards with these UUIDs, with the names of their nodes.

@@ -28,7 +28,7 @@ pub enum StoreError {
     Unknown,
     /// The work refused after its first change; the change was undone.
     #[error("refused: {0:?}")]
-    Withdrawn(Box<Problem>),
+    Undone(Box<Problem>),
     #[error("a stored value cannot be read: {0}")]
     Corrupt(String),
     #[error("database: {0}")]
@@ -62,7 +62,7 @@ impl From<sqlx::Error> for StoreError {
 impl From<StoreError> for Problem {
     /// The cause goes to the log, never into the answer.
     fn from(error: StoreError) -> Self {
-        if let StoreError::Withdrawn(problem) = error {
+        if let StoreError::Undone(problem) = error {
             return *problem;
         }
         tracing::error!(%error, "store");
@@ -149,6 +149,19 @@ fn table_name(sql: &str) -> &str {
     inner.unwrap_or("a result")
 }
 
+/// The rows without the corrupt ones, which go to the log.
+pub(crate) fn readable<T>(rows: impl Iterator<Item = Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
+    let mut out = Vec::new();
+    for row in rows {
+        match row {
+            Ok(row) => out.push(row),
+            Err(StoreError::Corrupt(error)) => tracing::error!(error, "a stored row is left out"),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(out)
+}
+
 /// A connection in a transaction, or a connection for reads.
 pub enum Tx<'c> {
     Sqlite(TxConn<'c, SqliteConnection>),
@@ -163,7 +176,7 @@ pub struct TxConn<'c, C> {
 
 impl<C> TxConn<'_, C> {
     /// Records the number of rows that a statement has changed.
-    pub const fn record_rows(&mut self, rows: u64) {
+    pub(crate) const fn record_rows(&mut self, rows: u64) {
         self.written |= rows > 0;
     }
 }

@@ -99,8 +99,8 @@ pub async fn insert(tx: &mut Tx<'_>, row: &WebhookRow) -> Result<(), StoreError>
 /// Lists the webhooks of an organization (`None`: of all).
 pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<WebhookRow>, StoreError> {
     match org {
-        Some(org) => list!(tx, WebhookRow, select_webhooks!("WHERE org_id = $1 ORDER BY id"), org),
-        None => list!(tx, WebhookRow, select_webhooks!("ORDER BY org_id, id")),
+        Some(org) => list_readable!(tx, WebhookRow, select_webhooks!("WHERE org_id = $1 ORDER BY id"), org),
+        None => list_readable!(tx, WebhookRow, select_webhooks!("ORDER BY org_id, id")),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tests of several budgets of several organizations.
 
+use std::collections::HashSet;
+
 use crate::common::{TestPortal, engines, job};
 use berth_store as store;
 use berth_types::ids::JobId;
@@ -99,5 +101,36 @@ async fn each_budget_counts_its_own_charges_jobs_and_thresholds() {
         record_charge(&t, &org, Some("alpha"), 20_000).await;
         let checked = t.portal.budgets.check(None).await.unwrap();
         assert_eq!(checked.stopped, [(jobs[0], "The budget alpha is spent.".to_owned())], "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_check_of_one_organization_leaves_the_budgets_of_others() {
+    for (engine, db, _location) in engines("charged_budgets").await {
+        let t = TestPortal::on(db);
+        let mut orgs = Vec::new();
+        for name in ["lab", "bobs"] {
+            let (user, org) = t.tenant(name).await;
+            let budget = json!({"name": "all", "limit_micros": 10_000, "at_limit": "notify"});
+            t.post(&user, &format!("/orgs/{org}/budgets"), budget).await.expect(201);
+            record_charge(&t, &org, None, 10_000).await;
+            orgs.push((user, org));
+        }
+        let passed = async || {
+            let mut out = Vec::new();
+            for (user, org) in &orgs {
+                let page = t.get(user, &format!("/orgs/{org}/budgets")).await.expect(200);
+                out.push(page["items"][0]["passed_percent"].as_i64().unwrap());
+            }
+            out
+        };
+        let none = HashSet::new();
+        assert!(t.portal.budgets.check(Some(&none)).await.unwrap().failed.is_none());
+        assert_eq!(passed().await, [0, 0], "{engine}");
+        let first = HashSet::from([orgs[0].1.parse().unwrap()]);
+        t.portal.budgets.check(Some(&first)).await.unwrap();
+        assert_eq!(passed().await, [100, 0], "{engine}");
+        t.portal.budgets.check(None).await.unwrap();
+        assert_eq!(passed().await, [100, 100], "{engine}");
     }
 }

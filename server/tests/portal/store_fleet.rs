@@ -5,6 +5,7 @@ use crate::fleet::*;
 use berth_store::attempts::{AllocationRow, HeldRow};
 use berth_store::nodes::{BoardNameRow, BoardOwnerRow, GpuReport, NodeReport, NodeRow};
 use berth_store::offerings::StoredPrice;
+use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError};
 use berth_types::ids::JobId;
 use berth_types::jobs::JobState;
@@ -95,12 +96,12 @@ async fn a_node_report_replaces_the_previous_one() {
             model: "A100".to_owned(),
             memory_mib: 40_960,
             mig_enabled: false,
-            foreign_instances: "[[19,0]]".to_owned(),
+            foreign_instances: JsonColumn(vec![(19, 0)]),
             ..board("gpu-b", 0)
         };
         let second = NodeReport {
-            labels: "{}".to_owned(),
-            isolation: r#"{"memory":"cgroup v2"}"#.to_owned(),
+            labels: JsonColumn::default(),
+            isolation: JsonColumn([("memory".to_owned(), "cgroup v2".to_owned())].into()),
             images: true,
             simulated: false,
             unisolated: true,

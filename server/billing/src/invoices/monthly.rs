@@ -17,7 +17,7 @@ use berth_store::{self as store, StoreError, Tx};
 /// The organizations with charges in one read.
 const ORGS_AT_ONCE: usize = 100;
 /// Seconds after the end of a month during which its charges can arrive.
-const SETTLE_S: i64 = 3_600;
+pub(super) const SETTLE_S: i64 = 3_600;
 
 /// The sources of credits that give charges back, each with its text on an invoice. Grants and payments are
 /// on no invoice.

@@ -296,7 +296,7 @@ impl Volumes {
         let rows = store::volumes::list_version(&mut tx, volume, version, after, FILES_PER_MESSAGE).await?;
         let file = |row: VolumeFileRow| {
             let sha256 = hex::decode(&row.sha256)
-                .map_err(|error| StoreError::corrupt("volume_blobs", row.blob_id, "sha256", error))?;
+                .map_err(|error| StoreError::corrupt("volume_files", &row.path, "sha256", error))?;
             Ok(VersionFile {
                 path: row.path,
                 file: row.blob_id,

@@ -89,7 +89,7 @@ pub async fn revoke_idle_writers(
 ) -> Result<Option<VolumeWriter>, StoreError> {
     let writer = find_writer(tx, volume, now, awaited).await?;
     if writer.is_none() {
-        store::volumes::uses::give_up(tx, volume).await?;
+        store::volumes::uses::abandon(tx, volume).await?;
     }
     Ok(writer)
 }
@@ -130,7 +130,7 @@ pub async fn assign_versions(
     for (volume_id, writable) in requests {
         let Some(volume) = store::volumes::find_any(tx, volume_id).await? else { continue };
         if writable {
-            store::volumes::uses::give_up(tx, volume_id).await?;
+            store::volumes::uses::abandon(tx, volume_id).await?;
         }
         let row = VolumeUseRow {
             job_id: job,

@@ -8,7 +8,7 @@ use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
 use sqlx::{Database, Decode, Encode, Type};
 
-/// A value that a text column has as JSON. A row with another text is corrupt.
+/// A value in a text column, as JSON. A row with another text is corrupt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JsonColumn<T>(pub T);
 
@@ -37,7 +37,11 @@ where
 {
     fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
         let text = <&str as Decode<'r, DB>>::decode(value)?;
-        Ok(Self(serde_json::from_str(text)?))
+        // The text of the error may quote the value, which may be secret.
+        let cause = |e: serde_json::Error| {
+            format!("{:?} error at line {} column {}", e.classify(), e.line(), e.column())
+        };
+        Ok(Self(serde_json::from_str(text).map_err(cause)?))
     }
 }
 

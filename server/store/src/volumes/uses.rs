@@ -142,7 +142,7 @@ pub async fn list_writers(tx: &mut Tx<'_>, volume: VolumeId) -> Result<Vec<Volum
 }
 
 /// Refuses from now on the changes of all attempts that write to a volume.
-pub async fn give_up(tx: &mut Tx<'_>, volume: VolumeId) -> Result<(), StoreError> {
+pub async fn abandon(tx: &mut Tx<'_>, volume: VolumeId) -> Result<(), StoreError> {
     let sql =
         "UPDATE volume_uses SET abandoned = $2 WHERE volume_id = $1 AND writable = $2 AND abandoned = $3";
     exec!(tx, sql, volume, true, false).map(|_| ())

@@ -55,7 +55,7 @@ pub fn board(uuid: &str, index: i64) -> GpuReport {
         memory_mib: 81_920,
         mig_enabled: true,
         nvlink_island: 1,
-        foreign_instances: "[]".to_owned(),
+        foreign_instances: JsonColumn::default(),
     }
 }
 
@@ -68,8 +68,8 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         cpu_milli: 64_000,
         memory_mib: 512_000,
         address: "10.0.0.1".to_owned(),
-        labels: r#"{"rack":"r1"}"#.to_owned(),
-        isolation: "{}".to_owned(),
+        labels: JsonColumn([("rack".to_owned(), "r1".to_owned())].into()),
+        isolation: JsonColumn::default(),
         images: false,
         boards,
     }
