@@ -68,14 +68,14 @@ CREATE TABLE tokens (
   org_id TEXT REFERENCES orgs (id),
   user_id TEXT NOT NULL REFERENCES users (id),
   name TEXT NOT NULL,
-  role TEXT NOT NULL,
+  role TEXT NOT NULL CHECK (role IN ('owner', 'billing', 'member', 'viewer')),
   hash TEXT NOT NULL UNIQUE,
   hint TEXT NOT NULL,
   created_at BIGINT NOT NULL,
   expires_at BIGINT,
   last_used_at BIGINT
 );
-CREATE INDEX tokens_by_org ON tokens (org_id);
+CREATE INDEX tokens_by_org ON tokens (org_id, id);
 
 -- Tokens that read /metrics and nothing else. They have their own table, so none of them can pass for an API token.
 CREATE TABLE metrics_tokens (
@@ -89,7 +89,8 @@ CREATE TABLE metrics_tokens (
   last_used_at BIGINT
 );
 
--- Answers to requests with an Idempotency-Key. A key is unique for its caller.
+-- Answers to requests with an Idempotency-Key. A key is unique for its caller. Before the answer (status 0), `answer` has
+-- the id of the new object, or a JSON array of the ids of several.
 CREATE TABLE idempotency_keys (
   scope TEXT NOT NULL,
   idempotency_key TEXT NOT NULL,

@@ -76,9 +76,9 @@ CREATE TABLE credit_lots (
   left_micros BIGINT NOT NULL CHECK (left_micros >= 0 AND left_micros <= amount_micros),
   expires_at BIGINT NOT NULL,
   -- The number of debits of its expired part.
-  taken BIGINT NOT NULL,
+  expiry_debits BIGINT NOT NULL,
   -- The number of warnings that were sent.
-  told BIGINT NOT NULL
+  warnings BIGINT NOT NULL
 );
 -- Spent lots stay in the table; these indexes do not have them.
 CREATE INDEX credit_lots_live ON credit_lots (org_id, expires_at) WHERE left_micros > 0;
@@ -89,8 +89,7 @@ CREATE TABLE usage_days (
   org_id TEXT NOT NULL,
   day BIGINT NOT NULL,
   offering_id TEXT NOT NULL,
-  -- 'on_demand', 'preemptible' or 'reserved'.
-  mode TEXT NOT NULL,
+  mode TEXT NOT NULL CHECK (mode IN ('on_demand', 'preemptible', 'reserved')),
   member TEXT NOT NULL,
   -- Thousandths of devices x milliseconds, so a share counts as its part of a device.
   device_milli_ms BIGINT NOT NULL,
@@ -123,21 +122,19 @@ CREATE TABLE usage_months (
 CREATE TABLE quotas (
   org_id TEXT PRIMARY KEY,
   -- JSON.
-  limits TEXT NOT NULL,
-  set_by TEXT NOT NULL,
-  set_at BIGINT NOT NULL
+  limits TEXT NOT NULL
 );
 
 CREATE TABLE quota_requests (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL REFERENCES orgs (id),
+  -- JSON.
   limits TEXT NOT NULL,
   reason TEXT NOT NULL,
-  state TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('pending', 'granted', 'declined')),
   created_at BIGINT NOT NULL,
   created_by TEXT NOT NULL,
   decided_at BIGINT,
-  decided_by TEXT,
   note TEXT NOT NULL
 );
 CREATE INDEX quota_requests_by_org ON quota_requests (org_id, id);
@@ -151,10 +148,10 @@ CREATE TABLE budgets (
   label TEXT NOT NULL,
   value TEXT NOT NULL,
   limit_micros BIGINT NOT NULL CHECK (limit_micros > 0),
-  at_limit TEXT NOT NULL,
-  -- The highest threshold that was reported, in percent, and its month.
-  told BIGINT NOT NULL,
-  told_month TEXT NOT NULL,
+  at_limit TEXT NOT NULL CHECK (at_limit IN ('notify', 'refuse', 'stop')),
+  -- The highest threshold with a notice, in percent, and its month.
+  notified_percent BIGINT NOT NULL,
+  notified_month TEXT NOT NULL,
   created_by TEXT NOT NULL,
   created_at BIGINT NOT NULL
 );
@@ -164,10 +161,10 @@ CREATE INDEX budgets_by_org ON budgets (org_id, id);
 CREATE TABLE invoices (
   id TEXT PRIMARY KEY,
   number BIGINT NOT NULL UNIQUE,
-  kind TEXT NOT NULL,
+  kind TEXT NOT NULL CHECK (kind IN ('invoice', 'credit_note')),
   org_id TEXT NOT NULL REFERENCES orgs (id),
   month TEXT NOT NULL,
-  state TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('open', 'paid', 'void', 'uncollectible')),
   -- JSON: the whole invoice as it was issued.
   document TEXT NOT NULL,
   total_micros BIGINT NOT NULL,
@@ -197,12 +194,11 @@ CREATE TABLE payment_profiles (
 CREATE TABLE payments (
   id TEXT PRIMARY KEY,
   org_id TEXT NOT NULL REFERENCES orgs (id),
-  -- 'checkout' or 'recharge'.
-  kind TEXT NOT NULL,
+  kind TEXT NOT NULL CHECK (kind IN ('checkout', 'recharge')),
   amount_micros BIGINT NOT NULL,
   -- The invoice that it pays; absent when it tops up the balance.
   invoice_id TEXT,
-  state TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('open', 'paid', 'failed')),
   -- Ids at Stripe.
   session TEXT,
   intent TEXT,
@@ -223,7 +219,6 @@ CREATE TABLE stripe_events (
   received_at BIGINT NOT NULL,
   done_at BIGINT,
   tries BIGINT NOT NULL,
-  next_at BIGINT NOT NULL,
-  error TEXT NOT NULL
+  next_at BIGINT NOT NULL
 );
 CREATE INDEX stripe_events_due ON stripe_events (done_at, next_at);

@@ -11,9 +11,9 @@ CREATE TABLE notices (
   data TEXT NOT NULL,
   at BIGINT NOT NULL,
   -- True if its deliveries exist.
-  spread BOOLEAN NOT NULL
+  dispatched BOOLEAN NOT NULL
 );
-CREATE INDEX notices_to_spread ON notices (spread, id);
+CREATE INDEX notices_by_dispatch ON notices (dispatched, id);
 CREATE INDEX notices_by_org ON notices (org_id, id);
 
 -- Addresses of organizations for notices. The secret signs the notices; it is sealed, and a secret from before the
@@ -23,7 +23,7 @@ CREATE TABLE webhooks (
   org_id TEXT NOT NULL REFERENCES orgs (id),
   url TEXT NOT NULL,
   secret TEXT NOT NULL,
-  -- Kinds of notices, separated by commas; each may end with *.
+  -- JSON array: kinds of notices; each may end with *.
   kinds TEXT NOT NULL,
   created_by TEXT NOT NULL,
   created_at BIGINT NOT NULL
@@ -35,9 +35,9 @@ CREATE TABLE deliveries (
   id TEXT PRIMARY KEY,
   notice_id TEXT NOT NULL REFERENCES notices (id),
   org_id TEXT NOT NULL,
-  channel TEXT NOT NULL,
+  channel TEXT NOT NULL CHECK (channel IN ('webhook', 'mail')),
   target TEXT NOT NULL,
-  state TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('pending', 'delivered', 'failed')),
   tries BIGINT NOT NULL,
   next_at BIGINT NOT NULL,
   last_status BIGINT,

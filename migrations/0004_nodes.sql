@@ -29,11 +29,11 @@ CREATE TABLE nodes (
   leased BOOLEAN NOT NULL DEFAULT FALSE,
   -- The time since which its jobs count as lost, and the reason; absent after its return.
   lost_at BIGINT,
-  lost_why TEXT,
+  lost_reason TEXT,
   -- True if its worker can run images.
   images BOOLEAN NOT NULL DEFAULT FALSE,
   -- A sentence about reported boards that belong to another node; empty without such boards.
-  left_out TEXT NOT NULL DEFAULT ''
+  gpus_left_out TEXT NOT NULL DEFAULT ''
 );
 
 -- Boards. A board that its node no longer reports is not present; its row stays for the jobs that are placed on it.
@@ -62,10 +62,10 @@ CREATE TABLE gpus (
   facts TEXT NOT NULL DEFAULT '{}',
   -- The number and kind of the newest task of an operator, the number of the newest finished task, and its result.
   task_number BIGINT NOT NULL DEFAULT 0,
-  task_kind TEXT,
+  task_kind TEXT CHECK (task_kind IN ('check', 'mig_on', 'mig_off')),
   task_done BIGINT NOT NULL DEFAULT 0,
-  task_good BOOLEAN,
-  task_words TEXT
+  task_succeeded BOOLEAN,
+  task_detail TEXT
 );
 CREATE INDEX gpus_by_node ON gpus (node_id);
 

@@ -5,14 +5,14 @@ CREATE TABLE reservations (
   id TEXT PRIMARY KEY,
   org_id TEXT REFERENCES orgs (id),
   name TEXT NOT NULL,
-  state TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('pending', 'scheduled', 'active', 'ended', 'cancelled', 'expired')),
   cause TEXT NOT NULL,
   quote_id TEXT,
   series TEXT NOT NULL,
   offering_id TEXT REFERENCES offerings (id),
   nodes BIGINT NOT NULL,
   gpus_per_node BIGINT NOT NULL,
-  topology TEXT NOT NULL,
+  topology TEXT NOT NULL CHECK (topology IN ('any', 'same_node', 'same_switch', 'same_rack', 'nvlink')),
   board_milli BIGINT NOT NULL,
   starts_at BIGINT NOT NULL,
   ends_at BIGINT NOT NULL,
@@ -45,7 +45,9 @@ CREATE TABLE jobs (
   offering_id TEXT NOT NULL REFERENCES offerings (id),
   -- JSON: the submission without its inputs.
   spec TEXT NOT NULL,
-  state TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN (
+    'queued', 'assigned', 'starting', 'running', 'stopping', 'succeeded', 'failed', 'cancelled', 'timed_out'
+  )),
   -- The cause of its stop; absent in every other state.
   stop_cause TEXT CHECK (stop_cause IN ('cancelled', 'timed_out', 'preempted', 'rank_failed', 'idle', 'halted', 'drained')),
   -- The reason of the operator ('halted', 'drained').
@@ -104,9 +106,13 @@ CREATE TABLE jobs (
   CHECK (stop_cause <> 'idle' OR (stop_seconds IS NOT NULL AND stop_percent IS NOT NULL))
 );
 CREATE INDEX jobs_by_org ON jobs (org_id, id);
-CREATE INDEX jobs_by_state ON jobs (state, priority, created_at);
-CREATE INDEX jobs_by_end ON jobs (ended_at);
-CREATE INDEX jobs_by_reservation ON jobs (reservation_id);
+CREATE INDEX jobs_by_state ON jobs (org_id, state, id);
+CREATE INDEX jobs_by_end ON jobs (ended_at, id);
+-- Ended jobs stay in the table; these two indexes do not have them. The queue begins with its state, because SQLite
+-- prefers an index with an equality.
+CREATE INDEX jobs_open ON jobs (org_id, id) WHERE ended_at IS NULL;
+CREATE INDEX jobs_queued ON jobs (state, priority DESC, created_at, id) WHERE state = 'queued';
+CREATE INDEX jobs_by_reservation ON jobs (reservation_id, id) WHERE reservation_id IS NOT NULL;
 
 -- The large parts of a submission. They are read for the start of the job on a worker.
 CREATE TABLE job_inputs (
@@ -123,7 +129,9 @@ CREATE TABLE job_events (
   seq BIGINT NOT NULL,
   org_id TEXT NOT NULL,
   at BIGINT NOT NULL,
-  state TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN (
+    'queued', 'assigned', 'starting', 'running', 'stopping', 'succeeded', 'failed', 'cancelled', 'timed_out'
+  )),
   attempt BIGINT NOT NULL,
   detail TEXT NOT NULL,
   PRIMARY KEY (job_id, seq)
@@ -202,7 +210,7 @@ CREATE TABLE underuse (
   percent BIGINT NOT NULL,
   cost_micros BIGINT NOT NULL,
   -- The time of the report by the portal's clock, and its day (UTC, days since 1970).
-  told_at BIGINT NOT NULL,
+  reported_at BIGINT NOT NULL,
   day BIGINT NOT NULL,
   PRIMARY KEY (job_id, attempt, ends_at)
 );

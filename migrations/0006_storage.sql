@@ -111,7 +111,7 @@ CREATE TABLE volume_uses (
   version BIGINT NOT NULL,
   writable BOOLEAN NOT NULL,
   -- True if another job writes to the volume now; changes of this attempt are refused.
-  given_up BOOLEAN NOT NULL,
+  abandoned BOOLEAN NOT NULL,
   -- The version with its changes.
   kept_version BIGINT,
   note TEXT,

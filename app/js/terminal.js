@@ -8,6 +8,8 @@ const TICKET = "berth.ticket.";
 // As the portal counts: bytes that either side sends beyond what the other has taken.
 const WINDOW = 256 * 1024;
 const PIECE = 16 * 1024;
+// The most columns and rows that the portal accepts.
+const MOST = 1000;
 const TELL_EVERY = 32 * 1024;
 // Between tries to come back, and for how long the shell waits.
 const PAUSES_MS = [250, 500, 1000, 2000];
@@ -191,8 +193,8 @@ export class LiveTerminal {
     const inner = (length, before, after) => length - parseFloat(before) - parseFloat(after);
     const wide = inner(this.host.clientWidth, style.paddingLeft, style.paddingRight);
     const high = inner(this.host.clientHeight, style.paddingTop, style.paddingBottom);
-    const cols = Math.max(20, Math.floor(wide / (screen.clientWidth / this.term.cols)));
-    const rows = Math.max(5, Math.floor(high / (screen.clientHeight / this.term.rows)));
+    const cols = Math.min(MOST, Math.max(20, Math.floor(wide / (screen.clientWidth / this.term.cols))));
+    const rows = Math.min(MOST, Math.max(5, Math.floor(high / (screen.clientHeight / this.term.rows))));
     if (Number.isFinite(cols) && Number.isFinite(rows) && (cols !== this.term.cols || rows !== this.term.rows)) {
       this.term.resize(cols, rows);
     }

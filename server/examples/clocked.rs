@@ -105,7 +105,7 @@ async fn run_due_work(portal: &Portal) -> Result<(), StoreError> {
     portal.reservations.tick_reservations().await?;
     portal.drains.tick_drains().await?;
     portal.planner.wake();
-    loops::check_budgets(&portal.budgets, &portal.attempts).await?;
+    loops::check_budgets(&portal.budgets, &portal.attempts, None).await?;
     portal.invoices.bill_last_month().await?;
     portal.reconciliations.reconcile().await?;
     Ok(())

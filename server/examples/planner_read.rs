@@ -22,6 +22,7 @@ use berth_jobs::Planner;
 use berth_storage::{HandOvers, VolumeUses};
 use berth_store::nodes::{GpuReport, NodeReport};
 use berth_store::offerings::StoredOffering;
+use berth_store::types::JsonColumn;
 use berth_store::{self as store, Db, StoreError, Tx};
 use berth_types::accounts::Org;
 use berth_types::ids::{NodeId, OfferingId, OrgId};
@@ -241,7 +242,7 @@ fn board(index: i64) -> GpuReport {
         memory_mib: 81_920,
         mig_enabled: false,
         nvlink_island: 1,
-        foreign_instances: "[]".to_owned(),
+        foreign_instances: JsonColumn::default(),
     }
 }
 
@@ -269,8 +270,8 @@ async fn insert_catalogue(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), StoreEr
         cpu_milli: 128_000,
         memory_mib: 2_097_152,
         address: "10.0.0.1".to_owned(),
-        labels: r#"{"rack":"r1"}"#.to_owned(),
-        isolation: "{}".to_owned(),
+        labels: JsonColumn([("rack".to_owned(), "r1".to_owned())].into()),
+        isolation: JsonColumn::default(),
         images: true,
         boards: (0..BOARDS).map(board).collect(),
     };

@@ -2,14 +2,16 @@
 
 pub mod routes;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use berth_billing::Budgets;
 use berth_core::jobs::MachineEvent;
 use berth_foundation::loops::{NextRun, Schedule, Wake};
 use berth_jobs::Attempts;
 use berth_store::StoreError;
+use berth_types::ids::OrgId;
 
 use tokio::task::AbortHandle;
 
@@ -68,30 +70,48 @@ pub fn start_scheduler(portal: &Portal) -> AbortHandle {
     })
 }
 
-/// Records passed thresholds, and stops the jobs of spent budgets.
+/// Records passed thresholds, and stops the jobs of spent budgets of these organizations (`None`: of all).
 ///
 /// # Errors
 /// The database could not be read or written.
-pub async fn check_budgets(budgets: &Budgets, attempts: &Attempts) -> Result<(), StoreError> {
-    let checked = budgets.check().await?;
+pub async fn check_budgets(
+    budgets: &Budgets,
+    attempts: &Attempts,
+    orgs: Option<&HashSet<OrgId>>,
+) -> Result<(), StoreError> {
+    let checked = budgets.check(orgs).await?;
     for (job, reason) in checked.stopped {
         attempts.apply_event(job, None, MachineEvent::Cancel, reason).await?;
     }
     checked.failed.map_or(Ok(()), Err)
 }
 
-/// Starts the loop of budgets: it runs after charges, and at least every [`BUDGETS_EVERY`].
+/// Starts the loop of budgets: it checks the charged organizations after charges, and all organizations at
+/// least every [`BUDGETS_EVERY`].
 pub fn start_budgets(portal: &Portal) -> AbortHandle {
     let (budgets, attempts) = (portal.budgets.clone(), portal.attempts.clone());
     let live = portal.context.live.clone();
+    let charges = live.clone();
     let wake: Wake = Arc::new(move || {
         let live = live.clone();
         Box::pin(async move { live.charged.notified().await })
     });
+    // The time of the last check of all organizations; absent after a failure.
+    let complete: Arc<Mutex<Option<Instant>>> = Arc::default();
     let schedule = Schedule { pace: BUDGETS_PACE, ..Schedule::every(BUDGETS_EVERY) };
     portal.loops.spawn("budgets", schedule, Some(wake), move || {
-        let (budgets, attempts) = (budgets.clone(), attempts.clone());
-        async move { check_budgets(&budgets, &attempts).await.map(|()| None) }
+        let (budgets, attempts, charges) = (budgets.clone(), attempts.clone(), charges.clone());
+        let complete = complete.clone();
+        async move {
+            let (now, charged) = (Instant::now(), charges.remove_charged());
+            let last = complete.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let recent = last.filter(|last| now.duration_since(*last) < BUDGETS_EVERY);
+            check_budgets(&budgets, &attempts, recent.map(|_| &charged)).await?;
+            let last = recent.unwrap_or(now);
+            *complete.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
+            let within = BUDGETS_EVERY.saturating_sub(last.elapsed());
+            Ok::<_, StoreError>(Some(NextRun { within, pace: BUDGETS_PACE }))
+        }
     })
 }
 

@@ -59,15 +59,21 @@ impl<'a> Owners<'a> {
 }
 
 fn write_loops(out: &mut Exposition, loops: &[PortalLoop]) {
-    [telemetry::LOOP_RUNS, telemetry::LOOP_FAILURES, telemetry::LOOP_LAST_RUN]
+    use telemetry::{
+        LOOP_FAILURES, LOOP_LAST_FAILED, LOOP_LAST_RUN, LOOP_LAST_SECONDS, LOOP_PERIOD, LOOP_RUNS,
+    };
+    [LOOP_RUNS, LOOP_FAILURES, LOOP_LAST_RUN, LOOP_PERIOD, LOOP_LAST_SECONDS, LOOP_LAST_FAILED]
         .into_iter()
         .for_each(|family| out.declare(family));
     for run in loops {
         let labels = [("loop", run.name.as_str())];
-        out.add(telemetry::LOOP_RUNS, &labels, run.runs as f64);
-        out.add(telemetry::LOOP_FAILURES, &labels, run.failures as f64);
+        out.add(LOOP_RUNS, &labels, run.runs as f64);
+        out.add(LOOP_FAILURES, &labels, run.failures as f64);
+        out.add(LOOP_PERIOD, &labels, run.period_ms as f64 / 1e3);
         if let Some(at) = run.last_run_at {
-            out.add(telemetry::LOOP_LAST_RUN, &labels, (at.micros() / 1_000_000) as f64);
+            out.add(LOOP_LAST_RUN, &labels, (at.micros() / 1_000_000) as f64);
+            out.add(LOOP_LAST_SECONDS, &labels, run.last_took_ms as f64 / 1e3);
+            out.add(LOOP_LAST_FAILED, &labels, f64::from(u8::from(run.last_failed)));
         }
     }
 }

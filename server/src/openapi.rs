@@ -1,6 +1,8 @@
 //! The description of the API (OpenAPI 3.1), from the descriptions of all routes.
 
 mod document;
+mod parameters;
 mod problem_codes;
+mod texts;
 
 pub use document::{document, routes};

@@ -16,7 +16,8 @@ use berth_foundation::delivery::{DeliveryError, Transport};
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
 use berth_storage::Secrets;
-use berth_store::webhooks::{DeliveryRow, WebhookRow};
+use berth_store::types::JsonColumn;
+use berth_store::webhooks::{Channel, DeliveryRow, WebhookRow};
 use berth_store::{self as store, StoreError};
 use std::sync::Arc;
 
@@ -28,12 +29,14 @@ const CONCURRENCY: usize = 8;
 const MAX_TRIES: i64 = 12;
 /// Webhooks of an organization.
 const MAX_WEBHOOKS: usize = 20;
+/// Characters of an address.
+const MAX_URL_CHARS: usize = 2_048;
 /// Prefixes of the kinds of notices that are also sent by mail.
 const MAILED: [&str; 4] = ["budget.", "credit.", "invoice.", "reservation."];
 
 /// True if the kinds of a webhook include a kind of notice.
-fn includes_kind(kinds: &str, kind: &str) -> bool {
-    kinds.split(',').any(|k| match k.strip_suffix('*') {
+fn includes_kind(kinds: &[String], kind: &str) -> bool {
+    kinds.iter().any(|k| match k.strip_suffix('*') {
         Some(family) => kind.starts_with(family),
         None => k == kind,
     })
@@ -48,7 +51,7 @@ fn webhook(row: WebhookRow, secret: Option<String>) -> Webhook {
     Webhook {
         id: row.id,
         url: row.url,
-        kinds: row.kinds.split(',').map(str::to_owned).collect(),
+        kinds: row.kinds.0,
         created_at: row.created_at,
         created_by: row.created_by,
         secret,
@@ -94,7 +97,9 @@ impl Webhooks {
             return Err(idempotency::shown_once());
         }
         let mut errors = Vec::new();
-        if let Err(why) = self.transport.check_url(&input.url) {
+        if input.url.chars().count() > MAX_URL_CHARS || input.url.chars().any(char::is_control) {
+            errors.push(FieldError::new("/url", "Use at most 2048 printable characters."));
+        } else if let Err(why) = self.transport.check_url(&input.url) {
             errors.push(FieldError::new("/url", why));
         }
         let named = |k: &String| {
@@ -115,7 +120,7 @@ impl Webhooks {
             org_id: org,
             url: input.url,
             secret: format!("whsec_{}", self.context.random(new_opaque)),
-            kinds: input.kinds.join(","),
+            kinds: JsonColumn(input.kinds),
             created_by: caller.user.name.clone(),
             created_at: now,
         };
@@ -207,8 +212,7 @@ impl Webhooks {
             let mut conn = self.context.db.read().await?;
             store::webhooks::list(&mut conn.tx(), None).await?
         };
-        let jobs =
-            |row: &WebhookRow| row.kinds.split(',').any(|k| k.starts_with("job.") || k.starts_with('*'));
+        let jobs = |row: &WebhookRow| row.kinds.iter().any(|k| k.starts_with("job.") || k.starts_with('*'));
         let orgs: HashSet<OrgId> = rows.into_iter().filter(jobs).map(|r| r.org_id).collect();
         self.context.publish(Change::Webhooks(orgs));
         Ok(())
@@ -252,12 +256,12 @@ impl Webhooks {
                     let hooks = store::webhooks::list(tx, Some(org)).await?;
                     for hook in hooks.iter().filter(|hook| includes_kind(&hook.kinds, &kind)) {
                         let (id, target) = (context.new_id(now), hook.id.to_string());
-                        let target = ("webhook", target.as_str());
+                        let target = (Channel::Webhook, target.as_str());
                         store::webhooks::insert_delivery(tx, id, (notice, org), target, now).await?;
                     }
                     if MAILED.iter().any(|family| kind.starts_with(family)) {
                         for address in store::webhooks::billing_addresses(tx, org).await? {
-                            let (id, target) = (context.new_id(now), ("mail", address.as_str()));
+                            let (id, target) = (context.new_id(now), (Channel::Mail, address.as_str()));
                             store::webhooks::insert_delivery(tx, id, (notice, org), target, now).await?;
                         }
                     }
@@ -269,7 +273,7 @@ impl Webhooks {
     }
 
     async fn send(&self, row: &DeliveryRow) -> Result<Option<u16>, DeliveryError> {
-        if row.channel == "mail" {
+        if row.channel == Channel::Mail {
             let text = format!("{}\n\nBerth\n", row.detail);
             return self.transport.send_mail(&row.target, &row.subject, text).await.map(|()| None);
         }
@@ -337,10 +341,16 @@ mod tests {
 
     #[test]
     fn kinds_are_included_by_name_or_family() {
-        assert!(includes_kind("job.*,budget.passed", "job.succeeded"));
-        assert!(includes_kind("budget.passed", "budget.passed"));
-        assert!(includes_kind("*", "invoice.issued"));
-        assert!(!includes_kind("job.*", "jobs.succeeded") && !includes_kind("", "job.failed"));
+        for (kinds, kind, included) in [
+            (vec!["job.*", "budget.passed"], "job.succeeded", true),
+            (vec!["budget.passed"], "budget.passed", true),
+            (vec!["*"], "invoice.issued", true),
+            (vec!["job.*"], "jobs.succeeded", false),
+            (vec![], "job.failed", false),
+        ] {
+            let kinds: Vec<String> = kinds.into_iter().map(str::to_owned).collect();
+            assert_eq!(includes_kind(&kinds, kind), included, "{kinds:?} {kind}");
+        }
     }
 
     #[test]

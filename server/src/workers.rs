@@ -33,14 +33,16 @@ use assignments::{UncomparedFields, to_desired};
 use berth_access::tunnels::Tunnel;
 use berth_fleet::enrolment::{Credential, CredentialError, NodeCertificate};
 use berth_store::nodes::{GpuReport, NodeReport};
+use berth_store::types::JsonColumn;
 use reports::board_reports;
-use sanitize::{isolation_json, labels_json};
+use sanitize::{short_isolation, short_labels};
 
-/// A session ends after so long without a message of its worker.
+/// The time without a worker's message after which its session ends.
 const SILENCE: Duration = Duration::from_secs(10);
-/// A session ends if its worker reads no message of the portal for so long, even if it still sends.
+/// The time without a read by a worker after which its session ends, even if the worker still sends.
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes of specifications in one message: above the size of one of them, below the size of a message.
+/// The most bytes of specifications in one message: one specification always fits, and the total stays below
+/// the message limit of gRPC.
 const SPEC_LIMIT: usize = 16 << 20;
 /// Limits of the pause between two reads of the desired state. Changes of that time go out in one message.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -222,8 +224,8 @@ struct Session {
     last_desired: Option<proto::Desired>,
 }
 
-/// The pause after a read of the desired state that took `read`. The reads of a busy node take a fifth of a
-/// processor, or more if they are so long that the pause has its maximum.
+/// The pause after a read of the desired state that took `read`. Reads of a busy node take at most a fifth of
+/// one processor, unless the pause is at its maximum.
 fn pause_after(read: Duration) -> Duration {
     read.saturating_mul(4).clamp(PAUSE_MIN, PAUSE_MAX)
 }
@@ -274,7 +276,7 @@ impl Session {
                 memory_mib: i64::try_from(b.memory_mib).unwrap_or(i64::MAX),
                 mig_enabled: b.mig_enabled,
                 nvlink_island: i64::from(b.nvlink_island),
-                foreign_instances: serde_json::to_string(&foreign).unwrap_or_default(),
+                foreign_instances: JsonColumn(foreign),
             })
         };
         self.known_attempts = hello.attempts.iter().filter_map(|id| attempt_key(Some(id))).collect();
@@ -284,8 +286,8 @@ impl Session {
             cpu_milli: i64::try_from(hello.cpu_milli).unwrap_or(i64::MAX),
             memory_mib: i64::try_from(hello.memory_mib).unwrap_or(i64::MAX),
             address: hello.address,
-            labels: labels_json(hello.labels),
-            isolation: isolation_json(hello.isolation),
+            labels: JsonColumn(short_labels(hello.labels)),
+            isolation: JsonColumn(short_isolation(hello.isolation)),
             images: hello.runs_images,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,

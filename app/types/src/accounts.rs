@@ -51,9 +51,13 @@ impl Role {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct User {
+    /// The id of the user.
     pub id: UserId,
+    /// The e-mail address for the sign-in.
     pub email: String,
+    /// The user's name.
     pub name: String,
+    /// True if the user is an operator.
     pub operator: bool,
 }
 
@@ -61,8 +65,11 @@ pub struct User {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Org {
+    /// The id of the organization.
     pub id: OrgId,
+    /// The organization's name.
     pub name: String,
+    /// The time of the creation.
     pub created_at: Timestamp,
 }
 
@@ -70,7 +77,9 @@ pub struct Org {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Membership {
+    /// The organization.
     pub org: Org,
+    /// The caller's role in the organization.
     pub role: Role,
 }
 
@@ -78,7 +87,9 @@ pub struct Membership {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Me {
+    /// The user of the session or of the token.
     pub user: User,
+    /// The organizations of the user, with the roles.
     pub memberships: Vec<Membership>,
     /// The ISO 4217 code of the portal's only currency.
     pub currency: String,
@@ -90,7 +101,9 @@ pub struct Me {
 pub struct PortalInfo {
     /// True if no operator exists yet, so that the set-up route accepts the set-up token.
     pub needs_setup: bool,
+    /// True if a visitor can sign up without an invitation.
     pub sign_up_open: bool,
+    /// The portal's version.
     pub version: String,
     /// True if ports of jobs can be opened in the browser.
     #[serde(default)]
@@ -102,7 +115,9 @@ pub struct PortalInfo {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
-    /// The set-up token that the portal prints at its start, without regard to white space around it.
+    /// The set-up token that the portal prints at its start, at most 100 characters with the white space around
+    /// it.
+    #[cfg_attr(feature = "schema", schemars(length(max = 100)))]
     pub token: String,
     /// One address, at most 254 bytes, without a display name.
     #[cfg_attr(
@@ -153,7 +168,9 @@ pub struct SignUp {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SignedUp {
+    /// The new user.
     pub user: User,
+    /// The new organization, with the user as its owner.
     pub organization: Org,
 }
 
@@ -162,8 +179,11 @@ pub struct SignedUp {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
-    /// The address of the account, without regard to case and white space around it.
+    /// The address of the account without regard to case, at most 254 bytes with the white space around it.
+    #[cfg_attr(feature = "schema", schemars(length(max = 254)))]
     pub email: String,
+    /// The password of the account, at most 1024 characters.
+    #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub password: String,
 }
 
@@ -178,6 +198,7 @@ pub struct NewToken {
         schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
     )]
     pub name: String,
+    /// The role of requests with the token.
     pub role: Role,
     /// The expiry, later than now; no expiry when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -204,14 +225,20 @@ pub struct NewOperatorToken {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Token {
+    /// The id of the token.
     pub id: TokenId,
+    /// The token's name.
     pub name: String,
+    /// The role of requests with the token.
     pub role: Role,
     /// The last four characters of the secret, to distinguish tokens.
     pub hint: String,
+    /// The time of the creation.
     pub created_at: Timestamp,
+    /// The expiry; no expiry when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// The latest use; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
 }
@@ -222,6 +249,7 @@ pub struct Token {
 pub struct CreatedToken {
     /// `berth_`, 30 base-62 characters and a checksum of 6 characters. No later answer contains it.
     pub secret: String,
+    /// The record of the token.
     pub token: Token,
 }
 
@@ -229,6 +257,7 @@ pub struct CreatedToken {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OrgSummary {
+    /// The organization.
     pub org: Org,
     /// The number of members.
     pub members: i64,
@@ -243,5 +272,6 @@ pub struct OrgSummary {
     /// The permitted debt of the account, in micro-units of the currency.
     #[serde(default)]
     pub credit_limit_micros: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
 }

@@ -46,14 +46,15 @@ pub struct NewBudget {
         schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
     )]
     pub name: String,
-    /// The key of a label, at most 63 bytes; the budget then counts only jobs with this label and requires
-    /// `value`. All charges when absent.
+    /// The key of a label, at most 63 bytes without control characters; the budget then counts only jobs with
+    /// this label and requires `value`. All charges when absent.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63), regex(pattern = crate::patterns::PRINTABLE)))]
     pub label: String,
-    /// The value of the label, at most 63 bytes; present exactly if `label` is present.
+    /// The value of the label, at most 63 bytes without control characters; present exactly if `label` is
+    /// present.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    #[cfg_attr(feature = "schema", schemars(length(max = 63)))]
+    #[cfg_attr(feature = "schema", schemars(length(max = 63), regex(pattern = crate::patterns::PRINTABLE)))]
     pub value: String,
     /// The limit for a calendar month (UTC) in micro-units of the currency: more than 0, at most 10^15.
     #[cfg_attr(
@@ -61,6 +62,7 @@ pub struct NewBudget {
         schemars(range(min = 1, max = 1_000_000_000_000_000_i64), example = 500_000_000)
     )]
     pub limit_micros: i64,
+    /// The effect of a spent budget; `notify` when absent.
     #[serde(default)]
     pub at_limit: AtLimit,
 }
@@ -69,15 +71,21 @@ pub struct NewBudget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Budget {
+    /// The id of the budget.
     pub id: BudgetId,
+    /// The budget's name.
     pub name: String,
+    /// The key of the counted label; empty for all charges.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
+    /// The value of the counted label; empty for all charges.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// The limit for a calendar month (UTC) in micro-units of the currency.
     pub limit_micros: i64,
+    /// The effect of a spent budget.
     pub at_limit: AtLimit,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The charges of this month, in micro-units of the currency.
     pub spent_micros: i64,
@@ -85,6 +93,8 @@ pub struct Budget {
     pub committed_micros: i64,
     /// The highest threshold passed this month in percent of the limit: 50, 75 or 100; 0 for none.
     pub passed_percent: i64,
+    /// The time of the creation.
     pub created_at: Timestamp,
+    /// The name of the user who created the budget.
     pub created_by: String,
 }

@@ -10,10 +10,13 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobEvent {
+    /// The changed job.
     pub job: JobId,
     /// The number of the event among the events of the job.
     pub seq: i64,
+    /// The time of the change.
     pub at: Timestamp,
+    /// The state after the change.
     pub state: JobState,
     /// The number of the attempt; 0 before the first one.
     pub attempt: u32,
@@ -26,8 +29,10 @@ pub struct JobEvent {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobChange {
+    /// The recorded event; absent for a change of the presentation alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<JobEvent>,
+    /// The job after the change.
     pub job: Job,
 }
 
@@ -35,6 +40,7 @@ pub struct JobChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobCost {
+    /// The running job.
     pub job: JobId,
     /// Metered milliseconds of all attempts.
     pub metered_ms: i64,

@@ -41,6 +41,7 @@ impl CheckpointSignal {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
+    /// The signal for the request to save; `SIGTERM` when absent.
     #[serde(default)]
     pub signal: CheckpointSignal,
     /// Seconds from the signal to SIGKILL, 1 to 600; 10 when absent.
@@ -137,8 +138,11 @@ impl FileState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobFile {
+    /// The id of the file.
     pub id: FileId,
+    /// The kind of the file.
     pub kind: FileKind,
+    /// The state of the file.
     pub state: FileState,
     /// The path of an artifact in the job's directory, or the path of the checkpoint directory.
     pub path: String,
@@ -155,5 +159,6 @@ pub struct JobFile {
     /// A sentence about the paths left out, or the reason of a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The time of the portal's first record of the file.
     pub created_at: Timestamp,
 }

@@ -11,7 +11,9 @@ use crate::time::Timestamp;
 pub struct Quarantine {
     /// One of `gpu.xid`, `gpu.ecc`, `gpu.memory`, `gpu.recovery`, `gpu.mode` or `device.unavailable`.
     pub code: String,
+    /// A sentence about the fault.
     pub reason: String,
+    /// The start of the quarantine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }
@@ -21,10 +23,13 @@ pub struct Quarantine {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct GpuFacts {
+    /// The serial number of the board.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub serial: Option<String>,
+    /// The version of the board's firmware (VBIOS).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vbios: Option<String>,
+    /// The PCI address of the board.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pci_bus_id: Option<String>,
     /// Major and minor version, such as `9.0`.
@@ -33,6 +38,7 @@ pub struct GpuFacts {
     /// The power limit of the board in watts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_watts: Option<u32>,
+    /// True if ECC is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc: Option<bool>,
     /// ECC after the next reset.
@@ -100,6 +106,7 @@ impl GpuTaskKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuTask {
+    /// The kind of the task.
     pub kind: GpuTaskKind,
     /// True after success, false after a failure; absent until the worker has finished the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -141,15 +148,19 @@ pub struct GpuReading {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuHealth {
+    /// The UUID of the board.
     pub uuid: String,
+    /// The node of the board.
     pub node: NodeId,
     /// The number of the board on its node, from 0.
     pub index: u32,
+    /// The model name of the driver.
     pub model: String,
     /// The memory of the board in MiB.
     pub memory_mib: i64,
     /// True if the latest session of the worker reported the board.
     pub present: bool,
+    /// True in MIG mode.
     pub mig_enabled: bool,
     /// The quarantine; the board takes no work until a check succeeds or an operator releases it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -157,8 +168,11 @@ pub struct GpuHealth {
     /// The reason for a board without an answer; the board takes no work until it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
+    /// The facts of the latest report.
     pub facts: GpuFacts,
+    /// The latest reading.
     pub reading: GpuReading,
+    /// The latest task; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<GpuTask>,
 }

@@ -44,8 +44,8 @@ fn decode(text: &str) -> Option<Uuid> {
 }
 
 macro_rules! ids {
-    ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
-        $(#[$doc])*
+    ($($(#[doc = $doc:literal])* $name:ident = $prefix:literal;)*) => {$(
+        $(#[doc = $doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(into = "String", try_from = "String")]
         pub struct $name(Uuid);
@@ -83,6 +83,7 @@ macro_rules! ids {
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 schemars::json_schema!({
                     "type": "string",
+                    "description": concat!($($doc),*).trim_start(),
                     "pattern": concat!("^", $prefix, "_[0-7][0-9a-hjkmnp-tv-z]{25}$"),
                     "examples": [concat!($prefix, "_01h455vb4pex5vsknk084sn02q")],
                 })
@@ -99,51 +100,51 @@ macro_rules! ids {
 }
 
 ids! {
-    /// A user.
+    /// The id of a user.
     UserId = "user";
-    /// An organization.
+    /// The id of an organization.
     OrgId = "org";
-    /// An invitation.
+    /// The id of an invitation.
     InvitationId = "invite";
-    /// The record of an API token, without its secret.
+    /// The id of an API token. It is no secret.
     TokenId = "tok";
-    /// An offering.
+    /// The id of an offering.
     OfferingId = "off";
-    /// A host with a worker daemon.
+    /// The id of a node.
     NodeId = "node";
-    /// A join token.
+    /// The id of a join token. It is no secret.
     JoinTokenId = "join";
-    /// A job.
+    /// The id of a job.
     JobId = "job";
-    /// A kept file of a job.
+    /// The id of a kept file of a job.
     FileId = "file";
-    /// A volume.
+    /// The id of a volume.
     VolumeId = "vol";
-    /// One row of the ledger.
+    /// The id of a transfer of the ledger.
     TransferId = "tr";
-    /// A budget.
+    /// The id of a budget.
     BudgetId = "bud";
-    /// An invoice.
+    /// The id of an invoice.
     InvoiceId = "inv";
-    /// A payment by card.
+    /// The id of a payment by card.
     PaymentId = "pay";
-    /// A webhook.
+    /// The id of a webhook.
     WebhookId = "hook";
-    /// A delivery of a notice to a webhook.
+    /// The id of a delivery of a notice.
     DeliveryId = "dlv";
-    /// A notice.
+    /// The id of a notice.
     NoticeId = "note";
-    /// A terminal.
+    /// The id of a terminal.
     TerminalId = "term";
-    /// A quote.
+    /// The id of a quote.
     QuoteId = "quote";
-    /// A reservation or a maintenance window.
+    /// The id of a reservation or a maintenance window.
     ReservationId = "res";
-    /// A request for higher limits.
+    /// The id of a request for other limits.
     QuotaRequestId = "qreq";
-    /// An audit event.
+    /// The id of an audit event.
     AuditEventId = "aud";
-    /// An HTTP request.
+    /// The id of an HTTP request.
     RequestId = "req";
 }
 

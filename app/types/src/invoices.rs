@@ -10,6 +10,7 @@ use crate::time::Timestamp;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum InvoiceKind {
+    /// The bill of a month.
     Invoice,
     /// A cancellation of an invoice, or a month's credits for charges of earlier invoices.
     CreditNote,
@@ -37,9 +38,11 @@ impl InvoiceKind {
 pub enum InvoiceState {
     /// Not paid yet.
     Open,
+    /// Paid from the balance, by card, or by another way that an operator has recorded.
     Paid,
     /// Cancelled by a credit note.
     Void,
+    /// Written off.
     Uncollectible,
 }
 
@@ -80,8 +83,11 @@ pub struct InvoiceLine {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TaxRate {
-    /// The name on the invoice, not only white space.
-    #[cfg_attr(feature = "schema", schemars(length(min = 1), regex(pattern = crate::patterns::NOT_BLANK)))]
+    /// The name on the invoice: 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
     pub name: String,
     /// The rate in hundredths of a percent, 0 to 10000.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 10_000)))]
@@ -92,6 +98,7 @@ pub struct TaxRate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaxLine {
+    /// The name of the tax.
     pub name: String,
     /// The rate in hundredths of a percent.
     pub basis_points: i64,
@@ -122,14 +129,19 @@ pub struct BillingSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InvoiceDocument {
+    /// Name and address of the seller.
     pub seller: String,
+    /// The name of the organization.
     pub buyer: String,
+    /// The billed items.
     pub lines: Vec<InvoiceLine>,
     /// The sum of the lines without taxes, in micro-units of the currency.
     pub subtotal_micros: i64,
+    /// The taxes on the subtotal.
     pub taxes: Vec<TaxLine>,
     /// The sum of the lines and the taxes, in micro-units of the currency.
     pub total_micros: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
 }
 
@@ -137,22 +149,29 @@ pub struct InvoiceDocument {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Invoice {
+    /// The id of the invoice.
     pub id: InvoiceId,
     /// The number of the document, without gaps over the whole portal.
     pub number: i64,
+    /// The kind of the document.
     pub kind: InvoiceKind,
+    /// The billed organization.
     pub org: OrgId,
     /// The billed month, such as `2026-10`.
     pub month: String,
+    /// The state of the payment.
     pub state: InvoiceState,
+    /// The time of the issue.
     pub issued_at: Timestamp,
     /// The due date; absent if the balance paid the invoice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
+    /// The time of the payment; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paid_at: Option<Timestamp>,
     /// The invoice that a credit note cancels; absent on a credit note for a month's credits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrects: Option<InvoiceId>,
+    /// The issued text.
     pub document: InvoiceDocument,
 }

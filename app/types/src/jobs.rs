@@ -97,6 +97,7 @@ impl Priority {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Topology {
+    /// No required nearness.
     #[default]
     Any,
     /// All devices on one node; a job for one node always has this topology.
@@ -153,7 +154,9 @@ impl Network {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Underuse {
+    /// The start of the period.
     pub since: Timestamp,
+    /// The end of the period.
     pub until: Timestamp,
     /// The mean utilization in percent, rounded down.
     pub percent: u32,
@@ -166,6 +169,7 @@ pub struct Underuse {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Condition {
+    /// An end in `succeeded`.
     #[default]
     Succeeded,
     /// Any end.
@@ -177,7 +181,9 @@ pub enum Condition {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DependsOn {
+    /// A job of the same organization.
     pub job: JobId,
+    /// The required end; `succeeded` when absent.
     #[serde(default)]
     pub condition: Condition,
 }
@@ -200,15 +206,20 @@ pub struct Placement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Device {
+    /// The node of the device.
     pub node: NodeId,
+    /// The name of the node.
     pub node_name: String,
+    /// The UUID of the board.
     pub gpu_uuid: String,
     /// The number of the board on its node, from 0.
     pub gpu_index: u32,
     /// The number of memory slices of the whole board.
     pub cells: u32,
+    /// The UUID of the MIG instance; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig_uuid: Option<String>,
+    /// The memory slices of a slice; absent for a whole board or a share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// The share of the board in thousandths; absent for a whole board or a slice.
@@ -220,7 +231,9 @@ pub struct Device {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failure {
+    /// A stable code, such as `node.lost` or `job.idle`.
     pub code: String,
+    /// A sentence about the failure.
     pub detail: String,
 }
 
@@ -237,25 +250,34 @@ pub enum Action {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Job {
+    /// The id of the job.
     pub id: JobId,
+    /// The organization of the job.
     pub org: OrgId,
+    /// The job's name.
     pub name: String,
+    /// The state of the job.
     pub state: JobState,
     /// Sentences about the state: the blockers of a waiting job, the progress of its preparation, or a silent
     /// worker.
     pub reasons: Vec<String>,
     /// The number of the latest attempt; 0 before the first one.
     pub attempt: u32,
+    /// The slug of the offering.
     pub offering: String,
+    /// True for an offering of simulated boards.
     pub simulated: bool,
     /// Devices on each node.
     pub count: u32,
     /// The number of nodes.
     #[serde(default = "one")]
     pub nodes: u32,
+    /// The class of the job in the queue.
     pub priority: Priority,
+    /// True if a job of a higher class may stop this job.
     #[serde(default)]
     pub preemptible: bool,
+    /// The dependencies of the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<DependsOn>,
     /// The number of processors on each node.
@@ -267,34 +289,43 @@ pub struct Job {
     /// The share of one board in thousandths; the whole board when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_milli: Option<u32>,
+    /// The required nearness of the devices.
     #[serde(default, skip_serializing_if = "Topology::is_any")]
     pub topology: Topology,
+    /// The network access.
     #[serde(default, skip_serializing_if = "Network::is_outbound")]
     pub network: Network,
     /// The numbers of the TCP ports that the browser can open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u32>,
+    /// True if requests to a port have the whole path of the browser.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ports_keep_path: bool,
+    /// The rules for retries; absent without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
     /// The number of retries so far, without attempts after a preemption.
     #[serde(default)]
     pub retries: u32,
+    /// The checkpoint rules; absent without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpoint>,
+    /// The rule for a stop of idle devices; absent without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_when_idle: Option<StopWhenIdle>,
     /// The latest hour with idle devices of the running job; absent when that is long ago.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub underused: Option<Underuse>,
+    /// The reservation of the job; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,
+    /// The program and its arguments; absent for a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// The text of the script; absent in lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
+    /// The container image; absent for the node's own system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// The digests of the present attempt's image, by rank, after the pull; absent in lists.
@@ -306,20 +337,27 @@ pub struct Job {
     /// The volumes of the job with their versions; absent in lists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<JobVolume>,
+    /// The labels of the job: key → value.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// The time limit in seconds.
     pub max_duration_s: u64,
+    /// The devices of the present attempt, by rank.
     pub devices: Vec<Device>,
+    /// The time of the submission.
     pub created_at: Timestamp,
+    /// The name of the submitting user.
     pub created_by: String,
+    /// The start of the latest attempt; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
+    /// The end of the job; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     /// The exit code of the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// The reason of a bad end; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// Metered milliseconds of all attempts.
@@ -337,11 +375,13 @@ pub struct Job {
     pub held_micros: i64,
     /// The rate of all devices in nano-units of the currency a second.
     pub nano_per_second: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The number of the price version.
     pub price_version: i64,
     /// The number of the latest change; the event with this number describes it.
     pub generation: i64,
+    /// The actions that the present state allows.
     pub actions: Vec<Action>,
 }
 
@@ -349,6 +389,7 @@ pub struct Job {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobPlan {
+    /// The slug of the offering.
     pub offering: String,
     /// The number of the price version.
     pub price_version: i64,
@@ -358,7 +399,9 @@ pub struct JobPlan {
     pub worst_case_micros: i64,
     /// The available money in micro-units of the currency.
     pub available_micros: i64,
+    /// True if the available money covers the worst-case price.
     pub affordable: bool,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The devices of an immediate start; empty for a job that would wait.
     pub placement: Vec<Device>,
@@ -372,6 +415,7 @@ pub struct JobPlan {
 pub struct Blocker {
     /// A stable code, such as `capacity.busy`, `queue.ahead` or `node.unavailable`.
     pub code: String,
+    /// A sentence about the reason.
     pub detail: String,
     /// A sentence about the change that removes the reason.
     pub change: String,
@@ -381,9 +425,11 @@ pub struct Blocker {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
+    /// The reasons for the wait.
     pub blockers: Vec<Blocker>,
     /// A sentence about the smallest change for a start; empty without a blocker.
     pub smallest_change: String,
+    /// The expected start; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest_start: Option<Timestamp>,
     /// The basis of `earliest_start`.

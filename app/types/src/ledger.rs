@@ -9,6 +9,7 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Balance {
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// Credits less charges and debits, in micro-units of the currency.
     pub posted_micros: i64,
@@ -36,6 +37,7 @@ pub struct Balance {
 pub struct ExpiringCredit {
     /// The rest of the credit in micro-units of the currency.
     pub amount_micros: i64,
+    /// The expiry of the rest.
     pub expires_at: Timestamp,
 }
 
@@ -76,11 +78,14 @@ impl TransferKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Transfer {
+    /// The id of the transfer.
     pub id: TransferId,
+    /// The kind of the transfer.
     pub kind: TransferKind,
     /// The amount in micro-units of the currency with the sign of its effect on the available money: positive
     /// for a credit or a release, negative for a charge, a debit or a hold.
     pub amount_micros: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The kind of the cause, such as `job`, `grant`, `expiry`, or `evidence` for charges without evidence.
     pub source: String,
@@ -88,6 +93,7 @@ pub struct Transfer {
     pub source_id: String,
     /// The name of the cause for people.
     pub memo: String,
+    /// The time of the transfer.
     pub at: Timestamp,
     /// The expiry of the rest of an expiring credit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,6 +158,7 @@ pub struct Granted {
     pub organizations: i64,
     /// The sum of all grants in micro-units of the currency.
     pub total_micros: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
 }
 
@@ -166,8 +173,8 @@ pub struct NewDebit {
         schemars(range(min = 1, max = 1_000_000_000_000_000_i64), example = 1_000_000)
     )]
     pub amount_micros: i64,
-    /// A text for the organization's statement: 1 to 200 printable characters without the white space around
-    /// them.
+    /// A text for the organization's statement: 1 to 200 characters with the white space around them, and
+    /// printable without it.
     #[cfg_attr(
         feature = "schema",
         schemars(length(min = 1, max = 200), regex(pattern = crate::patterns::NOT_BLANK))
@@ -192,6 +199,7 @@ pub struct CreditLimit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reconciliation {
+    /// The time of the check.
     pub at: Timestamp,
     /// One sentence for each difference; empty for a correct ledger.
     pub mismatches: Vec<String>,

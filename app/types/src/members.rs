@@ -10,10 +10,15 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Member {
+    /// The id of the user.
     pub user: UserId,
+    /// The user's name.
     pub name: String,
+    /// The user's e-mail address.
     pub email: String,
+    /// The role in the organization.
     pub role: Role,
+    /// The start of the membership.
     pub joined_at: Timestamp,
 }
 
@@ -22,6 +27,7 @@ pub struct Member {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChangeMember {
+    /// The new role.
     pub role: Role,
 }
 
@@ -30,12 +36,13 @@ pub struct ChangeMember {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
-    /// One address, at most 254 bytes without the white space around it, without a display name.
+    /// One address without a display name, at most 254 bytes with the white space around it.
     #[cfg_attr(
         feature = "schema",
         schemars(length(min = 3, max = 254), regex(pattern = crate::patterns::PADDED_EMAIL))
     )]
     pub email: String,
+    /// The role of the new member.
     pub role: Role,
 }
 
@@ -43,9 +50,13 @@ pub struct NewInvitation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Invitation {
+    /// The id of the invitation.
     pub id: InvitationId,
+    /// The invited e-mail address.
     pub email: String,
+    /// The role of the new member.
     pub role: Role,
+    /// The time of the creation.
     pub created_at: Timestamp,
     /// The name of the inviting user.
     pub created_by: String,
@@ -60,6 +71,7 @@ pub struct Invitation {
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SentInvitation {
+    /// The record of the invitation.
     pub invitation: Invitation,
     /// The link, shown once, and only by a portal without a mail server. With a mail server only the mail has
     /// the link, so that its use proves ownership of the address.
@@ -72,7 +84,8 @@ pub struct SentInvitation {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LookAtInvitation {
-    /// The part of the link after `#`.
+    /// The part of the link after `#`, at most 100 characters with the white space around it.
+    #[cfg_attr(feature = "schema", schemars(length(max = 100)))]
     pub token: String,
 }
 
@@ -82,8 +95,11 @@ pub struct LookAtInvitation {
 pub struct InvitationInfo {
     /// The name of the organization.
     pub organization: String,
+    /// The invited e-mail address.
     pub email: String,
+    /// The role of the new member.
     pub role: Role,
+    /// The expiry of the link.
     pub expires_at: Timestamp,
 }
 
@@ -93,7 +109,8 @@ pub struct InvitationInfo {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AcceptInvitation {
-    /// The part of the link after `#`.
+    /// The part of the link after `#`, at most 100 characters with the white space around it.
+    #[cfg_attr(feature = "schema", schemars(length(max = 100)))]
     pub token: String,
     /// The name of a new user: 1 to 100 printable characters on one line, not only white space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,6 +129,8 @@ pub struct AcceptInvitation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Joined {
+    /// The organization of the invitation.
     pub organization: Org,
+    /// The role of the new member.
     pub role: Role,
 }

@@ -115,8 +115,7 @@ mod tests {
         }
     }
 
-    /// True if a rate is the nearest to its price by exact products: nothing for nothing, and at least
-    /// one for something.
+    /// True if a rate is its price rounded to the nearest nano-unit a second; only the price 0 has the rate 0.
     fn is_nearest(per_hour_micros: i64, rate: i64) -> bool {
         let off = (i128::from(rate) * 3_600 - i128::from(per_hour_micros) * 1_000).abs();
         match per_hour_micros {

@@ -13,10 +13,13 @@ use crate::time::Timestamp;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
+    /// Known, before the first session of its worker.
     Joining,
+    /// Connected and open to new work.
     Ready,
     /// Running jobs continue; the node takes no new work.
     Cordoned,
+    /// Without a session of its worker.
     Unreachable,
 }
 
@@ -39,6 +42,7 @@ impl NodeState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tile {
+    /// The memory slices.
     pub placement: Placement,
     /// The MIG profile, such as `1g.10gb`; absent for a whole board.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,8 +62,11 @@ pub struct Tile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TileOwner {
+    /// The id of the job.
     pub job: JobId,
+    /// The name of the job.
     pub job_name: String,
+    /// The name of the organization.
     pub org_name: String,
     /// The colour of the organization, 1 to 8.
     pub hue: u32,
@@ -71,9 +78,11 @@ pub struct TileOwner {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gpu {
+    /// The UUID of the board.
     pub uuid: String,
     /// The number of the board on its node, from 0.
     pub index: u32,
+    /// The model name of the driver.
     pub model: String,
     /// The memory of the board in MiB.
     pub memory_mib: i64,
@@ -81,6 +90,7 @@ pub struct Gpu {
     pub cells: u32,
     /// The numbers of free memory slices, from 0, that no MIG profile can use at present.
     pub blocked_cells: Vec<u32>,
+    /// True in MIG mode.
     pub mig_enabled: bool,
     /// The NVLink island: boards of a node with the same number have NVLink between them. Absent without
     /// NVLink.
@@ -89,12 +99,15 @@ pub struct Gpu {
     /// The reason for a board out of service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantined: Option<String>,
+    /// The occupied ranges of memory slices.
     pub tiles: Vec<Tile>,
-    /// The latest reading; absent without one. The same applies to the next two fields.
+    /// The power of the latest reading in watts; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
+    /// The temperature of the latest reading in degrees Celsius; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature_celsius: Option<f64>,
+    /// The busy part of the board's time in percent, by the latest reading; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization_percent: Option<f64>,
 }
@@ -103,13 +116,19 @@ pub struct Gpu {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Node {
+    /// The id of the node.
     pub id: NodeId,
+    /// The node's name.
     pub name: String,
+    /// The state of the node.
     pub state: NodeState,
+    /// True for a node with simulated boards.
     pub simulated: bool,
     /// True if jobs on the node run without a sandbox.
     pub unisolated: bool,
+    /// The version of the GPU driver.
     pub driver_version: String,
+    /// The version of the worker.
     pub worker_version: String,
     /// The labels of the worker's settings; `switch` and `rack` count for placement.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -118,6 +137,7 @@ pub struct Node {
     /// `cpu`, `pids`, `devices`, `network`, `disk`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub isolation: BTreeMap<String, String>,
+    /// The latest message of the worker; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,
     /// The evidence of a clone: a second daemon with the node's certificate. Only operators see this field.
@@ -133,6 +153,7 @@ pub struct Node {
     /// The facts about a node without a session. Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence: Option<Silence>,
+    /// The boards of the node.
     pub gpus: Vec<Gpu>,
 }
 
@@ -151,6 +172,7 @@ pub enum SilenceState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Silence {
+    /// The state of the silent node.
     pub state: SilenceState,
     /// The number of ranks on the node with an unknown end.
     pub attempts: u32,
@@ -187,9 +209,11 @@ pub struct NewJoinToken {
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JoinToken {
+    /// The id of the join token.
     pub id: JoinTokenId,
     /// The secret. No later answer contains it.
     pub secret: String,
+    /// The expiry of the token.
     pub expires_at: Timestamp,
     /// The install command for the host.
     pub command: String,

@@ -13,6 +13,7 @@ pub struct Price {
     pub nano_per_second: i64,
     /// The rate in micro-units of the currency an hour.
     pub per_hour_micros: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The number of the price version; 0 without a price, and then the offering cannot be ordered.
     pub version: i64,
@@ -28,10 +29,13 @@ pub struct Price {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Offering {
+    /// The id of the offering.
     pub id: OfferingId,
     /// The name in requests, such as `h100-80gb` or `h100-80gb.1g.10gb`.
     pub slug: String,
+    /// The model of the board.
     pub gpu_model: String,
+    /// The MIG profile, such as `1g.10gb`; absent for a whole board.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mig_profile: Option<String>,
     /// The memory of one device in MiB.
@@ -40,11 +44,13 @@ pub struct Offering {
     pub cells: u32,
     /// The number of memory slices of the whole board.
     pub board_cells: u32,
+    /// True for simulated boards.
     pub simulated: bool,
     /// The number of devices that could start now, without orders for other offerings.
     pub available: u32,
     /// The number of devices in an empty, healthy cluster.
     pub capacity: u32,
+    /// The present price of one device.
     pub price: Price,
 }
 
@@ -52,6 +58,7 @@ pub struct Offering {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PriceVersion {
+    /// The slug of the offering.
     pub offering: String,
     /// The number of the price version, from 1.
     pub version: i64,
@@ -59,6 +66,7 @@ pub struct PriceVersion {
     pub nano_per_second: i64,
     /// The rate in micro-units of the currency an hour.
     pub per_hour_micros: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The rate of a reserved device in micro-units of the currency an hour, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +74,9 @@ pub struct PriceVersion {
     /// The rate for preemptible jobs in micro-units of the currency an hour, if different.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible_per_hour_micros: Option<i64>,
+    /// The start of the price.
     pub effective_from: Timestamp,
+    /// The name of the operator who set the price.
     pub set_by: String,
 }
 
@@ -74,7 +84,9 @@ pub struct PriceVersion {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PricePreview {
+    /// The slug of the offering.
     pub offering: String,
+    /// The start of the 30 days.
     pub since: Timestamp,
     /// The number of jobs with a charge.
     pub jobs: i64,
@@ -82,6 +94,7 @@ pub struct PricePreview {
     pub charged_micros: i64,
     /// The charges at the previewed price in micro-units of the currency.
     pub would_micros: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
 }
 
@@ -91,6 +104,7 @@ pub struct PricePreview {
 #[serde(deny_unknown_fields)]
 pub struct NewPrice {
     /// The slug of an existing offering.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
     pub offering: String,
     /// The price of one device in micro-units of the currency an hour, 0 to 10^12.
     #[cfg_attr(

@@ -13,16 +13,16 @@ use crate::time::Timestamp;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewDrain {
-    /// The time of the stop for jobs that still run, within 366 days; without it every job runs to its own
-    /// end.
+    /// The time of the stop for jobs that still run, within 366 days and at most 60 seconds ago; without it
+    /// every job runs to its own end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Timestamp>,
     /// The longest grace of a stopped job in seconds, 1 to 3600; the job's own grace when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 3_600)))]
     pub grace_s: Option<u32>,
-    /// A text for the organizations with jobs on the node: 1 to 200 printable characters on one line, without
-    /// the white space around them.
+    /// A text for the organizations with jobs on the node: 1 to 200 printable characters on one line, not only
+    /// white space.
     #[cfg_attr(
         feature = "schema",
         schemars(length(min = 1, max = 200), regex(pattern = crate::patterns::NAME))
@@ -34,18 +34,24 @@ pub struct NewDrain {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Drain {
+    /// The drained node.
     pub node: NodeId,
+    /// The name of the node.
     pub node_name: String,
+    /// The time of the stop for jobs that still run; absent without a stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_at: Option<Timestamp>,
     /// The longest grace of a stopped job in seconds; the job's own grace when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u32>,
+    /// The text for the organizations with jobs on the node.
     pub reason: String,
+    /// The name of the operator, or the node's host.
     pub started_by: String,
     /// True for a drain by the shutdown of the host. It ends with the next session of the worker.
     #[serde(default)]
     pub by_host: bool,
+    /// The start of the drain.
     pub started_at: Timestamp,
     /// The time at which the node was empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,19 +70,23 @@ pub struct Drain {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct JobFilter {
+    /// The organization of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<OrgId>,
     /// A node of the job's latest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeId>,
+    /// The state of the job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<JobState>,
-    /// The slug of an offering.
+    /// The slug of an offering, at most 100 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 100)))]
     pub offering: Option<String>,
-    /// A label as `key=value`, with a key of at least one character.
+    /// A label as `key=value`, with a key of at least one character: at most 127 bytes without control
+    /// characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "schema", schemars(length(min = 2), regex(pattern = "^[^=]+=")))]
+    #[cfg_attr(feature = "schema", schemars(length(min = 2, max = 127), regex(pattern = crate::patterns::LABEL)))]
     pub label: Option<String>,
 }
 
@@ -84,13 +94,19 @@ pub struct JobFilter {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OperatedJob {
+    /// The id of the job.
     pub id: JobId,
+    /// The organization of the job.
     pub org: OrgId,
+    /// The name of the organization.
     pub org_name: String,
+    /// The job's name.
     pub name: String,
+    /// The state of the job.
     pub state: JobState,
     /// The number of the latest attempt; 0 before the first one.
     pub attempt: u32,
+    /// The slug of the offering.
     pub offering: String,
     /// Devices on each node.
     pub count: u32,
@@ -99,23 +115,30 @@ pub struct OperatedJob {
     /// The name of the first node of the latest attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
+    /// The labels of the job: key → value.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// The name of the submitting user.
     pub created_by: String,
+    /// The time of the submission.
     pub created_at: Timestamp,
+    /// The start of the latest attempt; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
+    /// The end of the job; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     /// The exit code of the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// The reason of a bad end; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
     /// Metered milliseconds of all attempts.
     pub metered_ms: i64,
     /// The charge so far in micro-units of the currency.
     pub cost_micros: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
 }
 
@@ -124,11 +147,13 @@ pub struct OperatedJob {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct StopJobs {
+    /// The filter of the jobs; all jobs when absent.
     #[serde(default)]
     pub filter: JobFilter,
-    /// A text for the organizations of the stopped jobs: 1 to 200 printable characters on one line, without
-    /// the white space around them; not required for a preview.
+    /// A text for the organizations of the stopped jobs: 1 to 200 printable characters on one line, not only
+    /// white space; not required for a preview.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(length(max = 200)))]
     pub reason: String,
     /// The number of jobs in the preview. A greater number of matching jobs refuses the stop. Not required
     /// for a preview.
@@ -140,7 +165,9 @@ pub struct StopJobs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobsOfOrg {
+    /// The organization.
     pub org: OrgId,
+    /// The name of the organization.
     pub org_name: String,
     /// The number of matching jobs.
     pub jobs: u64,
@@ -164,6 +191,7 @@ pub struct StoppedJobs {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PortalLoop {
+    /// The name of the loop.
     pub name: String,
     /// Milliseconds from the end of a run to the next run.
     pub period_ms: i64,
@@ -176,6 +204,8 @@ pub struct PortalLoop {
     pub last_run_at: Option<Timestamp>,
     /// The length of the last finished run in milliseconds.
     pub last_took_ms: i64,
+    /// True if the last finished run failed.
+    pub last_failed: bool,
     /// The last failure since the start of the portal, also after later successes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LoopError>,
@@ -185,7 +215,9 @@ pub struct PortalLoop {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoopError {
+    /// The time of the failure.
     pub at: Timestamp,
+    /// The text of the error.
     pub detail: String,
 }
 
@@ -259,17 +291,27 @@ impl StuckHelp {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Stuck {
+    /// The id of the job.
     pub job: JobId,
+    /// The name of the job.
     pub job_name: String,
+    /// The organization of the job.
     pub org: OrgId,
+    /// The name of the organization.
     pub org_name: String,
+    /// The state of the job.
     pub state: JobState,
     /// The number of the attempt.
     pub attempt: u32,
+    /// The node of the rank.
     pub node: NodeId,
+    /// The name of the node.
     pub node_name: String,
+    /// The cause.
     pub cause: StuckCause,
+    /// The remedy.
     pub help: StuckHelp,
+    /// The start of the time without progress.
     pub since: Timestamp,
 }
 
@@ -277,7 +319,9 @@ pub struct Stuck {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OddFact {
+    /// The name of the fact, such as `driver`.
     pub fact: String,
+    /// The compared board model.
     pub model: String,
     /// The value of most hosts.
     pub usual: String,
@@ -287,7 +331,9 @@ pub struct OddFact {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InventoryHost {
+    /// The node of the host.
     pub node: NodeId,
+    /// The name of the node.
     pub name: String,
     /// The number of boards by model.
     pub boards: BTreeMap<String, u32>,
@@ -295,6 +341,7 @@ pub struct InventoryHost {
     pub facts: BTreeMap<String, String>,
     /// The facts that differ from most hosts.
     pub odd: Vec<OddFact>,
+    /// The latest message of the worker; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,
 }
@@ -313,6 +360,7 @@ pub struct PutRack {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rack {
+    /// The value of the label `rack`.
     pub name: String,
     /// The power limit in watts; no limit when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,12 +9,14 @@ use crate::time::Timestamp;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewPortTicket {
-    /// The number of the rank with the port, from 0, for a job on several nodes.
+    /// The number of the rank with the port, 0 to 63, for a job on several nodes.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(range(max = 63)))]
     pub rank: u32,
-    /// The reason of an operator without membership: 1 to 500 printable characters without the white space
-    /// around them; the organization reads it. Ignored for members.
+    /// The reason of an operator without membership: 1 to 500 printable characters, not only white space; the
+    /// organization reads it. Unused for members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 500)))]
     pub reason: Option<String>,
 }
 
@@ -27,6 +29,8 @@ pub struct PortTicket {
     pub url: String,
     /// The address of the port after the use of the ticket.
     pub address: String,
+    /// The secret of the ticket.
     pub ticket: String,
+    /// The expiry of the ticket.
     pub expires_at: Timestamp,
 }

@@ -86,6 +86,7 @@ pub const CODES: &[&str] = &[
 pub struct FieldError {
     /// The JSON pointer (RFC 6901) of the field in the request body.
     pub pointer: String,
+    /// A sentence about the fault of the field.
     pub detail: String,
 }
 
@@ -99,16 +100,21 @@ impl FieldError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
+    /// The relative address of the problem type, `/problems/` with the code in dashes.
     #[serde(rename = "type")]
     pub kind: String,
+    /// A short text about the kind of the problem.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
+    /// A sentence about this problem and the next step.
     pub detail: String,
     /// A stable code for programs.
     pub code: String,
+    /// The id of the request, as in the header `X-Request-Id` and in the log of the portal.
     #[serde(default)]
     pub request_id: String,
+    /// The invalid fields of the body; absent without one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<FieldError>,
     /// Seconds before the next attempt, for the statuses 429 and 503.

@@ -17,13 +17,14 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub boards_milli: Option<i64>,
-    /// The limit of simultaneous devices by the slug of an existing offering, at most 200 slugs. A job beyond
-    /// it waits.
+    /// The limit of simultaneous devices by the slug of an existing offering, at most 200 slugs of at most 100
+    /// bytes. A job beyond it waits.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(
         feature = "schema",
         schemars(extend(
             "maxProperties" = 200,
+            "propertyNames" = { "minLength": 1, "maxLength": 100 },
             "additionalProperties" = {
                 "type": "integer",
                 "format": "int64",
@@ -109,10 +110,13 @@ pub struct Used {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quota {
+    /// The organization.
     pub org: OrgId,
+    /// The limits in force.
     pub limits: Limits,
     /// True if the limits are the default for organizations without their own.
     pub is_default: bool,
+    /// The present use.
     pub used: Used,
     /// The counted month, such as `2026-11`.
     pub month: String,
@@ -164,14 +168,23 @@ impl QuotaRequestState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuotaRequest {
+    /// The id of the request.
     pub id: QuotaRequestId,
+    /// The requesting organization.
     pub org: OrgId,
+    /// The name of the organization.
     pub org_name: String,
+    /// The requested limits.
     pub limits: Limits,
+    /// The reason of the organization.
     pub reason: String,
+    /// The state of the request.
     pub state: QuotaRequestState,
+    /// The time of the request.
     pub created_at: Timestamp,
+    /// The name of the requesting user.
     pub created_by: String,
+    /// The time of the decision; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
     /// The operator's note about the decision.
@@ -199,12 +212,16 @@ pub struct DecideQuotaRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditEvent {
+    /// The id of the audit event.
     pub id: AuditEventId,
+    /// The time of the act.
     pub at: Timestamp,
+    /// The name of the user; `The portal` for an act of the portal itself.
     pub actor: String,
     /// A stable code, such as `quota.set`, `price.set` or `credit.granted`.
     pub action: String,
     /// The id or name of the object of the act.
     pub subject: String,
+    /// A text about the act.
     pub detail: String,
 }

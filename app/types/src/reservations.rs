@@ -10,7 +10,9 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Window {
+    /// The start of the period.
     pub starts_at: Timestamp,
+    /// The end of the period, itself outside.
     pub ends_at: Timestamp,
 }
 
@@ -37,6 +39,7 @@ impl Every {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Repeat {
+    /// The period of the repetition.
     pub every: Every,
     /// The number of windows with the first one, 2 to 52.
     #[cfg_attr(feature = "schema", schemars(range(min = 2, max = 52)))]
@@ -49,6 +52,7 @@ pub struct Repeat {
 #[serde(deny_unknown_fields)]
 pub struct NewQuote {
     /// The slug of an existing offering.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
     pub offering: String,
     /// The number of nodes, 1 to 1024.
     #[serde(default = "one")]
@@ -62,6 +66,7 @@ pub struct NewQuote {
     pub starts_at: Timestamp,
     /// The end, 60 seconds to 366 days after the start.
     pub ends_at: Timestamp,
+    /// The required nearness of the devices; `any` when absent.
     #[serde(default, skip_serializing_if = "Topology::is_any")]
     pub topology: Topology,
     /// The repetition; each window is at most as long as the period, and the last one starts within 366 days.
@@ -78,7 +83,9 @@ fn one() -> u32 {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SpanKind {
+    /// A reservation of an organization.
     Reservation,
+    /// A maintenance window.
     Maintenance,
     /// A running job, up to its time limit.
     Job,
@@ -90,7 +97,9 @@ pub enum SpanKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Conflict {
+    /// The kind of the span.
     pub kind: SpanKind,
+    /// The start of the span.
     pub starts_at: Timestamp,
     /// The end; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,6 +107,7 @@ pub struct Conflict {
     /// The reservation, if it belongs to the caller's organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<ReservationId>,
+    /// The name of the span; empty for another organization.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
@@ -149,12 +159,15 @@ impl Default for ReservationPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quote {
+    /// The id of the quote.
     pub id: QuoteId,
+    /// The slug of the offering.
     pub offering: String,
     /// The number of nodes.
     pub nodes: u32,
     /// The number of devices on each node.
     pub gpus_per_node: u32,
+    /// The required nearness of the devices.
     pub topology: Topology,
     /// The windows: one, or several with a repetition.
     pub windows: Vec<Window>,
@@ -164,12 +177,15 @@ pub struct Quote {
     pub nano_per_second: i64,
     /// The rate of all devices in micro-units of the currency an hour.
     pub per_hour_micros: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The number of the price version.
     pub price_version: i64,
     /// The available money in micro-units of the currency.
     pub available_micros: i64,
+    /// True if the available money covers the price of all windows.
     pub affordable: bool,
+    /// The expiry of the quote.
     pub expires_at: Timestamp,
     /// True if devices for all windows were free at the time of the quote. A quote keeps a price, not
     /// devices.
@@ -177,10 +193,13 @@ pub struct Quote {
     /// Sentences about refusals other than conflicts, such as a limit of the organization or a power budget.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refusals: Vec<String>,
+    /// The spans in the way.
     pub conflicts: Vec<Conflict>,
     /// The nearest free windows of the same length, earlier and later.
     pub alternatives: Vec<Window>,
+    /// The terms at the time of the quote.
     pub policy: ReservationPolicy,
+    /// True if an operator must approve the reservation.
     pub needs_approval: bool,
 }
 
@@ -189,6 +208,7 @@ pub struct Quote {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewReservation {
+    /// The quote of the reservation, valid and unused.
     pub quote: QuoteId,
     /// 1 to 100 printable characters on one line, not only white space.
     #[cfg_attr(
@@ -205,9 +225,13 @@ pub struct NewReservation {
 pub enum ReservationState {
     /// Waiting for the operator's approval, with held devices.
     Pending,
+    /// Approved, before its start.
     Scheduled,
+    /// Between its start and its end.
     Active,
+    /// Over after its start.
     Ended,
+    /// Cancelled before its start.
     Cancelled,
     /// Not approved before its start.
     Expired,
@@ -242,27 +266,37 @@ impl ReservationState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reservation {
+    /// The id of the reservation.
     pub id: ReservationId,
     /// The organization; absent for maintenance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<OrgId>,
+    /// The name of the organization; empty for maintenance.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub org_name: String,
+    /// `reservation` or `maintenance`.
     pub kind: SpanKind,
+    /// The name of the reservation.
     pub name: String,
+    /// The state of the reservation.
     pub state: ReservationState,
     /// The cause of an end before `ends_at`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
+    /// The slug of the offering; empty for maintenance.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub offering: String,
     /// The number of nodes.
     pub nodes: u32,
     /// The number of devices on each node.
     pub gpus_per_node: u32,
+    /// The required nearness of the devices.
     pub topology: Topology,
+    /// The start of the window.
     pub starts_at: Timestamp,
+    /// The end of the window.
     pub ends_at: Timestamp,
+    /// The time of the end, a cancellation or a return; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     /// The id of the series, equal for all reservations of one confirmation.
@@ -270,11 +304,13 @@ pub struct Reservation {
     pub series: String,
     /// The unusable part of the devices at present, in thousandths.
     pub degraded_milli: u32,
+    /// The reserved devices.
     pub devices: Vec<Device>,
     /// The rate of all devices in nano-units of the currency a second.
     pub nano_per_second: i64,
     /// The number of the price version.
     pub price_version: i64,
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The price of the whole window in micro-units of the currency.
     pub total_micros: i64,
@@ -290,10 +326,13 @@ pub struct Reservation {
     pub used_device_ms: i64,
     /// The fee of a cancellation or a return now, beyond `posted_micros`, in micro-units of the currency.
     pub cancel_fee_micros: i64,
+    /// The time of the confirmation.
     pub created_at: Timestamp,
+    /// The name of the confirming user.
     pub created_by: String,
     /// The number of the latest change.
     pub generation: i64,
+    /// The terms at the time of the quote.
     pub policy: ReservationPolicy,
 }
 
@@ -311,9 +350,15 @@ pub struct ExtendReservation {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewMaintenance {
+    /// The node of the boards.
     pub node: NodeId,
-    /// The UUIDs of the boards, each once; all boards of the node when empty.
+    /// The UUIDs of the boards, each once: at most 64 of at most 256 characters; all boards of the node when
+    /// empty.
     #[serde(default)]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(max = 64), inner(length(min = 1, max = 256)), extend("uniqueItems" = true))
+    )]
     pub gpus: Vec<String>,
     /// The start, not in the past.
     pub starts_at: Timestamp,
@@ -331,8 +376,11 @@ pub struct NewMaintenance {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Span {
+    /// The kind of the span.
     pub kind: SpanKind,
+    /// The start of the span.
     pub starts_at: Timestamp,
+    /// The end of the span; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_at: Option<Timestamp>,
     /// The memory slices; absent for the whole board.
@@ -343,6 +391,7 @@ pub struct Span {
     /// The id of the reservation or job, if the caller may see it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub id: String,
+    /// The name of the reservation or job; empty if the caller may not see it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
 }
@@ -351,14 +400,19 @@ pub struct Span {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CalendarRow {
+    /// The node of the board.
     pub node: NodeId,
+    /// The name of the node.
     pub node_name: String,
+    /// The UUID of the board.
     pub gpu_uuid: String,
     /// The number of the board on its node, from 0.
     pub gpu_index: u32,
+    /// The model of the board.
     pub model: String,
     /// The number of memory slices of the board.
     pub cells: u32,
+    /// The spans in the order of their starts.
     pub spans: Vec<Span>,
 }
 
@@ -366,8 +420,12 @@ pub struct CalendarRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Calendar {
+    /// The start of the period.
     pub from: Timestamp,
+    /// The end of the period.
     pub until: Timestamp,
+    /// The portal's time.
     pub now: Timestamp,
+    /// One row for each board.
     pub rows: Vec<CalendarRow>,
 }

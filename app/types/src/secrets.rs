@@ -26,12 +26,17 @@ impl fmt::Debug for PutSecret {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Secret {
+    /// The name of the secret.
     pub name: String,
     /// The number of the value, one more with each new value.
     pub version: i64,
+    /// The time of the first value.
     pub created_at: Timestamp,
+    /// The name of the user who set the first value.
     pub created_by: String,
+    /// The time of the present value.
     pub updated_at: Timestamp,
+    /// The name of the user who set the present value.
     pub updated_by: String,
     /// The latest transfer of the value to the worker of a job.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,12 +17,14 @@ pub const WINDOW_BYTES: u64 = 256 << 10;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewTerminal {
-    /// The number of the rank for the shell, from 0, for a job on several nodes.
+    /// The number of the rank for the shell, 0 to 63, for a job on several nodes.
     #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(range(max = 63)))]
     pub rank: u32,
-    /// The reason of an operator without membership: 1 to 500 printable characters without the white space
-    /// around them; the organization reads it. Ignored for members.
+    /// The reason of an operator without membership: 1 to 500 printable characters, not only white space; the
+    /// organization reads it. Unused for members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 500)))]
     pub reason: Option<String>,
 }
 
@@ -30,20 +32,27 @@ pub struct NewTerminal {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Terminal {
+    /// The id of the terminal.
     pub id: TerminalId,
+    /// The job of the terminal.
     pub job: JobId,
     /// The number of the attempt.
     pub attempt: u32,
     /// The number of the rank, from 0.
     pub rank: u32,
+    /// The user who opened the terminal.
     pub user: UserId,
+    /// The name of the user at that time.
     pub actor: String,
+    /// The reason of an operator without membership; absent for members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The time of the opening.
     pub opened_at: Timestamp,
     /// The start of the wait for a new connection; absent while a client is connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_at: Option<Timestamp>,
+    /// The end of the shell; absent for an open terminal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub closed_at: Option<Timestamp>,
     /// The exit code of the shell; 128 + n after signal n.
@@ -58,8 +67,11 @@ pub struct Terminal {
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TerminalTicket {
+    /// The terminal of the ticket.
     pub terminal: Terminal,
+    /// The secret of the ticket.
     pub ticket: String,
+    /// The expiry of the ticket.
     pub expires_at: Timestamp,
 }
 
@@ -69,9 +81,17 @@ pub struct TerminalTicket {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TerminalSaid {
     /// The size of the screen in characters.
-    Size { cols: u32, rows: u32 },
-    /// The number of bytes of this socket that the client has shown.
-    Taken { bytes: u64 },
+    Size {
+        /// The number of columns, 1 to 1000.
+        cols: u32,
+        /// The number of rows, 1 to 1000.
+        rows: u32,
+    },
+    /// An acknowledgement of output.
+    Taken {
+        /// The number of bytes of this socket that the client has shown.
+        bytes: u64,
+    },
     /// A request to end the shell.
     End,
 }
@@ -81,15 +101,24 @@ pub enum TerminalSaid {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TerminalNews {
-    /// The first message: the offset of the next byte, in bytes from the shell's start.
-    Open { begins: u64 },
-    /// The number of bytes of this socket that the shell has received.
-    Taken { bytes: u64 },
+    /// The first message.
+    Open {
+        /// The offset of the next byte, in bytes from the shell's start.
+        begins: u64,
+    },
+    /// An acknowledgement of input.
+    Taken {
+        /// The number of bytes of this socket that the shell has received.
+        bytes: u64,
+    },
     /// The last message, absent after a broken connection.
     Closed {
+        /// The exit code of the shell; 128 + n after signal n; absent without one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
+        /// The cause of the end, as in the record of the terminal; `away` while the node does not answer.
         cause: String,
+        /// A sentence about the end.
         detail: String,
     },
 }

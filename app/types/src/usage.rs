@@ -7,10 +7,14 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum GroupBy {
+    /// No key.
     #[default]
     Day,
+    /// The slug of the offering.
     Offering,
+    /// `on_demand`, `preemptible` or `reserved`.
     Mode,
+    /// The name of the submitting user.
     Member,
     /// The values of one label.
     Label,
@@ -34,11 +38,13 @@ pub struct UsageRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Usage {
+    /// The ISO 4217 code of the currency.
     pub currency: String,
     /// The first day, included.
     pub from: String,
     /// The last day, included.
     pub until: String,
+    /// The rows, by day and key.
     pub rows: Vec<UsageRow>,
     /// Charged device-milliseconds of all rows.
     pub device_ms: i64,

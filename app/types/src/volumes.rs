@@ -25,7 +25,9 @@ pub struct NewVolume {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Volume {
+    /// The id of the volume.
     pub id: VolumeId,
+    /// The volume's name.
     pub name: String,
     /// The limit of all files in bytes.
     pub max_bytes: u64,
@@ -35,8 +37,11 @@ pub struct Volume {
     pub files: u64,
     /// The number of the version, one more with each change of the files.
     pub version: i64,
+    /// The name of the user who created the volume.
     pub created_by: String,
+    /// The time of the creation.
     pub created_at: Timestamp,
+    /// The latest change of the files.
     pub changed_at: Timestamp,
 }
 
@@ -57,6 +62,7 @@ pub struct VolumeEntry {
     pub name: String,
     /// The path in the volume.
     pub path: String,
+    /// The kind of the entry.
     pub kind: EntryKind,
     /// The size of a file, or of all files below a directory, in bytes.
     pub bytes: u64,
@@ -176,8 +182,11 @@ pub struct VolumeUse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JobVolume {
+    /// The name of the volume.
     pub name: String,
+    /// The path of the volume in the job.
     pub path: String,
+    /// The access.
     pub mode: VolumeMode,
     /// The number of the version at the start of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,12 @@ use crate::time::Timestamp;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewWebhook {
-    /// An `https://` address with public IP addresses only, without user name and password.
+    /// An `https://` address with public IP addresses only, without user name and password: at most 2048
+    /// printable characters.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 2048), regex(pattern = crate::patterns::PRINTABLE))
+    )]
     pub url: String,
     /// The kinds of notices, such as `job.succeeded`; `job.*` for a family, `*` for all kinds. 1 to 40 kinds
     /// of at most 60 characters.
@@ -28,10 +33,15 @@ pub struct NewWebhook {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Webhook {
+    /// The id of the webhook.
     pub id: WebhookId,
+    /// The address of the receiver.
     pub url: String,
+    /// The kinds of notices; `job.*` for a family, `*` for all kinds.
     pub kinds: Vec<String>,
+    /// The time of the creation.
     pub created_at: Timestamp,
+    /// The name of the user who created the webhook.
     pub created_by: String,
     /// The key of the signatures; present only in the answer to the creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -43,7 +53,9 @@ pub struct Webhook {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
+    /// Before its first try, or between two tries.
     Pending,
+    /// Accepted by the receiver.
     Delivered,
     /// Failed after the last try; the delivery can be requested again.
     Failed,
@@ -69,20 +81,28 @@ impl DeliveryState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Delivery {
+    /// The id of the delivery.
     pub id: DeliveryId,
+    /// The kind of the notice, such as `job.succeeded`.
     pub kind: String,
+    /// The subject line of the notice.
     pub subject: String,
+    /// The state of the delivery.
     pub state: DeliveryState,
     /// The number of tries.
     pub tries: i64,
     /// The HTTP status of the last answer; absent without an answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_status: Option<i64>,
+    /// The error of the last try; empty without one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub last_error: String,
+    /// The time of the creation.
     pub created_at: Timestamp,
+    /// The time of the next try; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<Timestamp>,
+    /// The time of the last try of a finished delivery; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done_at: Option<Timestamp>,
 }

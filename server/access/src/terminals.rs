@@ -5,7 +5,7 @@
 
 pub mod routes;
 
-use crate::terminal_access::{self, TerminalRefusal};
+use crate::terminal_access::{self, MAX_REASON_CHARS, TerminalRefusal};
 use berth_proto::{AttemptId, Closed, TERMINAL_PATIENCE, Terminal as DialTerminal, dial};
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, JobId, OrgId, TerminalId, UserId};
@@ -132,16 +132,25 @@ impl Terminals {
     /// reason.
     ///
     /// # Errors
-    /// The refusal of [`Context::authorise`] for all others. 422 for an operator without a valid reason.
+    /// The refusal of [`Context::authorise`] for all others. 422 for a long reason, and for an operator without
+    /// a valid one.
     pub async fn authorise_entry(
         &self,
         caller: &Caller,
         org: OrgId,
         reason: Option<&str>,
     ) -> Result<Option<String>, Problem> {
-        let Err(problem) = self.context.authorise(caller, org, Right::Run).await else { return Ok(None) };
-        if self.context.authorise_operator(caller).is_err() {
-            return Err(problem);
+        let refusal = self.context.authorise(caller, org, Right::Run).await.err();
+        if let Some(problem) = &refusal
+            && self.context.authorise_operator(caller).is_err()
+        {
+            return Err(problem.clone());
+        }
+        if reason.is_some_and(|reason| reason.chars().count() > MAX_REASON_CHARS) {
+            return Err(Problem::invalid_field("/reason", "Use at most 500 printable characters."));
+        }
+        if refusal.is_none() {
+            return Ok(None);
         }
         terminal_access::check_reason(reason)
             .map(Some)

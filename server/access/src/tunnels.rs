@@ -144,7 +144,7 @@ impl Tunnel {
 }
 
 /// A single-use right to the socket of a terminal.
-struct Ticket {
+struct StoredTicket {
     terminal: TerminalId,
     user: UserId,
     expires_at: Timestamp,
@@ -156,7 +156,7 @@ pub struct Tunnels {
     /// By the hash of the tunnel's token.
     pending: Mutex<HashMap<String, (NodeId, oneshot::Sender<Tunnel>)>>,
     /// By the hash of the ticket.
-    tickets: Mutex<HashMap<String, Ticket>>,
+    tickets: Mutex<HashMap<String, StoredTicket>>,
     /// A sender is dropped at the revocation of its node.
     nodes: Mutex<HashMap<NodeId, watch::Sender<()>>>,
     permits: Mutex<HashMap<(NodeId, OrgId), Arc<Semaphore>>>,
@@ -205,7 +205,7 @@ impl Tunnels {
     ) {
         let mut tickets = lock(&self.tickets);
         tickets.retain(|_, ticket| ticket.expires_at > now);
-        tickets.insert(fingerprint(ticket), Ticket { terminal, user, expires_at });
+        tickets.insert(fingerprint(ticket), StoredTicket { terminal, user, expires_at });
     }
 
     /// Uses up a ticket. Returns true if it was valid for this terminal and user.
@@ -344,5 +344,18 @@ mod tests {
         drop(held);
         assert!(acquire(3, 1).is_ok());
         assert_eq!(lock(&tunnels.permits).len(), 1, "what nobody is in is forgotten");
+    }
+    #[test]
+    fn the_revocation_of_a_node_ends_its_tunnels_and_no_others() {
+        let tunnels = Tunnels::default();
+        let node = |n: u128| NodeId::from_uuid(uuid::Uuid::from_u128(n));
+        let open = [1, 2]
+            .map(|n| lock(&tunnels.nodes).entry(node(n)).or_insert_with(|| watch::channel(()).0).subscribe());
+        let ended = || open.each_ref().map(|tunnel| tunnel.has_changed().is_err());
+        tunnels.on_change(&Change::Boards);
+        tunnels.on_change(&Change::Assignments(node(1)));
+        assert_eq!(ended(), [false, false]);
+        tunnels.on_change(&Change::NodeRevoked(node(1)));
+        assert_eq!(ended(), [true, false]);
     }
 }

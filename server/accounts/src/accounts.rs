@@ -29,6 +29,11 @@ use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
 
 const SETUP_TOKEN: &str = "setup_token";
+/// Bytes of an e-mail address, with the white space around it.
+pub(crate) const MAX_EMAIL_BYTES: usize = 254;
+/// Characters of a set-up token or of the secret of an invitation, with the white space around it. The portal
+/// makes secrets of 43 characters.
+const MAX_SECRET_CHARS: usize = 100;
 /// Precision of the recorded last use of a token.
 const LAST_USE_PRECISION_MS: i64 = 60_000;
 
@@ -44,6 +49,29 @@ pub(crate) fn check_new_user(email: &str, name: &str, password: &str) -> Vec<Fie
     check_name("/name", name, &mut errors);
     let known: Vec<&str> = if errors.is_empty() { vec![email, name] } else { vec![] };
     errors.extend(passwords::check("/password", password, &known));
+    errors
+}
+
+/// Checks the length of a set-up token or of the secret of an invitation.
+///
+/// # Errors
+/// The text is longer than every secret of the portal.
+pub(crate) fn check_secret(secret: &str) -> Result<(), FieldError> {
+    if secret.chars().count() > MAX_SECRET_CHARS {
+        return Err(FieldError::new("/token", "Use at most 100 characters."));
+    }
+    Ok(())
+}
+
+/// Checks the lengths of an address and a password. No account has longer ones.
+fn check_sign_in(input: &SignIn) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if input.email.len() > MAX_EMAIL_BYTES {
+        errors.push(FieldError::new("/email", "Use at most 254 bytes."));
+    }
+    if input.password.chars().count() > passwords::MAX_CHARS {
+        errors.push(FieldError::new("/password", "Use at most 1024 characters."));
+    }
     errors
 }
 
@@ -139,7 +167,8 @@ impl Accounts {
     /// # Errors
     /// 409 if there is an operator already. 422 for a wrong token.
     pub async fn set_up(&self, input: Setup) -> Result<User, Problem> {
-        let errors = check_new_user(&input.email, &input.name, &input.password);
+        let mut errors = check_new_user(&input.email, &input.name, &input.password);
+        errors.extend(check_secret(&input.token).err());
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
@@ -227,8 +256,13 @@ impl Accounts {
     /// the IP address of the request.
     ///
     /// # Errors
-    /// 401 for a wrong address or password. 429 after too many wrong passwords.
+    /// 401 for a wrong address or password. 422 for a longer address or password than any account has. 429
+    /// after too many wrong passwords.
     pub async fn sign_in(&self, input: SignIn, from: Option<IpAddr>) -> Result<(String, User), Problem> {
+        let errors = check_sign_in(&input);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
         let email = input.email.trim().to_lowercase();
         let mut conn = self.context.db.read().await?;
         let login = store::accounts::find_login(&mut conn.tx(), &email).await?;

@@ -20,7 +20,7 @@ use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::accounts::{INVALID_EMAIL, account_exists, check_new_user};
+use super::accounts::{INVALID_EMAIL, MAX_EMAIL_BYTES, account_exists, check_new_user, check_secret};
 use super::members::recheck_manage_right;
 use crate::passwords::Hasher;
 use crate::throttle::InvitationThrottle;
@@ -58,6 +58,15 @@ fn invited_already() -> Problem {
 
 fn member_already() -> Problem {
     Problem::conflict("members.already", "Already a member", "A member with this address already exists.")
+}
+
+/// The stored hash of the secret in a request.
+///
+/// # Errors
+/// The text is longer than every secret.
+fn hash_secret(secret: &str) -> Result<String, Problem> {
+    check_secret(secret).map_err(|error| Problem::invalid(vec![error]))?;
+    Ok(fingerprint(secret.trim()))
 }
 
 fn throttled(wait_s: u64) -> Problem {
@@ -115,7 +124,7 @@ impl Invitations {
     ) -> Result<SentInvitation, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let email = input.email.trim().to_lowercase();
-        if !is_email(&email) {
+        if input.email.len() > MAX_EMAIL_BYTES || !is_email(&email) {
             return Err(Problem::invalid_field("/email", INVALID_EMAIL));
         }
         if let Some(wait_s) = self.throttle.count_invitation(org, &email) {
@@ -303,10 +312,14 @@ impl Invitations {
     }
 
     /// The details of an open invitation, for the holder of its secret.
+    ///
+    /// # Errors
+    /// 404 if the invitation is not open. 422 if the secret is too long.
     pub async fn get_invitation_info(&self, token: &str) -> Result<InvitationInfo, Problem> {
+        let hash = hash_secret(token)?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let found = find_open(&mut tx, &fingerprint(token.trim()), self.context.now()).await?;
+        let found = find_open(&mut tx, &hash, self.context.now()).await?;
         let found = found.ok_or_else(not_valid)?;
         let org = store::accounts::find_org(&mut tx, found.org).await?.ok_or_else(not_valid)?;
         let Invitation { email, role, expires_at, .. } = found.invitation;
@@ -317,13 +330,13 @@ impl Invitations {
     ///
     /// # Errors
     /// 403 if the invitation is for another address. 404 if it is not open. 409 if the address has an account
-    /// or belongs to a member.
+    /// or belongs to a member. 422 if the secret, the name or the password is invalid.
     pub async fn accept_invitation(
         &self,
         caller: Option<&Caller>,
         input: AcceptInvitation,
     ) -> Result<Joined, Problem> {
-        let hash = fingerprint(input.token.trim());
+        let hash = hash_secret(&input.token)?;
         match (input.name, input.password) {
             (None, None) => {
                 let caller = caller.ok_or_else(Problem::unauthenticated)?;

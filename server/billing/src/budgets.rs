@@ -5,7 +5,7 @@
 
 pub mod routes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use berth_types::Page;
 use berth_types::budgets::{AtLimit, Budget, NewBudget};
@@ -19,12 +19,14 @@ use futures::FutureExt;
 use berth_foundation::Context;
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::{Caller, Right, idempotency};
-use berth_store::budgets::BudgetRow;
+use berth_store::budgets::{BudgetRow, OpenJobRow};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// Percentages of the limit, each with a notice, highest first.
 const THRESHOLDS: [i64; 3] = [100, 75, 50];
 const MAX_BUDGETS: usize = 100;
+/// Bytes of the key of a label, and of its value.
+pub(crate) const MAX_LABEL_BYTES: usize = 63;
 const MAX_MICROS: i64 = 1_000_000_000_000_000;
 
 /// The first day of the month of `now`, and the day of `now`, as day numbers.
@@ -59,41 +61,52 @@ struct BudgetStatus {
     jobs: Vec<JobId>,
 }
 
-/// An open job: its id, its labels, its hold, and its use without a charge yet. Amounts are micros.
-type OpenJob = (JobId, BTreeMap<String, String>, i64, i64);
-
-async fn open_jobs(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<OpenJob>, StoreError> {
-    let rows = store::budgets::open_jobs(tx, org).await?;
-    let open = |(job, labels, held, accrued): (JobId, String, i64, i64)| -> OpenJob {
-        (job, serde_json::from_str(&labels).unwrap_or_default(), held, accrued)
-    };
-    Ok(rows.into_iter().map(open).collect())
+/// The use of an organization in one month, for the states of its budgets.
+#[derive(Default)]
+struct MonthUse {
+    open: Vec<OpenJobRow>,
+    /// The charges in the scope of each budget, in micros.
+    spent: HashMap<BudgetId, i64>,
+    /// The holds of the reservations, in micros.
+    reserved: i64,
 }
 
-async fn budget_status(
-    tx: &mut Tx<'_>,
-    row: &BudgetRow,
-    open: &[OpenJob],
-    (now, at): (Timestamp, Timestamp),
-) -> Result<BudgetStatus, StoreError> {
-    let (first, next) = month_bounds(at);
-    // Reservations of earlier months can still have a hold.
-    let from = if month_of(at) == month_of(now) { Timestamp::from_micros(0) } else { first };
-    let scope = (row.label.as_str(), row.value.as_str());
-    let mut out = BudgetStatus {
-        spent: store::budgets::spent(tx, row.org_id, scope, days(at)).await?,
-        committed: 0,
-        jobs: Vec::new(),
-    };
-    for (job, _, held, accrued) in open.iter().filter(|(_, labels, ..)| in_scope(row, labels)) {
-        out.spent += accrued;
-        out.committed += held - accrued;
-        out.jobs.push(*job);
+impl MonthUse {
+    /// Reads the use in the month of `at` for budgets of one organization. Open jobs count in the current
+    /// month only.
+    async fn read(
+        tx: &mut Tx<'_>,
+        rows: &[BudgetRow],
+        (now, at): (Timestamp, Timestamp),
+    ) -> Result<Self, StoreError> {
+        let Some(org) = rows.first().map(|row| row.org_id) else { return Ok(Self::default()) };
+        let is_current = month_of(at) == month_of(now);
+        let open = if is_current { store::budgets::open_jobs(tx, org).await? } else { Vec::new() };
+        let ids: Vec<BudgetId> = rows.iter().map(|row| row.id).collect();
+        let spent = store::budgets::list_spent(tx, &ids, days(at)).await?.into_iter().collect();
+        let mut reserved = 0;
+        if rows.iter().any(|row| row.label.is_empty()) {
+            let (first, next) = month_bounds(at);
+            // Reservations of earlier months can still have a hold.
+            let from = if is_current { Timestamp::from_micros(0) } else { first };
+            reserved = store::budgets::reserved(tx, org, (from, next)).await?;
+        }
+        Ok(Self { open, spent, reserved })
     }
-    if row.label.is_empty() {
-        out.committed += store::budgets::reserved(tx, row.org_id, (from, next)).await?;
+
+    fn status(&self, row: &BudgetRow) -> BudgetStatus {
+        let mut out = BudgetStatus {
+            spent: self.spent.get(&row.id).copied().unwrap_or(0),
+            committed: if row.label.is_empty() { self.reserved } else { 0 },
+            jobs: Vec::new(),
+        };
+        for job in self.open.iter().filter(|job| in_scope(row, &job.labels)) {
+            out.spent += job.uncharged_micros;
+            out.committed += job.held_micros - job.uncharged_micros;
+            out.jobs.push(job.id);
+        }
+        out
     }
-    Ok(out)
 }
 
 /// Sums costs by the month of their begin. Each result has the first begin and the sum in micros.
@@ -119,11 +132,9 @@ pub async fn check_cost(
     let at = begins.max(now);
     let mut rows = store::budgets::list(tx, Some(org)).await?;
     rows.retain(|row| row.at_limit != AtLimit::Notify && in_scope(row, labels));
-    // One read serves all budgets. Open jobs count in the current month only.
-    let later = rows.is_empty() || month_of(at) != month_of(now);
-    let open = if later { Vec::new() } else { open_jobs(tx, org).await? };
+    let used = MonthUse::read(tx, &rows, (now, at)).await?;
     for row in rows {
-        let status = budget_status(tx, &row, &open, (now, at)).await?;
+        let status = used.status(&row);
         let left = row.limit_micros - status.spent - status.committed;
         if worst_micros > left {
             let detail = format!(
@@ -137,6 +148,25 @@ pub async fn check_cost(
         }
     }
     Ok(())
+}
+
+/// The invalid fields of a new budget.
+fn check(input: &NewBudget) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    berth_core::admission::check_name("/name", &input.name, &mut errors);
+    if !(1..=MAX_MICROS).contains(&input.limit_micros) {
+        errors.push(FieldError::new("/limit_micros", "Choose more than zero and at most a billion."));
+    }
+    if input.label.is_empty() != input.value.is_empty() {
+        errors.push(FieldError::new("/value", "Give a label with its value, or neither."));
+    }
+    for (pointer, text) in [("/label", &input.label), ("/value", &input.value)] {
+        if text.len() > MAX_LABEL_BYTES || text.chars().any(char::is_control) {
+            let detail = "A label's key and value have at most 63 printable characters.";
+            errors.push(FieldError::new(pointer, detail));
+        }
+    }
+    errors
 }
 
 /// The outcome of a check of all budgets.
@@ -173,17 +203,7 @@ impl Budgets {
             let row = rows.into_iter().find(|row| row.id.to_string() == id).ok_or_else(Problem::not_found)?;
             return Ok(self.budget(&mut tx, row).await?);
         }
-        let mut errors = Vec::new();
-        berth_core::admission::check_name("/name", &input.name, &mut errors);
-        if !(1..=MAX_MICROS).contains(&input.limit_micros) {
-            errors.push(FieldError::new("/limit_micros", "Choose more than zero and at most a billion."));
-        }
-        if input.label.is_empty() != input.value.is_empty() {
-            errors.push(FieldError::new("/value", "Give a label with its value, or neither."));
-        }
-        if input.label.len() > 63 || input.value.len() > 63 {
-            errors.push(FieldError::new("/label", "A label's key and value have at most 63 characters."));
-        }
+        let errors = check(&input);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
@@ -196,8 +216,8 @@ impl Budgets {
             value: input.value,
             limit_micros: input.limit_micros,
             at_limit: input.at_limit,
-            told: 0,
-            told_month: String::new(),
+            notified_percent: 0,
+            notified_month: String::new(),
             created_by: caller.user.name.clone(),
             created_at: now,
         };
@@ -229,12 +249,16 @@ impl Budgets {
 
     async fn budget(&self, tx: &mut Tx<'_>, row: BudgetRow) -> Result<Budget, StoreError> {
         let now = self.context.now();
-        let open = open_jobs(tx, row.org_id).await?;
-        let status = budget_status(tx, &row, &open, (now, now)).await?;
-        Ok(Budget {
+        let used = MonthUse::read(tx, std::slice::from_ref(&row), (now, now)).await?;
+        Ok(self.budget_with_use(row, &used, now))
+    }
+
+    fn budget_with_use(&self, row: BudgetRow, used: &MonthUse, now: Timestamp) -> Budget {
+        let status = used.status(&row);
+        Budget {
             id: row.id,
             at_limit: row.at_limit,
-            passed_percent: if row.told_month == month_of(now) { row.told } else { 0 },
+            passed_percent: if row.notified_month == month_of(now) { row.notified_percent } else { 0 },
             name: row.name,
             label: row.label,
             value: row.value,
@@ -244,7 +268,7 @@ impl Budgets {
             committed_micros: status.committed,
             created_at: row.created_at,
             created_by: row.created_by,
-        })
+        }
     }
 
     /// A page of the budgets of an organization, each with its use.
@@ -259,11 +283,9 @@ impl Budgets {
         let mut tx = conn.tx();
         let rows = store::budgets::list_page(&mut tx, org, options).await?;
         let page = options.page(rows, |row| row.id);
-        let mut items = Vec::new();
-        for row in page.items {
-            items.push(self.budget(&mut tx, row).await?);
-        }
-        Ok(Page { items, next_cursor: page.next_cursor })
+        let now = self.context.now();
+        let used = MonthUse::read(&mut tx, &page.items, (now, now)).await?;
+        Ok(page.map(|row| self.budget_with_use(row, &used, now)))
     }
 
     pub async fn delete_budget(&self, caller: &Caller, org: OrgId, id: BudgetId) -> Result<(), Problem> {
@@ -283,34 +305,52 @@ impl Budgets {
         if known.await? { Ok(()) } else { Err(Problem::not_found()) }
     }
 
-    /// Records passed thresholds and returns the jobs that spent budgets stop. A failed check of one budget
-    /// does not prevent the checks of the others.
+    /// Records passed thresholds of the budgets of these organizations (`None`: of all), and returns the jobs
+    /// that spent budgets stop. A failure of one budget or organization does not prevent the checks of the
+    /// others.
     ///
     /// # Errors
     /// The budgets cannot be listed.
-    pub async fn check(&self) -> Result<BudgetCheck, StoreError> {
-        let rows = {
+    pub async fn check(&self, orgs: Option<&HashSet<OrgId>>) -> Result<BudgetCheck, StoreError> {
+        let mut rows = {
             let mut conn = self.context.db.read().await?;
             store::budgets::list(&mut conn.tx(), None).await?
         };
+        rows.retain(|row| orgs.is_none_or(|orgs| orgs.contains(&row.org_id)));
         let mut checked = BudgetCheck::default();
-        for row in rows {
-            match self.check_one(&row).await {
-                Ok(stopped) => checked.stopped.extend(stopped),
-                Err(error) => checked.failed = checked.failed.or(Some(error)),
+        for rows in rows.chunk_by(|row, next| row.org_id == next.org_id) {
+            if let Err(error) = self.check_rows(rows, &mut checked).await {
+                checked.failed = checked.failed.or(Some(error));
             }
         }
         Ok(checked)
     }
 
-    async fn check_one(&self, row: &BudgetRow) -> Result<Vec<(JobId, String)>, StoreError> {
+    /// Checks budgets of one organization.
+    ///
+    /// # Errors
+    /// The use of the organization cannot be read.
+    async fn check_rows(&self, rows: &[BudgetRow], checked: &mut BudgetCheck) -> Result<(), StoreError> {
         let now = self.context.now();
-        let status = {
+        let used = {
             let mut conn = self.context.db.read().await?;
-            let mut tx = conn.tx();
-            let open = open_jobs(&mut tx, row.org_id).await?;
-            budget_status(&mut tx, row, &open, (now, now)).await?
+            MonthUse::read(&mut conn.tx(), rows, (now, now)).await?
         };
+        for row in rows {
+            match self.check_one(row, used.status(row), now).await {
+                Ok(stopped) => checked.stopped.extend(stopped),
+                Err(error) => checked.failed = checked.failed.take().or(Some(error)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_one(
+        &self,
+        row: &BudgetRow,
+        status: BudgetStatus,
+        now: Timestamp,
+    ) -> Result<Vec<(JobId, String)>, StoreError> {
         let percent = i64::try_from(i128::from(status.spent) * 100 / i128::from(row.limit_micros.max(1)))
             .unwrap_or(i64::MAX);
         let Some(passed) = THRESHOLDS.into_iter().find(|t| percent >= *t) else { return Ok(Vec::new()) };
@@ -330,7 +370,7 @@ impl Budgets {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let month = month_of(now);
-        if row.told_month == month && row.told >= passed {
+        if row.notified_month == month && row.notified_percent >= passed {
             return Ok(());
         }
         let currency = &self.context.settings.currency;

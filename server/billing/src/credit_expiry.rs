@@ -23,15 +23,11 @@ async fn expired_amounts(
     now: Timestamp,
 ) -> Result<Vec<(ExpiringCreditRow, i64)>, StoreError> {
     let rows = store::ledger::lots::list_live(tx, org).await?;
-    let mut lots: Vec<(ExpiringCredit, i64)> = Vec::with_capacity(rows.len());
-    for lot in rows.iter().map(ExpiringCreditRow::lot) {
-        let held = if lot.expires_at <= now {
-            store::ledger::lots::held_before(tx, org, lot.expires_at).await?
-        } else {
-            0
-        };
-        lots.push((lot, held));
-    }
+    let expired: BTreeSet<Timestamp> =
+        rows.iter().map(|row| row.expires_at).filter(|at| *at <= now).collect();
+    let held = store::ledger::lots::held_before(tx, org, &expired).await?;
+    let with_hold = |row: &ExpiringCreditRow| (row.lot(), held.get(&row.expires_at).copied().unwrap_or(0));
+    let lots: Vec<(ExpiringCredit, i64)> = rows.iter().map(with_hold).collect();
     let available = store::ledger::available(tx, org).await?;
     let amounts = due(&lots, available, now);
     Ok(rows.into_iter().zip(amounts).filter(|(_, amount)| *amount > 0).collect())
@@ -103,7 +99,7 @@ impl CreditExpiry {
                             pending: None,
                             source: EXPIRY,
                             source_id: row.transfer_id.to_string(),
-                            seq: row.taken + 1,
+                            seq: row.expiry_debits + 1,
                             memo: memo(&row, &context.settings.currency),
                             at: now,
                         };
@@ -118,7 +114,7 @@ impl CreditExpiry {
 
     async fn record_warning(&self, row: ExpiringCreditRow, now: Timestamp) -> Result<(), StoreError> {
         let warnings = warnings_due(row.expires_at, now);
-        if warnings <= row.told {
+        if warnings <= row.warnings {
             return Ok(());
         }
         let left = money_text(row.left_micros, &self.context.settings.currency);

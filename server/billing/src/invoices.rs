@@ -1,8 +1,10 @@
 //! Monthly invoices. An organization with charges gets one invoice a month, or a credit note if more was
 //! given back than charged. Numbers have no gaps, and documents are final.
 
+mod monthly;
 pub mod routes;
 
+use berth_core::admission::check_name;
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{
@@ -10,13 +12,12 @@ use berth_types::invoices::{
 };
 use berth_types::ledger::TransferKind;
 use berth_types::lists::ListOptions;
-use berth_types::money::money_text;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use berth_foundation::Context;
-use berth_foundation::days::{day_of, month_of};
+use berth_foundation::days::month_of;
 use berth_foundation::fault;
 use berth_foundation::{Caller, Right, Scope, idempotency};
 use berth_store::invoices::InvoiceRow;
@@ -25,8 +26,8 @@ use berth_store::{self as store, StoreError, Tx};
 
 /// The name of the setting with the operator's billing settings.
 const SETTINGS: &str = "billing";
-/// Seconds after the end of a month during which its charges can arrive.
-const SETTLE_S: i64 = 3_600;
+/// Tax rates of all invoices.
+const MAX_TAXES: usize = 5;
 
 /// The begin of a month such as `2026-11`.
 fn begin_of(month: &str) -> Option<Timestamp> {
@@ -41,32 +42,8 @@ fn next_month(begin: Timestamp) -> Option<Timestamp> {
 async fn settings(tx: &mut Tx<'_>) -> Result<BillingSettings, StoreError> {
     let text = store::accounts::find_setting(tx, SETTINGS).await?;
     text.map_or(Ok(BillingSettings::default()), |text| {
-        serde_json::from_str(&text).map_err(|_| StoreError::Corrupt(SETTINGS.to_owned()))
+        serde_json::from_str(&text).map_err(|e| StoreError::corrupt("settings", SETTINGS, "value", e))
     })
-}
-
-/// The sources of credits that give charges back, each with its text on an invoice. Grants and payments are
-/// on no invoice.
-const GIVEN_BACK: [(&str, &str); 2] = [
-    ("reservation", "Given back for devices that were out of order"),
-    (store::ledger::EVIDENCE, "Given back for time that device evidence does not bear out"),
-];
-
-/// The lines of charges that were given back, one for each source.
-async fn given_back(
-    tx: &mut Tx<'_>,
-    org: OrgId,
-    within: (Timestamp, Timestamp),
-) -> Result<Vec<InvoiceLine>, StoreError> {
-    let mut lines = Vec::new();
-    for (source, item) in GIVEN_BACK {
-        let micros = store::invoices::given_back(tx, org, source, within).await?;
-        if micros > 0 {
-            let (item, mode) = (item.to_owned(), String::new());
-            lines.push(InvoiceLine { item, mode, device_ms: 0, amount_micros: -micros });
-        }
-    }
-    Ok(lines)
 }
 
 /// The document of an invoice: lines, taxes of their sum and the total. Each tax is truncated to a micro.
@@ -110,8 +87,8 @@ fn closing(document: &InvoiceDocument, pays_later: bool) -> (InvoiceKind, Invoic
 }
 
 fn invoice(row: InvoiceRow) -> Result<Invoice, StoreError> {
-    let document =
-        serde_json::from_str(&row.document).map_err(|_| StoreError::Corrupt(row.id.to_string()))?;
+    let document = serde_json::from_str(&row.document)
+        .map_err(|e| StoreError::corrupt("invoices", row.id, "document", e))?;
     Ok(Invoice {
         id: row.id,
         number: row.number,
@@ -138,98 +115,16 @@ impl Invoices {
         Self { context }
     }
 
-    /// Bills the last month, after the time for its late charges.
-    pub async fn bill_last_month(&self) -> Result<usize, StoreError> {
-        let now = self.context.now();
-        let Some(this_month) = begin_of(&month_of(now)) else { return Ok(0) };
-        if now < this_month.plus_seconds(SETTLE_S) {
-            return Ok(0);
-        }
-        self.bill(&month_of(this_month.plus_seconds(-1))).await
-    }
-
-    /// Bills a past month and returns the number of new documents. An organization gets one document a month.
-    async fn bill(&self, month: &str) -> Result<usize, StoreError> {
-        let (Some(begin), now) = (begin_of(month), self.context.now()) else { return Ok(0) };
-        let Some(end) = next_month(begin) else { return Ok(0) };
-        let days = (day_of(begin), day_of(end) - 1);
-        let times = (begin, end);
-        let orgs = {
-            let mut conn = self.context.db.read().await?;
-            store::invoices::list_to_bill(&mut conn.tx(), month, days, times).await?
-        };
-        let mut documents = 0;
-        for (org, buyer) in orgs {
-            let (context, month) = (self.context.clone(), month.to_owned());
-            let done = self.context.db.write(move |tx| {
-                let (context, month, buyer) = (context.clone(), month.clone(), buyer.clone());
-                async move {
-                    let settings = settings(tx).await?;
-                    let sums = store::invoices::lines(tx, org, days).await?;
-                    let mut lines: Vec<InvoiceLine> = sums
-                        .into_iter()
-                        .map(|(item, mode, milli_ms, amount_micros)| InvoiceLine {
-                            item,
-                            mode,
-                            device_ms: milli_ms / 1_000,
-                            amount_micros,
-                        })
-                        .collect();
-                    lines.extend(given_back(tx, org, times).await?);
-                    let document = document(&settings, &buyer, lines, &context.settings.currency);
-                    let pays_later = store::ledger::credit_limit(tx, org).await? > 0;
-                    let (kind, state, payment_text) = closing(&document, pays_later);
-                    let open = state == InvoiceState::Open;
-                    let row = InvoiceRow {
-                        id: context.new_id(now),
-                        number: store::invoices::next_number(tx).await?,
-                        kind,
-                        org_id: org,
-                        month: month.clone(),
-                        state,
-                        document: serde_json::to_string(&document).map_err(|e| StoreError::Corrupt(e.to_string()))?,
-                        total_micros: document.total_micros,
-                        issued_at: now,
-                        due_at: open.then(|| now.plus_seconds(settings.due_days * 86_400)),
-                        paid_at: (!open).then_some(now),
-                        corrects: None,
-                    };
-                    store::invoices::insert(tx, &row).await?;
-                    fault::point("invoice.bill.numbered");
-                    let title = if kind == InvoiceKind::Invoice { "Invoice" } else { "Credit note" };
-                    let subject = format!("{title} {} for {month}", row.number);
-                    let total = money_text(document.total_micros, &document.currency);
-                    let detail = format!("{total} for {month}. {payment_text}");
-                    let data = serde_json::json!({
-                        "invoice": row.id, "number": row.number, "month": month, "total_micros": document.total_micros,
-                    });
-                    let notice = context.notice(org, "invoice.issued", subject, detail, &data);
-                    store::budgets::insert_notice(tx, &notice).await
-                }
-                .boxed()
-            });
-            match done.await {
-                Ok(()) => {
-                    fault::point("invoice.bill.recorded");
-                    documents += 1;
-                }
-                // Another portal has billed this organization meanwhile.
-                Err(StoreError::Duplicate) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(documents)
-    }
-
     /// Bills a past month, as an operator. Existing documents of that month stay.
     ///
     /// # Errors
     /// The month is not over.
     pub async fn bill_month(&self, caller: &Caller, month: &str) -> Result<usize, Problem> {
         self.context.authorise_operator(caller)?;
-        let over = begin_of(month).and_then(next_month).is_some_and(|end| end <= self.context.now());
-        if !over {
-            let detail = "Name a month that is over, such as 2026-10.";
+        // A charge of the month may be recorded a little after its end.
+        let end = begin_of(month).and_then(next_month).map(|end| end.plus_seconds(monthly::SETTLE_S));
+        if end.is_none_or(|end| end > self.context.now()) {
+            let detail = "Name a month that ended more than an hour ago, such as 2026-10.";
             return Err(Problem::invalid_field("/month", detail));
         }
         Ok(self.bill(month).await?)
@@ -307,7 +202,7 @@ impl Invoices {
                 }
                 let org = row.org_id;
                 let document: InvoiceDocument = serde_json::from_str(&row.document)
-                    .map_err(|_| StoreError::Corrupt(row.id.to_string()))?;
+                    .map_err(|e| StoreError::corrupt("invoices", row.id, "document", e))?;
                 // The ledger has the charges without tax, so the credit is without tax too.
                 let amount_micros = document.subtotal_micros;
                 if amount_micros > 0 {
@@ -360,13 +255,14 @@ impl Invoices {
         if input.seller.chars().count() > 500 {
             errors.push(FieldError::new("/seller", "Use at most 500 characters."));
         }
-        if input.taxes.len() > 5 {
+        if input.taxes.len() > MAX_TAXES {
             errors.push(FieldError::new("/taxes", "At most five rates."));
         }
-        for (index, tax) in input.taxes.iter().enumerate() {
-            if tax.name.trim().is_empty() || !(0..=10_000).contains(&tax.basis_points) {
-                let detail = "A rate has a name and 0 to 10000 hundredths of a percent.";
-                errors.push(FieldError::new(format!("/taxes/{index}"), detail));
+        for (index, tax) in input.taxes.iter().take(MAX_TAXES).enumerate() {
+            let pointer = format!("/taxes/{index}");
+            check_name(&pointer, &tax.name, &mut errors);
+            if !(0..=10_000).contains(&tax.basis_points) {
+                errors.push(FieldError::new(pointer, "A rate has 0 to 10000 hundredths of a percent."));
             }
         }
         if !(0..=365).contains(&input.due_days) {

@@ -64,6 +64,7 @@ impl Reconciliations {
     pub async fn last_reconciliation(&self) -> Result<Option<Reconciliation>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let text = store::accounts::find_setting(&mut conn.tx(), RESULT).await?;
-        Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
+        let parse = |text: String| serde_json::from_str(&text);
+        text.map(parse).transpose().map_err(|e| StoreError::corrupt("settings", RESULT, "value", e))
     }
 }

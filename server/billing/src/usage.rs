@@ -7,6 +7,7 @@ use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use berth_types::usage::{GroupBy, Usage, UsageRow};
 
+use crate::budgets::MAX_LABEL_BYTES;
 use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_foundation::{Caller, Right};
@@ -46,6 +47,9 @@ impl UsageReports {
         label: Option<&str>,
     ) -> Result<Usage, Problem> {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
+        if label.is_some_and(|label| label.len() > MAX_LABEL_BYTES || label.chars().any(char::is_control)) {
+            return Err(Problem::malformed("`label` has at most 63 printable characters."));
+        }
         let now = self.context.now();
         let today = day_of(now);
         let parse_or = |text: Option<&str>, default: i64| match text {

@@ -1,8 +1,8 @@
 //! Checks of a submission that need no database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-use berth_types::jobs::{Network, NewJob, Topology};
+use berth_types::jobs::{Network, NewJob, RetryOn, Topology};
 use berth_types::paths::{JOB_PATHS, is_reserved, overlap};
 use berth_types::problems::FieldError;
 
@@ -12,6 +12,8 @@ use crate::volumes::{RESERVED_PATH, find_clash};
 
 /// Limits of one submission.
 pub const MAX_NAME_CHARS: usize = 100;
+/// Bytes of the slug of an offering.
+pub const MAX_SLUG_BYTES: usize = 100;
 pub const MAX_FILES: usize = 256;
 pub const MAX_FILES_BYTES: usize = 8 << 20;
 pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
@@ -69,7 +71,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_name("/name", &job.name, &mut errors);
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
-    if job.offering.is_empty() || job.offering.len() > 100 {
+    if job.offering.is_empty() || job.offering.len() > MAX_SLUG_BYTES {
         refuse("/offering", "Name an offering, such as h100-80gb.1g.10gb; GET /api/v1/offerings lists them.");
     }
     if job.count == 0 || job.count > MAX_DEVICES {
@@ -137,14 +139,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     if job.network == Network::None && job.nodes > 1 {
         refuse("/network", "The ranks of a job on several nodes meet over the network; leave it outbound.");
     }
-    if let Some(retry) = &job.retry {
-        if retry.max > MAX_RETRIES {
-            refuse("/retry/max", "At most 100 further tries.");
-        }
-        if retry.on.is_empty() {
-            refuse("/retry/on", "Say what is tried again: node_lost, preempted, exit.");
-        }
-    }
+    check_retry(job, &mut refuse);
     check_kept_files(job, &mut refuse);
     check_idle(job, &mut refuse);
     check_image(job, &mut refuse);
@@ -170,6 +165,18 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// Checks the rules for retries.
+fn check_retry(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    let Some(retry) = &job.retry else { return };
+    if retry.max > MAX_RETRIES {
+        refuse("/retry/max", "At most 100 further tries.");
+    }
+    let kinds: HashSet<&RetryOn> = retry.on.iter().collect();
+    if kinds.is_empty() || kinds.len() < retry.on.len() {
+        refuse("/retry/on", "Say what is tried again, each once: node_lost, preempted, exit.");
+    }
 }
 
 /// Checks the paths of the job's own files.
@@ -273,7 +280,7 @@ fn check_idle(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.gpu_milli.is_some() {
         refuse(
             "/stop_when_idle",
-            "How busy a share is cannot be told: the driver reports the whole board, neighbours included. Leave this out, or ask for a slice or a whole board.",
+            "The driver reports the utilization of the whole board only, and not of a share. Leave this out, or ask for a slice or a whole board.",
         );
     }
 }
@@ -300,7 +307,7 @@ fn pointer_to(base: &str, key: &str) -> String {
 mod tests {
     use super::*;
     use berth_types::ids::JobId;
-    use berth_types::jobs::{Checkpoint, Condition, DependsOn, Retry, RetryOn, StopWhenIdle};
+    use berth_types::jobs::{Checkpoint, Condition, DependsOn, Retry, StopWhenIdle};
     use berth_types::secrets::RegistryUse;
 
     fn job() -> NewJob {
@@ -317,6 +324,16 @@ mod tests {
 
     fn pointers(job: &NewJob) -> Vec<String> {
         check_job(job).into_iter().map(|e| e.pointer).collect()
+    }
+
+    #[test]
+    fn each_kind_of_retry_is_named_once() {
+        let retried = |on: &[RetryOn]| NewJob { retry: Some(Retry { max: 1, on: on.to_vec() }), ..job() };
+        let (exit, lost) = (RetryOn::Exit, RetryOn::NodeLost);
+        assert!(pointers(&retried(&[lost, RetryOn::Preempted, exit])).is_empty());
+        for twice in [[exit, exit, lost], [exit, lost, exit]] {
+            assert_eq!(pointers(&retried(&twice)), ["/retry/on"], "{twice:?}");
+        }
     }
 
     #[test]

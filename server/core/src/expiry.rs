@@ -28,10 +28,9 @@ pub fn spread(amount_micros: i64, left: impl IntoIterator<Item = i64>) -> Vec<i6
     left.into_iter().map(give).collect()
 }
 
-/// The part that each credit pays when an amount leaves the balance. `set_aside_at` is the time of the
-/// amount's hold, or now without a hold. `posted_micros` is the balance after the posting. An `amount_micros`
-/// of 0 stands for a posting that uses other credit first: then the credits pay only for the sum of their
-/// rests above the balance.
+/// The amount that each credit loses by a posting. `set_aside_at` is the time of the amount's hold, or now
+/// without a hold. `posted_micros` is the balance after the posting. With `amount_micros` 0, the posting uses
+/// credit without expiry first: the expiring credits lose only the part of their sum above the balance.
 pub fn spend(
     credits: &[ExpiringCredit],
     amount_micros: i64,
@@ -47,9 +46,8 @@ pub fn spend(
     paid.iter().zip(gone).map(|(part, gone)| part + gone).collect()
 }
 
-/// The amount that is taken back of each credit now, in all never more than is available. Each credit comes
-/// with the sum of the holds that were made before its expiry and still exist. Holds use the credit that
-/// expires first, and that credit stays usable for them.
+/// The amount to take back from each credit now; the total never exceeds the available money. Each credit is
+/// paired with the sum of the open holds from before its expiry. Such holds keep the soonest credit usable.
 pub fn due(credits: &[(ExpiringCredit, i64)], available_micros: i64, now: Timestamp) -> Vec<i64> {
     let mut kept_micros = 0;
     let over = |(credit, held_micros): &(ExpiringCredit, i64)| {

@@ -92,8 +92,7 @@ pub(super) struct PoolPass {
     pub(super) passed: BTreeSet<(Ask, Group)>,
     /// The number of jobs without a start at once that were tried for a later start.
     pub(super) tried_later: usize,
-    /// True if nothing but the order behind the first job changed, while a search continues in a large
-    /// cluster.
+    /// True if only the order behind the first job changed, and a search in a large cluster continues.
     pub(super) only_searches: bool,
     /// Jobs aside that may start now, or earlier than before.
     pub(super) aside: Vec<JobId>,
@@ -414,8 +413,8 @@ fn open_asks(engine: &mut Engine, pass: &PoolPass, lowest: i64, now: Timestamp) 
     out
 }
 
-/// Held starts that are no obstacle to some jobs of a pool: those that give way to earlier turns, and,
-/// with their classes, those that give way to higher classes.
+/// The held starts of a pool that give way: to jobs with earlier turns (`.0`), and to jobs of a class above
+/// the given one (`.1`).
 fn yielding_holds(engine: &Engine, pass: &PoolPass) -> (Vec<BookingId>, Vec<(i64, BookingId)>) {
     let (mut yielding, mut stopped) = (Vec::new(), Vec::new());
     for (job, held) in engine.holds.iter() {

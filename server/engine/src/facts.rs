@@ -9,7 +9,7 @@ use berth_types::time::Timestamp;
 
 use berth_placement::calendar::Booking;
 use berth_placement::cluster::{BookingId, NodeFacts, Owner, Slot};
-use berth_placement::quotas::Limits;
+use berth_placement::quotas::EngineLimits;
 use berth_placement::request::Request;
 
 /// The facts of a waiting job.
@@ -102,7 +102,7 @@ pub struct OrgFacts {
     pub used: Option<f64>,
     /// While fewer thousandths of boards run, its use counts as zero.
     pub guaranteed_milli: i64,
-    pub limits: Limits,
+    pub limits: EngineLimits,
 }
 
 /// The state of one item. A greater version is newer.

@@ -51,14 +51,14 @@ use berth_placement::calendar::Calendar;
 use berth_placement::cluster::{BookingId, Cluster, NodeIx, Owner, Slot};
 use berth_placement::fair_share::FairShare;
 use berth_placement::finder::Finder;
-use berth_placement::quotas::{Quotas, Used};
+use berth_placement::quotas::{Quotas, UseTotals};
 use berth_placement::request::Ask;
 use berth_placement::scoring::Reach;
 
 pub use facts::{Claim, ClaimBill, ClaimRank, Fact, HeldVolume, JobFacts, OrgFacts};
 pub use held::Basis;
 pub use reason_text::{RequestSummary, explanation, power_shortage_text};
-pub use reasons::{Blocker, Change, PowerShortage, ReservationBlocker, WaitReasons};
+pub use reasons::{Blocker, PowerShortage, ReservationBlocker, SuggestedChange, WaitReasons};
 pub use reserve::{NamedSlots, Refusal, Window};
 
 /// A half open span of time.
@@ -191,7 +191,7 @@ impl Engine {
     }
 
     /// The present use of an organization, as its limits count it.
-    pub fn used(&mut self, org: OrgId) -> Used {
+    pub fn used(&mut self, org: OrgId) -> UseTotals {
         self.quotas.used(self.shares.index(org))
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn class(engine: &Engine, job: JobId) -> Option<i64> {
     Some(engine.jobs.get(&job)?.facts.priority.rank())
 }
 
-/// Takes a job with a held start of its own or without a possible node out of the queue.
+/// Removes a job from the queue: it has a held start, or no node could ever hold it.
 pub(super) fn set_aside(engine: &mut Engine, job: JobId) {
     let Some(waiting) = engine.jobs.get(&job) else { return };
     if let Some(lane) = waiting.lane {

@@ -218,7 +218,7 @@ fn is_order_settled(engine: &Engine, pool: u64, check: &PoolCheck, now: Timestam
         || check.first.is_some_and(|first| head(engine, pool, now) == Some(first))
 }
 
-/// Takes the next turn of a pool: that of a job aside or that of its line.
+/// Tries the next job of a pool: a job aside, or the first of the line.
 fn step(engine: &mut Engine, pass: &mut PoolPass, known_turn: Turn, now: Timestamp, out: &mut Vec<Decision>) {
     let line = next_in_line(engine, pass, now);
     let aside = next_aside(engine, pass, now).filter(|turn| *turn <= known_turn);

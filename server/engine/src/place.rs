@@ -10,14 +10,14 @@ use super::{Engine, Span};
 use berth_placement::calendar::{Booking, Calendar, Exclusions, Expected, NodeSlots};
 use berth_placement::cluster::{MAX_GPUS, Models, NodeIx, View, WHOLE_MILLI};
 use berth_placement::finder::slots;
-use berth_placement::request::{Ask, Topology};
-use berth_placement::scoring::Offer;
+use berth_placement::request::{Ask, Nearness};
+use berth_placement::scoring::ScoredPlace;
 
 /// Seconds after which a disconnected worker is expected to be connected again.
 const RECONNECT_S: i64 = 60;
 
 /// A node that could take a rank, with the cost and the offer.
-pub(super) type Candidate = (u64, NodeIx, Offer);
+pub(super) type Candidate = (u64, NodeIx, ScoredPlace);
 
 /// Returns true if a node has a board of one of these models.
 pub(super) fn has_board_of(engine: &Engine, node: NodeIx, models: Models) -> bool {
@@ -121,7 +121,7 @@ fn powered_offer(
     view: &View,
     ask: &Ask,
     power: Option<&Power>,
-) -> Option<Offer> {
+) -> Option<ScoredPlace> {
     let offer = engine.finder.offer(&engine.cluster, view, &ask.shape)?;
     match power.filter(|p| !p.feeds(&engine.cluster, node, &offer_boards(&offer))) {
         Some(power) => lowest_power_offer(engine, node, view, ask, power),
@@ -130,7 +130,13 @@ fn powered_offer(
 }
 
 /// The offer of a node with the least added power, if its rack can feed it.
-fn lowest_power_offer(engine: &Engine, node: NodeIx, view: &View, ask: &Ask, power: &Power) -> Option<Offer> {
+fn lowest_power_offer(
+    engine: &Engine,
+    node: NodeIx,
+    view: &View,
+    ask: &Ask,
+    power: &Power,
+) -> Option<ScoredPlace> {
     let mut order: Vec<(i64, usize)> = (0..view.gpus().len().min(MAX_GPUS))
         .map(|index| {
             let only: Boards = std::array::from_fn(|i| i == index);
@@ -151,7 +157,7 @@ fn low_power_offer_on(
     power: &Power,
     order: &[(i64, usize)],
     island: Option<u8>,
-) -> Option<Offer> {
+) -> Option<ScoredPlace> {
     let mut open: Boards = [false; MAX_GPUS];
     for (_, index) in order {
         if let Some(board) = open.get_mut(*index) {
@@ -225,12 +231,12 @@ fn gather_powered(
 
 /// The network domain of a node for a topology. The outer `None`: the node has no label for it, so it
 /// cannot be used.
-pub(super) fn domain(engine: &Engine, node: NodeIx, topology: Topology) -> Option<Option<Arc<str>>> {
+pub(super) fn domain(engine: &Engine, node: NodeIx, topology: Nearness) -> Option<Option<Arc<str>>> {
     let facts = &engine.cluster.node(node)?.facts;
     match topology {
-        Topology::Any => Some(None),
-        Topology::SameSwitch => facts.switch.clone().map(Some),
-        Topology::SameRack => facts.rack.clone().map(Some),
+        Nearness::Any => Some(None),
+        Nearness::SameSwitch => facts.switch.clone().map(Some),
+        Nearness::SameRack => facts.rack.clone().map(Some),
     }
 }
 

@@ -13,7 +13,7 @@ use super::{Engine, Span};
 use berth_placement::calendar::{BookingKind, Calendar, Exclusions, NodeSlots, expected_end};
 use berth_placement::cluster::{Cluster, MAX_GPUS, Models, NodeIx, Rank, Slot};
 use berth_placement::power::{RemainingPower, counted_watts};
-use berth_placement::scoring::Offer;
+use berth_placement::scoring::ScoredPlace;
 
 /// A set of boards of one node.
 pub(super) type Boards = [bool; MAX_GPUS];
@@ -238,7 +238,7 @@ pub(super) fn bookings_version(engine: &Engine, pool: u64) -> u64 {
 }
 
 /// The boards of a node that an offer takes.
-pub(super) fn offer_boards(offer: &Offer) -> Boards {
+pub(super) fn offer_boards(offer: &ScoredPlace) -> Boards {
     let mut boards = [false; MAX_GPUS];
     for pick in offer.picks.iter() {
         if let Some(board) = boards.get_mut(usize::from(pick.gpu)) {

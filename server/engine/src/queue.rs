@@ -286,12 +286,12 @@ impl Queue {
         *versions.entry(pool).or_default() += 1;
     }
 
-    /// A number that grows when a job of a pool comes, goes or becomes admissible.
+    /// The version of a pool's jobs: it grows with each insertion, removal and new admissibility.
     pub fn version(&self, pool: u64) -> u64 {
         self.versions.get(&pool).copied().unwrap_or(0)
     }
 
-    /// A number that grows when the turns of a pool change.
+    /// The version of a pool's order: it grows with each change of turns.
     pub fn order_version(&self, pool: u64) -> u64 {
         self.orders.get(&pool).copied().unwrap_or(0)
     }

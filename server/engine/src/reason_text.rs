@@ -3,7 +3,7 @@
 use berth_types::jobs::{Blocker as ApiBlocker, Explanation};
 use berth_types::time::{Timestamp, duration_text};
 
-use super::reasons::{Blocker, Change, PowerShortage, ReservationBlocker, WaitReasons};
+use super::reasons::{Blocker, PowerShortage, ReservationBlocker, SuggestedChange, WaitReasons};
 use berth_placement::power::watts_text;
 use berth_placement::quotas::{Exceeded, LimitKind};
 use berth_placement::request::DeviceRequest;
@@ -32,17 +32,17 @@ impl RequestSummary {
     }
 }
 
-fn change_text(change: &Change, now: Timestamp) -> String {
+fn change_text(change: &SuggestedChange, now: Timestamp) -> String {
     match change {
-        Change::Seconds(s) => {
+        SuggestedChange::Seconds(s) => {
             let longest = duration_text(now.plus_seconds(*s).millis_since(now));
             format!("limit the run to {longest}")
         }
-        Change::Count(1) => "ask for 1 device".to_owned(),
-        Change::Count(n) => format!("ask for {n} devices"),
-        Change::Nodes(n) => format!("ask for {n} {}", plural(*n, "node", "nodes")),
-        Change::Anywhere => "let the nodes be anywhere".to_owned(),
-        Change::WithoutNvlink => "do without NVLink".to_owned(),
+        SuggestedChange::Count(1) => "ask for 1 device".to_owned(),
+        SuggestedChange::Count(n) => format!("ask for {n} devices"),
+        SuggestedChange::Nodes(n) => format!("ask for {n} {}", plural(*n, "node", "nodes")),
+        SuggestedChange::Anywhere => "let the nodes be anywhere".to_owned(),
+        SuggestedChange::WithoutNvlink => "do without NVLink".to_owned(),
     }
 }
 

@@ -74,7 +74,7 @@ pub struct PowerShortage {
 
 /// A change of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum SuggestedChange {
     /// Limit the run to these seconds.
     Seconds(i64),
     /// Ask for this number of devices a node.
@@ -92,7 +92,7 @@ pub enum Change {
 pub struct WaitReasons {
     pub blockers: Vec<Blocker>,
     /// Sets of changes, each with which the job would start now; the changes of one set are needed together.
-    pub changes: Vec<Vec<Change>>,
+    pub changes: Vec<Vec<SuggestedChange>>,
     /// The expected start, if it is known.
     pub earliest: Option<Timestamp>,
     /// True if the job fits now and the next pass starts it.

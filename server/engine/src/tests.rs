@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::*;
 use berth_placement::cluster::{GpuFacts, NodeFacts, Part};
-use berth_placement::request::{DeviceRequest, InvalidRequest, Request, Topology};
+use berth_placement::request::{DeviceRequest, InvalidRequest, Nearness, Request};
 
 pub(super) fn job_id(n: u128) -> JobId {
     JobId::from_uuid(Uuid::from_u128(n))
@@ -68,7 +68,7 @@ pub(super) fn boards(count: u32, nodes: u32) -> Request {
         models: vec!["H100-80GB".into()],
         cpu_milli: 0,
         memory_mib: 0,
-        topology: Topology::Any,
+        topology: Nearness::Any,
         nvlink: false,
         images: false,
         offering: None,
@@ -129,15 +129,15 @@ fn free(engine: &mut Engine, n: u128, now: Timestamp) {
 fn a_gang_gets_all_its_nodes_or_none_and_near_each_other() {
     let mut e = engine(4, 4);
     // leaf-0: node 1; leaf-1: nodes 2 and 3; leaf-2: node 4.
-    submit(&mut e, waits(1, Request { topology: Topology::SameSwitch, ..boards(4, 2) }));
+    submit(&mut e, waits(1, Request { topology: Nearness::SameSwitch, ..boards(4, 2) }));
     let Decision::Start { ranks, attempt: 1, .. } = &e.pass(at(10))[0] else { panic!("it starts") };
     let nodes: Vec<NodeId> = ranks.iter().map(|(n, _)| *n).collect();
     assert_eq!(nodes, [node_id(2), node_id(3)]);
     assert!(ranks.iter().all(|(_, slots)| slots.len() == 4));
-    submit(&mut e, waits(2, Request { topology: Topology::SameSwitch, ..boards(4, 2) }));
+    submit(&mut e, waits(2, Request { topology: Nearness::SameSwitch, ..boards(4, 2) }));
     assert_eq!(e.pass(at(11)), [], "two nodes are free, but not on one switch");
     let why = e.why(job_id(2), at(11)).unwrap();
-    assert!(why.changes.contains(&vec![Change::Anywhere]), "{why:?}");
+    assert!(why.changes.contains(&vec![SuggestedChange::Anywhere]), "{why:?}");
     submit(&mut e, waits(3, boards(4, 3)));
     assert_eq!(starts(&e.pass(at(12))), [], "three are not free");
     submit(&mut e, waits(4, boards(4, 9)));
@@ -366,7 +366,7 @@ fn the_change_that_is_named_lets_it_start() {
         boards(4, 1),
         boards(3, 2),
         Request { nvlink: true, ..boards(4, 2) },
-        Request { topology: Topology::SameSwitch, ..boards(2, 2) },
+        Request { topology: Nearness::SameSwitch, ..boards(2, 2) },
     ];
     for (n, request) in cases.into_iter().enumerate() {
         let id = 10 + n as u128;
@@ -379,11 +379,11 @@ fn the_change_that_is_named_lets_it_start() {
             facts.generation += 1;
             for change in &changes {
                 match change {
-                    Change::Seconds(s) => facts.max_duration_s = *s,
-                    Change::Count(count) => facts.request.count = *count,
-                    Change::Nodes(nodes) => facts.request.nodes = *nodes,
-                    Change::Anywhere => facts.request.topology = Topology::Any,
-                    Change::WithoutNvlink => facts.request.nvlink = false,
+                    SuggestedChange::Seconds(s) => facts.max_duration_s = *s,
+                    SuggestedChange::Count(count) => facts.request.count = *count,
+                    SuggestedChange::Nodes(nodes) => facts.request.nodes = *nodes,
+                    SuggestedChange::Anywhere => facts.request.topology = Nearness::Any,
+                    SuggestedChange::WithoutNvlink => facts.request.nvlink = false,
                 }
             }
             let mut other = e.clone();

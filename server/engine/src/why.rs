@@ -9,7 +9,7 @@ use berth_types::time::Timestamp;
 
 use super::facts::JobFacts;
 use super::held::hold_id;
-use super::reasons::{Blocker, Change, ReservationBlocker, WaitReasons};
+use super::reasons::{Blocker, ReservationBlocker, SuggestedChange, WaitReasons};
 use super::{
     Engine, Span, apply, find_node_id, forecast, hold, impossible, inside, order, place, ready, run_end,
     shortage,
@@ -17,7 +17,7 @@ use super::{
 use berth_placement::calendar::{Booking, Exclusions};
 use berth_placement::cluster::{BookingId, NodeIx, Rank, Slot};
 use berth_placement::fair_share::OrgIx;
-use berth_placement::request::{Ask, InvalidRequest, Request, Topology};
+use berth_placement::request::{Ask, InvalidRequest, Nearness, Request};
 
 /// The largest count of jobs ahead, and of changes to try.
 const MAX_COUNTED: usize = 1_000;
@@ -134,7 +134,7 @@ fn why_inside(
             && left_s > 0
             && inside::find_places_now(engine, ask, id, (job, left_s), now, false).is_some()
         {
-            why.changes.push(vec![Change::Seconds(left_s)]);
+            why.changes.push(vec![SuggestedChange::Seconds(left_s)]);
         }
         why.blockers.push(Blocker::Booking(id, closed));
         return why;
@@ -385,24 +385,24 @@ fn changes(
     seconds: i64,
     excluded: &[BookingId],
     now: Timestamp,
-) -> Vec<Vec<Change>> {
-    let mut others: Vec<(Ask, Vec<Change>)> = vec![(*ask, Vec::new())];
+) -> Vec<Vec<SuggestedChange>> {
+    let mut others: Vec<(Ask, Vec<SuggestedChange>)> = vec![(*ask, Vec::new())];
     if ask.shape.nvlink {
         let mut other = *ask;
         other.shape.nvlink = false;
-        others.push((other, vec![Change::WithoutNvlink]));
+        others.push((other, vec![SuggestedChange::WithoutNvlink]));
     }
-    if ask.topology != Topology::Any {
-        others.push((Ask { topology: Topology::Any, ..*ask }, vec![Change::Anywhere]));
+    if ask.topology != Nearness::Any {
+        others.push((Ask { topology: Nearness::Any, ..*ask }, vec![SuggestedChange::Anywhere]));
     }
     for count in (1..ask.shape.count).rev() {
         let mut other = *ask;
         other.shape.count = count;
         other.shape.nvlink &= count > 1;
-        others.push((other, vec![Change::Count(count)]));
+        others.push((other, vec![SuggestedChange::Count(count)]));
     }
     for nodes in (1..ask.nodes).rev().take(MAX_COUNTED) {
-        others.push((Ask { nodes, ..*ask }, vec![Change::Nodes(nodes)]));
+        others.push((Ask { nodes, ..*ask }, vec![SuggestedChange::Nodes(nodes)]));
     }
     // The longest runs that end before the begin of a booking.
     let promised = engine.calendar.iter().filter(|b| !excluded.contains(&b.id));
@@ -419,8 +419,8 @@ fn changes(
         other.bill.nano_per_second = per_device.saturating_mul(devices);
     }
     others.retain(|(other, _)| engine.quotas.admits(org, &other.need(&engine.cluster)));
-    let mut out: Vec<Vec<Change>> = Vec::new();
-    let kind = |change: &Change| std::mem::discriminant(change);
+    let mut out: Vec<Vec<SuggestedChange>> = Vec::new();
+    let kind = |change: &SuggestedChange| std::mem::discriminant(change);
     for (other, change) in &others {
         // One change of a kind suffices: the first is the smallest.
         let known = out.iter().flatten().any(|c| change.first().is_some_and(|d| kind(c) == kind(d)));
@@ -438,7 +438,7 @@ fn changes(
             let until = run_end(now, **s);
             place::find_places(engine, &other, now, until, exclusions).is_some()
         });
-        out.extend(fits.map(|s| change.into_iter().chain([Change::Seconds(*s)]).collect()));
+        out.extend(fits.map(|s| change.into_iter().chain([SuggestedChange::Seconds(*s)]).collect()));
     }
     out
 }

@@ -3,7 +3,7 @@
 
 pub mod routes;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
 use berth_placement::assignment::{BoardState, Occupant};
@@ -22,13 +22,7 @@ use std::sync::Arc;
 
 /// The MIG instances of a board that were created outside this portal.
 pub fn foreign_instances(row: &GpuRow) -> Vec<Instance> {
-    let pairs: Vec<(u32, u32)> = serde_json::from_str(&row.foreign_instances).unwrap_or_default();
-    pairs.into_iter().map(|(profile_id, start)| Instance { profile_id, start }).collect()
-}
-
-/// The labels of a node, from the start of its worker.
-pub fn node_labels(row: &NodeRow) -> BTreeMap<String, String> {
-    serde_json::from_str(&row.labels).unwrap_or_default()
+    row.foreign_instances.iter().map(|&(profile_id, start)| Instance { profile_id, start }).collect()
 }
 
 fn instance(row: &AllocationRow) -> Option<Instance> {
@@ -168,7 +162,6 @@ impl Cluster {
             (true, true, _) => NodeState::Cordoned,
             (true, false, _) => NodeState::Ready,
         };
-        let labels = node_labels(&row);
         Node {
             id: row.id,
             name: row.name,
@@ -176,12 +169,12 @@ impl Cluster {
             simulated: row.simulated,
             unisolated: row.unisolated,
             driver_version: row.driver_version,
-            labels,
-            isolation: serde_json::from_str(&row.isolation).unwrap_or_default(),
+            labels: row.labels.0,
+            isolation: row.isolation.0,
             worker_version: row.worker_version,
             last_seen_at: row.last_seen_at,
             suspect: row.suspect.filter(|_| shown_to.is_none()),
-            left_out: Some(row.left_out).filter(|reasons| shown_to.is_none() && !reasons.is_empty()),
+            left_out: Some(row.gpus_left_out).filter(|reasons| shown_to.is_none() && !reasons.is_empty()),
             certified_until: row.certified_until.filter(|_| shown_to.is_none()),
             silence: None,
             gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),

@@ -7,7 +7,7 @@ pub mod routes;
 
 use std::collections::HashSet;
 
-use berth_types::health::{GpuFacts, GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode, Quarantine};
+use berth_types::health::{GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode, Quarantine};
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
@@ -56,9 +56,8 @@ async fn apply(
     }
     if let Some(facts) = &board.facts {
         let mig = facts.mig.unwrap_or(false);
-        let text = serde_json::to_string(facts).unwrap_or_else(|_| "{}".to_owned());
-        if text != row.facts || mig != row.mig_enabled {
-            store::health::set_facts(tx, &row.uuid, &text, mig).await?;
+        if *facts != *row.facts || mig != row.mig_enabled {
+            store::health::set_facts(tx, &row.uuid, facts, mig).await?;
             placement_changed |= mig != row.mig_enabled;
         }
     }
@@ -89,7 +88,6 @@ async fn apply(
 
 /// The refusal of a change of a board's MIG mode.
 fn mode_refusal(row: &HealthRow) -> Option<Problem> {
-    let facts: GpuFacts = serde_json::from_str(&row.facts).unwrap_or_default();
     if row.quarantined.is_some() {
         let detail = "Check the board or release it first: a change would hide why it is out of service.";
         return Some(Problem::conflict("gpu.quarantined", "The board is out of service", detail));
@@ -98,7 +96,7 @@ fn mode_refusal(row: &HealthRow) -> Option<Problem> {
         let detail = "Its mode cannot be changed before it answers its worker again.";
         return Some(Problem::conflict("gpu.silent", "The board does not answer", detail));
     }
-    if facts.mig.is_none() {
+    if row.facts.mig.is_none() {
         let detail = "The driver says that this board cannot be cut into slices.";
         return Some(Problem::conflict("gpu.no_mig", "The board has no MIG", detail));
     }
@@ -194,12 +192,12 @@ impl Health {
                 since: row.quarantined_at,
             }),
             silent: row.silent,
-            facts: serde_json::from_str(&row.facts).unwrap_or_default(),
+            facts: row.facts.0,
             reading: self.context.live.gpu_reading(&row.uuid),
             task: row.task_kind.map(|kind| GpuTask {
                 kind,
-                good: row.task_good.filter(|_| over),
-                words: row.task_words.filter(|_| over),
+                good: row.task_succeeded.filter(|_| over),
+                words: row.task_detail.filter(|_| over),
             }),
             uuid: row.uuid,
         }

@@ -14,7 +14,6 @@ use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use crate::cluster::node_labels;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
 use berth_store as store;
@@ -39,8 +38,8 @@ fn facts(row: &NodeRow) -> BTreeMap<String, String> {
 fn firmware<'a>(boards: impl Iterator<Item = &'a GpuRow>) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for board in boards {
-        if let Some(vbios) = board.facts().vbios {
-            found.entry(board.model.clone()).or_default().insert(vbios);
+        if let Some(vbios) = &board.facts.vbios {
+            found.entry(board.model.clone()).or_default().insert(vbios.clone());
         }
     }
     let joined = |versions: BTreeSet<String>| versions.into_iter().collect::<Vec<_>>().join(", ");
@@ -104,7 +103,7 @@ fn stuck_job(rows: &[&OperatorRankRow], contacts: &NodeContacts<'_>, now: Timest
             clean: row.clean,
             connected: silent_since.is_none(),
             unclean: row.unclean.is_some(),
-            unknown: row.outcome.as_deref().is_some_and(|o| o.contains("attempt.unknown_outcome")),
+            unknown: row.outcome.as_ref().is_some_and(|end| end.has_failure("attempt.unknown_outcome")),
             since: row.ended_at.or(row.job_ended_at).unwrap_or(row.created_at),
         };
         if let Some(found) = stuck::find_stuck_rank(&open, &THRESHOLDS, now) {
@@ -222,14 +221,14 @@ impl Inventory {
         let held = store::attempts::list_held(&mut tx).await?;
         let held: HashSet<&str> = held.iter().map(|h| h.allocation.gpu_uuid.as_str()).collect();
         for node in store::nodes::list(&mut tx).await? {
-            let Some(name) = node_labels(&node).remove("rack") else { continue };
-            let (_, nodes, load) = racks.entry(name).or_default();
+            let Some(name) = node.labels.get("rack") else { continue };
+            let (_, nodes, load) = racks.entry(name.clone()).or_default();
             *nodes += 1;
             let is_counted =
                 |g: &&GpuRow| g.node_id == node.id && (g.present || held.contains(g.uuid.as_str()));
             for gpu in gpus.iter().filter(is_counted) {
                 let drawn = self.context.live.reading(&gpu.uuid).power_watts;
-                let limit = gpu.facts().power_limit_watts.map(i64::from);
+                let limit = gpu.facts.power_limit_watts.map(i64::from);
                 load.add(&gpu.model, limit, held.contains(gpu.uuid.as_str()), drawn);
             }
         }

@@ -118,7 +118,7 @@ impl Silences {
         let count = self.unended.get(&node);
         let attempts = count.map_or(0, |count| u32::try_from(count.ranks).unwrap_or(u32::MAX));
         if row.lost_at.is_some() {
-            let (lost_at, why) = (row.lost_at, row.lost_why.clone());
+            let (lost_at, why) = (row.lost_at, row.lost_reason.clone());
             return Some(Silence { state: SilenceState::Lost, attempts, lost_at, why });
         }
         let leased = row.leased && count.is_none_or(|count| count.shortest_ms > 0);

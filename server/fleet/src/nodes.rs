@@ -69,7 +69,7 @@ impl Nodes {
                     }
                     let reasons = left_out.join(" ");
                     store::nodes::record_report(tx, node, &report, now).await?;
-                    if store::nodes::set_left_out(tx, node, &reasons).await? && !reasons.is_empty() {
+                    if store::nodes::set_gpus_left_out(tx, node, &reasons).await? && !reasons.is_empty() {
                         let event = node_audit(&nodes.context, node, "node.boards_left_out", &reasons);
                         store::quotas::insert_audit(tx, None, &event).await?;
                     }

@@ -2,6 +2,7 @@
 
 pub mod routes;
 
+use berth_core::admission::MAX_SLUG_BYTES;
 use berth_mig::{Board, Instance};
 use berth_placement::assignment::{Occupant, OfferingShape, availability};
 use berth_types::Page;
@@ -223,6 +224,9 @@ impl Offerings {
         options: &ListOptions<i64>,
     ) -> Result<Page<PriceVersion>, Problem> {
         self.context.authorise_operator(caller)?;
+        if slug.len() > MAX_SLUG_BYTES {
+            return Err(no_offering());
+        }
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let offering =
@@ -250,6 +254,9 @@ fn no_offering() -> Problem {
 
 /// The stored form of a price, without its version.
 fn parse_price(input: &NewPrice) -> Result<StoredPrice, Problem> {
+    if input.offering.len() > MAX_SLUG_BYTES {
+        return Err(no_offering());
+    }
     let rate = |pointer: &str, per_hour: i64| {
         Some(per_hour)
             .filter(|p| (0..=MAX_PER_HOUR_MICROS).contains(p))

@@ -32,8 +32,8 @@ pub enum Change {
     Assignments(NodeId),
     /// A node was removed or lost its certificate.
     NodeRevoked(NodeId),
-    /// A job was charged.
-    Charged,
+    /// A job of this organization was charged.
+    Charged(OrgId),
     /// The rights of a member changed, or the member left.
     Member {
         org: OrgId,

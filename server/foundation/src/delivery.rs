@@ -85,7 +85,7 @@ pub struct DeliveryError {
     pub reason: String,
 }
 
-/// The way of outgoing mail.
+/// The transport of outgoing mail.
 enum Mailer {
     Smtp(AsyncSmtpTransport<Tokio1Executor>),
     Files(PathBuf),

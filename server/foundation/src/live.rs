@@ -76,11 +76,18 @@ pub struct Live {
     counter: AtomicU64,
     /// Wakes the loop of budgets after a charge.
     pub charged: Notify,
+    /// Organizations with a charge since the last check of budgets.
+    charged_orgs: Mutex<HashSet<OrgId>>,
 }
 
 impl Live {
     pub fn has_webhook(&self, org: OrgId) -> bool {
         lock(&self.webhook_orgs).contains(&org)
+    }
+
+    /// Removes and returns the organizations with a charge since the last call.
+    pub fn remove_charged(&self) -> HashSet<OrgId> {
+        std::mem::take(&mut *lock(&self.charged_orgs))
     }
 }
 
@@ -127,7 +134,10 @@ impl Listener for Live {
             }
             Change::Assignments(node) => self.wake_node(*node),
             Change::NodeRevoked(node) => self.close_session(*node),
-            Change::Charged => self.charged.notify_one(),
+            Change::Charged(org) => {
+                lock(&self.charged_orgs).insert(*org);
+                self.charged.notify_one();
+            }
             Change::Member { org, user } => publish(&self.members, (*org, *user), || ()),
             Change::TokenRevoked(token) => publish(&self.tokens, *token, || ()),
             Change::Webhooks(orgs) => lock(&self.webhook_orgs).clone_from(orgs),

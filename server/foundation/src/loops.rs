@@ -25,11 +25,11 @@ const MAX_ERROR_CHARS: usize = 300;
 /// The times of a loop.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
-    /// From the end of a run to the next run, if nothing wakes the loop.
+    /// The pause after a run without a wake-up.
     pub every: Duration,
-    /// From the start of a run to the start of the next run, at least.
+    /// The least time between the starts of two runs.
     pub pace: Duration,
-    /// From a failed run to the next run, if nothing wakes the loop.
+    /// The pause after a failed run without a wake-up.
     pub after_failure: Duration,
     /// Delay of the first run.
     pub first_after: Duration,
@@ -105,6 +105,7 @@ impl Loops {
             failures: 0,
             last_run_at: None,
             last_took_ms: 0,
+            last_failed: false,
             last_error: None,
         };
         self.lock().insert(name, new);
@@ -121,6 +122,7 @@ impl Loops {
         run.runs += 1;
         run.last_run_at = Some(started.0);
         run.last_took_ms = millis(started.1.elapsed());
+        run.last_failed = result.is_err();
         if let Err(error) = result {
             let detail: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
             tracing::error!(name, error = detail, "a loop failed; its next run tries again");
@@ -228,7 +230,26 @@ mod tests {
         let at = Timestamp::from_micros(7_000_000);
         let error = LoopError { at, detail: "it broke".to_owned() };
         assert_eq!((third.period_ms, third.failures, third.last_error), (2, 1, Some(error)));
-        assert_eq!(third.last_run_at, Some(at));
+        assert_eq!((third.last_run_at, third.last_failed), (Some(at), false));
+    }
+
+    #[tokio::test]
+    async fn the_last_run_of_a_loop_is_a_failure_until_a_later_one_succeeds() {
+        let dir = tempfile::tempdir().unwrap();
+        let loops = loops(dir.path()).await;
+        let (gate, open) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
+        let (wake_gate, turn) = (gate.clone(), open.clone());
+        let wake: Wake = Arc::new(move || {
+            let gate = wake_gate.clone();
+            Box::pin(async move { gate.notified().await })
+        });
+        loops.spawn("test", Schedule::every(HOUR), Some(wake), move || {
+            let first = turn.fetch_add(1, Ordering::SeqCst) == 0;
+            async move { if first { Err("it broke") } else { Ok(None) } }
+        });
+        assert!(wait_for_runs(&loops, 1).await.last_failed);
+        gate.notify_one();
+        assert!(!wait_for_runs(&loops, 2).await.last_failed);
     }
 
     #[tokio::test]

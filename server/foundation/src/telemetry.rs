@@ -17,18 +17,15 @@ const fn family(name: &'static str, kind: &'static str, help: &'static str) -> F
 
 pub const BUILD: Family = family("berth_build_info", "gauge", "The portal's version; always 1.");
 pub const JOBS: Family = family("berth_jobs", "gauge", "Jobs that have not ended, by state.");
-pub const QUEUE_OLDEST: Family = family(
-    "berth_queue_oldest_seconds",
-    "gauge",
-    "How long the job waits that was submitted first of all queued.",
-);
+pub const QUEUE_OLDEST: Family =
+    family("berth_queue_oldest_seconds", "gauge", "Waiting time of the oldest queued job.");
 pub const QUEUE_WAIT: Family = family(
     "berth_queue_wait_seconds",
     "histogram",
     "From the submission of a job to its first placement, since this portal started.",
 );
 pub const PASS: Family =
-    family("berth_scheduler_pass_seconds", "histogram", "How long passes of the scheduler took.");
+    family("berth_scheduler_pass_seconds", "histogram", "Duration of the scheduler's passes.");
 pub const NODES: Family = family("berth_nodes", "gauge", "Nodes, by state.");
 pub const GPUS: Family = family("berth_gpus", "gauge", "Boards that workers report.");
 pub const GPUS_QUARANTINED: Family =
@@ -43,10 +40,13 @@ pub const POSTINGS: Family = family(
 pub const MISMATCHES: Family = family(
     "berth_ledger_mismatches",
     "gauge",
-    "What did not add up when the books were looked at last; 0 is right.",
+    "Mismatches in the last reconciliation of the ledger; 0 means none.",
 );
-pub const RECONCILED: Family =
-    family("berth_ledger_reconciled_timestamp_seconds", "gauge", "When the books were looked at last.");
+pub const RECONCILED: Family = family(
+    "berth_ledger_reconciled_timestamp_seconds",
+    "gauge",
+    "Time of the last reconciliation of the ledger.",
+);
 pub const LOOP_RUNS: Family =
     family("berth_loop_runs_total", "counter", "Runs of the portal's loops that have ended, by loop.");
 pub const LOOP_FAILURES: Family =
@@ -56,6 +56,15 @@ pub const LOOP_LAST_RUN: Family = family(
     "gauge",
     "The begin of each loop's last run that has ended.",
 );
+pub const LOOP_PERIOD: Family = family(
+    "berth_loop_period_seconds",
+    "gauge",
+    "The time from the end of a loop's run to its next run without a wake-up.",
+);
+pub const LOOP_LAST_SECONDS: Family =
+    family("berth_loop_last_run_seconds", "gauge", "The duration of each loop's last run that has ended.");
+pub const LOOP_LAST_FAILED: Family =
+    family("berth_loop_last_run_failed", "gauge", "1 if the last run of the loop failed, 0 otherwise.");
 pub const REQUESTS: Family =
     family("berth_http_requests_total", "counter", "Requests to the API, by method and status.");
 pub const REQUEST_SECONDS: Family = family(
@@ -66,11 +75,11 @@ pub const REQUEST_SECONDS: Family = family(
 pub const READINGS_DROPPED: Family = family(
     "berth_readings_dropped_total",
     "counter",
-    "Readings of jobs' devices that were not kept, since their time was not the portal's.",
+    "Dropped readings of jobs' devices with a time far from the portal's time.",
 );
 
 /// All metric families of the portal.
-pub const FAMILIES: [Family; 18] = [
+pub const FAMILIES: [Family; 21] = [
     BUILD,
     JOBS,
     QUEUE_OLDEST,
@@ -86,6 +95,9 @@ pub const FAMILIES: [Family; 18] = [
     LOOP_RUNS,
     LOOP_FAILURES,
     LOOP_LAST_RUN,
+    LOOP_PERIOD,
+    LOOP_LAST_SECONDS,
+    LOOP_LAST_FAILED,
     REQUESTS,
     REQUEST_SECONDS,
     READINGS_DROPPED,

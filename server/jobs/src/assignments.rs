@@ -1,6 +1,7 @@
 //! The assignments of a node, as domain values. The session of its worker sends them as messages.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use berth_core::lease::LeaseLimits;
 use berth_storage::start_inputs::{CheckpointDir, RankSecret, RankVolume, RegistryLogin, RestoredCheckpoint};
@@ -58,7 +59,7 @@ pub struct RankSlice {
 }
 
 /// The start of a rank. The default has no process; a rank that is stopped before its start gets it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct RankStart {
     pub command: Vec<String>,
     pub script: Option<String>,
@@ -81,4 +82,50 @@ pub struct RankStart {
     pub secrets: Vec<RankSecret>,
     /// The reason why the inputs cannot be given: the rank ends with this failure.
     pub unusable: Option<Failure>,
+}
+
+/// The command, the script, the variables and the files may have secrets, which must not reach a log.
+impl fmt::Debug for RankStart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RankStart")
+            .field("image", &self.image)
+            .field("env", &self.env.len())
+            .field("files", &self.files.len())
+            .field("volumes", &self.volumes)
+            .field("secrets", &self.secrets)
+            .field("unusable", &self.unusable)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_debug_text_of_a_start_has_no_secrets() {
+        let secret = "hunter2".to_owned();
+        let texts = || [("NAME".to_owned(), secret.clone())].into();
+        let start = RankStart {
+            command: vec![secret.clone()],
+            script: Some(secret.clone()),
+            env: texts(),
+            files: texts(),
+            secrets: vec![RankSecret {
+                name: "token".to_owned(),
+                value: secret.clone(),
+                env: Some("TOKEN".to_owned()),
+                file: None,
+            }],
+            registry_login: Some(RegistryLogin {
+                registry: "registry.example".to_owned(),
+                username: secret.clone(),
+                password: secret.clone(),
+                secret: "login".to_owned(),
+            }),
+            ..RankStart::default()
+        };
+        let text = format!("{start:?} {:?} {:?}", start.secrets, start.registry_login);
+        assert!(text.contains("token") && text.contains("login") && !text.contains("hunter2"), "{text}");
+    }
 }

@@ -1,11 +1,11 @@
 //! Attempts: the application of workers' reports, the assignments of nodes, and the portal's own events.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use berth_core::jobs::MachineEvent;
 use berth_placement::cluster::Owner;
 use berth_types::ids::{JobId, NodeId};
-use berth_types::jobs::{Failure, JobState, NewJob};
+use berth_types::jobs::{Failure, JobState};
 use futures::FutureExt;
 
 use crate::assignments::{RankAssignment, RankDevice, RankSlice, RankStart};
@@ -75,7 +75,7 @@ impl Attempts {
                 self.context.publish(Change::Job { org, job, event: None });
             }
             if changes.cost.is_some() {
-                self.context.publish(Change::Charged);
+                self.context.publish(Change::Charged(org));
             }
             if let Some(cost) = changes.cost
                 && self.context.live.has_listeners(cost.job)
@@ -169,24 +169,23 @@ impl Attempts {
     /// The start of a rank for a worker that does not know it yet. `None` as long as its inputs are not
     /// complete.
     async fn start(&self, tx: &mut Tx<'_>, row: &OpenRankRow) -> Result<Option<RankStart>, StoreError> {
-        let mut submission: NewJob = row.submission()?;
-        let corrupt = || StoreError::Corrupt(row.job_id.to_string());
-        let inputs = store::jobs::find_inputs(tx, row.job_id).await?.ok_or_else(corrupt)?;
-        let own_env: BTreeMap<String, String> = serde_json::from_str(&inputs.env).map_err(|_| corrupt())?;
+        let submission = row.submission()?;
+        let absent = || StoreError::corrupt("job_inputs", row.job_id, "job_id", "there is no such row");
+        let inputs = store::jobs::find_inputs(tx, row.job_id).await?.ok_or_else(absent)?;
         let env = ranks::environment(tx, row).await?;
         let mut start = RankStart {
-            command: submission.command.take().unwrap_or_default(),
+            command: submission.command.clone().unwrap_or_default(),
             script: inputs.script,
             // The variables of the submission override those of the portal.
-            env: env.into_iter().chain(own_env).collect(),
-            files: serde_json::from_str(&inputs.files).map_err(|_| corrupt())?,
+            env: env.into_iter().chain(inputs.env.0).collect(),
+            files: inputs.files.0,
             cpu_milli: u64::from(submission.cpus.unwrap_or(0)) * 1_000,
             memory_mib: submission.memory_mib.unwrap_or(0),
             network: submission.network,
             image: preparation::full_image_name(submission.image.as_deref()),
             ..RankStart::default()
         };
-        Ok(add_inputs(tx, &self.inputs, row, &submission, &mut start).await?.then_some(start))
+        Ok(add_inputs(tx, &self.inputs, row, submission, &mut start).await?.then_some(start))
     }
 
     /// Stops an attempt for a job of a higher class. Returns false if the attempt has ended or stops already.

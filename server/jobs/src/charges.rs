@@ -8,7 +8,7 @@ use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_store::jobs::JobRow;
 use berth_store::ledger::Posting;
-use berth_store::usage::Charge;
+use berth_store::usage::{Charge, UsageMode};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The transfer that holds the worst case of a job. It is read from the job's row: a read of the ledger, to
@@ -47,15 +47,13 @@ pub(crate) async fn charge(
     if (ms <= 0 && due <= 0) || row.reservation_id.is_some() {
         return Ok(());
     }
-    let labels: std::collections::BTreeMap<String, String> =
-        serde_json::from_str(&row.labels).unwrap_or_default();
     let charged = Charge {
         org: row.org_id,
         day: day_of(now),
         offering: &row.offering_id.to_string(),
-        mode: if row.preemptible { "preemptible" } else { "on_demand" },
+        mode: if row.preemptible { UsageMode::Preemptible } else { UsageMode::OnDemand },
         member: &row.created_by,
-        labels: labels.into_iter().collect(),
+        labels: row.labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
         device_milli_ms: ms.saturating_mul(row.device_milli),
         cost_micros: due.max(0),
     };

@@ -5,16 +5,17 @@
 
 pub mod routes;
 
+use std::collections::HashMap;
+
 use crate::drain_rules::{NodeAttempt, decide, grace_s, is_requeued};
 use berth_core::jobs::MachineEvent;
 use berth_types::ids::{AuditEventId, NodeId};
-use berth_types::jobs::{Checkpoint, JobState, Retry};
+use berth_types::jobs::JobState;
 use berth_types::operations::{Drain, NewDrain};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
-use serde::Deserialize;
 
 use crate::attempts::Attempts;
 use berth_fleet::leases::node_audit;
@@ -29,19 +30,6 @@ const MAX_DEADLINE_S: i64 = 366 * 86_400;
 const LATE_S: i64 = 60;
 /// The worker's default grace in seconds.
 const DEFAULT_GRACE_S: i64 = 10;
-
-/// The policies for the end of a job in its submission. The other fields, above all the files, are skipped.
-#[derive(Deserialize)]
-struct EndPolicies {
-    #[serde(default)]
-    retry: Option<Retry>,
-    #[serde(default)]
-    checkpoint: Option<Checkpoint>,
-}
-
-fn end_policies(row: &OperatorRankRow) -> Result<EndPolicies, StoreError> {
-    serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.job_id.to_string()))
-}
 
 fn number(n: i64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
@@ -96,11 +84,15 @@ fn drain_from_row(row: DrainRow, open: &[OperatorRankRow], now: Timestamp) -> Dr
     }
 }
 
-fn check(input: &NewDrain, now: Timestamp) -> Result<(), Problem> {
+/// Checks a drain. The deadline of the present drain is accepted although it is over, so that a repeated request
+/// succeeds.
+fn check(input: &NewDrain, present: Option<Timestamp>, now: Timestamp) -> Result<(), Problem> {
     let mut errors = Vec::new();
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
     match input.deadline_at {
-        Some(at) if at < now.plus_seconds(-LATE_S) => refuse("/deadline_at", "This is in the past."),
+        Some(at) if at < now.plus_seconds(-LATE_S) && present != Some(at) => {
+            refuse("/deadline_at", "This is in the past.")
+        }
         Some(at) if at > now.plus_seconds(MAX_DEADLINE_S) => {
             refuse("/deadline_at", "At most a year from now.");
         }
@@ -152,12 +144,17 @@ impl Drains {
         let now = self.context.now();
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let mut out = Vec::new();
-        for row in store::operations::list_drains(&mut tx).await? {
-            let open = store::operations::list_open(&mut tx, Some(row.node_id)).await?;
-            out.push(drain_from_row(row, &open, now));
+        let rows = store::operations::list_drains(&mut tx).await?;
+        let nodes: Vec<NodeId> = rows.iter().map(|row| row.node_id).collect();
+        let mut open: HashMap<NodeId, Vec<OperatorRankRow>> = HashMap::new();
+        for rank in store::operations::list_open_on(&mut tx, &nodes).await? {
+            open.entry(rank.node_id).or_default().push(rank);
         }
-        Ok(out)
+        let drain = |row: DrainRow| {
+            let ranks = open.remove(&row.node_id).unwrap_or_default();
+            drain_from_row(row, &ranks, now)
+        };
+        Ok(rows.into_iter().map(drain).collect())
     }
 
     /// Begins the drain of a node, or changes a present one.
@@ -167,7 +164,11 @@ impl Drains {
     pub async fn drain_node(&self, caller: &Caller, node: NodeId, input: NewDrain) -> Result<Drain, Problem> {
         self.context.authorise_operator(caller)?;
         let now = self.context.now();
-        check(&input, now)?;
+        let present = {
+            let mut conn = self.context.db.read().await?;
+            store::operations::find_drain(&mut conn.tx(), node).await?
+        };
+        check(&input, present.and_then(|row| row.deadline_at), now)?;
         let reason = input.reason.trim().to_owned();
         let until = input.deadline_at.map_or_else(|| "without a deadline".to_owned(), |at| at.minute());
         let event = self.context.audit_event(
@@ -300,9 +301,8 @@ impl Drains {
         let actions = decide(row.deadline_at, now, &attempts);
         for (index, attempt) in actions.stop {
             let Some(rank) = open.get(index) else { continue };
-            let EndPolicies { retry, checkpoint } = end_policies(rank)?;
-            let again = is_requeued(rank.preemptible, retry.as_ref());
-            let grace_s = grace_s(checkpoint.map(|c| c.grace_s), grace(row));
+            let again = is_requeued(rank.preemptible, rank.spec.retry.as_ref());
+            let grace_s = grace_s(rank.spec.checkpoint.as_ref().map(|c| c.grace_s), grace(row));
             let event = MachineEvent::Drain { attempt, again, grace_s };
             let detail = with_full_stop(&reason_text(row));
             let job = rank.job_id;

@@ -8,55 +8,26 @@ use berth_types::evidence::Evidence;
 use berth_types::ids::TransferId;
 use berth_types::ledger::TransferKind;
 use berth_types::time::{Timestamp, duration_text};
-use serde::{Deserialize, Serialize};
 
 use crate::reports::AttemptReport;
 use berth_foundation::Context;
 use berth_store::attempts::AttemptRow;
 use berth_store::jobs::JobRow;
 use berth_store::ledger::{EVIDENCE, Posting};
+use berth_store::types::{JsonColumn, StoredEvidence};
 use berth_store::{self as store, StoreError, Tx};
 
-/// The evidence of one rank, as stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct StoredEvidence {
-    #[serde(flatten)]
-    evidence: Evidence,
-    /// The begin of the process by the portal's clock, in milliseconds since 1970. A report gives it too late
-    /// by its time on the network, so the earliest value counts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    began_ms: Option<i64>,
-    /// The losses of devices, from and until, by the age of the process in milliseconds.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    lost: Vec<(i64, i64)>,
-}
-
-impl StoredEvidence {
-    /// The losses of devices, from and until, by the portal's clock, which all ranks share.
-    fn losses(&self) -> impl Iterator<Item = (i64, i64)> {
-        let at = |began: i64, (from, until): &(i64, i64)| {
-            (began.saturating_add(*from), began.saturating_add(*until))
-        };
-        self.began_ms.into_iter().flat_map(move |began| self.lost.iter().map(move |ages| at(began, ages)))
-    }
-}
-
-fn parse_evidence(row: &AttemptRow) -> Result<Option<StoredEvidence>, StoreError> {
-    let parse = |text: &String| {
-        serde_json::from_str(text).map_err(|_| StoreError::Corrupt(format!("evidence of {}", row.job_id)))
-    };
-    row.evidence.as_ref().map(parse).transpose()
+/// The losses of devices of a rank, from and until, by the portal's clock, which all ranks share.
+fn losses(stored: &StoredEvidence) -> impl Iterator<Item = (i64, i64)> {
+    let at =
+        |began: i64, (from, until): &(i64, i64)| (began.saturating_add(*from), began.saturating_add(*until));
+    stored.began_ms.into_iter().flat_map(move |began| stored.lost.iter().map(move |ages| at(began, ages)))
 }
 
 /// Brings the evidence of a rank up to a report. The evidence of the end is final.
-pub(super) fn update_evidence(
-    row: &mut AttemptRow,
-    report: &AttemptReport,
-    ends_now: bool,
-    at: Timestamp,
-) -> Result<(), StoreError> {
+pub(super) fn update_evidence(row: &mut AttemptRow, report: &AttemptReport, ends_now: bool, at: Timestamp) {
     if row.ended {
-        return Ok(());
+        return;
     }
     let Some(reported) = &report.evidence else {
         if ends_now && report.metered_ms > 0 {
@@ -65,7 +36,7 @@ pub(super) fn update_evidence(
             // charge.
             row.evidence = None;
         }
-        return Ok(());
+        return;
     };
     let evidence = Evidence {
         rank: u32::try_from(row.rank).unwrap_or(0),
@@ -77,8 +48,8 @@ pub(super) fn update_evidence(
     let mut lost: Vec<(i64, i64)> =
         reported.losses.iter().map(|loss| (loss.from_ms, loss.until_ms)).collect();
     let mut began_ms = (evidence.process_ms > 0).then(|| at.millis().saturating_sub(evidence.process_ms));
-    let stored = parse_evidence(row)?;
-    if let Some(stored) = &stored {
+    let stored = row.evidence.as_deref();
+    if let Some(stored) = stored {
         began_ms = began_ms.into_iter().chain(stored.began_ms).min();
         // Each report lists all losses so far, so the report with less lost time is the older one.
         if union_ms(stored.lost.clone()) > union_ms(lost.clone()) {
@@ -87,15 +58,12 @@ pub(super) fn update_evidence(
     }
     let evidence = merge(stored.map(|stored| stored.evidence), evidence);
     let merged = StoredEvidence { evidence, began_ms, lost };
-    row.evidence = Some(serde_json::to_string(&merged).map_err(|e| StoreError::Corrupt(e.to_string()))?);
-    Ok(())
+    row.evidence = Some(JsonColumn(merged));
 }
 
 /// The evidence of those ranks that have some.
-pub(super) fn rank_evidence(ranks: &[AttemptRow]) -> Result<Vec<Evidence>, StoreError> {
-    let evidence =
-        |row: &AttemptRow| parse_evidence(row).map(|stored| stored.map(|stored| stored.evidence)).transpose();
-    ranks.iter().filter_map(evidence).collect()
+pub(super) fn rank_evidence(ranks: &[AttemptRow]) -> Vec<Evidence> {
+    ranks.iter().filter_map(|row| row.evidence.as_ref().map(|stored| stored.evidence)).collect()
 }
 
 /// Credits the part of an ended attempt's charge that has no evidence. The transaction of the end calls it
@@ -110,10 +78,10 @@ pub(super) async fn credit_uncovered(
 ) -> Result<(), StoreError> {
     // A job in a reservation pays nothing: the reservation gets the credit for failed boards.
     let (Some(first), None) = (ranks.first(), job.reservation_id) else { return Ok(()) };
-    let stored = ranks.iter().map(parse_evidence).collect::<Result<Vec<_>, _>>()?;
+    let stored: Vec<Option<&StoredEvidence>> = ranks.iter().map(|row| row.evidence.as_deref()).collect();
     let evidence: Vec<Option<Evidence>> =
-        stored.iter().map(|stored| stored.as_ref().map(|stored| stored.evidence)).collect();
-    let lost_union_ms = union_ms(stored.iter().flatten().flat_map(StoredEvidence::losses).collect());
+        stored.iter().map(|stored| stored.map(|stored| stored.evidence)).collect();
+    let lost_union_ms = union_ms(stored.iter().copied().flatten().flat_map(losses).collect());
     let missing = uncovered(job.metered_ms.saturating_sub(before_ms), &evidence, lost_union_ms);
     let earlier = charge_micros(job.nano_per_second, before_ms).unwrap_or(job.cost_micros);
     let charged = job.cost_micros.saturating_sub(earlier);

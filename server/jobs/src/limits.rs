@@ -6,8 +6,8 @@ use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::Limits;
 
 /// The limits on held devices, running jobs and spend, in the form of the engine.
-pub(crate) fn engine_limits(limits: &Limits) -> quotas::Limits {
-    quotas::Limits {
+pub(crate) fn engine_limits(limits: &Limits) -> quotas::EngineLimits {
+    quotas::EngineLimits {
         boards_milli: limits.boards_milli,
         running_jobs: limits.running_jobs,
         nano_per_second: limits.spend_per_hour_micros.and_then(nano_per_second),

@@ -7,7 +7,6 @@ pub mod routes;
 use std::sync::Arc;
 
 use berth_core::lease::LeaseLimits;
-use berth_types::evidence::Evidence;
 use berth_types::ids::NodeId;
 use berth_types::jobs::Failure;
 use berth_types::nodes::Node;
@@ -28,16 +27,14 @@ use berth_store::{self as store, StoreError};
 /// The report of an attempt's end in the place of a lost node. The evidence is the evidence stored before.
 fn lost_report(row: &UnendedRow, why: &str) -> Result<AttemptReport, StoreError> {
     let corrupt = || StoreError::Corrupt(format!("an attempt of {}", row.job_id));
-    let seen: Option<Evidence> =
-        row.evidence.as_deref().map(serde_json::from_str).transpose().map_err(|_| corrupt())?;
     let number = u32::try_from(row.number).map_err(|_| corrupt())?;
     Ok(AttemptReport {
         failure: Some(Failure { code: "node.lost".to_owned(), detail: why.to_owned() }),
-        evidence: seen.map(|e| ReportedEvidence {
-            process_ms: e.process_ms,
-            device_ms: e.device_ms,
-            lost_ms: e.lost_ms,
-            busy_ms: e.busy_ms,
+        evidence: row.evidence.as_ref().map(|stored| ReportedEvidence {
+            process_ms: stored.evidence.process_ms,
+            device_ms: stored.evidence.device_ms,
+            lost_ms: stored.evidence.lost_ms,
+            busy_ms: stored.evidence.busy_ms,
             // The stored evidence has the times of the losses already.
             losses: Vec::new(),
         }),

@@ -4,8 +4,9 @@
 
 pub mod routes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use berth_core::admission::MAX_SLUG_BYTES;
 use berth_core::jobs::MachineEvent;
 use berth_types::Page;
 use berth_types::events::JobEvent;
@@ -21,19 +22,34 @@ use crate::drains::with_full_stop;
 use crate::transitions::advance;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
+use berth_store::jobs::JobRow;
 use berth_store::operations::{JobQuery, OperatorJobRow};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The most jobs that one order stops, in one transaction.
 const MAX_STOPS: i64 = 500;
 
+/// Characters of the reason of a stop.
+const MAX_REASON_CHARS: usize = 200;
+/// Bytes of a label as `key=value`: 63 on each side.
+const MAX_LABEL_BYTES: usize = 127;
+
 /// The query of the store for a filter.
+///
+/// # Errors
+/// The name of the offering is too long, or the label is no label.
 fn job_query(filter: &JobFilter) -> Result<JobQuery, Problem> {
+    if filter.offering.as_ref().is_some_and(|slug| slug.len() > MAX_SLUG_BYTES) {
+        return Err(Problem::invalid_field("/filter/offering", "Use at most 100 bytes."));
+    }
     let label = match &filter.label {
         None => String::new(),
         Some(text) => {
-            let refuse = || Problem::invalid_field("/filter/label", "Give a label as key=value.");
-            let (key, value) = text.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(refuse)?;
+            let detail = "Give a label as key=value, with at most 127 printable characters.";
+            let refuse = || Problem::invalid_field("/filter/label", detail);
+            let fits = text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
+            let pair = text.split_once('=').filter(|(key, _)| fits && !key.is_empty());
+            let (key, value) = pair.ok_or_else(refuse)?;
             let json = |text: &str| serde_json::to_string(text).map_err(|_| Problem::internal());
             format!("{}:{}", json(key)?, json(value)?)
         }
@@ -47,14 +63,13 @@ fn job_query(filter: &JobFilter) -> Result<JobQuery, Problem> {
     })
 }
 
-fn operated_job(row: OperatorJobRow, currency: &str) -> Result<OperatedJob, StoreError> {
-    let corrupt = |_| StoreError::Corrupt(format!("job {}: labels", row.id));
+fn operated_job(row: OperatorJobRow, currency: &str) -> OperatedJob {
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
-    Ok(OperatedJob {
+    OperatedJob {
         id: row.id,
         org: row.org_id,
         state: row.state,
-        labels: serde_json::from_str(&row.labels).map_err(corrupt)?,
+        labels: row.labels.0,
         org_name: row.org_name,
         name: row.name,
         attempt: number(row.attempt),
@@ -73,7 +88,7 @@ fn operated_job(row: OperatorJobRow, currency: &str) -> Result<OperatedJob, Stor
         metered_ms: row.metered_ms,
         cost_micros: row.cost_micros,
         currency: currency.to_owned(),
-    })
+    }
 }
 
 /// The number of jobs that an order would stop, in all and by organization.
@@ -95,13 +110,17 @@ fn more_than_expected(matched: u64, expected: u64) -> Problem {
     Problem::conflict("jobs.more", "More jobs are meant than you were shown", detail)
 }
 
+fn no_reason() -> Problem {
+    let detail = "Say in 1 to 200 characters on one line why: those whose jobs are stopped see it.";
+    Problem::invalid_field("/reason", detail)
+}
+
 fn check_reason(reason: &str) -> Result<String, Problem> {
-    let reason = reason.trim();
-    if !(1..=200).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
-        let detail = "Say in 1 to 200 characters on one line why: those whose jobs are stopped see it.";
-        return Err(Problem::invalid_field("/reason", detail));
+    let is_long = reason.chars().count() > MAX_REASON_CHARS;
+    if reason.trim().is_empty() || is_long || reason.chars().any(char::is_control) {
+        return Err(no_reason());
     }
-    Ok(reason.to_owned())
+    Ok(reason.trim().to_owned())
 }
 
 /// A job that was stopped, with the nodes of its attempt.
@@ -119,15 +138,21 @@ async fn stop_matched(
     detail: &str,
     now: Timestamp,
 ) -> Result<Vec<StoppedJob>, StoreError> {
+    let jobs = store::operations::list_stoppable(tx, query, MAX_STOPS).await?;
+    let rows = store::jobs::list_any(tx, &jobs).await?;
+    let mut rows: HashMap<JobId, JobRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+    let mut nodes: HashMap<JobId, Vec<NodeId>> = HashMap::new();
+    for slot in store::attempts::list_latest_allocations(tx, &jobs).await? {
+        nodes.entry(slot.job_id).or_default().push(slot.node_id);
+    }
     let mut stopped = Vec::new();
-    for job in store::operations::list_stoppable(tx, query, MAX_STOPS).await? {
-        let Some(mut row) = store::jobs::find_any(tx, job).await? else { continue };
-        let slots = store::attempts::list_allocations(tx, row.id, row.attempt).await?;
-        let nodes: Vec<NodeId> = slots.into_iter().map(|slot| slot.node_id).collect();
+    for job in jobs {
+        let Some(mut row) = rows.remove(&job) else { continue };
         // A job that stops for good already rejects the event.
         if let Some(event) =
             advance(tx, context, &mut row, MachineEvent::Halt, detail.to_owned(), now).await?
         {
+            let nodes = nodes.remove(&job).unwrap_or_default();
             stopped.push(StoppedJob { org: row.org_id, event, nodes });
         }
     }
@@ -177,12 +202,15 @@ impl OperatorJobs {
         let mut conn = self.context.db.read().await?;
         let rows = store::operations::list_jobs(&mut conn.tx(), query, options).await?;
         let currency = &self.context.settings.currency;
-        Ok(options.page(rows, |row| row.id).try_map(|row| operated_job(row, currency))?)
+        Ok(options.page(rows, |row| row.id).map(|row| operated_job(row, currency)))
     }
 
     /// Counts the jobs that an order would stop. Changes nothing.
     pub async fn preview_stop(&self, caller: &Caller, order: &StopJobs) -> Result<StoppedJobs, Problem> {
         self.context.authorise_operator(caller)?;
+        if order.reason.chars().count() > MAX_REASON_CHARS {
+            return Err(no_reason());
+        }
         let query = job_query(&order.filter)?;
         let mut conn = self.context.db.read().await?;
         Ok(count_matched(&mut conn.tx(), &query).await?)

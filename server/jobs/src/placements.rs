@@ -119,7 +119,7 @@ async fn assign(
     let detail = "Devices assigned; waiting for the worker.".to_owned();
     let event = MachineEvent::Assign { attempt: number };
     let Some(event) = advance(tx, context, &mut row, event, detail, now).await? else { return Ok(None) };
-    let lease_ms = leases::lease_ms(&row, context.settings.lease_ms)?;
+    let lease_ms = leases::lease_ms(&row, context.settings.lease_ms);
     let mut idx = 0..;
     for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
         store::attempts::insert(tx, assignment.job, (number, rank), org, *node, lease_ms, now).await?;

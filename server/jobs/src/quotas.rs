@@ -5,6 +5,7 @@
 
 pub mod routes;
 
+use berth_core::admission::MAX_SLUG_BYTES;
 use berth_placement::quotas::Need;
 use berth_types::Page;
 use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
@@ -151,6 +152,10 @@ fn check(limits: &Limits, base: &str) -> Vec<FieldError> {
     for (slug, most) in &limits.devices {
         range(&format!("devices/{}", slug.chars().take(80).collect::<String>()), Some(*most), 0);
     }
+    let is_slug = |slug: &String| (1..=MAX_SLUG_BYTES).contains(&slug.len());
+    if !limits.devices.keys().all(is_slug) {
+        errors.push(FieldError::new(format!("{base}/devices"), "A slug has 1 to 100 bytes."));
+    }
     if limits.devices.len() > 200 {
         errors.push(FieldError::new(format!("{base}/devices"), "At most 200 offerings."));
     }
@@ -256,7 +261,7 @@ impl Quotas {
                     return Err(Problem::not_found().into());
                 }
                 check_offerings(tx, &limits, "", now).await?;
-                store::quotas::put(tx, org, &limits, &event.actor, now).await?;
+                store::quotas::put(tx, org, &limits).await?;
                 store::quotas::insert_audit(tx, org, &event).await?;
                 Ok(())
             }
@@ -314,7 +319,7 @@ impl Quotas {
             errors.push(FieldError::new("/limits", "Shares and weights are the operator's to give."));
         }
         let reason = input.reason.trim().to_owned();
-        if reason.is_empty() || reason.chars().count() > MAX_REASON_CHARS {
+        if reason.is_empty() || input.reason.chars().count() > MAX_REASON_CHARS {
             errors.push(FieldError::new("/reason", "Say what it is for, in up to 1000 characters."));
         }
         if !errors.is_empty() {
@@ -408,14 +413,14 @@ impl Quotas {
                 let state =
                     if input.grant { QuotaRequestState::Granted } else { QuotaRequestState::Declined };
                 let note = input.note.trim();
-                if !store::quotas::decide_request(tx, id, state, (&event.actor, note), now).await? {
+                if !store::quotas::decide_request(tx, id, state, note, now).await? {
                     let detail = format!("It was {} already; nothing was changed.", request.state.name());
                     return Err(Problem::conflict("quota_request.decided", "It is decided", detail).into());
                 }
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 if input.grant {
                     let limits = effective(tx, request.org).await?.0.with(granted);
-                    store::quotas::put(tx, Some(request.org), &limits, &event.actor, now).await?;
+                    store::quotas::put(tx, Some(request.org), &limits).await?;
                 }
                 store::quotas::insert_audit(tx, Some(request.org), &event).await?;
                 Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?)

@@ -2,86 +2,48 @@
 
 use berth_core::jobs::{MachineEvent, Outcome, StopCause, idle_text, is_retried};
 use berth_types::ids::NodeId;
-use berth_types::jobs::{Checkpoint, CheckpointSignal, Failure, Retry};
-use serde::{Deserialize, Serialize};
+use berth_types::jobs::CheckpointSignal;
 
 use crate::assignments::StopSignal;
 use crate::reports::AttemptReport;
 use berth_store::attempts::{AttemptRow, OpenRankRow};
 use berth_store::jobs::JobRow;
+use berth_store::types::RankEnd;
 use berth_store::{self as store, StoreError, Tx};
 
-/// The end of a rank, as stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankEnd {
-    code: i32,
-    timed_out: bool,
-    failure: Option<Failure>,
-    /// The rank counts as lost, and its worker has reported about it since.
-    #[serde(default)]
-    late: bool,
+/// The end of a rank by the report of its worker.
+pub fn reported_end(report: &AttemptReport) -> RankEnd {
+    RankEnd {
+        code: report.exit_code.unwrap_or(255),
+        timed_out: report.timed_out,
+        failure: report.failure.clone(),
+        late: false,
+    }
 }
 
-impl RankEnd {
-    pub fn from_report(report: &AttemptReport) -> Self {
-        Self {
-            code: report.exit_code.unwrap_or(255),
-            timed_out: report.timed_out,
-            failure: report.failure.clone(),
-            late: false,
-        }
+fn end_outcome(end: &RankEnd) -> Outcome {
+    match &end.failure {
+        Some(failure) => Outcome::Failed(failure.clone()),
+        None if end.timed_out => Outcome::TimedOut { code: end.code },
+        None => Outcome::Exited { code: end.code },
     }
+}
 
-    /// Marks a lost rank as reported late. `None` if the rank is not lost or is already marked.
-    pub fn mark_late(self) -> Option<Self> {
-        (self.is_lost() && !self.late).then_some(Self { late: true, ..self })
-    }
-
-    pub fn is_success(&self) -> bool {
-        self.failure.is_none() && !self.timed_out && self.code == 0
-    }
-
-    /// Returns true if the rank ended because its node counts as lost.
-    pub fn is_lost(&self) -> bool {
-        self.failure.as_ref().is_some_and(|failure| failure.code == "node.lost")
-    }
-
-    pub fn outcome(&self) -> Outcome {
-        match &self.failure {
-            Some(failure) => Outcome::Failed(failure.clone()),
-            None if self.timed_out => Outcome::TimedOut { code: self.code },
-            None => Outcome::Exited { code: self.code },
-        }
-    }
-
-    pub fn detail(&self) -> String {
-        match &self.failure {
-            Some(failure) => failure.detail.clone(),
-            None if self.timed_out => {
-                format!("Time limit reached: stopped with exit code {}.", self.code)
-            }
-            None => format!("The process ended with exit code {}.", self.code),
-        }
+/// The end of a rank as a sentence.
+fn end_detail(end: &RankEnd) -> String {
+    match &end.failure {
+        Some(failure) => failure.detail.clone(),
+        None if end.timed_out => format!("Time limit reached: stopped with exit code {}.", end.code),
+        None => format!("The process ended with exit code {}.", end.code),
     }
 }
 
 /// The end of an attempt: the first bad end of a rank, or else the first end. The number of the rank comes
 /// with it if there are several ranks.
-fn deciding_end(ranks: &[AttemptRow]) -> Option<(Option<i64>, RankEnd)> {
-    let rank_end = |row: &AttemptRow| {
-        let end: RankEnd = serde_json::from_str(row.outcome.as_deref()?).ok()?;
-        Some((end.is_success(), row.ended_at, row.rank, end))
-    };
-    let (.., rank, end) =
-        ranks.iter().filter_map(rank_end).min_by_key(|(good, at, rank, _)| (*good, *at, *rank))?;
-    Some(((ranks.len() > 1).then_some(rank), end))
-}
-
-/// The retry policy in a submission. The other fields, above all the files, are skipped.
-#[derive(Deserialize)]
-struct RetryPolicy {
-    #[serde(default)]
-    retry: Option<Retry>,
+fn deciding_end(ranks: &[AttemptRow]) -> Option<(Option<i64>, &RankEnd)> {
+    let ends = ranks.iter().filter_map(|row| Some((row, row.outcome.as_deref()?)));
+    let (row, end) = ends.min_by_key(|(row, end)| (end.is_success(), row.ended_at, row.rank))?;
+    Some(((ranks.len() > 1).then_some(row.rank), end))
 }
 
 /// The event of a job, with its text, that follows from the end of a rank.
@@ -90,23 +52,22 @@ pub fn ended_event(
     number: u32,
     ranks: &[AttemptRow],
     ended: &AttemptRow,
-) -> Result<Option<(MachineEvent, String)>, StoreError> {
-    let Some((rank, end)) = deciding_end(ranks) else { return Ok(None) };
+) -> Option<(MachineEvent, String)> {
+    let (rank, end) = deciding_end(ranks)?;
     let with_rank = |text: String| rank.map_or(text.clone(), |rank| format!("Rank {rank}: {text}"));
     if !ranks.iter().all(|r| r.ended) {
         // After a good end of one rank the attempt waits for the others.
-        return Ok((rank == Some(ended.rank) && !end.is_success()).then(|| {
-            let detail = format!("{} The other ranks are stopped.", with_rank(end.detail()));
+        return (rank == Some(ended.rank) && !end.is_success()).then(|| {
+            let detail = format!("{} The other ranks are stopped.", with_rank(end_detail(end)));
             (MachineEvent::RankFailed { attempt: number }, detail)
-        }));
+        });
     }
-    let RetryPolicy { retry } =
-        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.to_string()))?;
-    let (outcome, mut detail) = (end.outcome(), with_rank(end.detail()));
+    let retry = job.spec.retry.as_ref();
+    let (outcome, mut detail) = (end_outcome(end), with_rank(end_detail(end)));
     let stop = job.stop_cause();
     let time_left = job.metered_ms < job.max_duration_s.saturating_mul(1_000);
     let retries = u32::try_from(job.retries).unwrap_or(u32::MAX);
-    let again = time_left && is_retried(retry.as_ref(), retries, stop, &outcome);
+    let again = time_left && is_retried(retry, retries, stop, &outcome);
     let is_stopped = matches!(
         stop,
         Some(StopCause::Cancelled | StopCause::TimedOut | StopCause::Halted | StopCause::Idle { .. })
@@ -118,23 +79,16 @@ pub fn ended_event(
     if let Some(retry) = retry.filter(|_| again && !is_stopped && !is_displaced) {
         detail = format!("{detail} Retry {} of {} follows.", retries + 1, retry.max);
     }
-    Ok(Some((MachineEvent::End { attempt: number, outcome, again }, detail)))
-}
-
-/// The checkpoint policy in a submission. The other fields, above all the files, are skipped.
-#[derive(Deserialize)]
-struct CheckpointPolicy {
-    #[serde(default)]
-    checkpoint: Option<Checkpoint>,
+    Some((MachineEvent::End { attempt: number, outcome, again }, detail))
 }
 
 /// The stop signal of an attempt; `None` selects the worker's defaults. A preempted or drained attempt may
 /// save its state first. Every other attempt gets the defaults.
 ///
 /// # Errors
-/// The stored submission does not parse.
+/// The submission is absent.
 pub fn stop_signal(row: &OpenRankRow) -> Result<Option<StopSignal>, StoreError> {
-    let checkpoint = || row.submission::<CheckpointPolicy>().map(|policy| policy.checkpoint);
+    let checkpoint = || row.submission().map(|submission| submission.checkpoint.as_ref());
     Ok(match row.phase.stop.as_ref().map(|stop| stop.cause) {
         Some(StopCause::Preempted { .. }) => {
             checkpoint()?.map(|c| StopSignal { signal: c.signal, grace_ms: i64::from(c.grace_s) * 1_000 })

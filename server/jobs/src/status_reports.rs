@@ -13,7 +13,7 @@ use crate::evidence;
 use crate::leases;
 use crate::logs::Logs;
 use crate::preparation;
-use crate::ranks::{self, RankEnd};
+use crate::ranks;
 use crate::reports::{AttemptPhase, AttemptReport};
 use crate::transitions::{record, step};
 use berth_foundation::Context;
@@ -21,6 +21,7 @@ use berth_foundation::fault;
 use berth_storage::volumes::uses;
 use berth_store::attempts::AttemptRow;
 use berth_store::jobs::JobRow;
+use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError, Tx};
 
 /// A running job is charged at least this often.
@@ -115,7 +116,7 @@ pub(crate) async fn apply(
     }
     report.update_job(tx, &mut row, &attempt, &ranks, &mut changes).await?;
     report.update_ended_rank(tx, &mut attempt, &mut changes).await?;
-    changes.recheck_volumes = (changes.transferred || changes.ended) && uses::writes_volumes(&row)?;
+    changes.recheck_volumes = (changes.transferred || changes.ended) && uses::writes_volumes(&row);
     // A closed attempt stays closed: an old report of an earlier session opens nothing.
     if attempt.is_open && attempt.ended && attempt.clean && !attempt.saving {
         attempt.is_open = !logs.is_log_complete(job, &attempt, log_bytes);
@@ -149,9 +150,9 @@ impl Report<'_> {
         attempt.known = true;
         attempt.running |= self.runs;
         changes.ended = self.ends_now;
-        evidence::update_evidence(attempt, self.report, self.ends_now, self.now)?;
+        evidence::update_evidence(attempt, self.report, self.ends_now, self.now);
         if self.ends_now {
-            attempt.outcome = serde_json::to_string(&RankEnd::from_report(self.report)).ok();
+            attempt.outcome = Some(JsonColumn(ranks::reported_end(self.report)));
             attempt.ended_at = Some(self.now);
         }
         Ok(())
@@ -171,7 +172,7 @@ impl Report<'_> {
         if self.current && self.begins && self.ends_now && all_began {
             self.record_late_start(tx, row, changes).await?;
         }
-        let event = self.event(row, attempt, ranks, all_began)?;
+        let event = self.event(row, attempt, ranks, all_began);
         let all_ended = self.ends_now && ranks.iter().all(|r| r.ended);
         let phase = self.report.phase;
         let is_metered = phase == AttemptPhase::Running || phase.has_ended();
@@ -220,18 +221,18 @@ impl Report<'_> {
         attempt: &AttemptRow,
         ranks: &[AttemptRow],
         all_began: bool,
-    ) -> Result<Option<(MachineEvent, String)>, StoreError> {
+    ) -> Option<(MachineEvent, String)> {
         let number = self.report.attempt;
         match self.report.phase {
-            AttemptPhase::Preparing => Ok(Some((
+            AttemptPhase::Preparing => Some((
                 MachineEvent::Prepare { attempt: number },
                 "The worker prepares the devices and the directory of the job.".to_owned(),
-            ))),
+            )),
             AttemptPhase::Running if all_began => {
-                Ok(Some((MachineEvent::Start { attempt: number }, RUNNING.to_owned())))
+                Some((MachineEvent::Start { attempt: number }, RUNNING.to_owned()))
             }
             _ if self.ends_now => ranks::ended_event(row, number, ranks, attempt),
-            _ => Ok(None),
+            _ => None,
         }
     }
 

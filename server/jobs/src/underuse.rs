@@ -11,12 +11,11 @@ use berth_core::jobs::{MachineEvent, idle_text};
 use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId};
-use berth_types::jobs::{JobState, StopWhenIdle};
+use berth_types::jobs::JobState;
 use berth_types::metrics::Sample;
 use berth_types::money::money_text;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
-use serde::Deserialize;
 
 use crate::attempts::Attempts;
 use berth_foundation::days::day_of;
@@ -31,15 +30,6 @@ use std::sync::Arc;
 const FORGET_AFTER_MS: i64 = 3_600_000;
 /// The step of the recordings in seconds.
 const STEP_S: u64 = 60;
-
-/// The rule for idle devices in a submission. The other fields, above all the files, are skipped.
-#[derive(Deserialize)]
-struct IdlePolicy {
-    #[serde(default)]
-    stop_when_idle: Option<StopWhenIdle>,
-    #[serde(default)]
-    gpu_milli: Option<u32>,
-}
 
 /// The present attempt of a job, under watch.
 #[derive(Debug)]
@@ -173,20 +163,19 @@ impl IdleWatch {
         number: u32,
         rows: &[Sample],
     ) -> Result<Option<WatchedAttempt>, StoreError> {
-        let (policy, last) = {
+        let (row, last) = {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
             let Some(row) = store::jobs::find_any(&mut tx, job).await? else { return Ok(None) };
             if !is_running(&row, number) {
                 return Ok(None);
             }
-            let policy: IdlePolicy =
-                serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.to_string()))?;
-            (policy, store::underuse::find_latest(&mut tx, row.id, row.attempt).await?)
+            let last = store::underuse::find_latest(&mut tx, row.id, row.attempt).await?;
+            (row, last)
         };
-        let whole_devices = policy.gpu_milli.is_none();
+        let whole_devices = row.spec.gpu_milli.is_none();
         let mut report = whole_devices.then(|| IdleWindow::new(BELOW_PERCENT, WINDOW_S));
-        let rule = policy.stop_when_idle.filter(|_| whole_devices);
+        let rule = row.spec.stop_when_idle.filter(|_| whole_devices);
         let mut stop = rule.map(|rule| IdleWindow::new(rule.below_percent, rule.for_s));
         if let (Some(window), Some(last)) = (&mut report, last) {
             window.mark_reported(last.ends_at);
@@ -288,7 +277,7 @@ async fn record(
         ends_at,
         percent: i64::from(percent),
         cost_micros,
-        told_at: now,
+        reported_at: now,
         day: day_of(now),
     };
     store::underuse::insert(tx, &new).await?;
@@ -310,4 +299,34 @@ async fn record(
         store::budgets::insert_notice(tx, &notice).await?;
     }
     Ok(Some((org, event)))
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_types::events::JobEvent;
+    use berth_types::ids::OrgId;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn the_watch_of_an_attempt_ends_with_it() {
+        let at = Timestamp::from_micros(0);
+        let job = |n: u128| JobId::from_uuid(Uuid::from_u128(n));
+        for state in JobState::ALL {
+            let watched = WatchedAttempts::default();
+            for n in [1, 2] {
+                let attempt = WatchedAttempt { attempt: 1, last_reading_at: at, report: None, stop: None };
+                watched.insert(job(n), attempt);
+            }
+            let detail = String::new();
+            let event = Some(JobEvent { job: job(1), seq: 2, at, state, attempt: 1, detail });
+            let org = OrgId::from_uuid(Uuid::from_u128(9));
+            watched.on_change(&Change::Job { org, job: job(1), event: None });
+            assert!(watched.contains(job(1), 1), "{state:?}");
+            watched.on_change(&Change::Job { org, job: job(1), event });
+            assert_eq!(!watched.contains(job(1), 1), state.ended() || state == JobState::Queued, "{state:?}");
+            assert!(watched.contains(job(2), 1), "{state:?}");
+        }
+    }
 }

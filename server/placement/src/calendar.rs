@@ -74,7 +74,7 @@ pub struct Exclusions<'a> {
 pub enum Expected {
     #[default]
     Nobody,
-    /// Nodes that were connected until a moment ago.
+    /// Nodes that disconnected a short time ago.
     Awaited,
     All,
 }

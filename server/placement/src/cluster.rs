@@ -70,8 +70,8 @@ pub struct NodeFacts {
     pub open: bool,
     /// True if the worker is not connected and the node is not cordoned. The worker is expected to return.
     pub away: bool,
-    /// True if the worker was connected until a moment ago: it is expected back at any second. Held starts count
-    /// on the node.
+    /// True if the worker disconnected a short time ago and is expected to reconnect. Held starts count on
+    /// the node.
     pub awaited: bool,
     /// The time at which a drain stops the runs on the node.
     pub drains_by: Option<Timestamp>,

@@ -9,7 +9,7 @@ use berth_mig::Instance;
 
 use crate::cluster::{ANYBODY, Cluster, NodeIx, Part, Slot, View};
 use crate::demand::DemandModel;
-use crate::scoring::{Context, Offer, Policy};
+use crate::scoring::{Policy, ScoredPlace, ScoringInput};
 use crate::shape::{Device, Shape};
 
 /// Nodes in a block; the least cost of each block is cached.
@@ -116,7 +116,7 @@ impl<P: Policy> Finder<P> {
         shape: &'a Shape,
     ) -> impl Iterator<Item = (u64, NodeIx)> + 'a {
         let sharer = if let Device::Share { sharer, .. } = shape.device { sharer } else { 0 };
-        let cx = Context { models: cluster.models(), demand: &self.demand };
+        let cx = ScoringInput { models: cluster.models(), demand: &self.demand };
         let cost = move |node: NodeIx| {
             let view = cluster.node(node)?.view();
             let fits = shape.may_fit(view, cx.models);
@@ -140,8 +140,8 @@ impl<P: Policy> Finder<P> {
     }
 
     /// The offer of the policy on a view of a node.
-    pub fn offer(&self, cluster: &Cluster, view: &View, shape: &Shape) -> Option<Offer> {
-        let cx = Context { models: cluster.models(), demand: &self.demand };
+    pub fn offer(&self, cluster: &Cluster, view: &View, shape: &Shape) -> Option<ScoredPlace> {
+        let cx = ScoringInput { models: cluster.models(), demand: &self.demand };
         if shape.may_fit(view, cluster.models()) { self.policy.offer(view, shape, &cx) } else { None }
     }
 
@@ -156,7 +156,7 @@ impl<P: Policy> Finder<P> {
             self.costs.remove(&oldest);
         }
         let Self { policy, demand, costs, uses } = self;
-        let cx = Context { models: cluster.models(), demand };
+        let cx = ScoringInput { models: cluster.models(), demand };
         let costs = costs.entry(*shape).or_default();
         costs.last_use = *uses;
         let cost_on = |view: &View| {
@@ -225,7 +225,7 @@ fn cache_key(cluster: &Cluster, shape: &Shape) -> Shape {
 }
 
 /// The slots of an offer.
-pub fn slots(cluster: &Cluster, node: NodeIx, shape: &Shape, offer: &Offer) -> Vec<Slot> {
+pub fn slots(cluster: &Cluster, node: NodeIx, shape: &Shape, offer: &ScoredPlace) -> Vec<Slot> {
     let Some(node) = cluster.node(node) else { return Vec::new() };
     let named = |pick: &crate::scoring::Pick| {
         let gpu = node.facts.gpus.get(usize::from(pick.gpu))?;

@@ -13,7 +13,7 @@ pub type OfferingIx = u16;
 
 /// The limits of an organization at one time; `None` is unlimited.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct EngineLimits {
     /// Thousandths of boards.
     pub boards_milli: Option<i64>,
     pub running_jobs: Option<i64>,
@@ -22,7 +22,7 @@ pub struct Limits {
     pub devices_milli: BTreeMap<Arc<str>, i64>,
 }
 
-impl Limits {
+impl EngineLimits {
     /// The first limit that a job exceeds by itself, whichever other jobs end.
     pub fn find_permanently_exceeded(&self, need: &Need, offering: &str) -> Option<Exceeded> {
         let devices = self.devices_milli.get(offering).copied();
@@ -49,7 +49,7 @@ pub struct Need {
 
 /// The present use of an organization.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct UseTotals {
     pub boards_milli: i64,
     pub running_jobs: i64,
     pub nano_per_second: i64,
@@ -82,29 +82,34 @@ impl Exceeded {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Account {
-    limits: Option<(Limits, BTreeMap<OfferingIx, i64>)>,
-    used: Used,
+struct QuotaAccount {
+    limits: Option<(EngineLimits, BTreeMap<OfferingIx, i64>)>,
+    used: UseTotals,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Quotas {
-    accounts: Vec<Account>,
+    accounts: Vec<QuotaAccount>,
 }
 
 impl Quotas {
-    fn account(&mut self, org: OrgIx) -> Option<&mut Account> {
+    fn account(&mut self, org: OrgIx) -> Option<&mut QuotaAccount> {
         let index = org.0 as usize;
         if index >= self.accounts.len() {
-            self.accounts.resize_with(index + 1, Account::default);
+            self.accounts.resize_with(index + 1, QuotaAccount::default);
         }
         self.accounts.get_mut(index)
     }
 
     /// Sets the limits of an organization; `offering` returns the index of an offering.
-    pub fn put(&mut self, org: OrgIx, limits: Limits, mut offering: impl FnMut(&Arc<str>) -> OfferingIx) {
+    pub fn put(
+        &mut self,
+        org: OrgIx,
+        limits: EngineLimits,
+        mut offering: impl FnMut(&Arc<str>) -> OfferingIx,
+    ) {
         let devices = limits.devices_milli.iter().map(|(name, most)| (offering(name), *most)).collect();
-        let free = limits == Limits::default();
+        let free = limits == EngineLimits::default();
         if let Some(account) = self.account(org) {
             account.limits = (!free).then_some((limits, devices));
         }
@@ -112,7 +117,7 @@ impl Quotas {
 
     /// Adds the need of a job to the use of its organization (`sign` 1), or subtracts it (`sign` −1).
     pub fn count(&mut self, org: OrgIx, need: &Need, sign: i64) {
-        let Some(Account { used, .. }) = self.account(org) else { return };
+        let Some(QuotaAccount { used, .. }) = self.account(org) else { return };
         used.boards_milli += sign * need.boards_milli;
         used.running_jobs += sign;
         used.nano_per_second += sign * need.nano_per_second;
@@ -127,7 +132,7 @@ impl Quotas {
         self.accounts.get(org.0 as usize).is_some_and(|a| a.limits.is_some())
     }
 
-    pub fn used(&self, org: OrgIx) -> Used {
+    pub fn used(&self, org: OrgIx) -> UseTotals {
         self.accounts.get(org.0 as usize).map(|a| a.used.clone()).unwrap_or_default()
     }
 
@@ -167,12 +172,12 @@ mod tests {
         let org = OrgIx(3);
         let need = Need { boards_milli: 500, offering: 1, devices_milli: 1_000, nano_per_second: 7 };
         assert!(quotas.admits(org, &need) && !quotas.is_limited(org), "no limit, no account");
-        let limits = |change: &dyn Fn(&mut Limits)| {
-            let mut limits = Limits::default();
+        let limits = |change: &dyn Fn(&mut EngineLimits)| {
+            let mut limits = EngineLimits::default();
             change(&mut limits);
             limits
         };
-        let cases: [(&dyn Fn(&mut Limits), LimitKind); 4] = [
+        let cases: [(&dyn Fn(&mut EngineLimits), LimitKind); 4] = [
             (&|l| l.boards_milli = Some(1_000), LimitKind::Boards),
             (&|l| l.running_jobs = Some(2), LimitKind::RunningJobs),
             (&|l| l.nano_per_second = Some(20), LimitKind::Spend),
@@ -194,6 +199,6 @@ mod tests {
         assert_eq!(alone.find_permanently_exceeded(&need, "a").map(|e| e.kind), Some(LimitKind::Devices));
         assert_eq!(alone.find_permanently_exceeded(&need, "b"), None);
         quotas.count(org, &need, -1);
-        assert_eq!(quotas.used(org), Used::default());
+        assert_eq!(quotas.used(org), UseTotals::default());
     }
 }

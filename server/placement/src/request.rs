@@ -25,7 +25,7 @@ pub enum DeviceRequest {
 
 /// The required nearness of a job's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub enum Topology {
+pub enum Nearness {
     #[default]
     Any,
     SameSwitch,
@@ -44,7 +44,7 @@ pub struct Request {
     pub cpu_milli: i64,
     /// MiB on each node.
     pub memory_mib: i64,
-    pub topology: Topology,
+    pub topology: Nearness,
     pub nvlink: bool,
     /// True if the nodes must run images.
     pub images: bool,
@@ -76,7 +76,7 @@ pub enum InvalidRequest {
 pub struct Ask {
     pub shape: Shape,
     pub nodes: u32,
-    pub topology: Topology,
+    pub topology: Nearness,
     pub bill: Bill,
 }
 
@@ -100,7 +100,7 @@ impl Ask {
             images: false,
         },
         nodes: 0,
-        topology: Topology::Any,
+        topology: Nearness::Any,
         bill: Bill { offering: 0, nano_per_second: i64::MIN },
     };
 

@@ -75,7 +75,7 @@ proptest! {
             let shape = shape(kind, cpus);
             finder.observe(&shape, &cluster);
             finder.sync(&cluster, &shape);
-            let cx = Context { models: cluster.models(), demand: &finder.demand };
+            let cx = ScoringInput { models: cluster.models(), demand: &finder.demand };
             let all: [&dyn Policy; 7] =
                 [&Reach, &Fgd, &BestFit, &FirstFit, &Packing, &Completions, &Random];
             for node in cluster.nodes() {

@@ -258,7 +258,7 @@ mod tests {
             let back = decode(&bytes);
             prop_assert_eq!(back.len(), blocks.len());
             prop_assert!(blocks.iter().zip(&back).all(|(a, b)| near(a, b)));
-            // Kept again it stays as it is: folding twice wears nothing off.
+            // A second encoding gives the same bytes: values are rounded once.
             let mut again = Vec::new();
             back.iter().for_each(|b| encode(&mut again, b));
             prop_assert_eq!(again, bytes);
@@ -302,7 +302,7 @@ mod tests {
         let whole = bytes.clone();
         bytes[ends[0] + 20] ^= 0x10;
         assert_eq!(decode(&bytes), [block(0), block(2)]);
-        // Torn in the middle, and gone on with after the next start.
+        // A file with a truncated frame, continued after a restart.
         let torn = [&whole[..ends[1] - 7], &whole[ends[1]..]].concat();
         assert_eq!(decode(&torn), [block(0), block(2)]);
         assert!(decode(&[0; 100]).is_empty());

@@ -25,14 +25,14 @@ pub type Key = (JobId, u32);
 
 /// The state of a file.
 #[derive(Debug, Clone, Copy)]
-struct FileState {
+struct RecordingState {
     /// Time of the next compaction, in seconds since the epoch.
     due_s: i64,
     /// Number of frames appended since the last compaction.
     appended: u32,
 }
 
-impl FileState {
+impl RecordingState {
     const fn is_due(self, now_s: i64) -> bool {
         self.due_s <= now_s || self.appended >= MAX_APPENDED
     }
@@ -40,13 +40,13 @@ impl FileState {
 
 #[derive(Debug, Default)]
 struct Index {
-    states: HashMap<Key, FileState>,
+    states: HashMap<Key, RecordingState>,
     /// True once all files that existed at the start were read.
     complete: bool,
 }
 
 #[derive(Debug, Default)]
-pub struct Files {
+pub struct RecordingFiles {
     index: Mutex<Index>,
     /// Held during a change of a file or its directory. The job of a file determines its lock.
     writing: [Mutex<()>; LOCKS],
@@ -86,7 +86,7 @@ fn list_attempts(root: &Path) -> io::Result<Vec<Key>> {
     Ok(out)
 }
 
-impl Files {
+impl RecordingFiles {
     fn writing(&self, job: JobId) -> Option<MutexGuard<'_, ()>> {
         let slot = usize::try_from(job.uuid().as_u128() % (LOCKS as u128)).unwrap_or(0);
         self.writing.get(slot).map(lock)
@@ -99,7 +99,7 @@ impl Files {
             open_append(&readings(root, key))?.write_all(bytes)?;
         }
         let mut index = lock(&self.index);
-        let state = index.states.entry(key).or_insert(FileState { due_s: i64::MAX, appended: 0 });
+        let state = index.states.entry(key).or_insert(RecordingState { due_s: i64::MAX, appended: 0 });
         state.due_s = state.due_s.min(due);
         state.appended = state.appended.saturating_add(1);
         Ok(())
@@ -140,7 +140,7 @@ impl Files {
         let appended = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         let due = if bytes.is_empty() { i64::MIN } else { due_s(&blocks, retention) };
         let mut index = lock(&self.index);
-        let state = index.states.entry(key).or_insert(FileState { due_s: due, appended });
+        let state = index.states.entry(key).or_insert(RecordingState { due_s: due, appended });
         state.due_s = state.due_s.min(due);
         Ok(())
     }
@@ -180,7 +180,9 @@ impl Files {
         // Before the rename, so that a power cut does not leave an empty file.
         file.sync_data()?;
         std::fs::rename(&draft, &path)?;
-        lock(&self.index).states.insert(key, FileState { due_s: due_s(&blocks, retention), appended: 0 });
+        lock(&self.index)
+            .states
+            .insert(key, RecordingState { due_s: due_s(&blocks, retention), appended: 0 });
         Ok(())
     }
 }

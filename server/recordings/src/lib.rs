@@ -21,7 +21,7 @@ use berth_types::metrics::{Sample, Series};
 use berth_types::time::Timestamp;
 
 use codec::{Block, Row};
-use files::Files;
+use files::RecordingFiles;
 pub use tiers::{Retention, is_timely};
 
 /// The logs and readings below one directory.
@@ -29,7 +29,7 @@ pub use tiers::{Retention, is_timely};
 pub struct Recordings {
     root: PathBuf,
     retention: Retention,
-    files: Arc<Files>,
+    files: Arc<RecordingFiles>,
 }
 
 /// A reading with the total memory of its device.

@@ -12,7 +12,7 @@ use super::codec::{Block, COLUMNS, Row};
 const MAX_AHEAD_S: i64 = 60;
 const MAX_BEHIND_S: i64 = 15 * 60;
 
-/// True if a reading of this time may be kept.
+/// True if the time of a reading is close enough to the portal's time.
 pub fn is_timely(at: Timestamp, now: Timestamp) -> bool {
     now.plus_seconds(-MAX_BEHIND_S) <= at && at <= now.plus_seconds(MAX_AHEAD_S)
 }

@@ -5,7 +5,7 @@ use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_store::ledger::Posting;
 use berth_store::reservations::ReservationRow;
-use berth_store::usage::Charge;
+use berth_store::usage::{Charge, UsageMode};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::TransferId;
 use berth_types::ledger::TransferKind;
@@ -16,7 +16,7 @@ use berth_types::time::Timestamp;
 pub(crate) const MIN_LOST_S: i64 = 60;
 
 pub(crate) fn policy_of(row: &ReservationRow) -> Result<ReservationPolicy, StoreError> {
-    serde_json::from_str(&row.policy).map_err(|_| StoreError::Corrupt(row.id.to_string()))
+    serde_json::from_str(&row.policy).map_err(|e| StoreError::corrupt("reservations", row.id, "policy", e))
 }
 
 /// The cost of a reservation so far: its rate over the time since its begin.
@@ -76,7 +76,7 @@ pub(crate) async fn charge(
         org,
         day: day_of(now),
         offering: &row.offering_id.map(|id| id.to_string()).unwrap_or_default(),
-        mode: "reserved",
+        mode: UsageMode::Reserved,
         member: &row.created_by,
         labels: Vec::new(),
         device_milli_ms: ms.saturating_mul(row.nodes.saturating_mul(row.gpus_per_node)).saturating_mul(1_000),

@@ -67,6 +67,11 @@ fn refusal_problem(refusal: &Refusal) -> Problem {
     }
 }
 
+/// Parses the ids that a claimed idempotency key has as JSON.
+fn parse_ids(created: &str) -> Result<Vec<ReservationId>, Problem> {
+    serde_json::from_str(created).map_err(|_| Problem::internal())
+}
+
 /// Records the new devices of moved reservations. Returns false if one of them does not exist any more.
 async fn move_others(
     tx: &mut Tx<'_>,
@@ -122,6 +127,9 @@ fn maintenance_errors(input: &NewMaintenance, from: Timestamp, now: Timestamp) -
     if !(crate::MIN_LENGTH_S..=crate::MAX_LENGTH_S).contains(&length_s) {
         let detail = "A window lasts between a minute and a year.";
         errors.push(FieldError::new("/ends_at", detail));
+    }
+    if !crate::are_uuids(&input.gpus) {
+        errors.push(FieldError::new("/gpus", "Name at most 64 boards, each once."));
     }
     errors
 }
@@ -217,7 +225,7 @@ impl Reservations {
     ) -> Result<Vec<Reservation>, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
         if let Some(created) = caller.already_created() {
-            return self.show_created(created).await;
+            return self.show_reservations(&parse_ids(created)?).await;
         }
         let mut errors = Vec::new();
         berth_core::admission::check_name("/name", &input.name, &mut errors);
@@ -276,16 +284,7 @@ impl Reservations {
         // With or without success the engine reads the stored bookings.
         drop(reading);
         self.context.publish(Change::Reservations);
-        self.show_created(&done?).await
-    }
-
-    /// The reservations with ids from a list with commas.
-    async fn show_created(&self, ids: &str) -> Result<Vec<Reservation>, Problem> {
-        let mut out = Vec::new();
-        for id in ids.split(',') {
-            out.push(self.show_reservation(id.parse().map_err(|_| Problem::internal())?).await?);
-        }
-        Ok(out)
+        self.show_reservations(&done?).await
     }
 
     #[expect(clippy::too_many_arguments, reason = "everything that a record is made of, used once")]
@@ -349,8 +348,7 @@ impl Reservations {
         Ok(rows)
     }
 
-    /// Records the new reservations with their holds, and returns their ids separated by commas. A refusal
-    /// changes nothing.
+    /// Records the new reservations with their holds, and returns their ids. A refusal changes nothing.
     async fn record(
         &self,
         caller: &Caller,
@@ -359,7 +357,7 @@ impl Reservations {
         rows: Vec<ReservationRow>,
         moved: HashMap<ReservationId, StoredPlaces>,
         now: Timestamp,
-    ) -> Result<String, WriteError> {
+    ) -> Result<Vec<ReservationId>, WriteError> {
         let context = self.context.clone();
         let (quote, key) = (quote.clone(), caller.idempotency_key.clone());
         self.context.db
@@ -411,10 +409,9 @@ impl Reservations {
                             store::ledger::post(tx, &hold).await?;
                         }
                     }
-                    let ids = own.iter().map(ToString::to_string).collect::<Vec<String>>().join(",");
-                    idempotency::claim(tx, key.as_ref(), &ids, now).await?;
+                    idempotency::claim(tx, key.as_ref(), &json(&own)?, now).await?;
                     fault::point("reservation.confirm.recording");
-                    Ok(ids)
+                    Ok(own)
                 }
                 .boxed()
             })
@@ -437,7 +434,10 @@ impl Reservations {
         }
         let now = self.context.now();
         let (from, until) = (input.starts_at.max(now), input.ends_at);
-        let mut errors = maintenance_errors(&input, from, now);
+        let errors = maintenance_errors(&input, from, now);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
         let mut conn = self.context.db.read().await?;
         let boards = store::nodes::list_gpus(&mut conn.tx()).await?;
         drop(conn);
@@ -446,10 +446,7 @@ impl Reservations {
             boards.iter().filter(|g| g.node_id == input.node && g.present && is_requested(&g.uuid)).collect();
         if chosen.is_empty() || (!input.gpus.is_empty() && chosen.len() != input.gpus.len()) {
             let detail = "The node has no such board; GET /api/v1/operator/nodes lists them.";
-            errors.push(FieldError::new("/gpus", detail));
-        }
-        if !errors.is_empty() {
-            return Err(Problem::invalid(errors));
+            return Err(Problem::invalid_field("/gpus", detail));
         }
         let device = |uuid: &str, model: &str| StoredDevice {
             gpu_uuid: uuid.to_owned(),

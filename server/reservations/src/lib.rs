@@ -11,6 +11,9 @@ pub mod routes;
 mod show;
 pub mod tick;
 
+use std::collections::HashSet;
+
+use berth_core::admission::MAX_SLUG_BYTES;
 use berth_core::rating::{total_rate, worst_case_micros};
 use berth_engine::{Refusal, Window as Span, power_shortage_text};
 use berth_placement::request::Request;
@@ -40,12 +43,16 @@ const MIN_LENGTH_S: i64 = 60;
 const MAX_LENGTH_S: i64 = 366 * 86_400;
 const MAX_NODES: u32 = 1_024;
 const MAX_GPUS: u32 = 64;
+/// Boards in the request of a maintenance window.
+const MAX_BOARDS: usize = 64;
+/// Characters of the UUID of a board.
+const MAX_UUID_CHARS: usize = 256;
 
 /// The present terms.
 pub(crate) async fn policy(tx: &mut Tx<'_>) -> Result<ReservationPolicy, StoreError> {
     let text = store::accounts::find_setting(tx, POLICY_SETTING).await?;
     text.map_or(Ok(ReservationPolicy::default()), |text| {
-        serde_json::from_str(&text).map_err(|_| StoreError::Corrupt(POLICY_SETTING.to_owned()))
+        serde_json::from_str(&text).map_err(|e| StoreError::corrupt("settings", POLICY_SETTING, "value", e))
     })
 }
 
@@ -90,6 +97,9 @@ fn windows(input: &NewQuote, now: Timestamp) -> Result<Vec<Window>, Vec<FieldErr
 fn check(input: &NewQuote) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
+    if input.offering.is_empty() || input.offering.len() > MAX_SLUG_BYTES {
+        refuse("/offering", "Name an offering, such as h100-80gb; GET /api/v1/offerings lists them.");
+    }
     if input.nodes == 0 || input.nodes > MAX_NODES {
         refuse("/nodes", "Ask for 1 to 1024 nodes.");
     }
@@ -100,6 +110,14 @@ fn check(input: &NewQuote) -> Vec<FieldError> {
         refuse("/topology", "Several nodes are never the same node; ask for one, or for same_switch.");
     }
     errors
+}
+
+/// True if the UUIDs of boards are few, short and different.
+fn are_uuids(gpus: &[String]) -> bool {
+    let fits = |uuid: &String| (1..=MAX_UUID_CHARS).contains(&uuid.chars().count());
+    gpus.len() <= MAX_BOARDS
+        && gpus.iter().all(fits)
+        && gpus.iter().collect::<HashSet<&String>>().len() == gpus.len()
 }
 
 /// The request of a quote for the engine.

@@ -85,11 +85,13 @@ async fn reserve(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReservationQuery {
+    /// Only reservations in this state.
     state: Option<ReservationState>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,
@@ -109,12 +111,15 @@ async fn list(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AllReservationsQuery {
+    /// Only reservations of this organization.
     org: Option<OrgId>,
+    /// Only reservations in this state.
     state: Option<ReservationState>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,
@@ -190,7 +195,9 @@ async fn decline(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Between {
+    /// The start of the period.
     from: Timestamp,
+    /// The end of the period, later than `from` by at most 93 days.
     until: Timestamp,
 }
 

@@ -64,13 +64,16 @@ impl Reservations {
         rows: Vec<ReservationRow>,
     ) -> Result<Vec<Reservation>, StoreError> {
         let boards = Boards::read(tx).await?;
+        let ids: Vec<ReservationId> = rows.iter().map(|row| row.id).collect();
+        let uses = store::reservations::list_job_use(tx, &ids).await?;
+        let used: HashMap<ReservationId, i64> =
+            uses.into_iter().map(|row| (row.reservation_id, row.device_ms)).collect();
         let now = self.context.now();
-        let mut out = Vec::with_capacity(rows.len());
-        for row in rows {
-            let (used_device_ms, _) = store::reservations::job_usage(tx, row.id).await?;
-            out.push(self.reservation(row, &boards, used_device_ms, now)?);
-        }
-        Ok(out)
+        let show = |row: ReservationRow| {
+            let used_device_ms = used.get(&row.id).copied().unwrap_or(0);
+            self.reservation(row, &boards, used_device_ms, now)
+        };
+        rows.into_iter().map(show).collect()
     }
 
     fn reservation(
@@ -121,10 +124,21 @@ impl Reservations {
     }
 
     pub(crate) async fn show_reservation(&self, id: ReservationId) -> Result<Reservation, Problem> {
+        self.show_reservations(&[id]).await?.pop().ok_or_else(Problem::not_found)
+    }
+
+    /// The reservations with these ids, in the order of the ids.
+    ///
+    /// # Errors
+    /// A reservation does not exist.
+    pub(crate) async fn show_reservations(&self, ids: &[ReservationId]) -> Result<Vec<Reservation>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let row = store::reservations::find_any(&mut tx, id).await?.ok_or_else(Problem::not_found)?;
-        self.show_rows(&mut tx, vec![row]).await?.pop().ok_or_else(Problem::not_found)
+        let rows = store::reservations::list_any(&mut tx, ids).await?;
+        let mut rows: HashMap<ReservationId, ReservationRow> =
+            rows.into_iter().map(|row| (row.id, row)).collect();
+        let rows: Option<Vec<ReservationRow>> = ids.iter().map(|id| rows.remove(id)).collect();
+        Ok(self.show_rows(&mut tx, rows.ok_or_else(Problem::not_found)?).await?)
     }
 
     pub async fn get_reservation(

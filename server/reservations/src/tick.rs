@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use berth_core::jobs::MachineEvent;
 use berth_core::rating::charge_micros;
-use berth_types::ids::{NodeId, ReservationId};
+use berth_types::ids::{NodeId, OrgId, ReservationId};
 use berth_types::jobs::{Failure, JobState};
 use berth_types::reservations::ReservationState;
 use berth_types::time::Timestamp;
@@ -119,7 +119,7 @@ async fn advance(
     if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
         && row.org_id.is_some()
         && row.lost_milli == 0
-        && !store::reservations::job_usage(tx, row.id).await?.1
+        && store::reservations::list_job_use(tx, &[row.id]).await?.iter().all(|row| row.attempts == 0)
     {
         let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
         end(tx, context, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
@@ -174,8 +174,9 @@ impl Reservations {
             began && (!active || row.ends_at <= now || self.has_due_change(row, &good, now))
         };
         let mut any_changed = false;
-        let ids: Vec<ReservationId> = rows.iter().filter(due).map(|row| row.id).collect();
-        for id in ids {
+        let ids: Vec<(ReservationId, Option<OrgId>)> =
+            rows.iter().filter(due).map(|row| (row.id, row.org_id)).collect();
+        for (id, org) in ids {
             let (context, good) = (self.context.clone(), good.clone());
             fault::point("reservation.tick.due");
             let changed = self.context.db.write(move |tx| {
@@ -194,6 +195,9 @@ impl Reservations {
             if changed.await? {
                 fault::point("reservation.tick.recorded");
                 any_changed = true;
+                if let Some(org) = org {
+                    self.context.publish(Change::Charged(org));
+                }
                 self.end_jobs_of(id).await?;
             }
         }

@@ -6,7 +6,7 @@ use berth_types::problems::Problem;
 
 use crate::failed::Failed;
 
-/// How a list is to be written.
+/// The format of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {

@@ -5,6 +5,7 @@
 
 pub mod answers;
 pub mod authentication;
+pub mod columns;
 pub mod csv;
 pub mod downloads;
 pub mod extract;
@@ -12,6 +13,7 @@ pub mod failed;
 pub mod lists;
 pub mod operations;
 pub mod origins;
+pub mod streams;
 
 pub use authentication::Signed;
 pub use extract::{Json, Path, Query};

@@ -9,6 +9,9 @@ use serde::Deserialize;
 
 use crate::failed::Failed;
 
+/// Bytes of a cursor. A list has no key past 2,000 bytes, and a cursor has two digits for each of them.
+const MAX_CURSOR_BYTES: usize = 4_096;
+
 /// The query of a list without filters. A query with filters has the same three fields.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -17,6 +20,7 @@ pub struct ListQuery {
     #[schemars(range(min = 1, max = 200))]
     pub limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     pub cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     pub sort: Option<Sort>,
@@ -61,7 +65,8 @@ fn limit(asked: Option<u32>) -> Result<u32, Failed> {
 /// # Errors
 /// The text is no cursor of this list.
 pub fn parse_cursor<C: FromStr>(text: String) -> Result<C, Failed> {
-    text.parse().map_err(|_| Failed(Problem::malformed("This cursor was not given out by this list.")))
+    let parsed = if text.len() > MAX_CURSOR_BYTES { None } else { text.parse().ok() };
+    parsed.ok_or_else(|| Failed(Problem::malformed("This cursor was not given out by this list.")))
 }
 
 /// The page of a list that is complete in memory, in the order of its keys. The keys must be unique. The page
@@ -160,5 +165,15 @@ mod tests {
         for (limit, cursor) in [(Some(0), None), (Some(201), None), (None, Some("seven")), (None, Some(""))] {
             assert_eq!(options(query(limit, cursor, None)), None, "{limit:?} {cursor:?}");
         }
+    }
+
+    #[test]
+    fn a_cursor_longer_than_any_of_a_list_is_refused() {
+        let parsed = |bytes: usize| {
+            let cursor = Some(NameCursor("n".repeat(bytes)).to_string());
+            ListQuery { limit: None, cursor, sort: None }.by_name().ok().and_then(|list| list.cursor)
+        };
+        assert_eq!(parsed(2_000), Some(NameCursor("n".repeat(2_000))));
+        assert_eq!(parsed(2_048), None);
     }
 }

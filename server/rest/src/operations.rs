@@ -4,22 +4,35 @@
 
 use aide::OperationInput;
 use aide::OperationOutput;
-use aide::generate::GenContext;
-use aide::openapi::{MediaType, Operation, ReferenceOr, RequestBody, Response, SchemaObject};
+use aide::generate::{GenContext, in_context};
+use aide::openapi::{
+    HeaderStyle, MediaType, Operation, Parameter, ParameterData, ParameterSchemaOrContent, ReferenceOr,
+    RequestBody, Response, SchemaObject,
+};
 use aide::operation::{ParamLocation, add_parameters, parameters_from_schema, set_body};
 use aide::transform::TransformOperation;
 use axum::Json as Answer;
+use berth_types::Page;
+use berth_types::operations::OperatedJob;
 use berth_types::problems::Problem;
 use berth_types::secrets::PutSecret;
+use berth_types::terminals::{PROTOCOL, TICKET_PROTOCOL, TerminalNews, TerminalSaid, WINDOW_BYTES};
 use schemars::{JsonSchema, Schema, json_schema};
+use serde_json::json;
 
 use crate::authentication::Signed;
+use crate::columns::Table;
 use crate::extract::{Json, Path, Query};
 use crate::failed::Failed;
+use crate::streams::{LOG_STREAM, ORG_STREAM, Stream, Streamed};
 
 /// The names of the security schemes.
 pub const BEARER: &str = "token";
 pub const SESSION: &str = "session";
+
+/// The extension of an operation with the types of its path parameters. The description of the API replaces it
+/// by the parameters, because only the route knows their names.
+pub const PATH_TYPES: &str = "x-path-types";
 
 type Op<'a> = TransformOperation<'a>;
 
@@ -49,37 +62,56 @@ pub fn answers_either<const ONE: u16, T: JsonSchema, const OTHER: u16, U: JsonSc
 }
 
 /// An answer in JSON or CSV.
-pub fn or_csv<T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| with_media(op.summary(summary).response::<200, Answer<T>>(), 200, "text/csv", &text())
+pub fn or_csv<T: Table>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    move |op| {
+        let op = op.summary(summary).response::<200, Answer<T>>();
+        with_media(op, 200, "The table.", "text/csv", &T::table_schema())
+    }
 }
 
+/// The jobs of a list in CSV.
 pub fn csv(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| with_media(op.summary(summary), 200, "text/csv", &text())
+    move |op| {
+        let schema = Page::<OperatedJob>::table_schema();
+        with_media(op.summary(summary), 200, "All jobs of the list.", "text/csv", &schema)
+    }
 }
 
 /// An answer in JSON, or a stream of events if `Accept` asks for it.
-pub fn events<T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| with_media(op.summary(summary).response::<200, Answer<T>>(), 200, "text/event-stream", &text())
+pub fn events<T: Streamed>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    move |op| {
+        let op = op.summary(summary).response_with::<200, Answer<T>, _>(|answer| {
+            answer.description("The past in JSON, or a stream with the header `Accept: text/event-stream`.")
+        });
+        with_stream(op, &T::STREAM)
+    }
 }
 
-/// A stream of events.
+/// The stream of an organization.
 pub fn stream(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| with_media(op.summary(summary), 200, "text/event-stream", &text())
+    move |op| with_stream(op.summary(summary), &ORG_STREAM)
 }
 
+/// The log of a rank as a text, or as a stream if `Accept` asks for it.
 pub fn log(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {
-        let op = with_media(op.summary(summary), 200, "text/plain", &text());
-        with_media(op, 200, "text/event-stream", &text())
+        let description = "The log so far, or a stream with the header `Accept: text/event-stream`.";
+        let op = with_media(op.summary(summary), 200, description, "text/plain", &text());
+        with_stream(op, &LOG_STREAM)
     }
 }
 
 /// The bytes of a file: all, a range, or none if the caller has them.
 pub fn bytes(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {
-        let op = with_media(op.summary(summary), 200, "application/octet-stream", &binary());
-        let op = with_media(op, 206, "application/octet-stream", &binary());
-        op.response_with::<304, (), _>(|answer| answer.description("The caller has these bytes."))
+        let bytes = "application/octet-stream";
+        let op = with_media(op.summary(summary), 200, "All bytes of the file.", bytes, &binary());
+        let op = with_media(op, 206, "The requested range of bytes.", bytes, &binary());
+        let op = op.response_with::<304, (), _>(|answer| answer.description("The caller has these bytes."));
+        let op = with_header(op, "Range", false, "One range of bytes, such as `bytes=0-99`.", text());
+        let op =
+            with_header(op, "If-Range", false, "The `ETag` of the bytes that a range continues.", text());
+        with_header(op, "If-None-Match", false, "The `ETag` of the bytes that the caller has.", text())
     }
 }
 
@@ -90,9 +122,9 @@ pub fn upload(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
         let content = [("application/octet-stream".to_owned(), media(&binary()))].into_iter().collect();
         let body = RequestBody { content, required: true, ..RequestBody::default() };
         op.inner_mut().request_body = Some(ReferenceOr::Item(body));
-        op.parameter::<u64, _>("Upload-Offset", |offset| {
-            offset.description("The byte at which the part begins.")
-        })
+        let offset = json_schema!({ "type": "integer", "format": "uint64", "minimum": 0 });
+        let description = "The offset of the first byte of the part in the file.";
+        with_header(op, "Upload-Offset", true, description, offset)
     }
 }
 
@@ -113,10 +145,29 @@ pub fn put_secret(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     }
 }
 
+/// The WebSocket of a terminal.
 pub fn socket(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {
-        op.summary(summary)
-            .response_with::<101, (), _>(|answer| answer.description("The connection is open."))
+        let description = format!(
+            "The client offers the subprotocol `{PROTOCOL}`. A client without a bearer token also offers \
+             `{TICKET_PROTOCOL}` with its ticket. Binary messages have the input and the output of the shell. Text \
+             messages are JSON: `TerminalSaid` of the client and `TerminalNews` of the portal. Each end sends at \
+             most {WINDOW_BYTES} bytes beyond the acknowledged bytes of the other end. After a broken connection \
+             the client connects again, with a new ticket and the offset of the next byte as `from`."
+        );
+        let mut op = op
+            .summary(summary)
+            .description(&description)
+            .response_with::<101, (), _>(|answer| answer.description("The connection is open."));
+        let messages = in_context(|ctx| {
+            json!({
+                "subprotocol": PROTOCOL,
+                "client": ctx.schema.subschema_for::<TerminalSaid>(),
+                "portal": ctx.schema.subschema_for::<TerminalNews>(),
+            })
+        });
+        op.inner_mut().extensions.insert("x-websocket".to_owned(), messages);
+        op
     }
 }
 
@@ -133,15 +184,49 @@ fn media(schema: &Schema) -> MediaType {
     MediaType { schema: Some(schema), ..MediaType::default() }
 }
 
-/// Adds a media type to the answer with a status.
-fn with_media<'a>(mut op: Op<'a>, status: u16, name: &str, schema: &Schema) -> Op<'a> {
+/// Adds a media type to the answer with a status. The description is for a new answer.
+fn with_media<'a>(mut op: Op<'a>, status: u16, description: &str, name: &str, schema: &Schema) -> Op<'a> {
     let responses = op.inner_mut().responses.get_or_insert_default();
     let answer = responses.responses.entry(aide::openapi::StatusCode::Code(status));
-    let empty =
-        || ReferenceOr::Item(Response { description: "The content.".to_owned(), ..Response::default() });
+    let empty = || ReferenceOr::Item(Response { description: description.to_owned(), ..Response::default() });
     if let ReferenceOr::Item(answer) = answer.or_insert_with(empty) {
         answer.content.insert(name.to_owned(), media(schema));
     }
+    op
+}
+
+/// Adds a stream of events to the answer.
+fn with_stream<'a>(op: Op<'a>, stream: &Stream) -> Op<'a> {
+    let schema = in_context(|ctx| stream.schema(&mut ctx.schema));
+    let op = with_media(op, 200, "The stream.", "text/event-stream", &schema);
+    if !stream.resumable {
+        return op;
+    }
+    with_header(op, "Last-Event-ID", false, "The `id` of the last received event of a stream.", text())
+}
+
+/// Adds a header to the request.
+fn with_header<'a>(
+    mut op: Op<'a>,
+    name: &str,
+    required: bool,
+    description: &str,
+    json_schema: Schema,
+) -> Op<'a> {
+    let schema = SchemaObject { json_schema, example: None, external_docs: None };
+    let parameter_data = ParameterData {
+        name: name.to_owned(),
+        description: Some(description.to_owned()),
+        required,
+        deprecated: None,
+        format: ParameterSchemaOrContent::Schema(schema),
+        example: None,
+        examples: Default::default(),
+        explode: None,
+        extensions: Default::default(),
+    };
+    let header = Parameter::Header { parameter_data, style: HeaderStyle::Simple };
+    op.inner_mut().parameters.push(ReferenceOr::Item(header));
     op
 }
 
@@ -168,8 +253,12 @@ impl<T: JsonSchema> OperationInput for Query<T> {
     }
 }
 
-/// Empty, because `document` adds the parameters of paths by their names.
-impl<T> OperationInput for Path<T> {}
+impl<T: JsonSchema> OperationInput for Path<T> {
+    fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
+        let types = ctx.schema.subschema_for::<T>();
+        operation.extensions.insert(PATH_TYPES.to_owned(), types.into());
+    }
+}
 
 impl OperationOutput for Failed {
     type Inner = Problem;

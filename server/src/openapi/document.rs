@@ -15,9 +15,11 @@ use berth_types::problems::CODES;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::problem_codes::add_codes;
+use super::parameters::{idempotency_key, path_parameters};
+use super::problem_codes::Problems;
+use super::texts::{find_description, info, tags};
 use crate::parts::{Part, Visitor, visit_parts};
-use berth_rest::operations::{BEARER, SESSION};
+use berth_rest::operations::{BEARER, PATH_TYPES, SESSION};
 
 const PREFIX: &str = "/api/v1";
 const SCHEMAS: &str = "#/components/schemas/";
@@ -115,13 +117,17 @@ impl Visitor for Description {
 fn generate() -> Value {
     let mut description = Description::default();
     visit_parts(&mut description);
+    let Description { paths, schemas } = description;
+    let mut problems = Problems::default();
     let paths: Map<String, Value> =
-        description.paths.into_iter().map(|(path, item)| complete_path(&path, item)).collect();
+        paths.into_iter().map(|(path, item)| complete_path(&path, item, &schemas, &mut problems)).collect();
     let mut document = serde_json::to_value(OpenApi::default()).unwrap_or_default();
-    put(&mut document, "", "components", json!({ "schemas": description.schemas }));
+    let components = json!({ "schemas": schemas, "responses": problems.into_components() });
+    put(&mut document, "", "components", components);
     let Some(root) = document.as_object_mut() else { return document };
     root.insert("paths".to_owned(), Value::Object(paths));
     root.insert("info".to_owned(), info());
+    root.insert("tags".to_owned(), tags());
     root.insert("servers".to_owned(), json!([{ "url": "/" }]));
     let schemes = json!({
         BEARER: { "type": "http", "scheme": "bearer", "description": "An API token of an organization or an operator." },
@@ -143,32 +149,24 @@ fn put(document: &mut Value, pointer: &str, name: &str, value: Value) {
     }
 }
 
-fn info() -> Value {
-    json!({
-        "title": "Berth",
-        "version": "v1",
-        "description": "Times are RFC 3339 in UTC. Money is in micro-units of the currency, rates in nano-units a second. \
-                        Names of integers carry their unit. A body has at most 12 MiB. Every list takes `limit` (1 to 200, \
-                        50 when absent), the `next_cursor` of the page before as `cursor`, and `sort` (`asc` or `desc`). \
-                        Objects with ids are listed by their creation, newest first when `sort` is absent. All other \
-                        objects are listed by name, or as the list says, ascending when `sort` is absent. The last page \
-                        has no `next_cursor`. A cursor is valid for its own list only, with the same `sort` and filters. \
-                        CSV has all rows. The list of a job's events continues after an event number (`after`). Errors are \
-                        problems (RFC 9457) with a stable `code`.",
-    })
-}
-
-/// A path of the document: adds the prefix, and ids, tags and parameters of its operations.
-fn complete_path(path: &str, mut item: Value) -> (String, Value) {
+/// A path of the document: adds the prefix, and ids, tags, parameters and problems of its operations.
+fn complete_path(
+    path: &str,
+    mut item: Value,
+    schemas: &Map<String, Value>,
+    problems: &mut Problems,
+) -> (String, Value) {
     let path = path.replace("{*", "{");
-    let names: Vec<&str> = path.split('{').skip(1).filter_map(|rest| rest.split('}').next()).collect();
-    let parameters: Vec<Value> = names.iter().map(|name| path_parameter(name, &path)).collect();
     for (method, described) in item.as_object_mut().into_iter().flatten() {
         let Some(operation) = described.as_object_mut() else { continue };
         let id = operation_id(method, &path);
         operation.insert("operationId".to_owned(), json!(id));
         operation.insert("tags".to_owned(), json!([tag(&path)]));
-        let mut all = parameters.clone();
+        if let Some(description) = find_description(&id) {
+            operation.insert("description".to_owned(), json!(description));
+        }
+        let types = operation.remove(PATH_TYPES).unwrap_or_default();
+        let mut all = path_parameters(&path, &types, schemas);
         if method == "post" && (path.starts_with("/orgs/") || path.starts_with("/operator/")) {
             all.push(idempotency_key());
         }
@@ -178,7 +176,7 @@ fn complete_path(path: &str, mut item: Value) -> (String, Value) {
         if !all.is_empty() {
             operation.insert("parameters".to_owned(), Value::Array(all));
         }
-        add_codes(method, &id, described);
+        problems.describe(method, &id, described);
     }
     (format!("{PREFIX}{path}"), item)
 }
@@ -197,38 +195,6 @@ fn tag(path: &str) -> &str {
         Some(first) => first,
         None => "portal",
     }
-}
-
-/// The description of a path parameter. An id has the prefix of its kind.
-fn path_parameter(name: &str, path: &str) -> Value {
-    let prefix = match name {
-        "org" => "org",
-        "job" => "job",
-        "node" => "node",
-        "user" => "user",
-        "token" => "tok",
-        "terminal" => "term",
-        _ => "",
-    };
-    let schema = match name {
-        "port" => json!({ "type": "integer", "minimum": 1, "maximum": 65_535 }),
-        _ if prefix.is_empty() => json!({ "type": "string" }),
-        _ => json!({ "type": "string", "description": format!("An id that starts with `{prefix}_`.") }),
-    };
-    let has_slashes = path.ends_with("{path}") && name == "path";
-    let mut parameter = json!({ "name": name, "in": "path", "required": true, "schema": schema });
-    if has_slashes {
-        put(&mut parameter, "", "description", json!("A path with slashes."));
-    }
-    parameter
-}
-
-fn idempotency_key() -> Value {
-    json!({
-        "name": "Idempotency-Key", "in": "header", "required": false,
-        "description": "The same request with the same key is done once and answered again for 48 hours.",
-        "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
-    })
 }
 
 /// The names of the schemas that a value refers to.
@@ -251,7 +217,9 @@ fn references(value: &Value, into: &mut BTreeSet<String>) {
 fn prune(document: &mut Value) {
     let schemas = "/components/schemas";
     let mut used = BTreeSet::new();
-    document.get("paths").into_iter().for_each(|paths| references(paths, &mut used));
+    for part in ["/paths", "/components/responses"] {
+        document.pointer(part).into_iter().for_each(|part| references(part, &mut used));
+    }
     loop {
         let mut more = used.clone();
         let known = |name: &String| document.pointer(&format!("{schemas}/{name}"));

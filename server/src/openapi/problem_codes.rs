@@ -1,11 +1,86 @@
-//! The problem codes of each operation: codes that follow from its kind, and its own codes in a table.
+//! The problems of each operation, by status: codes that follow from its kind, and its own codes in a table.
 //!
-//! `problem_codes.json` has the own codes by operation id. The tests check each answer against it.
+//! `problem_codes.json` has the own codes by operation id. The tests check each answer against them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+/// The codes by the status of their answers. The ports of jobs and the workers have further codes.
+const STATUSES: &[(u16, &[&str])] = &[
+    (400, &["request.malformed", "stripe.signature"]),
+    (401, &["auth.required", "auth.wrong_password"]),
+    (402, &["funds.insufficient", "payments.refused"]),
+    (
+        403,
+        &[
+            "auth.forbidden",
+            "budget.exceeded",
+            "invitation.for_another",
+            "quota.exceeded",
+            "request.cross_site",
+            "terminal.ticket",
+        ],
+    ),
+    (404, &["invitation.not_valid", "object.not_found", "port.not_listed"]),
+    (
+        409,
+        &[
+            "account.exists",
+            "credit_limit.drawn",
+            "file.incomplete",
+            "gpu.no_mig",
+            "gpu.not_quarantined",
+            "gpu.quarantined",
+            "gpu.silent",
+            "idempotency.in_flight",
+            "idempotency.shown_once",
+            "invitation.open",
+            "invoice.closed",
+            "invoice.too_small",
+            "job.ended",
+            "job.not_running",
+            "job.promised",
+            "jobs.more",
+            "maintenance.in_use",
+            "members.already",
+            "members.last_owner",
+            "node.connected",
+            "payments.no_card",
+            "payments.off",
+            "payments.over",
+            "port.off",
+            "quota_request.decided",
+            "quote.expired",
+            "quote.used",
+            "reservation.decided",
+            "reservation.ended",
+            "reservation.taken",
+            "secret.limit",
+            "setup.done",
+            "storage.full",
+            "terminal.closed",
+            "terminal.limit",
+            "upload.hash",
+            "upload.limit",
+            "upload.offset",
+            "volume.busy",
+            "volume.exists",
+            "volume.full",
+            "volume.in_use",
+            "volume.limit",
+        ],
+    ),
+    (413, &["request.too_large"]),
+    (415, &["request.media_type"]),
+    (416, &["file.range"]),
+    (422, &["idempotency.other_request", "job.never_starts", "request.invalid"]),
+    (426, &["request.websocket"]),
+    (429, &["request.throttled"]),
+    (500, &["server.internal"]),
+    (503, &["server.unavailable"]),
+];
 
 static OWN_CODES: LazyLock<BTreeMap<String, Vec<String>>> =
     LazyLock::new(|| serde_json::from_str(include_str!("problem_codes.json")).unwrap_or_default());
@@ -14,7 +89,13 @@ static OWN_CODES: LazyLock<BTreeMap<String, Vec<String>>> =
 fn common_codes(method: &str, id: &str, operation: &Value) -> Vec<&'static str> {
     let parameters = || operation["parameters"].as_array().into_iter().flatten();
     let has = |place: &str| parameters().any(|parameter| parameter["in"] == place);
-    let mut codes = vec!["request.malformed", "server.internal", "server.unavailable"];
+    let has_body = !operation["requestBody"].is_null();
+    let has_key = parameters().any(|parameter| parameter["name"] == "Idempotency-Key");
+    let mut codes = vec!["server.internal", "server.unavailable"];
+    // The portal checks the header with the key of every POST.
+    if has_body || has("query") || method == "post" {
+        codes.push("request.malformed");
+    }
     if operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()) {
         codes.extend(["auth.forbidden", "auth.required"]);
     }
@@ -28,24 +109,69 @@ fn common_codes(method: &str, id: &str, operation: &Value) -> Vec<&'static str> 
     if has("query") {
         codes.push("request.invalid");
     }
-    if !operation["requestBody"].is_null() {
-        codes.extend(["request.invalid", "request.media_type", "request.too_large"]);
+    if has_body {
+        codes.extend(["request.invalid", "request.media_type"]);
     }
-    if parameters().any(|parameter| parameter["name"] == "Idempotency-Key") {
+    // The portal reads the body of a request with a key, even if the operation has none.
+    if has_body || has_key {
+        codes.push("request.too_large");
+    }
+    if has_key {
         codes.extend(["idempotency.in_flight", "idempotency.other_request", "idempotency.shown_once"]);
     }
     codes
 }
 
-/// Adds the problem codes to the default answer of an operation.
-pub(super) fn add_codes(method: &str, id: &str, operation: &mut Value) {
-    let own = OWN_CODES.get(id).into_iter().flatten().map(String::as_str);
-    let codes: BTreeSet<&str> = common_codes(method, id, operation).into_iter().chain(own).collect();
-    let Some(form) = operation.pointer_mut("/responses/default/content/application~1problem+json") else {
-        return;
-    };
-    let Some(schema) = form.get_mut("schema") else { return };
-    *schema = json!({ "allOf": [schema.take(), { "properties": { "code": { "enum": codes } } }] });
+/// The problem answers that operations share, by their name in the components of the document.
+#[derive(Default)]
+pub(super) struct Problems(Map<String, Value>);
+
+impl Problems {
+    /// Replaces the default answer of an operation by one answer for each status of its codes.
+    pub(super) fn describe(&mut self, method: &str, id: &str, operation: &mut Value) {
+        let own = OWN_CODES.get(id).into_iter().flatten().map(String::as_str);
+        let codes: BTreeSet<&str> = common_codes(method, id, operation).into_iter().chain(own).collect();
+        let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else { return };
+        responses.remove("default");
+        for (status, known) in STATUSES {
+            let used: Vec<&str> = known.iter().filter(|code| codes.contains(*code)).copied().collect();
+            if used.is_empty() {
+                continue;
+            }
+            let name = format!("{status}_{}", used.join("_"));
+            responses.insert(status.to_string(), json!({ "$ref": format!("#/components/responses/{name}") }));
+            self.0.entry(name).or_insert_with(|| problem(*status, &used));
+        }
+    }
+
+    /// The answers by their names.
+    pub(super) fn into_components(self) -> Value {
+        Value::Object(self.0)
+    }
+}
+
+/// The answer with a problem of one status.
+fn problem(status: u16, codes: &[&str]) -> Value {
+    let names: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
+    let schema = json!({
+        "allOf": [
+            { "$ref": "#/components/schemas/Problem" },
+            { "properties": { "status": { "const": status }, "code": { "enum": codes } } },
+        ],
+    });
+    let mut answer = json!({
+        "description": format!("A problem (RFC 9457) with the code {}.", names.join(" or ")),
+        "content": { "application/problem+json": { "schema": schema } },
+    });
+    let wait = json!({
+        "description": "Seconds before the next attempt.",
+        "required": true,
+        "schema": { "type": "integer", "minimum": 0 },
+    });
+    if let (429 | 503, Some(fields)) = (status, answer.as_object_mut()) {
+        fields.insert("headers".to_owned(), json!({ "Retry-After": wait }));
+    }
+    answer
 }
 
 #[cfg(test)]
@@ -73,5 +199,21 @@ mod tests {
             .filter(|code| !used.contains(**code) && !elsewhere.iter().any(|prefix| code.starts_with(prefix)))
             .collect();
         assert_eq!(unused, Vec::<&&str>::new(), "codes of no operation");
+    }
+
+    #[test]
+    fn each_code_of_an_operation_has_one_status() {
+        let all: Vec<&str> = STATUSES.iter().flat_map(|(_, codes)| codes.iter().copied()).collect();
+        let known: BTreeSet<&str> = all.iter().copied().collect();
+        assert_eq!(known.len(), all.len(), "a code has two statuses");
+        assert!(all.iter().all(|code| CODES.contains(code)));
+        let own = OWN_CODES.values().flatten().map(String::as_str);
+        let key = json!({ "in": "header", "name": "Idempotency-Key" });
+        let query = json!({ "in": "query", "name": "limit" });
+        let operation = json!({ "requestBody": {}, "security": [{}], "parameters": [key, query] });
+        let common = common_codes("post", "post_operator_jobs", &operation);
+        for code in own.chain(common) {
+            assert!(known.contains(code), "{code} has no status");
+        }
     }
 }

@@ -16,7 +16,7 @@ use crate::tls::Peer;
 use berth_fleet::enrolment::{CLONED, CredentialError};
 use berth_foundation::live::SessionGuard;
 
-/// A daemon without an answer for so long counts as gone.
+/// The time without an answer after which a daemon counts as disconnected.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of a request without a certificate: its only purpose can be `Join`.
 const ANONYMOUS_BODY_LIMIT: usize = 64 << 10;
@@ -41,7 +41,8 @@ impl Session {
     /// Admits the daemon of this session.
     ///
     /// # Errors
-    /// The daemon names no instance or has a clone, which it is told; or a newer daemon was admitted.
+    /// The daemon names no instance, or another daemon uses its certificate; it gets these reasons. Or a
+    /// newer daemon was admitted.
     pub(super) async fn admit(
         &mut self,
         hello: &proto::Hello,

@@ -5,22 +5,20 @@ use std::collections::{BTreeMap, HashMap};
 use berth_proto as proto;
 use berth_types::health::GpuReading;
 
-/// Labels as stored JSON, without those that are too long or too many.
-pub(super) fn labels_json(labels: HashMap<String, String>) -> String {
+/// The labels of a host, without those that are too long or too many.
+pub(super) fn short_labels(labels: HashMap<String, String>) -> BTreeMap<String, String> {
     const MOST: usize = 64;
     let short = |text: &str| (1..=63).contains(&text.len()) && !text.chars().any(char::is_control);
     let labels: BTreeMap<String, String> = labels.into_iter().filter(|(k, v)| short(k) && short(v)).collect();
-    let labels: BTreeMap<_, _> = labels.into_iter().take(MOST).collect();
-    serde_json::to_string(&labels).unwrap_or_else(|_| "{}".to_owned())
+    labels.into_iter().take(MOST).collect()
 }
 
-/// The isolation of a host as stored JSON, without entries that are too long or too many.
-pub(super) fn isolation_json(entries: HashMap<String, String>) -> String {
+/// The isolation of a host, without entries that are too long or too many.
+pub(super) fn short_isolation(entries: HashMap<String, String>) -> BTreeMap<String, String> {
     let short = |text: &str| (1..=127).contains(&text.len()) && !text.chars().any(char::is_control);
     let entries = entries.into_iter().filter(|(k, v)| short(k) && short(v));
     let entries: BTreeMap<String, String> = entries.collect();
-    let entries: BTreeMap<_, _> = entries.into_iter().take(32).collect();
-    serde_json::to_string(&entries).unwrap_or_else(|_| "{}".to_owned())
+    entries.into_iter().take(32).collect()
 }
 
 /// The readings that only whole boards have.

@@ -4,12 +4,13 @@
 
 pub mod routes;
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use berth_core::images::{Reference, parse_credentials};
 use berth_core::secrets::{MAX_SECRETS, check_name, check_value};
 use berth_types::Page;
-use berth_types::ids::OrgId;
+use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Failure, NewJob};
 use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::problems::{FieldError, Problem};
@@ -306,13 +307,19 @@ impl Secrets {
             return;
         }
         let now = self.context.now();
+        let parse = |(job, name): (String, String)| Some((job.parse::<JobId>().ok()?, name));
+        let given: Vec<(JobId, String)> = given.into_iter().filter_map(parse).collect();
         let noted = self.context.db.write(move |tx| {
             let given = given.clone();
             async move {
-                for (job, name) in &given {
-                    let Ok(job) = job.parse() else { continue };
-                    let Some(row) = store::jobs::find_any(tx, job).await? else { continue };
-                    store::secrets::mark_used(tx, row.org_id, name, now).await?;
+                let jobs: Vec<JobId> = given.iter().map(|(job, _)| *job).collect();
+                let jobs = store::jobs::list_any(tx, &jobs).await?;
+                let orgs: HashMap<JobId, OrgId> = jobs.into_iter().map(|job| (job.id, job.org_id)).collect();
+                let org_secret = |(job, name): (JobId, String)| Some((*orgs.get(&job)?, name));
+                // Jobs of one organization can share a secret.
+                let used: BTreeSet<(OrgId, String)> = given.into_iter().filter_map(org_secret).collect();
+                for (org, name) in used {
+                    store::secrets::mark_used(tx, org, &name, now).await?;
                 }
                 Ok(())
             }

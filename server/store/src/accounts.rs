@@ -100,7 +100,7 @@ pub async fn list_org_summaries(
           FROM orgs o LEFT JOIN accounts a ON a.id = 'tenant:' || o.id LEFT JOIN \
           (SELECT org_id, CAST(SUM(CASE WHEN state = 'queued' THEN 1 ELSE 0 END) AS BIGINT) AS queued, \
            CAST(SUM(CASE WHEN state = 'queued' THEN 0 ELSE 1 END) AS BIGINT) AS running FROM jobs \
-           WHERE state IN ('queued', 'assigned', 'starting', 'running', 'stopping') GROUP BY org_id) j \
+           WHERE ended_at IS NULL GROUP BY org_id) j \
           ON j.org_id = o.id WHERE TRUE"],
         "o.id",
         "$1",
@@ -110,7 +110,8 @@ pub async fn list_org_summaries(
 }
 
 pub async fn find_org(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<Org>, StoreError> {
-    let row = find!(tx, (String, Timestamp), "SELECT name, created_at FROM orgs WHERE id = $1", org)?;
+    let sql = "SELECT name, created_at, id AS row_id FROM orgs WHERE id = $1";
+    let row = find!(tx, (String, Timestamp), sql, org)?;
     Ok(row.map(|(name, created_at)| Org { id: org, name, created_at }))
 }
 
@@ -119,7 +120,7 @@ pub async fn insert_member(tx: &mut Tx<'_>, org: OrgId, user: UserId, role: Role
 }
 
 pub async fn find_role(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<Option<Role>, StoreError> {
-    let sql = "SELECT role FROM members WHERE org_id = $1 AND user_id = $2";
+    let sql = "SELECT role, user_id AS row_id FROM members WHERE org_id = $1 AND user_id = $2";
     Ok(find!(tx, (Role,), sql, org, user)?.map(|(role,)| role))
 }
 
@@ -262,14 +263,18 @@ pub async fn list_tokens(
         expires_at: Option<Timestamp>,
         last_used_at: Option<Timestamp>,
     }
-    let sql = page_sql!(
-        options.sort,
-        ["SELECT id, name, role, hint, created_at, expires_at, last_used_at FROM tokens \
-          WHERE COALESCE(org_id, '') = $1"],
-        "id",
-        "$2",
-        "$3"
-    );
+    macro_rules! select_tokens {
+        ($condition:literal) => {
+            concat!(
+                "SELECT id, name, role, hint, created_at, expires_at, last_used_at FROM tokens WHERE ",
+                $condition
+            )
+        };
+    }
+    let sql = match org {
+        Some(_) => page_sql!(options.sort, [select_tokens!("org_id = $1")], "id", "$2", "$3"),
+        None => page_sql!(options.sort, [select_tokens!("$1 = '' AND org_id IS NULL")], "id", "$2", "$3"),
+    };
     let owner = org.map_or_else(String::new, |org| org.to_string());
     let rows = list!(tx, TokenRow, sql, owner, options.cursor_text(), options.rows())?;
     let token = |row: TokenRow| Token {
@@ -293,7 +298,8 @@ pub async fn delete_token(tx: &mut Tx<'_>, org: Option<OrgId>, token: TokenId) -
 }
 
 pub async fn find_setting(tx: &mut Tx<'_>, name: &str) -> Result<Option<String>, StoreError> {
-    Ok(find!(tx, (String,), "SELECT value FROM settings WHERE name = $1", name)?.map(|(value,)| value))
+    let sql = "SELECT value, name AS row_id FROM settings WHERE name = $1";
+    Ok(find!(tx, (String,), sql, name)?.map(|(value,)| value))
 }
 
 pub async fn put_setting(tx: &mut Tx<'_>, name: &str, value: &str) -> Result<(), StoreError> {
@@ -330,13 +336,15 @@ pub async fn insert_idempotency(
 }
 
 pub async fn find_idempotency(tx: &mut Tx<'_>, scope: &str, key: &str) -> Result<Option<Replay>, StoreError> {
-    let sql =
-        "SELECT request_hash, status, answer FROM idempotency_keys WHERE scope = $1 AND idempotency_key = $2";
-    Ok(find!(tx, (String, i64, String), sql, scope, key)?.map(|(request_hash, status, answer)| Replay {
-        request_hash,
-        status: u16::try_from(status).unwrap_or(500),
-        answer,
-    }))
+    let sql = "SELECT request_hash, status, answer, idempotency_key AS row_id FROM idempotency_keys \
+               WHERE scope = $1 AND idempotency_key = $2";
+    let row = find!(tx, (String, i64, String), sql, scope, key)?;
+    row.map(|(request_hash, status, answer)| {
+        let status = u16::try_from(status)
+            .map_err(|error| StoreError::corrupt("idempotency_keys", key, "status", error))?;
+        Ok(Replay { request_hash, status, answer })
+    })
+    .transpose()
 }
 
 /// Stores an answer under its key. It replaces a claim (status 0), but no other answer.

@@ -1,10 +1,12 @@
 //! Attempts with their ranks, and their allocations on boards.
 
 use berth_types::ids::{JobId, NodeId, OrgId, ReservationId};
+use berth_types::jobs::NewJob;
 use berth_types::time::Timestamp;
 
 use super::jobs::texts;
 use super::stops::Phase;
+use super::types::{JsonColumn, RankEnd, StoredEvidence};
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -17,14 +19,13 @@ pub struct AttemptRow {
     pub known: bool,
     pub running: bool,
     pub ended: bool,
-    /// JSON: the outcome of the rank.
-    pub outcome: Option<String>,
+    pub outcome: Option<JsonColumn<RankEnd>>,
     pub ended_at: Option<Timestamp>,
     pub clean: bool,
     pub log_bytes: Option<i64>,
     pub is_open: bool,
-    /// JSON: the evidence of process and devices.
-    pub evidence: Option<String>,
+    /// The evidence of process and devices.
+    pub evidence: Option<JsonColumn<StoredEvidence>>,
     /// True if its worker has files that the portal should have and has not.
     pub saving: bool,
     /// The present step of its preparation as a sentence; empty without one.
@@ -51,19 +52,18 @@ pub struct OpenRankRow {
     pub metered_before_ms: i64,
     pub nodes: i64,
     pub device_count: i64,
-    /// The submission as JSON. Absent if the worker has the assignment and the job is not being stopped,
-    /// because a node may have many open ranks and a submission may be long.
-    pub spec: Option<String>,
+    /// The submission without its inputs. Absent if the worker has the assignment and the job is not being
+    /// stopped, because a node may have many open ranks and a submission may be long.
+    pub spec: Option<JsonColumn<NewJob>>,
 }
 
 impl OpenRankRow {
-    /// Parses the submission.
+    /// Returns the submission.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`] if it is absent or not of this type.
-    pub fn submission<T: serde::de::DeserializeOwned>(&self) -> Result<T, StoreError> {
-        let spec = self.spec.as_deref().unwrap_or_default();
-        serde_json::from_str(spec).map_err(|_| StoreError::Corrupt(self.job_id.to_string()))
+    /// [`StoreError::Corrupt`] if the row has none.
+    pub fn submission(&self) -> Result<&NewJob, StoreError> {
+        self.spec.as_deref().ok_or_else(|| StoreError::corrupt("jobs", self.job_id, "spec", "it is absent"))
     }
 }
 
@@ -207,8 +207,7 @@ pub async fn list_latest_ranks(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<At
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct LogEndRow {
     pub log_bytes: Option<i64>,
-    /// JSON: the outcome of the rank.
-    pub outcome: Option<String>,
+    pub outcome: Option<JsonColumn<RankEnd>>,
 }
 
 /// Finds the length of a rank's log, once it is known, and the outcome of the rank.
@@ -218,7 +217,8 @@ pub async fn find_log_end(
     number: u32,
     rank: u32,
 ) -> Result<Option<LogEndRow>, StoreError> {
-    let sql = "SELECT log_bytes, outcome FROM attempts WHERE job_id = $1 AND number = $2 AND rank = $3";
+    let sql =
+        "SELECT job_id, log_bytes, outcome FROM attempts WHERE job_id = $1 AND number = $2 AND rank = $3";
     find!(tx, LogEndRow, sql, job, i64::from(number), i64::from(rank))
 }
 

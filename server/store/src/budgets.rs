@@ -1,10 +1,13 @@
 //! Budgets and notices.
 
+use std::collections::BTreeMap;
+
 use berth_types::budgets::AtLimit;
 use berth_types::ids::{BudgetId, JobId, NoticeId, OrgId};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
+use super::types::JsonColumn;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -16,9 +19,9 @@ pub struct BudgetRow {
     pub value: String,
     pub limit_micros: i64,
     pub at_limit: AtLimit,
-    /// The highest reported threshold in percent, of the month in the next field.
-    pub told: i64,
-    pub told_month: String,
+    /// The highest threshold with a notice, in percent, of the month in the next field.
+    pub notified_percent: i64,
+    pub notified_month: String,
     pub created_by: String,
     pub created_at: Timestamp,
 }
@@ -26,16 +29,16 @@ pub struct BudgetRow {
 macro_rules! select_budgets {
     ($rest:literal) => {
         concat!(
-            "SELECT id, org_id, name, label, value, limit_micros, at_limit, told, told_month, created_by, created_at \
-             FROM budgets ",
+            "SELECT id, org_id, name, label, value, limit_micros, at_limit, notified_percent, notified_month, created_by, \
+             created_at FROM budgets ",
             $rest
         )
     };
 }
 
 pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> {
-    let sql = "INSERT INTO budgets (id, org_id, name, label, value, limit_micros, at_limit, told, told_month, created_by, \
-               created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
+    let sql = "INSERT INTO budgets (id, org_id, name, label, value, limit_micros, at_limit, notified_percent, notified_month, \
+               created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     exec!(
         tx,
         sql,
@@ -46,8 +49,8 @@ pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> 
         &row.value,
         row.limit_micros,
         row.at_limit,
-        row.told,
-        &row.told_month,
+        row.notified_percent,
+        &row.notified_month,
         &row.created_by,
         row.created_at
     )
@@ -56,8 +59,10 @@ pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> 
 
 /// Lists the budgets of an organization (`None`: of all).
 pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<BudgetRow>, StoreError> {
-    let org = org.map_or_else(String::new, |org| org.to_string());
-    list!(tx, BudgetRow, select_budgets!("WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id"), &org)
+    match org {
+        Some(org) => list!(tx, BudgetRow, select_budgets!("WHERE org_id = $1 ORDER BY id"), org),
+        None => list!(tx, BudgetRow, select_budgets!("ORDER BY org_id, id")),
+    }
 }
 
 /// Lists a page of the budgets of an organization by id.
@@ -83,32 +88,50 @@ pub async fn mark_reported(
     percent: i64,
     month: &str,
 ) -> Result<bool, StoreError> {
-    let sql =
-        "UPDATE budgets SET told = $2, told_month = $3 WHERE id = $1 AND (told < $2 OR told_month <> $3)";
+    let sql = "UPDATE budgets SET notified_percent = $2, notified_month = $3 \
+               WHERE id = $1 AND (notified_percent < $2 OR notified_month <> $3)";
     Ok(exec!(tx, sql, id, percent, month)? == 1)
 }
 
-/// Sums the charges of an organization from one day to another, both counted, in micros: all charges, or
-/// (`label` not empty) the charges of one label.
-pub async fn spent(
+/// Sums the charges in the scope of each of these budgets from one day to another, both counted, in micros.
+/// All charges of the organization are in the scope of a budget without a label.
+pub async fn list_spent(
     tx: &mut Tx<'_>,
-    org: OrgId,
-    (label, value): (&str, &str),
+    budgets: &[BudgetId],
     (from, until): (i64, i64),
-) -> Result<i64, StoreError> {
-    let sql = "SELECT CAST(COALESCE(CASE WHEN $2 = '' THEN \
-               (SELECT SUM(cost_micros) FROM usage_days WHERE org_id = $1 AND day >= $4 AND day <= $5) ELSE \
-               (SELECT SUM(cost_micros) FROM usage_label_days WHERE org_id = $1 AND label = $2 AND value = $3 \
-                AND day >= $4 AND day <= $5) END, 0) AS BIGINT)";
-    Ok(find!(tx, (i64,), sql, org, label, value, from, until)?.map_or(0, |(n,)| n))
+) -> Result<Vec<(BudgetId, i64)>, StoreError> {
+    macro_rules! select_spent {
+        ($condition:literal) => {
+            concat!(
+                "SELECT b.id, CAST(COALESCE(CASE WHEN b.label = '' THEN \
+                 (SELECT SUM(u.cost_micros) FROM usage_days u WHERE u.org_id = b.org_id \
+                  AND u.day >= $2 AND u.day <= $3) ELSE \
+                 (SELECT SUM(u.cost_micros) FROM usage_label_days u WHERE u.org_id = b.org_id AND u.label = b.label \
+                  AND u.value = b.value AND u.day >= $2 AND u.day <= $3) END, 0) AS BIGINT) FROM budgets b WHERE b.id ",
+                $condition
+            )
+        };
+    }
+    let sqlite = select_spent!("IN (SELECT value FROM json_each($1))");
+    let budgets: Vec<String> = budgets.iter().map(ToString::to_string).collect();
+    list_in!(tx, (BudgetId, i64), sqlite, select_spent!("= ANY($1)"), budgets, from, until)
 }
 
-/// Lists the jobs of an organization that have not ended: (id, labels as JSON, held micros, uncharged
-/// micros).
-pub async fn open_jobs(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<(JobId, String, i64, i64)>, StoreError> {
-    let sql = "SELECT id, labels, held_micros, cost_micros - posted_micros FROM jobs \
+/// A job that has not ended, with its part of the budgets.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct OpenJobRow {
+    pub id: JobId,
+    pub labels: JsonColumn<BTreeMap<String, String>>,
+    pub held_micros: i64,
+    /// The cost of its metered use without a charge yet.
+    pub uncharged_micros: i64,
+}
+
+/// Lists the jobs of an organization that have not ended.
+pub async fn open_jobs(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<OpenJobRow>, StoreError> {
+    let sql = "SELECT id, labels, held_micros, cost_micros - posted_micros AS uncharged_micros FROM jobs \
                WHERE org_id = $1 AND ended_at IS NULL ORDER BY id";
-    list!(tx, (JobId, String, i64, i64), sql, org)
+    list!(tx, OpenJobRow, sql, org)
 }
 
 /// Sums the holds of an organization's reservations that begin in a half-open interval, in micros.
@@ -138,7 +161,7 @@ pub struct Notice {
 }
 
 pub async fn insert_notice(tx: &mut Tx<'_>, notice: &Notice) -> Result<(), StoreError> {
-    let sql = "INSERT INTO notices (id, org_id, kind, subject, detail, data, at, spread) \
+    let sql = "INSERT INTO notices (id, org_id, kind, subject, detail, data, at, dispatched) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     exec!(
         tx,

@@ -56,7 +56,7 @@ pub async fn set_token_node(tx: &mut Tx<'_>, token: JoinTokenId, node: NodeId) -
 
 /// Finds the node of a join token: `None` without such a token, an inner `None` for a new node.
 pub async fn find_token_node(tx: &mut Tx<'_>, hash: &str) -> Result<Option<Option<NodeId>>, StoreError> {
-    let sql = "SELECT node_id FROM join_tokens WHERE hash = $1";
+    let sql = "SELECT node_id, id AS row_id FROM join_tokens WHERE hash = $1";
     Ok(find!(tx, (Option<NodeId>,), sql, hash)?.map(|(node,)| node))
 }
 
@@ -67,7 +67,7 @@ pub async fn void_tokens(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Resul
 }
 
 pub async fn find_instance(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<InstanceRow>, StoreError> {
-    let sql = "SELECT instance, epoch, connections, suspect FROM nodes WHERE id = $1";
+    let sql = "SELECT id, instance, epoch, connections, suspect FROM nodes WHERE id = $1";
     find!(tx, InstanceRow, sql, node)
 }
 

@@ -20,14 +20,14 @@ use crate::tx::{RefusableWork, StoreError, Tx, Work, WriteError};
 use crate::writer::Writer;
 
 #[derive(Clone)]
-enum Engine {
+enum DatabaseKind {
     Sqlite { readers: SqlitePool, writer: Arc<Writer> },
     Postgres { pool: PgPool, write_lock: Arc<RwLock<()>> },
 }
 
 /// A handle of the database; clones share its connections.
 #[derive(Clone)]
-pub struct Db(Engine);
+pub struct Db(DatabaseKind);
 
 /// A connection for reads.
 pub enum ReadConn {
@@ -38,8 +38,8 @@ pub enum ReadConn {
 impl ReadConn {
     pub fn tx(&mut self) -> Tx<'_> {
         match self {
-            Self::Sqlite(c) => Tx::Sqlite(&mut *c),
-            Self::Postgres(c) => Tx::Postgres(&mut *c),
+            Self::Sqlite(c) => Tx::sqlite(&mut *c),
+            Self::Postgres(c) => Tx::postgres(&mut *c),
         }
     }
 }
@@ -85,7 +85,7 @@ impl Db {
             .max_connections(4)
             .connect_with(sqlite_options(file).pragma("query_only", "on"))
             .await?;
-        Ok(Self(Engine::Sqlite { readers, writer: Arc::new(Writer::start(sqlite_options(file))?) }))
+        Ok(Self(DatabaseKind::Sqlite { readers, writer: Arc::new(Writer::start(sqlite_options(file))?) }))
     }
 
     /// Opens the Postgres database at `url` and applies the migrations.
@@ -101,14 +101,14 @@ impl Db {
         let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
         MIGRATIONS.run(&pool).await.map_err(not_migrated)?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
-        Ok(Self(Engine::Postgres { pool, write_lock: Arc::default() }))
+        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }))
     }
 
     /// Returns a connection for reads.
     pub async fn read(&self) -> Result<ReadConn, StoreError> {
         Ok(match &self.0 {
-            Engine::Sqlite { readers, .. } => ReadConn::Sqlite(readers.acquire().await?),
-            Engine::Postgres { pool, .. } => ReadConn::Postgres(pool.acquire().await?),
+            DatabaseKind::Sqlite { readers, .. } => ReadConn::Sqlite(readers.acquire().await?),
+            DatabaseKind::Postgres { pool, .. } => ReadConn::Postgres(pool.acquire().await?),
         })
     }
 
@@ -118,8 +118,8 @@ impl Db {
     /// and runs again after a conflict.
     pub async fn write<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
-            Engine::Sqlite { writer, .. } => writer.run(work).await,
-            Engine::Postgres { pool, write_lock } => {
+            DatabaseKind::Sqlite { writer, .. } => writer.run(work).await,
+            DatabaseKind::Postgres { pool, write_lock } => {
                 postgres_write(pool, write_lock, SHARED_TRIES, work).await
             }
         }
@@ -131,25 +131,34 @@ impl Db {
     ///
     /// The refusal, or the failure of the store.
     pub async fn try_write<T: Send + 'static>(&self, work: impl RefusableWork<T>) -> Result<T, WriteError> {
+        let work = Arc::new(work);
         let done = self.write(move |tx| {
-            let result = work(tx);
+            let work = work.clone();
             Box::pin(async move {
-                match result.await {
+                match work(tx).await {
                     Ok(value) => Ok(Ok(value)),
+                    // On SQLite the undo of one write repeats the group of writes, so it is only for changes.
+                    Err(WriteError::Refused(problem)) if tx.has_written() => {
+                        Err(StoreError::Undone(Box::new(problem)))
+                    }
                     Err(WriteError::Refused(problem)) => Ok(Err(problem)),
                     Err(WriteError::Store(error)) => Err(error),
                 }
             })
         });
-        done.await?.map_err(WriteError::Refused)
+        match done.await {
+            Ok(done) => done.map_err(WriteError::Refused),
+            Err(StoreError::Undone(problem)) => Err(WriteError::Refused(*problem)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// [`Db::write`] for work on rows of many other writes. On Postgres it runs alone in this process from
     /// its first try, because it would lose its conflicts with the other writes.
     pub async fn write_alone<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
-            Engine::Sqlite { writer, .. } => writer.run(work).await,
-            Engine::Postgres { pool, write_lock } => postgres_write(pool, write_lock, 0, work).await,
+            DatabaseKind::Sqlite { writer, .. } => writer.run(work).await,
+            DatabaseKind::Postgres { pool, write_lock } => postgres_write(pool, write_lock, 0, work).await,
         }
     }
 
@@ -191,7 +200,7 @@ async fn postgres_write<T: Send>(
             false => Either::Right(write_lock.write().await),
         };
         let mut tx = pool.begin_with(BEGIN).await?;
-        let result = work(&mut Tx::Postgres(&mut tx)).await;
+        let result = work(&mut Tx::postgres(&mut tx)).await;
         let outcome = match result {
             Ok(value) => match tx.commit().await.map_err(StoreError::from) {
                 Ok(()) => return Ok(value),

@@ -1,9 +1,10 @@
 //! The health of boards: facts from their workers, quarantines, and tasks of operators.
 
-use berth_types::health::GpuTaskKind;
+use berth_types::health::{GpuFacts, GpuTaskKind};
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 
+use super::types::JsonColumn;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -19,13 +20,13 @@ pub struct HealthRow {
     pub quarantine_code: Option<String>,
     pub quarantined_at: Option<Timestamp>,
     pub silent: Option<String>,
-    /// JSON.
-    pub facts: String,
+    /// The facts that the worker read; the others have default values.
+    pub facts: JsonColumn<GpuFacts>,
     pub task_number: i64,
     pub task_kind: Option<GpuTaskKind>,
     pub task_done: i64,
-    pub task_good: Option<bool>,
-    pub task_words: Option<String>,
+    pub task_succeeded: Option<bool>,
+    pub task_detail: Option<String>,
 }
 
 /// A task of an operator for a board.
@@ -47,14 +48,14 @@ pub struct NewQuarantine {
 /// Lists the boards of a node, also boards that it no longer reports.
 pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<HealthRow>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
-               quarantined_at, silent, facts, task_number, task_kind, task_done, task_good, task_words \
+               quarantined_at, silent, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
                FROM gpus WHERE node_id = $1 ORDER BY idx, uuid";
     list!(tx, HealthRow, sql, node)
 }
 
 pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<HealthRow>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
-               quarantined_at, silent, facts, task_number, task_kind, task_done, task_good, task_words \
+               quarantined_at, silent, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
                FROM gpus WHERE uuid = $1";
     find!(tx, HealthRow, sql, gpu_uuid)
 }
@@ -64,15 +65,15 @@ pub async fn set_silent(tx: &mut Tx<'_>, gpu_uuid: &str, silent: Option<&str>) -
     exec!(tx, "UPDATE gpus SET silent = $2 WHERE uuid = $1", gpu_uuid, silent).map(|_| ())
 }
 
-/// Records the facts that were read from a board; `facts` is JSON.
+/// Records the facts that were read from a board.
 pub async fn set_facts(
     tx: &mut Tx<'_>,
     gpu_uuid: &str,
-    facts: &str,
+    facts: &GpuFacts,
     mig_enabled: bool,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET facts = $2, mig_enabled = $3 WHERE uuid = $1";
-    exec!(tx, sql, gpu_uuid, facts, mig_enabled).map(|_| ())
+    exec!(tx, sql, gpu_uuid, JsonColumn(facts), mig_enabled).map(|_| ())
 }
 
 /// Quarantines a board for a fault report of its worker. Returns true if the report is new.
@@ -124,7 +125,7 @@ pub async fn set_task(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET task_number = CASE WHEN task_number >= $3 THEN task_number + 1 ELSE $3 END, \
-               task_kind = $2, task_good = NULL, task_words = NULL WHERE uuid = $1";
+               task_kind = $2, task_succeeded = NULL, task_detail = NULL WHERE uuid = $1";
     exec!(tx, sql, gpu_uuid, kind, now.micros()).map(|_| ())
 }
 
@@ -139,12 +140,12 @@ pub async fn finish_task(
     tx: &mut Tx<'_>,
     gpu_uuid: &str,
     number: i64,
-    good: bool,
-    result: &str,
+    succeeded: bool,
+    detail: &str,
 ) -> Result<bool, StoreError> {
-    let sql = "UPDATE gpus SET task_done = $2, task_good = $3, task_words = $4 \
+    let sql = "UPDATE gpus SET task_done = $2, task_succeeded = $3, task_detail = $4 \
                WHERE uuid = $1 AND task_number = $2 AND task_done < $2";
-    Ok(exec!(tx, sql, gpu_uuid, number, good, result)? == 1)
+    Ok(exec!(tx, sql, gpu_uuid, number, succeeded, detail)? == 1)
 }
 
 /// Lists the open tasks for the present boards of a node. A change of mode waits until nothing is held on the

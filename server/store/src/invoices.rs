@@ -86,9 +86,12 @@ pub async fn list(
     state: Option<InvoiceState>,
     options: &ListOptions<i64>,
 ) -> Result<Vec<InvoiceRow>, StoreError> {
-    let sql = page_sql!(
+    let sql = org_page_sql!(
+        org,
         options.sort,
-        [select_invoices!("WHERE ($1 = '' OR org_id = $1) AND ($2 = '' OR state = $2)")],
+        [select_invoices!("")],
+        "org_id",
+        " AND ($2 = '' OR state = $2)",
         "number",
         number "$3",
         "$4"
@@ -124,31 +127,61 @@ pub async fn list_to_bill(
     list!(tx, (OrgId, String), sql, month, first, last, from, until)
 }
 
-/// Sums the use of an organization on some days, by offering and mode: (slug, mode, device milli-ms, micros).
-pub async fn lines(
-    tx: &mut Tx<'_>,
-    org: OrgId,
-    (from, until): (i64, i64),
-) -> Result<Vec<(String, String, i64, i64)>, StoreError> {
-    let sql = "SELECT COALESCE(o.slug, u.offering_id) AS item, u.mode, CAST(SUM(u.device_milli_ms) AS BIGINT), \
-               CAST(SUM(u.cost_micros) AS BIGINT) FROM usage_days u LEFT JOIN offerings o ON o.id = u.offering_id \
-               WHERE u.org_id = $1 AND u.day >= $2 AND u.day <= $3 GROUP BY item, u.mode ORDER BY item, u.mode";
-    list!(tx, (String, String, i64, i64), sql, org, from, until)
+/// The use of one offering by an organization in one mode.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct LineRow {
+    pub org_id: OrgId,
+    /// The slug of the offering.
+    pub item: String,
+    pub mode: String,
+    pub device_milli_ms: i64,
+    pub amount_micros: i64,
 }
 
-/// Sums the returned charges of an organization from a source, such as `reservation`, between two times, in
-/// micros.
-pub async fn given_back(
+/// Lists the use of these organizations on some days, by offering and mode.
+pub async fn list_lines(
     tx: &mut Tx<'_>,
-    org: OrgId,
-    source: &str,
+    orgs: &[OrgId],
+    (from, until): (i64, i64),
+) -> Result<Vec<LineRow>, StoreError> {
+    macro_rules! select_lines {
+        ($condition:literal) => {
+            concat!(
+                "SELECT u.org_id, COALESCE(o.slug, u.offering_id) AS item, u.mode, \
+                 CAST(SUM(u.device_milli_ms) AS BIGINT) AS device_milli_ms, \
+                 CAST(SUM(u.cost_micros) AS BIGINT) AS amount_micros \
+                 FROM usage_days u LEFT JOIN offerings o ON o.id = u.offering_id WHERE u.org_id ",
+                $condition,
+                " AND u.day >= $2 AND u.day <= $3 GROUP BY u.org_id, item, u.mode ORDER BY u.org_id, item, u.mode"
+            )
+        };
+    }
+    let sqlite = select_lines!("IN (SELECT value FROM json_each($1))");
+    let orgs: Vec<String> = orgs.iter().map(ToString::to_string).collect();
+    list_in!(tx, LineRow, sqlite, select_lines!("= ANY($1)"), orgs, from, until)
+}
+
+/// Sums the returned charges of these organizations between two times by source, such as `reservation`:
+/// (organization, source, micros).
+pub async fn list_given_back(
+    tx: &mut Tx<'_>,
+    orgs: &[OrgId],
     (from, until): (Timestamp, Timestamp),
-) -> Result<i64, StoreError> {
-    let sql = concat!(
-        "SELECT CAST(COALESCE(SUM(amount_micros), 0) AS BIGINT) FROM transfers WHERE credit = $1 AND ",
-        is_given_back!(),
-        " AND source = $2 AND at >= $3 AND at < $4"
-    );
-    let account = super::ledger::org_account(org);
-    Ok(find!(tx, (i64,), sql, account, source, from, until)?.map_or(0, |(n,)| n))
+) -> Result<Vec<(OrgId, String, i64)>, StoreError> {
+    // CROSS JOIN makes SQLite read the transfers by account.
+    macro_rules! select_given_back {
+        ($condition:literal) => {
+            concat!(
+                "SELECT a.org_id, source, CAST(SUM(amount_micros) AS BIGINT) \
+                 FROM accounts a CROSS JOIN transfers WHERE a.id ",
+                $condition,
+                " AND credit = a.id AND ",
+                is_given_back!(),
+                " AND at >= $2 AND at < $3 GROUP BY a.org_id, source"
+            )
+        };
+    }
+    let sqlite = select_given_back!("IN (SELECT value FROM json_each($1))");
+    let accounts: Vec<String> = orgs.iter().map(|org| super::ledger::org_account(*org)).collect();
+    list_in!(tx, (OrgId, String, i64), sqlite, select_given_back!("= ANY($1)"), accounts, from, until)
 }

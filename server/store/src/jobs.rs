@@ -1,13 +1,17 @@
 //! Jobs and their events.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use berth_core::jobs::StopCause;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OfferingId, OrgId, ReservationId, TransferId};
-use berth_types::jobs::JobState;
+use berth_types::jobs::{JobState, NewJob};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::stops::{Phase, StopColumns};
+use super::types::JsonColumn;
 use super::{StoreError, Tx};
 
 /// A job as stored.
@@ -20,8 +24,8 @@ pub struct JobRow {
     pub gpu_model: String,
     pub mig_profile: Option<String>,
     pub simulated: bool,
-    /// The submission as JSON, without its inputs.
-    pub spec: String,
+    /// The submission without its inputs.
+    pub spec: JsonColumn<NewJob>,
     #[sqlx(flatten)]
     pub phase: Phase,
     pub attempt: i64,
@@ -51,8 +55,7 @@ pub struct JobRow {
     /// The reservation in which it runs.
     pub reservation_id: Option<ReservationId>,
     pub offering_id: OfferingId,
-    /// JSON.
-    pub labels: String,
+    pub labels: JsonColumn<BTreeMap<String, String>>,
     /// `metered_ms` at the last charge.
     pub posted_ms: i64,
     /// Thousandths of devices on all its nodes.
@@ -76,13 +79,25 @@ impl JobRow {
 }
 
 /// The large parts of a submission.
-#[derive(Debug, Clone, Default, sqlx::FromRow)]
+#[derive(Clone, Default, sqlx::FromRow)]
 pub struct JobInputs {
     pub script: Option<String>,
-    /// JSON: name → text.
-    pub env: String,
-    /// JSON: path → text.
-    pub files: String,
+    /// Name → text.
+    pub env: JsonColumn<BTreeMap<String, String>>,
+    /// Path → text.
+    pub files: JsonColumn<BTreeMap<String, String>>,
+}
+
+/// The texts may have secrets, which must not reach a log.
+impl fmt::Debug for JobInputs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let script_bytes = self.script.as_ref().map(String::len);
+        f.debug_struct("JobInputs")
+            .field("script_bytes", &script_bytes)
+            .field("env", &self.env.len())
+            .field("files", &self.files.len())
+            .finish()
+    }
 }
 
 /// A new job.
@@ -92,8 +107,8 @@ pub struct NewJobRow {
     pub org: OrgId,
     pub name: String,
     pub offering: OfferingId,
-    /// The submission as JSON, without its inputs.
-    pub spec: String,
+    /// The submission without its inputs.
+    pub spec: JsonColumn<NewJob>,
     pub inputs: JobInputs,
     pub priority: i64,
     pub preemptible: bool,
@@ -103,8 +118,7 @@ pub struct NewJobRow {
     pub grace_s: i64,
     pub board_milli: i64,
     pub reservation: Option<ReservationId>,
-    /// JSON.
-    pub labels: String,
+    pub labels: JsonColumn<BTreeMap<String, String>>,
     pub device_milli: i64,
     pub device_count: i64,
     pub max_duration_s: i64,
@@ -168,7 +182,7 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> 
 
 /// Finds the large parts of a job's submission.
 pub async fn find_inputs(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobInputs>, StoreError> {
-    find!(tx, JobInputs, "SELECT script, env, files FROM job_inputs WHERE job_id = $1", job)
+    find!(tx, JobInputs, "SELECT job_id, script, env, files FROM job_inputs WHERE job_id = $1", job)
 }
 
 /// Lists the scripts of these jobs. A job without a script is absent.
@@ -191,13 +205,19 @@ pub async fn list(
     state: Option<JobState>,
     options: &ListOptions<JobId>,
 ) -> Result<Vec<JobRow>, StoreError> {
-    let sql = page_sql!(
-        options.sort,
-        [select_jobs!("WHERE j.org_id = $1 AND ($2 = '' OR j.state = $2)")],
-        "j.id",
-        "$3",
-        "$4"
-    );
+    // A condition that holds for each state would hide the index of the state.
+    let sql = match state {
+        Some(_) => page_sql!(
+            options.sort,
+            [select_jobs!("WHERE j.org_id = $1 AND j.state = $2")],
+            "j.id",
+            "$3",
+            "$4"
+        ),
+        None => {
+            page_sql!(options.sort, [select_jobs!("WHERE j.org_id = $1 AND $2 = ''")], "j.id", "$3", "$4")
+        }
+    };
     let state = state.map_or("", JobState::name);
     list!(tx, JobRow, sql, org, state, options.cursor_text(), options.rows())
 }
@@ -355,8 +375,7 @@ pub async fn insert_event(tx: &mut Tx<'_>, org: OrgId, event: &JobEvent) -> Resu
 
 /// Lists the events of a job after the number `after`, in order.
 pub async fn list_events(tx: &mut Tx<'_>, job: JobId, after: i64) -> Result<Vec<JobEvent>, StoreError> {
-    let sql =
-        "SELECT seq, at, state, attempt, detail FROM job_events WHERE job_id = $1 AND seq > $2 ORDER BY seq";
+    let sql = "SELECT seq, at, state, attempt, detail, job_id AS row_id FROM job_events WHERE job_id = $1 AND seq > $2 ORDER BY seq";
     let rows = list!(tx, (i64, Timestamp, JobState, i64, String), sql, job, after)?;
     Ok(rows.into_iter().map(|row| event(job, row)).collect())
 }

@@ -3,6 +3,7 @@
 use berth_types::ids::{JobId, NodeId};
 use berth_types::time::Timestamp;
 
+use super::types::{JsonColumn, StoredEvidence};
 use super::{StoreError, Tx};
 
 /// A node with the state of its lease.
@@ -14,7 +15,7 @@ pub struct NodeLeaseRow {
     pub leased: bool,
     pub last_seen_at: Option<Timestamp>,
     pub lost_at: Option<Timestamp>,
-    pub lost_why: Option<String>,
+    pub lost_reason: Option<String>,
 }
 
 /// An open rank without a known end.
@@ -24,8 +25,8 @@ pub struct UnendedRow {
     pub number: i64,
     /// 0: it has no lease.
     pub lease_ms: i64,
-    /// JSON: the evidence of process and devices.
-    pub evidence: Option<String>,
+    /// The evidence of process and devices.
+    pub evidence: Option<JsonColumn<StoredEvidence>>,
 }
 
 /// The number of open ranks of a node without a known end.
@@ -40,12 +41,12 @@ pub struct UnendedCount {
 }
 
 pub async fn list_nodes(tx: &mut Tx<'_>) -> Result<Vec<NodeLeaseRow>, StoreError> {
-    let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_why FROM nodes ORDER BY id";
+    let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_reason FROM nodes ORDER BY id";
     list!(tx, NodeLeaseRow, sql)
 }
 
 pub async fn find_node(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<NodeLeaseRow>, StoreError> {
-    let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_why FROM nodes WHERE id = $1";
+    let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_reason FROM nodes WHERE id = $1";
     find!(tx, NodeLeaseRow, sql, node)
 }
 
@@ -65,7 +66,7 @@ pub async fn count_unended(tx: &mut Tx<'_>) -> Result<Vec<UnendedCount>, StoreEr
 /// Records the return of a node's worker. Returns true if the node was lost.
 pub async fn mark_returned(tx: &mut Tx<'_>, node: NodeId, leased: bool) -> Result<bool, StoreError> {
     let was_lost = find_node(tx, node).await?.is_some_and(|row| row.lost_at.is_some());
-    let sql = "UPDATE nodes SET leased = $2, lost_at = NULL, lost_why = NULL WHERE id = $1";
+    let sql = "UPDATE nodes SET leased = $2, lost_at = NULL, lost_reason = NULL WHERE id = $1";
     exec!(tx, sql, node, leased)?;
     Ok(was_lost)
 }
@@ -77,6 +78,6 @@ pub async fn mark_lost(
     now: Timestamp,
     reason: &str,
 ) -> Result<bool, StoreError> {
-    let sql = "UPDATE nodes SET lost_at = $2, lost_why = $3 WHERE id = $1 AND lost_at IS NULL";
+    let sql = "UPDATE nodes SET lost_at = $2, lost_reason = $3 WHERE id = $1 AND lost_at IS NULL";
     Ok(exec!(tx, sql, node, now, reason)? == 1)
 }

@@ -31,6 +31,7 @@ pub mod reservations;
 pub mod secrets;
 pub mod stops;
 pub mod terminals;
+pub mod types;
 pub mod underuse;
 pub mod usage;
 pub mod volumes;

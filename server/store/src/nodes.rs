@@ -1,9 +1,12 @@
 //! Nodes, boards and join tokens.
 
+use std::collections::BTreeMap;
+
 use berth_types::health::GpuFacts;
 use berth_types::ids::{JobId, JoinTokenId, NodeId};
 use berth_types::time::Timestamp;
 
+use super::types::JsonColumn;
 use super::{StoreError, Tx};
 
 /// The quarantine code of a board on which a device could not be made.
@@ -23,18 +26,17 @@ pub struct NodeRow {
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub address: String,
-    /// JSON.
-    pub labels: String,
+    pub labels: JsonColumn<BTreeMap<String, String>>,
     /// The reason for the suspicion that two daemons hold its certificate.
     pub suspect: Option<String>,
     /// The latest expiry of its certificates that are not revoked; absent without such a certificate.
     pub certified_until: Option<Timestamp>,
-    /// JSON.
-    pub isolation: String,
+    /// The isolation that the worker offers.
+    pub isolation: JsonColumn<BTreeMap<String, String>>,
     /// True if its worker can run images.
     pub images: bool,
     /// A sentence about reported boards that belong to another node; empty without such boards.
-    pub left_out: String,
+    pub gpus_left_out: String,
 }
 
 /// A worker's report of its host at the start of a session.
@@ -49,10 +51,9 @@ pub struct NodeReport {
     pub memory_mib: i64,
     /// The address for connections from other nodes.
     pub address: String,
-    /// JSON.
-    pub labels: String,
-    /// JSON object: the isolation that the worker offers.
-    pub isolation: String,
+    pub labels: JsonColumn<BTreeMap<String, String>>,
+    /// The isolation that the worker offers.
+    pub isolation: JsonColumn<BTreeMap<String, String>>,
     /// True if its worker can run images.
     pub images: bool,
     pub boards: Vec<GpuReport>,
@@ -66,8 +67,8 @@ pub struct GpuReport {
     pub memory_mib: i64,
     pub mig_enabled: bool,
     pub nvlink_island: i64,
-    /// JSON of `[profile, start]` pairs.
-    pub foreign_instances: String,
+    /// `(profile, start)` of the MIG instances from outside this portal.
+    pub foreign_instances: JsonColumn<Vec<(u32, u32)>>,
 }
 
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -82,9 +83,10 @@ pub struct GpuRow {
     pub present: bool,
     /// The reason against placements on it: its quarantine or its silence.
     pub quarantined: Option<String>,
-    pub foreign_instances: String,
-    /// JSON.
-    pub facts: String,
+    /// `(profile, start)` of the MIG instances from outside this portal.
+    pub foreign_instances: JsonColumn<Vec<(u32, u32)>>,
+    /// The facts that the worker read; the others have default values.
+    pub facts: JsonColumn<GpuFacts>,
     /// True if its node is cordoned.
     pub cordoned: bool,
 }
@@ -100,11 +102,13 @@ pub struct BoardOwnerRow {
     pub held: bool,
 }
 
-impl GpuRow {
-    /// Returns the facts that the worker read; the others have default values.
-    pub fn facts(&self) -> GpuFacts {
-        serde_json::from_str(&self.facts).unwrap_or_default()
-    }
+/// The node, the index and the model of a board.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct BoardNameRow {
+    pub uuid: String,
+    pub node_name: String,
+    pub idx: i64,
+    pub model: String,
 }
 
 pub async fn insert_join_token(
@@ -138,18 +142,29 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
     exec!(tx, sql, node, name, false, now).map(|_| ())
 }
 
+/// Lists all nodes by name. A corrupt row is left out.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
-               cpu_milli, memory_mib, address, labels, isolation, images, left_out, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
+               cpu_milli, memory_mib, address, labels, isolation, images, gpus_left_out, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
-    list!(tx, NodeRow, sql)
+    list_readable!(tx, NodeRow, sql)
 }
 
+/// Lists all boards by node and index. A corrupt row is left out: no job gets that board.
 pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
     let sql = "SELECT g.uuid, g.node_id, g.idx, g.model, g.memory_mib, g.mig_enabled, g.nvlink_island, g.present, \
                COALESCE(g.quarantined, g.silent) AS quarantined, g.foreign_instances, g.facts, n.cordoned \
                FROM gpus g JOIN nodes n ON n.id = g.node_id ORDER BY g.node_id, g.idx, g.uuid";
-    list!(tx, GpuRow, sql)
+    list_readable!(tx, GpuRow, sql)
+}
+
+/// Lists the boards with these UUIDs, with the names of their nodes.
+pub async fn list_board_names(tx: &mut Tx<'_>, uuids: &[String]) -> Result<Vec<BoardNameRow>, StoreError> {
+    let sqlite = "SELECT g.uuid, n.name AS node_name, g.idx, g.model FROM gpus g JOIN nodes n ON n.id = g.node_id \
+                  WHERE g.uuid IN (SELECT value FROM json_each($1))";
+    let postgres = "SELECT g.uuid, n.name AS node_name, g.idx, g.model FROM gpus g JOIN nodes n ON n.id = g.node_id \
+                    WHERE g.uuid = ANY($1)";
+    list_in!(tx, BoardNameRow, sqlite, postgres, uuids.to_vec())
 }
 
 /// Finds the owner of a board, if it is another node.
@@ -165,8 +180,8 @@ pub async fn find_other_owner(
 }
 
 /// Records the sentence about reported boards of other nodes. Returns true if it changed.
-pub async fn set_left_out(tx: &mut Tx<'_>, node: NodeId, text: &str) -> Result<bool, StoreError> {
-    let sql = "UPDATE nodes SET left_out = $2 WHERE id = $1 AND left_out <> $2";
+pub async fn set_gpus_left_out(tx: &mut Tx<'_>, node: NodeId, text: &str) -> Result<bool, StoreError> {
+    let sql = "UPDATE nodes SET gpus_left_out = $2 WHERE id = $1 AND gpus_left_out <> $2";
     Ok(exec!(tx, sql, node, text)? == 1)
 }
 

@@ -151,7 +151,7 @@ macro_rules! select_prices {
     ($rest:literal) => {
         concat!(
             "SELECT version, nano_per_second, reserved_nano_per_second, preemptible_nano_per_second, effective_from, \
-             set_by FROM prices WHERE offering_id = $1 ",
+             set_by, offering_id AS row_id FROM prices WHERE offering_id = $1 ",
             $rest
         )
     };

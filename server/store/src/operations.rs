@@ -1,10 +1,13 @@
 //! Jobs of all organizations for operators, drains of nodes, open ranks, and racks.
 
+use std::collections::BTreeMap;
+
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::JobState;
+use berth_types::jobs::{JobState, NewJob};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
+use super::types::{JsonColumn, RankEnd};
 use super::{StoreError, Tx};
 
 /// A filter of jobs. An absent or empty field matches every job.
@@ -41,8 +44,7 @@ pub struct OperatorJobRow {
     pub device_count: i64,
     pub nodes: i64,
     pub node_name: Option<String>,
-    /// JSON.
-    pub labels: String,
+    pub labels: JsonColumn<BTreeMap<String, String>>,
     pub created_by: String,
     pub created_at: Timestamp,
     pub started_at: Option<Timestamp>,
@@ -139,7 +141,7 @@ pub struct DrainRow {
 
 /// Starts a drain or replaces the terms of a drain, and cordons the node. Returns true if the node exists.
 pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Result<bool, StoreError> {
-    let found = find!(tx, (bool,), "SELECT cordoned FROM nodes WHERE id = $1", node)?;
+    let found = find!(tx, (bool,), "SELECT cordoned, id AS row_id FROM nodes WHERE id = $1", node)?;
     let Some((was_cordoned,)) = found else { return Ok(false) };
     let sql = "INSERT INTO drains (node_id, reason, deadline_at, grace_s, was_cordoned, started_by, started_at, by_host) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (node_id) DO UPDATE SET reason = $2, \
@@ -209,15 +211,15 @@ pub struct OperatorRankRow {
     pub ended: bool,
     pub ended_at: Option<Timestamp>,
     pub clean: bool,
-    /// JSON: the outcome of the rank.
-    pub outcome: Option<String>,
+    pub outcome: Option<JsonColumn<RankEnd>>,
     /// The reason why a device of the rank could not be proved clean.
     pub unclean: Option<String>,
     /// The state of the job.
     pub state: JobState,
     /// The latest attempt of the job.
     pub latest: i64,
-    pub spec: String,
+    /// The submission without its inputs.
+    pub spec: JsonColumn<NewJob>,
     pub preemptible: bool,
     pub grace_s: i64,
     pub started_at: Option<Timestamp>,
@@ -228,18 +230,35 @@ pub struct OperatorRankRow {
     pub job_ended_at: Option<Timestamp>,
 }
 
+/// The open ranks with a condition. `$2` is true.
+macro_rules! select_open {
+    ($condition:literal) => {
+        concat!(
+            "SELECT a.job_id, a.number, a.org_id, o.name AS org_name, j.name AS job_name, a.node_id, n.name AS node_name, \
+             a.created_at, a.ended, a.ended_at, a.clean, a.outcome, (SELECT MIN(h.unclean) FROM allocations h \
+             WHERE h.job_id = a.job_id AND h.attempt = a.number AND h.node_id = a.node_id AND h.held = $2) AS unclean, \
+             j.state, j.attempt AS latest, j.spec, j.preemptible, j.grace_s, j.started_at, j.max_duration_s, \
+             j.metered_before_ms, (SELECT MIN(e.at) FROM job_events e WHERE e.job_id = j.id AND e.state = j.state \
+             AND e.attempt = j.attempt) AS since, j.ended_at AS job_ended_at \
+             FROM attempts a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id JOIN nodes n ON n.id = a.node_id \
+             WHERE ",
+            $condition,
+            " AND a.is_open = $2 ORDER BY a.job_id, a.number, a.rank"
+        )
+    };
+}
+
 /// Lists the open ranks of a node (`None`: of all).
 pub async fn list_open(tx: &mut Tx<'_>, node: Option<NodeId>) -> Result<Vec<OperatorRankRow>, StoreError> {
-    let sql = "SELECT a.job_id, a.number, a.org_id, o.name AS org_name, j.name AS job_name, a.node_id, n.name AS node_name, \
-               a.created_at, a.ended, a.ended_at, a.clean, a.outcome, (SELECT MIN(h.unclean) FROM allocations h \
-               WHERE h.job_id = a.job_id AND h.attempt = a.number AND h.node_id = a.node_id AND h.held = $2) AS unclean, \
-               j.state, j.attempt AS latest, j.spec, j.preemptible, j.grace_s, j.started_at, j.max_duration_s, \
-               j.metered_before_ms, (SELECT MIN(e.at) FROM job_events e WHERE e.job_id = j.id AND e.state = j.state \
-               AND e.attempt = j.attempt) AS since, j.ended_at AS job_ended_at \
-               FROM attempts a JOIN jobs j ON j.id = a.job_id JOIN orgs o ON o.id = a.org_id JOIN nodes n ON n.id = a.node_id \
-               WHERE ($1 = '' OR a.node_id = $1) AND a.is_open = $2 ORDER BY a.job_id, a.number, a.rank";
     let node = node.map_or_else(String::new, |node| node.to_string());
-    list!(tx, OperatorRankRow, sql, &node, true)
+    list!(tx, OperatorRankRow, select_open!("($1 = '' OR a.node_id = $1)"), &node, true)
+}
+
+/// Lists the open ranks of these nodes.
+pub async fn list_open_on(tx: &mut Tx<'_>, nodes: &[NodeId]) -> Result<Vec<OperatorRankRow>, StoreError> {
+    let sqlite = select_open!("a.node_id IN (SELECT value FROM json_each($1))");
+    let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    list_in!(tx, OperatorRankRow, sqlite, select_open!("a.node_id = ANY($1)"), nodes, true)
 }
 
 /// Lists the racks with their power budgets in watts.

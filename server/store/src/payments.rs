@@ -20,12 +20,41 @@ pub struct ProfileRow {
     pub failures: i64,
 }
 
+/// The origin of a payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PaymentKind {
+    /// A person on the payment page.
+    Checkout,
+    /// The rule for automatic recharges.
+    Recharge,
+}
+
+impl PaymentKind {
+    pub const ALL: [Self; 2] = [Self::Checkout, Self::Recharge];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Checkout => "checkout",
+            Self::Recharge => "recharge",
+        }
+    }
+}
+
+impl TryFrom<String> for PaymentKind {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let kind = Self::ALL.into_iter().find(|kind| kind.name() == text);
+        kind.ok_or_else(|| format!("{text:?} is no kind of a payment"))
+    }
+}
+
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct PaymentRow {
     pub id: PaymentId,
     pub org_id: OrgId,
-    /// `checkout` or `recharge`.
-    pub kind: String,
+    #[sqlx(try_from = "String")]
+    pub kind: PaymentKind,
     pub amount_micros: i64,
     pub invoice_id: Option<InvoiceId>,
     pub state: PaymentState,
@@ -106,7 +135,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError>
         sql,
         row.id,
         row.org_id,
-        &row.kind,
+        row.kind.name(),
         row.amount_micros,
         row.invoice_id,
         row.state,
@@ -167,8 +196,8 @@ pub async fn insert_event(
     payload: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let sql = "INSERT INTO stripe_events (id, kind, payload, received_at, tries, next_at, error) \
-               VALUES ($1, $2, $3, $4, 0, $4, '') ON CONFLICT (id) DO NOTHING";
+    let sql = "INSERT INTO stripe_events (id, kind, payload, received_at, tries, next_at) \
+               VALUES ($1, $2, $3, $4, 0, $4) ON CONFLICT (id) DO NOTHING";
     exec!(tx, sql, id, kind, payload, now).map(|_| ())
 }
 
@@ -184,16 +213,11 @@ pub async fn list_due_events(
 }
 
 pub async fn mark_event_done(tx: &mut Tx<'_>, id: &str, now: Timestamp) -> Result<(), StoreError> {
-    exec!(tx, "UPDATE stripe_events SET done_at = $2, error = '' WHERE id = $1", id, now).map(|_| ())
+    exec!(tx, "UPDATE stripe_events SET done_at = $2 WHERE id = $1", id, now).map(|_| ())
 }
 
 /// Records a failed try of an event and the time of its next try.
-pub async fn postpone_event(
-    tx: &mut Tx<'_>,
-    id: &str,
-    next_at: Timestamp,
-    error: &str,
-) -> Result<(), StoreError> {
-    let sql = "UPDATE stripe_events SET tries = tries + 1, next_at = $2, error = $3 WHERE id = $1";
-    exec!(tx, sql, id, next_at, error).map(|_| ())
+pub async fn postpone_event(tx: &mut Tx<'_>, id: &str, next_at: Timestamp) -> Result<(), StoreError> {
+    let sql = "UPDATE stripe_events SET tries = tries + 1, next_at = $2 WHERE id = $1";
+    exec!(tx, sql, id, next_at).map(|_| ())
 }

@@ -5,15 +5,8 @@ use berth_types::lists::ListOptions;
 use berth_types::quotas::{AuditEvent, Limits, QuotaRequest, QuotaRequestState};
 use berth_types::time::Timestamp;
 
+use super::types::JsonColumn;
 use super::{StoreError, Tx};
-
-fn limits(text: &str) -> Result<Limits, StoreError> {
-    serde_json::from_str(text).map_err(|_| StoreError::Corrupt(text.to_owned()))
-}
-
-fn json(limits: &Limits) -> Result<String, StoreError> {
-    serde_json::to_string(limits).map_err(|e| StoreError::Corrupt(e.to_string()))
-}
 
 /// The stored form of an organization's id; empty for `None`.
 fn key(org: Option<OrgId>) -> String {
@@ -22,27 +15,21 @@ fn key(org: Option<OrgId>) -> String {
 
 /// Finds the limits of an organization, or (`None`) the limits of all organizations without their own.
 pub async fn find(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Option<Limits>, StoreError> {
-    let row = find!(tx, (String,), "SELECT limits FROM quotas WHERE org_id = $1", key(org))?;
-    row.map(|(text,)| limits(&text)).transpose()
+    let sql = "SELECT limits, org_id AS row_id FROM quotas WHERE org_id = $1";
+    Ok(find!(tx, (JsonColumn<Limits>,), sql, key(org))?.map(|(limits,)| limits.0))
 }
 
 /// Lists every organization, with its own limits if it has any.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<(OrgId, Option<Limits>)>, StoreError> {
     let sql = "SELECT o.id, q.limits FROM orgs o LEFT JOIN quotas q ON q.org_id = o.id ORDER BY o.id";
-    let rows = list!(tx, (OrgId, Option<String>), sql)?;
-    rows.into_iter().map(|(org, text)| Ok((org, text.as_deref().map(limits).transpose()?))).collect()
+    let rows = list!(tx, (OrgId, Option<JsonColumn<Limits>>), sql)?;
+    Ok(rows.into_iter().map(|(org, limits)| (org, limits.map(|limits| limits.0))).collect())
 }
 
-pub async fn put(
-    tx: &mut Tx<'_>,
-    org: Option<OrgId>,
-    limits: &Limits,
-    set_by: &str,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let sql = "INSERT INTO quotas (org_id, limits, set_by, set_at) VALUES ($1, $2, $3, $4) \
-               ON CONFLICT (org_id) DO UPDATE SET limits = $2, set_by = $3, set_at = $4";
-    exec!(tx, sql, key(org), json(limits)?, set_by, now).map(|_| ())
+pub async fn put(tx: &mut Tx<'_>, org: Option<OrgId>, limits: &Limits) -> Result<(), StoreError> {
+    let sql =
+        "INSERT INTO quotas (org_id, limits) VALUES ($1, $2) ON CONFLICT (org_id) DO UPDATE SET limits = $2";
+    exec!(tx, sql, key(org), JsonColumn(limits)).map(|_| ())
 }
 
 pub async fn remove(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
@@ -63,7 +50,7 @@ pub async fn count_month(
 
 /// Returns the use of a month in thousandths of whole boards × seconds.
 pub async fn month_use(tx: &mut Tx<'_>, org: OrgId, month: &str) -> Result<i64, StoreError> {
-    let sql = "SELECT board_milli_s FROM usage_months WHERE org_id = $1 AND month = $2";
+    let sql = "SELECT board_milli_s, org_id AS row_id FROM usage_months WHERE org_id = $1 AND month = $2";
     Ok(find!(tx, (i64,), sql, org, month)?.map_or(0, |(n,)| n))
 }
 
@@ -72,7 +59,7 @@ struct RequestRow {
     id: QuotaRequestId,
     org_id: OrgId,
     org_name: String,
-    limits: String,
+    limits: JsonColumn<Limits>,
     reason: String,
     state: QuotaRequestState,
     created_at: Timestamp,
@@ -81,20 +68,20 @@ struct RequestRow {
     note: String,
 }
 
-impl RequestRow {
-    fn request(self) -> Result<QuotaRequest, StoreError> {
-        Ok(QuotaRequest {
-            id: self.id,
-            org: self.org_id,
-            org_name: self.org_name,
-            limits: limits(&self.limits)?,
-            reason: self.reason,
-            state: self.state,
-            created_at: self.created_at,
-            created_by: self.created_by,
-            decided_at: self.decided_at,
-            note: self.note,
-        })
+impl From<RequestRow> for QuotaRequest {
+    fn from(row: RequestRow) -> Self {
+        Self {
+            id: row.id,
+            org: row.org_id,
+            org_name: row.org_name,
+            limits: row.limits.0,
+            reason: row.reason,
+            state: row.state,
+            created_at: row.created_at,
+            created_by: row.created_by,
+            decided_at: row.decided_at,
+            note: row.note,
+        }
     }
 }
 
@@ -116,7 +103,7 @@ pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(
         sql,
         request.id,
         request.org,
-        json(&request.limits)?,
+        JsonColumn(&request.limits),
         &request.reason,
         request.state,
         request.created_at,
@@ -126,8 +113,7 @@ pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(
 }
 
 pub async fn find_request(tx: &mut Tx<'_>, id: QuotaRequestId) -> Result<Option<QuotaRequest>, StoreError> {
-    let row = find!(tx, RequestRow, select_requests!("WHERE r.id = $1"), id)?;
-    row.map(RequestRow::request).transpose()
+    Ok(find!(tx, RequestRow, select_requests!("WHERE r.id = $1"), id)?.map(QuotaRequest::from))
 }
 
 /// Lists a page of the requests of an organization (`None`: of all) by id, in `state` (`None`: in any).
@@ -137,16 +123,19 @@ pub async fn list_requests(
     state: Option<QuotaRequestState>,
     options: &ListOptions<QuotaRequestId>,
 ) -> Result<Vec<QuotaRequest>, StoreError> {
-    let sql = page_sql!(
+    let sql = org_page_sql!(
+        org,
         options.sort,
-        [select_requests!("WHERE ($1 = '' OR r.org_id = $1) AND ($2 = '' OR r.state = $2)")],
+        [select_requests!("")],
+        "r.org_id",
+        " AND ($2 = '' OR r.state = $2)",
         "r.id",
         "$3",
         "$4"
     );
     let state = state.map_or("", QuotaRequestState::name);
     let rows = list!(tx, RequestRow, sql, key(org), state, options.cursor_text(), options.rows())?;
-    rows.into_iter().map(RequestRow::request).collect()
+    Ok(rows.into_iter().map(QuotaRequest::from).collect())
 }
 
 /// Decides a pending request. Returns true if it was pending.
@@ -154,12 +143,12 @@ pub async fn decide_request(
     tx: &mut Tx<'_>,
     id: QuotaRequestId,
     state: QuotaRequestState,
-    (decided_by, note): (&str, &str),
+    note: &str,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
-    let sql = "UPDATE quota_requests SET state = $2, decided_by = $3, note = $4, decided_at = $5 \
+    let sql = "UPDATE quota_requests SET state = $2, note = $3, decided_at = $4 \
                WHERE id = $1 AND state = 'pending'";
-    Ok(exec!(tx, sql, id, state, decided_by, note, now)? == 1)
+    Ok(exec!(tx, sql, id, state, note, now)? == 1)
 }
 
 /// Records an audit event of an organization, or (`None`) of the operators.
@@ -177,9 +166,12 @@ pub async fn list_audit(
     options: &ListOptions<AuditEventId>,
 ) -> Result<Vec<AuditEvent>, StoreError> {
     type AuditRow = (AuditEventId, Timestamp, String, String, String, String);
-    let sql = page_sql!(
+    let sql = org_page_sql!(
+        org,
         options.sort,
-        ["SELECT id, at, actor, action, subject, detail FROM audit_events WHERE ($1 = '' OR org_id = $1)"],
+        ["SELECT id, at, actor, action, subject, detail FROM audit_events "],
+        "org_id",
+        "",
         "id",
         "$2",
         "$3"

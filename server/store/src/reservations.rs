@@ -7,6 +7,7 @@ use berth_types::reservations::{Quote, ReservationState};
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::types::JsonColumn;
 use super::{StoreError, Tx};
 
 /// A device of a reservation as it is stored.
@@ -69,7 +70,8 @@ pub struct ReservationRow {
 
 impl ReservationRow {
     pub fn places(&self) -> Result<StoredPlaces, StoreError> {
-        serde_json::from_str(&self.places).map_err(|_| StoreError::Corrupt(self.id.to_string()))
+        let corrupt = |error| StoreError::corrupt("reservations", self.id, "places", error);
+        serde_json::from_str(&self.places).map_err(corrupt)
     }
 }
 
@@ -94,8 +96,7 @@ pub async fn insert_quote(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO quotes (id, org_id, quote, created_by, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)";
-    let text = serde_json::to_string(quote).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-    exec!(tx, sql, quote.id, org, text, created_by, now, quote.expires_at).map(|_| ())
+    exec!(tx, sql, quote.id, org, JsonColumn(quote), created_by, now, quote.expires_at).map(|_| ())
 }
 
 /// Finds a quote of this organization, with the time of its use.
@@ -104,13 +105,9 @@ pub async fn find_quote(
     org: OrgId,
     id: QuoteId,
 ) -> Result<Option<(Quote, Option<Timestamp>)>, StoreError> {
-    let sql = "SELECT quote, used_at FROM quotes WHERE org_id = $1 AND id = $2";
-    let row = find!(tx, (String, Option<Timestamp>), sql, org, id)?;
-    row.map(|(text, used)| {
-        let quote = serde_json::from_str(&text).map_err(|_| StoreError::Corrupt(id.to_string()))?;
-        Ok((quote, used))
-    })
-    .transpose()
+    let sql = "SELECT quote, used_at, id AS row_id FROM quotes WHERE org_id = $1 AND id = $2";
+    let row = find!(tx, (JsonColumn<Quote>, Option<Timestamp>), sql, org, id)?;
+    Ok(row.map(|(quote, used_at)| (quote.0, used_at)))
 }
 
 /// Marks a quote as used. Returns true if it was unused.
@@ -198,6 +195,14 @@ pub async fn find_any(tx: &mut Tx<'_>, id: ReservationId) -> Result<Option<Reser
     find!(tx, ReservationRow, select_reservations!("WHERE r.id = $1"), id)
 }
 
+/// Lists the reservations with these ids, of any organization, by id.
+pub async fn list_any(tx: &mut Tx<'_>, ids: &[ReservationId]) -> Result<Vec<ReservationRow>, StoreError> {
+    let sqlite = select_reservations!("WHERE r.id IN (SELECT value FROM json_each($1)) ORDER BY r.id");
+    let postgres = select_reservations!("WHERE r.id = ANY($1) ORDER BY r.id");
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    list_in!(tx, ReservationRow, sqlite, postgres, ids)
+}
+
 /// Finds a reservation of this organization.
 pub async fn find(
     tx: &mut Tx<'_>,
@@ -215,9 +220,12 @@ pub async fn list(
     state: Option<ReservationState>,
     options: &ListOptions<ReservationId>,
 ) -> Result<Vec<ReservationRow>, StoreError> {
-    let sql = page_sql!(
+    let sql = org_page_sql!(
+        org,
         options.sort,
-        [select_reservations!("WHERE ($1 = '' OR r.org_id = $1) AND ($2 = '' OR r.state = $2)")],
+        [select_reservations!("")],
+        "r.org_id",
+        " AND ($2 = '' OR r.state = $2)",
         "r.id",
         "$3",
         "$4"
@@ -265,11 +273,33 @@ pub async fn list_over_with_jobs(tx: &mut Tx<'_>) -> Result<Vec<ReservationId>, 
     Ok(list!(tx, (ReservationId,), sql)?.into_iter().map(|(id,)| id).collect())
 }
 
-/// Returns the device-milliseconds of jobs in a reservation, and true if one of the jobs was ever placed.
-pub async fn job_usage(tx: &mut Tx<'_>, id: ReservationId) -> Result<(i64, bool), StoreError> {
-    let sql = "SELECT CAST(COALESCE(SUM(metered_ms * device_count * nodes), 0) AS BIGINT), \
-               CAST(COALESCE(MAX(attempt), 0) AS BIGINT) FROM jobs WHERE reservation_id = $1";
-    Ok(find!(tx, (i64, i64), sql, id)?.map_or((0, false), |(used, attempts)| (used, attempts > 0)))
+/// The use of a reservation by its jobs.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct JobUseRow {
+    pub reservation_id: ReservationId,
+    pub device_ms: i64,
+    /// The most attempts of one of the jobs; 0: none was ever placed.
+    pub attempts: i64,
+}
+
+/// Lists the use of these reservations by jobs. A reservation without jobs is absent.
+pub async fn list_job_use(
+    tx: &mut Tx<'_>,
+    reservations: &[ReservationId],
+) -> Result<Vec<JobUseRow>, StoreError> {
+    macro_rules! select_use {
+        ($condition:literal) => {
+            concat!(
+                "SELECT reservation_id, CAST(SUM(metered_ms * device_count * nodes) AS BIGINT) AS device_ms, \
+                 CAST(MAX(attempt) AS BIGINT) AS attempts FROM jobs WHERE reservation_id ",
+                $condition,
+                " GROUP BY reservation_id"
+            )
+        };
+    }
+    let sqlite = select_use!("IN (SELECT value FROM json_each($1))");
+    let reservations: Vec<String> = reservations.iter().map(ToString::to_string).collect();
+    list_in!(tx, JobUseRow, sqlite, select_use!("= ANY($1)"), reservations)
 }
 
 /// Sums the device-milliseconds without a job in an organization's reservations that began before `now` and
@@ -281,13 +311,14 @@ pub async fn idle_device_ms(
     now: Timestamp,
 ) -> Result<i64, StoreError> {
     let sql = "SELECT r.id, CASE WHEN COALESCE(r.ended_at, $3) < $3 THEN COALESCE(r.ended_at, $3) ELSE $3 END, \
-               r.starts_at, r.ends_at, r.nodes * r.gpus_per_node FROM reservations r \
+               r.starts_at, r.ends_at, r.nodes * r.gpus_per_node, \
+               (SELECT CAST(COALESCE(SUM(j.metered_ms * j.device_count * j.nodes), 0) AS BIGINT) FROM jobs j \
+                WHERE j.reservation_id = r.id) FROM reservations r \
                WHERE r.org_id = $1 AND r.starts_at < $3 AND r.ends_at > $2 AND r.state IN ('active', 'ended')";
-    let rows = list!(tx, (ReservationId, Timestamp, Timestamp, Timestamp, i64), sql, org, since, now)?;
+    let rows = list!(tx, (ReservationId, Timestamp, Timestamp, Timestamp, i64, i64), sql, org, since, now)?;
     let mut idle = 0i64;
-    for (id, until, starts_at, ends_at, devices) in rows {
+    for (_, until, starts_at, ends_at, devices, used) in rows {
         let elapsed_ms = until.min(ends_at).millis_since(starts_at).max(0);
-        let (used, _) = job_usage(tx, id).await?;
         idle = idle.saturating_add((elapsed_ms.saturating_mul(devices) - used).max(0));
     }
     Ok(idle)

@@ -18,13 +18,13 @@ pub struct UnderuseRow {
     pub percent: i64,
     pub cost_micros: i64,
     /// The time of the report by the portal's clock.
-    pub told_at: Timestamp,
-    /// The day of `told_at`: days since 1970, UTC.
+    pub reported_at: Timestamp,
+    /// The day of `reported_at`: days since 1970, UTC.
     pub day: i64,
 }
 
 pub async fn insert(tx: &mut Tx<'_>, row: &UnderuseRow) -> Result<(), StoreError> {
-    let sql = "INSERT INTO underuse (job_id, attempt, org_id, starts_at, ends_at, percent, cost_micros, told_at, day) \
+    let sql = "INSERT INTO underuse (job_id, attempt, org_id, starts_at, ends_at, percent, cost_micros, reported_at, day) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     exec!(
         tx,
@@ -36,7 +36,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &UnderuseRow) -> Result<(), StoreError
         row.ends_at,
         row.percent,
         row.cost_micros,
-        row.told_at,
+        row.reported_at,
         row.day
     )
     .map(|_| ())
@@ -48,8 +48,8 @@ pub async fn find_latest(
     job: JobId,
     attempt: i64,
 ) -> Result<Option<UnderuseRow>, StoreError> {
-    let sql = "SELECT job_id, attempt, org_id, starts_at, ends_at, percent, cost_micros, told_at, day FROM underuse \
-               WHERE job_id = $1 AND attempt = $2 ORDER BY told_at DESC, ends_at DESC LIMIT 1";
+    let sql = "SELECT job_id, attempt, org_id, starts_at, ends_at, percent, cost_micros, reported_at, day FROM underuse \
+               WHERE job_id = $1 AND attempt = $2 ORDER BY reported_at DESC, ends_at DESC LIMIT 1";
     find!(tx, UnderuseRow, sql, job, attempt)
 }
 
@@ -62,10 +62,10 @@ pub async fn list_after(
     macro_rules! select_for_jobs {
         ($condition:literal) => {
             concat!(
-                "SELECT job_id, attempt, org_id, starts_at, ends_at, percent, cost_micros, told_at, day \
+                "SELECT job_id, attempt, org_id, starts_at, ends_at, percent, cost_micros, reported_at, day \
                  FROM underuse WHERE job_id ",
                 $condition,
-                " AND told_at > $2 ORDER BY told_at, ends_at"
+                " AND reported_at > $2 ORDER BY reported_at, ends_at"
             )
         };
     }

@@ -4,6 +4,27 @@ use berth_types::ids::OrgId;
 
 use super::{StoreError, Tx};
 
+/// The mode of a charged use, which decides its rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UsageMode {
+    OnDemand,
+    Preemptible,
+    /// A reservation, also the jobs in it.
+    Reserved,
+}
+
+impl UsageMode {
+    pub const ALL: [Self; 3] = [Self::OnDemand, Self::Preemptible, Self::Reserved];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OnDemand => "on_demand",
+            Self::Preemptible => "preemptible",
+            Self::Reserved => "reserved",
+        }
+    }
+}
+
 /// One charge.
 #[derive(Debug, Clone)]
 pub struct Charge<'a> {
@@ -12,7 +33,7 @@ pub struct Charge<'a> {
     pub day: i64,
     /// The id of an offering; empty for a charge without one.
     pub offering: &'a str,
-    pub mode: &'a str,
+    pub mode: UsageMode,
     pub member: &'a str,
     pub labels: Vec<(String, String)>,
     /// Thousandths of devices × milliseconds.
@@ -31,7 +52,7 @@ pub async fn add_charge(tx: &mut Tx<'_>, charge: &Charge<'_>) -> Result<(), Stor
         charge.org,
         charge.day,
         charge.offering,
-        charge.mode,
+        charge.mode.name(),
         charge.member,
         charge.device_milli_ms,
         charge.cost_micros

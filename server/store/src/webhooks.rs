@@ -5,7 +5,35 @@ use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 use berth_types::webhooks::DeliveryState;
 
+use super::types::JsonColumn;
 use super::{StoreError, Tx};
+
+/// The way of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Channel {
+    Webhook,
+    Mail,
+}
+
+impl Channel {
+    pub const ALL: [Self; 2] = [Self::Webhook, Self::Mail];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook",
+            Self::Mail => "mail",
+        }
+    }
+}
+
+impl TryFrom<String> for Channel {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let channel = Self::ALL.into_iter().find(|channel| channel.name() == text);
+        channel.ok_or_else(|| format!("{text:?} is no channel of a delivery"))
+    }
+}
 
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct WebhookRow {
@@ -14,7 +42,8 @@ pub struct WebhookRow {
     pub url: String,
     /// Sealed. A secret from before the sealing of secrets stays plain until the next start of the portal.
     pub secret: String,
-    pub kinds: String,
+    /// Kinds of notices, such as `job.succeeded`, `job.*` or `*`.
+    pub kinds: JsonColumn<Vec<String>>,
     pub created_by: String,
     pub created_at: Timestamp,
 }
@@ -25,7 +54,8 @@ pub struct DeliveryRow {
     pub id: DeliveryId,
     pub notice_id: NoticeId,
     pub org_id: OrgId,
-    pub channel: String,
+    #[sqlx(try_from = "String")]
+    pub channel: Channel,
     /// The id of a webhook, or an e-mail address.
     pub target: String,
     pub state: DeliveryState,
@@ -68,8 +98,10 @@ pub async fn insert(tx: &mut Tx<'_>, row: &WebhookRow) -> Result<(), StoreError>
 
 /// Lists the webhooks of an organization (`None`: of all).
 pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<WebhookRow>, StoreError> {
-    let org = org.map_or_else(String::new, |org| org.to_string());
-    list!(tx, WebhookRow, select_webhooks!("WHERE $1 = '' OR org_id = $1 ORDER BY org_id, id"), org)
+    match org {
+        Some(org) => list_readable!(tx, WebhookRow, select_webhooks!("WHERE org_id = $1 ORDER BY id"), org),
+        None => list_readable!(tx, WebhookRow, select_webhooks!("ORDER BY org_id, id")),
+    }
 }
 
 /// Lists a page of the webhooks of an organization by id.
@@ -105,13 +137,13 @@ pub async fn list_new_notices(
     tx: &mut Tx<'_>,
     limit: i64,
 ) -> Result<Vec<(NoticeId, OrgId, String)>, StoreError> {
-    let sql = "SELECT id, org_id, kind FROM notices WHERE spread = $1 ORDER BY id LIMIT $2";
+    let sql = "SELECT id, org_id, kind FROM notices WHERE dispatched = $1 ORDER BY id LIMIT $2";
     list!(tx, (NoticeId, OrgId, String), sql, false, limit)
 }
 
 /// Records that the deliveries of a notice exist. Returns true if this was not recorded before.
 pub async fn mark_dispatched(tx: &mut Tx<'_>, notice: NoticeId) -> Result<bool, StoreError> {
-    let sql = "UPDATE notices SET spread = $2 WHERE id = $1 AND spread = $3";
+    let sql = "UPDATE notices SET dispatched = $2 WHERE id = $1 AND dispatched = $3";
     Ok(exec!(tx, sql, notice, true, false)? == 1)
 }
 
@@ -119,12 +151,12 @@ pub async fn insert_delivery(
     tx: &mut Tx<'_>,
     id: DeliveryId,
     (notice, org): (NoticeId, OrgId),
-    (channel, target): (&str, &str),
+    (channel, target): (Channel, &str),
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO deliveries (id, notice_id, org_id, channel, target, state, tries, next_at, last_error, created_at) \
                VALUES ($1, $2, $3, $4, $5, 'pending', 0, $6, '', $6)";
-    exec!(tx, sql, id, notice, org, channel, target, now).map(|_| ())
+    exec!(tx, sql, id, notice, org, channel.name(), target, now).map(|_| ())
 }
 
 /// Lists the due deliveries, oldest first, with at most 8 of each organization, so an organization with dead

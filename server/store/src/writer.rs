@@ -165,7 +165,7 @@ async fn run_group(
     let mut good = true;
     let opened = execute(conn, "BEGIN IMMEDIATE").await;
     while let Some(mut write) = next.take() {
-        good = opened.is_ok() && write.run(&mut Tx::Sqlite(conn)).await;
+        good = opened.is_ok() && write.run(&mut Tx::sqlite(conn)).await;
         group.push(write);
         if good && group.len() < GROUP && began.elapsed() < GROUP_TIME {
             next = writes.try_recv().ok();
@@ -186,7 +186,7 @@ async fn run_in_savepoints(
     execute(conn, "BEGIN IMMEDIATE").await?;
     for write in group.iter_mut().filter(|write| !write.is_broken()) {
         execute(conn, "SAVEPOINT pending_write").await?;
-        if !write.run(&mut Tx::Sqlite(conn)).await {
+        if !write.run(&mut Tx::sqlite(conn)).await {
             execute(conn, "ROLLBACK TO pending_write").await?;
         }
         execute(conn, "RELEASE pending_write").await?;

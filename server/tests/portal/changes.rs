@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::common::TestPortal;
 
 /// Returns the expected listeners of a change. A new kind of change does not compile without an entry here.
+/// The unit tests of tunnels, passes and the watch for idle devices cover these three listeners.
 fn listeners(change: &Change) -> &'static [&'static str] {
     match change {
         Change::Job { event: Some(event), .. } if event.state == JobState::Starting => {
@@ -24,10 +25,9 @@ fn listeners(change: &Change) -> &'static [&'static str] {
         Change::JobDevices(_) | Change::Boards | Change::Orgs | Change::Reservations => &["scheduler"],
         Change::Assignments(_) => &["session of the node"],
         Change::NodeRevoked(_) => &["session of the node", "end of the session"],
-        Change::Charged => &["budgets"],
+        Change::Charged(_) => &["budgets"],
         Change::Member { .. } => &["streams of the member", "streams of the token"],
         Change::TokenRevoked(_) => &["streams of the token"],
-        // The tests of ports cover the end of port sessions.
         Change::SignedOut(_) => &[],
         Change::Webhooks(_) => &["notices of the organization"],
     }
@@ -61,7 +61,7 @@ fn changes(ids: &Ids) -> Vec<Change> {
         Change::Reservations,
         Change::Assignments(node),
         Change::NodeRevoked(node),
-        Change::Charged,
+        Change::Charged(org),
         Change::Member { org, user },
         Change::TokenRevoked(token),
         Change::SignedOut(user),

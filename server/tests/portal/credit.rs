@@ -125,6 +125,29 @@ async fn expiry_makes_no_balance_with_a_credit_limit_negative() {
 }
 
 #[tokio::test]
+async fn each_expired_credit_stays_for_the_holds_from_before_its_expiry() {
+    for (engine, db, _location) in engines("expiries").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.add_price_and_credit(&operator, &org, 50_000).await;
+        lend(&t, &operator, &org, 100_000, 3_600).await.expect(201);
+        lend(&t, &operator, &org, 100_000, 7_200).await.expect(201);
+        // The first hold is from before both expiries, the second is from between them.
+        for _ in 0..2 {
+            t.post(&ada, &format!("/orgs/{org}/jobs"), job()).await.expect(201);
+            t.clock.advance_s(3_600);
+        }
+        t.portal.credit_expiry.tick_credit().await.unwrap();
+        assert_eq!(purse(&t, &ada, &org).await, (170_000, 120_000, vec![]), "{engine}");
+        let statement = t.get(&ada, &format!("/orgs/{org}/transfers")).await.expect(200);
+        let debits = statement["items"].as_array().unwrap().iter().filter(|row| row["source"] == "expiry");
+        let amounts: Vec<&Value> = debits.map(|row| &row["amount_micros"]).collect();
+        assert_eq!(amounts, [&json!(-40_000), &json!(-40_000)], "{engine} {statement}");
+    }
+}
+
+#[tokio::test]
 async fn bulk_credit_is_granted_to_all_organizations_or_none() {
     for (engine, db, _location) in engines("grants").await {
         let t = TestPortal::on(db);

@@ -115,6 +115,29 @@ async fn a_drained_job_saves_its_state_and_continues_in_a_new_attempt() {
 }
 
 #[tokio::test]
+async fn a_drain_can_be_repeated_after_its_deadline_and_a_new_one_cannot_begin_late() {
+    for (engine, db, _location) in engines("late_drains").await {
+        let setup = IdlePortal::on(db).await;
+        let nodes = items(&setup.t, &setup.operator, "/operator/nodes").await;
+        let path = format!("/operator/nodes/{}/drain", nodes[0]["id"].as_str().unwrap());
+        let body = json!({"deadline_at": setup.at(60), "reason": "firmware"});
+        put(&setup.t, &setup.operator, &path, body.clone()).await.expect(200);
+        setup.t.clock.advance_s(600);
+        let changed = json!({"deadline_at": body["deadline_at"], "reason": "new power supply"});
+        let drain = put(&setup.t, &setup.operator, &path, changed).await.expect(200);
+        assert_eq!(
+            (&drain["deadline_at"], &drain["reason"]),
+            (&body["deadline_at"], &json!("new power supply")),
+            "{engine}"
+        );
+        let other = json!({"deadline_at": setup.at(-120), "reason": "firmware"});
+        put(&setup.t, &setup.operator, &path, other).await.problem(422, "request.invalid");
+        setup.t.call(&setup.operator, "DELETE", &path, Value::Null).await.expect(204);
+        put(&setup.t, &setup.operator, &path, body).await.problem(422, "request.invalid");
+    }
+}
+
+#[tokio::test]
 async fn a_host_shutdown_keeps_the_cordon_and_drain_of_an_operator() {
     for (engine, db, _location) in engines("host_drains").await {
         let setup = IdlePortal::on(db).await;

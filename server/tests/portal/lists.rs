@@ -194,6 +194,8 @@ async fn each_list_has_each_object_once_in_both_directions() {
         fill(&setup).await;
         let lists = lists(&setup).await;
         assert_eq!(lists.len(), 36, "all lists of the document");
+        // A cursor of 4,097 characters.
+        let long = format!("cursor=name_{}", "61".repeat(2_046));
         for List { path, operator, least, default } in lists {
             let caller = if operator { &setup.operator } else { &setup.ada };
             let read = async |sort: &str, limit: usize| {
@@ -211,9 +213,9 @@ async fn each_list_has_each_object_once_in_both_directions() {
             );
             ascending.reverse();
             assert_eq!(ascending, descending, "{engine} {path}: the directions");
-            for bad in
-                ["limit=0", "limit=201", "limit=x", "cursor=nonsense", "cursor=", "sort=up", "colour=red"]
-            {
+            let limits = ["limit=0", "limit=201", "limit=x"];
+            let others = ["cursor=nonsense", "cursor=", long.as_str(), "sort=up", "colour=red"];
+            for bad in limits.into_iter().chain(others) {
                 let reply = setup.t.get(caller, &with(&path, bad)).await;
                 reply.problem(400, "request.malformed");
             }

@@ -28,6 +28,7 @@ mod worker_portal;
 
 // Tests.
 mod api_v1;
+mod budgets;
 mod changes;
 mod credit;
 mod cut_off;
@@ -40,6 +41,7 @@ mod health;
 mod images;
 mod install;
 mod lease;
+mod limits;
 mod lists;
 mod maintenance;
 mod members;
@@ -60,9 +62,12 @@ mod secrets;
 mod shares;
 mod store;
 mod store_accounts;
+mod store_billing;
+mod store_columns;
 mod store_files;
 mod store_fleet;
 mod store_jobs;
+mod store_json;
 mod store_terminals;
 mod survival;
 mod terminals;

@@ -247,8 +247,8 @@ async fn a_spent_budget_stops_running_jobs() {
     let budgets = format!("/orgs/{}/budgets", setup.org);
     let body = json!({"name": "all", "limit_micros": 1_000, "at_limit": "stop"});
     setup.t.post(&setup.ada, &budgets, body).await.expect(201);
-    loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts).await.unwrap();
-    loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts).await.unwrap();
+    loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts, None).await.unwrap();
+    loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts, None).await.unwrap();
     let done = setup.until_ended(&running).await;
     assert_eq!(done["state"], "cancelled", "{done}");
     let listed = setup.t.get(&setup.ada, &budgets).await.expect(200);
@@ -290,7 +290,7 @@ async fn record_charge(t: &TestPortal, org: &str, micros: i64) {
                 org,
                 day: at.micros() / 86_400_000_000,
                 offering: "none",
-                mode: "on_demand",
+                mode: store::usage::UsageMode::OnDemand,
                 member: "Ada",
                 labels: Vec::new(),
                 device_milli_ms: 3_600_000_000,

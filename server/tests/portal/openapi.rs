@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::described::resolve;
 use crate::common::{Caller, TestPortal};
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
@@ -41,7 +42,11 @@ fn each_operation_has_a_summary_and_responses() {
         assert!(summary.ends_with('.'), "{name} has no summary");
         let responses = operation["responses"].as_object().unwrap();
         assert!(responses.keys().any(|status| status.starts_with(['1', '2'])), "{name} has no answer");
-        assert!(responses.contains_key("default"), "{name} has no problem");
+        assert!(!responses.contains_key("default"), "{name} has an answer without a status");
+        for status in ["500", "503"] {
+            let form = &resolve(&operation["responses"][status])["content"]["application/problem+json"];
+            assert!(!form["schema"].is_null(), "{name} has no problem with the status {status}");
+        }
         assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{name} has an id of another");
     }
     assert!(ids.len() > 120, "{} operations", ids.len());
@@ -51,9 +56,118 @@ fn each_operation_has_a_summary_and_responses() {
 fn each_path_parameter_is_described() {
     for (name, operation) in operations() {
         let parameters = operation["parameters"].as_array().into_iter().flatten();
-        let in_path = parameters.filter(|p| p["in"] == "path").count();
-        assert_eq!(in_path, name.matches('{').count(), "{name}");
+        let in_path: Vec<&'static Value> = parameters.filter(|p| p["in"] == "path").collect();
+        assert_eq!(in_path.len(), name.matches('{').count(), "{name}");
+        for parameter in in_path {
+            let schema = resolve(&parameter["schema"]);
+            let is_limited = match schema["type"].as_str() {
+                Some("integer") => schema["minimum"].is_u64() && schema["maximum"].is_u64(),
+                Some("string") => has_limits(schema),
+                _ => false,
+            };
+            assert!(is_limited, "{name}: {}", parameter["name"]);
+        }
     }
+}
+
+/// Returns true if a value, or the schema that it refers to, has a description.
+fn is_described(value: &'static Value) -> bool {
+    let parts = ["allOf", "anyOf"].into_iter().filter_map(|key| value[key].as_array());
+    let has_text = !value["description"].as_str().unwrap_or_default().is_empty();
+    let refers = || !value["$ref"].is_null() && is_described(resolve(value));
+    has_text || refers() || parts.flatten().any(is_described)
+}
+
+/// Adds the properties of a schema without a description.
+fn find_undescribed(name: &str, schema: &'static Value, faults: &mut Vec<String>) {
+    for (field, property) in schema["properties"].as_object().into_iter().flatten() {
+        // The name of a variant has one value.
+        if property["const"].is_null() && !is_described(property) {
+            faults.push(format!("{name}.{field}"));
+        }
+    }
+    for key in ["allOf", "anyOf", "oneOf"] {
+        schema[key].as_array().into_iter().flatten().for_each(|part| find_undescribed(name, part, faults));
+    }
+}
+
+#[test]
+fn each_schema_parameter_answer_and_tag_has_a_description() {
+    let mut faults = Vec::new();
+    for (name, schema) in document()["components"]["schemas"].as_object().unwrap() {
+        if !is_described(schema) {
+            faults.push(name.clone());
+        }
+        find_undescribed(name, schema, &mut faults);
+    }
+    for (name, operation) in operations() {
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let parameters = parameters.map(|parameter| (parameter["name"].to_string(), parameter));
+        let answers = operation["responses"].as_object().unwrap().iter();
+        let answers = answers.map(|(status, answer)| (status.clone(), answer));
+        let undescribed = parameters.chain(answers).filter(|(_, value)| !is_described(value));
+        faults.extend(undescribed.map(|(part, _)| format!("{name}: {part}")));
+    }
+    for tag in document()["tags"].as_array().unwrap() {
+        if !is_described(tag) {
+            faults.push(tag["name"].to_string());
+        }
+    }
+    assert!(faults.is_empty(), "without a description:\n{}", faults.join("\n"));
+}
+
+#[test]
+fn each_new_object_takes_an_idempotency_key_or_says_why_not() {
+    for (name, operation) in operations().into_iter().filter(|(name, _)| name.starts_with("POST ")) {
+        let mut parameters = operation["parameters"].as_array().into_iter().flatten();
+        let takes_key = parameters.any(|parameter| parameter["name"] == "Idempotency-Key");
+        let description = operation["description"].as_str().unwrap_or_default();
+        assert!(takes_key || description.starts_with("No `Idempotency-Key`: "), "{name}");
+    }
+}
+
+#[test]
+fn each_kind_of_event_is_described() {
+    let mut streams = 0;
+    for (name, operation) in operations() {
+        let schema = &operation["responses"]["200"]["content"]["text/event-stream"]["schema"];
+        if schema.is_null() {
+            continue;
+        }
+        streams += 1;
+        for kind in schema["contentSchema"]["items"]["oneOf"].as_array().unwrap() {
+            let fields = &kind["properties"];
+            assert!(is_described(kind) && is_described(&fields["data"]), "{name}: {kind}");
+            assert!(fields["event"]["const"].is_string(), "{name}: {kind}");
+        }
+    }
+    assert_eq!(streams, 4);
+    // The code of the streams and the document have the names from `berth_rest::streams`.
+    let code = include_str!("../../jobs/src/jobs/streams.rs");
+    assert!(code.contains(".event(") && !code.contains(".event(\""), "an event has a name of its own");
+}
+
+#[tokio::test]
+async fn each_table_begins_with_the_described_columns() {
+    let t = TestPortal::sqlite().await;
+    let operator = t.operator().await;
+    let (owner, org) = t.tenant("lab").await;
+    let mut tables = 0;
+    for (name, operation) in operations() {
+        let columns = &operation["responses"]["200"]["content"]["text/csv"]["schema"]["x-columns"];
+        let Some(columns) = columns.as_array() else { continue };
+        let columns: Vec<&str> = columns.iter().map(|column| column.as_str().unwrap()).collect();
+        let path = name.strip_prefix("GET ").unwrap().replace("{org}", &org);
+        let caller = if path.contains("/operator/") { &operator } else { &owner };
+        let Caller::Cookie(cookie) = caller else { panic!("a person") };
+        let request = Request::get(path.as_str()).header("accept", "text/csv").header("cookie", cookie);
+        let answer = t.router.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let bytes = to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+        let text = std::str::from_utf8(&bytes).unwrap();
+        assert_eq!(text.lines().next(), Some(columns.join(",").as_str()), "{name}");
+        tables += 1;
+    }
+    assert_eq!(tables, 6);
 }
 
 #[tokio::test]
@@ -70,11 +184,23 @@ async fn the_api_viewer_runs_only_its_own_scripts() {
     assert!(page.len() > 1_000_000, "the viewer's program is {} bytes", page.len());
 }
 
-/// The schema at a reference of the document, or the schema itself.
-fn resolve(schema: &'static Value) -> &'static Value {
-    match schema["$ref"].as_str() {
-        Some(reference) => document().pointer(reference.trim_start_matches('#')).unwrap(),
-        None => schema,
+/// Returns true if no text of a schema has an unlimited length.
+fn has_limits(schema: &'static Value) -> bool {
+    let schema = resolve(schema);
+    if let Some(kinds) = schema["anyOf"].as_array() {
+        return kinds.iter().all(has_limits);
+    }
+    let is_text = schema["type"] == "string" || schema["type"] == json!(["string", "null"]);
+    !is_text || ["enum", "const", "format", "pattern", "maxLength"].iter().any(|key| !schema[*key].is_null())
+}
+
+#[test]
+fn each_text_in_a_query_has_a_limit() {
+    for (name, operation) in operations() {
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        for parameter in parameters.filter(|parameter| parameter["in"] == "query") {
+            assert!(has_limits(&parameter["schema"]), "{name}: {}", parameter["name"]);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::worker_portal::{WorkerPortal, eventually};
 use berth_fleet::reports::BoardReport;
 use berth_store as store;
 use berth_store::nodes::{GpuReport, NodeReport};
+use berth_store::types::JsonColumn;
 use berth_types::health::GpuFacts;
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -61,7 +62,7 @@ async fn report(setup: &IdlePortal, n: u128, driver: &str, labels: Value) {
         memory_mib: 81_920,
         mig_enabled: false,
         nvlink_island: 0,
-        foreign_instances: "[]".to_owned(),
+        foreign_instances: JsonColumn::default(),
     };
     let report = NodeReport {
         simulated: true,
@@ -71,8 +72,8 @@ async fn report(setup: &IdlePortal, n: u128, driver: &str, labels: Value) {
         cpu_milli: 64_000,
         memory_mib: 512_000,
         address: "10.0.0.1".to_owned(),
-        labels: labels.to_string(),
-        isolation: "{}".to_owned(),
+        labels: JsonColumn(serde_json::from_value(labels).unwrap()),
+        isolation: JsonColumn::default(),
         images: false,
         boards: (0..2).map(board).collect(),
     };

@@ -313,6 +313,35 @@ async fn auto_recharge_charges_the_saved_card_by_its_rule_and_never_twice() {
 }
 
 #[tokio::test]
+async fn a_rule_for_automatic_charges_beyond_its_limits_is_refused_before_stripe() {
+    for (engine, db, _location) in engines("recharge_limits").await {
+        let setup = PaymentSetup::on(db, "USD").await;
+        let path = setup.path("auto-recharge");
+        let put = |(below, amount, most): (i64, i64, i64)| {
+            let rule = json!({"below_micros": below, "amount_micros": amount, "most_a_day": most});
+            setup.t.call(&setup.ada, "PUT", &path, rule)
+        };
+        for (rule, pointer) in [
+            ((-1, 10_000_000, 2), "/below_micros"),
+            ((100_000_000_001, 10_000_000, 2), "/below_micros"),
+            ((-1, 0, 0), "/below_micros"),
+            ((0, 999_999, 2), "/amount_micros"),
+            ((0, 100_000_010_000, 2), "/amount_micros"),
+            ((0, -1, 2), "/amount_micros"),
+            ((0, 10_000_000, 0), "/most_a_day"),
+            ((0, 10_000_000, 25), "/most_a_day"),
+            ((0, 0, 25), "/most_a_day"),
+            ((0, 0, -1), "/most_a_day"),
+        ] {
+            let problem = put(rule).await.problem(422, "request.invalid");
+            assert_eq!(problem["errors"][0]["pointer"], pointer, "{engine} {rule:?} {problem}");
+        }
+        put((0, 0, 0)).await.expect(200);
+        assert_eq!(setup.stripe.requests(), Vec::<String>::new(), "{engine}");
+    }
+}
+
+#[tokio::test]
 async fn an_outage_of_stripe_charges_nobody_and_answers_503() {
     let setup = PaymentSetup::on(sqlite().await, "JPY").await;
     setup.stripe.set_behaviour(&[StripeBehaviour::Down]);
@@ -378,7 +407,7 @@ async fn an_open_invoice_is_paid_once() {
                 org,
                 day,
                 offering: "none",
-                mode: "on_demand",
+                mode: store::usage::UsageMode::OnDemand,
                 member: "Ada",
                 labels: Vec::new(),
                 device_milli_ms: 1,

@@ -304,7 +304,7 @@ async fn an_idempotency_key_reserves_extends_and_cancels_once() {
         let made = ask(&path, body()).await.expect(201);
         let id = made["items"][0]["id"].as_str().unwrap();
         assert_eq!(ask(&path, body()).await.expect(201), made, "{engine}");
-        setup.t.lose_answer(&setup.org, &path, id).await;
+        setup.t.lose_answer(&setup.org, &path, &json!([id]).to_string()).await;
         assert_eq!(ask(&path, body()).await.expect(201)["items"][0]["id"], id, "{engine}");
         // Another request with the same quote is refused.
         setup.confirm(&quote).await.problem(409, "quote.used");

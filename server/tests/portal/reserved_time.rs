@@ -2,7 +2,10 @@
 
 use crate::common::{engines, job};
 use crate::idle_portal::{DAY, HOUR, IdlePortal, node};
-use berth_types::ids::NodeId;
+use berth_store as store;
+use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::time::Timestamp;
+use futures::FutureExt;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -37,6 +40,54 @@ async fn a_reservation_is_charged_exactly_its_price_as_time_passes() {
         );
         setup.cancel(&r).await.problem(409, "reservation.ended");
         setup.assert_books_balance().await;
+    }
+}
+
+/// Sets the metered time of a job.
+async fn set_metered(setup: &IdlePortal, job: &Value, ms: i64) {
+    let id: JobId = job["id"].as_str().unwrap().parse().unwrap();
+    let work = setup.t.portal.context.db.write(move |tx| {
+        async move {
+            let mut row = store::jobs::find_any(tx, id).await?.unwrap();
+            row.metered_ms = ms;
+            store::jobs::update_meter(tx, &row).await
+        }
+        .boxed()
+    });
+    work.await.unwrap();
+}
+
+#[tokio::test]
+async fn each_reservation_of_a_page_shows_the_use_by_its_own_jobs() {
+    for (engine, db, _location) in engines("reservation_use").await {
+        let mut setup = IdlePortal::on(db).await;
+        let one = setup.reserve(1, 1, setup.at(0), setup.at(10 * HOUR)).await;
+        let two = setup.reserve(1, 2, setup.at(0), setup.at(10 * HOUR)).await;
+        let unused = setup.reserve(1, 1, setup.at(DAY), setup.at(DAY + HOUR)).await;
+        for (reservation, count, metered_ms) in [(&one, 1, 1_500), (&two, 2, 1_000), (&two, 1, 500)] {
+            let mut body = job();
+            body["offering"] = json!("h100-80gb");
+            body["count"] = json!(count);
+            body["reservation"] = reservation["id"].clone();
+            let made = setup.t.post(&setup.ada, &format!("/orgs/{}/jobs", setup.org), body).await.expect(201);
+            set_metered(&setup, &made, metered_ms).await;
+        }
+        let page = setup.t.get(&setup.ada, &format!("/orgs/{}/reservations", setup.org)).await.expect(200);
+        let used: Vec<(&Value, &Value)> =
+            page["items"].as_array().unwrap().iter().map(|r| (&r["id"], &r["used_device_ms"])).collect();
+        let expected = [(&unused, json!(0)), (&two, json!(2_500)), (&one, json!(1_500))];
+        let expected = expected.each_ref().map(|(r, used)| (&r["id"], used));
+        assert_eq!(used, expected, "{engine}: newest first");
+
+        setup.let_time_pass(600).await;
+        let now = setup.at(0);
+        let elapsed_ms =
+            |r: &Value| now.millis_since(r["starts_at"].as_str().unwrap().parse::<Timestamp>().unwrap());
+        let org: OrgId = setup.org.parse().unwrap();
+        let mut conn = setup.t.portal.context.db.read().await.unwrap();
+        let since = now.plus_seconds(-DAY);
+        let idle_ms = store::reservations::idle_device_ms(&mut conn.tx(), org, since, now).await.unwrap();
+        assert_eq!(idle_ms, elapsed_ms(&one) + 2 * elapsed_ms(&two) - 4_000, "{engine}");
     }
 }
 

@@ -7,6 +7,7 @@ use crate::worker_portal::WorkerPortal;
 use berth_foundation::Settings;
 use berth_foundation::envelope::{Keys, SealingContext};
 use berth_storage::secrets::Resealed;
+use berth_store::types::JsonColumn;
 use berth_store::webhooks::WebhookRow;
 use berth_store::{self as store, Db};
 use berth_types::time::Timestamp;
@@ -193,7 +194,7 @@ async fn keys_are_rotated_and_older_webhook_secrets_are_sealed() {
             org_id: org.parse().unwrap(),
             url: "http://127.0.0.1:9/hook".to_owned(),
             secret: "whsec_of_before".to_owned(),
-            kinds: "*".to_owned(),
+            kinds: JsonColumn(vec!["*".to_owned()]),
             created_by: "Ada".to_owned(),
             created_at: Timestamp::from_micros(1),
         };

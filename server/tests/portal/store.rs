@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use crate::common::{StoreLocation, engines};
 use berth_store::ledger::Posting;
-use berth_store::usage::Charge;
-use berth_store::{self as store, StoreError};
+use berth_store::usage::{Charge, UsageMode};
+use berth_store::{self as store, StoreError, WriteError};
 use berth_types::accounts::{Org, Role, User};
 use berth_types::ids::{OrgId, TransferId, UserId};
 use berth_types::ledger::TransferKind;
 use berth_types::lists::ListOptions;
+use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use sqlx::Connection;
@@ -307,6 +308,43 @@ async fn a_failed_write_rolls_back_alone() {
 }
 
 #[tokio::test]
+async fn a_refused_write_leaves_nothing_and_the_writes_beside_it_stay() {
+    for (engine, db, _location) in engines("refused").await {
+        let refused = |n: u32| n % 3 == 1;
+        let writes = (0..60u32).map(|n| {
+            let db = db.clone();
+            tokio::spawn(async move {
+                db.try_write(move |tx| {
+                    async move {
+                        store::accounts::put_setting(tx, &format!("r{n}"), "1").await?;
+                        if refused(n) {
+                            return Err(Problem::not_found().into());
+                        }
+                        store::accounts::put_setting(tx, &format!("s{n}"), "1").await?;
+                        Ok(())
+                    }
+                    .boxed()
+                })
+                .await
+            })
+        });
+        for (n, done) in (0..).zip(futures::future::join_all(writes).await) {
+            match done.unwrap() {
+                Ok(()) => assert!(!refused(n), "{engine}: {n}"),
+                Err(WriteError::Refused(problem)) => assert!(refused(n) && problem.status == 404),
+                Err(WriteError::Store(error)) => panic!("{engine}: {n}: {error}"),
+            }
+            let mut conn = db.read().await.unwrap();
+            for key in ["r", "s"] {
+                let found =
+                    store::accounts::find_setting(&mut conn.tx(), &format!("{key}{n}")).await.unwrap();
+                assert_eq!(found.is_some(), !refused(n), "{engine}: {key}{n}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn concurrent_holds_never_exceed_the_credit() {
     for (engine, db, _location) in engines("holds").await {
         with_org(&db).await;
@@ -392,12 +430,12 @@ async fn usage_is_summed_by_day_and_one_more_key() {
     for (engine, db, _location) in engines("usage").await {
         with_org(&db).await;
         for (day, offering, mode, member, cost_micros) in [
-            (10, "off-b", "reserved", "bob", 1),
-            (10, "off-a", "on_demand", "ada", 2),
-            (10, "off-a", "on_demand", "bob", 4),
-            (10, "off-a", "on_demand", "bob", 8),
-            (11, "off-a", "on_demand", "ada", 16),
-            (12, "off-a", "on_demand", "ada", 32),
+            (10, "off-b", UsageMode::Reserved, "bob", 1),
+            (10, "off-a", UsageMode::OnDemand, "ada", 2),
+            (10, "off-a", UsageMode::OnDemand, "bob", 4),
+            (10, "off-a", UsageMode::OnDemand, "bob", 8),
+            (11, "off-a", UsageMode::OnDemand, "ada", 16),
+            (12, "off-a", UsageMode::OnDemand, "ada", 32),
         ] {
             db.write(move |tx| {
                 async move {

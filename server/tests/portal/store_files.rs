@@ -213,7 +213,7 @@ async fn a_volume_version_is_kept_while_an_attempt_uses_it() {
                     volume_id: volume(),
                     version: 1,
                     writable: true,
-                    given_up: false,
+                    abandoned: false,
                     kept_version: None,
                     note: None,
                 };

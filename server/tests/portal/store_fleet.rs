@@ -3,8 +3,9 @@
 use crate::common::{StoreLocation, engines};
 use crate::fleet::*;
 use berth_store::attempts::{AllocationRow, HeldRow};
-use berth_store::nodes::{BoardOwnerRow, GpuReport, NodeReport, NodeRow};
+use berth_store::nodes::{BoardNameRow, BoardOwnerRow, GpuReport, NodeReport, NodeRow};
 use berth_store::offerings::StoredPrice;
+use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError};
 use berth_types::ids::JobId;
 use berth_types::jobs::JobState;
@@ -95,12 +96,12 @@ async fn a_node_report_replaces_the_previous_one() {
             model: "A100".to_owned(),
             memory_mib: 40_960,
             mig_enabled: false,
-            foreign_instances: "[[19,0]]".to_owned(),
+            foreign_instances: JsonColumn(vec![(19, 0)]),
             ..board("gpu-b", 0)
         };
         let second = NodeReport {
-            labels: "{}".to_owned(),
-            isolation: r#"{"memory":"cgroup v2"}"#.to_owned(),
+            labels: JsonColumn::default(),
+            isolation: JsonColumn([("memory".to_owned(), "cgroup v2".to_owned())].into()),
             images: true,
             simulated: false,
             unisolated: true,
@@ -116,13 +117,18 @@ async fn a_node_report_replaces_the_previous_one() {
         let rows = read!(db, store::nodes::list_gpus);
         assert_eq!((rows[0].model.as_str(), rows[0].memory_mib), ("H100", 81_920), "{engine}");
         assert_eq!((rows[1].model.as_str(), rows[1].memory_mib), ("A100", 40_960), "{engine}");
-        assert_eq!((rows[1].mig_enabled, rows[1].foreign_instances.as_str()), (false, "[[19,0]]"));
+        assert_eq!((rows[1].mig_enabled, rows[1].foreign_instances.as_slice()), (false, &[(19, 0)][..]));
         let alpha = nodes(&db).await.remove(0);
         assert_eq!((alpha.simulated, alpha.unisolated), (false, true), "{engine}");
-        assert_eq!(alpha.isolation, r#"{"memory":"cgroup v2"}"#, "{engine}");
+        assert_eq!(alpha.isolation["memory"], "cgroup v2", "{engine}");
         assert_eq!((alpha.driver_version.as_str(), alpha.worker_version.as_str()), ("560", "0.2"));
         assert_eq!((alpha.cpu_milli, alpha.memory_mib, alpha.address.as_str()), (8_000, 32_000, "10.0.0.2"));
         assert_eq!(alpha.last_seen_at, Some(later(10)), "{engine}");
+
+        let asked = ["gpu-b".to_owned(), "gpu-x".to_owned()];
+        let (uuid, node_name, model) = ("gpu-b".to_owned(), "alpha".to_owned(), "A100".to_owned());
+        let names = [BoardNameRow { uuid, node_name, idx: 0, model }];
+        assert_eq!(read!(db, store::nodes::list_board_names, &asked), names, "{engine}");
 
         // A board moves to another host, and a later report of the old host leaves it there.
         report(&db, 2, host(vec![board("gpu-a", 3)]), later(20)).await.unwrap();
@@ -165,10 +171,10 @@ async fn the_owner_of_a_board_that_another_node_reports_is_found() {
 
         for (boards, changes) in [("", false), ("gpu-a", true), ("gpu-a", false), ("", true)] {
             let set = write(&db, move |tx| {
-                async move { store::nodes::set_left_out(tx, node(2), boards).await }.boxed()
+                async move { store::nodes::set_gpus_left_out(tx, node(2), boards).await }.boxed()
             });
             assert_eq!(set.await, changes, "{engine} {boards:?}");
-            assert_eq!(nodes(&db).await[1].left_out, boards, "{engine}");
+            assert_eq!(nodes(&db).await[1].gpus_left_out, boards, "{engine}");
         }
     }
 }
@@ -237,9 +243,9 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
         }
         assert_eq!(open_on(&db, 1).await.len(), 3, "{engine}: an end alone closes nothing");
         let open = read!(db, store::attempts::list_open, node(1));
-        let specs: Vec<_> = open.iter().map(|row| (row.known, row.spec.as_deref())).collect();
-        let unknown = (false, Some("{}"));
-        assert_eq!(specs, [(true, None), unknown, unknown], "{engine}: what is known is not read again");
+        let specs: Vec<_> = open.iter().map(|row| (row.known, row.spec.is_some())).collect();
+        let unknown = (false, true);
+        assert_eq!(specs, [(true, false), unknown, unknown], "{engine}: what is known is not read again");
         assert_eq!(
             (open[1].phase.state, open[1].latest, open[1].lease_ms),
             (JobState::Queued, 0, 0),

@@ -6,12 +6,13 @@ use berth_core::jobs::StopCause;
 use berth_store::jobs::{JobInputs, JobRow, NewJobRow};
 use berth_store::offerings::StoredOffering;
 use berth_store::stops::Stop;
+use berth_store::types::JsonColumn;
 use berth_store::{self as store, Db, StoreError};
 use berth_types::Sort;
 use berth_types::accounts::{Org, Role, User};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OfferingId, OrgId, TransferId, UserId};
-use berth_types::jobs::JobState;
+use berth_types::jobs::{JobState, NewJob};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -45,8 +46,8 @@ fn new_job(n: u128) -> NewJobRow {
         org: org(1),
         name: format!("job {n}"),
         offering: offering(1),
-        spec: "{}".to_owned(),
-        inputs: JobInputs { script: None, env: "{}".to_owned(), files: "{}".to_owned() },
+        spec: JsonColumn(NewJob { name: format!("job {n}"), ..NewJob::default() }),
+        inputs: JobInputs::default(),
         priority: 1,
         preemptible: false,
         cpu_milli: 0,
@@ -55,7 +56,7 @@ fn new_job(n: u128) -> NewJobRow {
         grace_s: 10,
         board_milli: 125,
         reservation: None,
-        labels: "{}".to_owned(),
+        labels: JsonColumn::default(),
         device_milli: 1_000,
         device_count: 1,
         max_duration_s: 60,
@@ -181,8 +182,8 @@ async fn a_job_is_found_only_in_its_organization() {
         let row = read!(db, store::jobs::find, org(1), job(1)).unwrap();
         assert_eq!((row.id, row.org_id), (job(1), org(1)), "{engine}");
         assert_eq!(
-            (row.name.as_str(), row.spec.as_str(), row.phase.state),
-            ("job 1", "{}", JobState::Queued)
+            (row.name.as_str(), row.spec.name.as_str(), row.phase.state),
+            ("job 1", "job 1", JobState::Queued)
         );
         assert_eq!((row.slug.as_str(), row.gpu_model.as_str()), ("h100.1g", "H100"), "{engine}");
         assert_eq!((row.mig_profile.as_deref(), row.simulated), (Some("1g"), true), "{engine}");
@@ -271,8 +272,8 @@ async fn job_inputs_are_stored_apart_from_the_job() {
         with_catalogue(&db).await;
         let inputs = JobInputs {
             script: Some("#!/bin/sh\n".to_owned()),
-            env: r#"{"A":"1"}"#.to_owned(),
-            files: r#"{"a/b":"text"}"#.to_owned(),
+            env: JsonColumn([("A".to_owned(), "1".to_owned())].into()),
+            files: JsonColumn([("a/b".to_owned(), "text".to_owned())].into()),
         };
         submit(&db, NewJobRow { inputs: inputs.clone(), ..new_job(1) }).await.unwrap();
         submit(&db, new_job(2)).await.unwrap();

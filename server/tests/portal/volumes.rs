@@ -225,6 +225,28 @@ async fn an_interrupted_upload_resumes() {
 }
 
 #[tokio::test]
+async fn a_refused_upload_leaves_the_earlier_upload_of_its_path() {
+    for (engine, db, _location) in engines("volumes_refused").await {
+        let t = TestPortal::with(db, |settings| settings);
+        let (ada, org) = t.tenant("lab").await;
+        let volume = format!("/orgs/{org}/volumes/a");
+        t.post(&ada, &format!("/orgs/{org}/volumes"), json!({"name": "a", "max_bytes": 1_000}))
+            .await
+            .expect(201);
+        let at = format!("{volume}/uploads/x");
+        t.call(&ada, "PUT", &at, json!({"bytes": 600})).await.expect(200);
+        assert_eq!(part(&t, &ada, &at, 0, &[1; 500]).await.0, 200, "{engine}");
+        // Another content of this path has no room.
+        let larger = json!({"bytes": 1_001});
+        t.call(&ada, "PUT", &at, larger).await.problem(409, "volume.full");
+        let kept = t.call(&ada, "PUT", &at, json!({"bytes": 600})).await.expect(200);
+        assert_eq!((&kept["received"], &kept["done"]), (&json!(500), &json!(false)), "{engine}: {kept}");
+        let (status, _, done) = part(&t, &ada, &at, 500, &[1; 100]).await;
+        assert_eq!((status, &done["done"]), (200, &json!(true)), "{engine}: {done}");
+    }
+}
+
+#[tokio::test]
 async fn volume_limits_and_path_rules_are_enforced() {
     for (engine, db, _location) in engines("volumes_limits").await {
         let t = TestPortal::with(db, |settings| Settings { org_storage_bytes: 1_700, ..settings });

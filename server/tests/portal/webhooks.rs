@@ -149,7 +149,7 @@ async fn money_notices_are_mailed_and_deliveries_to_a_dead_receiver_fail() {
     setup.until(&running, |j| j["metered_ms"].as_i64() > Some(500)).await;
     let budget = json!({"name": "all", "limit_micros": 100, "at_limit": "notify"});
     setup.t.post(&setup.ada, &format!("/orgs/{}/budgets", setup.org), budget).await.expect(201);
-    loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts).await.unwrap();
+    loops::check_budgets(&setup.t.portal.budgets, &setup.t.portal.attempts, None).await.unwrap();
     setup.t.portal.webhooks.deliver().await.unwrap();
     setup
         .t

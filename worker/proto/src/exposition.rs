@@ -1,16 +1,17 @@
 //! Metrics in the text format of Prometheus, and readings of boards under the names and labels of NVIDIA's
 //! DCGM exporter.
 //!
-//! Both ends speak it, so it stands beside the contract. Must not read anything or decide who may see it.
+//! Portal and worker both write it, so it is beside the contract. It must not read devices or decide about
+//! access.
 
 use std::fmt::Write;
 
 use crate::Reading;
 
-/// What a format reader is told with the text.
+/// The media type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// One metric. Its name, kind and help never change between two scrapes.
+/// A metric family. Its name, kind and help are constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Family {
     pub name: &'static str,
@@ -32,24 +33,24 @@ pub const ENERGY: Family = Family {
     kind: "counter",
     help: "Total energy consumption since the driver was loaded (in mJ).",
 };
-/// Of boards that are not in MIG mode only: under MIG it means nothing.
+/// Only of boards without MIG mode: under MIG it has no meaning.
 pub const GPU_UTIL: Family = gauge("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).");
 pub const FB_FREE: Family = gauge("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).");
 pub const FB_USED: Family = gauge("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).");
 pub const ENGINE_ACTIVE: Family =
     gauge("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active (0 to 1).");
 
-/// Everything that is told of a board or a slice, in the order of the text.
+/// The metric families of boards and slices, in the order of the output.
 pub const DEVICE_FAMILIES: [Family; 9] =
     [SM_CLOCK, MEM_CLOCK, GPU_TEMP, POWER_USAGE, ENERGY, GPU_UTIL, FB_FREE, FB_USED, ENGINE_ACTIVE];
 
-/// Metrics, family by family.
+/// The text of metrics, grouped by family.
 #[derive(Debug, Default)]
 pub struct Exposition {
     families: Vec<(Family, String)>,
 }
 
-/// A label's value between its quotes.
+/// Appends the value of a label, escaped.
 fn escape(out: &mut String, value: &str) {
     for c in value.chars() {
         match c {
@@ -62,19 +63,19 @@ fn escape(out: &mut String, value: &str) {
 }
 
 impl Exposition {
-    /// Makes a family appear even when nothing is told of it.
+    /// Adds a family without values.
     pub fn declare(&mut self, family: Family) {
         if !self.families.iter().any(|(known, _)| known.name == family.name) {
             self.families.push((family, String::new()));
         }
     }
 
-    /// One value. What is no number is not told.
+    /// Adds a value; NaN and infinities are ignored.
     pub fn add(&mut self, family: Family, labels: &[(&str, &str)], value: f64) {
         self.add_part(family, "", labels, value);
     }
 
-    /// One value of a part of a family, such as `_sum` of a histogram.
+    /// Adds a value of a part of a family, such as `_sum` of a histogram.
     pub fn add_part(&mut self, family: Family, part: &str, labels: &[(&str, &str)], value: f64) {
         self.declare(family);
         let known = self.families.iter_mut().find(|(known, _)| known.name == family.name);
@@ -90,7 +91,7 @@ impl Exposition {
             escape(rows, label);
             rows.push('"');
         }
-        // Writing into a String cannot fail.
+        // A write into a String cannot fail.
         let _ = if open == '{' { writeln!(rows, " {value}") } else { writeln!(rows, "}} {value}") };
     }
 
@@ -104,24 +105,24 @@ impl Exposition {
     }
 }
 
-/// What a row of readings is of.
+/// The device of a reading, for its labels.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Device<'a> {
-    /// Index on its host.
+    /// The index of the board on its host.
     pub gpu: u32,
-    /// The board's.
+    /// The UUID of the board.
     pub uuid: &'a str,
-    /// As the driver names it.
+    /// The model name of the driver.
     pub model: &'a str,
     pub host: &'a str,
-    /// Of a slice: NVML's id of the GPU instance and its profile, such as 1g.10gb.
+    /// The NVML id of the GPU instance and its profile, such as 1g.10gb; absent for a whole board.
     pub instance: Option<(u32, &'a str)>,
-    /// The job on it, when there is exactly one.
+    /// The job on the device, if there is exactly one.
     pub job: Option<&'a str>,
     pub organization: Option<&'a str>,
 }
 
-/// Tells what was read of a board or a slice. What is absent in the reading is absent in the text.
+/// Adds the readings of a board or a slice; absent readings add nothing.
 pub fn add_device(out: &mut Exposition, device: &Device<'_>, reading: &Reading) {
     let (gpu, name) = (device.gpu.to_string(), format!("nvidia{}", device.gpu));
     let instance = device.instance.map(|(id, profile)| (id.to_string(), profile));
@@ -145,7 +146,7 @@ pub fn add_device(out: &mut Exposition, device: &Device<'_>, reading: &Reading) 
         (GPU_TEMP, reading.temperature_celsius.filter(|_| board)),
         (POWER_USAGE, reading.power_watts.filter(|_| board)),
         (ENERGY, reading.energy_millijoules.filter(|_| board)),
-        // The driver reports none under MIG; what a slice reports stands under its own name below.
+        // Under MIG the driver reports no utilization; slices have `ENGINE_ACTIVE`.
         (GPU_UTIL, reading.utilization_percent.filter(|_| board)),
         (FB_FREE, free),
         (FB_USED, reading.memory_used_mib),

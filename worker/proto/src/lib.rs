@@ -1,6 +1,6 @@
 //! The gRPC contract between portal and worker, generated from `worker.proto`.
 //!
-//! Must not hold rules: what a message means is decided by `berth-core` and the worker's agent.
+//! It has no rules: `berth-core` and the worker's agent decide the meaning of messages.
 
 pub mod exposition;
 
@@ -8,28 +8,29 @@ tonic::include_proto!("berth.worker.v1");
 
 pub mod window;
 
-/// For the length of a message on the wire.
+/// The trait that encodes, decodes and measures messages.
 pub use prost::Message;
 
-/// The largest message: a job's files (12 MiB of JSON at most) with room to spare.
+/// The most bytes of a message: more than the files of a job (at most 12 MiB of JSON).
 pub const MESSAGE_LIMIT: usize = 32 << 20;
-/// Log bytes in one message.
+/// The most log bytes in one message.
 pub const LOG_CHUNK: usize = 256 << 10;
-/// Bytes of a kept file in one message.
+/// The most bytes of a file in one message.
 pub const PIECE: usize = 4 << 20;
-/// Bytes and number of the files that are handed over together in one message.
+/// The most bytes of files in one bundle.
 pub const BUNDLE: usize = 1 << 20;
+/// The most files in one bundle.
 pub const BUNDLE_FILES: usize = 500;
-/// Bytes of one log that are kept. A job that writes more is stopped.
+/// The most bytes of one log. A job with a longer log is stopped.
 pub const LOG_LIMIT: u64 = 4 << 30;
 
-/// Bytes that one side sends into a tunnel beyond what the other has said was taken.
+/// The window of a tunnel: the most unacknowledged bytes in one direction.
 pub const TUNNEL_WINDOW: u64 = 256 << 10;
-/// Data bytes in one frame of a tunnel.
+/// The most data bytes in one frame of a tunnel.
 pub const TUNNEL_CHUNK: usize = 16 << 10;
-/// The metadata that names a tunnel.
+/// The key of the metadata with the token of a tunnel.
 pub const TUNNEL_TOKEN: &str = "berth-dial";
-/// How long a shell waits for somebody whose connection broke.
+/// The time for which a terminal without a client stays open.
 pub const TERMINAL_PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl AttemptId {
@@ -38,7 +39,7 @@ impl AttemptId {
     }
 }
 
-/// A value is never written down.
+/// Without the value, so that no log has it.
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { name, env, file, .. } = self;
@@ -46,7 +47,7 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Nor is a password.
+/// Without user name and password, so that no log has them.
 impl std::fmt::Debug for RegistryAuth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { registry, secret, .. } = self;
@@ -54,21 +55,21 @@ impl std::fmt::Debug for RegistryAuth {
     }
 }
 
-/// Wraps a message for the way up.
+/// Wraps a message to the portal.
 impl From<up::What> for Up {
     fn from(what: up::What) -> Self {
         Self { what: Some(what) }
     }
 }
 
-/// Wraps what goes through a tunnel.
+/// Wraps a message in a tunnel.
 impl From<frame::What> for Frame {
     fn from(what: frame::What) -> Self {
         Self { what: Some(what) }
     }
 }
 
-/// Wraps a message for the way down.
+/// Wraps a message to the worker.
 impl From<down::What> for Down {
     fn from(what: down::What) -> Self {
         Self { what: Some(what) }

@@ -1,10 +1,10 @@
-//! How far the two directions of a tunnel have come: what may still be sent, and what must be said.
+//! Flow control of a tunnel: the bytes that may be sent, and the acknowledgements that are due.
 //!
-//! Pure, and part of the contract: both ends count alike.
+//! Pure, and part of the contract: both ends use the same counts.
 
 use crate::TUNNEL_WINDOW;
 
-/// The direction away from here.
+/// The sender's counts of one direction of a tunnel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outgoing {
     sent: u64,
@@ -12,28 +12,29 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
-    /// Bytes that may be sent now.
+    /// The number of bytes that may be sent now.
     pub fn room(&self) -> u64 {
         TUNNEL_WINDOW.saturating_sub(self.sent - self.taken)
     }
 
-    /// Notes that so many bytes were sent.
+    /// Records sent bytes.
     pub fn note_sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bytes);
     }
 
-    /// Notes what the other side has taken so far: never less than it said before, nor more than it was sent.
+    /// Records an acknowledgement, the total of consumed bytes. It counts only up to the sent bytes, and never
+    /// below an earlier acknowledgement.
     pub fn note_taken(&mut self, taken: u64) {
         self.taken = self.taken.max(taken.min(self.sent));
     }
 
-    /// Bytes that are under way.
+    /// The number of unacknowledged bytes.
     pub fn under_way(&self) -> u64 {
         self.sent - self.taken
     }
 }
 
-/// The direction towards here.
+/// The receiver's counts of one direction of a tunnel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Incoming {
     came: u64,
@@ -42,20 +43,20 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Notes that so many bytes came. `false`: they are more than was allowed, and the tunnel must end.
+    /// Records received bytes. Returns false if they exceed the window; then the tunnel must end.
     #[must_use]
     pub fn note_came(&mut self, bytes: u64) -> bool {
         self.came = self.came.saturating_add(bytes);
         self.came - self.told <= TUNNEL_WINDOW
     }
 
-    /// Notes that so many bytes were passed on.
+    /// Records consumed bytes.
     pub fn note_taken(&mut self, bytes: u64) {
         self.taken = self.taken.saturating_add(bytes).min(self.came);
     }
 
-    /// What the other side must be told now. It is told rarely enough to cost little, and early enough that
-    /// a reader who keeps up is never waited for.
+    /// The acknowledgement to send now, if due: after a quarter of the window, so that a steady reader never
+    /// stops its sender.
     pub fn due(&mut self) -> Option<u64> {
         if self.taken - self.told < TUNNEL_WINDOW / 4 {
             return None;
@@ -73,7 +74,7 @@ mod tests {
     fn one_side_sends_no_more_than_the_other_allows() {
         let (mut out, mut inn) = (Outgoing::default(), Incoming::default());
         let (mut through, mut said) = (0u64, 0);
-        // Pieces of a size that divides nothing.
+        // Chunks of a size that divides no limit.
         while through < 20 * TUNNEL_WINDOW {
             let piece = out.room().min(7_919);
             assert!(piece > 0, "a reader who keeps up is never waited for");

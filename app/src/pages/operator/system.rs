@@ -76,6 +76,7 @@ fn table(loops: &[PortalLoop]) -> AnyView {
             ("Interval", "num"),
             ("Last run", ""),
             ("Last duration", "num"),
+            ("Last result", ""),
             ("Failed runs", "num"),
             ("Last error", ""),
         ],
@@ -102,16 +103,21 @@ fn last_error(portal_loop: &PortalLoop) -> AnyView {
 
 fn row(portal_loop: &PortalLoop) -> AnyView {
     let name = portal_loop.name.clone();
-    let failed = format!("{} of {}", portal_loop.failures, portal_loop.runs);
-    let duration =
-        portal_loop.last_run_at.map_or_else(String::new, |_| duration_text(portal_loop.last_took_ms));
+    let runs = format!("{} of {}", portal_loop.failures, portal_loop.runs);
+    let result = match (portal_loop.last_run_at, portal_loop.last_failed) {
+        (None, _) => "",
+        (Some(_), true) => "failed",
+        (Some(_), false) => "succeeded",
+    };
+    let took = portal_loop.last_run_at.map_or_else(String::new, |_| duration_text(portal_loop.last_took_ms));
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}</th>
             <td role="cell" class="num" data-label="Interval">{duration_text(portal_loop.period_ms)}</td>
             <td role="cell" class="nowrap" data-label="Last run">{last_run(portal_loop)}</td>
-            <td role="cell" class="num" data-label="Last duration">{duration}</td>
-            <td role="cell" class="num" data-label="Failed runs">{failed}</td>
+            <td role="cell" class="num" data-label="Last duration">{took}</td>
+            <td role="cell" data-label="Last result">{result}</td>
+            <td role="cell" class="num" data-label="Failed runs">{runs}</td>
             <td role="cell" class="table__lead" data-label="Last error">{last_error(portal_loop)}</td>
         </tr>
     }

@@ -23,8 +23,8 @@ pub struct Retry {
     /// The maximum number of retries after the first attempt, up to 100.
     #[cfg_attr(feature = "schema", schemars(range(max = 100)))]
     pub max: u32,
-    /// The kinds of end with a retry, at least one.
-    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
+    /// The kinds of end with a retry, at least one, each once.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 3), extend("uniqueItems" = true)))]
     pub on: Vec<RetryOn>,
 }
 

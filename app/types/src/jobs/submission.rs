@@ -90,6 +90,7 @@ pub struct NewJob {
     #[serde(default = "default_duration")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 2_592_000)))]
     pub max_duration_s: u64,
+    /// The class of the job in the queue; `normal` when absent.
     #[serde(default)]
     pub priority: Priority,
     /// True for a job that the portal may stop for a job of a higher class and retry later.

@@ -35,7 +35,7 @@ use berth_foundation::Context;
 use berth_foundation::credentials::new_opaque;
 use headers::PortMapping;
 pub use pages::TICKET_PATH;
-pub use passes::{Pass, Passes, ValidPass};
+pub use passes::{Passes, PortPass, ValidPass};
 pub use upstream::job_ended;
 use upstream::{NOT_LISTENING, Target, Upstreams};
 
@@ -181,7 +181,7 @@ async fn proxy(
 async fn forward(
     ports: &Ports,
     mapping: PortMapping<'_>,
-    pass: &Pass,
+    pass: &PortPass,
     mut ended: BoxFuture<'static, ()>,
     inside: &str,
     mut request: Request,

@@ -20,7 +20,7 @@ const MAX_PER_USER: usize = 64;
 
 /// The right of a caller to one port of one attempt.
 #[derive(Debug, Clone)]
-pub struct Pass {
+pub struct PortPass {
     pub org: OrgId,
     pub caller: Caller,
     /// The caller is an operator with a reason, not a member with the right.
@@ -33,19 +33,19 @@ pub struct Pass {
     pub keep_path: bool,
 }
 
-impl Pass {
+impl PortPass {
     pub fn user(&self) -> UserId {
         self.caller.user.id
     }
 }
 
-struct Ticket {
-    pass: Pass,
+struct StoredTicket {
+    pass: PortPass,
     expires_at: Timestamp,
 }
 
 struct StoredPass {
-    pass: Pass,
+    pass: PortPass,
     expires_at: Timestamp,
     /// Dropped with the pass, which ends the open requests of the pass.
     alive: watch::Sender<()>,
@@ -53,7 +53,7 @@ struct StoredPass {
 
 /// A pass that is valid now.
 pub struct ValidPass {
-    pub pass: Pass,
+    pub pass: PortPass,
     pub expires_at: Timestamp,
     /// Closes at the removal of the pass.
     pub alive: watch::Receiver<()>,
@@ -62,7 +62,7 @@ pub struct ValidPass {
 #[derive(Default)]
 pub struct Passes {
     /// By the hash of the ticket.
-    tickets: Mutex<HashMap<String, Ticket>>,
+    tickets: Mutex<HashMap<String, StoredTicket>>,
     /// By the hash of the cookie's value.
     passes: Mutex<HashMap<String, StoredPass>>,
 }
@@ -97,24 +97,24 @@ impl Listener for Passes {
 
 impl Passes {
     /// Stores a ticket and removes expired tickets.
-    pub fn put_ticket(&self, ticket: &str, pass: Pass, expires_at: Timestamp, now: Timestamp) {
+    pub fn put_ticket(&self, ticket: &str, pass: PortPass, expires_at: Timestamp, now: Timestamp) {
         let mut tickets = lock(&self.tickets);
         tickets.retain(|_, ticket| ticket.expires_at > now);
         let user = pass.user();
         evict_first_to_expire(&mut tickets, MAX_PER_USER, |ticket| {
             (ticket.pass.user() == user).then_some(ticket.expires_at)
         });
-        tickets.insert(fingerprint(ticket), Ticket { pass, expires_at });
+        tickets.insert(fingerprint(ticket), StoredTicket { pass, expires_at });
     }
 
     /// Uses up a ticket. Returns the pass of a valid ticket.
-    pub fn use_ticket(&self, ticket: &str, now: Timestamp) -> Option<Pass> {
+    pub fn use_ticket(&self, ticket: &str, now: Timestamp) -> Option<PortPass> {
         let stored = lock(&self.tickets).remove(&fingerprint(ticket))?;
         (stored.expires_at > now).then_some(stored.pass)
     }
 
     /// Stores a pass under the value of its cookie and removes expired passes.
-    pub fn put(&self, cookie: &str, pass: Pass, expires_at: Timestamp, now: Timestamp) {
+    pub fn put(&self, cookie: &str, pass: PortPass, expires_at: Timestamp, now: Timestamp) {
         let mut passes = lock(&self.passes);
         passes.retain(|_, stored| stored.expires_at > now);
         let user = pass.user();
@@ -160,14 +160,14 @@ mod tests {
         PortAddress { job: JobId::from_uuid(Uuid::from_u128(n)), rank: 0, port: 8_888 }
     }
 
-    fn pass(user: u128, job: u128) -> Pass {
+    fn pass(user: u128, job: u128) -> PortPass {
         let user = User {
             id: UserId::from_uuid(Uuid::from_u128(user)),
             email: String::new(),
             name: String::new(),
             operator: false,
         };
-        Pass {
+        PortPass {
             org: OrgId::from_uuid(Uuid::from_u128(1)),
             caller: Caller { user, token: None, idempotency_key: None },
             as_operator: false,
@@ -229,6 +229,26 @@ mod tests {
         assert!(passes.find("other", address(1), at(1)).is_some());
         assert!(
             passes.find("199", address(1), at(1)).is_some() && passes.find("0", address(1), at(1)).is_none()
+        );
+    }
+    #[test]
+    fn a_sign_out_ends_the_passes_and_tickets_of_the_user_and_no_others() {
+        let passes = Passes::default();
+        for user in [1, 2] {
+            passes.put(&format!("pass {user}"), pass(user, 1), at(10), at(0));
+            passes.put_ticket(&format!("ticket {user}"), pass(user, 1), at(10), at(0));
+        }
+        let user = |n: u128| UserId::from_uuid(Uuid::from_u128(n));
+        passes.on_change(&Change::Member { org: OrgId::from_uuid(Uuid::from_u128(1)), user: user(1) });
+        assert!(passes.find("pass 1", address(1), at(1)).is_some());
+        passes.on_change(&Change::SignedOut(user(1)));
+        assert!(
+            passes.find("pass 1", address(1), at(1)).is_none()
+                && passes.use_ticket("ticket 1", at(1)).is_none()
+        );
+        assert!(
+            passes.find("pass 2", address(1), at(1)).is_some()
+                && passes.use_ticket("ticket 2", at(1)).is_some()
         );
     }
 }

@@ -9,9 +9,8 @@ use berth_types::ports::{NewPortTicket, PortTicket};
 use berth_types::problems::Problem;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::Deserialize;
 
-use super::{Pass, Ports, TICKET_PATH, ValidPass, job_ended, pass_ended};
+use super::{PortPass, Ports, TICKET_PATH, ValidPass, job_ended, pass_ended};
 use berth_foundation::credentials::new_opaque;
 use berth_foundation::{Caller, Right};
 use berth_store::{self as store, StoreError, Tx, WriteError};
@@ -20,15 +19,6 @@ use berth_store::{self as store, StoreError, Tx, WriteError};
 const TICKET_S: i64 = 30;
 /// Lifetime of a pass in seconds: a working day.
 const PASS_S: i64 = 8 * 3_600;
-
-/// The part of a job's spec about ports.
-#[derive(Deserialize)]
-struct PortSpec {
-    #[serde(default)]
-    ports: Vec<u32>,
-    #[serde(default)]
-    ports_keep_path: bool,
-}
 
 /// A new pass with the value of its cookie.
 pub struct NewPass {
@@ -55,8 +45,7 @@ async fn locate_port(
 ) -> Result<PortLocation, WriteError> {
     let Some(row) = store::jobs::find(tx, org, job).await? else { return Err(Problem::not_found().into()) };
     let corrupt = |field: &str| StoreError::Corrupt(format!("job {}: {field}", row.id));
-    let spec: PortSpec = serde_json::from_str(&row.spec).map_err(|_| corrupt("spec"))?;
-    if !spec.ports.contains(&u32::from(port)) {
+    if !row.spec.ports.contains(&u32::from(port)) {
         let detail = "The job was not launched with this port. Name it among `ports` at launch.";
         return Err(Problem::new(404, "port.not_listed", "The job has no such port", detail).into());
     }
@@ -73,7 +62,7 @@ async fn locate_port(
     Ok(PortLocation {
         attempt: u32::try_from(rank.number).map_err(|_| corrupt("attempt"))?,
         node: rank.node_id,
-        keep_path: spec.ports_keep_path,
+        keep_path: row.spec.ports_keep_path,
     })
 }
 
@@ -111,7 +100,7 @@ impl Ports {
             .boxed()
         });
         let PortLocation { attempt, node, keep_path } = done.await?;
-        let pass = Pass {
+        let pass = PortPass {
             org,
             caller: Caller { idempotency_key: None, ..caller.clone() },
             as_operator: reason.is_some(),
@@ -154,7 +143,7 @@ impl Ports {
         &self,
         cookies: &[String],
         address: PortAddress,
-    ) -> Result<(Pass, BoxFuture<'static, ()>), Problem> {
+    ) -> Result<(PortPass, BoxFuture<'static, ()>), Problem> {
         let now = self.context.now();
         let found = cookies.iter().find_map(|c| Some((c, self.passes.find(c, address, now)?)));
         let (cookie, ValidPass { pass, expires_at, mut alive }) = found.ok_or_else(pass_ended)?;
@@ -180,7 +169,7 @@ impl Ports {
     }
 
     /// Checks a pass against the present state: the right, the token and the attempt.
-    async fn check_pass(&self, pass: &Pass) -> Result<(), Problem> {
+    async fn check_pass(&self, pass: &PortPass) -> Result<(), Problem> {
         let caller = self.refresh_caller(&pass.caller).await?;
         match self.context.authorise(&caller, pass.org, Right::Run).await {
             Ok(_) => {}

@@ -73,16 +73,36 @@ async fn list(
     Ok(Answer(terminals.list_terminals(&caller, org, job, &query.by_creation()?).await?))
 }
 
+/// The columns and the rows of a screen. The worker has the same limits.
+const SCREEN: std::ops::RangeInclusive<u32> = 1..=1_000;
+
 /// The parameters of a connection to a terminal.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ConnectQuery {
-    /// The byte from which it is told again, after a connection broke.
+    /// The offset of the first wanted byte after a broken connection, in bytes from the shell's start.
     from: Option<u64>,
+    /// The columns of the screen, 1 to 1000; 80 when absent.
     #[serde(default = "columns")]
+    #[schemars(range(min = 1, max = 1_000))]
     cols: u32,
+    /// The rows of the screen, 1 to 1000; 24 when absent.
     #[serde(default = "lines")]
+    #[schemars(range(min = 1, max = 1_000))]
     rows: u32,
+}
+
+impl ConnectQuery {
+    /// The columns and rows of the screen.
+    ///
+    /// # Errors
+    /// A number is out of range.
+    fn size(&self) -> Result<(u32, u32), Failed> {
+        if SCREEN.contains(&self.cols) && SCREEN.contains(&self.rows) {
+            return Ok((self.cols, self.rows));
+        }
+        Err(Failed(Problem::malformed("`cols` and `rows` are between 1 and 1000.")))
+    }
 }
 
 const fn columns() -> u32 {
@@ -108,6 +128,7 @@ async fn connect(
     NoApi(upgrade): NoApi<Result<WebSocketUpgrade, WebSocketUpgradeRejection>>,
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
+    let size = query.size()?;
     let ticket = offered_ticket(&headers);
     // Browsers add a cookie to the sockets of any site, but never a token.
     if !headers.contains_key(header::AUTHORIZATION) {
@@ -127,7 +148,6 @@ async fn connect(
         Failed(Problem::new(426, "request.websocket", "A WebSocket is expected", detail))
     })?;
     let most = usize::try_from(WINDOW_BYTES).unwrap_or(usize::MAX);
-    let size = (query.cols, query.rows);
     Ok(upgrade
         .protocols([PROTOCOL])
         .max_message_size(most)

@@ -37,11 +37,13 @@ pub fn routes() -> ApiRouter<Invoices> {
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct InvoiceQuery {
+    /// Only invoices in this state.
     state: Option<InvoiceState>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,
@@ -69,12 +71,15 @@ async fn show(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AllInvoicesQuery {
+    /// Only invoices of this organization.
     org: Option<OrgId>,
+    /// Only invoices in this state.
     state: Option<InvoiceState>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,
@@ -90,6 +95,7 @@ async fn list_all(
     Ok(Answer(invoices.list_invoices(&caller, scope, query.state, &options).await?))
 }
 
+/// The body of a billing run.
 #[derive(Deserialize, Serialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(example = BilledMonth { month: "2026-08".to_owned() })]
@@ -99,6 +105,7 @@ struct BilledMonth {
     month: String,
 }
 
+/// The result of a billing run.
 #[derive(Serialize, schemars::JsonSchema)]
 struct BilledInvoices {
     /// The number of new invoices.

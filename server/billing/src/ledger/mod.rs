@@ -101,7 +101,7 @@ impl Ledger {
             ));
         }
         let memo = input.memo.trim().to_owned();
-        if memo.is_empty() || memo.chars().count() > 200 || memo.chars().any(char::is_control) {
+        if memo.is_empty() || input.memo.chars().count() > 200 || memo.chars().any(char::is_control) {
             return Err(Problem::invalid_field("/memo", "Say what for, in up to 200 printable characters."));
         }
         let now = self.context.now();

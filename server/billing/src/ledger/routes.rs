@@ -9,6 +9,7 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use berth_foundation::Caller;
 use berth_rest::answers::Created;
+use berth_rest::columns::Table;
 use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
 use berth_rest::lists::{ListQuery, parse_cursor};
 use berth_rest::operations::{doc, or_csv};
@@ -93,9 +94,11 @@ struct ListTransfers {
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,
+    /// The format of the answer; by `Accept` when absent.
     format: Option<Format>,
 }
 
@@ -116,8 +119,7 @@ async fn list_transfers(
 /// All transfers of an organization as CSV, newest first.
 async fn transfers_csv(ledger: &Ledger, caller: &Caller, org: OrgId) -> Result<Response, Failed> {
     let mut file = csv::Writer::from_writer(Vec::new());
-    let head = ["at", "id", "kind", "amount_micros", "currency", "source", "source_id", "memo", "expires_at"];
-    file.write_record(head).map_err(broken)?;
+    file.write_record(Page::<Transfer>::COLUMNS).map_err(broken)?;
     let mut options = ListOptions::newest(200);
     loop {
         let page = ledger.list_transfers(caller, org, &options).await?;

@@ -4,7 +4,7 @@
 //! all orders end in the same ledger.
 
 use berth_types::ids::PaymentId;
-use berth_types::invoices::InvoiceState;
+use berth_types::invoices::{InvoiceDocument, InvoiceState};
 use berth_types::ledger::TransferKind;
 use berth_types::payments::PaymentState;
 use berth_types::problems::Problem;
@@ -12,11 +12,12 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 use serde::Deserialize;
 
-use super::{Payments, parse_document};
+use super::Payments;
 use berth_foundation::Context;
 use berth_foundation::fault;
+use berth_store::invoices::InvoiceRow;
 use berth_store::ledger::Posting;
-use berth_store::payments::PaymentRow;
+use berth_store::payments::{PaymentKind, PaymentRow};
 use berth_store::{self as store, StoreError, Tx};
 use berth_stripe::minor_unit_micros;
 
@@ -108,6 +109,12 @@ fn posting(
     }
 }
 
+/// Reads the stored document of an invoice.
+fn parse_document(invoice: &InvoiceRow) -> Result<InvoiceDocument, StoreError> {
+    let corrupt = |error| StoreError::corrupt("invoices", invoice.id, "document", error);
+    serde_json::from_str(&invoice.document).map_err(corrupt)
+}
+
 /// Credits a payment once. A payment of an open invoice also closes the invoice.
 async fn credit(
     tx: &mut Tx<'_>,
@@ -127,7 +134,7 @@ async fn credit(
         let states = (InvoiceState::Open, InvoiceState::Paid);
         // A second payment of the same invoice becomes credit.
         if store::invoices::set_state(tx, id, states, Some(now)).await? {
-            amount = parse_document(&invoice.document)?.subtotal_micros;
+            amount = parse_document(&invoice)?.subtotal_micros;
             memo = format!("Invoice {} paid by card", invoice.number);
         }
     }
@@ -139,7 +146,7 @@ async fn credit(
     row.state = PaymentState::Paid;
     (row.intent, row.done_at, row.failure) = (Some(intent.to_owned()), Some(now), String::new());
     store::payments::update(tx, &row).await?;
-    if row.kind == "recharge" {
+    if row.kind == PaymentKind::Recharge {
         store::payments::set_failures(tx, row.org_id, 0).await?;
     }
     Ok(())
@@ -238,7 +245,7 @@ async fn fail_payment(
     let row = find_payment(tx, payment_id, object.payment_intent.as_deref().or(Some(&object.id))).await?;
     // A person can try another card on Stripe's page, so one failed try does not decide.
     if let Some(mut row) =
-        row.filter(|r| r.state == PaymentState::Open && !(is_one_try && r.kind == "checkout"))
+        row.filter(|r| r.state == PaymentState::Open && !(is_one_try && r.kind == PaymentKind::Checkout))
     {
         row.state = PaymentState::Failed;
         row.failure = object.last_payment_error.as_ref().map_or_else(
@@ -384,25 +391,26 @@ impl Payments {
                     self.abandon_event(&id, "Nobody here knows this payment.").await?
                 }
                 Ok(false) => {
-                    self.defer_event(&id, tries, "It speaks of a payment that is not known yet.").await?
+                    tracing::info!(event = id, tries, "an event of Stripe's names an unknown payment");
+                    self.defer_event(&id, tries).await?
                 }
                 Err(error) => {
                     tracing::error!(event = id, %error, "an event of Stripe's could not be applied");
-                    self.defer_event(&id, tries, "It could not be applied.").await?;
+                    self.defer_event(&id, tries).await?;
                 }
             }
         }
         Ok(())
     }
 
-    async fn defer_event(&self, id: &str, tries: i64, error: &'static str) -> Result<(), StoreError> {
+    async fn defer_event(&self, id: &str, tries: i64) -> Result<(), StoreError> {
         let next_at = self.context.now().plus_seconds((5i64 << tries.clamp(0, 12)).min(6 * 3_600));
         let id = id.to_owned();
         self.context
             .db
             .write(move |tx| {
                 let id = id.clone();
-                async move { store::payments::postpone_event(tx, &id, next_at, error).await }.boxed()
+                async move { store::payments::postpone_event(tx, &id, next_at).await }.boxed()
             })
             .await
     }
@@ -415,7 +423,7 @@ impl Payments {
             .write(move |tx| {
                 let id = id.clone();
                 async move {
-                    store::payments::postpone_event(tx, &id, now, why).await?;
+                    store::payments::postpone_event(tx, &id, now).await?;
                     store::payments::mark_event_done(tx, &id, now).await
                 }
                 .boxed()

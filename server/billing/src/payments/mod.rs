@@ -10,7 +10,7 @@ mod events;
 
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId, PaymentId};
-use berth_types::invoices::{InvoiceDocument, InvoiceKind, InvoiceState};
+use berth_types::invoices::{InvoiceKind, InvoiceState};
 use berth_types::lists::ListOptions;
 use berth_types::money::money_text;
 use berth_types::payments::{AutoRecharge, NewTopUp, PayHere, Payment, PaymentSettings, PaymentState};
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_foundation::{Caller, Right, idempotency};
-use berth_store::payments::{PaymentRow, ProfileRow};
+use berth_store::payments::{PaymentKind, PaymentRow, ProfileRow};
 use berth_store::{self as store, StoreError};
 use berth_stripe::{Checkout, Stripe, StripeError, minor_unit_micros, payable_step_micros};
 
@@ -167,7 +167,7 @@ impl Payments {
         let new = PaymentRow {
             id: self.context.new_id(now),
             org_id: org,
-            kind: "checkout".to_owned(),
+            kind: PaymentKind::Checkout,
             amount_micros,
             invoice_id: invoice,
             state: PaymentState::Open,
@@ -305,7 +305,7 @@ impl Payments {
     /// Sets the rule for automatic charges of the saved card.
     ///
     /// # Errors
-    /// No card is saved.
+    /// No card is saved, or a number is out of its range.
     pub async fn set_auto_recharge(
         &self,
         caller: &Caller,
@@ -315,14 +315,17 @@ impl Payments {
         self.context.authorise(caller, org, Right::Pay).await?;
         self.require_stripe()?;
         let mut errors = Vec::new();
-        if rule.amount_micros != 0 {
+        let is_on = rule.amount_micros != 0;
+        if is_on {
             errors.extend(self.check_amount("/amount_micros", rule.amount_micros));
-            if !(0..=MAX_UNITS * 1_000_000).contains(&rule.below_micros) {
-                errors.push(FieldError::new("/below_micros", "Choose a threshold from zero on."));
-            }
-            if !(1..=24).contains(&rule.most_a_day) {
-                errors.push(FieldError::new("/most_a_day", "Choose 1 to 24 a day."));
-            }
+        }
+        if !(0..=MAX_UNITS * 1_000_000).contains(&rule.below_micros) {
+            let most = money_text(MAX_UNITS * 1_000_000, &self.context.settings.currency);
+            let detail = format!("Choose a threshold from zero to {most}.");
+            errors.push(FieldError::new("/below_micros", detail));
+        }
+        if !(i64::from(is_on)..=24).contains(&rule.most_a_day) {
+            errors.push(FieldError::new("/most_a_day", "Choose 1 to 24 a day."));
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -350,7 +353,7 @@ impl Payments {
         let payment = |row: PaymentRow| Payment {
             id: row.id,
             state: row.state,
-            kind: row.kind,
+            kind: row.kind.name().to_owned(),
             amount_micros: row.amount_micros,
             currency: self.context.settings.currency.clone(),
             created_at: row.created_at,
@@ -400,7 +403,7 @@ impl Payments {
         let row = PaymentRow {
             id: self.context.new_id(now),
             org_id: profile.org_id,
-            kind: "recharge".to_owned(),
+            kind: PaymentKind::Recharge,
             amount_micros: profile.amount_micros,
             invoice_id: None,
             state: PaymentState::Open,
@@ -489,9 +492,4 @@ impl Payments {
             })
             .await
     }
-}
-
-/// Reads the stored document of an invoice.
-fn parse_document(document: &str) -> Result<InvoiceDocument, StoreError> {
-    serde_json::from_str(document).map_err(|_| StoreError::Corrupt("invoice".to_owned()))
 }

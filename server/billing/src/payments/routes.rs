@@ -82,6 +82,7 @@ async fn pay_invoice(
     Ok(Created(payments.pay_invoice_by_card(&caller, org, id).await?))
 }
 
+/// The address of Stripe's page for one customer.
 #[derive(Serialize, schemars::JsonSchema)]
 struct BillingPortal {
     /// The address of Stripe's page.

@@ -7,6 +7,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
+use berth_rest::columns::Table;
 use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
 use berth_rest::operations::or_csv;
 use berth_rest::{Failed, Path, Query, Signed};
@@ -24,11 +25,19 @@ pub fn routes() -> ApiRouter<UsageReports> {
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct UsageQuery {
+    /// The first day in UTC, such as `2026-11-21`; 29 days before `until` when absent.
+    #[schemars(length(min = 10, max = 10), regex(pattern = r"^\d{4}-\d{2}-\d{2}$"))]
     from: Option<String>,
+    /// The last day in UTC, not before `from` and at most 365 days after it; today when absent.
+    #[schemars(length(min = 10, max = 10), regex(pattern = r"^\d{4}-\d{2}-\d{2}$"))]
     until: Option<String>,
+    /// The key of the rows besides the day; `day` when absent.
     #[serde(default)]
     group: GroupBy,
+    /// The key of a label, at most 63 bytes without control characters; required for `group=label`.
+    #[schemars(length(max = 63), regex(pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$"))]
     label: Option<String>,
+    /// The format of the answer; by `Accept` when absent.
     format: Option<Format>,
 }
 
@@ -45,7 +54,7 @@ async fn usage(
         return Ok(Answer(usage).into_response());
     }
     let mut file = csv::Writer::from_writer(Vec::new());
-    file.write_record(["day", "key", "device_ms", "cost_micros", "currency"]).map_err(broken)?;
+    file.write_record(Usage::COLUMNS).map_err(broken)?;
     for row in usage.rows {
         let cells = [
             row.day,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use berth_engine::{Decision, Engine, Fact, JobFacts};
 use berth_placement::cluster::{NodeFacts, Owner};
-use berth_placement::request::{DeviceRequest, Request, Topology};
+use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::Priority;
 use berth_types::time::Timestamp;
@@ -28,7 +28,7 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
         models: vec![model.into()],
         cpu_milli: random.pick(&[0, 4_000, 8_000]),
         memory_mib: 0,
-        topology: Topology::Any,
+        topology: Nearness::Any,
         offering: None,
         nano_per_second: 0,
         nvlink: false,

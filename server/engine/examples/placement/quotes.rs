@@ -5,7 +5,7 @@ use std::time::Instant;
 use berth_engine::{Engine, Fact, Refusal, Window};
 use berth_placement::calendar::{Booking, BookingKind};
 use berth_placement::cluster::{BookingId, NodeFacts};
-use berth_placement::request::{DeviceRequest, Request, Topology};
+use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
 use uuid::Uuid;
@@ -25,7 +25,7 @@ fn request(random: &mut Random) -> Request {
         models: vec![MODEL.into()],
         cpu_milli: 0,
         memory_mib: 0,
-        topology: Topology::Any,
+        topology: Nearness::Any,
         offering: None,
         nano_per_second: 0,
         nvlink: false,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use berth_engine::{Decision, Engine, Fact, JobFacts, Window};
 use berth_placement::calendar::{Booking, BookingKind};
 use berth_placement::cluster::{BookingId, Owner};
-use berth_placement::request::{DeviceRequest, Request, Topology};
+use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::Priority;
 use berth_types::time::Timestamp;
@@ -34,7 +34,7 @@ fn board(count: u32, nodes: u32) -> Request {
         models: vec!["H100-80GB".into()],
         cpu_milli: 0,
         memory_mib: 0,
-        topology: Topology::Any,
+        topology: Nearness::Any,
         offering: None,
         nano_per_second: 0,
         nvlink: false,

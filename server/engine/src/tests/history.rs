@@ -12,7 +12,7 @@ use super::calendar::window;
 use super::quotas::org_facts;
 use super::*;
 use berth_placement::calendar::{Booking, BookingKind, NodeSlots};
-use berth_placement::quotas::Limits;
+use berth_placement::quotas::EngineLimits;
 
 /// The true state, as a database would have it.
 #[derive(Default)]
@@ -198,7 +198,7 @@ fn request(kind: u8) -> Request {
         0 => boards(1, 1),
         1 => boards(2, 1),
         2 => boards(1, 2),
-        3 => Request { topology: Topology::SameSwitch, cpu_milli: 20_000, ..boards(1, 2) },
+        3 => Request { topology: Nearness::SameSwitch, cpu_milli: 20_000, ..boards(1, 2) },
         4 => Request { device: DeviceRequest::Share(u16::from(kind) * 3 + 50), ..boards(1, 1) },
         n => Request { cpu_milli: i64::from(kind) * 100, ..slice(profiles[usize::from(n) - 5]) },
     }
@@ -303,10 +303,10 @@ impl Play {
                 };
             }),
             Step::Limit { org: o, boards, jobs } => {
-                let limits = Limits {
+                let limits = EngineLimits {
                     boards_milli: boards.map(|n| i64::from(n) * 500),
                     running_jobs: jobs.map(i64::from),
-                    ..Limits::default()
+                    ..EngineLimits::default()
                 };
                 let facts = org_facts(u128::from(o) + 1, limits);
                 self.store.orgs.insert(o, facts.clone());

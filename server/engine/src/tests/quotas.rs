@@ -1,18 +1,18 @@
 //! Tests of the limits of organizations.
 
 use super::*;
-use berth_placement::quotas::Limits;
+use berth_placement::quotas::EngineLimits;
 
-pub(super) fn org_facts(n: u128, limits: Limits) -> OrgFacts {
+pub(super) fn org_facts(n: u128, limits: EngineLimits) -> OrgFacts {
     OrgFacts { org: org(n), weight: 1.0, used: None, guaranteed_milli: 0, limits }
 }
 
-fn limit(engine: &mut Engine, n: u128, limits: Limits) {
+fn limit(engine: &mut Engine, n: u128, limits: EngineLimits) {
     engine.apply(Fact::Org(org_facts(n, limits)), at(0));
 }
 
-fn most_boards(milli: i64) -> Limits {
-    Limits { boards_milli: Some(milli), ..Limits::default() }
+fn most_boards(milli: i64) -> EngineLimits {
+    EngineLimits { boards_milli: Some(milli), ..EngineLimits::default() }
 }
 
 fn org_job(n: u128, o: u128, request: Request) -> JobFacts {
@@ -40,7 +40,7 @@ fn a_job_at_a_limit_waits_and_delays_no_other_job() {
     // The end of a run of the organization lets its next job start.
     free(&mut e, 1, at(20));
     assert_eq!(starts(&e.pass(at(20))), [job_id(3)]);
-    limit(&mut e, 1, Limits::default());
+    limit(&mut e, 1, EngineLimits::default());
     free(&mut e, 5, at(30));
     free(&mut e, 2, at(30));
     assert_eq!(starts(&e.pass(at(30))), [job_id(4)], "without a limit it starts like any other job");
@@ -49,12 +49,12 @@ fn a_job_at_a_limit_waits_and_delays_no_other_job() {
 #[test]
 fn a_raised_limit_is_enough_to_start() {
     let mut e = engine(1, 2);
-    limit(&mut e, 1, Limits { running_jobs: Some(1), ..Limits::default() });
+    limit(&mut e, 1, EngineLimits { running_jobs: Some(1), ..EngineLimits::default() });
     submit(&mut e, org_job(1, 1, boards(1, 1)));
     submit(&mut e, org_job(2, 1, boards(1, 1)));
     assert_eq!(starts(&e.pass(at(1))), [job_id(1)]);
     assert_eq!(starts(&e.pass(at(2))), []);
-    limit(&mut e, 1, Limits { running_jobs: Some(2), ..Limits::default() });
+    limit(&mut e, 1, EngineLimits { running_jobs: Some(2), ..EngineLimits::default() });
     assert_eq!(starts(&e.pass(at(3))), [job_id(2)]);
 }
 
@@ -66,10 +66,10 @@ fn offerings_and_spending_have_limits_of_their_own() {
         nano_per_second: nano,
         ..request
     };
-    let limits = Limits {
+    let limits = EngineLimits {
         devices_milli: [("whole".into(), 1_000)].into(),
         nano_per_second: Some(50),
-        ..Limits::default()
+        ..EngineLimits::default()
     };
     limit(&mut e, 1, limits);
     submit(&mut e, org_job(1, 1, ordered("whole", 20, boards(1, 1))));
@@ -94,7 +94,7 @@ fn offerings_and_spending_have_limits_of_their_own() {
     limit(&mut e, 2, most_boards(1_000));
     let (why, places) = e.dry_run(&two, org(2), Priority::Normal, 60, at(10)).unwrap();
     assert!(!why.fits && places.is_empty());
-    assert_eq!(why.changes, [vec![Change::Count(1)]]);
+    assert_eq!(why.changes, [vec![SuggestedChange::Count(1)]]);
     let one = ordered("other", 50, boards(1, 1));
     assert!(e.dry_run(&one, org(2), Priority::Normal, 60, at(10)).unwrap().0.fits);
 }

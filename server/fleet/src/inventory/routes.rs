@@ -7,6 +7,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, NoContent, Response};
+use berth_rest::columns::Table;
 use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
 use berth_rest::lists::{ListQuery, name_and_id, page_in_memory};
 use berth_rest::operations::{doc, or_csv};
@@ -58,9 +59,11 @@ struct InventoryQuery {
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,
+    /// The format of the answer; by `Accept` when absent.
     format: Option<Format>,
 }
 
@@ -82,8 +85,7 @@ async fn inventory(
 /// The inventory as CSV. Each fact of a host is a line, so that new facts add no columns.
 fn inventory_csv(hosts: Vec<InventoryHost>) -> Result<Response, Failed> {
     let mut file = csv::Writer::from_writer(Vec::new());
-    file.write_record(["node", "name", "boards", "fact", "value", "usual", "last_seen_at"])
-        .map_err(broken)?;
+    file.write_record(Page::<InventoryHost>::COLUMNS).map_err(broken)?;
     for host in hosts {
         let boards: Vec<String> = host.boards.iter().map(|(model, n)| format!("{n} x {model}")).collect();
         for (fact, value) in &host.facts {

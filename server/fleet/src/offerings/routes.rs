@@ -44,7 +44,8 @@ fn offering_key(offering: &Offering) -> String {
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Preview {
+struct NewPriceQuery {
+    /// True for the effect of the price on past jobs, without a new price.
     #[serde(default)]
     preview: bool,
 }
@@ -52,7 +53,7 @@ struct Preview {
 async fn set_price(
     State(offerings): State<Offerings>,
     Signed(caller): Signed,
-    Query(query): Query<Preview>,
+    Query(query): Query<NewPriceQuery>,
     body: Json<NewPrice>,
 ) -> Result<Response, Failed> {
     if query.preview {
@@ -65,12 +66,14 @@ async fn set_price(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PriceQuery {
-    /// The slug of an offering.
+    /// The slug of an offering, at most 100 bytes.
+    #[schemars(length(min = 1, max = 100))]
     offering: String,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,

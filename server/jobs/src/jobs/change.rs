@@ -200,9 +200,8 @@ async fn extend(
         );
         return Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail).into());
     }
-    let labels = serde_json::from_str(&row.labels).unwrap_or_default();
     let currency = &context.settings.currency;
-    budgets::check_cost(tx, org, &labels, more, currency, (now, now)).await?;
+    budgets::check_cost(tx, org, &row.labels, more, currency, (now, now)).await?;
     let (limits, _) = quotas::effective(tx, org).await?;
     let longer = row.board_milli.saturating_mul(new - row.max_duration_s);
     quotas::count_board_time(tx, org, longer, &limits, row.created_at).await?;

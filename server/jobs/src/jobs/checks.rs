@@ -2,7 +2,7 @@
 
 use berth_core::rating::{share_rate, total_rate, worst_case_micros};
 use berth_placement::quotas::Need;
-use berth_types::ids::OrgId;
+use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Condition, JobState, NewJob};
 use berth_types::money::money_text;
 use berth_types::problems::Problem;
@@ -120,9 +120,14 @@ pub(super) async fn check_references(
 
 /// Refuses dependencies on unknown jobs, and on jobs whose end makes a start impossible.
 async fn check_dependencies(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Result<(), WriteError> {
+    if spec.depends_on.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<JobId> = spec.depends_on.iter().map(|dependency| dependency.job).collect();
+    let rows = store::jobs::list_any(tx, &ids).await?;
     for (index, dependency) in spec.depends_on.iter().enumerate() {
         let refuse = |detail: &str| Problem::invalid_field(&format!("/depends_on/{index}/job"), detail);
-        let Some(row) = store::jobs::find(tx, org, dependency.job).await? else {
+        let Some(row) = rows.iter().find(|row| row.id == dependency.job && row.org_id == org) else {
             return Err(refuse("There is no such job in this organization.").into());
         };
         let failed = row.phase.state.ended() && row.phase.state != JobState::Succeeded;

@@ -11,7 +11,6 @@ mod change;
 mod checks;
 mod show;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use berth_core::admission::check_job;
@@ -30,6 +29,7 @@ use self::checks::{
     JobPrice, board_milli, check_references, check_share, device_price, insufficient_funds, job_price,
     quota_need,
 };
+use self::show::plan_devices;
 use crate::charges::hold_posting;
 use crate::planner::Planner;
 use crate::planner::{cpu_milli, memory_mib};
@@ -42,21 +42,21 @@ use berth_storage::secrets;
 use berth_storage::volumes::uses;
 use berth_store::jobs::{JobInputs, NewJobRow};
 use berth_store::offerings::StoredOffering;
+use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The grace in seconds of jobs without a checkpoint: the worker's default.
 const DEFAULT_GRACE_S: i64 = 10;
 
-/// Splits a submission into its large inputs and the rest as JSON. The names of the files stay in the rest.
-fn split_inputs(spec: &NewJob) -> serde_json::Result<(JobInputs, String)> {
+/// Splits a submission into its large inputs and the rest. The names of the files stay in the rest.
+fn split_inputs(mut spec: NewJob) -> (JobInputs, NewJob) {
+    let names = spec.files.keys().map(|path| (path.clone(), String::new())).collect();
     let inputs = JobInputs {
-        script: spec.script.clone(),
-        env: serde_json::to_string(&spec.env)?,
-        files: serde_json::to_string(&spec.files)?,
+        script: spec.script.take(),
+        env: JsonColumn(std::mem::take(&mut spec.env)),
+        files: JsonColumn(std::mem::replace(&mut spec.files, names)),
     };
-    let files = spec.files.keys().map(|path| (path.clone(), String::new())).collect();
-    let rest = NewJob { script: None, env: BTreeMap::new(), files, ..spec.clone() };
-    Ok((inputs, serde_json::to_string(&rest)?))
+    (inputs, spec)
 }
 
 /// A submission with everything for its record.
@@ -65,9 +65,8 @@ struct Submission {
     id: JobId,
     hold: TransferId,
     org: OrgId,
+    /// The submission without its inputs.
     spec: Arc<NewJob>,
-    /// The submission as JSON without its inputs.
-    text: String,
     inputs: JobInputs,
     created_by: String,
     at: Timestamp,
@@ -80,14 +79,14 @@ impl Submission {
         price_version: i64,
         price: JobPrice,
         demand: &SubmissionDemand,
-    ) -> Result<NewJobRow, StoreError> {
+    ) -> NewJobRow {
         let spec = &self.spec;
-        Ok(NewJobRow {
+        NewJobRow {
             id: self.id,
             org: self.org,
             name: spec.name.trim().to_owned(),
             offering: offering.id,
-            spec: self.text,
+            spec: JsonColumn(NewJob::clone(spec)),
             inputs: self.inputs,
             priority: spec.priority.rank(),
             preemptible: spec.preemptible,
@@ -97,7 +96,7 @@ impl Submission {
             // The boards of a reservation count with the reservation.
             board_milli: if spec.reservation.is_some() { 0 } else { demand.need.boards_milli },
             reservation: spec.reservation,
-            labels: serde_json::to_string(&spec.labels).map_err(|e| StoreError::Corrupt(e.to_string()))?,
+            labels: JsonColumn(spec.labels.clone()),
             device_milli: demand.need.devices_milli,
             grace_s: spec.checkpoint.as_ref().map_or(DEFAULT_GRACE_S, |c| i64::from(c.grace_s)),
             device_count: i64::from(spec.count),
@@ -108,7 +107,7 @@ impl Submission {
             hold: (price.worst_micros > 0).then_some(self.hold),
             created_by: self.created_by,
             created_at: self.at,
-        })
+        }
     }
 }
 
@@ -141,9 +140,9 @@ impl Jobs {
         let now = self.context.now();
         self.refuse_impossible(org, &spec, now).await?;
         let (id, hold): (JobId, TransferId) = (self.context.new_id(now), self.context.new_id(now));
-        let (inputs, text) = split_inputs(&spec).map_err(|_| Problem::internal())?;
+        let (inputs, spec) = split_inputs(spec);
         let (spec, created_by) = (Arc::new(spec), caller.user.name.clone());
-        let submission = Submission { id, hold, org, spec, text, inputs, created_by, at: now };
+        let submission = Submission { id, hold, org, spec, inputs, created_by, at: now };
         let (jobs, key) = (self.clone(), caller.idempotency_key.clone());
         let done = self.context.db.try_write(move |tx| {
             let (jobs, submission, key) = (jobs.clone(), submission.clone(), key.clone());
@@ -182,7 +181,7 @@ impl Jobs {
             max_duration_s: i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX),
         };
         self.check_limits(tx, &submission, &demand, job_price.worst_micros).await?;
-        let row = submission.into_row(&offering, price.version, job_price, &demand)?;
+        let row = submission.into_row(&offering, price.version, job_price, &demand);
         store::jobs::insert(tx, &row).await?;
         uses::record_volumes(tx, org, id, &spec).await?;
         if job_price.worst_micros > 0 {
@@ -194,7 +193,7 @@ impl Jobs {
         let event = JobEvent { job: id, seq: 1, at: now, state: JobState::Queued, attempt: 0, detail };
         store::jobs::insert_event(tx, org, &event).await?;
         let stored = store::jobs::find(tx, org, id).await?.ok_or(StoreError::Unknown)?;
-        let job = Job { script: row.inputs.script, ..self.job_from_row(stored, vec![])? };
+        let job = Job { script: row.inputs.script, ..self.job_from_row(stored, vec![]) };
         Ok((job, event))
     }
 
@@ -269,10 +268,7 @@ impl Jobs {
         self.planner.refresh().await?;
         let (why, places) = self.planner.dry_run(org, spec, &offering, job_price.nano_per_second).await;
         let mut conn = self.context.db.read().await?;
-        let mut placement = Vec::new();
-        for (node, slots) in places {
-            placement.extend(self.devices_on(&mut conn.tx(), node, &slots).await?);
-        }
+        let placement = plan_devices(&mut conn.tx(), places).await?;
         Ok(JobPlan {
             offering: offering.slug,
             price_version: price.version,

@@ -42,6 +42,7 @@ pub fn routes() -> ApiRouter<Jobs> {
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Submit {
+    /// True for the plan of the job, without a submission.
     #[serde(default)]
     dry_run: bool,
 }
@@ -64,6 +65,7 @@ async fn submit(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ListJobs {
+    /// Only jobs in this state.
     state: Option<JobState>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]

@@ -7,26 +7,28 @@ use berth_placement::assignment::AssignedDevice;
 use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent};
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Action, Device, Explanation, Failure, Job, JobState, NewJob, Placement, Underuse};
+use berth_types::jobs::{Action, Device, Explanation, Failure, Job, JobState, Placement, Underuse};
 use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use berth_types::volumes::{JobVolume, VolumeUse};
 
 use super::Jobs;
-use crate::ranks::RankEnd;
 use crate::{drains, evidence, preparation};
 use berth_foundation::live::ChangedJob;
 use berth_foundation::{Caller, Right};
 use berth_storage::volumes::uses;
 use berth_store::attempts::{AllocationRow, AttemptRow};
 use berth_store::jobs::JobRow;
+use berth_store::types::JsonColumn;
 use berth_store::underuse::UnderuseRow;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
 /// An idle hour is shown with its job for this long.
 const IDLE_SHOWN_MS: i64 = 2 * 3_600_000;
+/// The boards in one read of names.
+const BOARDS_PER_READ: usize = 1_000;
 
 /// The reason for the end of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +88,7 @@ impl Jobs {
             }
             uses::add_outcomes(tx, job.id, i64::from(job.attempt), &mut job.volumes).await?;
             let ranks = ranks.remove(&job.id).unwrap_or_default();
-            job.evidence = evidence::rank_evidence(&ranks)?;
+            job.evidence = evidence::rank_evidence(&ranks);
             preparation::add_progress(job, ranks);
             job.credited_micros = credited.remove(&job.id.to_string()).unwrap_or(0);
         }
@@ -164,8 +166,7 @@ impl Jobs {
         };
         let Some(length) = row.log_bytes else {
             // A lost node reports the length only after its return, if it ever returns.
-            let end = row.outcome.as_deref().and_then(|text| serde_json::from_str::<RankEnd>(text).ok());
-            return Ok(end.filter(RankEnd::is_lost).map(|_| LogEnd::Lost));
+            return Ok(row.outcome.filter(|end| end.is_lost()).map(|_| LogEnd::Lost));
         };
         let have = self.recordings.log_length(job, number, rank);
         Ok(u64::try_from(length).is_ok_and(|n| have >= n).then_some(LogEnd::Complete))
@@ -206,12 +207,12 @@ impl Jobs {
         mut explanations: HashMap<JobId, Explanation>,
     ) -> Result<Vec<Job>, StoreError> {
         let connected = self.context.live.connected();
-        let names =
-            if rows.iter().any(|r| r.attempt > 0) { self.board_names(tx).await? } else { HashMap::new() };
-        let leaving =
-            if rows.iter().any(|r| r.attempt > 0) { drains::list_notices(tx).await? } else { Vec::new() };
+        let begun = begun_jobs(&rows);
+        let leaving = if begun.is_empty() { Vec::new() } else { drains::list_notices(tx).await? };
+        let slots = store::attempts::list_latest_allocations(tx, &begun).await?;
+        let names = board_names(tx, slots.iter().map(|slot| slot.gpu_uuid.clone()).collect()).await?;
         let mut devices: HashMap<JobId, Vec<Device>> = HashMap::new();
-        for slot in store::attempts::list_latest_allocations(tx, &begun_jobs(&rows)).await? {
+        for slot in slots {
             devices.entry(slot.job_id).or_default().push(stored_device(slot, &names));
         }
         let mut idle_hours = self.idle_hours(tx, &rows).await?;
@@ -220,7 +221,7 @@ impl Jobs {
             let devices = devices.remove(&row.id).unwrap_or_default();
             let explanation = explanations.remove(&row.id);
             let underused = idle_hours.remove(&(row.id, row.attempt));
-            let mut job = Job { underused, ..self.job_from_row(row, devices)? };
+            let mut job = Job { underused, ..self.job_from_row(row, devices) };
             if let Some(explanation) = explanation {
                 job.reasons = match explanation.blockers.is_empty() {
                     true => vec![explanation.basis],
@@ -268,43 +269,9 @@ impl Jobs {
         Ok(reported.into_iter().map(idle_hour).collect())
     }
 
-    /// Node name, board index and memory slices of every board, by its UUID.
-    async fn board_names(&self, tx: &mut Tx<'_>) -> Result<Boards, StoreError> {
-        let nodes: HashMap<NodeId, String> =
-            store::nodes::list(tx).await?.into_iter().map(|n| (n.id, n.name)).collect();
-        let gpus = store::nodes::list_gpus(tx).await?;
-        Ok(gpus
-            .into_iter()
-            .map(|g| {
-                let cells = board_by_name(&g.model).map_or(1, |b| b.memory_slices);
-                let name = nodes.get(&g.node_id).cloned().unwrap_or_default();
-                (g.uuid, (name, u32::try_from(g.idx).unwrap_or(0), cells))
-            })
-            .collect())
-    }
-
-    /// The wire form of assigned devices on a node.
-    pub(super) async fn devices_on(
-        &self,
-        tx: &mut Tx<'_>,
-        node: NodeId,
-        slots: &[AssignedDevice],
-    ) -> Result<Vec<Device>, StoreError> {
-        let names = self.board_names(tx).await?;
-        let device = |slot: &AssignedDevice| {
-            let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
-            let placement = slot.instance.map(|i| Placement { start: i.start, size: slot.size });
-            let gpu_uuid = slot.gpu_uuid.clone();
-            let gpu_milli = slot.share_milli.map(u32::from);
-            Device { node, node_name, gpu_uuid, gpu_index, cells, mig_uuid: None, placement, gpu_milli }
-        };
-        Ok(slots.iter().map(device).collect())
-    }
-
     /// The wire form of a stored job.
-    pub(super) fn job_from_row(&self, row: JobRow, devices: Vec<Device>) -> Result<Job, StoreError> {
-        let corrupt = |_| StoreError::Corrupt(format!("job {}: spec", row.id));
-        let spec: NewJob = serde_json::from_str(&row.spec).map_err(corrupt)?;
+    pub(super) fn job_from_row(&self, row: JobRow, devices: Vec<Device>) -> Job {
+        let JsonColumn(spec) = row.spec;
         let state = row.phase.state;
         let actions = match state {
             JobState::Queued | JobState::Assigned | JobState::Starting | JobState::Running => {
@@ -312,7 +279,7 @@ impl Jobs {
             }
             _ => vec![],
         };
-        Ok(Job {
+        Job {
             id: row.id,
             org: row.org_id,
             state,
@@ -368,7 +335,7 @@ impl Jobs {
             generation: row.generation,
             actions,
             name: row.name,
-        })
+        }
     }
 
     /// A change of a job in the form of the event streams: the event and the present job.
@@ -390,7 +357,40 @@ fn job_volume(requested: VolumeUse) -> JobVolume {
     JobVolume { name, path, mode, version: None, kept_version: None, note: None }
 }
 
+/// Node name, board index and memory slices of boards, by their UUIDs.
 type Boards = HashMap<String, (String, u32, u32)>;
+
+async fn board_names(tx: &mut Tx<'_>, uuids: BTreeSet<String>) -> Result<Boards, StoreError> {
+    let uuids: Vec<String> = uuids.into_iter().collect();
+    let mut out = HashMap::with_capacity(uuids.len());
+    for part in uuids.chunks(BOARDS_PER_READ) {
+        for row in store::nodes::list_board_names(tx, part).await? {
+            let cells = board_by_name(&row.model).map_or(1, |b| b.memory_slices);
+            out.insert(row.uuid, (row.node_name, u32::try_from(row.idx).unwrap_or(0), cells));
+        }
+    }
+    Ok(out)
+}
+
+/// The wire form of the devices of a plan, by node.
+pub(super) async fn plan_devices(
+    tx: &mut Tx<'_>,
+    places: Vec<(NodeId, Vec<AssignedDevice>)>,
+) -> Result<Vec<Device>, StoreError> {
+    let uuids = places.iter().flat_map(|(_, slots)| slots).map(|slot| slot.gpu_uuid.clone()).collect();
+    let names = board_names(tx, uuids).await?;
+    let mut out = Vec::new();
+    for (node, slots) in places {
+        for slot in slots {
+            let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
+            let placement = slot.instance.map(|i| Placement { start: i.start, size: slot.size });
+            let (gpu_uuid, gpu_milli) = (slot.gpu_uuid, slot.share_milli.map(u32::from));
+            let mig_uuid = None;
+            out.push(Device { node, node_name, gpu_uuid, gpu_index, cells, mig_uuid, placement, gpu_milli });
+        }
+    }
+    Ok(out)
+}
 
 /// The jobs that have or had an attempt.
 fn begun_jobs(rows: &[JobRow]) -> Vec<JobId> {

@@ -16,6 +16,7 @@ use base64::engine::general_purpose::STANDARD;
 use berth_core::admission::{MAX_DURATION_S, MAX_NODES};
 use berth_foundation::live::JobUpdate;
 use berth_rest::operations::{events, log, stream as org_stream};
+use berth_rest::streams::{BEAT, COST, JOB_CHANGE, LOG, LOG_END, ORG_CHANGE, SAMPLE, SAMPLE_END};
 use berth_rest::{Failed, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent, LogChunk};
@@ -74,7 +75,7 @@ async fn send(events: &EventSender, event: Event) -> Result<(), StreamEnd> {
 struct StreamEnd;
 
 fn heartbeat() -> Event {
-    Event::default().event("beat").data("")
+    Event::default().event(BEAT.name).data("")
 }
 
 /// A stream with the events of `work`, until `work` is done or `ended` resolves, for example when the caller
@@ -188,7 +189,8 @@ async fn job_events(
                 *last = event.seq;
                 let data = JobChange { event: Some(event), job: now.clone() };
                 let text = serde_json::to_string(&data).map_err(|_| StreamEnd)?;
-                send(&events, Event::default().event("change").id(last.to_string()).data(text)).await?;
+                send(&events, Event::default().event(JOB_CHANGE.name).id(last.to_string()).data(text))
+                    .await?;
             }
             Ok::<(), StreamEnd>(())
         };
@@ -202,7 +204,7 @@ async fn job_events(
                         Some(seq) if seq > last + 1 => send_missed(&mut last).await?,
                         seq => {
                             let text = jobs.change_text(&changed).await.map_err(|_| StreamEnd)?;
-                            let mut event = Event::default().event("change").data(text);
+                            let mut event = Event::default().event(JOB_CHANGE.name).data(text);
                             if let Some(seq) = seq {
                                 last = seq;
                                 event = event.id(seq.to_string());
@@ -213,7 +215,7 @@ async fn job_events(
                 }
                 Received::Missed => send_missed(&mut last).await?,
                 Received::Update(JobUpdate::Cost(text)) => {
-                    send(&events, Event::default().event("cost").data(text)).await?
+                    send(&events, Event::default().event(COST.name).data(text)).await?
                 }
                 Received::Update(JobUpdate::Sample { .. } | JobUpdate::Log) => {}
                 Received::HeartbeatDue => send(&events, heartbeat()).await?,
@@ -247,7 +249,7 @@ async fn org_events(
                 until = change.event.as_ref().map_or(until, |e| e.at.max(until));
                 let id = change.event.as_ref().map_or(0, |e| e.at.micros());
                 let text = serde_json::to_string(&change).map_err(|_| StreamEnd)?;
-                send(&events, Event::default().event("change").id(id.to_string()).data(text)).await?;
+                send(&events, Event::default().event(ORG_CHANGE.name).id(id.to_string()).data(text)).await?;
             }
             Ok::<Timestamp, StreamEnd>(until)
         };
@@ -259,7 +261,7 @@ async fn org_events(
             match receiver.next().await {
                 Received::Update(JobUpdate::Change(changed)) => {
                     let text = jobs.change_text(&changed).await.map_err(|_| StreamEnd)?;
-                    let event = Event::default().event("change").data(text);
+                    let event = Event::default().event(ORG_CHANGE.name).data(text);
                     // A change of the presentation alone has no time, so no stream can resume at it.
                     let event = match &changed.event {
                         Some(change) => {
@@ -326,7 +328,7 @@ fn log_event(from: u64, mut bytes: Vec<u8>, more: bool) -> Option<(u64, Event)> 
         Err(error) => LogChunk { from, text: None, base64: Some(STANDARD.encode(error.as_bytes())) },
     };
     let data = serde_json::to_string(&chunk).ok()?;
-    Some((next, Event::default().event("log").id(next.to_string()).data(data)))
+    Some((next, Event::default().event(LOG.name).id(next.to_string()).data(data)))
 }
 
 async fn logs(
@@ -370,7 +372,7 @@ async fn logs(
                 }
             }
             if let Some(end) = end {
-                return send(&events, Event::default().event("end").data(end.text())).await;
+                return send(&events, Event::default().event(LOG_END.name).data(end.text())).await;
             }
             match receiver.next().await {
                 Received::HeartbeatDue => {
@@ -460,7 +462,7 @@ async fn metrics(
             match receiver.next().await {
                 Received::Update(JobUpdate::Sample { at, text }) => {
                     let id = at.micros().to_string();
-                    send(&events, Event::default().event("sample").id(id).data(text)).await?;
+                    send(&events, Event::default().event(SAMPLE.name).id(id).data(text)).await?;
                 }
                 Received::Update(JobUpdate::Change(_)) | Received::Missed => {
                     ended = jobs.get_job(&caller, org, job).await.map_err(|_| StreamEnd)?.state.ended();
@@ -469,7 +471,7 @@ async fn metrics(
                 Received::HeartbeatDue => send(&events, heartbeat()).await?,
             }
         }
-        send(&events, Event::default().event("end").data("")).await
+        send(&events, Event::default().event(SAMPLE_END.name).data("")).await
     }))
 }
 

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json as Answer};
 use berth_foundation::Caller;
 use berth_rest::answers::NotKept;
+use berth_rest::columns::Table;
 use berth_rest::csv::{Format, broken, csv_head, plain_cell, wants_csv};
 use berth_rest::lists::{ListQuery, parse_cursor};
 use berth_rest::operations::{answers_either, csv, or_csv};
@@ -60,18 +61,28 @@ fn page_after(cursor: Option<JobId>) -> ListOptions<JobId> {
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct JobQuery {
+    /// Only jobs of this organization.
     org: Option<OrgId>,
+    /// Only jobs with this node in their latest attempt.
     node: Option<NodeId>,
+    /// Only jobs in this state.
     state: Option<JobState>,
+    /// The slug of an offering, at most 100 bytes.
+    #[schemars(length(max = 100))]
     offering: Option<String>,
+    /// A label as `key=value`, with a key of at least one character: at most 127 bytes without control
+    /// characters.
+    #[schemars(length(min = 2, max = 127))]
     label: Option<String>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,
+    /// The format of the answer; by `Accept` when absent.
     format: Option<Format>,
 }
 
@@ -125,6 +136,7 @@ async fn all_jobs_csv(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct StateQuery {
+    /// Only jobs in this state.
     state: Option<JobState>,
 }
 
@@ -167,29 +179,7 @@ where
 fn jobs_page(page: Page<OperatedJob>, first: bool) -> Result<(Vec<u8>, Option<JobId>), Failed> {
     let mut file = csv::Writer::from_writer(Vec::new());
     if first {
-        file.write_record([
-            "id",
-            "org",
-            "org_name",
-            "name",
-            "state",
-            "attempt",
-            "offering",
-            "count",
-            "nodes",
-            "node_name",
-            "labels",
-            "created_by",
-            "created_at",
-            "started_at",
-            "ended_at",
-            "exit_code",
-            "failure",
-            "metered_ms",
-            "cost_micros",
-            "currency",
-        ])
-        .map_err(broken)?;
+        file.write_record(Page::<OperatedJob>::COLUMNS).map_err(broken)?;
     }
     let text = |value: Option<String>| value.unwrap_or_default();
     for job in page.items {
@@ -223,7 +213,8 @@ fn jobs_page(page: Page<OperatedJob>, first: bool) -> Result<(Vec<u8>, Option<Jo
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Preview {
+struct StopQuery {
+    /// True for the number of matching jobs, without a stop.
     #[serde(default)]
     preview: bool,
 }
@@ -231,7 +222,7 @@ struct Preview {
 async fn stop_jobs(
     State(operator_jobs): State<OperatorJobs>,
     Signed(caller): Signed,
-    Query(query): Query<Preview>,
+    Query(query): Query<StopQuery>,
     body: Json<StopJobs>,
 ) -> Result<Response, Failed> {
     if query.preview {

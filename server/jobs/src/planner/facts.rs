@@ -10,12 +10,10 @@ use berth_engine::{Claim, ClaimBill, ClaimRank, Engine, Fact, JobFacts, RequestS
 use berth_mig::{Instance, board_by_name};
 use berth_placement::assignment::AssignedDevice;
 use berth_placement::cluster::{BookingId, Owner, Part, Slot};
-use berth_placement::request::{DeviceRequest, Request, Topology};
+use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, ReservationId};
-use berth_types::jobs::{DependsOn, JobState, NewJob, Priority, Topology as Near};
+use berth_types::jobs::{JobState, NewJob, Priority, Topology};
 use berth_types::time::Timestamp;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use super::bookings;
 use berth_store::StoreError;
@@ -25,22 +23,6 @@ use berth_store::reservations::ReservationRow;
 
 /// The seconds for the worker's default grace and the cleaning of the devices.
 const GRACE_S: i64 = 10;
-
-/// The fields of a submission for the placement. The other fields, above all the files, are skipped.
-#[derive(Deserialize)]
-struct PlacementSpec {
-    #[serde(default)]
-    depends_on: Vec<DependsOn>,
-    #[serde(default)]
-    gpu_milli: Option<u32>,
-    #[serde(default)]
-    topology: Near,
-    /// Only the presence of an image matters here.
-    #[serde(default)]
-    image: Option<IgnoredAny>,
-    #[serde(default)]
-    volumes: Vec<IgnoredAny>,
-}
 
 fn priority(rank: i64) -> Priority {
     match rank {
@@ -65,12 +47,12 @@ pub(super) fn request(
     device: DeviceRequest,
     (count, nodes): (u32, u32),
     (cpu_milli, memory_mib): (i64, i64),
-    near: Near,
+    near: Topology,
 ) -> Request {
     let topology = match near {
-        Near::Any | Near::SameNode | Near::Nvlink => Topology::Any,
-        Near::SameSwitch => Topology::SameSwitch,
-        Near::SameRack => Topology::SameRack,
+        Topology::Any | Topology::SameNode | Topology::Nvlink => Nearness::Any,
+        Topology::SameSwitch => Nearness::SameSwitch,
+        Topology::SameRack => Nearness::SameRack,
     };
     Request {
         device,
@@ -80,7 +62,7 @@ pub(super) fn request(
         cpu_milli,
         memory_mib,
         topology,
-        nvlink: near == Near::Nvlink,
+        nvlink: near == Topology::Nvlink,
         images: false,
         offering: None,
         nano_per_second: 0,
@@ -104,9 +86,8 @@ fn job_booking(reservation: Option<ReservationId>) -> Option<BookingId> {
 
 /// The facts of a waiting job, and true if it uses volumes. The caller has to add the state of the volumes,
 /// which is not in the row.
-pub(super) fn waiting_facts(row: &JobRow) -> Result<(JobFacts, bool), StoreError> {
-    let spec: PlacementSpec =
-        serde_json::from_str(&row.spec).map_err(|_| StoreError::Corrupt(row.id.to_string()))?;
+pub(super) fn waiting_facts(row: &JobRow) -> (JobFacts, bool) {
+    let spec = &row.spec;
     let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
     let nodes = u32::try_from(row.nodes).unwrap_or(u32::MAX);
     let facts = JobFacts {
@@ -131,19 +112,18 @@ pub(super) fn waiting_facts(row: &JobRow) -> Result<(JobFacts, bool), StoreError
         preemptible: row.preemptible,
         grace_s: row.grace_s,
         queued_at: row.created_at,
-        depends_on: spec.depends_on,
+        depends_on: spec.depends_on.clone(),
         inside: job_booking(row.reservation_id),
         volume: None,
     };
-    Ok((facts, !spec.volumes.is_empty()))
+    (facts, !spec.volumes.is_empty())
 }
 
 /// The summary of a job's request for the reason texts.
 pub(super) fn request_summary(row: &JobRow) -> RequestSummary {
-    let gpu_milli = serde_json::from_str::<PlacementSpec>(&row.spec).ok().and_then(|spec| spec.gpu_milli);
     RequestSummary {
         model: row.gpu_model.clone(),
-        device: device_request(row.mig_profile.as_deref(), gpu_milli),
+        device: device_request(row.mig_profile.as_deref(), row.spec.gpu_milli),
         count: u32::try_from(row.device_count).unwrap_or(u32::MAX),
     }
 }

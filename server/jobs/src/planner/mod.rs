@@ -111,7 +111,7 @@ impl Listener for State {
             Change::Reservations => self.touch(|touched| touched.bookings = true),
             Change::Assignments(_)
             | Change::NodeRevoked(_)
-            | Change::Charged
+            | Change::Charged(_)
             | Change::Member { .. }
             | Change::TokenRevoked(_)
             | Change::SignedOut(_)
@@ -272,7 +272,7 @@ impl Planner {
         let mut present: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
         if touched.everything {
             let held = claims(store::attempts::list_held(&mut tx).await?, now);
-            let queued = |row: JobRow| Ok(waiting_facts(&row)?.0);
+            let queued = |row: JobRow| Ok(waiting_facts(&row).0);
             let waiting: Vec<JobFacts> = store::jobs::list_queued(&mut tx, MAX_QUEUE, queued).await?;
             let owners = held.iter().map(|c| c.owner).collect();
             facts.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
@@ -310,7 +310,7 @@ impl Planner {
         let rows = store::jobs::list_any(tx, jobs).await?;
         let mut waiting: HashMap<JobId, (JobFacts, bool)> = HashMap::new();
         for row in rows.iter().filter(|row| row.phase.state == JobState::Queued) {
-            waiting.insert(row.id, waiting_facts(row)?);
+            waiting.insert(row.id, waiting_facts(row));
         }
         let needed = dependencies(waiting.values().map(|(facts, _)| facts));
         let states = dependency_states(tx, needed).await?;

@@ -87,7 +87,7 @@ impl Planner {
                 mig_enabled: gpu.mig_enabled,
                 healthy: gpu.present && gpu.quarantined.is_none(),
                 island: u8::try_from(gpu.nvlink_island).unwrap_or(0),
-                limit_watts: gpu.facts().power_limit_watts.map(i64::from),
+                limit_watts: gpu.facts.power_limit_watts.map(i64::from),
                 foreign: foreign_instances(&gpu),
             });
         }
@@ -95,8 +95,7 @@ impl Planner {
         let away = rows.iter().map(|row| row.id).filter(|id| !connected.contains(id)).collect();
         let awaited = lock(&self.state.away).update(&away, now_ms);
         let node = |row: store::nodes::NodeRow| {
-            let labels = berth_fleet::cluster::node_labels(&row);
-            let label = |name: &str| labels.get(name).map(|value| value.as_str().into());
+            let label = |name: &str| row.labels.get(name).map(|value| value.as_str().into());
             let facts = NodeFacts {
                 id: row.id,
                 open: !row.cordoned && connected.contains(&row.id),

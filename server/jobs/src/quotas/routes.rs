@@ -118,11 +118,13 @@ async fn request(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RequestQuery {
+    /// Only requests in this state.
     state: Option<QuotaRequestState>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,
@@ -142,12 +144,15 @@ async fn list_requests(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AllRequestsQuery {
+    /// Only requests of this organization.
     org: Option<OrgId>,
+    /// Only requests in this state.
     state: Option<QuotaRequestState>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,
@@ -185,11 +190,13 @@ async fn list_audit(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AllAuditQuery {
+    /// Only audit events of this organization.
     org: Option<OrgId>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
     cursor: Option<String>,
     /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
     sort: Option<Sort>,

@@ -1,18 +1,18 @@
 //! Published placement policies as baselines of the benchmark. Only the benchmark uses them.
 
-use super::{Context, Offer, Policy, free_boards, greedy, pack_cost};
+use super::{Policy, ScoredPlace, ScoringInput, free_boards, greedy, pack_cost};
 use crate::cluster::{Model, View, WHOLE_MILLI};
 use crate::shape::{Device, Shape};
 
 fn offer(
     view: &View,
     shape: &Shape,
-    cx: &Context<'_>,
+    cx: &ScoringInput<'_>,
     step: &dyn Fn(&View, &View, super::Pick) -> i64,
     cost: impl Fn(&View) -> u64,
-) -> Option<Offer> {
+) -> Option<ScoredPlace> {
     let (after, picks) = greedy(view, shape, cx.models, step)?;
-    Some(Offer { cost: cost(&after), picks })
+    Some(ScoredPlace { cost: cost(&after), picks })
 }
 
 /// The first node, and the first board with its lowest start.
@@ -20,7 +20,7 @@ fn offer(
 pub struct FirstFit;
 
 impl Policy for FirstFit {
-    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+    fn offer(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<ScoredPlace> {
         let step = |_: &View, _: &View, pick: super::Pick| i64::from(pick.gpu) * 8 + i64::from(pick.start);
         offer(view, shape, cx, &step, |_| 0)
     }
@@ -31,7 +31,7 @@ impl Policy for FirstFit {
 pub struct Random;
 
 impl Policy for Random {
-    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+    fn offer(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<ScoredPlace> {
         let hash = |view: &View| {
             let seed = view.cpu_milli.unsigned_abs() ^ view.memory_mib.unsigned_abs() << 20;
             (seed ^ u64::from(view.free_milli()) << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
@@ -45,7 +45,7 @@ impl Policy for Random {
 pub struct BestFit;
 
 impl Policy for BestFit {
-    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+    fn offer(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<ScoredPlace> {
         let step = |before: &View, _: &View, pick: super::Pick| {
             before.gpus().get(usize::from(pick.gpu)).map_or(0, |g| i64::from(g.free_milli))
         };
@@ -58,7 +58,7 @@ impl Policy for BestFit {
 pub struct Packing;
 
 impl Policy for Packing {
-    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+    fn offer(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<ScoredPlace> {
         let step = |before: &View, _: &View, pick: super::Pick| {
             before.gpus().get(usize::from(pick.gpu)).map_or(0, |g| i64::from(g.free_milli))
         };
@@ -82,7 +82,7 @@ impl Policy for Packing {
 pub struct Fgd;
 
 /// The expected thousandths of a node that the next request cannot use.
-fn fragmented(view: &View, cx: &Context<'_>) -> f64 {
+fn fragmented(view: &View, cx: &ScoringInput<'_>) -> f64 {
     let all = f64::from(view.free_milli());
     cx.demand
         .classes()
@@ -99,7 +99,7 @@ fn fragmented(view: &View, cx: &Context<'_>) -> f64 {
 }
 
 impl Policy for Fgd {
-    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+    fn offer(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<ScoredPlace> {
         let before = fragmented(view, cx);
         let step = |_: &View, after: &View, _: super::Pick| fragmented(after, cx) as i64;
         offer(view, shape, cx, &step, |after| {
@@ -122,7 +122,7 @@ fn completions(view: &View, models: &[Model]) -> u32 {
 }
 
 impl Policy for Completions {
-    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+    fn offer(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<ScoredPlace> {
         let used = |view: &View| {
             let each = |g: &crate::cluster::GpuView| if g.sliced { g.mask.count_ones() } else { 0 };
             view.gpus().iter().map(each).sum::<u32>()

@@ -17,7 +17,7 @@ pub use reach::Reach;
 
 /// The further input of a policy, besides the node and the shape.
 #[derive(Debug, Clone, Copy)]
-pub struct Context<'a> {
+pub struct ScoringInput<'a> {
     pub models: &'a [Model],
     pub demand: &'a DemandModel,
 }
@@ -31,7 +31,7 @@ pub struct Pick {
 
 /// The cost of placing a shape on a node, and the chosen devices. A lower cost is better.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offer {
+pub struct ScoredPlace {
     pub cost: u64,
     pub picks: Picks,
 }
@@ -52,10 +52,10 @@ impl Picks {
 
 pub trait Policy {
     /// The cheapest placement of the shape on this node; `None` if it does not fit.
-    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer>;
+    fn offer(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<ScoredPlace>;
 
     /// The cost of the cheapest placement, without the devices.
-    fn cost(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<u64> {
+    fn cost(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<u64> {
         self.offer(view, shape, cx).map(|o| o.cost)
     }
 

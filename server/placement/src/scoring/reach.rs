@@ -5,7 +5,7 @@
 //! almost surely uses. Here a rest counts as lost by the probability that none of the next requests (a
 //! [`Horizon`]) can use it, for boards, shares and MIG slices alike.
 
-use super::{Context, Offer, Pick, Picks, Policy, free_boards, greedy, pack_cost};
+use super::{Pick, Picks, Policy, ScoredPlace, ScoringInput, free_boards, greedy, pack_cost};
 use crate::cluster::{View, WHOLE_MILLI};
 use crate::demand::Horizon;
 use crate::shape::{Device, Shape};
@@ -22,7 +22,7 @@ const PRESSURE: f64 = 400.0;
 pub struct Reach;
 
 /// The expected thousandths of a node that stay unused.
-fn expected_loss(view: &View, cx: &Context<'_>) -> f32 {
+fn expected_loss(view: &View, cx: &ScoringInput<'_>) -> f32 {
     let full = free_boards(view);
     let mut row = (u8::MAX, 0);
     let mut sum = 0.0;
@@ -44,7 +44,7 @@ fn expected_loss(view: &View, cx: &Context<'_>) -> f32 {
 }
 
 /// The cost of a placement with `more` additional expected loss.
-fn placement_cost(view: &View, shape: &Shape, more: f32, first: Option<Pick>, cx: &Context<'_>) -> u64 {
+fn placement_cost(view: &View, shape: &Shape, more: f32, first: Option<Pick>, cx: &ScoringInput<'_>) -> u64 {
     let model = first.and_then(|p| view.gpus().get(usize::from(p.gpu))).map(|g| g.model);
     let pressed = model.map_or(0.0, |m| {
         PRESSURE * cx.demand.pressure(m) * f64::from(shape.milli(cx.models)) / f64::from(WHOLE_MILLI)
@@ -53,7 +53,7 @@ fn placement_cost(view: &View, shape: &Shape, more: f32, first: Option<Pick>, cx
 }
 
 /// The best choice for a single board or share. It does not copy the node for each choice.
-fn best_single(view: &View, shape: &Shape, cx: &Context<'_>) -> Option<(f32, Pick)> {
+fn best_single(view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<(f32, Pick)> {
     if view.cpu_milli < shape.cpu_milli || view.memory_mib < shape.memory_mib {
         return None;
     }
@@ -96,7 +96,11 @@ fn best_single(view: &View, shape: &Shape, cx: &Context<'_>) -> Option<(f32, Pic
 }
 
 impl Reach {
-    fn place(view: &View, shape: &Shape, cx: &Context<'_>) -> Option<(f32, Option<Pick>, Option<Picks>)> {
+    fn place(
+        view: &View,
+        shape: &Shape,
+        cx: &ScoringInput<'_>,
+    ) -> Option<(f32, Option<Pick>, Option<Picks>)> {
         if shape.count == 1 && !matches!(shape.device, Device::Slice { .. }) {
             let (then, pick) = best_single(view, shape, cx)?;
             return Some((then, Some(pick), None));
@@ -111,17 +115,20 @@ impl Reach {
 }
 
 impl Policy for Reach {
-    fn offer(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<Offer> {
+    fn offer(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<ScoredPlace> {
         let (then, first, picks) = Self::place(view, shape, cx)?;
         let picks = picks.unwrap_or_else(|| {
             let mut only = Picks::default();
             first.into_iter().for_each(|p| only.push(p));
             only
         });
-        Some(Offer { cost: placement_cost(view, shape, then - expected_loss(view, cx), first, cx), picks })
+        Some(ScoredPlace {
+            cost: placement_cost(view, shape, then - expected_loss(view, cx), first, cx),
+            picks,
+        })
     }
 
-    fn cost(&self, view: &View, shape: &Shape, cx: &Context<'_>) -> Option<u64> {
+    fn cost(&self, view: &View, shape: &Shape, cx: &ScoringInput<'_>) -> Option<u64> {
         let (then, first, _) = Self::place(view, shape, cx)?;
         Some(placement_cost(view, shape, then - expected_loss(view, cx), first, cx))
     }

@@ -6,14 +6,13 @@
 use std::ops::Range;
 
 use super::checkpoint_retention::outdated;
-use berth_types::files::{Checkpoint, FileKind, FileState};
+use berth_types::files::{FileKind, FileState};
 use berth_types::ids::{FileId, JobId, NodeId};
 use berth_types::jobs::NewJob;
 use berth_types::paths::{ATTEMPT_ARTIFACTS, JOB_ARTIFACTS, JOB_PATHS, NOTE_CHARS};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
-use serde::Deserialize;
 
 use super::Files;
 use super::staging::ChunkOutcome;
@@ -55,13 +54,6 @@ pub struct FileProgress {
 }
 
 const DONE: FileProgress = FileProgress { bytes: 0, done: true };
-
-/// The part of a submission about checkpoints.
-#[derive(Deserialize)]
-struct CheckpointPart {
-    #[serde(default)]
-    checkpoint: Option<Checkpoint>,
-}
 
 /// The storage use of a job and its organization, read on first use, and the limit of the organization in
 /// bytes.
@@ -109,6 +101,16 @@ async fn note_full(tx: &mut Tx<'_>, refused: &FileRow, id: FileId) -> Result<(),
         store::files::insert(tx, &row).await?;
     }
     Ok(())
+}
+
+/// The checkpoint of a stored file, for the restore.
+fn restored_checkpoint(file: &FileRow) -> Result<RestoredCheckpoint, StoreError> {
+    let corrupt = |error| StoreError::corrupt("job_files", file.id, "sha256", error);
+    Ok(RestoredCheckpoint {
+        file: file.id,
+        bytes: u64::try_from(file.bytes).unwrap_or(0),
+        sha256: hex::decode(&file.sha256).map_err(corrupt)?,
+    })
 }
 
 fn new_row(attempt: &AttemptRow, offered: &OfferedFile, id: FileId, now: Timestamp) -> FileRow {
@@ -202,9 +204,7 @@ async fn mark_complete(tx: &mut Tx<'_>, row: &FileRow) -> Result<bool, StoreErro
         return Ok(false);
     }
     let Some(job) = store::jobs::find_any(tx, row.job_id).await? else { return Ok(false) };
-    let CheckpointPart { checkpoint } =
-        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.to_string()))?;
-    let keep = checkpoint.and_then(|c| c.keep).unwrap_or(DEFAULT_KEEP);
+    let keep = job.spec.checkpoint.as_ref().and_then(|c| c.keep).unwrap_or(DEFAULT_KEEP);
     let rows = store::files::list_checkpoints(tx, row.job_id, row.rank).await?;
     let states: Vec<FileState> = rows.iter().map(|row| row.state).collect();
     let over = outdated(&states, usize::try_from(keep).unwrap_or(usize::MAX));
@@ -324,12 +324,8 @@ impl Files {
             return Ok(StartCheckpoint::Awaited);
         }
         let checkpoints = store::files::list_checkpoints(tx, row.job_id, row.rank).await?;
-        let newest = checkpoints.into_iter().find(|c| c.state == FileState::Complete);
-        let restored = newest.map(|file| RestoredCheckpoint {
-            file: file.id,
-            bytes: u64::try_from(file.bytes).unwrap_or(0),
-            sha256: hex::decode(&file.sha256).unwrap_or_default(),
-        });
+        let newest = checkpoints.iter().find(|c| c.state == FileState::Complete);
+        let restored = newest.map(restored_checkpoint).transpose()?;
         let dir = CheckpointDir { path, every_s: every_s.unwrap_or(0) };
         Ok(StartCheckpoint::Ready(dir, restored))
     }

@@ -9,7 +9,7 @@ use berth_types::paths::VOLUME_FILES;
 use berth_types::time::Timestamp;
 use berth_types::volumes::BlobKind;
 
-use super::handover::{Offer, find_write, refusal};
+use super::handover::{CheckedOffer, find_write, refusal};
 use crate::files::{BundleInput, ExpectedIds, OfferedBundle};
 use berth_store::attempts::AttemptRow;
 use berth_store::volumes::blobs::BlobRow;
@@ -96,7 +96,7 @@ pub async fn register_files(
             out.push(*known);
             continue;
         }
-        let offer = Offer { path: &file.path, bytes: file.bytes, listing: false };
+        let offer = CheckedOffer { path: &file.path, bytes: file.bytes, listing: false };
         if let Some(note) = refusal(&offer, volume.max_bytes, (count, stored), input.limit) {
             store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;
             return Ok(nothing);

@@ -19,9 +19,9 @@ use super::handover_lists::{HandedOverFile, ListError, UNREADABLE, apply_list, c
 use crate::files::{ChunkOutcome, FileProgress};
 use berth_foundation::Change;
 use berth_store::attempts::AttemptRow;
+use berth_store::volumes::VolumeFileRow;
 use berth_store::volumes::blobs::BlobRow;
 use berth_store::volumes::uses::VolumeUseRow;
-use berth_store::volumes::VolumeFileRow;
 use berth_store::{self as store, StoreError, Tx};
 
 /// Files in one message to a worker.
@@ -55,7 +55,7 @@ impl OfferedVolumeFile {
 }
 
 /// The checked part of an offer.
-pub(super) struct Offer<'a> {
+pub(super) struct CheckedOffer<'a> {
     pub path: &'a str,
     pub bytes: i64,
     pub listing: bool,
@@ -64,7 +64,7 @@ pub(super) struct Offer<'a> {
 /// The note of a hand-over that an offer takes beyond a limit. `count` is the number of files that the
 /// attempt has offered before. `stored` and `limit` are bytes of the organization.
 pub(super) fn refusal(
-    offer: &Offer<'_>,
+    offer: &CheckedOffer<'_>,
     max_bytes: i64,
     (count, stored): (i64, i64),
     limit: i64,
@@ -91,7 +91,7 @@ pub(super) async fn find_write(
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
     let given = store::volumes::uses::find(tx, attempt.job_id, attempt.number, volume).await?;
     let open = |row: &VolumeUseRow| {
-        row.writable && !row.given_up && row.kept_version.is_none() && row.note.is_none()
+        row.writable && !row.abandoned && row.kept_version.is_none() && row.note.is_none()
     };
     Ok(given.filter(open).map(|given| (attempt, given)))
 }
@@ -133,7 +133,7 @@ async fn register(
     }
     let count = store::volumes::blobs::count_handed_over(tx, volume.id, attempt.job_id, row.attempt).await?;
     let stored = store::files::total_bytes(tx, row.org_id).await?;
-    let offer = Offer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
+    let offer = CheckedOffer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
     let note = refusal(&offer, volume.max_bytes, (count, stored), limit);
     if let Some(note) = note {
         store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;
@@ -294,14 +294,18 @@ impl Volumes {
         let mut tx = conn.tx();
         let version = self.assigned_version(&mut tx, node, attempt, volume).await?;
         let rows = store::volumes::list_version(&mut tx, volume, version, after, FILES_PER_MESSAGE).await?;
-        let file = |row: VolumeFileRow| VersionFile {
-            path: row.path,
-            file: row.blob_id,
-            bytes: u64::try_from(row.bytes).unwrap_or(0),
-            sha256: hex::decode(&row.sha256).unwrap_or_default(),
-            executable: row.executable,
+        let file = |row: VolumeFileRow| {
+            let sha256 = hex::decode(&row.sha256)
+                .map_err(|error| StoreError::corrupt("volume_files", &row.path, "sha256", error))?;
+            Ok(VersionFile {
+                path: row.path,
+                file: row.blob_id,
+                bytes: u64::try_from(row.bytes).unwrap_or(0),
+                sha256,
+                executable: row.executable,
+            })
         };
-        Ok(rows.into_iter().map(file).collect())
+        Ok(rows.into_iter().map(file).collect::<Result<_, StoreError>>()?)
     }
 
     /// Reads a part of a file of the assigned version, for the node of an open attempt. It ends with the file at

@@ -61,7 +61,7 @@ async fn to_volume(tx: &mut Tx<'_>, row: VolumeRow) -> Result<Volume, StoreError
 }
 
 /// The refusal of a change to a volume with a writer.
-fn busy(writer: &uses::Writer) -> Problem {
+fn busy(writer: &uses::VolumeWriter) -> Problem {
     let detail = if writer.saving {
         format!("What {} wrote to it is being handed back; try again in a moment.", writer.job)
     } else {

@@ -112,12 +112,13 @@ async fn place(
     content: &StoredContent<'_>,
     (now, awaited): (Timestamp, &AwaitedHandOvers),
 ) -> Result<bool, WriteError> {
-    if let Some(writer) = uses::revoke_idle_writers(tx, volume.id, now, awaited).await? {
-        return Err(busy(&writer).into());
-    }
+    // The undo of a refused change is costly, so the checks come first.
     check_clash(tx, volume.id, path).await?;
     // Open uploads were counted at their begin.
     check_room(tx, volume, path, content.bytes, (0, 0)).await?;
+    if let Some(writer) = uses::revoke_idle_writers(tx, volume.id, now, awaited).await? {
+        return Err(busy(&writer).into());
+    }
     let version = volume.version + 1;
     let replaced = store::volumes::end_file(tx, volume.id, path, version).await?;
     let row = VolumeFileRow {
@@ -199,26 +200,33 @@ async fn begin(tx: &mut Tx<'_>, input: &UploadInput) -> Result<BegunUpload, Writ
         store::quotas::insert_audit(tx, Some(input.org), &input.event).await?;
         return Ok(BegunUpload::Present);
     }
-    if let Some(former) = store::volumes::blobs::find_upload(tx, volume.id, &row.path).await? {
+    let former = store::volumes::blobs::find_upload(tx, volume.id, &row.path).await?;
+    if let Some(former) = &former {
         let same_hash = row.sha256.is_empty() || former.sha256 == row.sha256;
         if former.bytes == row.bytes && former.tag == row.tag && same_hash {
             store::volumes::blobs::touch(tx, former.id, input.now).await?;
-            return Ok(BegunUpload::Expected(Box::new(former)));
+            return Ok(BegunUpload::Expected(Box::new(former.clone())));
         }
-        store::volumes::blobs::give_up(tx, former.id).await?;
     }
     check_clash(tx, volume.id, &row.path).await?;
-    let open_uploads = store::volumes::blobs::uploads(tx, volume.id).await?;
+    // The new upload takes the place of the former one.
+    let former_bytes = former.as_ref().map_or(0, |former| former.bytes);
+    let (uploads, bytes) = store::volumes::blobs::uploads(tx, volume.id).await?;
+    let open_uploads = (uploads - i64::from(former.is_some()), bytes - former_bytes);
     if open_uploads.0 >= MAX_UPLOADS {
         let detail =
             format!("There are {MAX_UPLOADS} uploads into it that are not finished; finish or delete some.");
         return Err(Problem::conflict("upload.limit", "Too many uploads", detail).into());
     }
     check_room(tx, &volume, &row.path, row.bytes, open_uploads).await?;
-    if store::files::total_bytes(tx, row.org_id).await?.saturating_add(row.bytes) > input.limit {
+    let stored = store::files::total_bytes(tx, row.org_id).await? - former_bytes;
+    if stored.saturating_add(row.bytes) > input.limit {
         let detail =
             format!("The organization's {} GiB for files are used up; remove some.", input.limit >> 30);
         return Err(Problem::conflict("storage.full", "There is no room for files", detail).into());
+    }
+    if let Some(former) = former {
+        store::volumes::blobs::give_up(tx, former.id).await?;
     }
     store::volumes::blobs::insert(tx, &row).await?;
     Ok(BegunUpload::Expected(Box::new(row)))

@@ -10,8 +10,7 @@ use berth_types::ids::{JobId, OrgId, VolumeId};
 use berth_types::jobs::{Failure, NewJob};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
-use berth_types::volumes::{JobVolume, VolumeMode, VolumeUse};
-use serde::Deserialize;
+use berth_types::volumes::{JobVolume, VolumeMode};
 
 use crate::files::{AwaitedHandOvers, HandOvers};
 use crate::start_inputs::{RankVolume, StartInputError};
@@ -24,16 +23,9 @@ use std::sync::Arc;
 
 const TOO_LATE: &str = "What it left came too late: the volume was changed by others before.";
 
-/// The part of a submission about volumes.
-#[derive(Deserialize)]
-struct VolumesPart {
-    #[serde(default)]
-    volumes: Vec<VolumeUse>,
-}
-
 /// The job that writes to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Writer {
+pub struct VolumeWriter {
     pub job: JobId,
     /// Its attempt has ended, and the hand-over is not complete.
     pub saving: bool,
@@ -74,14 +66,14 @@ pub async fn find_writer(
     volume: VolumeId,
     now: Timestamp,
     awaited: &AwaitedHandOvers,
-) -> Result<Option<Writer>, StoreError> {
+) -> Result<Option<VolumeWriter>, StoreError> {
     for row in store::volumes::uses::list_writers(tx, volume).await? {
         let mut ranks = store::attempts::list_ranks(tx, row.job_id, row.attempt).await?;
         ranks.retain(|rank| rank.is_open);
         let runs = ranks.iter().any(|rank| !rank.ended);
         ranks.retain(|rank: &AttemptRow| rank.saving);
         if runs || awaited.includes_any(&ranks, now) {
-            return Ok(Some(Writer { job: row.job_id, saving: !runs }));
+            return Ok(Some(VolumeWriter { job: row.job_id, saving: !runs }));
         }
     }
     Ok(None)
@@ -94,24 +86,17 @@ pub async fn revoke_idle_writers(
     volume: VolumeId,
     now: Timestamp,
     awaited: &AwaitedHandOvers,
-) -> Result<Option<Writer>, StoreError> {
+) -> Result<Option<VolumeWriter>, StoreError> {
     let writer = find_writer(tx, volume, now, awaited).await?;
     if writer.is_none() {
-        store::volumes::uses::give_up(tx, volume).await?;
+        store::volumes::uses::abandon(tx, volume).await?;
     }
     Ok(writer)
 }
 
-/// The volumes in the submission of a job. A job without volumes has no rows in `job_volumes`.
-fn requested_volumes(job: &JobRow) -> Result<Vec<VolumeUse>, StoreError> {
-    let VolumesPart { volumes } =
-        serde_json::from_str(&job.spec).map_err(|_| StoreError::Corrupt(job.id.to_string()))?;
-    Ok(volumes)
-}
-
 /// Returns true if a job writes to a volume. Other jobs can wait for such a job.
-pub fn writes_volumes(job: &JobRow) -> Result<bool, StoreError> {
-    Ok(requested_volumes(job)?.iter().any(|request| request.mode == VolumeMode::Rw))
+pub fn writes_volumes(job: &JobRow) -> bool {
+    job.spec.volumes.iter().any(|request| request.mode == VolumeMode::Rw)
 }
 
 /// The volumes of a job by id, each true if writable. `None` while another job writes to one of the writable
@@ -122,7 +107,8 @@ pub async fn find_available(
     now: Timestamp,
     awaited: &AwaitedHandOvers,
 ) -> Result<Option<Vec<(VolumeId, bool)>>, StoreError> {
-    if requested_volumes(job)?.is_empty() {
+    // A job without volumes has no rows in `job_volumes`.
+    if job.spec.volumes.is_empty() {
         return Ok(Some(Vec::new()));
     }
     let requests = store::volumes::uses::list_requests(tx, job.id).await?;
@@ -144,7 +130,7 @@ pub async fn assign_versions(
     for (volume_id, writable) in requests {
         let Some(volume) = store::volumes::find_any(tx, volume_id).await? else { continue };
         if writable {
-            store::volumes::uses::give_up(tx, volume_id).await?;
+            store::volumes::uses::abandon(tx, volume_id).await?;
         }
         let row = VolumeUseRow {
             job_id: job,
@@ -152,7 +138,7 @@ pub async fn assign_versions(
             volume_id,
             version: volume.version,
             writable,
-            given_up: false,
+            abandoned: false,
             kept_version: None,
             note: None,
         };
@@ -175,7 +161,7 @@ pub async fn add_outcomes(
     let given = store::volumes::uses::list(tx, job, attempt).await?;
     for (volume, (id, _)) in volumes.iter_mut().zip(requests) {
         let Some(row) = given.iter().find(|row| row.volume_id == id) else { continue };
-        let is_late = row.given_up && row.kept_version.is_none() && row.note.is_none();
+        let is_late = row.abandoned && row.kept_version.is_none() && row.note.is_none();
         volume.version = Some(row.version);
         volume.kept_version = row.kept_version;
         volume.note = row.note.clone().or_else(|| is_late.then(|| TOO_LATE.to_owned()));
@@ -208,7 +194,7 @@ impl VolumeUses {
         job: Option<JobId>,
     ) -> Result<HashMap<JobId, HeldVolume>, StoreError> {
         let (now, awaited) = (self.context.now(), self.awaited());
-        let mut writers: HashMap<VolumeId, Option<Writer>> = HashMap::new();
+        let mut writers: HashMap<VolumeId, Option<VolumeWriter>> = HashMap::new();
         let mut out = HashMap::new();
         for row in store::volumes::uses::list_waiting_requests(tx, job).await? {
             let known = match writers.get(&row.volume_id) {

@@ -51,13 +51,13 @@ async fn add(tx: &mut Tx<'_>, sums: &BTreeMap<String, i64>) -> Result<u64, Store
             let rows: Vec<_> = sums.iter().map(|(id, sum)| serde_json::json!([id, sum])).collect();
             let text = serde_json::to_string(&rows).map_err(|e| StoreError::Corrupt(e.to_string()))?;
             let sql = update!("(SELECT value ->> 0 AS id, value ->> 1 AS sum FROM json_each($1)) AS r");
-            Ok(sqlx::query(sql).bind(text).execute(&mut **c).await?.rows_affected())
+            execute!(sqlx::query(sql).bind(text), c)
         }
         Tx::Postgres(c) => {
             let query = sqlx::query(update!("UNNEST($1::TEXT[], $2::BIGINT[]) AS r (id, sum)"))
                 .bind(sums.keys().cloned().collect::<Vec<_>>())
                 .bind(sums.values().copied().collect::<Vec<_>>());
-            Ok(query.execute(&mut **c).await?.rows_affected())
+            execute!(query, c)
         }
     }
 }
@@ -73,21 +73,19 @@ async fn insert(tx: &mut Tx<'_>, postings: &[Posting]) -> Result<(), StoreError>
                 })
                 .collect();
             let text = serde_json::to_string(&rows).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-            sqlx::query(
+            let query = sqlx::query(
                 "INSERT INTO transfers (id, debit, credit, amount_micros, kind, source, source_id, seq, memo, at) \
                  SELECT value ->> 0, $2, value ->> 1, value ->> 2, 'credit', value ->> 3, value ->> 4, value ->> 5, \
                  value ->> 6, value ->> 7 FROM json_each($1)",
             )
             .bind(text)
-            .bind(GRANTS)
-            .execute(&mut **c)
-            .await
-            .map(|_| ())
+            .bind(GRANTS);
+            execute!(query, c)
         }
         Tx::Postgres(c) => {
             let texts = |f: fn(&Posting) -> String| postings.iter().map(f).collect::<Vec<_>>();
             let numbers = |f: fn(&Posting) -> i64| postings.iter().map(f).collect::<Vec<_>>();
-            sqlx::query(
+            let query = sqlx::query(
                 "INSERT INTO transfers (id, debit, credit, amount_micros, kind, source, source_id, seq, memo, at) \
                  SELECT r.id, $9, r.credit, r.amount, 'credit', r.source, r.source_id, r.seq, r.memo, r.at FROM \
                  UNNEST($1::TEXT[], $2::TEXT[], $3::BIGINT[], $4::TEXT[], $5::TEXT[], $6::BIGINT[], $7::TEXT[], $8::BIGINT[]) \
@@ -101,11 +99,9 @@ async fn insert(tx: &mut Tx<'_>, postings: &[Posting]) -> Result<(), StoreError>
             .bind(numbers(|p| p.seq))
             .bind(texts(|p| p.memo.clone()))
             .bind(numbers(|p| p.at.micros()))
-            .bind(GRANTS)
-            .execute(&mut **c)
-            .await
-            .map(|_| ())
+            .bind(GRANTS);
+            execute!(query, c)
         }
     }
-    .map_err(StoreError::from)
+    .map(|_| ())
 }

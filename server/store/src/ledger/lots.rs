@@ -2,6 +2,8 @@
 //!
 //! [`super::post`] and [`super::post_forced`] reduce the lots in the transaction of their posting.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use berth_core::expiry::{self, ExpiringCredit};
 use berth_types::ids::{OrgId, TransferId};
 use berth_types::time::Timestamp;
@@ -21,9 +23,9 @@ pub struct ExpiringCreditRow {
     pub left_micros: i64,
     pub expires_at: Timestamp,
     /// The number of debits of its expired part.
-    pub taken: i64,
+    pub expiry_debits: i64,
     /// The number of warnings that were sent.
-    pub told: i64,
+    pub warnings: i64,
     pub memo: String,
     pub granted_at: Timestamp,
 }
@@ -37,8 +39,8 @@ impl ExpiringCreditRow {
 macro_rules! select_lots {
     ($rest:literal) => {
         concat!(
-            "SELECT l.transfer_id, l.org_id, l.amount_micros, l.left_micros, l.expires_at, l.taken, l.told, t.memo, \
-             t.at AS granted_at FROM credit_lots l JOIN transfers t ON t.id = l.transfer_id WHERE l.left_micros > 0 ",
+            "SELECT l.transfer_id, l.org_id, l.amount_micros, l.left_micros, l.expires_at, l.expiry_debits, l.warnings, \
+             t.memo, t.at AS granted_at FROM credit_lots l JOIN transfers t ON t.id = l.transfer_id WHERE l.left_micros > 0 ",
             $rest
         )
     };
@@ -48,7 +50,7 @@ macro_rules! select_lots {
 pub async fn insert(tx: &mut Tx<'_>, grant: &Posting, expires_at: Timestamp) -> Result<(), StoreError> {
     let (posted, _) = super::balance(tx, grant.org).await?;
     let left = grant.amount_micros.min(posted.max(0));
-    let sql = "INSERT INTO credit_lots (transfer_id, org_id, amount_micros, left_micros, expires_at, taken, told) \
+    let sql = "INSERT INTO credit_lots (transfer_id, org_id, amount_micros, left_micros, expires_at, expiry_debits, warnings) \
                VALUES ($1, $2, $3, $4, $5, 0, 0)";
     exec!(tx, sql, grant.id, grant.org, grant.amount_micros, left, expires_at).map(|_| ())
 }
@@ -66,7 +68,7 @@ pub async fn list_expiring(
     now: Timestamp,
     limit: i64,
 ) -> Result<Vec<(i64, Timestamp)>, StoreError> {
-    let sql = "SELECT l.left_micros, l.expires_at FROM credit_lots l WHERE l.left_micros > 0 AND l.org_id = $1 \
+    let sql = "SELECT l.left_micros, l.expires_at, l.transfer_id AS row_id FROM credit_lots l WHERE l.left_micros > 0 AND l.org_id = $1 \
                AND l.expires_at > $2 ORDER BY l.expires_at, l.transfer_id LIMIT $3";
     list!(tx, (i64, Timestamp), sql, org, now, limit)
 }
@@ -90,7 +92,7 @@ pub(super) async fn spend(tx: &mut Tx<'_>, posting: &Posting, amount: i64) -> Re
 }
 
 async fn posted_at(tx: &mut Tx<'_>, id: TransferId) -> Result<Option<Timestamp>, StoreError> {
-    let row = find!(tx, (Timestamp,), "SELECT at FROM transfers WHERE id = $1", id)?;
+    let row = find!(tx, (Timestamp,), "SELECT at, id AS row_id FROM transfers WHERE id = $1", id)?;
     Ok(row.map(|(at,)| at))
 }
 
@@ -101,29 +103,55 @@ pub async fn take_back(
     posting: &Posting,
 ) -> Result<(), StoreError> {
     super::write_transfer(tx, posting).await?;
-    let sql = "UPDATE credit_lots SET left_micros = left_micros - $2, taken = $3 WHERE transfer_id = $1";
+    let sql =
+        "UPDATE credit_lots SET left_micros = left_micros - $2, expiry_debits = $3 WHERE transfer_id = $1";
     exec!(tx, sql, row.transfer_id, posting.amount_micros, posting.seq).map(|_| ())
 }
 
-/// Sums the holds of jobs and reservations from before `at` that still exist, in micros. Charges use the
-/// oldest hold first.
-pub async fn held_before(tx: &mut Tx<'_>, org: OrgId, at: Timestamp) -> Result<i64, StoreError> {
-    let jobs = "SELECT w.held_micros, (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'usage' THEN -t.amount_micros \
-                WHEN t.at >= $2 THEN 0 WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' \
-                THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) FROM transfers t WHERE t.source = 'job' \
-                AND t.source_id = w.id) FROM jobs w WHERE w.ended_at IS NULL AND w.org_id = $1 AND w.held_micros > 0";
-    let reservations = "SELECT w.held_micros, (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'usage' THEN -t.amount_micros \
-                WHEN t.at >= $2 THEN 0 WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' \
-                THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) FROM transfers t WHERE t.source = 'reservation' \
-                AND t.source_id = w.id) FROM reservations w WHERE w.state IN ('pending', 'scheduled', 'active') \
-                AND w.org_id = $1 AND w.held_micros > 0";
-    let mut sum = 0i64;
-    for sql in [jobs, reservations] {
-        for (held, held_then) in list!(tx, (i64, i64), sql, org, at)? {
-            sum = sum.saturating_add(held.min(held_then).max(0));
+/// Sums the holds of jobs and reservations from before each of these times that still exist, in micros.
+/// Charges use the oldest hold first. The result is empty if no job or reservation has a hold.
+pub async fn held_before(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    times: &BTreeSet<Timestamp>,
+) -> Result<BTreeMap<Timestamp, i64>, StoreError> {
+    macro_rules! select_held {
+        ($times:literal, $source:literal, $open:literal) => {
+            concat!(
+                "SELECT x.at, w.held_micros, (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'usage' THEN -t.amount_micros \
+                 WHEN t.at >= x.at THEN 0 WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' \
+                 THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) FROM transfers t WHERE t.source = '",
+                $source,
+                "' AND t.source_id = w.id), w.id AS row_id FROM ",
+                $source,
+                "s w CROSS JOIN (SELECT CAST(value AS BIGINT) AS at FROM ",
+                $times,
+                ") x WHERE w.org_id = $2 AND w.held_micros > 0 AND ",
+                $open
+            )
+        };
+        ($source:literal, $open:literal) => {
+            (
+                select_held!("json_each($1)", $source, $open),
+                select_held!("UNNEST($1::TEXT[]) AS list (value)", $source, $open),
+            )
+        };
+    }
+    let mut sums = BTreeMap::new();
+    if times.is_empty() {
+        return Ok(sums);
+    }
+    for (sqlite, postgres) in [
+        select_held!("job", "w.ended_at IS NULL"),
+        select_held!("reservation", "w.state IN ('pending', 'scheduled', 'active')"),
+    ] {
+        let texts: Vec<String> = times.iter().map(|at| at.micros().to_string()).collect();
+        for (at, held, held_then) in list_in!(tx, (Timestamp, i64, i64), sqlite, postgres, texts, org)? {
+            let sum: &mut i64 = sums.entry(at).or_default();
+            *sum = sum.saturating_add(held.min(held_then).max(0));
         }
     }
-    Ok(sum)
+    Ok(sums)
 }
 
 /// Lists the lots that have expired, that expire by `last` and lack their last warning, or that expire by
@@ -134,7 +162,7 @@ pub async fn list_due(
     (last, first): (Timestamp, Timestamp),
 ) -> Result<Vec<ExpiringCreditRow>, StoreError> {
     let sql = select_lots!(
-        "AND l.expires_at <= $3 AND (l.expires_at <= $1 OR l.told < 1 OR (l.told < 2 AND l.expires_at <= $2)) \
+        "AND l.expires_at <= $3 AND (l.expires_at <= $1 OR l.warnings < 1 OR (l.warnings < 2 AND l.expires_at <= $2)) \
          ORDER BY l.org_id, l.expires_at, l.transfer_id"
     );
     list!(tx, ExpiringCreditRow, sql, now, last, first)
@@ -142,7 +170,8 @@ pub async fn list_due(
 
 /// Records the number of sent warnings. Returns true if it was lower before and the lot has something left.
 pub async fn mark_warned(tx: &mut Tx<'_>, id: TransferId, warnings: i64) -> Result<bool, StoreError> {
-    let sql = "UPDATE credit_lots SET told = $2 WHERE transfer_id = $1 AND told < $2 AND left_micros > 0";
+    let sql =
+        "UPDATE credit_lots SET warnings = $2 WHERE transfer_id = $1 AND warnings < $2 AND left_micros > 0";
     Ok(exec!(tx, sql, id, warnings)? == 1)
 }
 

@@ -187,19 +187,33 @@ pub async fn list_credited(
 
 /// Returns the posted and held micros of an organization.
 pub async fn balance(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreError> {
-    let sql = "SELECT posted_micros, held_micros FROM accounts WHERE id = $1";
+    let sql = "SELECT posted_micros, held_micros, id AS row_id FROM accounts WHERE id = $1";
     Ok(find!(tx, (i64, i64), sql, org_account(org))?.unwrap_or((0, 0)))
 }
 
 /// Returns the credit limit of an organization in micros.
 pub async fn credit_limit(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
-    let sql = "SELECT credit_limit_micros FROM accounts WHERE id = $1";
+    let sql = "SELECT credit_limit_micros, id AS row_id FROM accounts WHERE id = $1";
     Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
+}
+
+/// Lists those of these organizations that have a credit limit.
+pub async fn list_with_credit_limit(tx: &mut Tx<'_>, orgs: &[OrgId]) -> Result<Vec<OrgId>, StoreError> {
+    macro_rules! select_accounts {
+        ($condition:literal) => {
+            concat!("SELECT org_id FROM accounts WHERE credit_limit_micros > 0 AND id ", $condition)
+        };
+    }
+    let sqlite = select_accounts!("IN (SELECT value FROM json_each($1))");
+    let accounts: Vec<String> = orgs.iter().map(|org| org_account(*org)).collect();
+    let rows = list_in!(tx, (OrgId,), sqlite, select_accounts!("= ANY($1)"), accounts)?;
+    Ok(rows.into_iter().map(|(org,)| org).collect())
 }
 
 /// Returns the available micros of an organization: posted, less held, plus the credit limit.
 pub async fn available(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
-    let sql = "SELECT posted_micros - held_micros + credit_limit_micros FROM accounts WHERE id = $1";
+    let sql =
+        "SELECT posted_micros - held_micros + credit_limit_micros, id AS row_id FROM accounts WHERE id = $1";
     Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
 }
 

@@ -22,7 +22,7 @@ pub struct VolumeUseRow {
     pub version: i64,
     pub writable: bool,
     /// Another job writes to the volume now, so changes of this attempt are refused.
-    pub given_up: bool,
+    pub abandoned: bool,
     /// The version with the changes of this attempt.
     pub kept_version: Option<i64>,
     pub note: Option<String>,
@@ -31,7 +31,7 @@ pub struct VolumeUseRow {
 macro_rules! select_uses {
     ($rest:literal) => {
         concat!(
-            "SELECT job_id, attempt, volume_id, version, writable, given_up, kept_version, note FROM volume_uses ",
+            "SELECT job_id, attempt, volume_id, version, writable, abandoned, kept_version, note FROM volume_uses ",
             $rest
         )
     };
@@ -59,11 +59,20 @@ pub async fn list_waiting_requests(
     tx: &mut Tx<'_>,
     job: Option<JobId>,
 ) -> Result<Vec<VolumeRequestRow>, StoreError> {
-    let sql = "SELECT w.job_id, w.volume_id, v.name FROM job_volumes w JOIN jobs j ON j.id = w.job_id \
-               JOIN volumes v ON v.id = w.volume_id \
-               WHERE w.writable = $2 AND j.state = 'queued' AND ($1 = '' OR w.job_id = $1) ORDER BY w.job_id, w.idx";
-    let job = job.map_or_else(String::new, |job| job.to_string());
-    list!(tx, VolumeRequestRow, sql, &job, true)
+    macro_rules! select_waiting {
+        ($condition:literal) => {
+            concat!(
+                "SELECT w.job_id, w.volume_id, v.name FROM job_volumes w JOIN jobs j ON j.id = w.job_id \
+                 JOIN volumes v ON v.id = w.volume_id WHERE w.writable = $1 AND j.state = 'queued'",
+                $condition,
+                " ORDER BY w.job_id, w.idx"
+            )
+        };
+    }
+    match job {
+        Some(job) => list!(tx, VolumeRequestRow, select_waiting!(" AND w.job_id = $2"), true, job),
+        None => list!(tx, VolumeRequestRow, select_waiting!(""), true),
+    }
 }
 
 /// Lists the queued jobs that request to write to a volume to which this job writes.
@@ -85,7 +94,7 @@ pub async fn find_user(tx: &mut Tx<'_>, volume: VolumeId) -> Result<Option<JobId
 }
 
 pub async fn insert(tx: &mut Tx<'_>, row: &VolumeUseRow) -> Result<(), StoreError> {
-    let sql = "INSERT INTO volume_uses (job_id, attempt, volume_id, version, writable, given_up, kept_version, note) \
+    let sql = "INSERT INTO volume_uses (job_id, attempt, volume_id, version, writable, abandoned, kept_version, note) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     exec!(
         tx,
@@ -95,7 +104,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &VolumeUseRow) -> Result<(), StoreErro
         row.volume_id,
         row.version,
         row.writable,
-        row.given_up,
+        row.abandoned,
         row.kept_version,
         &row.note
     )
@@ -126,15 +135,16 @@ pub async fn list(tx: &mut Tx<'_>, job: JobId, attempt: i64) -> Result<Vec<Volum
 /// Lists the open attempts that write to a volume or may still hand over changes.
 pub async fn list_writers(tx: &mut Tx<'_>, volume: VolumeId) -> Result<Vec<VolumeUseRow>, StoreError> {
     let sql = select_uses!(
-        "WHERE volume_id = $1 AND writable = $2 AND given_up = $3 AND EXISTS (SELECT 1 FROM attempts a \
+        "WHERE volume_id = $1 AND writable = $2 AND abandoned = $3 AND EXISTS (SELECT 1 FROM attempts a \
          WHERE a.job_id = volume_uses.job_id AND a.number = volume_uses.attempt AND a.is_open = $2) ORDER BY job_id"
     );
     list!(tx, VolumeUseRow, sql, volume, true, false)
 }
 
 /// Refuses from now on the changes of all attempts that write to a volume.
-pub async fn give_up(tx: &mut Tx<'_>, volume: VolumeId) -> Result<(), StoreError> {
-    let sql = "UPDATE volume_uses SET given_up = $2 WHERE volume_id = $1 AND writable = $2 AND given_up = $3";
+pub async fn abandon(tx: &mut Tx<'_>, volume: VolumeId) -> Result<(), StoreError> {
+    let sql =
+        "UPDATE volume_uses SET abandoned = $2 WHERE volume_id = $1 AND writable = $2 AND abandoned = $3";
     exec!(tx, sql, volume, true, false).map(|_| ())
 }
 

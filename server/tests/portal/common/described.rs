@@ -40,6 +40,14 @@ fn template(path: &str) -> Option<&'static String> {
     all.filter(|template| is_at(template, path)).min_by_key(|template| template.matches('{').count())
 }
 
+/// The value at a reference of the document, or the value itself.
+pub fn resolve(value: &'static Value) -> &'static Value {
+    match value["$ref"].as_str() {
+        Some(reference) => document().pointer(reference.trim_start_matches('#')).unwrap(),
+        None => value,
+    }
+}
+
 fn validator(template: &str, method: &str, status: u16, schema: &Value) -> &'static Validator {
     let mut known = VALIDATORS.lock().unwrap_or_else(PoisonError::into_inner);
     known.entry((template.to_owned(), method.to_owned(), status)).or_insert_with(|| {
@@ -64,10 +72,19 @@ pub fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &
         assert!(matches!(status, 403 | 405), "{method} {template} is in no description and answers {status}");
         return;
     }
-    let responses = operation["responses"].as_object().unwrap();
-    let own = responses.get(&status.to_string());
-    let answer = own.or_else(|| responses.get("default").filter(|_| status >= 400));
-    let Some(answer) = answer else { panic!("{method} {template}: {status} is not described") };
+    if let (Some(file), Some(code)) = (std::env::var_os("BERTH_RECORD_PROBLEMS"), body["code"].as_str()) {
+        let line = format!("{} {code}\n", operation["operationId"].as_str().unwrap());
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+        return;
+    }
+    let Some(answer) = operation["responses"].get(status.to_string()) else {
+        panic!("{method} {template}: {status} is not described: {body}");
+    };
+    let answer = resolve(answer);
+    for name in answer["headers"].as_object().into_iter().flat_map(serde_json::Map::keys) {
+        assert!(headers.contains_key(name.as_str()), "{method} {template}: {status} has no header {name}");
+    }
     let media = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let media = media.split(';').next().unwrap_or_default().trim();
     let Some(content) = answer["content"].as_object() else {
@@ -77,12 +94,6 @@ pub fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &
     let Some(form) = content.get(media) else {
         panic!("{method} {template}: {status} is described as {:?}, not as {media:?}", content.keys());
     };
-    if let (Some(file), Some(code)) = (std::env::var_os("BERTH_RECORD_PROBLEMS"), body["code"].as_str()) {
-        let line = format!("{} {code}\n", operation["operationId"].as_str().unwrap());
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();
-        file.write_all(line.as_bytes()).unwrap();
-        return;
-    }
     if media.ends_with("json") {
         let validator = validator(template, method, status, &form["schema"]);
         let faults: Vec<String> =
@@ -91,19 +102,24 @@ pub fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &
     }
 }
 
-/// Panics if the schema of a request refuses a body that the portal has accepted.
-#[track_caller]
-pub fn check_accepted(method: &str, path: &str, body: &Value) {
+/// Returns the first fault of a body by the schema of its request.
+pub fn find_fault(method: &str, path: &str, body: &Value) -> Option<String> {
     let path = path.split('?').next().unwrap_or_default();
     let template = template(path).unwrap();
     let schema = &document()["paths"][template][method.to_lowercase()]["requestBody"]["content"]["application/json"]
         ["schema"];
     if schema.is_null() {
-        return;
+        return None;
     }
     // Status 0 stands for the request.
     let validator = validator(template, method, 0, schema);
-    if let Err(fault) = validator.validate(body) {
-        panic!("{method} {template}: the portal accepts a body that its schema refuses: {fault}: {body}");
+    validator.validate(body).err().map(|fault| fault.to_string())
+}
+
+/// Panics if the schema of a request refuses a body that the portal has accepted.
+#[track_caller]
+pub fn check_accepted(method: &str, path: &str, body: &Value) {
+    if let Some(fault) = find_fault(method, path, body) {
+        panic!("{method} {path}: the portal accepts a body that its schema refuses: {fault}: {body}");
     }
 }

@@ -1,13 +1,13 @@
 //! A portal in process with a real store, a real router and a manual clock.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
 
-mod described;
+pub mod described;
 
 #[path = "../../../../worker/tests/left_out/mod.rs"]
 pub mod left_out;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -63,7 +63,10 @@ pub async fn engines(name: &str) -> Vec<(&'static str, Db, StoreLocation)> {
         Err(_) => eprintln!("Postgres is left out: BERTH_TEST_POSTGRES is not set"),
         Ok(base) => {
             use sqlx::Connection;
-            let database = format!("{name}_{}", std::process::id());
+            // Two tests may use the same name.
+            static DATABASES: AtomicU64 = AtomicU64::new(0);
+            let number = DATABASES.fetch_add(1, Ordering::SeqCst);
+            let database = format!("{name}_{}_{number}", std::process::id());
             let mut admin = sqlx::PgConnection::connect(&format!("{base}/postgres")).await.unwrap();
             sqlx::query(sqlx::AssertSqlSafe(format!("CREATE DATABASE {database}")))
                 .execute(&mut admin)

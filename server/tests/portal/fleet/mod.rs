@@ -4,9 +4,11 @@ use berth_store::attempts::{AllocationRow, AttemptRow};
 use berth_store::jobs::{JobInputs, NewJobRow};
 use berth_store::nodes::{GpuReport, NodeReport, NodeRow};
 use berth_store::offerings::StoredOffering;
+use berth_store::types::JsonColumn;
 use berth_store::{self as store, Db, StoreError};
 use berth_types::accounts::Org;
 use berth_types::ids::{JobId, JoinTokenId, NodeId, OfferingId, OrgId};
+use berth_types::jobs::NewJob;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use uuid::Uuid;
@@ -53,7 +55,7 @@ pub fn board(uuid: &str, index: i64) -> GpuReport {
         memory_mib: 81_920,
         mig_enabled: true,
         nvlink_island: 1,
-        foreign_instances: "[]".to_owned(),
+        foreign_instances: JsonColumn::default(),
     }
 }
 
@@ -66,8 +68,8 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         cpu_milli: 64_000,
         memory_mib: 512_000,
         address: "10.0.0.1".to_owned(),
-        labels: r#"{"rack":"r1"}"#.to_owned(),
-        isolation: "{}".to_owned(),
+        labels: JsonColumn([("rack".to_owned(), "r1".to_owned())].into()),
+        isolation: JsonColumn::default(),
         images: false,
         boards,
     }
@@ -114,7 +116,7 @@ pub async fn with_jobs(db: &Db) {
                     org: org(),
                     name: format!("job {n}"),
                     offering: slice.id,
-                    spec: "{}".to_owned(),
+                    spec: JsonColumn(NewJob::default()),
                     inputs: JobInputs::default(),
                     priority: 1,
                     preemptible: false,
@@ -124,7 +126,7 @@ pub async fn with_jobs(db: &Db) {
                     grace_s: 10,
                     board_milli: 125,
                     reservation: None,
-                    labels: "{}".to_owned(),
+                    labels: JsonColumn::default(),
                     device_milli: 1_000,
                     device_count: 1,
                     max_duration_s: 60,

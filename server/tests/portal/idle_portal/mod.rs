@@ -2,6 +2,7 @@
 
 use berth_foundation::live::SessionGuard;
 use berth_store::nodes::{GpuReport, NodeReport};
+use berth_store::types::JsonColumn;
 use berth_store::{self as store, Db};
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
@@ -75,7 +76,7 @@ impl IdlePortal {
             memory_mib: 81_920,
             mig_enabled: false,
             nvlink_island: 0,
-            foreign_instances: "[]".to_owned(),
+            foreign_instances: JsonColumn::default(),
         };
         let report = NodeReport {
             simulated: true,
@@ -85,8 +86,8 @@ impl IdlePortal {
             cpu_milli: 64_000,
             memory_mib: 512_000,
             address: "10.0.0.1".to_owned(),
-            labels: "{}".to_owned(),
-            isolation: "{}".to_owned(),
+            labels: JsonColumn::default(),
+            isolation: JsonColumn::default(),
             images,
             boards: (0..2).map(board).collect(),
         };

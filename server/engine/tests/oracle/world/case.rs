@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use berth_mig::{Board, board_by_name};
 use berth_placement::cluster::BookingId;
-use berth_placement::request::{DeviceRequest, Request, Topology};
+use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::Priority;
 use berth_types::time::Timestamp;
@@ -197,7 +197,7 @@ pub fn request(job: &Job) -> Request {
         models: job.models.iter().map(|m| (*m).into()).collect(),
         cpu_milli: job.cpus,
         memory_mib: 0,
-        topology: if job.near { Topology::SameRack } else { Topology::Any },
+        topology: if job.near { Nearness::SameRack } else { Nearness::Any },
         nvlink: false,
         images: false,
         offering: None,

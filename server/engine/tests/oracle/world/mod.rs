@@ -6,7 +6,7 @@ use std::sync::Arc;
 use berth_engine::{Claim, ClaimBill, ClaimRank, Engine, Fact, JobFacts, OrgFacts, Window};
 use berth_placement::calendar::{Booking, BookingKind, NodeSlots};
 use berth_placement::cluster::{GpuFacts, NodeFacts, Owner, Slot};
-use berth_placement::quotas::Limits;
+use berth_placement::quotas::EngineLimits;
 use berth_types::jobs::{Condition, DependsOn};
 
 mod case;
@@ -188,8 +188,10 @@ impl World {
 
     /// Sends the limits of an organization, and its past use if the engine is new.
     fn send_org(&mut self, org: u8, used: Option<f64>) {
-        let limits =
-            Limits { boards_milli: self.quotas[usize::from(org)].map(|n| n * 1_000), ..Limits::default() };
+        let limits = EngineLimits {
+            boards_milli: self.quotas[usize::from(org)].map(|n| n * 1_000),
+            ..EngineLimits::default()
+        };
         let guaranteed_milli = self.guarantees[usize::from(org)] * 1_000;
         self.send(Fact::Org(OrgFacts { org: org_id(org), weight: 1.0, used, guaranteed_milli, limits }));
     }

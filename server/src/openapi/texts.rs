@@ -1,0 +1,134 @@
+//! The texts of the document: the general description, the tags, and the operations with more than a summary.
+
+use serde_json::{Value, json};
+
+/// The general facts of the document.
+pub(super) fn info() -> Value {
+    json!({
+        "title": "Berth",
+        "version": "v1",
+        "description": "Times are RFC 3339 in UTC. Money is in micro-units of the currency, rates in nano-units a second. \
+                        Names of integers carry their unit. A body has at most 12 MiB. Every list takes `limit` (1 to 200, \
+                        50 when absent), the `next_cursor` of the page before as `cursor`, and `sort` (`asc` or `desc`). \
+                        Objects with ids are listed by their creation, newest first when `sort` is absent. All other \
+                        objects are listed by name, or as the list says, ascending when `sort` is absent. The last page \
+                        has no `next_cursor`. A cursor is valid for its own list only, with the same `sort` and filters. \
+                        CSV has all rows. The list of a job's events continues after an event number (`after`). Errors are \
+                        problems (RFC 9457) with a stable `code`. Every answer has the header `X-Request-Id`.",
+    })
+}
+
+/// The tags with their descriptions.
+const TAGS: &[(&str, &str)] = &[
+    ("audit-events", "Records of deliberate acts."),
+    ("auto-recharge", "The rule for automatic charges of the saved card."),
+    ("balance", "The balance of an organization's account."),
+    ("billing-portal", "Stripe's page for cards and receipts."),
+    ("billing-settings", "The seller, the taxes and the due date of invoices."),
+    ("budgets", "Monthly limits on charges."),
+    ("calendar", "The spans of reservations, maintenance and jobs on each board."),
+    ("credits", "Credit for several organizations at once."),
+    ("deliveries", "Deliveries of notices to webhooks."),
+    ("drains", "Nodes in a drain."),
+    ("events", "The stream of changes of an organization."),
+    ("gpus", "Checks, releases and the MIG mode of boards."),
+    ("info", "Public facts about the portal."),
+    ("inventory", "Hosts with their versions and differences."),
+    ("invitations", "Invitations to organizations."),
+    ("invoices", "Final bills and credit notes."),
+    ("jobs", "Jobs with their logs, readings, files, terminals and ports."),
+    ("join-tokens", "Single-use secrets for new nodes."),
+    ("loops", "Repeated tasks of the portal."),
+    ("me", "The caller of the request."),
+    ("members", "Users with a role in an organization."),
+    ("metrics-tokens", "Tokens for the metrics of the portal."),
+    ("nodes", "Hosts with a worker."),
+    ("offerings", "Board models and MIG profiles on sale."),
+    ("orgs", "Organizations with their credit and limits, for operators."),
+    ("payment-settings", "The means of payment of an organization."),
+    ("prices", "Dated prices of offerings."),
+    ("quota", "Limits with their use."),
+    ("quota-requests", "Requests for other limits."),
+    ("quotes", "Prices for windows, fixed until their expiry."),
+    ("racks", "Power budgets of racks."),
+    ("reconciliation", "Checks of the ledger against its sums."),
+    ("reservation-policy", "The terms of reservations."),
+    ("reservations", "Reservations and maintenance windows."),
+    ("secrets", "Sealed values for jobs."),
+    ("sessions", "Sign-in and sign-out of the browser."),
+    ("setup", "The first operator of a new portal."),
+    ("sign-up", "New users with a new organization."),
+    ("stripe", "Events of Stripe."),
+    ("stuck", "Jobs without progress."),
+    ("tokens", "API tokens."),
+    ("top-ups", "Payments by card."),
+    ("transfers", "The ledger of an organization."),
+    ("usage", "Charged device time and its cost."),
+    ("volumes", "Named, versioned sets of files."),
+    ("webhooks", "Addresses for signed notices."),
+];
+
+/// The descriptions of operations by their ids.
+const OPERATIONS: &[(&str, &str)] = &[
+    (
+        "get_orgs_org_jobs_job_files_file",
+        "The `ETag` is the SHA-256 of all bytes. Several ranges mean the whole file.",
+    ),
+    (
+        "get_orgs_org_volumes_volume_files_path",
+        "The `ETag` is the SHA-256 of all bytes. Several ranges mean the whole file.",
+    ),
+    (
+        "patch_orgs_org_volumes_volume_uploads_path",
+        "The part must begin at the end of the received bytes. The header `Upload-Offset` of the answer has the \
+         offset of the next part.",
+    ),
+    (
+        "post_invitations_accept",
+        "No `Idempotency-Key`: an invitation is valid once. A repetition by the same signed-in user has the same answer, \
+         and any other answers `invitation.not_valid`.",
+    ),
+    ("post_invitations_look", "No `Idempotency-Key`: the request changes nothing."),
+    (
+        "post_sessions",
+        "No `Idempotency-Key`: the answer sets a cookie, which the portal does not store. A repetition opens another \
+         session.",
+    ),
+    ("post_setup", "No `Idempotency-Key`: only one set-up succeeds, and a repetition answers `setup.done`."),
+    (
+        "post_sign_up",
+        "No `Idempotency-Key`: an address has one account, and a repetition answers `account.exists`.",
+    ),
+    ("post_stripe_events", "No `Idempotency-Key`: an event has its own id, and a repetition has no effect."),
+];
+
+/// The tags of the document.
+pub(super) fn tags() -> Value {
+    TAGS.iter().map(|(name, description)| json!({ "name": name, "description": description })).collect()
+}
+
+/// The description of an operation, if its summary is not enough.
+pub(super) fn find_description(id: &str) -> Option<&'static str> {
+    OPERATIONS.iter().find(|(known, _)| *known == id).map(|(_, description)| *description)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_tables_have_the_tags_and_operations_of_the_document_only() {
+        let document = super::super::document();
+        let paths = document["paths"].as_object().unwrap().values();
+        let operations: Vec<&Value> = paths.flat_map(|item| item.as_object().unwrap().values()).collect();
+        let used: BTreeSet<&str> = operations.iter().map(|o| o["tags"][0].as_str().unwrap()).collect();
+        let described: BTreeSet<&str> = TAGS.iter().map(|(name, _)| *name).collect();
+        assert_eq!(used, described);
+        let ids: BTreeSet<&str> = operations.iter().map(|o| o["operationId"].as_str().unwrap()).collect();
+        for (id, _) in OPERATIONS {
+            assert!(ids.contains(id), "{id}");
+        }
+    }
+}
