@@ -59,12 +59,12 @@ fn clock_changes_are_respected() {
 fn a_day_with_a_clock_change_has_other_half_hours() {
     let day = |text: &str| Frame::new(View::Day, wall(text).day(), &berlin);
     let plain = day("2026-11-22T12:00");
-    assert_eq!((plain.columns(), plain.change()), (48, None));
+    assert_eq!((plain.columns(), plain.clock_change()), (48, None));
     assert_eq!((plain.from(), plain.until()), (time("2026-11-21T23:00:00Z"), time("2026-11-22T23:00:00Z")));
     assert_eq!(plain.title(), "Sunday 22 November 2026");
     let spring = day("2026-03-29T12:00");
     assert_eq!(spring.columns(), 46);
-    assert_eq!(spring.change().as_deref(), Some("Clock change: this day has 23 hours."));
+    assert_eq!(spring.clock_change().as_deref(), Some("Clock change: this day has 23 hours."));
     let marks: Vec<(usize, String)> = spring.marks().into_iter().map(|m| (m.start, m.text)).collect();
     assert_eq!(marks.first(), Some(&(0, "00:00".to_owned())));
     assert_eq!(marks.get(1), Some(&(4, "03:00".to_owned())), "an hour is missing");
@@ -78,7 +78,7 @@ fn a_week_starts_on_monday_and_each_day_with_a_column() {
     let week = Frame::new(View::Week, wall("2026-03-25T00:00").day(), &berlin);
     assert_eq!(week.columns(), 56);
     assert_eq!(week.title(), "23 to 29 March 2026");
-    assert_eq!(week.change().as_deref(), Some("* Clock change on Sun 29 Mar: this day has 23 hours."));
+    assert_eq!(week.clock_change().as_deref(), Some("* Clock change on Sun 29 Mar: this day has 23 hours."));
     let last = week.marks().pop().unwrap();
     assert_eq!((last.start, last.size, last.text.as_str()), (48, 8, "Sun 29*"));
     assert_eq!(week.column(48).unwrap().0, time("2026-03-28T23:00:00Z"));
@@ -130,7 +130,7 @@ fn leap_days_are_valid() {
     }
     let week = Frame::new(View::Week, wall("2028-03-02T00:00").day(), &utc);
     assert_eq!((week.title().as_str(), week.columns()), ("28 February to 5 March 2028", 56));
-    assert_eq!(week.change(), None);
+    assert_eq!(week.clock_change(), None);
     let marks: Vec<String> = week.marks().into_iter().take(3).map(|m| m.text).collect();
     assert_eq!(marks, ["Mon 28", "Tue 29", "Wed 1"]);
     // A window over the whole leap day.
@@ -165,7 +165,7 @@ fn windows_over_a_clock_change_have_their_real_length() {
 #[test]
 fn a_day_of_25_hours_repeats_an_hour() {
     let autumn = Frame::new(View::Day, wall("2026-10-25T12:00").day(), &berlin);
-    assert_eq!(autumn.change().as_deref(), Some("Clock change: this day has 25 hours."));
+    assert_eq!(autumn.clock_change().as_deref(), Some("Clock change: this day has 25 hours."));
     assert_eq!((autumn.from(), autumn.until()), (time("2026-10-24T22:00:00Z"), time("2026-10-25T23:00:00Z")));
     let twice: Vec<usize> = (0..autumn.columns()).filter(|c| autumn.moment(*c).ends_with(" 02:30")).collect();
     assert_eq!(twice, [5, 7]);
@@ -180,7 +180,7 @@ fn a_day_of_25_hours_repeats_an_hour() {
     assert_eq!(marks.get(1), Some(&(8, "03:00".to_owned())), "an hour is repeated");
     let week = Frame::new(View::Week, wall("2026-10-25T00:00").day(), &berlin);
     assert_eq!(week.columns(), 56);
-    assert_eq!(week.change().as_deref(), Some("* Clock change on Sun 25 Oct: this day has 25 hours."));
+    assert_eq!(week.clock_change().as_deref(), Some("* Clock change on Sun 25 Oct: this day has 25 hours."));
     let (from, until) = week.column(48).unwrap();
     assert_eq!(until.millis_since(from), 4 * 3_600_000, "midnight to three o'clock");
 }
