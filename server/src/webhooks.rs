@@ -191,7 +191,11 @@ impl Webhooks {
     ) -> Result<Page<Delivery>, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::webhooks::list_deliveries(&mut conn.tx(), org, hook, state, options).await?;
+        let mut tx = conn.tx();
+        if !store::webhooks::list(&mut tx, Some(org)).await?.iter().any(|row| row.id == hook) {
+            return Err(Problem::not_found());
+        }
+        let rows = store::webhooks::list_deliveries(&mut tx, org, hook, state, options).await?;
         Ok(options.page(rows, |row| row.id).map(delivery))
     }
 

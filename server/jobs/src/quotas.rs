@@ -171,7 +171,8 @@ async fn check_offerings(
 ) -> Result<(), WriteError> {
     for slug in limits.devices.keys() {
         if store::offerings::find(tx, slug, now).await?.is_none() {
-            let pointer = format!("{base}/devices/{slug}");
+            // The escapes of a JSON pointer.
+            let pointer = format!("{base}/devices/{}", slug.replace('~', "~0").replace('/', "~1"));
             return Err(Problem::invalid_field(&pointer, "There is no such offering.").into());
         }
     }

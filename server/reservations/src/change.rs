@@ -1,14 +1,12 @@
 //! The changes of reservations: cancelling, extending, and the decision of the operator.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use berth_core::rating::worst_case_micros;
 use berth_placement::calendar::Booking;
 use berth_types::ids::{OrgId, ReservationId};
 use berth_types::ledger::TransferKind;
-use berth_types::money::money_text;
 use berth_types::problems::Problem;
-use berth_types::reservations::{ExtendReservation, Reservation, ReservationState, Window};
+use berth_types::reservations::{ExtendReservation, Reservation, ReservationState};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
@@ -16,7 +14,7 @@ use crate::Reservations;
 
 use crate::charges::posting;
 use crate::charges::{cost_if_ended, elapsed_micros, end, policy_of};
-use berth_billing::budgets;
+use crate::checks::check_extension;
 use berth_foundation::Change;
 use berth_foundation::fault;
 use berth_foundation::{Caller, Right, idempotency};
@@ -132,6 +130,11 @@ impl Reservations {
         }
         self.planner.refresh().await?;
         let reading = self.planner.lock_reading().await;
+        // A refused extension must not book, since its booking would refuse those of others meanwhile.
+        {
+            let mut conn = self.context.db.read().await?;
+            check_extension(&mut conn.tx(), &self.context, &row, input.ends_at, now).await?;
+        }
         let (longer, ends_at) = (ReservationRow { ends_at: input.ends_at, ..row.clone() }, row.ends_at);
         let free = self.planner.ask(move |engine| {
             let booking: Booking = bookings::booking(engine, &longer)?;
@@ -181,36 +184,11 @@ impl Reservations {
                     if row.generation != old.generation {
                         return Err(StoreError::Stale.into());
                     }
-                    let seconds = u64::try_from(ends_at.millis_since(row.starts_at) / 1_000).unwrap_or(0);
-                    let Some(total) = worst_case_micros(row.nano_per_second, seconds) else {
-                        let detail = "The price of this is beyond any account.";
-                        return Err(Problem::invalid_field("/ends_at", detail).into());
-                    };
-                    let more = total - row.total_micros;
-                    let org = row.org_id.ok_or_else(|| StoreError::Corrupt(row.id.to_string()))?;
-                    let available = store::ledger::available(tx, org).await?;
-                    if more > available {
-                        let currency = &context.settings.currency;
-                        let detail = format!(
-                            "The longer time costs {} more, and {} is available. Nothing was changed.",
-                            money_text(more, currency),
-                            money_text(available, currency)
-                        );
-                        let title = "Not enough credit";
-                        return Err(Problem::new(402, "funds.insufficient", title, detail).into());
-                    }
-                    let longer = Window { starts_at: row.ends_at, ends_at };
-                    if let Some(detail) = crate::check_limit(tx, org, row.board_milli, &[longer]).await? {
-                        let title = "Beyond the limits of the organization";
-                        return Err(Problem::new(403, "quota.exceeded", title, detail).into());
-                    }
+                    let (org, more) = check_extension(tx, &context, &row, ends_at, now).await?;
                     let window = (row.ends_at, ends_at);
                     if !is_free(tx, &row.places()?, window, &HashMap::new(), &[row.id]).await? {
                         return Err(crate::confirm::capacity_taken().into());
                     }
-                    let (none, currency) = (BTreeMap::new(), &context.settings.currency);
-                    let when = (now, row.starts_at);
-                    budgets::check_cost(tx, org, &none, more, currency, when).await?;
                     if more > 0 {
                         let hold =
                             posting(&context, &row, TransferKind::Hold, more, row.generation + 1, now)?;
@@ -218,7 +196,7 @@ impl Reservations {
                     }
                     row.ends_at = ends_at;
                     row.warned = false;
-                    row.total_micros = total;
+                    row.total_micros += more;
                     row.held_micros += more;
                     store::reservations::update(tx, &row).await?;
                     store::quotas::insert_audit(tx, Some(org), &event).await?;

@@ -1,16 +1,14 @@
 //! The confirmation of quotes: bookings in the engine's calendar, a hold and a record, all or none of them.
 //! Also the plan of maintenance windows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use berth_core::rating::worst_case_micros;
 use berth_engine::{Engine, Refusal};
 use berth_placement::calendar::{Booking, BookingKind};
 use berth_placement::request::Request;
 use berth_types::ids::{OrgId, ReservationId};
 use berth_types::jobs::Topology;
 use berth_types::ledger::TransferKind;
-use berth_types::money::money_text;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::reservations::{
     NewMaintenance, NewReservation, Quote, Reservation, ReservationState, Window,
@@ -21,8 +19,8 @@ use futures::FutureExt;
 use crate::Reservations;
 
 use crate::charges::posting;
-use crate::{board_milli, check_limit, span, stored_quote_request};
-use berth_billing::budgets;
+use crate::checks::{check_before_booking, check_confirmation, quote_used, window_cost};
+use crate::{board_milli, span, stored_quote_request};
 use berth_foundation::{Caller, Change, Context, Right, fault, idempotency};
 use berth_jobs::planner::bookings::{self, booking_id, is_free, maintenance_org, stored_places};
 use berth_store::offerings::StoredOffering;
@@ -41,10 +39,6 @@ fn quote_expired(quote: &Quote) -> Problem {
         quote.expires_at.minute()
     );
     Problem::new(409, "quote.expired", "The quote has expired", detail)
-}
-
-fn quote_used() -> Problem {
-    Problem::conflict("quote.used", "The quote was used", "It is a reservation already; nothing was changed.")
 }
 
 pub(crate) fn capacity_taken() -> Problem {
@@ -260,6 +254,8 @@ impl Reservations {
             let second = Timestamp::from_micros(now.micros().div_euclid(1_000_000) * 1_000_000);
             first.starts_at = first.starts_at.max(second);
         }
+        // A refused confirmation must not book, since its booking would refuse those of others meanwhile.
+        check_before_booking(&self.context, org, (&quote, &offering), &windows, now).await?;
         let windows: Vec<(ReservationId, Window)> =
             windows.into_iter().map(|w| (self.context.new_id(now), w)).collect();
         let request = stored_quote_request(&quote, &offering);
@@ -307,8 +303,7 @@ impl Reservations {
             if quote.needs_approval { ReservationState::Pending } else { ReservationState::Scheduled };
         let mut rows = Vec::new();
         for ((id, window), places) in windows.iter().zip(&placed.places) {
-            let seconds = u64::try_from(window.ends_at.millis_since(window.starts_at) / 1_000).unwrap_or(0);
-            let total = worst_case_micros(quote.nano_per_second, seconds).unwrap_or(i64::MAX);
+            let total = window_cost(window, quote.nano_per_second);
             rows.push(ReservationRow {
                 id: *id,
                 org_id: Some(org),
@@ -360,37 +355,17 @@ impl Reservations {
     ) -> Result<Vec<ReservationId>, WriteError> {
         let context = self.context.clone();
         let (quote, key) = (quote.clone(), caller.idempotency_key.clone());
-        self.context.db
+        self.context
+            .db
             .try_write(move |tx| {
-                let (context, quote, rows, moved) = (context.clone(), quote.clone(), rows.clone(), moved.clone());
+                let (context, quote, rows, moved) =
+                    (context.clone(), quote.clone(), rows.clone(), moved.clone());
                 let key = key.clone();
                 async move {
-                    let used_at = store::reservations::find_quote(tx, org, quote.id).await?.and_then(|(_, used)| used);
-                    if used_at.is_some() {
-                        return Err(quote_used().into());
-                    }
                     let milli = rows.first().map_or(0, |r| r.board_milli);
-                    if let Some(detail) = check_limit(tx, org, milli, &quote.windows).await? {
-                        let title = "Beyond the limits of the organization";
-                        return Err(Problem::new(403, "quota.exceeded", title, detail).into());
-                    }
-                    let total: i64 = rows.iter().map(|r| r.total_micros).fold(0, i64::saturating_add);
-                    let available = store::ledger::available(tx, org).await?;
-                    if total > available {
-                        let currency = &context.settings.currency;
-                        let detail = format!(
-                            "The reservation costs {}, which is {} more than is available. Add credit, or reserve less. Nothing was reserved.",
-                            money_text(total, currency),
-                            money_text(total - available, currency)
-                        );
-                        let title = "Not enough credit";
-                        return Err(Problem::new(402, "funds.insufficient", title, detail).into());
-                    }
-                    let (none, currency) = (BTreeMap::new(), &context.settings.currency);
-                    let costs = rows.iter().map(|r| (r.starts_at, r.total_micros));
-                    for (begins, total) in budgets::by_month(costs) {
-                        budgets::check_cost(tx, org, &none, total, currency, (now, begins)).await?;
-                    }
+                    let costs: Vec<(Timestamp, i64)> =
+                        rows.iter().map(|r| (r.starts_at, r.total_micros)).collect();
+                    check_confirmation(tx, &context, org, &quote, (milli, &costs), now).await?;
                     let own: Vec<ReservationId> = rows.iter().map(|row| row.id).collect();
                     for row in &rows {
                         let window = (row.starts_at, row.ends_at);

@@ -6,6 +6,7 @@
 
 mod change;
 mod charges;
+mod checks;
 mod confirm;
 pub mod routes;
 mod show;

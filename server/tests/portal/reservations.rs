@@ -110,6 +110,40 @@ async fn concurrent_confirmations_never_share_a_board() {
     }
 }
 
+/// A refused confirmation must not book in the engine: its booking would refuse those of others meanwhile.
+#[tokio::test]
+async fn credit_limits_and_quotes_are_checked_before_the_devices() {
+    for (engine, db, _location) in engines("checked_first").await {
+        let setup = IdlePortal::on(db).await;
+        let (t, operator) = (&setup.t, &setup.operator);
+        let (eve, poor) = t.tenant("poor").await;
+        let ask = setup.quote_request(2, 2, setup.at(HOUR), setup.at(2 * HOUR));
+        let quote = t.post(&eve, &format!("/orgs/{poor}/quotes"), ask).await.expect(201);
+        assert_eq!(quote["feasible"], true, "{engine}");
+        let own = setup.quote(setup.quote_request(2, 2, setup.at(HOUR), setup.at(2 * HOUR))).await;
+        let own_path = format!("/orgs/{}/reservations", setup.org);
+        let first = json!({"quote": own["id"], "name": "train"});
+        let taken = t.post(&setup.ada, &own_path, first.clone()).await.expect(201);
+        // The devices are not free any more, and the first reason is the credit.
+        let path = format!("/orgs/{poor}/reservations");
+        let body = json!({"quote": quote["id"], "name": "mine"});
+        t.post(&eve, &path, body.clone()).await.problem(402, "funds.insufficient");
+        let quota = format!("/operator/orgs/{poor}/quota");
+        t.call(operator, "PUT", &quota, json!({"reserved_boards_milli": 1_000})).await.expect(200);
+        t.post(&eve, &path, body).await.problem(403, "quota.exceeded");
+        // A second use of a quote is no conflict with the first one.
+        t.post(&setup.ada, &own_path, first).await.problem(409, "quote.used");
+        // The same holds for an extension.
+        setup.reserve(2, 2, setup.at(2 * HOUR), setup.at(3 * HOUR)).await;
+        let quota = format!("/operator/orgs/{}/quota", setup.org);
+        t.call(operator, "PUT", &quota, json!({"reserved_boards_milli": 4_000})).await.expect(200);
+        let extend = format!("{own_path}/{}/extend", taken["items"][0]["id"].as_str().unwrap());
+        t.post(&setup.ada, &extend, json!({"ends_at": setup.at(150 * 60)}))
+            .await
+            .problem(403, "quota.exceeded");
+    }
+}
+
 #[tokio::test]
 async fn cancellation_and_return_cost_the_shown_fee() {
     for (engine, db, _location) in engines("cancel").await {
@@ -165,7 +199,7 @@ async fn extensions_and_repeats_respect_conflicts_quota_and_credit() {
         assert_eq!(longer["ends_at"], next["starts_at"], "{engine}");
         // The quota applies to extensions too.
         let quota = format!("/operator/orgs/{}/quota", setup.org);
-        t.call(operator, "PUT", &quota, json!({"reserved_boards_milli": 4_000})).await.expect(200);
+        t.call(operator, "PUT", &quota, json!({"reserved_boards_milli": 5_000})).await.expect(200);
         let after = format!("/orgs/{}/reservations/{}/extend", setup.org, next["id"].as_str().unwrap());
         let other = setup.reserve(1, 1, setup.at(5 * HOUR), setup.at(6 * HOUR)).await;
         t.post(ada, &after, until(setup.at(5 * HOUR + 60))).await.problem(409, "reservation.taken");

@@ -18,6 +18,7 @@ use berth_types::ids::{PaymentId, UserId, WebhookId};
 use berth_types::invoices::{InvoiceKind, InvoiceState};
 use berth_types::jobs::{JobState, Topology};
 use berth_types::ledger::TransferKind;
+use berth_types::lists::ListOptions;
 use berth_types::payments::PaymentState;
 use berth_types::quotas::{Limits, QuotaRequestState};
 use berth_types::reservations::ReservationState;
@@ -264,7 +265,12 @@ async fn the_error_of_a_corrupt_row_names_its_table_its_id_and_its_column() {
         let role = row("members", &member, "role");
         assert_corrupt!(engine, db, role, store::accounts::find_role, org(), user().id);
         assert_corrupt!(engine, db, row("quotas", &own, "limits"), store::quotas::find, Some(org()));
-        assert_corrupt!(engine, db, row("webhooks", &hook, "kinds"), store::webhooks::list, Some(org()));
+        let (kinds, page) = (row("webhooks", &hook, "kinds"), ListOptions::newest(10));
+        assert_corrupt!(engine, db, kinds, store::webhooks::list_page, org(), &page);
+        assert!(
+            read!(db, store::webhooks::list, Some(org())).is_empty(),
+            "{engine}: it stops no other webhook"
+        );
         assert_corrupt!(engine, db, row("payments", &paid, "kind"), store::payments::find, payment().id);
     }
 }
