@@ -79,7 +79,7 @@ pub fn App() -> impl IntoView {
     }
 }
 
-/// What an address that is nobody's shows.
+/// The page of an unknown address.
 #[component]
 fn NotFoundPage() -> impl IntoView {
     view! {

@@ -81,15 +81,14 @@ struct Run {
     // A token may begin with a hyphen.
     #[arg(long, env = "BERTH_JOIN_TOKEN", hide_env_values = true, allow_hyphen_values = true)]
     join_token: Option<String>,
-    /// Where other nodes reach this one, for jobs that span several; the address that this host uses
-    /// towards the portal when absent.
+    /// The address of this host for jobs on several nodes; when absent, its address towards the portal.
     #[arg(long, env = "BERTH_ADDRESS")]
     address: Option<String>,
-    /// What jobs may ask for of this host, as NAME=VALUE: `switch` and `rack` say where it stands. May be
-    /// given several times.
+    /// Labels of this host for requests of jobs, as NAME=VALUE: `switch` and `rack` are its place. Several are
+    /// allowed.
     #[arg(long = "label", env = "BERTH_LABELS", value_name = "NAME=VALUE", value_delimiter = ',', value_parser = label)]
     labels: Vec<(String, String)>,
-    /// What this host is called in the portal; its host name when absent.
+    /// The name of this host in the portal; its host name when absent.
     #[arg(long, env = "BERTH_NODE_NAME")]
     name: Option<String>,
     /// Everything that the worker keeps.

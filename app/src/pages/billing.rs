@@ -134,7 +134,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
         {payment_notice}
         {move || figures(&balance.get())}
         <p class="prose">
-            "Each submitted job reserves its maximum cost. It is charged per metered millisecond, and the rest is released when it ends. The maximum number and cost of running jobs are under "
+            "Each submitted job outside a reservation reserves its maximum cost. It is charged per metered millisecond, and the rest is released when it ends. The maximum number and cost of running jobs are under "
             <a href="/limits">"Limits"</a> "."
         </p>
         {payments}
@@ -174,7 +174,7 @@ fn figures(balance: &Balance) -> AnyView {
     let text = |micros: i64| money_text(micros, &balance.currency);
     let runway_note = match runway(balance.available_micros, balance.burn_per_hour_micros) {
         Some(hours) => format!("runway {hours} h at {}/h", text(balance.burn_per_hour_micros)),
-        None => "no current cost".to_owned(),
+        None => "no jobs charged now".to_owned(),
     };
     let expiring: Vec<AnyView> = expiries(balance)
         .into_iter()

@@ -217,7 +217,7 @@ fn ClosestLimit(quota: RwSignal<Option<Quota>>) -> impl IntoView {
 fn money_figures(balance: &Balance) -> AnyView {
     let text = |micros: i64| money_text(micros, &balance.currency);
     let hours = runway(balance.available_micros, balance.burn_per_hour_micros);
-    let runway_note = if hours.is_some() { "at the current cost" } else { "no current cost" };
+    let runway_note = if hours.is_some() { "at the current cost" } else { "no jobs charged now" };
     let runway = match hours {
         Some(hours) => view! { {hours}<span class="stat__unit">"h"</span> }.into_any(),
         None => view! { "–" }.into_any(),

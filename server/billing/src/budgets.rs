@@ -138,7 +138,7 @@ pub async fn check_cost(
         let left = row.limit_micros - status.spent - status.committed;
         if worst_micros > left {
             let detail = format!(
-                "This can cost {} at its longest, and of the budget {} ({} a month) {} is left after what is spent and set aside. Shorten it, or raise the budget.",
+                "The maximum cost is {}, and of the budget {} ({} a month) {} is left after spent and reserved money. Choose a shorter time limit, or raise the budget.",
                 money_text(worst_micros, currency),
                 row.name,
                 money_text(row.limit_micros, currency),

@@ -197,7 +197,7 @@ impl Invoices {
                     || !store::invoices::set_state(tx, id, states, paid_at).await?
                 {
                     let state = row.state.name();
-                    let detail = format!("It is {state}; only an open invoice can be paid or taken back.");
+                    let detail = format!("It is {state}; only an open invoice can be paid or voided.");
                     return Err(Problem::conflict("invoice.closed", "The invoice is closed", detail).into());
                 }
                 let org = row.org_id;
@@ -206,7 +206,7 @@ impl Invoices {
                 // The ledger has the charges without tax, so the credit is without tax too.
                 let amount_micros = document.subtotal_micros;
                 if amount_micros > 0 {
-                    let verb = if to == InvoiceState::Paid { "was paid" } else { "was taken back" };
+                    let verb = if to == InvoiceState::Paid { "was paid" } else { "was voided" };
                     let posting = Posting {
                         id: context.new_id(now),
                         org,

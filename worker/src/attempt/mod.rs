@@ -1,7 +1,7 @@
 //! One attempt on this host: its directory, its state, and the steps of its preparation and its cleanup.
 //!
-//! The attempt's directory has the whole state, so a restarted daemon reads it and goes on. Most functions block: the
-//! daemon calls them off the async threads. `reconcile` decides; this room carries out.
+//! The attempt's directory has the whole state, so a restarted daemon reads it and goes on. `prepare` and
+//! `clean` run off the async threads; the other steps write briefly. `reconcile` decides; this room carries out.
 
 mod cleanup;
 mod confinement;

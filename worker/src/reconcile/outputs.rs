@@ -72,7 +72,8 @@ impl OutputSchedule {
         }
     }
 
-    /// Ends a hand-over. After the last one of an attempt its files are removed, and the result is `true`. A busy
+    /// Ends a hand-over. The result is `true` after the last one of an attempt: a report is due. Its files go only
+    /// after a saved record. A busy
     /// attempt is being cleaned: a copy of its record is saved then, so another hand-over follows.
     pub(super) fn finish(
         &mut self,

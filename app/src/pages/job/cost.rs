@@ -116,7 +116,7 @@ pub fn CostFigures(
         let micros = meter.with(|meter| meter.held_micros);
         job.with(|job| money_text(micros, &job.currency))
     };
-    let held_note = move || if finished() { "unused rest released" } else { "for the rest of the run" };
+    let held_note = move || if finished() { "unused rest released" } else { "until the job ends" };
     let run_time = move || duration_text(shown.get().0);
     let run_time_note = move || {
         job.with(|job| match job.attempt {

@@ -87,7 +87,7 @@ impl LimitKind {
                 "Boards in use; a slice or share counts as its part of a board. A job beyond the limit waits."
             }
             Self::RunningJobs => "A job beyond the limit waits.",
-            Self::Spend => "Current total of all jobs. A job beyond the limit waits.",
+            Self::Spend => "Total of all running jobs. A job beyond the limit waits.",
             Self::QueuedJobs => "A submission beyond the limit is refused.",
             Self::BoardHours => {
                 "A job counts with its time limit until it ends. A submission beyond the limit is refused."
@@ -98,7 +98,7 @@ impl LimitKind {
             Self::GuaranteedBoards => {
                 "Scheduled first among jobs of the same priority, until this capacity is reached."
             }
-            Self::Weight => "Share of capacity among organizations. 2 counts twice as much as the default 1.",
+            Self::Weight => "Order among organizations: past use divided by the weight. The default is 1.",
         }
     }
 

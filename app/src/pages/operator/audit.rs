@@ -116,6 +116,7 @@ fn table(events: &[AuditEvent], currency: &str) -> AnyView {
 /// Returns the text of an action, or the recorded action without one.
 pub(in crate::pages) fn action_text(action: &str) -> &str {
     match action {
+        "join_token.created" => "created a join token",
         "quota.set" => "set limits",
         "quota.cleared" => "restored the default limits",
         "quota.requested" => "requested other limits",

@@ -117,7 +117,7 @@ pub fn ExtendDialog(
                     <CallProblem call=call beside_fields=&["/ends_at"]/>
                 </div>
                 <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep end"</button>
                     <Submit call=call>"Extend"</Submit>
                 </div>
             </form>

@@ -304,7 +304,7 @@ fn figures(usage: &Usage) -> AnyView {
         Some(hours) => {
             (view! { {grouped(hours)}<span class="stat__unit">"h"</span> }.into_any(), "at the current cost")
         }
-        None => ("–".into_any(), "no current cost"),
+        None => ("–".into_any(), "no jobs charged now"),
     };
     let so_far = format!("{} so far", text(usage.month_to_date_micros));
     view! {

@@ -149,7 +149,7 @@ fn VolumeForm(state: PageState) -> impl IntoView {
                     name="volume-size"
                     kind="number"
                     value=size
-                    hint=Some("Files beyond this size are refused.".to_owned())
+                    hint=Some("Limit of all files together. Files beyond it are refused.".to_owned())
                     error=call.field("/max_bytes")
                     autocomplete=Some("off")
                 />

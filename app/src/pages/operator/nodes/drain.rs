@@ -223,7 +223,7 @@ fn DrainDialog(state: DrainState, done: Callback<()>) -> impl IntoView {
                     {text_field("drain-reason", "Reason", reason, "/reason", "Shown to the owners of the jobs.")}
                 </div>
                 <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
+                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Back"</button>
                     <Submit call=call>"Drain"</Submit>
                 </div>
             </form>
