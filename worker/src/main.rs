@@ -118,8 +118,8 @@ struct Run {
     /// The cgroup below which jobs get theirs, in each hierarchy.
     #[arg(long, env = "BERTH_CGROUP", default_value = "berth")]
     cgroup: String,
-    /// Where to serve /metrics for Prometheus, such as 127.0.0.1:940; nowhere when absent. Whoever reads it
-    /// needs the token in the data directory's metrics-token. Jobs may listen on ports from 1024 on.
+    /// The address of /metrics for Prometheus, such as 127.0.0.1:940; absent: none. A reader needs the token
+    /// in the data directory's metrics-token. Jobs may listen on ports from 1024 on.
     #[arg(long, env = "BERTH_METRICS_LISTEN")]
     metrics_listen: Option<SocketAddr>,
     /// Run no images, whether podman is here or not.

@@ -71,45 +71,9 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_name("/name", &job.name, &mut errors);
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
-    if job.offering.is_empty() || job.offering.len() > MAX_SLUG_BYTES {
-        refuse("/offering", "Name an offering, such as h100-80gb.1g.10gb; GET /api/v1/offerings lists them.");
-    }
-    if job.count == 0 || job.count > MAX_DEVICES {
-        refuse("/count", "Ask for 1 to 64 devices on each node.");
-    }
-    if job.nodes == 0 || job.nodes > MAX_NODES {
-        refuse("/nodes", "Ask for 1 to 64 nodes.");
-    }
-    match (&job.command, &job.script) {
-        (Some(_), Some(_)) => refuse("/script", "Give a command or a script, not both."),
-        (None, None) => refuse("/command", "Say what to run: a command or a script."),
-        (Some(command), None) => check_command(command, &mut refuse),
-        (None, Some(script)) => {
-            if script.trim().is_empty() {
-                refuse("/script", "The script is empty.");
-            } else if script.len() > MAX_SCRIPT_BYTES {
-                refuse("/script", "A script may be at most 1 MiB; put the rest into files.");
-            } else if script.contains('\0') {
-                refuse("/script", "A script cannot contain NUL bytes.");
-            }
-        }
-    }
-    if job.max_duration_s == 0 || job.max_duration_s > MAX_DURATION_S {
-        refuse("/max_duration_s", "Choose between 1 second and 30 days (2592000).");
-    }
-    if job.env.len() > MAX_ENV {
-        refuse("/env", "At most 256 variables.");
-    }
-    for (key, value) in &job.env {
-        if !is_variable(key) {
-            refuse(
-                &pointer_to("/env", key),
-                "A variable's name has letters, digits and _ and does not start with a digit.",
-            );
-        } else if value.contains('\0') || value.len() > 128 << 10 {
-            refuse(&pointer_to("/env", key), "A value has at most 128 KiB and no NUL bytes.");
-        }
-    }
+    check_devices(job, &mut refuse);
+    check_program(job, &mut refuse);
+    check_env(job, &mut refuse);
     crate::secrets::check_uses(job, &mut refuse);
     crate::ports::check(&job.ports, &mut refuse);
     crate::volumes::check_uses(job, &mut refuse);
@@ -117,22 +81,7 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
         refuse("/files", "At most 256 files and 8 MiB in all.");
     }
     check_files(job, &mut refuse);
-    if job.cpus.is_some_and(|n| n == 0 || n > MAX_CPUS) {
-        refuse("/cpus", "Ask for 1 to 65536 processors, or leave it out.");
-    }
-    if job.memory_mib.is_some_and(|n| n == 0 || n > MAX_MEMORY_MIB) {
-        refuse("/memory_mib", "Ask for 1 MiB to 1 PiB, or leave it out.");
-    }
-    if let Some(milli) = job.gpu_milli {
-        if milli == 0 || milli > 999 {
-            refuse(
-                "/gpu_milli",
-                "A share is 1 to 999 thousandths of a board; leave it out for the whole board.",
-            );
-        } else if job.count != 1 || job.nodes != 1 {
-            refuse("/gpu_milli", "A share is of one board on one node; ask for count 1 and nodes 1.");
-        }
-    }
+    check_host(job, &mut refuse);
     if job.topology == Topology::SameNode && job.nodes > 1 {
         refuse("/topology", "Several nodes are never the same node; ask for one, or for same_switch.");
     }
@@ -149,6 +98,81 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     if job.depends_on.len() > MAX_DEPENDENCIES {
         refuse("/depends_on", "A job can wait for at most 32 others.");
     }
+    check_labels(job, &mut refuse);
+    errors
+}
+
+/// Checks the offering, the number of devices and the time limit.
+fn check_devices(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    if job.offering.is_empty() || job.offering.len() > MAX_SLUG_BYTES {
+        refuse("/offering", "Name an offering, such as h100-80gb.1g.10gb; GET /api/v1/offerings lists them.");
+    }
+    if job.count == 0 || job.count > MAX_DEVICES {
+        refuse("/count", "Ask for 1 to 64 devices on each node.");
+    }
+    if job.nodes == 0 || job.nodes > MAX_NODES {
+        refuse("/nodes", "Ask for 1 to 64 nodes.");
+    }
+    if job.max_duration_s == 0 || job.max_duration_s > MAX_DURATION_S {
+        refuse("/max_duration_s", "Choose between 1 second and 30 days (2592000).");
+    }
+}
+
+/// Checks that there is a command or a script, and not both.
+fn check_program(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    match (&job.command, &job.script) {
+        (Some(_), Some(_)) => refuse("/script", "Give a command or a script, not both."),
+        (None, None) => refuse("/command", "Say what to run: a command or a script."),
+        (Some(command), None) => check_command(command, refuse),
+        (None, Some(script)) => {
+            if script.trim().is_empty() {
+                refuse("/script", "The script is empty.");
+            } else if script.len() > MAX_SCRIPT_BYTES {
+                refuse("/script", "A script may be at most 1 MiB; put the rest into files.");
+            } else if script.contains('\0') {
+                refuse("/script", "A script cannot contain NUL bytes.");
+            }
+        }
+    }
+}
+
+fn check_env(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    if job.env.len() > MAX_ENV {
+        refuse("/env", "At most 256 variables.");
+    }
+    for (key, value) in &job.env {
+        if !is_variable(key) {
+            refuse(
+                &pointer_to("/env", key),
+                "A variable's name has letters, digits and _ and does not start with a digit.",
+            );
+        } else if value.contains('\0') || value.len() > 128 << 10 {
+            refuse(&pointer_to("/env", key), "A value has at most 128 KiB and no NUL bytes.");
+        }
+    }
+}
+
+/// Checks processors, memory and the share of a board.
+fn check_host(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
+    if job.cpus.is_some_and(|n| n == 0 || n > MAX_CPUS) {
+        refuse("/cpus", "Ask for 1 to 65536 processors, or leave it out.");
+    }
+    if job.memory_mib.is_some_and(|n| n == 0 || n > MAX_MEMORY_MIB) {
+        refuse("/memory_mib", "Ask for 1 MiB to 1 PiB, or leave it out.");
+    }
+    if let Some(milli) = job.gpu_milli {
+        if milli == 0 || milli > 999 {
+            refuse(
+                "/gpu_milli",
+                "A share is 1 to 999 thousandths of a board; leave it out for the whole board.",
+            );
+        } else if job.count != 1 || job.nodes != 1 {
+            refuse("/gpu_milli", "A share is of one board on one node; ask for count 1 and nodes 1.");
+        }
+    }
+}
+
+fn check_labels(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.labels.len() > MAX_LABELS {
         refuse("/labels", "At most 32 labels.");
     }
@@ -164,7 +188,6 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
             );
         }
     }
-    errors
 }
 
 /// Checks the rules for retries.

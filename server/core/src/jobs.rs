@@ -210,14 +210,9 @@ impl Machine {
         }
     }
 
-    /// Applies one event and returns the new state with its effects.
-    ///
-    /// # Errors
-    /// [`Rejected`] if the event does not fit the state; the state stays as it is.
-    pub fn apply(self, event: MachineEvent) -> Result<(Self, Vec<Effect>), Rejected> {
-        use MachineEvent::{
-            Assign, Cancel, Drain, End, Halt, Idle, Orphan, Preempt, Prepare, RankFailed, Start,
-        };
+    /// Checks that an event of an attempt is of the present attempt.
+    fn check_attempt(self, event: &MachineEvent) -> Result<(), Rejected> {
+        use MachineEvent::{Drain, End, Idle, Preempt, Prepare, RankFailed, Start};
         if let Prepare { attempt }
         | Start { attempt }
         | Preempt { attempt, .. }
@@ -229,10 +224,22 @@ impl Machine {
             if let Self::Ended(_) = self {
                 return Err(Rejected::Ended);
             }
-            if attempt != self.attempt() {
-                return Err(Rejected::OldAttempt { reported: attempt, current: self.attempt() });
+            if *attempt != self.attempt() {
+                return Err(Rejected::OldAttempt { reported: *attempt, current: self.attempt() });
             }
         }
+        Ok(())
+    }
+
+    /// Applies one event and returns the new state with its effects.
+    ///
+    /// # Errors
+    /// [`Rejected`] if the event does not fit the state; the state stays as it is.
+    pub fn apply(self, event: MachineEvent) -> Result<(Self, Vec<Effect>), Rejected> {
+        use MachineEvent::{
+            Assign, Cancel, Drain, End, Halt, Idle, Orphan, Preempt, Prepare, RankFailed, Start,
+        };
+        self.check_attempt(&event)?;
         if let Some(cause) = event.stop_cause()
             && self.stops_for(cause)
         {

@@ -1,5 +1,6 @@
 //! The text of wait reasons. It must add nothing to [`WaitReasons`].
 
+use berth_types::ids::JobId;
 use berth_types::jobs::{Blocker as ApiBlocker, Explanation};
 use berth_types::time::{Timestamp, duration_text};
 
@@ -53,6 +54,79 @@ pub fn power_shortage_text(short: &PowerShortage) -> String {
     format!("Rack {rack} has {left} left of {budget}, this needs {need}.")
 }
 
+/// The text of a wait for other jobs.
+fn dependency_text(jobs: &[JobId]) -> (&'static str, String, String) {
+    let n = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+    let names: Vec<String> = jobs.iter().take(3).map(ToString::to_string).collect();
+    let more = if jobs.len() > 3 { " and others" } else { "" };
+    (
+        "dependency.waiting",
+        format!("It waits for {} {}{more}.", plural(n, "the job", "the jobs"), names.join(", ")),
+        format!("It is placed once {} ended.", plural(n, "that job has", "those jobs have")),
+    )
+}
+
+/// The text of a lack of boards in the whole cloud: the largest node has `count` devices, and `nodes` fit together.
+fn none_text(count: u32, nodes: u32, request: &RequestSummary) -> (&'static str, String, String) {
+    let device = request.text();
+    if count == 0 {
+        return (
+            "capacity.none",
+            format!("No node in this cloud has a board for {device}."),
+            "Choose another offering, or ask the operator to add such a board.".to_owned(),
+        );
+    }
+    if count < request.count {
+        return (
+            "capacity.none",
+            format!("No single node holds {device}; the largest holds {count}."),
+            format!("Ask for {count} {} or fewer.", plural(count, "device", "devices")),
+        );
+    }
+    if nodes == 0 {
+        return (
+            "capacity.none",
+            format!("No node that could hold {device} says where in the network it is."),
+            "Let the nodes be anywhere, or ask the operator to label the nodes.".to_owned(),
+        );
+    }
+    (
+        "capacity.none",
+        format!(
+            "Only {nodes} {} near enough to each other could hold {device}.",
+            plural(nodes, "node", "nodes")
+        ),
+        format!("Ask for {nodes} {} or fewer.", plural(nodes, "node", "nodes")),
+    )
+}
+
+/// The text of a promise to others, at present or from `begins` on.
+fn promised_text(begins: Timestamp, now: Timestamp) -> (&'static str, String, String) {
+    if begins <= now {
+        let detail = "There is room, but it is reserved at present.".to_owned();
+        let change = "Wait until the reservation ends, or run inside it if it is yours.".to_owned();
+        return ("window.promised", detail, change);
+    }
+    let left = duration_text(begins.millis_since(now).max(0));
+    let detail = format!(
+        "There is room, but in {left} it is promised to somebody else, and the job could still run then."
+    );
+    ("window.promised", detail, "Limit the run to less than that.".to_owned())
+}
+
+/// The text of a lack of processors or memory beside free boards.
+fn host_text(nodes: u32, temporary: bool, device: &str) -> (&'static str, String, String) {
+    (
+        if temporary { "capacity.host_busy" } else { "capacity.host" },
+        format!(
+            "{nodes} {} boards free for {device}, but not the processors or the memory beside them{}.",
+            plural(nodes, "node has", "nodes have"),
+            if temporary { " at this time" } else { ": no host is that large" }
+        ),
+        "Ask for fewer processors or less memory.".to_owned(),
+    )
+}
+
 fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> ApiBlocker {
     let device = request.text();
     let (code, detail, change) = match blocker {
@@ -61,16 +135,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
             format!("No cloud could give this: {invalid}."),
             "Submit it anew.".to_owned(),
         ),
-        Blocker::Dependency(jobs) => {
-            let n = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-            let names: Vec<String> = jobs.iter().take(3).map(ToString::to_string).collect();
-            let more = if jobs.len() > 3 { " and others" } else { "" };
-            (
-                "dependency.waiting",
-                format!("It waits for {} {}{more}.", plural(n, "the job", "the jobs"), names.join(", ")),
-                format!("It is placed once {} ended.", plural(n, "that job has", "those jobs have")),
-            )
-        }
+        Blocker::Dependency(jobs) => dependency_text(jobs),
         Blocker::Volume(held) => (
             "volume.busy",
             if held.saving {
@@ -89,29 +154,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
             ),
             "Choose another offering, or ask the operator to change the MIG mode of such a board.".to_owned(),
         ),
-        Blocker::None { count: 0, .. } => (
-            "capacity.none",
-            format!("No node in this cloud has a board for {device}."),
-            "Choose another offering, or ask the operator to add such a board.".to_owned(),
-        ),
-        Blocker::None { count, .. } if *count < request.count => (
-            "capacity.none",
-            format!("No single node holds {device}; the largest holds {count}."),
-            format!("Ask for {count} {} or fewer.", plural(*count, "device", "devices")),
-        ),
-        Blocker::None { nodes: 0, .. } => (
-            "capacity.none",
-            format!("No node that could hold {device} says where in the network it is."),
-            "Let the nodes be anywhere, or ask the operator to label the nodes.".to_owned(),
-        ),
-        Blocker::None { nodes, .. } => (
-            "capacity.none",
-            format!(
-                "Only {nodes} {} near enough to each other could hold {device}.",
-                plural(*nodes, "node", "nodes")
-            ),
-            format!("Ask for {nodes} {} or fewer.", plural(*nodes, "node", "nodes")),
-        ),
+        Blocker::None { count, nodes } => none_text(*count, *nodes, request),
         Blocker::Busy { nodes } => (
             "capacity.busy",
             format!(
@@ -121,15 +164,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
             ),
             "Wait for a running job to end, or stop one of your own.".to_owned(),
         ),
-        Blocker::Host { nodes, temporary } => (
-            if *temporary { "capacity.host_busy" } else { "capacity.host" },
-            format!(
-                "{nodes} {} boards free for {device}, but not the processors or the memory beside them{}.",
-                plural(*nodes, "node has", "nodes have"),
-                if *temporary { " at this time" } else { ": no host is that large" }
-            ),
-            "Ask for fewer processors or less memory.".to_owned(),
-        ),
+        Blocker::Host { nodes, temporary } => host_text(*nodes, *temporary, &device),
         Blocker::Images { nodes } => (
             "capacity.images",
             format!(
@@ -158,19 +193,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
             format!("{boards} suitable {} in quarantine.", plural(*boards, "board is", "boards are")),
             "The operator can clear the quarantine.".to_owned(),
         ),
-        Blocker::Promised { begins } if *begins <= now => (
-            "window.promised",
-            "There is room, but it is reserved at present.".to_owned(),
-            "Wait until the reservation ends, or run inside it if it is yours.".to_owned(),
-        ),
-        Blocker::Promised { begins } => (
-            "window.promised",
-            format!(
-                "There is room, but in {} it is promised to somebody else, and the job could still run then.",
-                duration_text(begins.millis_since(now).max(0))
-            ),
-            "Limit the run to less than that.".to_owned(),
-        ),
+        Blocker::Promised { begins } => promised_text(*begins, now),
         Blocker::Quota(exceeded) => quota_text(exceeded),
         Blocker::Ahead { jobs } => (
             "queue.ahead",

@@ -51,6 +51,89 @@ fn lost_milli(row: &ReservationRow, good: &HashSet<String>) -> Result<i64, Store
     Ok(lost * 1_000 / all)
 }
 
+/// Credits the time of failed devices and records their present part. Returns true after a change.
+async fn credit_failures(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut ReservationRow,
+    good: &HashSet<String>,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let lost = lost_milli(row, good)?;
+    let over = row.ends_at <= now;
+    let changed = lost != row.lost_milli || (over && row.lost_milli > 0);
+    if changed {
+        credit_lost(tx, context, row, now).await?;
+        row.lost_milli = lost;
+        row.lost_since = (lost > 0).then_some(now);
+        let (kind, change) = match lost {
+            0 => ("restored", "has all its devices again".to_owned()),
+            _ => ("degraded", format!("has {}.{} % failed devices", lost / 10, lost % 10)),
+        };
+        let detail =
+            "The time of failed devices is credited automatically. The ledger shows the credit.".to_owned();
+        notify(tx, context, row, kind, (&change, detail)).await?;
+    }
+    Ok(changed)
+}
+
+/// Notifies of the end of a reservation a while before it. Returns true after a notice.
+async fn warn_of_end(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut ReservationRow,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let due = !row.warned && row.ends_at <= now.plus_seconds(WARNING_S);
+    if due {
+        row.warned = true;
+        let change = format!("ends at {}", row.ends_at.minute());
+        let detail = "Its jobs are stopped then. You can extend it while its devices are free.".to_owned();
+        notify(tx, context, row, "ending", (&change, detail)).await?;
+    }
+    Ok(due)
+}
+
+/// Ends a reservation without any job, if its terms return it. Returns true after the end.
+async fn return_unused(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut ReservationRow,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let policy = policy_of(row)?;
+    let idle_s = now.millis_since(row.starts_at) / 1_000;
+    if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
+        && row.org_id.is_some()
+        && row.lost_milli == 0
+        && store::reservations::list_job_use(tx, &[row.id]).await?.iter().all(|row| row.attempts == 0)
+    {
+        let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
+        end(tx, context, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
+        let detail = "No job ran in it, so it was returned under its terms.".to_owned();
+        notify(tx, context, row, "ended", ("was returned", detail)).await?;
+        fault::point("reservation.no_show.recording");
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// Charges the elapsed time once an hour. Returns true after a charge.
+async fn charge_elapsed(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &mut ReservationRow,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    let cost = elapsed_micros(row, now);
+    let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
+    let due = row.nano_per_second > 0 && cost - row.posted_micros >= hour;
+    if due {
+        charge(tx, context, row, cost, now).await?;
+    }
+    Ok(due)
+}
+
 /// Brings one reservation up to the present. Returns true if it has changed.
 async fn advance(
     tx: &mut Tx<'_>,
@@ -85,20 +168,7 @@ async fn advance(
     if !began {
         return Ok(false);
     }
-    let lost = lost_milli(row, good)?;
-    if lost != row.lost_milli || (over && row.lost_milli > 0) {
-        credit_lost(tx, context, row, now).await?;
-        row.lost_milli = lost;
-        row.lost_since = (lost > 0).then_some(now);
-        let (kind, change) = match lost {
-            0 => ("restored", "has all its devices again".to_owned()),
-            _ => ("degraded", format!("has {}.{} % failed devices", lost / 10, lost % 10)),
-        };
-        let detail =
-            "The time of failed devices is credited automatically. The ledger shows the credit.".to_owned();
-        notify(tx, context, row, kind, (&change, detail)).await?;
-        changed = true;
-    }
+    changed |= credit_failures(tx, context, row, good, now).await?;
     if over {
         let total = row.total_micros;
         end(tx, context, row, (ReservationState::Ended, ""), total, now).await?;
@@ -107,33 +177,11 @@ async fn advance(
         fault::point("reservation.end.recording");
         return Ok(true);
     }
-    if !row.warned && row.ends_at <= now.plus_seconds(WARNING_S) {
-        row.warned = true;
-        let change = format!("ends at {}", row.ends_at.minute());
-        let detail = "Its jobs are stopped then. You can extend it while its devices are free.".to_owned();
-        notify(tx, context, row, "ending", (&change, detail)).await?;
-        changed = true;
-    }
-    let policy = policy_of(row)?;
-    let idle_s = now.millis_since(row.starts_at) / 1_000;
-    if policy.no_show_after_s.is_some_and(|after| idle_s >= after)
-        && row.org_id.is_some()
-        && row.lost_milli == 0
-        && store::reservations::list_job_use(tx, &[row.id]).await?.iter().all(|row| row.attempts == 0)
-    {
-        let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
-        end(tx, context, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
-        let detail = "No job ran in it, so it was returned under its terms.".to_owned();
-        notify(tx, context, row, "ended", ("was returned", detail)).await?;
-        fault::point("reservation.no_show.recording");
+    changed |= warn_of_end(tx, context, row, now).await?;
+    if return_unused(tx, context, row, now).await? {
         return Ok(true);
     }
-    let cost = elapsed_micros(row, now);
-    let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
-    if row.nano_per_second > 0 && cost - row.posted_micros >= hour {
-        charge(tx, context, row, cost, now).await?;
-        changed = true;
-    }
+    changed |= charge_elapsed(tx, context, row, now).await?;
     if changed {
         store::reservations::update(tx, row).await?;
     }

@@ -94,7 +94,7 @@ impl Faults {
         self.xid.iter().filter(|x| x.gpu == uuid && x.at > at).min_by_key(|x| x.at)
     }
 
-    /// Whether a board is off the bus, when a reset has mended everything up to the event `mended`.
+    /// True if a board is off the bus, when a reset has mended everything up to the event `mended`.
     pub fn is_lost(&self, uuid: &str, mended: u64) -> bool {
         self.lost.iter().any(|lost| lost == uuid)
             || self.xid.iter().any(|x| x.gpu == uuid && x.xid == FALLEN_OFF && x.at > mended)

@@ -138,7 +138,7 @@ impl Scan {
         })
     }
 
-    /// Whether this is the first sample of `what` from this scan.
+    /// True if this is the first sample of `what` from this scan.
     fn sample(&self, what: (usize, Option<u32>)) -> bool {
         self.sampled.lock().unwrap_or_else(PoisonError::into_inner).insert(what)
     }

@@ -28,7 +28,7 @@ fn link_count(board: &Board) -> Option<c_uint> {
     }
 }
 
-/// Whether a model has NVLink.
+/// True if a model has NVLink.
 pub fn has_links(board: &Board) -> bool {
     link_count(board).is_some()
 }

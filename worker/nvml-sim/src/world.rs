@@ -176,7 +176,7 @@ pub struct World {
 }
 
 impl World {
-    /// Whether the file says the same of both.
+    /// True if the file says the same of both.
     fn is_kept_as(&self, other: &Self) -> bool {
         self.made == other.made && self.reboots == other.reboots && self.boards == other.boards
     }
@@ -194,7 +194,7 @@ impl World {
         self.boards.get_mut(index).ok_or(Fault::InvalidArgument)
     }
 
-    /// Whether a reset or a reboot is asked for that was not carried out yet.
+    /// True if a reset or a reboot is asked for that was not carried out yet.
     fn owes_reset(&self) -> bool {
         let asked = |board: &SimBoard| self.faults.reset.get(&board.uuid).is_some_and(|n| *n != board.resets);
         self.reboots != self.faults.reboot || self.boards.iter().any(asked)

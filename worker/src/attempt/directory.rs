@@ -267,7 +267,7 @@ impl Attempt {
         }
     }
 
-    /// Whether the attempt has outputs, now or at its end, that the portal has not. An attempt that never ran has
+    /// True if the attempt has outputs, now or at its end, that the portal has not. An attempt that never ran has
     /// none, and after a crash of the host its files may be torn.
     pub fn has_pending_outputs(&self) -> bool {
         !self.record.outputs.done

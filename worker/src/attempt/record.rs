@@ -66,7 +66,7 @@ impl AttemptRecord {
         }
     }
 
-    /// Whether the attempt created a device.
+    /// True if the attempt created a device.
     pub fn made_devices(&self) -> bool {
         self.devices.iter().any(|device| device.made)
     }

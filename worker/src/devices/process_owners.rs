@@ -57,7 +57,7 @@ impl<'a> ProcessOwners<'a> {
     }
 }
 
-/// Whether a process has ended for certain. A process whose first thread has ended looks dead while other threads
+/// True if a process has ended for certain. A process whose first thread has ended looks dead while other threads
 /// run, and an invisible process may be of any owner.
 pub(super) fn has_ended(pid: i32, found: Option<&ProcessStat>) -> bool {
     let threads = || std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);

@@ -22,7 +22,7 @@ fn listeners(table: &str, port: u16, addresses: &[&str]) -> Vec<u64> {
     table.lines().skip(1).filter_map(socket).collect()
 }
 
-/// Whether only these processes listen on the port at these addresses: on the host's network others listen too, and
+/// True if only these processes listen on the port at these addresses: on the host's network others listen too, and
 /// two processes may have the same port at different addresses.
 pub(super) fn is_owned_by(processes: &[String], port: u16, addresses: &[&str]) -> bool {
     let table = |name: &str| {

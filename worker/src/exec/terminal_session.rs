@@ -61,7 +61,7 @@ enum TerminalEvent {
     HoldEnded,
 }
 
-/// Whether the session goes on.
+/// True if the session goes on.
 enum Continue {
     Yes,
     No,
@@ -152,7 +152,7 @@ impl TerminalSession {
         Instant::now() < self.hold_until
     }
 
-    /// Whether the shell has ended and the client has all of its output.
+    /// True if the shell has ended and the client has all of its output.
     fn all_sent(&self) -> bool {
         let all = |client: &AttachedClient| client.next == self.output.end();
         self.exit.is_some() && self.dry && !self.is_on_hold() && self.client.as_ref().is_some_and(all)

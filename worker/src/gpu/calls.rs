@@ -43,7 +43,7 @@ impl NvmlCalls {
         Self { library, executors: BoardExecutors::default(), deadlines: Deadlines::default() }
     }
 
-    /// Whether NVML has started.
+    /// True if NVML has started.
     pub fn has_started(&self) -> bool {
         self.library.get().is_some()
     }
@@ -53,7 +53,7 @@ impl NvmlCalls {
         self.library.wait()
     }
 
-    /// Whether a call on this executor is late.
+    /// True if a call on this executor is late.
     pub fn is_stuck(&self, executor: &str) -> bool {
         self.executors.is_stuck(executor)
     }

@@ -155,7 +155,7 @@ pub(super) fn complaints(description: &BoardDescription, counts: &ErrorCounts) -
     out
 }
 
-/// Whether the memory of a board is free again, with so much in use before an attempt.
+/// True if the memory of a board is free again, with so much in use before an attempt.
 pub fn is_memory_free(used_mib: u64, before_mib: Option<u64>) -> bool {
     used_mib <= before_mib.map_or(IDLE_MOST_MIB, |before| IDLE_MOST_MIB.max(before.saturating_add(SLACK_MIB)))
 }

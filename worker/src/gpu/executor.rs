@@ -80,7 +80,7 @@ fn start_executor(name: &str) -> Option<Executor> {
 }
 
 impl BoardExecutors {
-    /// Whether a call on this executor is late.
+    /// True if a call on this executor is late.
     pub fn is_stuck(&self, name: &str) -> bool {
         let late = |executor: &Executor| {
             !executor.thread.is_finished() && time_left(&executor.running) == Some(Duration::ZERO)

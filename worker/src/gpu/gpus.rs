@@ -43,7 +43,7 @@ impl Gpus {
         Self::with_library(Arc::default())
     }
 
-    /// Whether NVML has started.
+    /// True if NVML has started.
     pub fn has_started(&self) -> bool {
         self.calls.has_started()
     }
@@ -68,7 +68,7 @@ impl Gpus {
         self.inventory.known_uuids()
     }
 
-    /// Whether the last inventory left out boards that may answer later: they have neither answered nor refused since
+    /// True if the last inventory left out boards that may answer later: they have neither answered nor refused since
     /// the start.
     pub fn is_incomplete(&self) -> bool {
         self.inventory.is_incomplete()
@@ -151,7 +151,7 @@ impl Gpus {
         self.calls.read(gpu_uuid, move |library| library.holders(&device))
     }
 
-    /// Whether a board, or a slice of it, answers. The state of a board with a hanging call is unknown.
+    /// True if a board, or a slice of it, answers. The state of a board with a hanging call is unknown.
     pub fn presence(&self, gpu_uuid: &str, mig_uuid: Option<&str>) -> Presence {
         let (gpu, mig) = (gpu_uuid.to_owned(), mig_uuid.map(str::to_owned));
         self.calls

@@ -45,7 +45,7 @@ impl LoggedXid {
         Some(Self { seq, xid: code.parse().ok()?, address })
     }
 
-    /// Whether the XID is of the board at this PCI address, in the form of NVML.
+    /// True if the XID is of the board at this PCI address, in the form of NVML.
     pub fn is_from(&self, pci_bus_id: &str) -> bool {
         parse_address(pci_bus_id) == Some(self.address)
     }

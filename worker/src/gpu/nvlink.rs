@@ -46,7 +46,7 @@ fn address(pci: &PciInfo) -> PciAddress {
     (pci.domain, pci.bus, pci.device)
 }
 
-/// Whether a link leads to a switch. The wrapper's function always answers "unknown".
+/// True if a link leads to a switch. The wrapper's function always answers "unknown".
 fn leads_to_switch(nvml: &Nvml, device: &Device<'_>, number: u32) -> bool {
     let Ok(symbol) = nvml.lib().nvmlDeviceGetNvLinkRemoteDeviceType.as_ref() else { return false };
     let mut kind = UNKNOWN;

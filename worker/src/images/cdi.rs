@@ -11,7 +11,7 @@ pub const SPECIFICATION_DIRS: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 /// The largest specification that is read.
 const MOST_BYTES: u64 = 8 << 20;
 
-/// Whether a specification in JSON or YAML offers a device of this name.
+/// True if a specification in JSON or YAML offers a device of this name.
 fn offers(text: &str, name: &str) -> bool {
     let plain = |text: &str| text.trim().trim_end_matches(',').trim_matches(['"', '\'']).to_owned();
     let field = |line: &str, field: &str| {

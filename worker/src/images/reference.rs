@@ -34,7 +34,7 @@ impl ImageReference {
         &self.text
     }
 
-    /// Whether the operator put the image on this host; no registry has it.
+    /// True if the operator put the image on this host; no registry has it.
     pub fn is_local(&self) -> bool {
         self.text.starts_with("localhost/")
     }

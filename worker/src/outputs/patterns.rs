@@ -72,18 +72,18 @@ impl Patterns {
         1 + state.0.len() / 16
     }
 
-    /// Whether a pattern matches the path.
+    /// True if a pattern matches the path.
     pub fn matches(&self, state: &PatternState) -> bool {
         state.0.iter().any(|place| self.part(*place).is_none())
     }
 
-    /// Whether a pattern may match a path below.
+    /// True if a pattern may match a path below.
     pub fn may_match_below(&self, state: &PatternState) -> bool {
         state.0.iter().any(|place| self.part(*place).is_some())
     }
 }
 
-/// Whether a pattern of one name matches a name. The steps are at most the product of both lengths: only the last `*`
+/// True if a pattern of one name matches a name. The steps are at most the product of both lengths: only the last `*`
 /// is extended.
 fn matches_name(pattern: &[char], name: &[char]) -> bool {
     let (mut p, mut t) = (0, 0);

@@ -96,7 +96,7 @@ impl Handshake {
         self.restart_after = Some(now + self.pause);
     }
 
-    /// Whether a board answers that had not answered at the last hello.
+    /// True if a board answers that had not answered at the last hello.
     pub(super) fn is_outdated(&self, found: &[(String, BoardCondition)], now: Instant) -> bool {
         let back = |(uuid, condition): &(String, BoardCondition)| {
             condition.silent.is_none() && !self.answered.contains(uuid)

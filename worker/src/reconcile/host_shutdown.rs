@@ -26,7 +26,7 @@ impl HostShutdown {
         self.0 = self.0.map(|_| now);
     }
 
-    /// Whether the daemon may end. `empty`: the portal has taken all attempts back.
+    /// True if the daemon may end. `empty`: the portal has taken all attempts back.
     pub(super) fn is_over(&self, empty: bool, now: Instant) -> bool {
         self.0.is_some_and(|last| empty || now.duration_since(last) > PATIENCE)
     }

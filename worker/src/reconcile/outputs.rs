@@ -21,7 +21,7 @@ pub(super) struct OutputSchedule {
     handing_over: HashSet<AttemptKey>,
     /// Attempts whose files are being removed after the hand-over.
     pub removing: HashSet<AttemptKey>,
-    /// Whether the last hand-over was of an ended attempt, and the time of the next one.
+    /// True if the last hand-over was of an ended attempt, and the time of the next one.
     next: HashMap<AttemptKey, (bool, Instant)>,
 }
 

@@ -21,7 +21,7 @@ fn find(dir: &Path) -> Option<DaemonRecord> {
     find_json(&dir.join(ATTEMPT_RECORD))
 }
 
-/// Whether the daemon has recorded a failure of this attempt, so nothing may start any more.
+/// True if the daemon has recorded a failure of this attempt, so nothing may start any more.
 pub fn is_given_up(dir: &Path) -> bool {
     find(dir).is_some_and(|record| record.failure.is_some())
 }

@@ -23,7 +23,7 @@ pub fn record(recorder: &Recorder, exit: &CommandExit) -> io::Result<()> {
     recorder.record_exit(exit)
 }
 
-/// Whether the host's disk caused an error.
+/// True if the host's disk caused an error.
 fn is_disk_error(error: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     matches!(error.kind(), StorageFull | QuotaExceeded | ReadOnlyFilesystem)

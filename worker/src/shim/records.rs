@@ -50,7 +50,7 @@ pub struct CommandExit {
 }
 
 impl CommandStart {
-    /// Whether the process of this start still runs.
+    /// True if the process of this start still runs.
     pub fn is_running(&self) -> bool {
         let same =
             |stat: ProcessStat| !stat.dead && (self.start_ticks == 0 || stat.started == self.start_ticks);

@@ -72,7 +72,7 @@ fn pending_signals(signals: &SignalFd) -> impl Iterator<Item = Signal> {
     std::iter::from_fn(read).filter_map(|info| Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok())
 }
 
-/// Whether a signal asks for the end of the command.
+/// True if a signal asks for the end of the command.
 const fn is_stop(signal: Signal) -> bool {
     matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP)
 }

@@ -46,7 +46,7 @@ pub fn descendants(root: i32) -> Vec<(i32, u32)> {
     out
 }
 
-/// Whether a process is below one of the roots. The path up from the process is short; a search down from the roots
+/// True if a process is below one of the roots. The path up from the process is short; a search down from the roots
 /// would read every process of the host.
 pub fn is_below(pid: i32, roots: &[i32]) -> bool {
     let up = std::iter::successors(Some(pid), |pid| Some(stat(*pid)?.parent));

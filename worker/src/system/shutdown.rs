@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The time limit for systemd, which may be busy with its own shutdown.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whether the whole host is shutting down. Without systemd the answer is no.
+/// True if the whole host is shutting down. Without systemd the answer is no.
 pub async fn is_under_way() -> bool {
     let mut systemctl = Command::new("systemctl");
     systemctl.arg("is-system-running");

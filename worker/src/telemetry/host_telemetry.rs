@@ -78,7 +78,7 @@ impl BoardLayout {
         self.boards.iter().any(|b| b.uuid == uuid || has(b))
     }
 
-    /// Whether an inventory is due.
+    /// True if an inventory is due.
     fn is_due(&self, needed: &[&str]) -> bool {
         let missed = self.changed || needed.iter().any(|uuid| !self.knows(uuid));
         let age = self.found.map(|found| found.elapsed());

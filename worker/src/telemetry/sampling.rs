@@ -52,7 +52,7 @@ impl DeviceAnswers<'_> {
     }
 }
 
-/// Whether a process of the attempt computes on its device with these processes. `None`: NVML cannot list them.
+/// True if a process of the attempt computes on its device with these processes. `None`: NVML cannot list them.
 fn is_busy(attempt: &Attempt, device: &AttemptDevice, pids: Option<&[u32]>) -> Option<bool> {
     let pids = pids?;
     if device.share_milli.is_none() || pids.is_empty() {

@@ -122,7 +122,7 @@ impl UploadSet {
         Ok(hashed)
     }
 
-    /// Whether no other upload has this content: a volume has each content once. Artifacts are stored separately.
+    /// True if no other upload has this content: a volume has each content once. Artifacts are stored separately.
     fn is_new(&self, (entry, sha256): &(TreeEntry, Vec<u8>), uploaded: &UploadedContents) -> bool {
         let mut uploaded = lock(uploaded);
         self.parcel.volume.is_empty() || uploaded.insert((sha256.clone(), entry.bytes))

@@ -136,7 +136,7 @@ fn stamp(stat: &FileStat) -> (u64, i64, i64) {
     (stat.st_ino, stat.st_ctime, stat.st_ctime_nsec)
 }
 
-/// Whether a link's target stays in its directory.
+/// True if a link's target stays in its directory.
 fn stays_inside(target: &str) -> bool {
     let plain = target.split('/').all(|part| !matches!(part, "" | "." | ".."));
     plain && target.len() <= 100

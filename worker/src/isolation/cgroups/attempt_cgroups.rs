@@ -97,7 +97,7 @@ impl AttemptCgroups {
         Ok(())
     }
 
-    /// Whether the group limits this.
+    /// True if the group limits this.
     pub fn limits(&self, controller: Controller) -> bool {
         self.places.iter().any(|p| p.has(controller))
     }

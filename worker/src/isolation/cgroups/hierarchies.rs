@@ -140,7 +140,7 @@ impl Cgroups {
         self.pool.clear();
     }
 
-    /// Whether an attempt needs a cgroup in this hierarchy: it has controllers, or is the only one that can kill all
+    /// True if an attempt needs a cgroup in this hierarchy: it has controllers, or is the only one that can kill all
     /// processes at once. Each further cgroup costs a job time.
     fn needs(&self, place: &CgroupDir) -> bool {
         !place.controllers.is_empty() || !self.parents.iter().any(|p| p.has(Controller::Freezer))
@@ -161,7 +161,7 @@ impl Cgroups {
         made.map(|()| group)
     }
 
-    /// Whether this host has no hierarchy for cgroups.
+    /// True if this host has no hierarchy for cgroups.
     pub fn is_empty(&self) -> bool {
         self.parents.is_empty()
     }

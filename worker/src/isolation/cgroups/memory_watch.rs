@@ -26,7 +26,7 @@ impl MemoryWatch {
         Some(Self { event, _control: control })
     }
 
-    /// Whether memory ran out since the last call.
+    /// True if memory ran out since the last call.
     pub fn ran_out(&self) -> bool {
         self.event.read().is_ok_and(|times| times > 0)
     }

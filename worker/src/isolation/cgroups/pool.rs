@@ -113,7 +113,7 @@ impl CgroupPool {
     }
 }
 
-/// Whether the group has no process, no kill for lack of memory, and little charged memory.
+/// True if the group has no process, no kill for lack of memory, and little charged memory.
 fn is_unused(group: &AttemptCgroups) -> bool {
     let empty = |place: &CgroupDir| {
         let none_below = fs::metadata(&place.dir).is_ok_and(|dir| dir.nlink() == 2);
@@ -127,7 +127,7 @@ fn is_unused(group: &AttemptCgroups) -> bool {
     group.places.iter().all(unused) && has_no_task(group)
 }
 
-/// Whether the kernel counts no task in the group, not even an ended one that nobody has collected.
+/// True if the kernel counts no task in the group, not even an ended one that nobody has collected.
 fn has_no_task(group: &AttemptCgroups) -> bool {
     let mut counted = group.places.iter().filter(|p| p.has(Controller::Pids));
     counted.all(|place| place.number("pids.current", "") == Some(0))

@@ -120,7 +120,7 @@ const DEFERRED: [&str; 10] = [
     "TZDIR",
 ];
 
-/// Whether a variable is set only for the job's own command.
+/// True if a variable is set only for the job's own command.
 pub fn is_deferred(name: &str) -> bool {
     name.starts_with("LD_") || DEFERRED.contains(&name)
 }
@@ -241,12 +241,12 @@ impl Sandbox {
         matches!(self, Self::Bubblewrap { .. })
     }
 
-    /// Whether each attempt has a user of its own.
+    /// True if each attempt has a user of its own.
     pub const fn has_users(&self) -> bool {
         matches!(self, Self::Bubblewrap { users: Some(_), .. })
     }
 
-    /// Whether jobs without network are possible.
+    /// True if jobs without network are possible.
     pub const fn cuts_network(&self) -> bool {
         matches!(self, Self::Bubblewrap { cuts_network: true, .. })
     }

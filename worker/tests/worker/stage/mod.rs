@@ -95,7 +95,7 @@ impl Stage {
         Self { root, sandbox: Sandbox::Process, cgroups }
     }
 
-    /// Whether the kernel limits this here; said where it does not.
+    /// True if the kernel limits this here; said where it does not.
     pub fn limits(&self, controller: berth_worker::isolation::cgroups::Controller) -> bool {
         let limits = self.cgroups.version_text(controller).is_some();
         if !limits {
