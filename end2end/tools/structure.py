@@ -44,7 +44,6 @@ LONG_FUNCTIONS: dict[str, int] = {
     "server/tests/portal/ports.rs a_port_opens_only_with_a_valid_ticket_of_the_person": 82,
     "server/tests/portal/store_files.rs a_volume_version_is_kept_while_an_attempt_uses_it": 115,
     "server/tests/portal/volumes.rs an_interrupted_upload_resumes": 85,
-    "server/tests/portal/webhooks.rs notices_are_signed_and_retried_until_delivery": 82,
     "worker/nvml-sim/tests/faults.rs boards_fail_as_they_are_told_and_recover_by_a_reset": 102,
     "worker/nvml-sim/tests/nvml.rs a_slice_is_made_used_and_given_back": 90,
     "worker/tests/worker/gpu.rs slices_are_made_adopted_read_and_given_back": 135,

@@ -40,6 +40,8 @@ const RESERVATIONS_AFTER: Duration = Duration::from_secs(15);
 
 /// Starts every loop.
 pub fn start(portal: &Portal) {
+    let db = portal.context.db.clone();
+    portal.loops.end_with("database writer", async move { db.writer_ended().await });
     start_scheduler(portal);
     start_budgets(portal);
     start_money(portal);

@@ -4,12 +4,15 @@
 //! The metrics name organizations and jobs, so only operators and their monitoring may read them.
 
 pub mod routes;
+mod samples;
 
 mod tokens;
 
 use std::collections::{BTreeMap, HashMap};
 
-use berth_proto::exposition::{DEVICE_FAMILIES, Device, Exposition, add_device};
+use berth_contract::exposition::Exposition;
+use berth_proto::device_metrics::{DEVICE_FAMILIES, Device, add_device};
+use berth_proto::{BoardSample, SliceSample};
 use berth_types::ids::{NodeId, TransferId};
 use berth_types::jobs::JobState;
 use berth_types::ledger::TransferKind;
@@ -24,9 +27,11 @@ use berth_fleet::Cluster;
 use berth_foundation::Context;
 use berth_foundation::loops::Loops;
 use berth_foundation::telemetry::{self, PostingCounts, Telemetry, first_transfer};
-use berth_store::attempts::HeldRow;
+use berth_store::attempts::HeldAllocation;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
+
+use samples::LatestSamples;
 
 /// Seconds from the creation of a transfer's id to its storage. A later transaction has failed.
 const STORED_S: i64 = 120;
@@ -38,7 +43,7 @@ type Owner = (Option<String>, String);
 struct Owners<'a>(HashMap<(&'a str, Option<i64>), Owner>);
 
 impl<'a> Owners<'a> {
-    fn from_held(held: &'a [HeldRow]) -> Self {
+    fn from_held(held: &'a [HeldAllocation]) -> Self {
         let mut owners: HashMap<(&str, Option<i64>), Owner> = HashMap::new();
         for row in held {
             let a = &row.allocation;
@@ -86,6 +91,7 @@ pub struct Metrics {
     reconciliations: Reconciliations,
     cluster: Cluster,
     telemetry: Arc<Telemetry>,
+    samples: Arc<LatestSamples>,
     loops: Loops,
 }
 
@@ -95,7 +101,13 @@ impl Metrics {
         (reconciliations, cluster): (Reconciliations, Cluster),
         (telemetry, loops): (Arc<Telemetry>, Loops),
     ) -> Self {
-        Self { context, accounts, reconciliations, cluster, telemetry, loops }
+        let samples = Arc::default();
+        Self { context, accounts, reconciliations, cluster, telemetry, samples, loops }
+    }
+
+    /// Replaces the samples of a node.
+    pub fn put_samples(&self, node: NodeId, boards: Vec<BoardSample>, slices: Vec<SliceSample>) {
+        self.samples.put(node, boards, slices);
     }
 
     /// The text of `/metrics`.
@@ -164,7 +176,7 @@ impl Metrics {
     fn write_devices(&self, out: &mut Exposition, nodes: &[Node], owners: &Owners<'_>) {
         DEVICE_FAMILIES.into_iter().for_each(|family| out.declare(family));
         let names: HashMap<NodeId, &Node> = nodes.iter().map(|node| (node.id, node)).collect();
-        for (id, samples) in self.telemetry.samples(&self.context.live.connected()) {
+        for (id, samples) in self.samples.list(&self.context.live.connected()) {
             let Some(node) = names.get(&id) else { continue };
             for board in &samples.boards {
                 let own = node.gpus.iter().any(|gpu| gpu.uuid == board.gpu_uuid);

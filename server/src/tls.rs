@@ -20,6 +20,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -145,11 +146,14 @@ impl ResolvesServerCert for PortalCertificate {
     }
 }
 
-/// Accepts connections and streams them after their handshakes. Ends when the stream is dropped.
-pub fn listen(listener: TcpListener, config: ServerConfig) -> ReceiverStream<Result<Encrypted, io::Error>> {
+/// Connections of workers after their handshakes.
+pub type Connections = ReceiverStream<Result<Encrypted, io::Error>>;
+
+/// Accepts connections and streams them after their handshakes. The task ends when the stream is dropped.
+pub fn listen(listener: TcpListener, config: ServerConfig) -> (Connections, JoinHandle<()>) {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let (ready, connections) = mpsc::channel(16);
-    tokio::spawn(async move {
+    let accepting = tokio::spawn(async move {
         let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
         loop {
             let accepted = tokio::select! {
@@ -183,7 +187,7 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> ReceiverStream<Res
             });
         }
     });
-    ReceiverStream::new(connections)
+    (ReceiverStream::new(connections), accepting)
 }
 
 async fn accept_tls(acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<Encrypted> {

@@ -8,7 +8,7 @@ use berth_types::Page;
 use berth_types::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
 use berth_types::lists::ListOptions;
 use berth_types::problems::{FieldError, Problem};
-use berth_types::webhooks::{Delivery, DeliveryState, NewWebhook, Webhook};
+use berth_types::webhooks::{Delivery, DeliveryState, NewWebhook, Notice, Webhook, is_known_kind};
 use futures::{FutureExt, StreamExt};
 
 use berth_foundation::credentials::new_opaque;
@@ -17,7 +17,7 @@ use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
 use berth_storage::Secrets;
 use berth_store::types::JsonColumn;
-use berth_store::webhooks::{Channel, DeliveryRow, WebhookRow};
+use berth_store::webhooks::{Channel, StoredDelivery, StoredWebhook};
 use berth_store::{self as store, StoreError};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn wait_s(tries: i64) -> i64 {
     (10i64 << tries.clamp(0, 11)).min(6 * 3_600)
 }
 
-fn webhook(row: WebhookRow, secret: Option<String>) -> Webhook {
+fn webhook(row: StoredWebhook, secret: Option<String>) -> Webhook {
     Webhook {
         id: row.id,
         url: row.url,
@@ -58,7 +58,7 @@ fn webhook(row: WebhookRow, secret: Option<String>) -> Webhook {
     }
 }
 
-fn delivery(row: DeliveryRow) -> Delivery {
+fn delivery(row: StoredDelivery) -> Delivery {
     Delivery {
         id: row.id,
         kind: row.kind,
@@ -102,20 +102,19 @@ impl Webhooks {
         } else if let Err(why) = self.transport.check_url(&input.url) {
             errors.push(FieldError::new("/url", why));
         }
-        let named = |k: &String| {
-            let good = |c: char| c.is_ascii_lowercase() || matches!(c, '.' | '_' | '*');
-            !k.is_empty() && k.len() <= 60 && k.chars().all(good)
-        };
-        if input.kinds.is_empty() || input.kinds.len() > 40 || !input.kinds.iter().all(named) {
-            let detail =
-                "Enter event kinds such as job.*, reservation.* or budget.passed, or * for all events.";
-            errors.push(FieldError::new("/kinds", detail));
+        if input.kinds.is_empty() || input.kinds.len() > 40 {
+            errors.push(FieldError::new("/kinds", "Enter 1 to 40 kinds of events."));
         }
+        let unknown = input.kinds.iter().take(40).enumerate().filter(|(_, kind)| !is_known_kind(kind));
+        errors.extend(unknown.map(|(index, _)| {
+            let detail = "No event has this kind. Enter a kind such as job.failed, a family such as job.*, or * for all events.";
+            FieldError::new(format!("/kinds/{index}"), detail)
+        }));
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
         let now = self.context.now();
-        let row = WebhookRow {
+        let row = StoredWebhook {
             id: self.context.new_id(now),
             org_id: org,
             url: input.url,
@@ -216,7 +215,8 @@ impl Webhooks {
             let mut conn = self.context.db.read().await?;
             store::webhooks::list(&mut conn.tx(), None).await?
         };
-        let jobs = |row: &WebhookRow| row.kinds.iter().any(|k| k.starts_with("job.") || k.starts_with('*'));
+        let jobs =
+            |row: &StoredWebhook| row.kinds.iter().any(|k| k.starts_with("job.") || k.starts_with('*'));
         let orgs: HashSet<OrgId> = rows.into_iter().filter(jobs).map(|r| r.org_id).collect();
         self.context.publish(Change::Webhooks(orgs));
         Ok(())
@@ -276,7 +276,7 @@ impl Webhooks {
             .await
     }
 
-    async fn send(&self, row: &DeliveryRow) -> Result<Option<u16>, DeliveryError> {
+    async fn send(&self, row: &StoredDelivery) -> Result<Option<u16>, DeliveryError> {
         if row.channel == Channel::Mail {
             let text = format!("{}\n\nBerth\n", row.detail);
             return self.transport.send_mail(&row.target, &row.subject, text).await.map(|()| None);
@@ -300,17 +300,23 @@ impl Webhooks {
             .signing_secret(&hook)
             .ok_or_else(|| failure("The portal cannot decrypt the secret of the webhook. Delete the webhook and create it again."))?;
         let data: serde_json::Value = serde_json::from_str(&row.data).unwrap_or_default();
-        let body = serde_json::json!({
-            "id": row.notice_id, "type": row.kind, "at": row.at, "org": row.org_id,
-            "subject": row.subject, "detail": row.detail, "data": data,
-        });
+        let notice = Notice {
+            id: row.notice_id,
+            r#type: row.kind.clone(),
+            at: row.at,
+            org: row.org_id,
+            subject: row.subject.clone(),
+            detail: row.detail.clone(),
+            data,
+        };
+        let body = serde_json::to_string(&notice).map_err(|_| failure("The notice cannot be written."))?;
         let at_s = self.context.now().micros() / 1_000_000;
-        self.transport.send_webhook(&hook.url, &secret, body.to_string(), at_s).await.map(Some)
+        self.transport.send_webhook(&hook.url, &secret, body, at_s).await.map(Some)
     }
 
     async fn record(
         &self,
-        mut row: DeliveryRow,
+        mut row: StoredDelivery,
         outcome: Result<Option<u16>, DeliveryError>,
     ) -> Result<(), StoreError> {
         let now = self.context.now();

@@ -10,6 +10,7 @@ mod intake;
 mod reports;
 mod sanitize;
 mod status_batch;
+mod tunnel;
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -20,6 +21,8 @@ use berth_proto as proto;
 use berth_proto::portal_server::{Portal as Contract, PortalServer};
 use berth_types::ids::{JobId, NodeId};
 use berth_types::problems::Problem;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -57,10 +60,11 @@ pub async fn serve(
     stopped: impl Future<Output = ()>,
 ) -> Result<(), String> {
     let at = listener.local_addr().map_err(|e| format!("worker port: {e}"))?;
-    let incoming = tls::listen(listener, tls::config(&portal, at.ip())?);
+    let (incoming, accepting) = tls::listen(listener, tls::config(&portal, at.ip())?);
+    portal.loops.supervise("worker listener", accepting);
     let service = PortalServer::new(Workers(portal))
-        .max_decoding_message_size(proto::MESSAGE_LIMIT)
-        .max_encoding_message_size(proto::MESSAGE_LIMIT);
+        .max_decoding_message_size(berth_contract::MESSAGE_LIMIT)
+        .max_encoding_message_size(berth_contract::MESSAGE_LIMIT);
     tonic::transport::Server::builder()
         .tcp_nodelay(true)
         .initial_stream_window_size(Some(8 << 20))
@@ -147,18 +151,19 @@ impl Contract for Workers {
         file_transfer::fetch(&self.0, node, request.into_inner()).await
     }
 
-    type TunnelStream = ReceiverStream<Result<proto::Frame, Status>>;
+    type TunnelStream = BoxStream<'static, Result<proto::Frame, Status>>;
 
     async fn tunnel(
         &self,
         request: Request<Streaming<proto::Frame>>,
     ) -> Result<Response<Self::TunnelStream>, Status> {
         let credential = self.caller(request.extensions()).await?;
-        let token = request.metadata().get(proto::TUNNEL_TOKEN).and_then(|v| v.to_str().ok());
+        let token = request.metadata().get(berth_contract::TUNNEL_TOKEN).and_then(|v| v.to_str().ok());
         let token = token.unwrap_or_default().to_owned();
-        let (tunnel, replies) = Tunnel::new(request.into_inner());
+        let (tunnel, replies) = Tunnel::new(tunnel::worker_frames(request.into_inner()));
         if self.0.tunnels.deliver(credential.node, &token, tunnel) {
-            Ok(Response::new(ReceiverStream::new(replies)))
+            let replies = ReceiverStream::new(replies).map(|frame| Ok(tunnel::portal_frame(frame)));
+            Ok(Response::new(Box::pin(replies)))
         } else {
             Err(Status::not_found("Nobody waits for this tunnel."))
         }
@@ -316,8 +321,8 @@ impl Session {
                     if !guard.is_current() {
                         return Err("a newer session took over, or it was closed".to_owned());
                     }
-                    for dial in guard.take_dials() {
-                        self.send(proto::down::What::Dial(dial)).await?;
+                    for request in guard.take_tunnels() {
+                        self.send(proto::down::What::Dial(tunnel::dial(request))).await?;
                     }
                     self.send_requested_probe(guard).await?;
                     due = due.or(Some(not_before));

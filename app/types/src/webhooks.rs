@@ -2,8 +2,59 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{DeliveryId, WebhookId};
+use crate::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
 use crate::time::Timestamp;
+
+/// The kinds of notices, each with its description.
+pub const NOTICE_KINDS: [(&str, &str); 16] = [
+    ("job.running", "A job started to run."),
+    ("job.succeeded", "A job ended with success."),
+    ("job.failed", "A job failed."),
+    ("job.cancelled", "A job was cancelled."),
+    ("job.timed_out", "A job reached its maximum run time."),
+    ("job.underused", "The devices of a running job were mostly idle for an hour."),
+    ("reservation.started", "A reservation began."),
+    ("reservation.degraded", "Devices of a reservation failed, or their number changed."),
+    ("reservation.restored", "A reservation has all its devices again."),
+    ("reservation.ending", "A reservation ends in 15 minutes."),
+    ("reservation.ended", "A reservation ended."),
+    ("reservation.expired", "A request for a reservation was not approved in time."),
+    ("budget.passed", "The spend of a budget passed one of its thresholds."),
+    ("credit.expiring", "Credit expires soon."),
+    ("invoice.issued", "An invoice was issued."),
+    ("invoice.payment_failed", "The payment of an invoice failed."),
+];
+
+/// True if a webhook may name this kind: a kind of notice, a family such as `job.*`, or `*`.
+pub fn is_known_kind(kind: &str) -> bool {
+    match kind.strip_suffix('*') {
+        Some("") => true,
+        Some(family) => {
+            family.ends_with('.') && NOTICE_KINDS.iter().any(|(known, _)| known.starts_with(family))
+        }
+        None => NOTICE_KINDS.iter().any(|(known, _)| *known == kind),
+    }
+}
+
+/// The body of a request to a webhook.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Notice {
+    /// The id of the notice. A repeated delivery has the same id.
+    pub id: NoticeId,
+    /// The kind of the notice, such as `job.succeeded`.
+    pub r#type: String,
+    /// The time of the event.
+    pub at: Timestamp,
+    /// The organization of the webhook.
+    pub org: OrgId,
+    /// The event in one line.
+    pub subject: String,
+    /// The event in one or more sentences.
+    pub detail: String,
+    /// Ids and figures of the event; the fields depend on the kind.
+    pub data: serde_json::Value,
+}
 
 /// The body of a new webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,4 +156,19 @@ pub struct Delivery {
     /// The time of the last try of a finished delivery; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done_at: Option<Timestamp>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_a_notice_a_family_or_all() {
+        for known in ["*", "job.*", "job.failed", "reservation.*", "invoice.payment_failed"] {
+            assert!(is_known_kind(known), "{known}");
+        }
+        for unknown in ["", "job", "job.", "jo*", "jobs.*", "job.f*", "job.exploded", ".*", "**", "job.**"] {
+            assert!(!is_known_kind(unknown), "{unknown}");
+        }
+    }
 }

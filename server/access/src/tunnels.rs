@@ -7,15 +7,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use berth_proto::window::{Incoming, Outgoing};
-use berth_proto::{AttemptId, Closed, Dial, Frame, TUNNEL_CHUNK, dial, frame};
-use berth_types::ids::{NodeId, OrgId, TerminalId, UserId};
+use berth_contract::TUNNEL_CHUNK;
+use berth_contract::window::{Incoming, Outgoing};
+use berth_types::ids::{JobId, NodeId, OrgId, TerminalId, UserId};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
-use tonic::{Status, Streaming};
 
 use berth_foundation::credentials::{fingerprint, new_opaque};
+use berth_foundation::live::{TunnelRequest, TunnelTarget};
 use berth_foundation::{Change, Context, Listener};
 
 /// Timeouts for the worker's dial, and for the opening after it.
@@ -29,10 +31,49 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Frames in the queue of the connection.
 const QUEUE: usize = 32;
 
+/// The end of a tunnel, as the worker reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// The exit code of the shell; absent if the shell has not ended or never started.
+    pub exit_code: Option<i32>,
+    /// `ended` (the shell or the connection), `job_ended`, `taken_over`, `gone` or `refused`.
+    pub cause: String,
+    /// The cause as text.
+    pub detail: String,
+}
+
+/// A frame from the worker.
+#[derive(Debug, PartialEq, Eq)]
+pub enum WorkerFrame {
+    /// The first frame, after the shell or connection is open: the offset of the tunnel's first byte.
+    Begins(u64),
+    Data(Vec<u8>),
+    /// The total of the bytes that the job has consumed.
+    Taken(u64),
+    /// The last frame.
+    Closed(Closed),
+}
+
+/// A frame to the worker.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PortalFrame {
+    Data(Vec<u8>),
+    /// The total of the bytes that the client has consumed.
+    Taken(u64),
+    /// The size of the terminal in characters.
+    Size {
+        cols: u32,
+        rows: u32,
+    },
+    /// The shell or connection ends now.
+    HangUp,
+}
+
 /// The portal's end of a tunnel.
 pub struct Tunnel {
-    replies: mpsc::Sender<Result<Frame, Status>>,
-    frames: Streaming<Frame>,
+    replies: mpsc::Sender<PortalFrame>,
+    /// Ends with the connection.
+    frames: BoxStream<'static, WorkerFrame>,
     outgoing: Outgoing,
     incoming: Incoming,
     /// The number of consumed bytes that the worker must learn next.
@@ -65,9 +106,8 @@ pub enum TunnelEvent {
 }
 
 impl Tunnel {
-    /// Makes a tunnel from a stream that a worker opened. The returned receiver has the frames for the
-    /// worker.
-    pub fn new(frames: Streaming<Frame>) -> (Self, mpsc::Receiver<Result<Frame, Status>>) {
+    /// Makes a tunnel from the frames of a worker. The returned receiver has the frames for the worker.
+    pub fn new(frames: BoxStream<'static, WorkerFrame>) -> (Self, mpsc::Receiver<PortalFrame>) {
         let (replies, receiver) = mpsc::channel(QUEUE);
         let (outgoing, incoming) = (Outgoing::default(), Incoming::default());
         let tunnel =
@@ -77,28 +117,22 @@ impl Tunnel {
 
     /// The next message of the worker. Cancel-safe.
     pub async fn next(&mut self) -> TunnelEvent {
-        loop {
-            let frame = tokio::select! {
-                () = wait_for_revocation(self.node_open.as_mut()) => return TunnelEvent::Gone,
-                frame = self.frames.message() => frame,
-            };
-            let Ok(Some(frame)) = frame else { return TunnelEvent::Gone };
-            match frame.what {
-                Some(frame::What::Data(data)) => {
-                    return if self.incoming.note_came(data.len() as u64) {
-                        TunnelEvent::Data(data)
-                    } else {
-                        TunnelEvent::Gone
-                    };
-                }
-                Some(frame::What::Taken(taken)) => {
-                    self.outgoing.note_taken(taken);
-                    return TunnelEvent::Taken(taken);
-                }
-                Some(frame::What::Begins(offset)) => return TunnelEvent::Begins(offset),
-                Some(frame::What::Closed(closed)) => return TunnelEvent::Closed(closed),
-                Some(frame::What::Size(_) | frame::What::HangUp(_)) | None => {}
+        let frame = tokio::select! {
+            () = wait_for_revocation(self.node_open.as_mut()) => return TunnelEvent::Gone,
+            frame = self.frames.next() => frame,
+        };
+        match frame {
+            Some(WorkerFrame::Data(data)) => match self.incoming.note_came(data.len() as u64) {
+                true => TunnelEvent::Data(data),
+                false => TunnelEvent::Gone,
+            },
+            Some(WorkerFrame::Taken(taken)) => {
+                self.outgoing.note_taken(taken);
+                TunnelEvent::Taken(taken)
             }
+            Some(WorkerFrame::Begins(offset)) => TunnelEvent::Begins(offset),
+            Some(WorkerFrame::Closed(closed)) => TunnelEvent::Closed(closed),
+            None => TunnelEvent::Gone,
         }
     }
 
@@ -113,14 +147,14 @@ impl Tunnel {
         self.ack_due = self.incoming.due().or(self.ack_due);
     }
 
-    async fn send_frame(&mut self, content: frame::What) -> Result<(), ()> {
-        self.replies.send(Ok(content.into())).await.map_err(|_| ())
+    async fn send_frame(&mut self, frame: PortalFrame) -> Result<(), ()> {
+        self.replies.send(frame).await.map_err(|_| ())
     }
 
     /// Sends the number of consumed bytes to the worker, if that is due.
     pub async fn send_ack(&mut self) -> Result<(), ()> {
         match self.ack_due.take() {
-            Some(taken) => self.send_frame(frame::What::Taken(taken)).await,
+            Some(taken) => self.send_frame(PortalFrame::Taken(taken)).await,
             None => Ok(()),
         }
     }
@@ -129,17 +163,17 @@ impl Tunnel {
     /// worker is lost.
     pub async fn send(&mut self, data: Vec<u8>) -> Result<(), ()> {
         self.outgoing.note_sent(data.len() as u64);
-        self.send_frame(frame::What::Data(data)).await
+        self.send_frame(PortalFrame::Data(data)).await
     }
 
     pub async fn resize(&mut self, cols: u32, rows: u32) -> Result<(), ()> {
-        self.send_frame(frame::What::Size(berth_proto::Size { cols, rows })).await
+        self.send_frame(PortalFrame::Size { cols, rows }).await
     }
 
     /// Asks the worker to close the other end of the tunnel.
     pub async fn hang_up(&mut self) {
         // An error does not matter: a worker without the connection closes its end anyway.
-        let _ = self.send_frame(frame::What::HangUp(berth_proto::HangUp {})).await;
+        let _ = self.send_frame(PortalFrame::HangUp).await;
     }
 }
 
@@ -275,8 +309,8 @@ impl Tunnels {
         context: &Context,
         node: NodeId,
         org: OrgId,
-        attempt: AttemptId,
-        to: dial::To,
+        (job, attempt): (JobId, u32),
+        target: TunnelTarget,
     ) -> Result<(Tunnel, u64), TunnelError> {
         let permit = self.semaphore(node, org).acquire_owned();
         let Ok(Ok(permit)) = tokio::time::timeout(PERMIT_TIMEOUT, permit).await else {
@@ -287,7 +321,7 @@ impl Tunnels {
         let (sender, delivered) = oneshot::channel();
         lock(&self.pending).insert(key.clone(), (node, sender));
         let _pending = PendingGuard { tunnels: self.clone(), key };
-        if !context.live.dial(node, Dial { token, attempt: Some(attempt), to: Some(to) }) {
+        if !context.live.request_tunnel(node, TunnelRequest { token, job, attempt, target }) {
             return Err(worker_unreachable());
         }
         let Ok(Ok(mut tunnel)) = tokio::time::timeout(DIAL_TIMEOUT, delivered).await else {

@@ -7,10 +7,9 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use berth_proto::Dial;
 use berth_types::events::JobEvent;
 use berth_types::health::GpuReading;
-use berth_types::ids::{JobId, NodeId, OrgId, TokenId, UserId};
+use berth_types::ids::{JobId, NodeId, OrgId, TerminalId, TokenId, UserId};
 use berth_types::time::Timestamp;
 use tokio::sync::{Notify, OnceCell, broadcast, oneshot};
 
@@ -50,13 +49,31 @@ pub struct BoardReading {
     pub utilization_percent: Option<f64>,
 }
 
+/// The end of a tunnel in an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TunnelTarget {
+    /// A shell. The worker starts it, or sends the output of a present shell again from a byte on.
+    Terminal { id: TerminalId, cols: u32, rows: u32, resume_from: Option<u64> },
+    /// A TCP port of the job, on its own loopback.
+    Port(u16),
+}
+
+/// A request to a worker to open a tunnel into an attempt. It has no `Debug`, since the token is a secret.
+pub struct TunnelRequest {
+    /// The single-use secret that identifies the tunnel.
+    pub token: String,
+    pub job: JobId,
+    pub attempt: u32,
+    pub target: TunnelTarget,
+}
+
 struct NodeSession {
     number: u64,
     wake: Arc<Notify>,
     /// Requests for a sign of life from the worker. Each sender reports the worker's answer.
     pings: Vec<oneshot::Sender<()>>,
     /// Tunnels for the worker to open.
-    dials: Vec<Dial>,
+    tunnels: Vec<TunnelRequest>,
 }
 
 #[derive(Default)]
@@ -201,7 +218,7 @@ impl Live {
         let number = self.counter.fetch_add(1, Ordering::Relaxed);
         let wake = Arc::new(Notify::new());
         let older = lock(&self.sessions)
-            .insert(node, NodeSession { number, wake: wake.clone(), pings: Vec::new(), dials: Vec::new() });
+            .insert(node, NodeSession { number, wake: wake.clone(), pings: Vec::new(), tunnels: Vec::new() });
         if let Some(older) = older {
             older.wake.notify_one();
         }
@@ -239,10 +256,10 @@ impl Live {
     }
 
     /// Makes a node's session ask its worker for a tunnel. Returns `false` without a session.
-    pub fn dial(&self, node: NodeId, dial: Dial) -> bool {
+    pub fn request_tunnel(&self, node: NodeId, request: TunnelRequest) -> bool {
         let mut sessions = lock(&self.sessions);
         let Some(session) = sessions.get_mut(&node) else { return false };
-        session.dials.push(dial);
+        session.tunnels.push(request);
         session.wake.notify_one();
         true
     }
@@ -286,10 +303,10 @@ impl SessionGuard {
     }
 
     /// Removes and returns the requested tunnels since the last call.
-    pub fn take_dials(&self) -> Vec<Dial> {
+    pub fn take_tunnels(&self) -> Vec<TunnelRequest> {
         let mut sessions = lock(&self.live.sessions);
         let own = sessions.get_mut(&self.node).filter(|s| s.number == self.number);
-        own.map(|session| std::mem::take(&mut session.dials)).unwrap_or_default()
+        own.map(|session| std::mem::take(&mut session.tunnels)).unwrap_or_default()
     }
 }
 

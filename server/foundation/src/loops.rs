@@ -13,7 +13,7 @@ use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use crate::callers::Caller;
@@ -146,7 +146,7 @@ impl Loops {
     {
         self.add(name, schedule.every);
         let loops = self.clone();
-        let running = tokio::spawn(async move {
+        let running: JoinHandle<()> = tokio::spawn(async move {
             tokio::time::sleep(schedule.first_after).await;
             loop {
                 let started = (loops.context.now(), Instant::now());
@@ -163,15 +163,30 @@ impl Loops {
                 tokio::time::sleep_until(started.1 + next.pace).await;
             }
         });
-        let (handle, panicked) = (running.abort_handle(), self.panicked.clone());
+        let handle = running.abort_handle();
+        self.supervise(name, running);
+        handle
+    }
+
+    /// Ends the portal after a panic of `task`, a task without periodic runs.
+    pub fn supervise(&self, name: &'static str, task: JoinHandle<()>) {
+        let panicked = self.panicked.clone();
         tokio::spawn(async move {
-            let ended: Result<(), tokio::task::JoinError> = running.await;
-            if ended.is_err_and(|error| error.is_panic()) {
+            if task.await.is_err_and(|error| error.is_panic()) {
                 tracing::error!(name, "a loop panicked; the portal ends");
                 panicked.send_replace(Some(name));
             }
         });
-        handle
+    }
+
+    /// Ends the portal when `ended` resolves, for a thread that lives as long as the portal.
+    pub fn end_with(&self, name: &'static str, ended: impl Future<Output = ()> + Send + 'static) {
+        let panicked = self.panicked.clone();
+        tokio::spawn(async move {
+            ended.await;
+            tracing::error!(name, "a thread ended; the portal ends");
+            panicked.send_replace(Some(name));
+        });
     }
 }
 
@@ -262,6 +277,28 @@ mod tests {
             panic!("on purpose") as Result<_, String>
         });
         assert_eq!(loops.panicked().await, "broken");
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panics_is_named_and_one_that_ends_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let loops = loops(dir.path()).await;
+        loops.supervise("ended", tokio::spawn(async {}));
+        loops.supervise("broken", tokio::spawn(async { panic!("on purpose") }));
+        assert_eq!(loops.panicked().await, "broken");
+    }
+
+    #[tokio::test]
+    async fn a_thread_that_ends_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let loops = loops(dir.path()).await;
+        let (running, ended) = tokio::sync::oneshot::channel::<()>();
+        loops.end_with("database writer", async move {
+            let _ = ended.await;
+        });
+        assert!(loops.panicked().now_or_never().is_none());
+        drop(running);
+        assert_eq!(loops.panicked().await, "database writer");
     }
 
     #[tokio::test]

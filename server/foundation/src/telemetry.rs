@@ -1,14 +1,13 @@
-//! Counts of the portal's own work since its start, and the latest samples of boards from the nodes.
+//! Counts of the portal's own work since its start.
 //!
 //! All of it is in memory only. The metrics module of the portal checks the right to read it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use berth_proto::exposition::{Exposition, Family};
-use berth_proto::{BoardSample, Samples, SliceSample};
-use berth_types::ids::{JobId, NodeId, TransferId};
+use berth_contract::exposition::{Exposition, Family};
+use berth_types::ids::{JobId, TransferId};
 use berth_types::time::Timestamp;
 
 const fn family(name: &'static str, kind: &'static str, help: &'static str) -> Family {
@@ -103,10 +102,6 @@ pub const FAMILIES: [Family; 21] = [
     READINGS_DROPPED,
 ];
 
-/// Exported boards and slices of one node. No host has more.
-const MAX_BOARDS: usize = 64;
-const MAX_SLICES: usize = 64 * 16;
-
 /// A histogram of durations.
 #[derive(Debug, Clone)]
 struct Histogram {
@@ -161,7 +156,6 @@ pub struct PostingCounts {
 #[derive(Debug)]
 pub struct Telemetry {
     counts: Mutex<Counts>,
-    nodes: Mutex<HashMap<NodeId, Arc<Samples>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -198,7 +192,7 @@ impl Telemetry {
             postings: PostingCounts { until: first_transfer(now), by_kind: BTreeMap::new() },
             readings_dropped: 0,
         };
-        Self { counts: Mutex::new(counts), nodes: Mutex::default() }
+        Self { counts: Mutex::new(counts) }
     }
 
     /// Counts an answered request.
@@ -236,25 +230,6 @@ impl Telemetry {
         if counts.postings == *old {
             counts.postings = new;
         }
-    }
-
-    /// Stores the latest samples of a node's boards and slices.
-    pub fn put_samples(&self, node: NodeId, boards: Vec<BoardSample>, mut slices: Vec<SliceSample>) {
-        let mut boards = boards;
-        boards.truncate(MAX_BOARDS);
-        slices.truncate(MAX_SLICES);
-        let samples = Samples { at_micros: 0, boards, attempts: Vec::new(), slices };
-        lock(&self.nodes).insert(node, Arc::new(samples));
-    }
-
-    /// The latest samples of the connected nodes. The samples of other nodes are removed.
-    pub fn samples(&self, connected: &HashSet<NodeId>) -> Vec<(NodeId, Arc<Samples>)> {
-        let mut nodes = lock(&self.nodes);
-        nodes.retain(|node, _| connected.contains(node));
-        let mut all: Vec<_> = nodes.iter().map(|(node, samples)| (*node, samples.clone())).collect();
-        drop(nodes);
-        all.sort_by_key(|(node, _)| *node);
-        all
     }
 
     /// Writes the counts of this module.
@@ -330,21 +305,6 @@ mod tests {
         }
         let text = text(&telemetry);
         assert!(text.lines().any(|l| l == "berth_readings_dropped_total 3"), "{text}");
-    }
-
-    #[test]
-    fn samples_of_disconnected_nodes_are_removed() {
-        let telemetry = Telemetry::new(Timestamp::from_micros(0));
-        let node = |n: u128| NodeId::from_uuid(uuid::Uuid::from_u128(n));
-        for n in 1..3 {
-            telemetry.put_samples(node(n), vec![BoardSample::default(); 100], Vec::new());
-        }
-        let samples = telemetry.samples(&HashSet::from([node(2)]));
-        assert_eq!(
-            samples.iter().map(|(n, s)| (*n, s.boards.len())).collect::<Vec<_>>(),
-            [(node(2), MAX_BOARDS)]
-        );
-        assert_eq!(telemetry.samples(&HashSet::from([node(1), node(2)])).len(), 1, "it is forgotten");
     }
 
     #[test]

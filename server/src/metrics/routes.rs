@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, NoContent};
 use axum::routing::get;
 use axum::{Json as Answer, Router};
-use berth_proto::exposition::CONTENT_TYPE;
+use berth_contract::exposition::CONTENT_TYPE;
 use berth_rest::answers::Created;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;

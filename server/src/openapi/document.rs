@@ -12,6 +12,8 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine;
 use berth_types::problems::CODES;
+use berth_types::webhooks::{NOTICE_KINDS, Notice};
+use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -117,7 +119,8 @@ impl Visitor for Description {
 fn generate() -> Value {
     let mut description = Description::default();
     visit_parts(&mut description);
-    let Description { paths, schemas } = description;
+    let Description { paths, mut schemas } = description;
+    let webhooks = webhooks(&mut schemas);
     let mut problems = Problems::default();
     let paths: Map<String, Value> =
         paths.into_iter().map(|(path, item)| complete_path(&path, item, &schemas, &mut problems)).collect();
@@ -126,6 +129,7 @@ fn generate() -> Value {
     put(&mut document, "", "components", components);
     let Some(root) = document.as_object_mut() else { return document };
     root.insert("paths".to_owned(), Value::Object(paths));
+    root.insert("webhooks".to_owned(), webhooks);
     root.insert("info".to_owned(), info());
     root.insert("tags".to_owned(), tags());
     root.insert("servers".to_owned(), json!([{ "url": "/" }]));
@@ -140,6 +144,35 @@ fn generate() -> Value {
     }
     put(&mut document, "/components/schemas/Problem/properties/code", "enum", json!(CODES));
     document
+}
+
+/// The requests to webhooks, one for each kind of notice. Adds the schema of their body to `schemas`.
+fn webhooks(schemas: &mut Map<String, Value>) -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| {
+        settings.definitions_path = "/components/schemas".into();
+    });
+    let mut generator = settings.into_generator();
+    let body = generator.subschema_for::<Notice>();
+    for (name, schema) in generator.take_definitions(true) {
+        schemas.entry(name).or_insert(schema);
+    }
+    let signature = json!({
+        "name": "Berth-Signature", "in": "header", "required": true,
+        "description": "`t=SECONDS,v1=HEX`: the time of the request, and the HMAC-SHA256 of `SECONDS.BODY` with the secret of the webhook.",
+        "schema": { "type": "string" },
+    });
+    let request = |(kind, summary): &(&str, &str)| {
+        let operation = json!({
+            "operationId": format!("webhook_{}", kind.replace('.', "_")),
+            "summary": summary,
+            "description": "The portal sends the request again after any other answer or none, with growing pauses, at most 12 times in all.",
+            "parameters": [signature],
+            "requestBody": { "required": true, "content": { "application/json": { "schema": body } } },
+            "responses": { "2XX": { "description": "The receiver has the notice." } },
+        });
+        ((*kind).to_owned(), json!({ "post": operation }))
+    };
+    Value::Object(NOTICE_KINDS.iter().map(request).collect())
 }
 
 /// Sets a field of the object at a pointer.
@@ -217,7 +250,7 @@ fn references(value: &Value, into: &mut BTreeSet<String>) {
 fn prune(document: &mut Value) {
     let schemas = "/components/schemas";
     let mut used = BTreeSet::new();
-    for part in ["/paths", "/components/responses"] {
+    for part in ["/paths", "/webhooks", "/components/responses"] {
         document.pointer(part).into_iter().for_each(|part| references(part, &mut used));
     }
     loop {

@@ -82,7 +82,7 @@ pub(super) async fn keep(
 fn offered_bundle(bundle: proto::Bundle) -> Option<(OfferedBundle, bool)> {
     let (job, number) = attempt_key(bundle.attempt.as_ref())?;
     let data_bytes: usize = bundle.files.iter().map(|file| file.data.len()).sum();
-    if bundle.files.len() > proto::BUNDLE_FILES || data_bytes > proto::BUNDLE {
+    if bundle.files.len() > berth_contract::BUNDLE_FILES || data_bytes > berth_contract::BUNDLE {
         return None;
     }
     let ask = bundle.ask;
@@ -141,7 +141,7 @@ pub(super) async fn fetch(
     let (job, number) = attempt_key(request.attempt.as_ref()).ok_or_else(no_file)?;
     let mut answer = proto::Part::default();
     let refused = |problem: Problem| refusal(&problem);
-    let range = request.offset..request.offset.saturating_add(proto::PIECE as u64);
+    let range = request.offset..request.offset.saturating_add(berth_contract::PIECE as u64);
     if request.volume.is_empty() {
         let file: FileId = request.file.parse().map_err(|_| no_file())?;
         answer.data = portal.files.read_chunk(node, job, number, file, range).await.map_err(refused)?;

@@ -43,7 +43,7 @@ impl Session {
         else {
             return Ok(());
         };
-        let room = usize::try_from(proto::LOG_LIMIT.saturating_sub(*length)).unwrap_or(usize::MAX);
+        let room = usize::try_from(berth_contract::LOG_LIMIT.saturating_sub(*length)).unwrap_or(usize::MAX);
         let Some(new) = new.get(..new.len().min(room)).filter(|d| !d.is_empty()) else { return Ok(()) };
         // A write at an offset is safe to repeat, because the bytes at an offset never change.
         tokio::task::block_in_place(|| file.write_all_at(new, *length))
@@ -76,7 +76,7 @@ impl Session {
             self.portal.context.live.put_gpu_reading(&board.gpu_uuid, gpu_reading(r));
             self.portal.context.live.put_reading(board.gpu_uuid.clone(), reading);
         }
-        self.portal.telemetry.put_samples(self.node, samples.boards, samples.slices);
+        self.portal.metrics.put_samples(self.node, samples.boards, samples.slices);
         let was_wrong = self.clock_is_wrong;
         self.clock_is_wrong = !is_timely(at, self.portal.context.now());
         if self.clock_is_wrong {

@@ -104,6 +104,14 @@ impl Db {
         Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }))
     }
 
+    /// Resolves after the end of the thread for writes. On Postgres there is no such thread.
+    pub async fn writer_ended(&self) {
+        match &self.0 {
+            DatabaseKind::Sqlite { writer, .. } => writer.ended().await,
+            DatabaseKind::Postgres { .. } => std::future::pending().await,
+        }
+    }
+
     /// Returns a connection for reads.
     pub async fn read(&self) -> Result<ReadConn, StoreError> {
         Ok(match &self.0 {

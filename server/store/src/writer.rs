@@ -90,6 +90,11 @@ impl Writer {
         Ok(Self { queue })
     }
 
+    /// Resolves after the end of the thread. A panic of a write does not end it.
+    pub async fn ended(&self) {
+        self.queue.closed().await;
+    }
+
     pub async fn run<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         let (caller, answer) = oneshot::channel();
         let write = Box::new(PendingWrite { work, result: None, broken: false, caller });

@@ -10,7 +10,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, header};
 use berth_foundation::Settings;
 use berth_foundation::telemetry;
-use berth_proto::exposition::DEVICE_FAMILIES;
+use berth_proto::device_metrics::DEVICE_FAMILIES;
 use berth_recordings::Recorded;
 use berth_types::ids::JobId;
 use berth_types::metrics::Sample;

@@ -7,6 +7,7 @@ use crate::common::{Caller, TestPortal};
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use berth_server::openapi::document;
+use berth_types::webhooks::NOTICE_KINDS;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -267,4 +268,17 @@ async fn each_body_has_an_example_that_the_portal_reads() {
     }
     assert!(sent > 40, "{sent}");
     assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn every_notice_has_its_request_to_webhooks() {
+    let webhooks = document()["webhooks"].as_object().unwrap();
+    let named: BTreeSet<&str> = webhooks.keys().map(String::as_str).collect();
+    assert_eq!(named, NOTICE_KINDS.iter().map(|(kind, _)| *kind).collect());
+    for (kind, request) in webhooks {
+        let body = &request["post"]["requestBody"]["content"]["application/json"]["schema"];
+        let fields = resolve(body)["properties"].as_object().unwrap();
+        let names: Vec<&str> = fields.keys().map(String::as_str).collect();
+        assert_eq!(names, ["at", "data", "detail", "id", "org", "subject", "type"], "{kind}");
+    }
 }

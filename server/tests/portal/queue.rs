@@ -376,3 +376,33 @@ async fn no_async_thread_waits_for_the_engine() {
     assert!(pass.await.unwrap());
     assert_eq!(question.await.unwrap(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_does_not_wait_for_a_pass() {
+    let setup = open("1xA30", A30).await;
+    let planner = setup.t.portal.planner.clone();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let (began, has_begun) = tokio::sync::oneshot::channel();
+    let pass = tokio::spawn(async move {
+        let wait = move |_: &mut berth_engine::Engine| {
+            began.send(()).unwrap();
+            ended.recv().unwrap();
+        };
+        planner.ask(wait).await;
+    });
+    has_begun.await.unwrap();
+    let jobs = format!("/orgs/{}/jobs", setup.org);
+    let job = json!({"name": "one", "offering": A30, "script": "true", "max_duration_s": 60});
+    let mut two = job.clone();
+    two["count"] = json!(2);
+    let submitted = tokio::time::timeout(std::time::Duration::from_secs(30), async {
+        setup.t.post(&setup.ada, &jobs, two).await.problem(422, "job.never_starts");
+        setup.t.post(&setup.ada, &jobs, job).await.expect(201)
+    });
+    let submitted = submitted.await.expect("an answer during the pass");
+    assert!(!pass.is_finished());
+    end.send(()).unwrap();
+    pass.await.unwrap();
+    until_succeeded(&setup, submitted["id"].as_str().unwrap()).await;
+    setup.until_all_free().await;
+}

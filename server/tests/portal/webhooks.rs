@@ -129,14 +129,26 @@ async fn notices_are_signed_and_retried_until_delivery() {
     setup.until_ended(&job).await;
     deliver().await.unwrap();
     assert_eq!(receiver.received().len(), 5, "nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_webhook_has_a_url_and_known_kinds() {
+    let t = TestPortal::sqlite().await;
+    let (ada, org) = t.tenant("ada").await;
+    let hooks = format!("/orgs/{org}/webhooks");
+    let url = "https://example.org/hook";
     for bad in [
         json!({"url": "ftp://example.org", "kinds": ["*"]}),
         json!({"url": "https://a:b@example.org", "kinds": ["*"]}),
         json!({"url": url, "kinds": []}),
         json!({"url": url, "kinds": ["Job!"]}),
+        json!({"url": url, "kinds": ["job.exploded"]}),
+        json!({"url": url, "kinds": ["job.*", "jo*"]}),
+        json!({"url": url, "kinds": ["jobs.*"]}),
     ] {
-        setup.t.post(&setup.ada, &hooks, bad).await.problem(422, "request.invalid");
+        t.post(&ada, &hooks, bad).await.problem(422, "request.invalid");
     }
+    t.post(&ada, &hooks, json!({"url": url, "kinds": ["*", "job.*", "job.failed"]})).await.expect(201);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! The report of an attempt to the portal. It uses the known state and reads no process and no device.
 
-use berth_proto::{Failure, LOG_LIMIT, Phase, Status};
+use berth_contract::LOG_LIMIT;
+use berth_proto::{Failure, Phase, Status};
 
 use super::directory::Attempt;
 use super::evidence::evidence;

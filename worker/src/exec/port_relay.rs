@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use berth_proto::window::{Incoming, Outgoing};
-use berth_proto::{Closed, TUNNEL_CHUNK, frame};
+use berth_contract::TUNNEL_CHUNK;
+use berth_contract::window::{Incoming, Outgoing};
+use berth_proto::{Closed, frame};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 

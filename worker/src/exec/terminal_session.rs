@@ -11,8 +11,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use berth_proto::window::{Incoming, Outgoing};
-use berth_proto::{Closed, Frame, TERMINAL_PATIENCE, TUNNEL_CHUNK, TUNNEL_WINDOW, frame};
+use berth_contract::window::{Incoming, Outgoing};
+use berth_contract::{TERMINAL_PATIENCE, TUNNEL_CHUNK, TUNNEL_WINDOW};
+use berth_proto::{Closed, Frame, frame};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::process::Child;

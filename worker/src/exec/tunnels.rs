@@ -6,8 +6,9 @@ use std::net::TcpStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use berth_contract::TUNNEL_TOKEN;
 use berth_proto::portal_client::PortalClient;
-use berth_proto::{Dial, TUNNEL_TOKEN, Terminal, dial};
+use berth_proto::{Dial, Terminal, dial};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;

@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use berth_proto::{Assignment, LOG_CHUNK, LOG_LIMIT, Log, Up, up};
+use berth_contract::{LOG_CHUNK, LOG_LIMIT};
+use berth_proto::{Assignment, Log, Up, up};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 

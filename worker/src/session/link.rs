@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
+use berth_contract::MESSAGE_LIMIT;
 use berth_proto::portal_client::PortalClient;
-use berth_proto::{Down, MESSAGE_LIMIT, Up, down, up};
+use berth_proto::{Down, Up, down, up};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;

@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::JoinHandle;
 
-use berth_proto::LOG_LIMIT;
+use berth_contract::LOG_LIMIT;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use berth_proto::LOG_LIMIT;
+use berth_contract::LOG_LIMIT;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::launch::Limits;

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use berth_proto::exposition::{Device, Exposition, Family, add_device};
+use berth_contract::exposition::{Exposition, Family};
+use berth_proto::device_metrics::{Device, add_device};
 use berth_proto::{BoardSample, SliceSample};
 
 use crate::attempt::Attempt;

@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use berth_proto::exposition::CONTENT_TYPE;
+use berth_contract::exposition::CONTENT_TYPE;
 use rand::RngCore;
 use sha2::{Digest, Sha256};
 use tokio::net::TcpListener;

@@ -7,7 +7,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
-use berth_proto::{BUNDLE, BUNDLE_FILES, Bundle, PIECE, Parcel, SmallFile};
+use berth_contract::{BUNDLE, BUNDLE_FILES, PIECE};
+use berth_proto::{Bundle, Parcel, SmallFile};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
 use tonic::Code;
@@ -211,10 +212,10 @@ async fn send_bundle(portal: &mut Portal, bundle: Bundle) -> Result<Option<Vec<b
 mod tests {
     use std::collections::BTreeMap;
 
+    use berth_contract::MESSAGE_LIMIT;
     use berth_proto::portal_server::{Portal as Contract, PortalServer};
     use berth_proto::{
-        BundleKept, Certificate, Down, Frame, JoinRequest, Kept, MESSAGE_LIMIT, Part, Piece, RenewRequest,
-        Up, Wish,
+        BundleKept, Certificate, Down, Frame, JoinRequest, Kept, Part, Piece, RenewRequest, Up, Wish,
     };
     use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
     use tonic::{Request, Response, Status, Streaming};

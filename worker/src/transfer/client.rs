@@ -1,6 +1,6 @@
 //! The client of the portal's calls for files.
 
-use berth_proto::MESSAGE_LIMIT;
+use berth_contract::MESSAGE_LIMIT;
 use berth_proto::portal_client::PortalClient;
 use tonic::transport::Channel;
 

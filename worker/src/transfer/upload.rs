@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_proto::{PIECE, Parcel, Piece};
+use berth_contract::PIECE;
+use berth_proto::{Parcel, Piece};
 
 use super::blocking::{blocking, unreadable};
 use super::client::Portal;

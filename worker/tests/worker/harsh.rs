@@ -343,7 +343,7 @@ os._exit(5)
 fn a_log_beyond_its_limit_ends_its_job() {
     let Some(stage) = Stage::sandboxed() else { return };
     // A hole counts like bytes, and takes no room on this machine.
-    let limit = berth_proto::LOG_LIMIT;
+    let limit = berth_contract::LOG_LIMIT;
     let text = python(&format!("import os, time\nos.ftruncate(1, {limit} + 1)\ntime.sleep(50)"));
     let mut running = stage.start("flood", &Script { text: &text, ..Script::default() });
     running.shim.wait().unwrap();

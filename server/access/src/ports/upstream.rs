@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Request, Response};
-use berth_proto::{AttemptId, TUNNEL_CHUNK, dial};
+use berth_contract::TUNNEL_CHUNK;
+use berth_foundation::live::TunnelTarget;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::problems::Problem;
 use hyper::body::Incoming;
@@ -147,9 +148,8 @@ async fn connect(ports: &Ports, target: &Target) -> Result<SendRequest<Body>, Pr
         busy("As many connections to this job are open as it may have (16). Close some of its pages.")
     })?;
     let permit = permit.map_err(|_| Problem::internal())?;
-    let attempt = AttemptId::new(target.job.to_string(), target.attempt);
-    let to = dial::To::Port(u32::from(target.port));
-    let opened = ports.tunnels.open(&ports.context, target.node, target.org, attempt, to);
+    let (attempt, port) = ((target.job, target.attempt), TunnelTarget::Port(target.port));
+    let opened = ports.tunnels.open(&ports.context, target.node, target.org, attempt, port);
     let (tunnel, _) = timeout(CONNECT, opened).await.map_err(|_| slow())?.map_err(tunnel_problem)?;
     let (near, far) = tokio::io::duplex(BUFFER);
     tokio::spawn(async move {

@@ -6,6 +6,7 @@
 //! the engine decides.
 
 pub mod bookings;
+mod equipment;
 mod facts;
 mod nodes;
 mod orgs;
@@ -26,9 +27,10 @@ use berth_types::time::Timestamp;
 
 use berth_foundation::{Change, Context, Listener};
 use berth_storage::VolumeUses;
-use berth_store::jobs::JobRow;
+use berth_store::jobs::StoredJob;
 use berth_store::offerings::StoredOffering;
 use berth_store::{self as store, StoreError, Tx};
+use equipment::Equipment;
 use facts::{StatedFacts, claims, device_request, request, request_summary, state_facts, waiting_facts};
 pub use facts::{assigned_devices, cpu_milli, memory_mib};
 use nodes::AwayNodes;
@@ -65,6 +67,7 @@ struct State {
     passing: Arc<tokio::sync::Mutex<()>>,
     reads: AtomicI64,
     away: Mutex<AwayNodes>,
+    equipment: Equipment,
     /// The facts of organizations that the engine got last.
     orgs: Mutex<HashMap<OrgId, OrgFacts>>,
 }
@@ -80,6 +83,7 @@ impl Default for State {
             passing: Arc::default(),
             reads: AtomicI64::new(0),
             away: Mutex::default(),
+            equipment: Equipment::default(),
             orgs: Mutex::default(),
         }
     }
@@ -106,7 +110,10 @@ impl Listener for State {
             Change::JobDevices(job) => self.touch(|touched| {
                 touched.jobs.insert(*job);
             }),
-            Change::Boards => self.touch(|touched| touched.boards = true),
+            Change::Boards => {
+                self.equipment.note_change();
+                self.touch(|touched| touched.boards = true);
+            }
             Change::Orgs => self.touch(|touched| touched.orgs = true),
             Change::Reservations => self.touch(|touched| touched.bookings = true),
             Change::Assignments(_)
@@ -183,6 +190,18 @@ fn invalid(request: InvalidRequest) -> WaitReasons {
     WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false }
 }
 
+/// Runs a calculation on a thread for blocking work, and passes a panic on.
+async fn on_blocking_thread<T: Send + 'static>(calculation: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(calculation).await {
+        Ok(answer) => answer,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime shuts down, and this task with it.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
 /// The decisions of a pass of the engine.
 pub struct Decisions {
     pub decisions: Vec<Decision>,
@@ -249,7 +268,7 @@ impl Planner {
     }
 
     async fn read_touched(&self, touched: &Touched) -> Result<(), StoreError> {
-        let version = self.state.reads.fetch_add(1, Ordering::SeqCst);
+        let version = self.next_version();
         let now = self.context.now();
         let mut facts = Vec::new();
         let mut conn = self.context.db.read().await?;
@@ -272,7 +291,7 @@ impl Planner {
         let mut present: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
         if touched.everything {
             let held = claims(store::attempts::list_held(&mut tx).await?, now);
-            let queued = |row: JobRow| Ok(waiting_facts(&row).0);
+            let queued = |row: StoredJob| Ok(waiting_facts(&row).0);
             let waiting: Vec<JobFacts> = store::jobs::list_queued(&mut tx, MAX_QUEUE, queued).await?;
             let owners = held.iter().map(|c| c.owner).collect();
             facts.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
@@ -293,10 +312,17 @@ impl Planner {
             }
         }
         drop(conn);
+        let state = self.state.clone();
         self.ask(move |engine| {
+            state.equipment.put(&facts, now);
             state_facts(engine, StatedFacts { facts, racks, bookings, present }, version, now)
         })
         .await
+    }
+
+    /// The number of the next read.
+    fn next_version(&self) -> i64 {
+        self.state.reads.fetch_add(1, Ordering::SeqCst)
     }
 
     async fn jobs_as_facts(
@@ -314,7 +340,7 @@ impl Planner {
         }
         let needed = dependencies(waiting.values().map(|(facts, _)| facts));
         let states = dependency_states(tx, needed).await?;
-        let mut rows: HashMap<JobId, JobRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+        let mut rows: HashMap<JobId, StoredJob> = rows.into_iter().map(|row| (row.id, row)).collect();
         let mut claimed: HashMap<JobId, Vec<Claim>> = HashMap::new();
         for claim in claims(store::attempts::list_held_by(tx, jobs).await?, now) {
             claimed.entry(claim.owner.job).or_default().push(claim);
@@ -376,14 +402,7 @@ impl Planner {
         question: impl FnOnce(&mut Engine) -> T + Send + 'static,
     ) -> T {
         let engine = self.state.engine.clone();
-        match tokio::task::spawn_blocking(move || question(&mut lock(&engine))).await {
-            Ok(answer) => answer,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime shuts down, and this task with it.
-                Err(_) => std::future::pending().await,
-            },
-        }
+        on_blocking_thread(move || question(&mut lock(&engine))).await
     }
 
     /// Explains why no node, open or not, could ever run a submission. `None` if some node could.
@@ -397,19 +416,8 @@ impl Planner {
         offering: &StoredOffering,
     ) -> Result<Option<Explanation>, StoreError> {
         let (request, asked) = submission_request(spec, offering, 0);
-        let ask = async || {
-            let request = request.clone();
-            match self.ask(move |engine| engine.why_impossible(&request, org)).await {
-                Ok(why) => why,
-                Err(absurd) => Some(invalid(absurd)),
-            }
-        };
-        if ask().await.is_none() {
-            return Ok(None);
-        }
-        // The engine may not have read a new node yet.
-        self.refresh().await?;
-        Ok(ask().await.map(|why| explanation(&why, &asked, self.context.now())))
+        let why = self.why_impossible(request, org).await?;
+        Ok(why.map(|why| explanation(&why, &asked, self.context.now())))
     }
 
     /// The blockers of a submission, and the devices on which it would start at once. Records nothing.
@@ -435,7 +443,7 @@ impl Planner {
     }
 
     /// Explains why queued jobs wait, from the present facts of the engine.
-    pub async fn explain(&self, rows: impl IntoIterator<Item = &JobRow>) -> HashMap<JobId, Explanation> {
+    pub async fn explain(&self, rows: impl IntoIterator<Item = &StoredJob>) -> HashMap<JobId, Explanation> {
         let jobs: Vec<(JobId, RequestSummary)> =
             rows.into_iter().map(|row| (row.id, request_summary(row))).collect();
         if jobs.is_empty() {

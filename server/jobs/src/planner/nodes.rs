@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use berth_engine::Fact;
 use berth_fleet::cluster::foreign_instances;
 use berth_placement::cluster::{GpuFacts, NodeFacts};
+use berth_store::nodes::StoredNode;
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
@@ -68,6 +69,65 @@ impl AwayNodes {
     }
 }
 
+/// The nodes of a read, with their boards and the deadlines of their drains.
+pub(super) struct ReadNodes {
+    rows: Vec<StoredNode>,
+    boards: HashMap<NodeId, Vec<GpuFacts>>,
+    drains_by: HashMap<NodeId, Timestamp>,
+}
+
+/// Reads all nodes.
+///
+/// # Errors
+/// The database cannot be read.
+pub(super) async fn read_nodes(tx: &mut Tx<'_>) -> Result<ReadNodes, StoreError> {
+    let drains = store::operations::list_drains(tx).await?;
+    let drains_by = drains.into_iter().filter_map(|row| Some((row.node_id, row.deadline_at?))).collect();
+    let mut boards: HashMap<NodeId, Vec<GpuFacts>> = HashMap::new();
+    for gpu in store::nodes::list_gpus(tx).await? {
+        boards.entry(gpu.node_id).or_default().push(GpuFacts {
+            uuid: gpu.uuid.as_str().into(),
+            model: gpu.model.as_str().into(),
+            mig_enabled: gpu.mig_enabled,
+            healthy: gpu.present && gpu.quarantined.is_none(),
+            island: u8::try_from(gpu.nvlink_island).unwrap_or(0),
+            limit_watts: gpu.facts.power_limit_watts.map(i64::from),
+            foreign: foreign_instances(&gpu),
+        });
+    }
+    let rows = store::nodes::list(tx).await?;
+    Ok(ReadNodes { rows, boards, drains_by })
+}
+
+/// The facts of read nodes. `connected` are the nodes with a connected worker, `awaited` those whose worker is
+/// expected back.
+pub(super) fn node_facts(
+    nodes: ReadNodes,
+    version: i64,
+    connected: &HashSet<NodeId>,
+    awaited: &HashSet<NodeId>,
+) -> Vec<Fact> {
+    let ReadNodes { rows, mut boards, drains_by } = nodes;
+    let node = |row: StoredNode| {
+        let label = |name: &str| row.labels.get(name).map(|value| value.as_str().into());
+        let facts = NodeFacts {
+            id: row.id,
+            open: !row.cordoned && connected.contains(&row.id),
+            away: !row.cordoned && !connected.contains(&row.id),
+            awaited: !row.cordoned && awaited.contains(&row.id),
+            drains_by: drains_by.get(&row.id).copied(),
+            images: row.images,
+            cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { UNLIMITED },
+            memory_mib: if row.memory_mib > 0 { row.memory_mib } else { UNLIMITED },
+            switch: label("switch"),
+            rack: label("rack"),
+            gpus: boards.remove(&row.id).unwrap_or_default(),
+        };
+        Fact::Node { version, facts }
+    };
+    rows.into_iter().map(node).collect()
+}
+
 impl Planner {
     pub(super) async fn nodes_as_facts(
         &self,
@@ -76,42 +136,10 @@ impl Planner {
     ) -> Result<Vec<Fact>, StoreError> {
         let connected = self.context.live.connected();
         let now_ms = self.context.monotonic_ms();
-        let drains = store::operations::list_drains(tx).await?;
-        let drains_by: HashMap<NodeId, Timestamp> =
-            drains.into_iter().filter_map(|row| Some((row.node_id, row.deadline_at?))).collect();
-        let mut boards: HashMap<NodeId, Vec<GpuFacts>> = HashMap::new();
-        for gpu in store::nodes::list_gpus(tx).await? {
-            boards.entry(gpu.node_id).or_default().push(GpuFacts {
-                uuid: gpu.uuid.as_str().into(),
-                model: gpu.model.as_str().into(),
-                mig_enabled: gpu.mig_enabled,
-                healthy: gpu.present && gpu.quarantined.is_none(),
-                island: u8::try_from(gpu.nvlink_island).unwrap_or(0),
-                limit_watts: gpu.facts.power_limit_watts.map(i64::from),
-                foreign: foreign_instances(&gpu),
-            });
-        }
-        let rows = store::nodes::list(tx).await?;
-        let away = rows.iter().map(|row| row.id).filter(|id| !connected.contains(id)).collect();
+        let nodes = read_nodes(tx).await?;
+        let away = nodes.rows.iter().map(|row| row.id).filter(|id| !connected.contains(id)).collect();
         let awaited = lock(&self.state.away).update(&away, now_ms);
-        let node = |row: store::nodes::NodeRow| {
-            let label = |name: &str| row.labels.get(name).map(|value| value.as_str().into());
-            let facts = NodeFacts {
-                id: row.id,
-                open: !row.cordoned && connected.contains(&row.id),
-                away: !row.cordoned && !connected.contains(&row.id),
-                awaited: !row.cordoned && awaited.contains(&row.id),
-                drains_by: drains_by.get(&row.id).copied(),
-                images: row.images,
-                cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { UNLIMITED },
-                memory_mib: if row.memory_mib > 0 { row.memory_mib } else { UNLIMITED },
-                switch: label("switch"),
-                rack: label("rack"),
-                gpus: boards.remove(&row.id).unwrap_or_default(),
-            };
-            Fact::Node { version, facts }
-        };
-        Ok(rows.into_iter().map(node).collect())
+        Ok(node_facts(nodes, version, &connected, &awaited))
     }
 }
 

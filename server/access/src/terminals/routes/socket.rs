@@ -8,13 +8,12 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::extract::ws::{Message, WebSocket};
-use berth_proto::Closed;
 use berth_types::terminals::{TerminalNews, TerminalSaid, WINDOW_BYTES};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::Terminals;
 use crate::terminals::{Entry, TerminalEnd};
-use crate::tunnels::{Tunnel, TunnelError, TunnelEvent, limit_text};
+use crate::tunnels::{Closed, Tunnel, TunnelError, TunnelEvent, limit_text};
 
 /// The interval of pings to a browser, and the time after which a browser without a message counts as gone.
 const PING_EVERY: Duration = Duration::from_secs(15);
