@@ -19,7 +19,7 @@ use futures::FutureExt;
 use berth_foundation::Context;
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::{Caller, Right, idempotency};
-use berth_store::budgets::{BudgetRow, OpenJobRow};
+use berth_store::budgets::{StoredBudget, OpenJob};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// Percentages of the limit, each with a notice, highest first.
@@ -47,7 +47,7 @@ fn day_start(day: i64) -> Timestamp {
     Timestamp::from_micros(day.saturating_mul(86_400_000_000))
 }
 
-fn in_scope(row: &BudgetRow, labels: &BTreeMap<String, String>) -> bool {
+fn in_scope(row: &StoredBudget, labels: &BTreeMap<String, String>) -> bool {
     row.label.is_empty() || labels.get(&row.label) == Some(&row.value)
 }
 
@@ -64,7 +64,7 @@ struct BudgetStatus {
 /// The use of an organization in one month, for the states of its budgets.
 #[derive(Default)]
 struct MonthUse {
-    open: Vec<OpenJobRow>,
+    open: Vec<OpenJob>,
     /// The charges in the scope of each budget, in micros.
     spent: HashMap<BudgetId, i64>,
     /// The holds of the reservations, in micros.
@@ -76,7 +76,7 @@ impl MonthUse {
     /// month only.
     async fn read(
         tx: &mut Tx<'_>,
-        rows: &[BudgetRow],
+        rows: &[StoredBudget],
         (now, at): (Timestamp, Timestamp),
     ) -> Result<Self, StoreError> {
         let Some(org) = rows.first().map(|row| row.org_id) else { return Ok(Self::default()) };
@@ -94,7 +94,7 @@ impl MonthUse {
         Ok(Self { open, spent, reserved })
     }
 
-    fn status(&self, row: &BudgetRow) -> BudgetStatus {
+    fn status(&self, row: &StoredBudget) -> BudgetStatus {
         let mut out = BudgetStatus {
             spent: self.spent.get(&row.id).copied().unwrap_or(0),
             committed: if row.label.is_empty() { self.reserved } else { 0 },
@@ -138,13 +138,13 @@ pub async fn check_cost(
         let left = row.limit_micros - status.spent - status.committed;
         if worst_micros > left {
             let detail = format!(
-                "The maximum cost is {}, and of the budget {} ({} a month) {} is left after spent and reserved money. Choose a shorter time limit, or raise the budget.",
+                "The maximum cost is {}. Budget {}: {} a month, {} left after spent and reserved money. Nothing was started or charged. Choose a shorter time limit, or raise the budget.",
                 money_text(worst_micros, currency),
                 row.name,
                 money_text(row.limit_micros, currency),
                 money_text(left.max(0), currency)
             );
-            return Err(Problem::new(403, "budget.exceeded", "Beyond a budget", detail).into());
+            return Err(Problem::new(403, "budget.exceeded", "Budget exceeded", detail).into());
         }
     }
     Ok(())
@@ -155,14 +155,14 @@ fn check(input: &NewBudget) -> Vec<FieldError> {
     let mut errors = Vec::new();
     berth_core::admission::check_name("/name", &input.name, &mut errors);
     if !(1..=MAX_MICROS).contains(&input.limit_micros) {
-        errors.push(FieldError::new("/limit_micros", "Choose more than zero and at most a billion."));
+        errors.push(FieldError::new("/limit_micros", "Enter more than 0 and at most 1,000,000,000."));
     }
     if input.label.is_empty() != input.value.is_empty() {
-        errors.push(FieldError::new("/value", "Give a label with its value, or neither."));
+        errors.push(FieldError::new("/value", "Enter a label with its value, or neither."));
     }
     for (pointer, text) in [("/label", &input.label), ("/value", &input.value)] {
         if text.len() > MAX_LABEL_BYTES || text.chars().any(char::is_control) {
-            let detail = "A label's key and value have at most 63 printable characters.";
+            let detail = "The key and the value of a label have at most 63 printable characters.";
             errors.push(FieldError::new(pointer, detail));
         }
     }
@@ -208,7 +208,7 @@ impl Budgets {
             return Err(Problem::invalid(errors));
         }
         let now = self.context.now();
-        let row = BudgetRow {
+        let row = StoredBudget {
             id: self.context.new_id(now),
             org_id: org,
             name: input.name.trim().to_owned(),
@@ -247,13 +247,13 @@ impl Budgets {
         Ok(self.budget(&mut conn.tx(), row).await?)
     }
 
-    async fn budget(&self, tx: &mut Tx<'_>, row: BudgetRow) -> Result<Budget, StoreError> {
+    async fn budget(&self, tx: &mut Tx<'_>, row: StoredBudget) -> Result<Budget, StoreError> {
         let now = self.context.now();
         let used = MonthUse::read(tx, std::slice::from_ref(&row), (now, now)).await?;
         Ok(self.budget_with_use(row, &used, now))
     }
 
-    fn budget_with_use(&self, row: BudgetRow, used: &MonthUse, now: Timestamp) -> Budget {
+    fn budget_with_use(&self, row: StoredBudget, used: &MonthUse, now: Timestamp) -> Budget {
         let status = used.status(&row);
         Budget {
             id: row.id,
@@ -330,7 +330,7 @@ impl Budgets {
     ///
     /// # Errors
     /// The use of the organization cannot be read.
-    async fn check_rows(&self, rows: &[BudgetRow], checked: &mut BudgetCheck) -> Result<(), StoreError> {
+    async fn check_rows(&self, rows: &[StoredBudget], checked: &mut BudgetCheck) -> Result<(), StoreError> {
         let now = self.context.now();
         let used = {
             let mut conn = self.context.db.read().await?;
@@ -347,7 +347,7 @@ impl Budgets {
 
     async fn check_one(
         &self,
-        row: &BudgetRow,
+        row: &StoredBudget,
         status: BudgetStatus,
         now: Timestamp,
     ) -> Result<Vec<(JobId, String)>, StoreError> {
@@ -364,7 +364,7 @@ impl Budgets {
 
     async fn record_threshold(
         &self,
-        row: &BudgetRow,
+        row: &StoredBudget,
         passed: i64,
         spent: i64,
         now: Timestamp,

@@ -17,7 +17,7 @@ use futures::FutureExt;
 use crate::reports::{BoardReport, GpuTaskOrder};
 use berth_foundation::{Caller, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::health::{HealthRow, NewQuarantine};
+use berth_store::health::{StoredHealth, NewQuarantine};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The quarantine code of a board during a change of its MIG mode.
@@ -45,7 +45,7 @@ fn portal_event(
 async fn apply(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &HealthRow,
+    row: &StoredHealth,
     board: &BoardReport,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
@@ -87,17 +87,17 @@ async fn apply(
 }
 
 /// The refusal of a change of a board's MIG mode.
-fn mode_refusal(row: &HealthRow) -> Option<Problem> {
+fn mode_refusal(row: &StoredHealth) -> Option<Problem> {
     if row.quarantined.is_some() {
-        let detail = "Check the board or release it first: a change would hide why it is out of service.";
-        return Some(Problem::conflict("gpu.quarantined", "The board is out of service", detail));
+        let detail = "Check or release the board first: a change of its mode would remove the reason of its quarantine.";
+        return Some(Problem::conflict("gpu.quarantined", "The board is quarantined", detail));
     }
     if row.silent.is_some() || !row.present {
-        let detail = "Its mode cannot be changed before it answers its worker again.";
+        let detail = "The MIG mode can be changed only while the board answers its worker.";
         return Some(Problem::conflict("gpu.silent", "The board does not answer", detail));
     }
     if row.facts.mig.is_none() {
-        let detail = "The driver says that this board cannot be cut into slices.";
+        let detail = "The driver reports no MIG for this board.";
         return Some(Problem::conflict("gpu.no_mig", "The board has no MIG", detail));
     }
     None
@@ -160,7 +160,7 @@ impl Health {
     pub async fn board_tasks(&self, node: NodeId) -> Result<Vec<GpuTaskOrder>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let rows = store::health::list_tasks(&mut conn.tx(), node).await?;
-        let task = |row: store::health::TaskRow| {
+        let task = |row: store::health::StoredTask| {
             let kind = row.task_kind?;
             Some(GpuTaskOrder { gpu_uuid: row.uuid, number: row.task_number, kind })
         };
@@ -177,7 +177,7 @@ impl Health {
         Ok(rows.into_iter().map(|row| self.gpu_health(row)).collect())
     }
 
-    fn gpu_health(&self, row: HealthRow) -> GpuHealth {
+    fn gpu_health(&self, row: StoredHealth) -> GpuHealth {
         let over = row.task_done >= row.task_number;
         GpuHealth {
             node: row.node_id,
@@ -204,7 +204,7 @@ impl Health {
     }
 
     /// The board of an operator's command.
-    async fn get_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<HealthRow, Problem> {
+    async fn get_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<StoredHealth, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         store::health::find(&mut conn.tx(), gpu_uuid).await?.ok_or_else(Problem::not_found)
@@ -277,8 +277,8 @@ impl Health {
             })
             .await?;
         if !lifted {
-            let detail = "It is in service, or it only does not answer; then it is back as soon as it does.";
-            return Err(Problem::conflict("gpu.not_quarantined", "There is nothing to release", detail));
+            let detail = "The board is not quarantined. A board without an answer returns to service with its next answer.";
+            return Err(Problem::conflict("gpu.not_quarantined", "The board is not quarantined", detail));
         }
         self.publish_gpu(gpu_uuid, row.node_id).await
     }
@@ -307,7 +307,7 @@ impl Health {
         let event = self.context.audit_event(caller, "gpu.mode_asked", gpu.clone(), detail);
         let why = NewQuarantine {
             code: MODE_CHANGE.to_owned(),
-            reason: "Its MIG mode is being changed, once what runs on it has ended.".to_owned(),
+            reason: "The MIG mode changes after the end of the present jobs.".to_owned(),
             at: now,
         };
         let set = self
@@ -331,8 +331,9 @@ impl Health {
             })
             .await?;
         if !set {
-            let detail = "It was taken out of service a moment ago. Look at it again.";
-            return Err(Problem::conflict("gpu.quarantined", "The board is out of service", detail));
+            let detail =
+                "The board was quarantined in the meantime. Nothing was changed. Load the board again.";
+            return Err(Problem::conflict("gpu.quarantined", "The board is quarantined", detail));
         }
         self.publish_gpu(gpu_uuid, row.node_id).await
     }

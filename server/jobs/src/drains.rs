@@ -21,7 +21,7 @@ use crate::attempts::Attempts;
 use berth_fleet::leases::node_audit;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
-use berth_store::operations::{DrainRow, OperatorRankRow};
+use berth_store::operations::{StoredDrain, StoredOperatorRank};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The latest deadline of a drain, in seconds from now.
@@ -35,12 +35,12 @@ fn number(n: i64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-fn grace(row: &DrainRow) -> Option<u32> {
+fn grace(row: &StoredDrain) -> Option<u32> {
     row.grace_s.map(number)
 }
 
 /// The reason of a drain for the owners of the stopped jobs.
-fn reason_text(row: &DrainRow) -> String {
+fn reason_text(row: &StoredDrain) -> String {
     if row.by_host {
         return format!("Node {} is being shut down", row.node_name);
     }
@@ -49,7 +49,7 @@ fn reason_text(row: &DrainRow) -> String {
 
 /// The latest end of a rank: at the time limit of its job, or at the drain's deadline with the grace. `None`
 /// if its devices are unclean.
-fn ends_by(drain: &DrainRow, row: &OperatorRankRow, now: Timestamp) -> Option<Timestamp> {
+fn ends_by(drain: &StoredDrain, row: &StoredOperatorRank, now: Timestamp) -> Option<Timestamp> {
     let ended = row.ended || row.number != row.latest;
     let runs = matches!(row.state, JobState::Assigned | JobState::Starting | JobState::Running);
     if ended || !runs {
@@ -65,7 +65,7 @@ fn ends_by(drain: &DrainRow, row: &OperatorRankRow, now: Timestamp) -> Option<Ti
     Some(stopped.map_or(limit, |stopped| limit.min(stopped)))
 }
 
-fn drain_from_row(row: DrainRow, open: &[OperatorRankRow], now: Timestamp) -> Drain {
+fn drain_from_row(row: StoredDrain, open: &[StoredOperatorRank], now: Timestamp) -> Drain {
     let last: Option<Vec<Timestamp>> = open.iter().map(|rank| ends_by(&row, rank, now)).collect();
     let stopping = open.iter().filter(|r| r.number == r.latest && r.state == JobState::Stopping);
     Drain {
@@ -91,26 +91,29 @@ fn check(input: &NewDrain, present: Option<Timestamp>, now: Timestamp) -> Result
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
     match input.deadline_at {
         Some(at) if at < now.plus_seconds(-LATE_S) && present != Some(at) => {
-            refuse("/deadline_at", "This is in the past.")
+            refuse("/deadline_at", "The time is in the past.")
         }
         Some(at) if at > now.plus_seconds(MAX_DEADLINE_S) => {
-            refuse("/deadline_at", "At most a year from now.");
+            refuse("/deadline_at", "Choose a time within a year.");
         }
         _ => {}
     }
     if input.grace_s.is_some_and(|s| !(1..=3_600).contains(&s)) {
-        refuse("/grace_s", "Between 1 and 3600 seconds.");
+        refuse("/grace_s", "Enter 1 to 3600 seconds.");
     }
     let (reason, length) = (&input.reason, input.reason.chars().count());
     if reason.trim().is_empty() || length > 200 || reason.chars().any(char::is_control) {
-        refuse("/reason", "Say in 1 to 200 characters on one line why: those whose jobs are there see it.");
+        refuse(
+            "/reason",
+            "Enter a reason of 1 to 200 characters on one line. Members with jobs on the node see it.",
+        );
     }
     if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors)) }
 }
 
 /// The draining nodes, each with a notice for the jobs that run there.
 pub(crate) async fn list_notices(tx: &mut Tx<'_>) -> Result<Vec<(NodeId, String)>, StoreError> {
-    let notice = |row: DrainRow| {
+    let notice = |row: StoredDrain| {
         let until = match row.deadline_at {
             Some(at) => format!("Jobs still running there at {} are stopped.", at.minute()),
             None => "Running jobs continue to their end.".to_owned(),
@@ -146,11 +149,11 @@ impl Drains {
         let mut tx = conn.tx();
         let rows = store::operations::list_drains(&mut tx).await?;
         let nodes: Vec<NodeId> = rows.iter().map(|row| row.node_id).collect();
-        let mut open: HashMap<NodeId, Vec<OperatorRankRow>> = HashMap::new();
+        let mut open: HashMap<NodeId, Vec<StoredOperatorRank>> = HashMap::new();
         for rank in store::operations::list_open_on(&mut tx, &nodes).await? {
             open.entry(rank.node_id).or_default().push(rank);
         }
-        let drain = |row: DrainRow| {
+        let drain = |row: StoredDrain| {
             let ranks = open.remove(&row.node_id).unwrap_or_default();
             drain_from_row(row, &ranks, now)
         };
@@ -177,7 +180,7 @@ impl Drains {
             node.to_string(),
             format!("{until}: {reason}"),
         );
-        let row = DrainRow {
+        let row = StoredDrain {
             node_id: node,
             node_name: String::new(),
             reason,
@@ -238,19 +241,19 @@ impl Drains {
     /// the node stays, with the deadline now.
     pub async fn drain_for_shutdown(&self, node: NodeId) -> Result<(), StoreError> {
         let now = self.context.now();
-        let row = DrainRow {
+        let row = StoredDrain {
             node_id: node,
             node_name: String::new(),
-            reason: "it is being shut down.".to_owned(),
+            reason: "The host is shutting down.".to_owned(),
             deadline_at: Some(now),
             grace_s: None,
             was_cordoned: false,
-            started_by: "Its host".to_owned(),
+            started_by: "The host".to_owned(),
             started_at: now,
             emptied_at: None,
             by_host: true,
         };
-        let event = node_audit(&self.context, node, "node.shutdown", "Its host is being shut down.");
+        let event = node_audit(&self.context, node, "node.shutdown", "The host is shutting down.");
         let work = self.context.db.write(move |tx| {
             let (row, event) = (row.clone(), event.clone());
             async move {
@@ -280,18 +283,18 @@ impl Drains {
         for row in rows.into_iter().filter(|row| row.emptied_at.is_none()) {
             // A failure on one node does not stop the drains of the others.
             if let Err(error) = self.tick_drain(&row, now).await {
-                tracing::error!(%error, node = %row.node_id, "this node could not be emptied further");
+                tracing::error!(%error, node = %row.node_id, "a drain cannot continue on this node; trying again");
             }
         }
         Ok(())
     }
 
-    async fn tick_drain(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
+    async fn tick_drain(&self, row: &StoredDrain, now: Timestamp) -> Result<(), StoreError> {
         let open = {
             let mut conn = self.context.db.read().await?;
             store::operations::list_open(&mut conn.tx(), Some(row.node_id)).await?
         };
-        let attempt = |(job, rank): (usize, &OperatorRankRow)| NodeAttempt {
+        let attempt = |(job, rank): (usize, &StoredOperatorRank)| NodeAttempt {
             job,
             attempt: number(rank.number),
             latest: number(rank.latest),
@@ -307,7 +310,7 @@ impl Drains {
             let detail = with_full_stop(&reason_text(row));
             let job = rank.job_id;
             if let Err(error) = self.attempts.apply_event(job, None, event, detail).await {
-                tracing::error!(%job, %error, "a job could not be told to leave; the next look tries again");
+                tracing::error!(%job, %error, "a job cannot be stopped for a drain; trying again");
             }
         }
         if actions.empty {
@@ -316,7 +319,7 @@ impl Drains {
         Ok(())
     }
 
-    async fn record_emptied(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
+    async fn record_emptied(&self, row: &StoredDrain, now: Timestamp) -> Result<(), StoreError> {
         let node = row.node_id;
         let id: AuditEventId = self.context.new_id(now);
         let event = AuditEvent {
@@ -325,7 +328,7 @@ impl Drains {
             actor: row.started_by.clone(),
             action: "node.drained".to_owned(),
             subject: node.to_string(),
-            detail: "Nothing is left on it.".to_owned(),
+            detail: "The node is empty.".to_owned(),
         };
         let done = self.context.db.write(move |tx| {
             let event = event.clone();

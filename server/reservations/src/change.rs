@@ -20,12 +20,12 @@ use berth_foundation::fault;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_jobs::planner::bookings;
 use berth_jobs::planner::bookings::is_free;
-use berth_store::reservations::ReservationRow;
+use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, WriteError};
 
-fn already_over(row: &ReservationRow) -> Problem {
-    let detail = format!("The reservation is {} already; nothing was changed.", row.state.name());
-    Problem::conflict("reservation.ended", "The reservation is over", detail)
+fn already_over(row: &StoredReservation) -> Problem {
+    let detail = format!("The reservation is already {}. Nothing was changed.", row.state.name());
+    Problem::conflict("reservation.ended", "Reservation ended", detail)
 }
 
 impl Reservations {
@@ -125,7 +125,8 @@ impl Reservations {
         let length_s = input.ends_at.millis_since(row.starts_at) / 1_000;
         if longer_ms < 1_000 || length_s > crate::MAX_LENGTH_S {
             let end = row.ends_at.minute();
-            let detail = format!("It ends {end} now; choose a later end, within a year of its begin.");
+            let detail =
+                format!("The reservation ends {end} now. Choose a later end within a year of its start.");
             return Err(Problem::invalid_field("/ends_at", detail));
         }
         self.planner.refresh().await?;
@@ -135,7 +136,7 @@ impl Reservations {
             let mut conn = self.context.db.read().await?;
             check_extension(&mut conn.tx(), &self.context, &row, input.ends_at, now).await?;
         }
-        let (longer, ends_at) = (ReservationRow { ends_at: input.ends_at, ..row.clone() }, row.ends_at);
+        let (longer, ends_at) = (StoredReservation { ends_at: input.ends_at, ..row.clone() }, row.ends_at);
         let free = self.planner.ask(move |engine| {
             let booking: Booking = bookings::booking(engine, &longer)?;
             // Jobs inside the reservation are no obstacle: only the time after its present end counts.
@@ -151,8 +152,8 @@ impl Reservations {
         let done = match free {
             Ok(true) => self.record_extension(caller, row, input.ends_at, now).await,
             Ok(false) => {
-                let detail = "Something else is promised on its devices after its end, or may still run then. Choose an earlier end, or reserve the time after it separately. Nothing was changed.";
-                Err(Problem::conflict("reservation.taken", "Its devices are not free then", detail).into())
+                let detail = "The devices are reserved or in use after the present end. Nothing was changed. Choose an earlier end, or reserve the later time separately.";
+                Err(Problem::conflict("reservation.taken", "Devices not free", detail).into())
             }
             Err(error) => Err(WriteError::Store(error)),
         };
@@ -166,7 +167,7 @@ impl Reservations {
     async fn record_extension(
         &self,
         caller: &Caller,
-        old: ReservationRow,
+        old: StoredReservation,
         ends_at: Timestamp,
         now: Timestamp,
     ) -> Result<(), WriteError> {
@@ -234,8 +235,8 @@ impl Reservations {
                     return Err(Problem::not_found().into());
                 };
                 if row.state != ReservationState::Pending {
-                    let detail = format!("It is {}; nothing was changed.", row.state.name());
-                    let title = "It waits for no approval";
+                    let detail = format!("The reservation is {}. Nothing was changed.", row.state.name());
+                    let title = "No approval pending";
                     return Err(Problem::conflict("reservation.decided", title, detail).into());
                 }
                 if approve {
@@ -264,8 +265,8 @@ mod tests {
 
     use super::*;
 
-    fn row() -> ReservationRow {
-        ReservationRow {
+    fn row() -> StoredReservation {
+        StoredReservation {
             id: "res_00000000000000000000000000".parse().unwrap(),
             org_id: None,
             org_name: None,

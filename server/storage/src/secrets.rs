@@ -22,8 +22,8 @@ use crate::start_inputs::{RankSecret, RegistryLogin, StartInputError, StartSecre
 use berth_foundation::Context;
 use berth_foundation::envelope::{self, EnvelopeError, Keys, SealingContext};
 use berth_foundation::{Caller, Right};
-use berth_store::secrets::SecretRow;
-use berth_store::webhooks::WebhookRow;
+use berth_store::secrets::StoredSecret;
+use berth_store::webhooks::StoredWebhook;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The reason why a secret cannot be used.
@@ -43,18 +43,18 @@ impl Unusable {
         let (code, detail) = match self {
             Self::Missing => (
                 "secret.missing",
-                format!("The secret {name} was deleted before the job started; nothing was charged."),
+                format!("The secret {name} was deleted before the start of the job. Nothing was charged."),
             ),
             Self::Unreadable => (
                 "secret.unreadable",
                 format!(
-                    "The portal cannot open the secret {name}: it was sealed with a key that is not there any more. Set it again; nothing was charged."
+                    "The secret {name} is sealed with a missing key. Nothing was charged. Set the secret again."
                 ),
             ),
             Self::NoCredentials => (
                 "secret.no_credentials",
                 format!(
-                    "The secret {name} is not of the form username:password, so no registry takes it. Set it again; nothing was charged."
+                    "The secret {name} does not have the form username:password of a registry. Nothing was charged. Set the secret again."
                 ),
             ),
         };
@@ -62,7 +62,7 @@ impl Unusable {
     }
 }
 
-fn to_secret(row: SecretRow) -> Secret {
+fn to_secret(row: StoredSecret) -> Secret {
     Secret {
         name: row.name,
         version: row.version,
@@ -75,13 +75,13 @@ fn to_secret(row: SecretRow) -> Secret {
 }
 
 /// Runs `work` with the sealing context of a secret.
-fn with_secret_context<T>(row: &SecretRow, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
+fn with_secret_context<T>(row: &StoredSecret, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
     let org = row.org_id.to_string();
     work(&SealingContext { kind: "secret", org: &org, name: &row.name, version: row.version })
 }
 
 /// Runs `work` with the sealing context of the secret of a webhook.
-fn with_webhook_context<T>(row: &WebhookRow, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
+fn with_webhook_context<T>(row: &StoredWebhook, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
     let (org, id) = (row.org_id.to_string(), row.id.to_string());
     work(&SealingContext { kind: "webhook", org: &org, name: &id, version: 1 })
 }
@@ -91,7 +91,7 @@ fn seal_error(error: EnvelopeError) -> StoreError {
 }
 
 fn limit_reached() -> Problem {
-    let detail = format!("An organization has at most {MAX_SECRETS} secrets; delete one that nothing uses.");
+    let detail = format!("An organization has at most {MAX_SECRETS} secrets. Delete an unused one.");
     Problem::conflict("secret.limit", "Too many secrets", detail)
 }
 
@@ -100,14 +100,14 @@ pub async fn check_secrets_exist(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> 
     let mut errors = Vec::new();
     for (index, request) in spec.secrets.iter().enumerate() {
         if store::secrets::find(tx, org, &request.name).await?.is_none() {
-            let detail = format!("There is no secret {} in this organization.", request.name);
+            let detail = format!("The secret {} does not exist in this organization.", request.name);
             errors.push(FieldError::new(format!("/secrets/{index}/name"), detail));
         }
     }
     if let Some(registry) = &spec.registry
         && store::secrets::find(tx, org, &registry.secret).await?.is_none()
     {
-        let detail = format!("There is no secret {} in this organization.", registry.secret);
+        let detail = format!("The secret {} does not exist in this organization.", registry.secret);
         errors.push(FieldError::new("/registry/secret", detail));
     }
     if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors).into()) }
@@ -117,11 +117,11 @@ pub async fn check_secrets_exist(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> 
 fn sealed_row(
     keys: &Keys,
     (org, name, value): (OrgId, &str, &str),
-    former: Option<SecretRow>,
+    former: Option<StoredSecret>,
     by: &str,
     now: Timestamp,
-) -> Result<SecretRow, StoreError> {
-    let first = SecretRow {
+) -> Result<StoredSecret, StoreError> {
+    let first = StoredSecret {
         org_id: org,
         name: name.to_owned(),
         version: 0,
@@ -162,7 +162,7 @@ impl Secrets {
 
     fn sealing_keys(&self) -> Result<Arc<Keys>, Problem> {
         self.context.keys().map_err(|error| {
-            tracing::error!(error, "there is no key for secrets");
+            tracing::error!(error, "no key for secrets is available");
             Problem::internal()
         })
     }
@@ -326,19 +326,19 @@ impl Secrets {
             .boxed()
         });
         if let Err(error) = noted.await {
-            tracing::warn!(%error, "the last use of secrets was not noted");
+            tracing::warn!(%error, "the last use of secrets cannot be recorded");
         }
     }
 
     /// Seals the secret of a webhook.
-    pub fn seal_webhook(&self, row: WebhookRow) -> Result<WebhookRow, Problem> {
+    pub fn seal_webhook(&self, row: StoredWebhook) -> Result<StoredWebhook, Problem> {
         let keys = self.sealing_keys()?;
         let sealed = with_webhook_context(&row, |context| keys.seal(context, &row.secret));
-        Ok(WebhookRow { secret: sealed.map_err(seal_error)?, ..row })
+        Ok(StoredWebhook { secret: sealed.map_err(seal_error)?, ..row })
     }
 
     /// The secret that signs the requests of a webhook. `None` if it cannot be opened.
-    pub fn signing_secret(&self, row: &WebhookRow) -> Option<String> {
+    pub fn signing_secret(&self, row: &StoredWebhook) -> Option<String> {
         if !envelope::is_sealed(&row.secret) {
             return Some(row.secret.clone());
         }
@@ -347,7 +347,9 @@ impl Secrets {
             opened.map_err(|error| error.to_string())
         });
         opened
-            .inspect_err(|error| tracing::error!(webhook = %row.id, error, "its secret cannot be opened"))
+            .inspect_err(
+                |error| tracing::error!(webhook = %row.id, error, "the secret of a webhook cannot be opened"),
+            )
             .ok()
     }
 
@@ -364,7 +366,7 @@ impl Secrets {
             let all: Vec<String> = all.chain(hooks.iter().map(|row| row.secret.clone())).collect();
             if !Keys::can_open_all(&self.context.settings.secrets_old_keys, &all)? {
                 return Err(format!(
-                    "{} is missing, and there are secrets that only it opens. Put it back; if it is lost, put a new key there (openssl rand -base64 32), and have the secrets and webhooks set again",
+                    "{} is missing, and stored secrets need its key. Restore the file. If it is lost, create a new key there (openssl rand -base64 32) and set the secrets and webhooks again",
                     file.display()
                 ));
             }
@@ -388,7 +390,7 @@ impl Secrets {
         Ok(counts)
     }
 
-    async fn sealed(&self) -> Result<(Vec<SecretRow>, Vec<WebhookRow>), StoreError> {
+    async fn sealed(&self) -> Result<(Vec<StoredSecret>, Vec<StoredWebhook>), StoreError> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         Ok((store::secrets::list_all(&mut tx).await?, store::webhooks::list(&mut tx, None).await?))
@@ -396,7 +398,7 @@ impl Secrets {
 
     async fn update_secret(
         &self,
-        row: SecretRow,
+        row: StoredSecret,
         resealed: Result<Option<String>, EnvelopeError>,
         counts: &mut Resealed,
     ) -> Result<(), StoreError> {
@@ -411,7 +413,7 @@ impl Secrets {
 
     async fn update_webhook(
         &self,
-        row: WebhookRow,
+        row: StoredWebhook,
         resealed: Result<Option<String>, EnvelopeError>,
         counts: &mut Resealed,
     ) -> Result<(), StoreError> {

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_foundation::{Caller, Right, idempotency};
-use berth_store::payments::{PaymentKind, PaymentRow, ProfileRow};
+use berth_store::payments::{PaymentKind, StoredPayment, StoredProfile};
 use berth_store::{self as store, StoreError};
 use berth_stripe::{Checkout, Stripe, StripeError, minor_unit_micros, payable_step_micros};
 
@@ -39,18 +39,18 @@ fn cards_disabled() -> Problem {
     Problem::new(
         409,
         "payments.off",
-        "This portal takes no cards",
-        "Credit comes from the operator here; ask them for more.",
+        "Card payments disabled",
+        "This portal takes no cards. Ask the operator for credit.",
     )
 }
 
 fn stripe_problem(error: &StripeError) -> Problem {
     match error {
         StripeError::Refused(why) => {
-            Problem::new(402, "payments.refused", "The payment was refused", format!("Stripe says: {why}"))
+            Problem::new(402, "payments.refused", "Payment refused", format!("Answer of Stripe: {why}"))
         }
         StripeError::Unknown(_) => Problem::unavailable(
-            "Stripe does not answer now. Nothing was charged by this; try again in a moment.",
+            "Stripe does not answer. This request charged nothing. Try again in a moment.",
             5,
         ),
     }
@@ -103,7 +103,7 @@ impl Payments {
         let currency = &self.context.settings.currency;
         (!whole || !inside).then(|| {
             let detail = format!(
-                "Choose between {} and {}, in steps of {}.",
+                "Enter {} to {}, in steps of {}.",
                 money_text(MIN_UNITS * 1_000_000, currency),
                 money_text(MAX_UNITS * 1_000_000, currency),
                 money_text(step, currency)
@@ -139,15 +139,19 @@ impl Payments {
         drop(conn);
         let row = row.filter(|r| r.org_id == org).ok_or_else(Problem::not_found)?;
         if row.kind != InvoiceKind::Invoice || row.state != InvoiceState::Open {
-            let detail = format!("It is {}; only an open invoice can be paid.", row.state.name());
-            return Err(Problem::conflict("invoice.closed", "The invoice is closed", detail));
+            let detail = format!(
+                "The invoice is {}. Only an open invoice can be paid. Nothing was charged.",
+                row.state.name()
+            );
+            return Err(Problem::conflict("invoice.closed", "Invoice not open", detail));
         }
         // A card payment has whole steps. The remainder is waived.
         let step = payable_step_micros(&self.context.settings.currency);
         let amount = row.total_micros / step * step;
         if amount <= 0 {
-            let detail = "It is less than the smallest amount that a card takes; the operator can close it.";
-            return Err(Problem::conflict("invoice.too_small", "The invoice is too small", detail));
+            let detail =
+                "The amount is below the smallest card payment. Ask the operator to close the invoice.";
+            return Err(Problem::conflict("invoice.too_small", "Invoice too small", detail));
         }
         self.checkout(caller, org, amount, Some(id), false, &format!("Invoice {}", row.number)).await
     }
@@ -164,7 +168,7 @@ impl Payments {
         let stripe = self.require_stripe()?;
         let customer = self.customer(stripe, org).await?;
         let now = self.context.now();
-        let new = PaymentRow {
+        let new = StoredPayment {
             id: self.context.new_id(now),
             org_id: org,
             kind: PaymentKind::Checkout,
@@ -221,7 +225,7 @@ impl Payments {
         }
     }
 
-    async fn begin_checkout(&self, caller: &Caller, row: PaymentRow) -> Result<PaymentRow, StoreError> {
+    async fn begin_checkout(&self, caller: &Caller, row: StoredPayment) -> Result<StoredPayment, StoreError> {
         let (key, now) = (caller.idempotency_key.clone(), self.context.now());
         self.context
             .db
@@ -241,20 +245,20 @@ impl Payments {
     ///
     /// # Errors
     /// The payment has ended, or its key at Stripe may be forgotten.
-    async fn get_begun_payment(&self, id: &str) -> Result<PaymentRow, Problem> {
+    async fn get_begun_payment(&self, id: &str) -> Result<StoredPayment, Problem> {
         let id: PaymentId = id.parse().map_err(|_| Problem::internal())?;
         let mut conn = self.context.db.read().await?;
         let row = store::payments::find(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found)?;
         let open = row.state == PaymentState::Open;
         let decided = row.state == PaymentState::Paid || (row.session.is_some() && !open);
         if decided || row.created_at < self.context.now().plus_seconds(-KEY_LIFETIME_S) {
-            let detail = "The payment that was begun under this Idempotency-Key is over or too old; the list of payments says what became of it. Use a new key for a new payment.";
-            return Err(Problem::conflict("payments.over", "That payment is over", detail));
+            let detail = "The payment with this Idempotency-Key has ended or is too old. The list of payments has its result. Use a new key for a new payment.";
+            return Err(Problem::conflict("payments.over", "Payment ended", detail));
         }
         Ok(row)
     }
 
-    async fn update_payment(&self, row: &PaymentRow) -> Result<(), StoreError> {
+    async fn update_payment(&self, row: &StoredPayment) -> Result<(), StoreError> {
         let row = row.clone();
         self.context
             .db
@@ -321,11 +325,11 @@ impl Payments {
         }
         if !(0..=MAX_UNITS * 1_000_000).contains(&rule.below_micros) {
             let most = money_text(MAX_UNITS * 1_000_000, &self.context.settings.currency);
-            let detail = format!("Choose a threshold from zero to {most}.");
+            let detail = format!("Enter a threshold from zero to {most}.");
             errors.push(FieldError::new("/below_micros", detail));
         }
         if !(i64::from(is_on)..=24).contains(&rule.most_a_day) {
-            errors.push(FieldError::new("/most_a_day", "Choose 1 to 24 a day."));
+            errors.push(FieldError::new("/most_a_day", "Enter 1 to 24 a day."));
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -335,8 +339,8 @@ impl Payments {
             .db
             .write(move |tx| async move { store::payments::set_recharge(tx, org, rule).await }.boxed());
         if !known.await? && rule.amount_micros != 0 {
-            let detail = "Top up once and save the card; then it can be charged by itself.";
-            return Err(Problem::conflict("payments.no_card", "No card is saved", detail));
+            let detail = "Add credit by card once and save the card. Then automatic recharge can use it.";
+            return Err(Problem::conflict("payments.no_card", "No saved card", detail));
         }
         self.payment_settings(caller, org).await
     }
@@ -350,7 +354,7 @@ impl Payments {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::payments::list(&mut conn.tx(), org, options).await?;
-        let payment = |row: PaymentRow| Payment {
+        let payment = |row: StoredPayment| Payment {
             id: row.id,
             state: row.state,
             kind: row.kind.name().to_owned(),
@@ -397,10 +401,10 @@ impl Payments {
     }
 
     /// Stores a recharge. `None` if one is open, the daily limit is reached or the balance suffices.
-    async fn begin_recharge(&self, profile: &ProfileRow) -> Result<Option<PaymentRow>, StoreError> {
+    async fn begin_recharge(&self, profile: &StoredProfile) -> Result<Option<StoredPayment>, StoreError> {
         let now = self.context.now();
         let today = Timestamp::from_micros(day_of(now) * 86_400_000_000);
-        let row = PaymentRow {
+        let row = StoredPayment {
             id: self.context.new_id(now),
             org_id: profile.org_id,
             kind: PaymentKind::Recharge,
@@ -434,7 +438,7 @@ impl Payments {
             .await
     }
 
-    async fn charge_saved(&self, stripe: &Stripe, mut row: PaymentRow) -> Result<(), StoreError> {
+    async fn charge_saved(&self, stripe: &Stripe, mut row: StoredPayment) -> Result<(), StoreError> {
         let profile = {
             let mut conn = self.context.db.read().await?;
             store::payments::find_profile(&mut conn.tx(), row.org_id).await?
@@ -461,14 +465,14 @@ impl Payments {
                 tracing::warn!(
                     payment = %row.id,
                     why,
-                    "it is not known whether a card was charged; it is asked for again"
+                    "the result of a card charge is unknown; trying again"
                 );
                 Ok(())
             }
         }
     }
 
-    async fn recharge_failed(&self, mut row: PaymentRow, why: &str) -> Result<(), StoreError> {
+    async fn recharge_failed(&self, mut row: StoredPayment, why: &str) -> Result<(), StoreError> {
         row.state = PaymentState::Failed;
         row.failure = why.to_owned();
         row.done_at = Some(self.context.now());

@@ -40,7 +40,7 @@ use berth_foundation::{Change, Context};
 use berth_recordings::Recordings;
 use berth_storage::secrets;
 use berth_storage::volumes::uses;
-use berth_store::jobs::{JobInputs, NewJobRow};
+use berth_store::jobs::{JobInputs, NewStoredJob};
 use berth_store::offerings::StoredOffering;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError, Tx, WriteError};
@@ -79,9 +79,9 @@ impl Submission {
         price_version: i64,
         price: JobPrice,
         demand: &SubmissionDemand,
-    ) -> NewJobRow {
+    ) -> NewStoredJob {
         let spec = &self.spec;
-        NewJobRow {
+        NewStoredJob {
             id: self.id,
             org: self.org,
             name: spec.name.trim().to_owned(),
@@ -239,7 +239,7 @@ impl Jobs {
         let Some(why) = self.planner.explain_impossible(org, spec, &offering).await? else { return Ok(()) };
         let Some(blocker) = why.blockers.first() else { return Ok(()) };
         let detail = format!("{} {}", blocker.detail, blocker.change);
-        Err(Problem::new(422, "job.never_starts", "It could never start", detail))
+        Err(Problem::new(422, "job.never_starts", "Job cannot start", detail))
     }
 
     /// The plan of a submission: its highest price, the available money, and the devices of a start at once.

@@ -18,10 +18,10 @@ use super::Volumes;
 use super::handover_lists::{HandedOverFile, ListError, UNREADABLE, apply_list, check_list, shortened};
 use crate::files::{ChunkOutcome, FileProgress};
 use berth_foundation::Change;
-use berth_store::attempts::AttemptRow;
-use berth_store::volumes::VolumeFileRow;
-use berth_store::volumes::blobs::BlobRow;
-use berth_store::volumes::uses::VolumeUseRow;
+use berth_store::attempts::StoredAttempt;
+use berth_store::volumes::StoredVolumeFile;
+use berth_store::volumes::blobs::StoredBlob;
+use berth_store::volumes::uses::StoredVolumeUse;
 use berth_store::{self as store, StoreError, Tx};
 
 /// Files in one message to a worker.
@@ -71,11 +71,17 @@ pub(super) fn refusal(
 ) -> Option<String> {
     let max = if offer.listing { MAX_LIST_BYTES } else { max_bytes };
     if offer.bytes > max {
-        Some(format!("{} is larger than the volume may be; nothing was kept.", shortened(offer.path)))
+        Some(format!(
+            "{} is larger than the limit of the volume. No new version was created.",
+            shortened(offer.path)
+        ))
     } else if count > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
-        Some(format!("A volume has at most {VOLUME_FILES} files; nothing was kept."))
+        Some(format!("A volume has at most {VOLUME_FILES} files. No new version was created."))
     } else if stored.saturating_add(offer.bytes) > limit {
-        Some(format!("The organization's {} GiB for files are used up; nothing was kept.", limit >> 30))
+        Some(format!(
+            "The file storage of the organization is full ({} GiB). No new version was created.",
+            limit >> 30
+        ))
     } else {
         None
     }
@@ -86,11 +92,11 @@ pub(super) async fn find_write(
     tx: &mut Tx<'_>,
     node: NodeId,
     (job, number, volume): (JobId, u32, VolumeId),
-) -> Result<Option<(AttemptRow, VolumeUseRow)>, StoreError> {
+) -> Result<Option<(StoredAttempt, StoredVolumeUse)>, StoreError> {
     let attempt = store::attempts::find(tx, job, number, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
     let given = store::volumes::uses::find(tx, attempt.job_id, attempt.number, volume).await?;
-    let open = |row: &VolumeUseRow| {
+    let open = |row: &StoredVolumeUse| {
         row.writable && !row.abandoned && row.kept_version.is_none() && row.note.is_none()
     };
     Ok(given.filter(open).map(|given| (attempt, given)))
@@ -102,14 +108,14 @@ async fn register(
     node: NodeId,
     offered: &OfferedVolumeFile,
     (id, limit, now): (FileId, i64, Timestamp),
-) -> Result<Option<BlobRow>, StoreError> {
+) -> Result<Option<StoredBlob>, StoreError> {
     let Some((attempt, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(None) };
     let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(None) };
     if offered.refused {
         store::volumes::uses::set_result(tx, &given, None, Some(&offered.note)).await?;
         return Ok(None);
     }
-    let row = BlobRow {
+    let row = StoredBlob {
         id,
         org_id: attempt.org_id,
         volume_id: volume.id,
@@ -170,7 +176,7 @@ async fn settle(
     let applied = match checked {
         Ok((listed, left_out)) => {
             notes.push(left_out.note(&format!(
-                "a path in a volume has at most {} bytes and {} parts",
+                "paths in a volume have at most {} bytes and {} parts",
                 VOLUME_PATHS.bytes, VOLUME_PATHS.parts
             )));
             apply_list(tx, &volume, &given, &listed, now).await
@@ -216,7 +222,7 @@ impl Volumes {
         }
         let object = row.id.to_string();
         let Some(_lock) = self.objects.try_lock(&object) else {
-            return Err(Problem::unavailable("The same file is being written.", 1));
+            return Err(Problem::unavailable("Another transfer of the same file is in progress.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let sent = data.len() as u64;
@@ -294,7 +300,7 @@ impl Volumes {
         let mut tx = conn.tx();
         let version = self.assigned_version(&mut tx, node, attempt, volume).await?;
         let rows = store::volumes::list_version(&mut tx, volume, version, after, FILES_PER_MESSAGE).await?;
-        let file = |row: VolumeFileRow| {
+        let file = |row: StoredVolumeFile| {
             let sha256 = hex::decode(&row.sha256)
                 .map_err(|error| StoreError::corrupt("volume_files", &row.path, "sha256", error))?;
             Ok(VersionFile {
