@@ -98,8 +98,8 @@ test('a job that could go beyond it is refused with its words', async () => {
   const { page } = view;
   await openLaunch(page, 'too-dear', SLICE);
   await button(page, 'Launch job').click();
-  const notice = page.getByRole('alert').filter({ hasText: 'Beyond a budget' });
-  await notice.getByText(/of the budget Small change \(\$0\.01 a month\) \$0\.01 is left/).waitFor();
+  const notice = page.getByRole('alert').filter({ hasText: 'Budget exceeded' });
+  await notice.getByText(/Budget Small change: \$0\.01 a month, \$0\.01 left/).waitFor();
   assert.deepEqual((await tenant.api('GET', `/orgs/${tenant.org}/jobs`)).items, []);
 });
 

@@ -93,7 +93,7 @@ test('a second job waits for the limit and says so', async () => {
   assert.equal(second.state, 'queued');
   await page.goto(`/jobs/${jobs[1]}`);
   await settled(page);
-  await page.getByText(/may hold 0\.125 boards at once and holds 0\.125/).first().waitFor();
+  await page.getByText(/Limit of boards at once: 0\.125\. In use: 0\.125;/).first().waitFor();
 
   await page.goto('/');
   await settled(page);

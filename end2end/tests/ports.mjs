@@ -65,7 +65,7 @@ test('a port is opened from the page of the job', async () => {
   // Under its host there is nothing of the portal.
   const answer = await tab.goto(new URL('/jobs', at).href);
   assert.equal(answer.status(), 404);
-  await tab.getByRole('heading', { name: 'Nothing is here' }).waitFor();
+  await tab.getByRole('heading', { name: 'Page not found' }).waitFor();
   await tab.close();
 });
 
@@ -77,7 +77,7 @@ test('with the job the port ends, and its page says so', async () => {
   await page.getByText(`Port ${port} can be opened while the job runs.`).waitFor();
   assert.equal(await open.count(), 0, 'no button that does nothing');
   await tab.reload();
-  await tab.getByRole('heading', { name: 'The job does not run any more' }).waitFor();
+  await tab.getByRole('heading', { name: 'Job not running' }).waitFor();
   await tab.getByRole('link', { name: 'Open the portal' }).click();
   await waitFor('the page of the job', () => new URL(tab.url()).pathname === `/jobs/${job}`);
   job = undefined;

@@ -119,7 +119,7 @@ test('all boards at the same time are refused, and the way out is taken', async 
   await reserve(page).and(page.locator(':enabled')).waitFor();
   assert.notEqual(await begin(page).inputValue(), `${tomorrow}T10:00`);
   await reserve(page).click();
-  await page.getByText('Give it a name.').waitFor();
+  await page.getByText('This field is required.').waitFor();
   assert.equal(await named(page).getAttribute('aria-invalid'), 'true');
   await named(page).fill('all-boards');
   await reserve(page).click();
@@ -161,7 +161,7 @@ test('one is extended, and what is wrong stands at the field', async () => {
   await waitFor('an hour more in the field', async () => (await until.inputValue()) === `${tomorrow}T12:00`);
   await until.fill(`${tomorrow}T10:00`);
   await dialog.getByRole('button', { name: 'Extend' }).click();
-  await dialog.getByText(/choose a later end/).waitFor();
+  await dialog.getByText(/Choose a later end/).waitFor();
   await until.fill(`${tomorrow}T11:30`);
   await dialog.getByRole('button', { name: 'Extend' }).click();
   await dialog.waitFor({ state: 'hidden' });

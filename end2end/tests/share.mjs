@@ -119,7 +119,7 @@ test('what few jobs need is in the request, and what is wrong with it at its fie
   await page.getByRole('checkbox', { name: /^No network/ }).check();
   await textbox(page, 'Offline tolerance').fill('600');
   await launch(page).click();
-  await page.locator('#checkpoint_every-error').getByText(/5 seconds/).waitFor();
+  await page.locator('#checkpoint_every-error').getByText(/5 to 86400 seconds/).waitFor();
   await page.locator('#artifacts-error').getByText(/^Pattern 2: /).waitFor();
   await waitFor('the first of them to be gone to', () =>
     page.evaluate(() => document.activeElement?.id === 'checkpoint_every'));

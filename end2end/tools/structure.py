@@ -41,7 +41,6 @@ LONG_FUNCTIONS: dict[str, int] = {
     "server/tests/portal/lease.rs the_job_of_a_lost_node_is_retried_and_only_proved_use_is_charged": 84,
     "server/tests/portal/members.rs a_new_user_becomes_a_member_once_by_invitation": 81,
     "server/tests/portal/money.rs months_are_billed_once_numbered_without_gaps_and_final": 87,
-    "server/tests/portal/ports.rs a_port_opens_only_with_a_valid_ticket_of_the_person": 82,
     "server/tests/portal/store_files.rs a_volume_version_is_kept_while_an_attempt_uses_it": 115,
     "server/tests/portal/volumes.rs an_interrupted_upload_resumes": 85,
     "worker/nvml-sim/tests/faults.rs boards_fail_as_they_are_told_and_recover_by_a_reset": 102,

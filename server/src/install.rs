@@ -52,7 +52,7 @@ async fn script(State(portal): State<Portal>) -> Response {
     let (sha256, simulation_sha256) = match hashed.await.map_err(io::Error::other).flatten() {
         Ok(hashes) => hashes,
         Err(error) => {
-            tracing::error!(%error, "the worker's program cannot be read");
+            tracing::error!(%error, "the program of the worker is not readable");
             return StatusCode::INTERNAL_SERVER_ERROR.into_response();
         }
     };

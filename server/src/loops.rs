@@ -141,7 +141,7 @@ fn start_money(portal: &Portal) {
         async move {
             let result = reconciliations.reconcile().await?;
             if !result.mismatches.is_empty() {
-                tracing::error!(mismatches = ?result.mismatches, "the ledger does not add up");
+                tracing::error!(mismatches = ?result.mismatches, "the reconciliation found mismatches in the ledger");
             }
             Ok::<_, StoreError>(None)
         }

@@ -185,7 +185,7 @@ impl Store {
             .recursive(true)
             .mode(0o700)
             .create(&self.data)
-            .map_err(|e| format!("{} cannot be made: {e}", self.data.display()))?;
+            .map_err(|e| format!("{} cannot be created: {e}", self.data.display()))?;
         let db = match &self.database {
             Some(url) => Db::postgres(url).await,
             None => Db::sqlite(&self.data.join("berth.db")).await,
@@ -243,7 +243,9 @@ async fn start() -> std::process::ExitCode {
 
 async fn run(args: Args) -> Result<(), String> {
     match args.command {
-        Command::Migrate { store } => store.open().await.map(|_| println!("the database is up to date")),
+        Command::Migrate { store } => {
+            store.open().await.map(|_| println!("The database has the schema of this version"))
+        }
         Command::Secrets { command: Secrets::Rewrap { store, keys } } => rewrap(store, keys).await,
         Command::Serve(args) => {
             let Serve {
@@ -278,7 +280,7 @@ async fn run(args: Args) -> Result<(), String> {
             let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
             if worker_url.is_none() && worker_at.ip().is_unspecified() {
                 return Err(format!(
-                    "--worker-listen {worker_at} needs --worker-url https://HOST:PORT: the portal's URL for \
+                    "--worker-listen {worker_at} needs --worker-url https://HOST:PORT, the URL of the portal for \
                      workers"
                 ));
             }
@@ -326,12 +328,12 @@ async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
     };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     let found = portal.secrets.reseal_secrets().await?;
-    println!("{} secrets and webhooks sealed again", found.done);
+    println!("Secrets and webhooks sealed again: {}", found.done);
     match found.unreadable {
         0 => Ok(()),
         n => Err(format!(
             "{n} secrets or webhooks are damaged, or sealed with a missing key; the log above names them. \
-             --secrets-old-key-files takes the missing keys"
+             Give the missing keys with --secrets-old-key-files"
         )),
     }
 }
@@ -353,7 +355,7 @@ fn worker_url(text: &str) -> Result<String, String> {
     if host.is_some() && berth_server::tls::host_of(text).is_some() {
         Ok(text.to_owned())
     } else {
-        Err("the form is https://HOST:PORT".to_owned())
+        Err("expected https://HOST:PORT".to_owned())
     }
 }
 
@@ -365,8 +367,8 @@ fn check_ports_origin(ports: Option<&Origin>, public_url: &str) -> Result<(), St
     match ports.find_scope(&host) {
         None => Ok(()),
         Some(_) => Err(format!(
-            "--ports-origin {ports} has the portal's own host name ({public_url}). Ports of jobs need \
-             another host name, because a job's page must not get the portal's cookies. On one machine \
+            "--ports-origin {ports} has the host name of the portal ({public_url}). Ports of jobs need \
+             another host name, because the pages of jobs must not get the cookies of the portal. On one machine \
              http://*.localhost:PORT is enough"
         )),
     }

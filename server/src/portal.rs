@@ -92,7 +92,7 @@ fn stripe(settings: &Settings) -> Option<Arc<Stripe>> {
     let secrets = settings.stripe_webhook_secrets.iter().map(|s| s.trim().to_owned());
     let secrets: Vec<String> = secrets.filter(|s| !s.is_empty()).collect();
     if secrets.is_empty() {
-        tracing::warn!("there is no webhook secret of Stripe's, so no payment will ever be credited");
+        tracing::warn!("Stripe is configured without a webhook secret: no payment will be credited");
     }
     let client = berth_foundation::delivery::client(false)?;
     Some(Arc::new(Stripe::new(client, &settings.stripe_url, key, &secrets)))
@@ -103,7 +103,7 @@ fn transport(settings: &Settings) -> Transport {
     let created =
         Transport::new(settings.private_webhooks, settings.smtp.as_deref(), &settings.mail_from, &outbox);
     created.unwrap_or_else(|error| {
-        tracing::error!(error, "nothing is sent to webhooks or by mail");
+        tracing::error!(error, "webhooks and mail are disabled");
         Transport::disabled()
     })
 }

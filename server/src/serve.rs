@@ -32,7 +32,7 @@ pub async fn serve(
     stopped: impl Future<Output = ()>,
 ) -> Result<(), String> {
     if assets.is_none() {
-        tracing::warn!("there are no built pages; --web names their directory");
+        tracing::warn!("no built pages found; --web gives their directory");
     }
     portal.secrets.reseal_secrets().await?;
     let at = listener.local_addr().map_err(|e| e.to_string())?;

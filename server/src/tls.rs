@@ -163,13 +163,13 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> (Connections, Join
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "a worker's connection cannot be taken");
+                    tracing::warn!(%error, "a connection of a worker cannot be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
             let Ok(permit) = handshakes.clone().try_acquire_owned() else {
-                tracing::warn!("too many workers connect at once; one is put off");
+                tracing::warn!("too many simultaneous connections of workers; one is dropped");
                 continue;
             };
             let (acceptor, ready) = (acceptor.clone(), ready.clone());
@@ -181,8 +181,10 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> (Connections, Join
                         // The receiver is gone when the portal stops.
                         let _ = ready.send(Ok(encrypted)).await;
                     }
-                    Ok(Err(error)) => tracing::info!(%error, "a connection to the worker port was refused"),
-                    Err(_) => tracing::info!("a connection to the worker port was silent"),
+                    Ok(Err(error)) => {
+                        tracing::info!(%error, "a connection to the port for workers was refused")
+                    }
+                    Err(_) => tracing::info!("a connection to the port for workers timed out"),
                 }
             });
         }

@@ -45,7 +45,7 @@ impl Assets {
         let build = std::fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
         let build = build.trim().to_owned();
         if build.is_empty() || !build.bytes().all(|b| b.is_ascii_alphanumeric()) {
-            return Err(format!("{} does not hold a build's name", file.display()));
+            return Err(format!("{} has no valid build id", file.display()));
         }
         Ok(Self { dir: dir.to_owned(), build })
     }

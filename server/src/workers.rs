@@ -84,9 +84,7 @@ impl Workers {
     /// The credential of the caller, as its certificate proves it.
     async fn caller(&self, extensions: &tonic::Extensions) -> Result<Credential, Status> {
         let Some(certificate) = extensions.get::<Peer>().and_then(Peer::certificate) else {
-            return Err(Status::unauthenticated(
-                "Only a worker with a certificate of this portal may call this.",
-            ));
+            return Err(Status::unauthenticated("This call needs a worker certificate of this portal."));
         };
         match self.0.enrolment.identify(certificate).await {
             Ok(credential) => Ok(credential),
@@ -165,7 +163,7 @@ impl Contract for Workers {
             let replies = ReceiverStream::new(replies).map(|frame| Ok(tunnel::portal_frame(frame)));
             Ok(Response::new(Box::pin(replies)))
         } else {
-            Err(Status::not_found("Nobody waits for this tunnel."))
+            Err(Status::not_found("This tunnel is not expected."))
         }
     }
 
@@ -196,7 +194,7 @@ impl Contract for Workers {
         let node = session.node;
         tokio::spawn(async move {
             if let Err(why) = session.run(request.into_inner()).await {
-                tracing::info!(%node, why, "a worker's session ended");
+                tracing::info!(%node, why, "the session of a worker ended");
             }
         });
         Ok(Response::new(ReceiverStream::new(replies)))
@@ -245,11 +243,13 @@ impl Session {
         let Some(proto::Up { what: Some(proto::up::What::Hello(hello)) }) =
             first.map_err(|s| s.to_string())?
         else {
-            return Err("the first message was no hello".to_owned());
+            return Err("the first message was not a hello".to_owned());
         };
         self.admit(&hello, &mut up).await?;
         let leases = &self.portal.leases;
-        let _held = leases.begin_session(self.node).ok_or("its work is being taken; it may come again")?;
+        let _held = leases
+            .begin_session(self.node)
+            .ok_or("the attempts of the node are being ended; connect again")?;
         let (leased, leaving) = (hello.leases, hello.leaving);
         self.record_hello(hello).await?;
         self.portal.lost_nodes.node_returned(self.node, leased, leaving).await.map_err(|e| e.to_string())?;
@@ -270,7 +270,7 @@ impl Session {
     async fn record_hello(&mut self, hello: proto::Hello) -> Result<(), String> {
         let board = |b: proto::Board| {
             let Some(known) = board_by_name(&b.name) else {
-                tracing::warn!(node = %self.node, name = b.name, "a board of an unknown model is left alone");
+                tracing::warn!(node = %self.node, name = b.name, "a board of an unknown model is ignored");
                 return None;
             };
             let foreign: Vec<(u32, u32)> = b.foreign.iter().map(|i| (i.profile_id, i.start)).collect();
@@ -319,7 +319,7 @@ impl Session {
                 biased;
                 () = guard.wake.notified() => {
                     if !guard.is_current() {
-                        return Err("a newer session took over, or it was closed".to_owned());
+                        return Err("the session was closed or replaced by a newer one".to_owned());
                     }
                     for request in guard.take_tunnels() {
                         self.send(proto::down::What::Dial(tunnel::dial(request))).await?;
@@ -358,7 +358,8 @@ impl Session {
 
     async fn send(&self, message: proto::down::What) -> Result<(), String> {
         let sent = tokio::time::timeout(SEND_TIMEOUT, self.down.send(Ok(message.into()))).await;
-        sent.map_err(|_| "the worker takes nothing")?.map_err(|_| "the worker is gone".to_owned())
+        sent.map_err(|_| "the worker does not read its messages")?
+            .map_err(|_| "the worker has disconnected".to_owned())
     }
 
     async fn send_desired(&mut self) -> Result<(), String> {

@@ -41,23 +41,23 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Join the portal and run what it assigns.
+    /// Joins the portal and runs its jobs.
     Run(Box<Run>),
-    /// Run podman on this worker's own images, such as `berth-worker podman -- load -i image.tar`.
+    /// Runs podman with the images of this worker, such as `berth-worker podman -- load -i image.tar`.
     Podman {
-        /// The worker's data.
+        /// The directory for all data of the worker.
         #[arg(long, env = "BERTH_WORKER_DATA", default_value = "./worker-data")]
         data: PathBuf,
         #[arg(last = true)]
         words: Vec<String>,
     },
-    /// Run the shim of one attempt. Started by the daemon, not by people.
+    /// Runs the shim of one attempt, for the daemon only.
     #[command(hide = true)]
     Shim { dir: PathBuf },
-    /// Fork the shims of attempts. Started by the daemon, not by people.
+    /// Forks the shims of attempts, for the daemon only.
     #[command(hide = true)]
     Forker,
-    /// Open a shell or a connection inside an attempt. Started by the daemon, not by people.
+    /// Opens a shell or a connection inside an attempt, for the daemon only.
     #[command(hide = true)]
     Enter {
         dir: PathBuf,
@@ -73,65 +73,66 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Run {
-    /// The portal's worker address.
+    /// The URL of the portal for workers.
     #[arg(long, env = "BERTH_PORTAL", default_value = "https://127.0.0.1:8081")]
     portal: String,
-    /// A one-time token from the operator's Nodes page; needed only the first time, or when the certificate
-    /// has expired or was revoked.
+    /// A join token from the page Nodes. The worker needs it for its first start, and after the expiry or
+    /// revocation of its certificate.
     // A token may begin with a hyphen.
     #[arg(long, env = "BERTH_JOIN_TOKEN", hide_env_values = true, allow_hyphen_values = true)]
     join_token: Option<String>,
-    /// The address of this host for jobs on several nodes; when absent, its address towards the portal.
+    /// The address of this host for jobs on several nodes. By default its address towards the portal.
     #[arg(long, env = "BERTH_ADDRESS")]
     address: Option<String>,
-    /// Labels of this host for requests of jobs, as NAME=VALUE: `switch` and `rack` are its place. Several are
-    /// allowed.
+    /// The labels of this host, separated by commas. `switch` and `rack` are its place in the network for the
+    /// topology of jobs.
     #[arg(long = "label", env = "BERTH_LABELS", value_name = "NAME=VALUE", value_delimiter = ',', value_parser = label)]
     labels: Vec<(String, String)>,
-    /// The name of this host in the portal; its host name when absent.
+    /// The name of this host in the portal. By default its host name.
     #[arg(long, env = "BERTH_NODE_NAME")]
     name: Option<String>,
-    /// Everything that the worker keeps.
+    /// The directory for all data of the worker.
     #[arg(long, env = "BERTH_WORKER_DATA", default_value = "./worker-data")]
     data: PathBuf,
-    /// Simulated boards in place of the host's, such as 2xH100-80GB,1xA30.
+    /// Simulated boards in place of the boards of the host, such as 2xH100-80GB,1xA30.
     #[arg(long, env = "BERTH_SIMULATE")]
     simulate: Option<String>,
-    /// Run jobs without a sandbox when none works here. The portal shows it.
+    /// Permits jobs without isolation on a host without a working sandbox. The portal marks the node.
     #[arg(long, env = "BERTH_ALLOW_UNISOLATED")]
     allow_unisolated: bool,
-    /// A directory that jobs must not see, besides the worker's own. May be given several times.
+    /// A directory that is hidden from jobs, in addition to the data of the worker. Repeatable.
     #[arg(long, value_name = "DIR")]
     hide: Vec<PathBuf>,
-    /// Seconds that a stopped job has between SIGTERM and SIGKILL.
+    /// The seconds between SIGTERM and SIGKILL of a stopped job.
     #[arg(long, env = "BERTH_STOP_GRACE_S", default_value_t = 10)]
     stop_grace_s: u32,
-    /// Processes and threads that one job may have.
+    /// The limit of processes and threads of one job.
     #[arg(long, env = "BERTH_JOB_PIDS", default_value_t = 4_096, value_parser = clap::value_parser!(u64).range(16..))]
     job_pids: u64,
-    /// MiB that one job's directory may hold.
+    /// The limit of the directory of one job in MiB.
     #[arg(long, env = "BERTH_JOB_DISK_MIB", default_value_t = 20_480, value_parser = clap::value_parser!(u64).range(1..))]
     job_disk_mib: u64,
-    /// Users that jobs get from a worker that is root, FIRST-LAST; no host gives these to people.
+    /// The user ids for jobs of a worker that runs as root. They must be unused on the host.
     #[arg(long, env = "BERTH_JOB_USERS", value_name = "FIRST-LAST", default_value = "600000-699999", value_parser = users)]
     job_users: (u32, u32),
-    /// The cgroup below which jobs get theirs, in each hierarchy.
+    /// The parent cgroup of the cgroups of jobs, in each hierarchy.
     #[arg(long, env = "BERTH_CGROUP", default_value = "berth")]
     cgroup: String,
-    /// The address of /metrics for Prometheus, such as 127.0.0.1:940; absent: none. A reader needs the token
-    /// in the data directory's metrics-token. Jobs may listen on ports from 1024 on.
+    /// The address of /metrics for Prometheus, such as 127.0.0.1:940. Without it there are no metrics.
+    /// Requests need the token in the file metrics-token of the data directory. Jobs can take ports from 1024
+    /// on.
     #[arg(long, env = "BERTH_METRICS_LISTEN")]
     metrics_listen: Option<SocketAddr>,
-    /// Run no images, whether podman is here or not.
+    /// Runs no jobs with images, even with podman.
     #[arg(long, env = "BERTH_NO_IMAGES")]
     no_images: bool,
-    /// Seconds that a pull of an image may take.
+    /// The limit of the pull of an image in seconds.
     #[arg(long, env = "BERTH_IMAGE_PULL_TIMEOUT_S", default_value_t = 1_800, value_parser = clap::value_parser!(u64).range(1..))]
     image_pull_timeout_s: u64,
-    /// MiB that one image may have while it is pulled, as its registry packs it.
+    /// The limit of the packed size of one image in MiB.
     #[arg(long, env = "BERTH_IMAGE_MIB", default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..))]
     image_mib: u64,
-    /// Credentials for registries that hold for every job, a file as `podman login` writes it.
+    /// A file of `podman login` with the credentials of registries for all jobs.
     #[arg(long, env = "BERTH_REGISTRY_AUTH_FILE", value_name = "FILE")]
     registry_auth_file: Option<PathBuf>,
 }
@@ -194,7 +195,7 @@ fn make_data_directory(data: &Path) -> Result<PathBuf, String> {
         .recursive(true)
         .mode(0o700)
         .create(&root)
-        .map_err(|e| format!("{} cannot be made: {e}", root.display()))?;
+        .map_err(|e| format!("{} cannot be created: {e}", root.display()))?;
     spread_directories(&root);
     data.canonicalize().map_err(|e| e.to_string())
 }
@@ -207,9 +208,9 @@ fn host_name() -> String {
 /// Finds the means of this host for attempts. `library` is the simulated NVML.
 fn open_host(args: &Run, data: &Path, library: Option<&Path>) -> Result<Host, String> {
     let forker = Forker::new(std::env::current_exe().map_err(|e| e.to_string())?);
-    forker.start().map_err(|e| format!("no process can be started: {e}"))?;
+    forker.start().map_err(|e| format!("the helper process for starts of jobs cannot be started: {e}"))?;
     let gpus = Gpus::open(library).map_err(|e| {
-        format!("NVML cannot be used: {e}. Install NVIDIA's driver, so that nvidia-smi works, or simulate boards: --simulate 2xH100-80GB, or BERTH_SIMULATE")
+        format!("NVML cannot be used: {e}. Install the driver of NVIDIA and check that nvidia-smi works, or simulate boards with --simulate 2xH100-80GB")
     })?;
     let sandbox = probe_sandbox(args, data)?;
     let root = data.join(ATTEMPTS);
@@ -242,7 +243,7 @@ fn probe_sandbox(args: &Run, data: &Path) -> Result<Sandbox, String> {
             tracing::warn!(why, "jobs run WITHOUT isolation");
             Ok(Sandbox::Process)
         }
-        Err(why) => Err(format!("{why}. Jobs would run without isolation; --allow-unisolated permits that")),
+        Err(why) => Err(format!("{why}. --allow-unisolated permits jobs without isolation")),
     }
 }
 
@@ -298,7 +299,7 @@ fn probe_images(args: &Run, data: &Path, sandbox: &Sandbox, cgroups: &Cgroups) -
     } else if !sandbox.has_users() {
         Err("jobs have no users of their own on this node".to_owned())
     } else if cgroups.is_empty() {
-        Err("no cgroups can be made on this node".to_owned())
+        Err("cgroups cannot be created on this node".to_owned())
     } else {
         Podman::probe(
             data,
@@ -310,20 +311,20 @@ fn probe_images(args: &Run, data: &Path, sandbox: &Sandbox, cgroups: &Cgroups) -
         )
     };
     match &found {
-        Ok(podman) => tracing::info!(with = podman.name(), "images can be run"),
-        Err(why) => tracing::info!(why, "no images are run"),
+        Ok(podman) => tracing::info!(with = podman.name(), "jobs with images are possible"),
+        Err(why) => tracing::info!(why, "jobs with images are impossible on this node"),
     }
     found
 }
 
 /// `NAME=VALUE`, both of 1 to 63 printable characters.
 fn label(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("give it as NAME=VALUE, such as rack=r12")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as rack=r12")?;
     let good = |part: &str| (1..=63).contains(&part.len()) && !part.chars().any(char::is_control);
     if good(name) && good(value) {
         Ok((name.to_owned(), value.to_owned()))
     } else {
-        Err("a label's name and value have 1 to 63 printable characters".to_owned())
+        Err("the name and the value of a label have 1 to 63 printable characters".to_owned())
     }
 }
 
@@ -336,7 +337,7 @@ fn users(text: &str) -> Result<(u32, u32), String> {
         Some((first, last)) if first >= 1_000 && last >= first && last - first < u32::MAX / 2 => {
             Ok((first, last - first + 1))
         }
-        _ => Err("give it as FIRST-LAST, such as 600000-699999, from 1000 on".to_owned()),
+        _ => Err("expected FIRST-LAST, such as 600000-699999, with FIRST at least 1000".to_owned()),
     }
 }
 
@@ -349,7 +350,7 @@ fn lock(data: &Path) -> Result<Flock<std::fs::File>, String> {
         .open(data.join("worker.lock"))
         .map_err(|e| e.to_string())?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
-        .map_err(|_| format!("another worker runs with {}", data.display()))
+        .map_err(|_| format!("another worker uses the data directory {}", data.display()))
 }
 
 /// Resolves on Ctrl-C or SIGTERM.

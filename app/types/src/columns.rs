@@ -27,7 +27,7 @@ macro_rules! text_column {
             fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
                 let text = <&str as Decode<'r, DB>>::decode(value)?;
                 let parsed: Option<Self> = $from_text(text);
-                parsed.ok_or_else(|| format!("{text:?} is no {}", stringify!($name)).into())
+                parsed.ok_or_else(|| format!("invalid {}: {text:?}", stringify!($name)).into())
             }
         }
         impl<'q, DB: Database> Encode<'q, DB> for $name

@@ -16,7 +16,7 @@ const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 pub enum IdError {
     #[error("expected an id that starts with `{0}_`")]
     Prefix(&'static str),
-    #[error("the id is not 26 characters of base 32 after its prefix")]
+    #[error("expected 26 characters of base 32 after the prefix of the id")]
     Suffix,
 }
 

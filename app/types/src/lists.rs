@@ -71,7 +71,7 @@ impl Display for NameCursor {
 
 /// The text is no cursor of a list by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the text is no cursor of a list by name")]
+#[error("invalid cursor of a list by name")]
 pub struct NoNameCursor;
 
 impl FromStr for NameCursor {

@@ -246,17 +246,19 @@ impl StuckCause {
     /// The cause as a sentence.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::NodeSilent => "The worker of its node does not answer.",
-            Self::NeverStarts => "It has a place for longer than a start takes, and no process runs.",
-            Self::NeverStops => "It was told to stop, and its time for that is over.",
+            Self::NodeSilent => "The worker on the node of the job does not answer.",
+            Self::NeverStarts => "The job has devices for longer than a start takes, and no process runs.",
+            Self::NeverStops => "The job has not ended after its stop signal and its grace period.",
             Self::UnknownOutcome => {
-                "Nobody knows how its process ended, and its devices are not proved clean."
+                "The end of the process is unknown, and the devices are not proved clean."
             }
-            Self::SliceUnclean => "Devices of it could not be proved clean and are held.",
+            Self::SliceUnclean => "The devices of the job could not be proved clean and stay out of service.",
             Self::AttemptWithoutNode => {
-                "It is over for the portal, and the worker that has the rest of it does not answer."
+                "The job has ended, but a worker with its log or files does not answer."
             }
-            Self::LogMissing => "It is over and its devices are clean, but the end of its log has not come.",
+            Self::LogMissing => {
+                "The job has ended and its devices are clean, but the end of its log is missing."
+            }
         }
     }
 }
@@ -279,10 +281,14 @@ impl StuckHelp {
     pub const fn text(self) -> &'static str {
         match self {
             Self::SeeNode => {
-                "See to the node: is its host up, does it reach the portal, does its daemon run? It goes on from there by itself."
+                "Check the node: its host, its network and the service berth-worker. The job continues after the worker reconnects."
             }
-            Self::StopJob => "Stop the job; only proved use is charged. Then look at the worker's log.",
-            Self::DrainNode => "Drain the node, then end what is left on its host, or restart the host.",
+            Self::StopJob => {
+                "Stop the job; only its proved run time is charged. Then read the log of the worker."
+            }
+            Self::DrainNode => {
+                "Drain the node. Then end the remaining processes on its host, or restart the host."
+            }
         }
     }
 }

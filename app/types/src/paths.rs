@@ -50,7 +50,7 @@ impl PathRules {
             return Err(format!("A path has 1 to {} bytes.", self.bytes));
         }
         if path.contains('\\') || path.chars().any(char::is_control) {
-            return Err("A path has printable characters only, and / between its parts.".to_owned());
+            return Err("A path has printable characters only, with / between its parts.".to_owned());
         }
         if path.split('/').count() > self.parts {
             return Err(format!("A path has at most {} parts.", self.parts));
@@ -58,7 +58,7 @@ impl PathRules {
         let plain = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= NAME_BYTES;
         if !path.split('/').all(plain) {
             return Err(format!(
-                "A path is relative to its directory and cannot leave it: no leading /, no . or .. in it, and at most {NAME_BYTES} bytes from one / to the next."
+                "Enter a relative path inside the directory: without a leading /, without . or .. as a part, and with at most {NAME_BYTES} bytes for each part."
             ));
         }
         Ok(())
@@ -101,7 +101,7 @@ impl LeftOut {
             return String::new();
         }
         let more = if self.count > self.names.len() as u64 { ", …" } else { "" };
-        format!("{} left out: {rule}: {}{more}.", self.count, self.names.join(", "))
+        format!("{} not kept: {rule}: {}{more}.", self.count, self.names.join(", "))
     }
 }
 
@@ -159,12 +159,12 @@ mod tests {
         let mut out = LeftOut::default();
         assert_eq!(out.note("x"), "");
         out.add(b"out/\xff\n\"");
-        assert_eq!(out.note("odd"), "1 left out: odd: \"out/\\xff\\n\\\"\".");
+        assert_eq!(out.note("odd"), "1 not kept: odd: \"out/\\xff\\n\\\"\".");
         out.add("ü/\u{202e}".as_bytes());
         out.add(&[0xff; 5_000]);
         out.add(b"d");
         let note = out.note("odd");
-        assert!(note.starts_with("4 left out: odd: ") && note.ends_with("…\", …."), "{note}");
+        assert!(note.starts_with("4 not kept: odd: ") && note.ends_with("…\", …."), "{note}");
         assert!(note.contains("\"ü/\\u{202e}\"") && note.chars().count() < NOTE_CHARS, "{note}");
     }
 

@@ -146,16 +146,16 @@ impl Problem {
 
     /// Creates a problem 400: an unreadable request.
     pub fn malformed(detail: impl Into<String>) -> Self {
-        Self::new(400, "request.malformed", "The request cannot be read", detail)
+        Self::new(400, "request.malformed", "Request not readable", detail)
     }
 
     /// Creates a problem 422: a readable request with these invalid fields.
     pub fn invalid(errors: Vec<FieldError>) -> Self {
         let detail = match errors.as_slice() {
             [only] => only.detail.clone(),
-            many => format!("{} fields need your attention.", many.len()),
+            many => format!("{} fields are invalid. Nothing was changed.", many.len()),
         };
-        Self { errors, ..Self::new(422, "request.invalid", "Some fields are not acceptable", detail) }
+        Self { errors, ..Self::new(422, "request.invalid", "Invalid fields", detail) }
     }
 
     /// Creates a problem 422 for one field.
@@ -165,17 +165,27 @@ impl Problem {
 
     /// Creates a problem 401: no sign-in.
     pub fn unauthenticated() -> Self {
-        Self::new(401, "auth.required", "Sign in first", "Sign in, or send an API token as a bearer token.")
+        Self::new(
+            401,
+            "auth.required",
+            "Sign-in required",
+            "Sign in, or send an API token as a bearer token.",
+        )
     }
 
     /// Creates a problem 403: a role without the right.
     pub fn forbidden(detail: impl Into<String>) -> Self {
-        Self::new(403, "auth.forbidden", "Your role does not allow this", detail)
+        Self::new(403, "auth.forbidden", "Missing permission", detail)
     }
 
     /// Creates a problem 404. An object of another organization gets the same body as a missing one.
     pub fn not_found() -> Self {
-        Self::new(404, "object.not_found", "Not found", "There is nothing here, or it is not yours to see.")
+        Self::new(
+            404,
+            "object.not_found",
+            "Not found",
+            "This address does not exist, or you have no access to it.",
+        )
     }
 
     /// Creates a problem 409.
@@ -188,14 +198,14 @@ impl Problem {
         Self::new(
             500,
             "server.internal",
-            "The portal failed",
-            "Something failed on our side. Nothing was charged for this request; try again, and give the request id to your operator if it stays.",
+            "Internal error",
+            "The portal failed to process the request. Nothing was charged for it. Try again; if the error persists, send the request id to the operator.",
         )
     }
 
     /// Creates a problem 503 with the seconds before the next attempt.
     pub fn unavailable(detail: impl Into<String>, retry_after_s: u64) -> Self {
-        let problem = Self::new(503, "server.unavailable", "Not available right now", detail);
+        let problem = Self::new(503, "server.unavailable", "Temporarily unavailable", detail);
         Self { retry_after_s: Some(retry_after_s), ..problem }
     }
 

@@ -57,8 +57,8 @@ pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub reserved_boards_milli: Option<i64>,
-    /// Guaranteed boards in thousandths of a whole board. An organization below its guarantee goes first
-    /// among jobs of the same priority, despite its past use.
+    /// The guaranteed capacity in thousandths of a whole board. An organization below it goes first among
+    /// jobs of the same priority, despite its past use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1_000_000_000_000_i64)))]
     pub guaranteed_boards_milli: Option<i64>,

@@ -14,7 +14,7 @@ pub struct Timestamp(i64);
 
 /// The error for a text that is no RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not an RFC 3339 time such as 2026-03-01T09:00:00Z")]
+#[error("expected an RFC 3339 time such as 2026-03-01T09:00:00Z")]
 pub struct TimeError;
 
 #[cfg(feature = "schema")]

@@ -38,7 +38,7 @@ pub const fn check(job_runs: bool, rank_runs: bool, open: (i64, i64)) -> Result<
 pub fn check_reason(given: Option<&str>) -> Result<String, &'static str> {
     let given = given.unwrap_or_default().trim();
     if given.is_empty() {
-        Err("You are no member of this organization: say why you go in. It reads that in its audit log.")
+        Err("Enter a reason: you are not a member of this organization. The reason appears in its audit log.")
     } else if given.chars().count() > MAX_REASON_CHARS || given.chars().any(char::is_control) {
         Err("Use at most 500 printable characters.")
     } else {

@@ -83,20 +83,22 @@ impl TerminalEnd {
 fn refused(refusal: TerminalRefusal) -> Problem {
     match refusal {
         TerminalRefusal::NotRunning => {
-            let detail = "A terminal is opened in a job that runs. This one does not.";
-            Problem::conflict("job.not_running", "The job does not run", detail)
+            let detail = "A terminal can be opened only in a running job. This job does not run.";
+            Problem::conflict("job.not_running", "Job not running", detail)
         }
         TerminalRefusal::Rank => {
-            Problem::invalid_field("/rank", "The job has no such rank, or it does not run now.")
+            Problem::invalid_field("/rank", "This rank does not exist, or it does not run now.")
         }
         TerminalRefusal::JobFull => {
-            let detail =
-                format!("A job may have {} terminals open; close one of them.", terminal_access::MAX_PER_JOB);
+            let detail = format!(
+                "A job has at most {} open terminals. Close one of them.",
+                terminal_access::MAX_PER_JOB
+            );
             Problem::conflict("terminal.limit", "Too many terminals", detail)
         }
         TerminalRefusal::OrgFull => {
             let detail = format!(
-                "An organization may have {} terminals open; close one of them.",
+                "An organization has at most {} open terminals. Close one of them.",
                 terminal_access::MAX_PER_ORG
             );
             Problem::conflict("terminal.limit", "Too many terminals", detail)
@@ -259,7 +261,7 @@ impl Terminals {
         }
         if row.closed_at.is_some() {
             let detail = "This terminal is closed. Open a new one.";
-            return Err(Problem::conflict("terminal.closed", "The terminal is closed", detail));
+            return Err(Problem::conflict("terminal.closed", "Terminal closed", detail));
         }
         Ok(row)
     }
@@ -292,8 +294,8 @@ impl Terminals {
         if ticket
             .is_some_and(|ticket| !self.tunnels.use_ticket(ticket, id, caller.user.id, self.context.now()))
         {
-            let detail = "The ticket is used up, too old, or not for this terminal. Ask for another.";
-            return Err(Problem::new(403, "terminal.ticket", "The ticket is not good", detail));
+            let detail = "The ticket is used, expired or for another terminal. Request a new ticket.";
+            return Err(Problem::new(403, "terminal.ticket", "Invalid ticket", detail));
         }
         Ok(Entry { org, user: caller.user.id, row })
     }
@@ -391,7 +393,7 @@ impl Terminals {
             tokio::time::sleep(TERMINAL_PATIENCE).await;
             let (id, left_at) = (row.id, row.left_at);
             if let Err(error) = terminals.close_terminal(row, left_at, None, "left".to_owned()).await {
-                tracing::warn!(%id, %error, "a terminal that was left is not recorded as closed");
+                tracing::warn!(%id, %error, "the end of an abandoned terminal cannot be recorded");
             }
         });
     }

@@ -274,13 +274,13 @@ pub enum TunnelError {
 /// The text for an organization at its limit of tunnels into a node.
 pub fn limit_text() -> String {
     format!(
-        "The organization has {MAX_PER_ORG} terminals and connections open on this node, as many as it may. Close some of them."
+        "The organization has {MAX_PER_ORG} terminals and connections open on this node, the maximum. Close some of them."
     )
 }
 
 fn worker_unreachable() -> TunnelError {
     TunnelError::Unreachable(Problem::unavailable(
-        "The job's worker is out of reach; try again in a moment.",
+        "The worker of the job is unreachable. Try again in a moment.",
         2,
     ))
 }

@@ -38,7 +38,7 @@ const MAX_SECRET_CHARS: usize = 100;
 const LAST_USE_PRECISION_MS: i64 = 60_000;
 
 /// The text for an invalid e-mail address.
-pub(crate) const INVALID_EMAIL: &str = "Give an e-mail address, such as ada@example.org.";
+pub(crate) const INVALID_EMAIL: &str = "Enter an e-mail address, such as ada@example.org.";
 
 /// Checks the data of a new user. Returns the invalid fields.
 pub(crate) fn check_new_user(email: &str, name: &str, password: &str) -> Vec<FieldError> {
@@ -78,8 +78,8 @@ fn check_sign_in(input: &SignIn) -> Vec<FieldError> {
 pub(crate) fn account_exists() -> Problem {
     Problem::conflict(
         "account.exists",
-        "There is an account already",
-        "An account with this address exists; sign in instead.",
+        "Account exists",
+        "An account with this address exists. Sign in instead.",
     )
 }
 
@@ -88,15 +88,15 @@ async fn check_setup(tx: &mut Tx<'_>, token_hash: &str) -> Result<(), WriteError
     if store::accounts::operator_exists(tx).await? {
         return Err(Problem::conflict(
             "setup.done",
-            "Set-up is complete",
-            "This portal has an operator already; sign in instead.",
+            "Set-up complete",
+            "This portal already has an operator. Sign in instead.",
         )
         .into());
     }
     if store::accounts::find_setting(tx, SETUP_TOKEN).await?.as_deref() != Some(token_hash) {
         return Err(Problem::invalid_field(
             "/token",
-            "This is not the setup token that the portal printed when it started.",
+            "This is not the current setup token. The portal prints it at its start.",
         )
         .into());
     }
@@ -208,7 +208,9 @@ impl Accounts {
     /// 403 if sign-up is closed. 409 if the address has an account.
     pub async fn sign_up(&self, input: SignUp) -> Result<SignedUp, Problem> {
         if !self.context.settings.sign_up_open {
-            return Err(Problem::forbidden("Sign-up is closed here; ask the operator for an invitation."));
+            return Err(Problem::forbidden(
+                "Sign-up is closed. Ask the operator or an organization for an invitation.",
+            ));
         }
         let mut errors = check_new_user(&input.email, &input.name, &input.password);
         check_name("/organization", &input.organization, &mut errors);
@@ -271,14 +273,14 @@ impl Accounts {
         let correct = self.hasher.verify(input.password, hash).await.map_err(|_| Problem::internal())?;
         let Some(user) = user.filter(|_| correct) else {
             if let Some(wait_s) = self.throttle.count_failure(&email, from) {
-                let detail = "There were too many wrong passwords for this account from here. Wait a little, then try again; the account is not locked.";
+                let detail = "Too many wrong passwords for this account from your address. Wait before the next try. The account is not locked.";
                 return Err(Problem::throttled(detail, wait_s));
             }
             return Err(Problem::new(
                 401,
                 "auth.wrong_password",
-                "Address or password is wrong",
-                "No account has this address and password together. Check both and try again.",
+                "Wrong address or password",
+                "No account has this address with this password. Check both and try again.",
             ));
         };
         let (cookie, now) = (self.context.random(new_opaque), self.context.now());
@@ -397,7 +399,7 @@ impl Accounts {
         let mut errors = Vec::new();
         check_name("/name", &name, &mut errors);
         if expires_at.is_some_and(|at| at <= now) {
-            errors.push(FieldError::new("/expires_at", "Choose a time in the future, or none."));
+            errors.push(FieldError::new("/expires_at", "Choose a time in the future, or omit the field."));
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));

@@ -23,8 +23,8 @@ use berth_store::{self as store, StoreError, Tx, WriteError};
 fn last_owner() -> Problem {
     Problem::conflict(
         "members.last_owner",
-        "An organization keeps an owner",
-        "This is the organization's only owner. Make somebody else an owner first; nothing was changed.",
+        "Owner required",
+        "This member is the only owner of the organization. Nothing was changed. Make another member an owner first.",
     )
 }
 
@@ -58,7 +58,7 @@ async fn end_tokens_and_invitations(
     Ok(if tokens + invitations == 0 {
         String::new()
     } else {
-        format!("; ended with it: tokens {tokens}, invitations {invitations}")
+        format!("; also revoked: tokens {tokens}, invitations {invitations}")
     })
 }
 

@@ -21,7 +21,7 @@ fn argon2() -> Argon2<'static> {
 pub fn check(pointer: &str, password: &str, known: &[&str]) -> Option<FieldError> {
     let chars = password.chars().count();
     if chars < MIN_CHARS {
-        return Some(FieldError::new(pointer, "Use at least 15 characters; a few random words do well."));
+        return Some(FieldError::new(pointer, "Use at least 15 characters, such as a few random words."));
     }
     if chars > MAX_CHARS {
         return Some(FieldError::new(pointer, "Use at most 1024 characters."));
@@ -30,9 +30,7 @@ pub fn check(pointer: &str, password: &str, known: &[&str]) -> Option<FieldError
     // scored.
     let head: String = password.chars().take(64).collect();
     let weak = zxcvbn::zxcvbn(&head, known).score() < zxcvbn::Score::Three;
-    weak.then(|| {
-        FieldError::new(pointer, "This password is among the first that are guessed; choose another.")
-    })
+    weak.then(|| FieldError::new(pointer, "This password is among the most common. Choose another."))
 }
 
 /// Hashes and verifies passwords with a limit on concurrent hashes.
@@ -43,7 +41,7 @@ pub struct Hasher {
 
 /// A hash could not be computed or parsed.
 #[derive(Debug, thiserror::Error)]
-#[error("password hashing failed")]
+#[error("a password cannot be hashed")]
 pub struct HashError;
 
 impl Hasher {

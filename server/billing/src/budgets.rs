@@ -138,13 +138,13 @@ pub async fn check_cost(
         let left = row.limit_micros - status.spent - status.committed;
         if worst_micros > left {
             let detail = format!(
-                "The maximum cost is {}, and of the budget {} ({} a month) {} is left after spent and reserved money. Choose a shorter time limit, or raise the budget.",
+                "The maximum cost is {}. Budget {}: {} a month, {} left after spent and reserved money. Nothing was started or charged. Choose a shorter time limit, or raise the budget.",
                 money_text(worst_micros, currency),
                 row.name,
                 money_text(row.limit_micros, currency),
                 money_text(left.max(0), currency)
             );
-            return Err(Problem::new(403, "budget.exceeded", "Beyond a budget", detail).into());
+            return Err(Problem::new(403, "budget.exceeded", "Budget exceeded", detail).into());
         }
     }
     Ok(())
@@ -155,14 +155,14 @@ fn check(input: &NewBudget) -> Vec<FieldError> {
     let mut errors = Vec::new();
     berth_core::admission::check_name("/name", &input.name, &mut errors);
     if !(1..=MAX_MICROS).contains(&input.limit_micros) {
-        errors.push(FieldError::new("/limit_micros", "Choose more than zero and at most a billion."));
+        errors.push(FieldError::new("/limit_micros", "Enter more than 0 and at most 1,000,000,000."));
     }
     if input.label.is_empty() != input.value.is_empty() {
-        errors.push(FieldError::new("/value", "Give a label with its value, or neither."));
+        errors.push(FieldError::new("/value", "Enter a label with its value, or neither."));
     }
     for (pointer, text) in [("/label", &input.label), ("/value", &input.value)] {
         if text.len() > MAX_LABEL_BYTES || text.chars().any(char::is_control) {
-            let detail = "A label's key and value have at most 63 printable characters.";
+            let detail = "The key and the value of a label have at most 63 printable characters.";
             errors.push(FieldError::new(pointer, detail));
         }
     }

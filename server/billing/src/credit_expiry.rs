@@ -69,7 +69,7 @@ impl CreditExpiry {
         for org in over {
             // A failure of one organization does not delay the others.
             if let Err(error) = self.expire(org, now).await {
-                tracing::error!(%error, org = %org, "expired credit could not be taken back; the next look tries again");
+                tracing::error!(%error, org = %org, "expired credit cannot be debited; trying again");
             }
         }
         Ok(())

@@ -124,7 +124,7 @@ impl Invoices {
         // A charge of the month may be recorded a little after its end.
         let end = begin_of(month).and_then(next_month).map(|end| end.plus_seconds(monthly::SETTLE_S));
         if end.is_none_or(|end| end > self.context.now()) {
-            let detail = "Name a month that ended more than an hour ago, such as 2026-10.";
+            let detail = "Enter a month that ended more than an hour ago, such as 2026-10.";
             return Err(Problem::invalid_field("/month", detail));
         }
         Ok(self.bill(month).await?)
@@ -197,8 +197,8 @@ impl Invoices {
                     || !store::invoices::set_state(tx, id, states, paid_at).await?
                 {
                     let state = row.state.name();
-                    let detail = format!("It is {state}; only an open invoice can be paid or voided.");
-                    return Err(Problem::conflict("invoice.closed", "The invoice is closed", detail).into());
+                    let detail = format!("The invoice is {state}. Only an open invoice can be paid or voided. Nothing was changed.");
+                    return Err(Problem::conflict("invoice.closed", "Invoice not open", detail).into());
                 }
                 let org = row.org_id;
                 let document: InvoiceDocument = serde_json::from_str(&row.document)
@@ -256,7 +256,7 @@ impl Invoices {
             errors.push(FieldError::new("/seller", "Use at most 500 characters."));
         }
         if input.taxes.len() > MAX_TAXES {
-            errors.push(FieldError::new("/taxes", "At most five rates."));
+            errors.push(FieldError::new("/taxes", "Enter at most five rates."));
         }
         for (index, tax) in input.taxes.iter().take(MAX_TAXES).enumerate() {
             let pointer = format!("/taxes/{index}");
@@ -266,7 +266,7 @@ impl Invoices {
             }
         }
         if !(0..=365).contains(&input.due_days) {
-            errors.push(FieldError::new("/due_days", "Choose between 0 and 365 days."));
+            errors.push(FieldError::new("/due_days", "Enter 0 to 365 days."));
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));

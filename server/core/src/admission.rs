@@ -49,7 +49,7 @@ pub const MAX_DURATION_S: u64 = 30 * 86_400;
 pub fn check_name(pointer: &str, name: &str, errors: &mut Vec<FieldError>) {
     let mut refuse = |detail: &str| errors.push(FieldError::new(pointer, detail));
     if name.trim().is_empty() {
-        refuse("Give it a name.");
+        refuse("This field is required.");
     } else if name.chars().count() > MAX_NAME_CHARS {
         refuse("Use at most 100 characters.");
     } else if name.chars().any(char::is_control) {
@@ -78,25 +78,25 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     crate::ports::check(&job.ports, &mut refuse);
     crate::volumes::check_uses(job, &mut refuse);
     if job.files.len() > MAX_FILES || job.files.values().map(String::len).sum::<usize>() > MAX_FILES_BYTES {
-        refuse("/files", "At most 256 files and 8 MiB in all.");
+        refuse("/files", "A job has at most 256 files and 8 MiB in all.");
     }
     check_files(job, &mut refuse);
     check_host(job, &mut refuse);
     if job.topology == Topology::SameNode && job.nodes > 1 {
-        refuse("/topology", "Several nodes are never the same node; ask for one, or for same_switch.");
+        refuse("/topology", "Several nodes cannot be the same node. Choose one node, or same_switch.");
     }
     if job.network == Network::None && job.nodes > 1 {
-        refuse("/network", "The ranks of a job on several nodes meet over the network; leave it outbound.");
+        refuse("/network", "The ranks of a job on several nodes need the network. Choose outbound.");
     }
     check_retry(job, &mut refuse);
     check_kept_files(job, &mut refuse);
     check_idle(job, &mut refuse);
     check_image(job, &mut refuse);
     if job.lease_s.is_some_and(|s| !(MIN_LEASE_S..=MAX_LEASE_S).contains(&s)) {
-        refuse("/lease_s", "Choose between 60 seconds and a day (86400), or leave it out.");
+        refuse("/lease_s", "Enter 60 to 86400 seconds (a day), or omit the field.");
     }
     if job.depends_on.len() > MAX_DEPENDENCIES {
-        refuse("/depends_on", "A job can wait for at most 32 others.");
+        refuse("/depends_on", "A job depends on at most 32 jobs.");
     }
     check_labels(job, &mut refuse);
     errors
@@ -105,30 +105,33 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
 /// Checks the offering, the number of devices and the time limit.
 fn check_devices(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.offering.is_empty() || job.offering.len() > MAX_SLUG_BYTES {
-        refuse("/offering", "Name an offering, such as h100-80gb.1g.10gb; GET /api/v1/offerings lists them.");
+        refuse(
+            "/offering",
+            "Enter an offering, such as h100-80gb.1g.10gb. GET /api/v1/offerings lists them.",
+        );
     }
     if job.count == 0 || job.count > MAX_DEVICES {
-        refuse("/count", "Ask for 1 to 64 devices on each node.");
+        refuse("/count", "Enter 1 to 64 devices per node.");
     }
     if job.nodes == 0 || job.nodes > MAX_NODES {
-        refuse("/nodes", "Ask for 1 to 64 nodes.");
+        refuse("/nodes", "Enter 1 to 64 nodes.");
     }
     if job.max_duration_s == 0 || job.max_duration_s > MAX_DURATION_S {
-        refuse("/max_duration_s", "Choose between 1 second and 30 days (2592000).");
+        refuse("/max_duration_s", "Enter 1 to 2592000 seconds (30 days).");
     }
 }
 
 /// Checks that there is a command or a script, and not both.
 fn check_program(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     match (&job.command, &job.script) {
-        (Some(_), Some(_)) => refuse("/script", "Give a command or a script, not both."),
-        (None, None) => refuse("/command", "Say what to run: a command or a script."),
+        (Some(_), Some(_)) => refuse("/script", "Enter a command or a script, not both."),
+        (None, None) => refuse("/command", "Enter a command or a script."),
         (Some(command), None) => check_command(command, refuse),
         (None, Some(script)) => {
             if script.trim().is_empty() {
                 refuse("/script", "The script is empty.");
             } else if script.len() > MAX_SCRIPT_BYTES {
-                refuse("/script", "A script may be at most 1 MiB; put the rest into files.");
+                refuse("/script", "A script has at most 1 MiB. Put larger content into files.");
             } else if script.contains('\0') {
                 refuse("/script", "A script cannot contain NUL bytes.");
             }
@@ -138,13 +141,13 @@ fn check_program(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
 
 fn check_env(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.env.len() > MAX_ENV {
-        refuse("/env", "At most 256 variables.");
+        refuse("/env", "A job has at most 256 variables.");
     }
     for (key, value) in &job.env {
         if !is_variable(key) {
             refuse(
                 &pointer_to("/env", key),
-                "A variable's name has letters, digits and _ and does not start with a digit.",
+                "The name of a variable has letters, digits and _ and does not begin with a digit.",
             );
         } else if value.contains('\0') || value.len() > 128 << 10 {
             refuse(&pointer_to("/env", key), "A value has at most 128 KiB and no NUL bytes.");
@@ -155,26 +158,23 @@ fn check_env(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
 /// Checks processors, memory and the share of a board.
 fn check_host(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.cpus.is_some_and(|n| n == 0 || n > MAX_CPUS) {
-        refuse("/cpus", "Ask for 1 to 65536 processors, or leave it out.");
+        refuse("/cpus", "Enter 1 to 65536 processors, or omit the field.");
     }
     if job.memory_mib.is_some_and(|n| n == 0 || n > MAX_MEMORY_MIB) {
-        refuse("/memory_mib", "Ask for 1 MiB to 1 PiB, or leave it out.");
+        refuse("/memory_mib", "Enter 1 MiB to 1 PiB, or omit the field.");
     }
     if let Some(milli) = job.gpu_milli {
         if milli == 0 || milli > 999 {
-            refuse(
-                "/gpu_milli",
-                "A share is 1 to 999 thousandths of a board; leave it out for the whole board.",
-            );
+            refuse("/gpu_milli", "Enter 1 to 999 thousandths of a board. Omit the field for a whole board.");
         } else if job.count != 1 || job.nodes != 1 {
-            refuse("/gpu_milli", "A share is of one board on one node; ask for count 1 and nodes 1.");
+            refuse("/gpu_milli", "A share is a part of one board on one node. Set count and nodes to 1.");
         }
     }
 }
 
 fn check_labels(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.labels.len() > MAX_LABELS {
-        refuse("/labels", "At most 32 labels.");
+        refuse("/labels", "A job has at most 32 labels.");
     }
     for (key, value) in &job.labels {
         if key.is_empty()
@@ -184,7 +184,7 @@ fn check_labels(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
         {
             refuse(
                 &pointer_to("/labels", key),
-                "A label's key and value have at most 63 printable characters.",
+                "The key and the value of a label have at most 63 printable characters.",
             );
         }
     }
@@ -194,11 +194,11 @@ fn check_labels(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
 fn check_retry(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     let Some(retry) = &job.retry else { return };
     if retry.max > MAX_RETRIES {
-        refuse("/retry/max", "At most 100 further tries.");
+        refuse("/retry/max", "Enter at most 100 retries.");
     }
     let kinds: HashSet<&RetryOn> = retry.on.iter().collect();
     if kinds.is_empty() || kinds.len() < retry.on.len() {
-        refuse("/retry/on", "Say what is tried again, each once: node_lost, preempted, exit.");
+        refuse("/retry/on", "Enter one or more of node_lost, preempted and exit, each at most once.");
     }
 }
 
@@ -213,7 +213,7 @@ fn check_files(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     }
     let counted: BTreeMap<&str, usize> = job.files.keys().map(|path| (path.as_str(), 1)).collect();
     if let Some(path) = find_clash(&counted) {
-        let detail = "This is a file, so nothing can be below it; rename it or what is below it.";
+        let detail = "This path is a file, so no other file can be below it. Rename one of them.";
         refuse(&pointer_to("/files", path), detail);
     }
 }
@@ -228,7 +228,8 @@ fn check_checkpoint_dir(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     } else if is_reserved(dir) {
         refuse("/checkpoint/dir", RESERVED_PATH);
     } else if let Some(file) = job.files.keys().find(|path| is_file(path)) {
-        let detail = format!("{file} is a file of the job, so no directory can be there; choose another.");
+        let detail =
+            format!("{file} is a file of the job, so it cannot be a directory. Choose another directory.");
         refuse("/checkpoint/dir", &detail);
     }
 }
@@ -237,21 +238,21 @@ fn check_checkpoint_dir(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
 fn check_kept_files(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if let Some(checkpoint) = &job.checkpoint {
         if checkpoint.grace_s == 0 || checkpoint.grace_s > MAX_GRACE_S {
-            refuse("/checkpoint/grace_s", "Choose between 1 and 600 seconds.");
+            refuse("/checkpoint/grace_s", "Enter 1 to 600 seconds.");
         }
         check_checkpoint_dir(job, refuse);
         if checkpoint.dir.is_none() && (checkpoint.every_s.is_some() || checkpoint.keep.is_some()) {
-            refuse("/checkpoint/dir", "Say which directory is kept.");
+            refuse("/checkpoint/dir", "Enter the checkpoint directory.");
         }
         if checkpoint.every_s.is_some_and(|s| !CHECKPOINT_EVERY_S.contains(&s)) {
-            refuse("/checkpoint/every_s", "Choose between 5 seconds and a day (86400).");
+            refuse("/checkpoint/every_s", "Enter 5 to 86400 seconds (a day).");
         }
         if checkpoint.keep.is_some_and(|n| !CHECKPOINTS_KEPT.contains(&n)) {
-            refuse("/checkpoint/keep", "Keep 2 to 10 of them.");
+            refuse("/checkpoint/keep", "Enter 2 to 10 checkpoints.");
         }
     }
     if job.artifacts.len() > MAX_PATTERNS {
-        refuse("/artifacts", "At most 32 patterns.");
+        refuse("/artifacts", "A job has at most 32 patterns.");
     }
     for (index, pattern) in job.artifacts.iter().enumerate() {
         if let Err(detail) = JOB_PATHS.check(pattern) {
@@ -268,17 +269,17 @@ fn check_image(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     }
     let Some(image) = &job.image else {
         if job.registry.is_some() {
-            refuse("/registry", "Only an image comes from a registry; name one, or leave this out.");
+            refuse(
+                "/registry",
+                "Credentials of a registry need an image. Enter an image, or omit the field.",
+            );
         }
         return;
     };
     match Reference::parse(image) {
         Err(detail) => refuse("/image", detail),
         Ok(image) if image.is_local() && job.registry.is_some() => {
-            refuse(
-                "/registry",
-                "An image of localhost is on the node already and is never pulled; leave this out.",
-            );
+            refuse("/registry", "An image of localhost is never pulled. Omit the field.");
         }
         Ok(_) => {}
     }
@@ -286,7 +287,7 @@ fn check_image(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
         if value.contains(['\n', '\r']) || key.len() + value.len() > MAX_IMAGE_ENV_BYTES {
             refuse(
                 &pointer_to("/env", key),
-                "In an image a variable has at most 48 KiB and no line breaks; put more into files.",
+                "A variable of a job in an image has at most 48 KiB and no line breaks. Put longer values into files.",
             );
         }
     }
@@ -295,25 +296,25 @@ fn check_image(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
 fn check_idle(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     let Some(idle) = job.stop_when_idle else { return };
     if !(1..=100).contains(&idle.below_percent) {
-        refuse("/stop_when_idle/below_percent", "Choose between 1 and 100 percent.");
+        refuse("/stop_when_idle/below_percent", "Enter 1 to 100 percent.");
     }
     if !IDLE_S.contains(&idle.for_s) {
-        refuse("/stop_when_idle/for_s", "Choose between 10 minutes (600) and a day (86400).");
+        refuse("/stop_when_idle/for_s", "Enter 600 to 86400 seconds (10 minutes to a day).");
     }
     if job.gpu_milli.is_some() {
         refuse(
             "/stop_when_idle",
-            "The driver reports the utilization of the whole board only, and not of a share. Leave this out, or ask for a slice or a whole board.",
+            "The driver reports the utilization of whole boards and slices, not of shares. Omit the field, or choose a slice or a whole board.",
         );
     }
 }
 
 fn check_command(command: &[String], refuse: &mut impl FnMut(&str, &str)) {
     if command.first().is_none_or(|program| program.trim().is_empty()) {
-        refuse("/command/0", "The first entry is the program to run.");
+        refuse("/command/0", "Enter the program as the first entry.");
     }
     if command.len() > MAX_ARGS || command.iter().map(String::len).sum::<usize>() > 512 << 10 {
-        refuse("/command", "At most 1024 arguments and 512 KiB in all.");
+        refuse("/command", "A command has at most 1024 arguments and 512 KiB in all.");
     }
     if let Some(i) = command.iter().position(|arg| arg.contains('\0')) {
         refuse(&format!("/command/{i}"), "An argument cannot contain NUL bytes.");

@@ -50,11 +50,11 @@ impl Reference {
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if text.len() > MAX_CHARS || !text.is_ascii() || text.contains(char::is_whitespace) {
             return Err(
-                "An image has a name of at most 400 plain characters, such as docker.io/library/alpine:3.20.",
+                "Enter an image name of at most 400 plain characters, such as docker.io/library/alpine:3.20.",
             );
         }
         if text.contains("://") {
-            return Err("Give the image by its registry and name, without a scheme before it.");
+            return Err("Enter the registry and the name of the image without a scheme such as https://.");
         }
         let (name, digest) = text.split_once('@').map_or((text, None), |(name, digest)| (name, Some(digest)));
         let hex = |d: &str| d.len() == 64 && d.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -67,14 +67,14 @@ impl Reference {
         };
         let (host, port) = registry.split_once(':').map_or((registry, None), |(h, p)| (h, Some(p)));
         if !is_host(host) || port.is_some_and(|p| !p.parse::<u16>().is_ok_and(|n| n > 0)) {
-            return Err("The registry is a host name, with a port if it needs one.");
+            return Err("A registry is a host name, with a port if necessary.");
         }
         let (path, tag) = rest.split_once(':').map_or((rest, None), |(path, tag)| (path, Some(tag)));
         if tag.is_some_and(|tag| !is_tag(tag)) {
             return Err("A tag has up to 128 letters, digits, dots, hyphens and underscores.");
         }
         if path.is_empty() || !path.split('/').all(is_component) {
-            return Err("The name of an image has small letters and digits, parted by . _ - or /.");
+            return Err("The name of an image has lower-case letters and digits, separated by . _ - or /.");
         }
         let path = if registry == DEFAULT_REGISTRY && !path.contains('/') {
             format!("library/{path}")

@@ -142,13 +142,13 @@ pub enum Effect {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
-    #[error("the report is about attempt {reported}, the job is at attempt {current}")]
+    #[error("the report is about attempt {reported}; the job is at attempt {current}")]
     OldAttempt { reported: u32, current: u32 },
-    #[error("the job has ended already")]
+    #[error("the job has ended")]
     Ended,
     #[error("nothing to change")]
     NoChange,
-    #[error("this cannot happen to a job that is {0:?}")]
+    #[error("invalid change of a job in the state {0:?}")]
     NotNow(JobState),
 }
 
@@ -360,7 +360,7 @@ fn final_state(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Op
         },
         (_, Outcome::Exited { code: 0 }) => (JobState::Succeeded, Some(0), None),
         (Machine::Stopping { cause: StopCause::Preempted { .. }, .. }, Outcome::Exited { code }) => {
-            let detail = "It made room for a more important job, and its retry policy leaves it at that.";
+            let detail = "The job was preempted by a job of higher priority, and its retry policy excludes another attempt.";
             let failure = Failure { code: "job.preempted".to_owned(), detail: detail.to_owned() };
             (JobState::Failed, Some(code), Some(failure))
         }
@@ -373,7 +373,7 @@ fn final_state(machine: Machine, outcome: Outcome) -> (JobState, Option<i32>, Op
 pub const DRAINED: &str = "node.drained";
 
 fn drained() -> Failure {
-    let detail = "Its node had to be empty, and it could not wait for another place.";
+    let detail = "The job was stopped by the drain of its node, and it could not return to the queue.";
     Failure { code: DRAINED.to_owned(), detail: detail.to_owned() }
 }
 
@@ -381,7 +381,7 @@ fn drained() -> Failure {
 pub const HALTED: &str = "operator.stopped";
 
 fn halted() -> Failure {
-    let detail = "The operator of this cloud stopped it.";
+    let detail = "The operator stopped the job.";
     Failure { code: HALTED.to_owned(), detail: detail.to_owned() }
 }
 
@@ -394,8 +394,8 @@ fn exit_failure(code: i32) -> Failure {
     let detail = match code {
         126 => "The command was found but could not be executed.".to_owned(),
         127 => "The command was not found on the worker.".to_owned(),
-        137 => "The process was killed (signal 9), often for want of memory.".to_owned(),
-        129..=192 => format!("The process was ended by signal {}.", code - 128),
+        137 => "The process was killed by signal 9, often because of too little memory.".to_owned(),
+        129..=192 => format!("The process ended by signal {}.", code - 128),
         _ => format!("The process ended with exit code {code}."),
     };
     let code = match code {

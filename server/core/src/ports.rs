@@ -12,7 +12,7 @@ pub const MAX_PORTS: usize = 8;
 /// Reports all faults of the ports of a submission.
 pub fn check(ports: &[u32], refuse: &mut impl FnMut(&str, &str)) {
     if ports.len() > MAX_PORTS {
-        refuse("/ports", "At most 8 ports.");
+        refuse("/ports", "A job has at most 8 ports.");
         return;
     }
     for (index, port) in ports.iter().enumerate() {
@@ -20,7 +20,7 @@ pub fn check(ports: &[u32], refuse: &mut impl FnMut(&str, &str)) {
         if *port == 0 || *port > u32::from(u16::MAX) {
             refuse(&pointer, "A port is a number from 1 to 65535.");
         } else if ports.iter().take(index).any(|earlier| earlier == port) {
-            refuse(&pointer, "This port is named twice; once is enough.");
+            refuse(&pointer, "This port is a duplicate. Remove one of them.");
         }
     }
 }
@@ -114,7 +114,7 @@ impl FromStr for Origin {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         const FORM: &str =
-            "give it as https://HOST or https://*.HOST, with a port where it has one and no path";
+            "expected https://HOST or https://*.HOST, with an optional port and without a path";
         let (https, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
             (Some(rest), _) => (true, rest),
             (None, Some(rest)) => (false, rest),
@@ -132,7 +132,7 @@ impl FromStr for Origin {
         let plain = host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
         let named = plain && !host.is_empty() && !host.split('.').any(str::is_empty);
         if per_job && address.is_some() {
-            return Err("an address has no names below it; give a host name after the *.");
+            return Err("a wildcard needs a host name, not an IP address");
         }
         if !named && address.is_none() {
             return Err(FORM);

@@ -67,14 +67,14 @@ pub fn check_name(name: &str) -> Result<(), &'static str> {
 pub fn check_value(value: &str) -> Result<(), &'static str> {
     if value.trim().len() < MIN_VALUE {
         return Err(
-            "A secret has at least 8 bytes, white space around it not counted: a shorter one would be found in logs by chance, so it could not be masked there.",
+            "A secret has at least 8 bytes without surrounding white space. A shorter value cannot be masked in logs.",
         );
     }
     if value.len() > MAX_VALUE {
         return Err("A secret has at most 32 KiB.");
     }
     if value.contains('\0') {
-        return Err("A secret is text without NUL bytes; put anything else into base64.");
+        return Err("A secret is text without NUL bytes. Encode binary content in base64.");
     }
     Ok(())
 }
@@ -82,7 +82,7 @@ pub fn check_value(value: &str) -> Result<(), &'static str> {
 /// Reports the faults of a job's secrets that are visible without the database.
 pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.secrets.len() > MAX_USES {
-        refuse("/secrets", "A job is given at most 32 secrets.");
+        refuse("/secrets", "A job has at most 32 secrets.");
         return;
     }
     let (mut variables, mut files) = (HashSet::new(), HashSet::new());
@@ -93,30 +93,27 @@ pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
         }
         match (&secret.env, &secret.file) {
             (None, None) | (Some(_), Some(_)) => {
-                refuse(
-                    &at(""),
-                    "Say how the job finds it: env names a variable, or file a file in /run/secrets.",
-                );
+                refuse(&at(""), "Enter either env for a variable, or file for a file in /run/secrets.");
             }
             (Some(env), None) => {
                 if !is_variable(env) {
                     refuse(
                         &at("/env"),
-                        "A variable's name has letters, digits and _ and does not start with a digit.",
+                        "The name of a variable has letters, digits and _ and does not begin with a digit.",
                     );
                 } else if RESERVED_VARIABLES.contains(&env.as_str())
                     || RESERVED_PREFIXES.iter().any(|prefix| env.starts_with(prefix))
                 {
-                    refuse(&at("/env"), "This variable is not the job's own; choose another.");
+                    refuse(&at("/env"), "This variable is reserved. Choose another.");
                 } else if job.env.contains_key(env) || !variables.insert(env) {
-                    refuse(&at("/env"), "The job sets this variable already; keep one of them.");
+                    refuse(&at("/env"), "The job already sets this variable. Remove one of them.");
                 }
             }
             (None, Some(file)) => {
                 if !is_name(file) {
                     refuse(&at("/file"), NAME_RULE);
                 } else if !files.insert(file) {
-                    refuse(&at("/file"), "Another secret is in this file already; keep one of them.");
+                    refuse(&at("/file"), "Another secret has this file. Choose another.");
                 }
             }
         }

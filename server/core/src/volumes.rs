@@ -9,7 +9,7 @@ use berth_types::time::Timestamp;
 use berth_types::volumes::{EntryKind, NewVolume, VolumeEntry, VolumeMode};
 
 /// The refusal of a path that is reserved for Berth's own files.
-pub(crate) const RESERVED_PATH: &str = "Berth's own files are there; choose another name.";
+pub(crate) const RESERVED_PATH: &str = "This path is reserved for Berth. Choose another.";
 
 /// Volumes of one organization.
 pub const MAX_VOLUMES: i64 = 100;
@@ -70,7 +70,7 @@ pub fn check_new(new: &NewVolume) -> Vec<(&'static str, &'static str)> {
         faults.push(("/name", NAME_RULE));
     }
     if new.max_bytes == 0 || new.max_bytes > MAX_BYTES {
-        faults.push(("/max_bytes", "Choose between 1 byte and 1 PiB (1125899906842624)."));
+        faults.push(("/max_bytes", "Enter 1 byte to 1 PiB (1125899906842624 bytes)."));
     }
     faults
 }
@@ -97,11 +97,11 @@ fn check_mount_path(path: &str) -> Result<(), String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '+');
     if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(plain) {
         return Err(
-            "At the root a volume is one directory such as /data, of letters, digits and . _ -; anywhere else it is below the job's own directory, without a leading /.".to_owned(),
+            "Enter one directory at the root, such as /data, of letters, digits and . _ - +, or a path in the directory of the job without a leading /.".to_owned(),
         );
     }
     if SYSTEM_DIRS.contains(&name) {
-        return Err("This directory is the system's own; choose another such as /data.".to_owned());
+        return Err("This directory belongs to the system. Choose another, such as /data.".to_owned());
     }
     Ok(())
 }
@@ -119,13 +119,13 @@ pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
         if !is_name(&volume.name) {
             refuse(&at("name"), NAME_RULE);
         } else if !names.insert(&volume.name) {
-            refuse(&at("name"), "The job has this volume already; keep one of them.");
+            refuse(&at("name"), "The job already has this volume. Remove one of them.");
         }
         let mut others = job.volumes.iter().take(index).map(|other| other.path.as_str());
         if let Err(detail) = check_mount_path(&volume.path) {
             refuse(&at("path"), &detail);
         } else if others.any(|other| overlap(other, &volume.path)) {
-            refuse(&at("path"), "Another volume is there already; one cannot be inside the other.");
+            refuse(&at("path"), "This path overlaps with another volume. Choose another.");
         } else if job
             .files
             .keys()
@@ -133,12 +133,15 @@ pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
             .chain(checkpoint_dir)
             .any(|own| overlap(own, &volume.path))
         {
-            refuse(&at("path"), "The job's own files or its checkpoint directory are there; choose another.");
+            refuse(
+                &at("path"),
+                "This path overlaps with files of the job or with its checkpoint directory. Choose another.",
+            );
         }
         if volume.mode == VolumeMode::Rw && job.nodes > 1 {
             refuse(
                 &at("mode"),
-                "One rank writes at a time: a job on several nodes has its volumes read-only.",
+                "Only one rank can write to a volume. Choose the mode ro for a job on several nodes.",
             );
         }
     }

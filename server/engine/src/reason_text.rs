@@ -37,13 +37,13 @@ fn change_text(change: &SuggestedChange, now: Timestamp) -> String {
     match change {
         SuggestedChange::Seconds(s) => {
             let longest = duration_text(now.plus_seconds(*s).millis_since(now));
-            format!("limit the run to {longest}")
+            format!("set a time limit of at most {longest}")
         }
-        SuggestedChange::Count(1) => "ask for 1 device".to_owned(),
-        SuggestedChange::Count(n) => format!("ask for {n} devices"),
-        SuggestedChange::Nodes(n) => format!("ask for {n} {}", plural(*n, "node", "nodes")),
-        SuggestedChange::Anywhere => "let the nodes be anywhere".to_owned(),
-        SuggestedChange::WithoutNvlink => "do without NVLink".to_owned(),
+        SuggestedChange::Count(1) => "request 1 device per node".to_owned(),
+        SuggestedChange::Count(n) => format!("request {n} devices per node"),
+        SuggestedChange::Nodes(n) => format!("request {n} {}", plural(*n, "node", "nodes")),
+        SuggestedChange::Anywhere => "choose the topology any".to_owned(),
+        SuggestedChange::WithoutNvlink => "request devices without NVLink".to_owned(),
     }
 }
 
@@ -51,7 +51,7 @@ fn change_text(change: &SuggestedChange, now: Timestamp) -> String {
 pub fn power_shortage_text(short: &PowerShortage) -> String {
     let PowerShortage { rack, left, budget, need } = short;
     let (left, budget, need) = (watts_text((*left).max(0)), watts_text(*budget), watts_text(*need));
-    format!("Rack {rack} has {left} left of {budget}, this needs {need}.")
+    format!("Power in rack {rack}: {need} needed, {left} of {budget} available.")
 }
 
 /// The text of a wait for other jobs.
@@ -61,8 +61,8 @@ fn dependency_text(jobs: &[JobId]) -> (&'static str, String, String) {
     let more = if jobs.len() > 3 { " and others" } else { "" };
     (
         "dependency.waiting",
-        format!("It waits for {} {}{more}.", plural(n, "the job", "the jobs"), names.join(", ")),
-        format!("It is placed once {} ended.", plural(n, "that job has", "those jobs have")),
+        format!("The job waits for the end of {} {}{more}.", plural(n, "job", "jobs"), names.join(", ")),
+        format!("Wait for the end of {}.", plural(n, "that job", "those jobs")),
     )
 }
 
@@ -72,46 +72,42 @@ fn none_text(count: u32, nodes: u32, request: &RequestSummary) -> (&'static str,
     if count == 0 {
         return (
             "capacity.none",
-            format!("No node in this cloud has a board for {device}."),
-            "Choose another offering, or ask the operator to add such a board.".to_owned(),
+            format!("No node of the cluster has a board for {device}."),
+            "Choose another offering, or ask the operator for such a board.".to_owned(),
         );
     }
     if count < request.count {
         return (
             "capacity.none",
-            format!("No single node holds {device}; the largest holds {count}."),
-            format!("Ask for {count} {} or fewer.", plural(count, "device", "devices")),
+            format!("No node has {device}; the largest node has {count}."),
+            format!("Request at most {count} {} per node.", plural(count, "device", "devices")),
         );
     }
     if nodes == 0 {
         return (
             "capacity.none",
-            format!("No node that could hold {device} says where in the network it is."),
-            "Let the nodes be anywhere, or ask the operator to label the nodes.".to_owned(),
+            format!("No suitable node for {device} has the labels of the topology."),
+            "Choose the topology any, or ask the operator to label the nodes.".to_owned(),
         );
     }
     (
         "capacity.none",
-        format!(
-            "Only {nodes} {} near enough to each other could hold {device}.",
-            plural(nodes, "node", "nodes")
-        ),
-        format!("Ask for {nodes} {} or fewer.", plural(nodes, "node", "nodes")),
+        format!("Only {nodes} {} within the topology can hold {device}.", plural(nodes, "node", "nodes")),
+        format!("Request at most {nodes} {}.", plural(nodes, "node", "nodes")),
     )
 }
 
 /// The text of a promise to others, at present or from `begins` on.
 fn promised_text(begins: Timestamp, now: Timestamp) -> (&'static str, String, String) {
     if begins <= now {
-        let detail = "There is room, but it is reserved at present.".to_owned();
-        let change = "Wait until the reservation ends, or run inside it if it is yours.".to_owned();
+        let detail = "The free devices are reserved now.".to_owned();
+        let change = "Wait for the end of the reservation. If it is yours, submit the job in it.".to_owned();
         return ("window.promised", detail, change);
     }
     let left = duration_text(begins.millis_since(now).max(0));
-    let detail = format!(
-        "There is room, but in {left} it is promised to somebody else, and the job could still run then."
-    );
-    ("window.promised", detail, "Limit the run to less than that.".to_owned())
+    let detail =
+        format!("The free devices are available for {left} only, and the time limit of the job is longer.");
+    ("window.promised", detail, format!("Set a time limit below {left}."))
 }
 
 /// The text of a lack of processors or memory beside free boards.
@@ -119,11 +115,11 @@ fn host_text(nodes: u32, temporary: bool, device: &str) -> (&'static str, String
     (
         if temporary { "capacity.host_busy" } else { "capacity.host" },
         format!(
-            "{nodes} {} boards free for {device}, but not the processors or the memory beside them{}.",
+            "{nodes} {} free boards for {device}, but too few processors or too little memory{}.",
             plural(nodes, "node has", "nodes have"),
-            if temporary { " at this time" } else { ": no host is that large" }
+            if temporary { " now" } else { ", even without other jobs" }
         ),
-        "Ask for fewer processors or less memory.".to_owned(),
+        "Request fewer processors or less memory.".to_owned(),
     )
 }
 
@@ -132,73 +128,76 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
     let (code, detail, change) = match blocker {
         Blocker::InvalidRequest(invalid) => (
             "request.impossible",
-            format!("No cloud could give this: {invalid}."),
-            "Submit it anew.".to_owned(),
+            format!("No cluster can provide this: {invalid}."),
+            "Submit another job with a valid request.".to_owned(),
         ),
         Blocker::Dependency(jobs) => dependency_text(jobs),
         Blocker::Volume(held) => (
             "volume.busy",
             if held.saving {
-                format!("What {} wrote to the volume {} is being handed back.", held.job, held.name)
+                format!("The files of {} are being uploaded to the volume {}.", held.job, held.name)
             } else {
-                format!("The volume {} is written by {}, and one job writes at a time.", held.name, held.job)
+                format!(
+                    "{} writes to the volume {}, and a volume has one writer at a time.",
+                    held.job, held.name
+                )
             },
-            "It is placed once that is over; a job that only reads the volume need not wait.".to_owned(),
+            "Wait for the next version of the volume, or submit the job with the volume read-only."
+                .to_owned(),
         ),
         Blocker::Booking(_, blocker) => reservation_text(*blocker, now),
         Blocker::Mode { boards } => (
             "capacity.mode",
             format!(
-                "{boards} {} {device} in the other MIG mode only, and nothing but a reset changes that mode.",
-                plural(*boards, "board takes", "boards take"),
+                "{boards} {} {device} only in the other MIG mode, which needs a reset of the board.",
+                plural(*boards, "board has", "boards have"),
             ),
-            "Choose another offering, or ask the operator to change the MIG mode of such a board.".to_owned(),
+            "Choose another offering, or ask the operator for a change of the MIG mode.".to_owned(),
         ),
         Blocker::None { count, nodes } => none_text(*count, *nodes, request),
         Blocker::Busy { nodes } => (
             "capacity.busy",
             format!(
-                "The {} that could take it {} in use, with no place left for {device}.",
-                if *nodes == 1 { "node".to_owned() } else { format!("{nodes} nodes") },
-                plural(*nodes, "is", "are")
+                "{nodes} suitable {} in use, without a free place for {device}.",
+                plural(*nodes, "node is", "nodes are")
             ),
-            "Wait for a running job to end, or stop one of your own.".to_owned(),
+            "Wait for the end of a running job, or stop one of your jobs.".to_owned(),
         ),
         Blocker::Host { nodes, temporary } => host_text(*nodes, *temporary, &device),
         Blocker::Images { nodes } => (
             "capacity.images",
             format!(
-                "{nodes} {} {device}, but {} no images: podman is not there, or does not work.",
+                "{nodes} {} {device}, but {} no images: podman is missing or does not work.",
                 plural(*nodes, "node has", "nodes have"),
                 plural(*nodes, "runs", "run"),
             ),
-            "Run it without an image, or ask the operator to install podman on such a node.".to_owned(),
+            "Submit the job without an image, or ask the operator to install podman.".to_owned(),
         ),
         Blocker::Away { nodes } => (
             "node.unavailable",
-            format!("{nodes} suitable {} cordoned or out of reach.", plural(*nodes, "node is", "nodes are")),
-            "The operator can bring the node back.".to_owned(),
+            format!("{nodes} suitable {} cordoned or unreachable.", plural(*nodes, "node is", "nodes are")),
+            "Ask the operator to return a node to service.".to_owned(),
         ),
         Blocker::Power(short) => (
             "rack.power",
             power_shortage_text(short),
             if short.need > short.budget {
-                "Ask for fewer devices, or ask the operator for a rack that can feed them.".to_owned()
+                "Request fewer devices, or ask the operator for a larger power budget.".to_owned()
             } else {
-                "Wait for a job in that rack to end, or ask for fewer devices.".to_owned()
+                "Wait for the end of a job in that rack, or request fewer devices.".to_owned()
             },
         ),
         Blocker::Quarantined { boards } => (
             "health.quarantined",
             format!("{boards} suitable {} in quarantine.", plural(*boards, "board is", "boards are")),
-            "The operator can clear the quarantine.".to_owned(),
+            "Ask the operator to check or release a board.".to_owned(),
         ),
         Blocker::Promised { begins } => promised_text(*begins, now),
         Blocker::Quota(exceeded) => quota_text(exceeded),
         Blocker::Ahead { jobs } => (
             "queue.ahead",
-            format!("{jobs} {} before it.", plural(*jobs, "job is", "jobs are")),
-            "Raise its priority, or wait for its turn.".to_owned(),
+            format!("{jobs} {} ahead in the queue.", plural(*jobs, "job is", "jobs are")),
+            "Wait, or submit the job with a higher priority.".to_owned(),
         ),
     };
     ApiBlocker { code: code.to_owned(), detail, change }
@@ -207,27 +206,30 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
 fn reservation_text(blocker: ReservationBlocker, now: Timestamp) -> (&'static str, String, String) {
     let (detail, change) = match blocker {
         ReservationBlocker::NotBegun { begins } => (
-            format!("Its reservation begins in {}.", duration_text(begins.millis_since(now).max(0))),
-            "Wait for the reservation to begin.".to_owned(),
+            format!(
+                "The reservation of the job starts in {}.",
+                duration_text(begins.millis_since(now).max(0))
+            ),
+            "Wait for the start of the reservation.".to_owned(),
         ),
         ReservationBlocker::Over => (
-            "Its reservation is over.".to_owned(),
-            "Submit it without the reservation, or in another one.".to_owned(),
+            "The reservation of the job has ended.".to_owned(),
+            "Submit the job without a reservation, or in another one.".to_owned(),
         ),
         ReservationBlocker::TooShort { left_s } => {
             let left = duration_text(now.plus_seconds(left_s.max(0)).millis_since(now));
             (
-                format!("Its reservation has {left} left, and the job could run longer than that."),
-                format!("Limit the run to {left}, or extend the reservation."),
+                format!("The reservation has {left} left, and the time limit of the job is longer."),
+                format!("Set a time limit of at most {left}, or extend the reservation."),
             )
         }
         ReservationBlocker::TooSmall => (
-            "Its reservation has no place for it, even when nothing else runs there.".to_owned(),
-            "Ask for less, or submit it without the reservation.".to_owned(),
+            "The reservation is too small for the job, even without other jobs.".to_owned(),
+            "Request less, or submit the job without the reservation.".to_owned(),
         ),
         ReservationBlocker::Foreign => (
-            "Its reservation belongs to another organization.".to_owned(),
-            "Submit it in a reservation of its own organization.".to_owned(),
+            "The reservation belongs to another organization.".to_owned(),
+            "Submit the job in a reservation of its own organization.".to_owned(),
         ),
     };
     ("reservation.closed", detail, change)
@@ -243,7 +245,7 @@ fn quota_text(exceeded: &Exceeded) -> (&'static str, String, String) {
         LimitKind::Boards => (
             "quota.boards",
             format!(
-                "The organization may hold {} boards at once and holds {}; this job needs {} more.",
+                "Limit of boards at once: {}. In use: {}; this job needs {} more.",
                 boards(limit),
                 boards(used),
                 boards(need)
@@ -252,24 +254,21 @@ fn quota_text(exceeded: &Exceeded) -> (&'static str, String, String) {
         LimitKind::Devices => (
             "quota.devices",
             format!(
-                "The organization may hold {} of this offering at once and holds {}; this job needs {} more.",
+                "Limit of devices of this offering at once: {}. In use: {}; this job needs {} more.",
                 boards(limit),
                 boards(used),
                 boards(need)
             ),
         ),
         LimitKind::RunningJobs => {
-            ("quota.running_jobs", format!("The organization may run {limit} jobs at once and runs {used}."))
+            ("quota.running_jobs", format!("Limit of running jobs: {limit}. Running: {used}."))
         }
-        LimitKind::Spend => (
-            "quota.spend",
-            "What the organization may spend an hour is spent by what runs already.".to_owned(),
-        ),
+        LimitKind::Spend => ("quota.spend", "The job would exceed the limit on cost per hour.".to_owned()),
     };
     let change = if exceeded.is_permanent() {
-        "Ask for less, or ask the operator for a higher limit.".to_owned()
+        "Request less, or ask for a higher limit.".to_owned()
     } else {
-        "Wait for a job of your organization to end, or ask the operator for a higher limit.".to_owned()
+        "Wait for the end of a job of your organization, or ask for a higher limit.".to_owned()
     };
     (code, detail, change)
 }
@@ -284,20 +283,17 @@ pub fn explanation(why: &WaitReasons, request: &RequestSummary, now: Timestamp) 
     let smallest_change = match why.changes.first() {
         Some(changes) => {
             let all: Vec<String> = changes.iter().map(|c| change_text(c, now)).collect();
-            let text = all.join(" and ");
-            let mut letters = text.chars();
-            let first = letters.next().map(|c| c.to_ascii_uppercase()).into_iter();
-            format!("{}: then it starts at once.", first.chain(letters).collect::<String>())
+            format!("To start at once: {}.", all.join(" and "))
         }
         None => blockers.first().map(|b| b.change.clone()).unwrap_or_default(),
     };
     let basis = match (why.fits, why.earliest, why.blockers.first()) {
-        (true, ..) => "A place is free; it starts with the next pass of the scheduler.".to_owned(),
+        (true, ..) => "A place is free. The job starts with the next pass of the scheduler.".to_owned(),
         (_, Some(at), Some(Blocker::Booking(_, ReservationBlocker::NotBegun { .. }))) => {
-            format!("Its reservation begins, and it starts in {} at the latest.", text_until(at, now))
+            format!("The job starts in {} at the latest, in its reservation.", text_until(at, now))
         }
         (_, Some(at), _) => format!(
-            "If every run lasts to its limit and no other job comes, it starts in {}.",
+            "Estimate: start in {}, if every run lasts to its time limit and no other job is submitted.",
             text_until(at, now)
         ),
         (
@@ -309,11 +305,15 @@ pub fn explanation(why: &WaitReasons, request: &RequestSummary, now: Timestamp) 
                 | Blocker::Images { .. }
                 | Blocker::InvalidRequest(_),
             ),
-        ) => "The present inventory.".to_owned(),
-        (_, None, Some(Blocker::Quota(_))) => "The limits of the organization.".to_owned(),
-        (_, None, Some(Blocker::Volume(_))) => "The job that writes to the volume.".to_owned(),
-        (_, None, Some(Blocker::Dependency(_))) => "The jobs that it waits for.".to_owned(),
-        (_, None, _) => "Nothing that runs now frees a suitable place by itself.".to_owned(),
+        ) => "The cluster has no suitable place for the job.".to_owned(),
+        (_, None, Some(Blocker::Quota(_))) => {
+            "The start depends on the limits of the organization.".to_owned()
+        }
+        (_, None, Some(Blocker::Volume(_))) => {
+            "The start depends on the job that writes to the volume.".to_owned()
+        }
+        (_, None, Some(Blocker::Dependency(_))) => "The start depends on the end of other jobs.".to_owned(),
+        (_, None, _) => "The end of the running jobs frees no suitable place.".to_owned(),
     };
     Explanation { blockers, smallest_change, earliest_start: why.earliest, basis }
 }

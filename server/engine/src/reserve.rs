@@ -39,7 +39,7 @@ pub enum Refusal {
     InvalidRequest(#[from] InvalidRequest),
     #[error("the window is empty, too long, in the past, or more than a year ahead")]
     Window,
-    #[error("no cluster like this one could ever give that")]
+    #[error("the cluster has too few suitable devices, even without other use")]
     Never,
     #[error("booked or in use by others at that time")]
     Taken {

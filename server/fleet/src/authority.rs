@@ -56,7 +56,8 @@ impl Authority {
     /// The file cannot be read or created, or is damaged. A damaged file is never replaced.
     pub fn open(data: &Path, now: Timestamp) -> Result<Self, String> {
         let file = data.join(DIR).join(FILE);
-        let create = || generate(now).map_err(|e| format!("no authority can be made: {e}"));
+        let create =
+            || generate(now).map_err(|e| format!("the certificate authority cannot be created: {e}"));
         let text = keyfile::find_or_make(&file, create)?;
         Self::read(&text).map_err(|e| format!("{}: {e}", file.display()))
     }
@@ -119,7 +120,7 @@ impl Authority {
             params.subject_alt_names.push(match name.parse::<IpAddr>() {
                 Ok(address) => SanType::IpAddress(address),
                 Err(_) => SanType::DnsName(
-                    Ia5String::try_from(name.as_str()).map_err(|_| format!("{name:?} is no host's name"))?,
+                    Ia5String::try_from(name.as_str()).map_err(|_| format!("{name:?} is not a host name"))?,
                 ),
             });
         }
@@ -163,7 +164,7 @@ fn leaf(common_name: &str, serial: [u8; 16], until: Timestamp) -> Result<Certifi
     params.serial_number = Some(SerialNumber::from_slice(&canonical(serial)));
     params.not_before = moment(BEGIN_S);
     params.not_after = OffsetDateTime::from_unix_timestamp(until.micros() / 1_000_000)
-        .map_err(|_| "a certificate cannot last so long")?;
+        .map_err(|_| "the validity of the certificate is too long")?;
     params.use_authority_key_identifier_extension = true;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     Ok(params)

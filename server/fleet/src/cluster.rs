@@ -195,7 +195,9 @@ impl Cluster {
                 placement: Placement { start: i.start, size: profile.map_or(1, |p| p.size) },
                 profile: profile.map(|p| p.name.clone()),
                 gpu_milli: None,
-                quarantined: Some("Made outside this portal; it is left alone.".to_owned()),
+                quarantined: Some(
+                    "This instance was created outside of this portal. It stays unchanged.".to_owned(),
+                ),
                 owner: None,
             }
         }));

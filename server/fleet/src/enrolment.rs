@@ -28,14 +28,14 @@ const WEEK_S: u64 = 7 * 24 * HOUR_S;
 /// Seconds for which expired certificates are kept.
 const KEEP_EXPIRED_S: i64 = 90 * 86_400;
 
-const SPENT: &str = "It was used already, has expired or never existed. Make a new one on the Nodes page.";
-const UNKNOWN: &str = "This portal has issued no such certificate.";
+const SPENT: &str = "The join token is used, expired or unknown. Create a new one on the page Nodes.";
+const UNKNOWN: &str = "This portal did not issue this certificate.";
 const REVOKED: &str =
-    "This node's certificate was revoked. To bring it back an operator makes a join token for this node.";
+    "The certificate of this node was revoked. The operator can create a join token for this node.";
 const EXPIRED: &str =
-    "This node's certificate has expired. To bring it back an operator makes a join token for this node.";
+    "The certificate of this node has expired. The operator can create a join token for this node.";
 /// The refusal of a second daemon with the same certificate.
-pub const CLONED: &str = "Two daemons hold this node's certificate. An operator revokes it and makes a join token for the right host.";
+pub const CLONED: &str = "Two daemons use the certificate of this node. The operator must revoke it and create a join token for the right host.";
 
 /// The proved identity of a worker: it holds the key of this certificate.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ pub struct NodeCertificate {
 }
 
 fn refused(detail: &str) -> Problem {
-    Problem::new(403, "join_token.refused", "The join token is refused", detail)
+    Problem::new(403, "join_token.refused", "Join token refused", detail)
 }
 
 fn certificate_row(
@@ -142,10 +142,7 @@ impl Enrolment {
         self.context.authorise_operator(caller)?;
         let valid_s = input.valid_s.unwrap_or(HOUR_S);
         if !(60..=WEEK_S).contains(&valid_s) {
-            return Err(Problem::invalid_field(
-                "/valid_s",
-                "Choose between a minute and a week, in seconds.",
-            ));
+            return Err(Problem::invalid_field("/valid_s", "Enter 60 to 604800 seconds (a week)."));
         }
         if caller.already_created().is_some() {
             return Err(idempotency::shown_once());
@@ -216,8 +213,8 @@ impl Enrolment {
         })?;
         let serial = self.context.random(|rng| rng.random::<[u8; 16]>());
         authority.certify(request, node, serial, until).map_err(|error| {
-            tracing::info!(%node, error, "a request for a certificate was refused");
-            Problem::invalid_field("/csr", "This is no request for a certificate.")
+            tracing::info!(%node, error, "a certificate request was refused");
+            Problem::invalid_field("/csr", "The certificate request is invalid.")
         })
     }
 
@@ -254,11 +251,13 @@ impl Enrolment {
         match (known, former) {
             (None, Some(former)) => {
                 return Err(refused(&format!(
-                    "This host is {former} already, and the token is for a new node. Make one for that node on the Nodes page, or begin with an empty data directory."
+                    "This host is already the node {former}, and the token is for a new node. Create a token for {former} on the page Nodes, or start with an empty data directory."
                 )));
             }
             (Some(node), Some(former)) if node.to_string() != former => {
-                return Err(refused(&format!("It is for {node}, and this host is {former}.")));
+                return Err(refused(&format!(
+                    "The join token is for the node {node}, and this host is the node {former}."
+                )));
             }
             _ => {}
         }
@@ -425,7 +424,7 @@ impl Enrolment {
     /// Records that two daemons hold a node's certificate.
     pub async fn mark_cloned(&self, node: NodeId) -> Result<(), StoreError> {
         let at = self.context.now();
-        let reason = "A second daemon came with this node's certificate: its data directory was copied, or put back from a backup.";
+        let reason = "A second daemon used the certificate of this node. Its data directory is a copy or was restored from a backup.";
         let event = AuditEvent {
             id: self.context.new_id::<AuditEventId>(at),
             at,
@@ -450,7 +449,7 @@ impl Enrolment {
             })
             .await?;
         if marked {
-            tracing::warn!(%node, "a second daemon came with this node's certificate");
+            tracing::warn!(%node, "a second daemon uses the certificate of this node");
         }
         Ok(())
     }

@@ -89,15 +89,15 @@ async fn apply(
 /// The refusal of a change of a board's MIG mode.
 fn mode_refusal(row: &StoredHealth) -> Option<Problem> {
     if row.quarantined.is_some() {
-        let detail = "Check the board or release it first: a change would hide why it is out of service.";
-        return Some(Problem::conflict("gpu.quarantined", "The board is out of service", detail));
+        let detail = "Check or release the board first: a change of its mode would remove the reason of its quarantine.";
+        return Some(Problem::conflict("gpu.quarantined", "The board is quarantined", detail));
     }
     if row.silent.is_some() || !row.present {
-        let detail = "Its mode cannot be changed before it answers its worker again.";
+        let detail = "The MIG mode can be changed only while the board answers its worker.";
         return Some(Problem::conflict("gpu.silent", "The board does not answer", detail));
     }
     if row.facts.mig.is_none() {
-        let detail = "The driver says that this board cannot be cut into slices.";
+        let detail = "The driver reports no MIG for this board.";
         return Some(Problem::conflict("gpu.no_mig", "The board has no MIG", detail));
     }
     None
@@ -277,8 +277,8 @@ impl Health {
             })
             .await?;
         if !lifted {
-            let detail = "It is in service, or it only does not answer; then it is back as soon as it does.";
-            return Err(Problem::conflict("gpu.not_quarantined", "There is nothing to release", detail));
+            let detail = "The board is not quarantined. A board without an answer returns to service with its next answer.";
+            return Err(Problem::conflict("gpu.not_quarantined", "The board is not quarantined", detail));
         }
         self.publish_gpu(gpu_uuid, row.node_id).await
     }
@@ -307,7 +307,7 @@ impl Health {
         let event = self.context.audit_event(caller, "gpu.mode_asked", gpu.clone(), detail);
         let why = NewQuarantine {
             code: MODE_CHANGE.to_owned(),
-            reason: "Its MIG mode is being changed, once what runs on it has ended.".to_owned(),
+            reason: "The MIG mode changes after the end of the present jobs.".to_owned(),
             at: now,
         };
         let set = self
@@ -331,8 +331,9 @@ impl Health {
             })
             .await?;
         if !set {
-            let detail = "It was taken out of service a moment ago. Look at it again.";
-            return Err(Problem::conflict("gpu.quarantined", "The board is out of service", detail));
+            let detail =
+                "The board was quarantined in the meantime. Nothing was changed. Load the board again.";
+            return Err(Problem::conflict("gpu.quarantined", "The board is quarantined", detail));
         }
         self.publish_gpu(gpu_uuid, row.node_id).await
     }

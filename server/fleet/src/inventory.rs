@@ -127,7 +127,7 @@ fn check_rack(name: &str, input: PutRack) -> Result<(), Problem> {
         return Err(Problem::not_found());
     }
     if !(1..=MAX_WATTS).contains(&input.budget_watts) {
-        let detail = "Between 1 and 10,000,000 watts; without a limit, delete the budget.";
+        let detail = "Enter 1 to 10,000,000 watts. Delete the budget for no limit.";
         return Err(Problem::invalid_field("/budget_watts", detail));
     }
     Ok(())

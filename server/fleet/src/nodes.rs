@@ -24,7 +24,7 @@ fn stay_reason(gpu_uuid: &str, other: &BoardOwner, has_session: bool) -> Option<
         (false, true) => "is connected and has reported it",
         (false, false) => return None,
     };
-    Some(format!("{gpu_uuid} stays with {}, which {why}.", other.node_name))
+    Some(format!("Board {gpu_uuid} remains with node {}, which {why}.", other.node_name))
 }
 
 /// Records reports of hosts and cordons nodes.
@@ -79,7 +79,7 @@ impl Nodes {
             })
             .await?;
         if !left_out.is_empty() {
-            tracing::warn!(%node, left_out, "boards that a worker reports belong to another node");
+            tracing::warn!(%node, left_out, "a worker reports boards of another node");
         }
         Ok(())
     }

@@ -145,8 +145,7 @@ impl Offerings {
         let from = input.effective_from.unwrap_or(now);
         let mut price = parse_price(&input)?;
         if from < now.plus_seconds(-60) || from > now.plus_seconds(366 * 86_400) {
-            let detail =
-                "A price holds from now on, or from a time within a year; the past is never priced anew.";
+            let detail = "Choose a time from now to one year ahead. Earlier prices are final.";
             return Err(Problem::invalid_field("/effective_from", detail));
         }
         let from = from.max(now);
@@ -249,7 +248,7 @@ impl Offerings {
 }
 
 fn no_offering() -> Problem {
-    Problem::invalid_field("/offering", "There is no such offering.")
+    Problem::invalid_field("/offering", "This offering does not exist.")
 }
 
 /// The stored form of a price, without its version.
@@ -261,7 +260,7 @@ fn parse_price(input: &NewPrice) -> Result<StoredPrice, Problem> {
         Some(per_hour)
             .filter(|p| (0..=MAX_PER_HOUR_MICROS).contains(p))
             .and_then(nano_per_second)
-            .ok_or_else(|| Problem::invalid_field(pointer, "Choose between 0 and 1,000,000 an hour."))
+            .ok_or_else(|| Problem::invalid_field(pointer, "Enter 0 to 1,000,000 an hour."))
     };
     let optional_rate = |pointer: &str, per_hour: Option<i64>| per_hour.map(|p| rate(pointer, p)).transpose();
     Ok(StoredPrice {

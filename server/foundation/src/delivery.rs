@@ -135,13 +135,14 @@ impl Transport {
         let mailer = match smtp {
             Some(url) => {
                 // The URL carries a password, so no part of it goes into the error.
-                let builder = AsyncSmtpTransport::<Tokio1Executor>::from_url(url)
-                    .map_err(|_| "the SMTP URL is not smtp://… or smtps://…".to_owned())?;
+                let builder = AsyncSmtpTransport::<Tokio1Executor>::from_url(url).map_err(|_| {
+                    "the URL of the mail server must begin with smtp:// or smtps://".to_owned()
+                })?;
                 Mailer::Smtp(builder.timeout(Some(TIMEOUT)).build())
             }
             None => Mailer::Files(outbox.to_owned()),
         };
-        let from = from.parse().map_err(|_| format!("{from:?} is no address to send mail from"))?;
+        let from = from.parse().map_err(|_| format!("{from:?} is not an e-mail address"))?;
         Ok(Self { client: client(!allow_private), allow_private, mailer: Some(mailer), from: Some(from) })
     }
 

@@ -28,13 +28,13 @@ const NONCE: usize = 24;
 /// The reason of a failed seal or open. It contains no part of the plain text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvelopeError {
-    #[error("it is sealed with the key {0}, which this portal was not given")]
+    #[error("it is sealed with the key {0}, which this portal does not have")]
     UnknownKey(String),
-    #[error("it was changed, or stands in another's place")]
+    #[error("it was changed, or belongs to another object")]
     Forged,
-    #[error("it is not sealed as this portal does it")]
+    #[error("its format is unknown")]
     Malformed,
-    #[error("the system gives no randomness")]
+    #[error("the system provides no random numbers")]
     Randomness,
 }
 
@@ -88,10 +88,7 @@ impl SealingKey {
     fn parse(text: &[u8], file: &Path) -> Result<Self, String> {
         let key = std::str::from_utf8(text).ok().and_then(|text| STANDARD.decode(text.trim()).ok());
         key.as_deref().and_then(Self::from_bytes).ok_or_else(|| {
-            format!(
-                "{}: it holds no key, which is 32 bytes in base64 (openssl rand -base64 32)",
-                file.display()
-            )
+            format!("{}: expected a key of 32 bytes in base64 (openssl rand -base64 32)", file.display())
         })
     }
 }
@@ -153,7 +150,7 @@ impl Keys {
     fn read_former(files: &[PathBuf]) -> Result<Vec<SealingKey>, String> {
         let read = |file: &PathBuf| match keyfile::find(file)? {
             Some(text) => SealingKey::parse(&text, file),
-            None => Err(format!("{}: there is no such file", file.display())),
+            None => Err(format!("{}: the file does not exist", file.display())),
         };
         files.iter().map(read).collect()
     }

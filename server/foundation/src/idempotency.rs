@@ -96,23 +96,22 @@ fn other_request() -> Problem {
     Problem::new(
         422,
         "idempotency.other_request",
-        "The key belongs to another request",
+        "Idempotency key in use",
         "This Idempotency-Key was used with a different body. Use a new key for a new request.",
     )
 }
 
 fn in_flight() -> Problem {
-    let detail =
-        "A request with this Idempotency-Key is not answered yet. Ask again in a moment, with the same key.";
-    let problem = Problem::conflict("idempotency.in_flight", "The same request is under way", detail);
+    let detail = "The first request with this Idempotency-Key has no answer yet. Repeat it in a moment with the same key.";
+    let problem = Problem::conflict("idempotency.in_flight", "Request in progress", detail);
     Problem { retry_after_s: Some(1), ..problem }
 }
 
 /// The refusal for a repeated request whose first answer had a secret. The portal does not store such an
 /// answer.
 pub fn shown_once() -> Problem {
-    let detail = "A request with this Idempotency-Key made it already, and its secret is shown only once. If that answer never reached you, remove what was made and make another with a new key.";
-    Problem::conflict("idempotency.shown_once", "It was made and shown once", detail)
+    let detail = "The request with this Idempotency-Key succeeded, and its secret is shown only once. Without that answer, remove the created object and create another with a new key.";
+    Problem::conflict("idempotency.shown_once", "Secret already shown", detail)
 }
 
 /// True if an answer contains a secret.
@@ -189,7 +188,7 @@ impl Idempotency {
         });
         if let Err(error) = stored.await {
             // The key is claimed already, so a repeated request does not take effect twice.
-            tracing::error!(%error, "an answer could not be kept under its key");
+            tracing::error!(%error, "an answer cannot be stored under its idempotency key");
         }
     }
 

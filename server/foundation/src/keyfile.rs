@@ -22,7 +22,7 @@ pub fn find_or_make(file: &Path, make: impl FnOnce() -> Result<String, String>) 
         return Ok(text);
     }
     put(file, &make()?).map_err(|e| format!("{}: {e}", file.display()))?;
-    find(file)?.ok_or_else(|| format!("{}: it was made and is gone", file.display()))
+    find(file)?.ok_or_else(|| format!("{}: the file was created and has disappeared", file.display()))
 }
 
 fn put(file: &Path, text: &str) -> io::Result<()> {

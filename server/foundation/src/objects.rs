@@ -44,7 +44,7 @@ impl From<ObjectError> for Problem {
     /// Logs the cause. The answer does not contain it.
     fn from(error: ObjectError) -> Self {
         tracing::error!(%error, "files");
-        Self::unavailable("Files cannot be reached now; try again.", 5)
+        Self::unavailable("The file storage does not answer. Try again in a moment.", 5)
     }
 }
 
@@ -237,7 +237,7 @@ impl Objects {
         if let Err(error) = std::fs::remove_file(self.staging_path(id))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(id, %error, "what arrived of a file cannot be removed");
+            tracing::warn!(id, %error, "the received part of a file cannot be removed");
         }
     }
 

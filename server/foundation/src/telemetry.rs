@@ -15,26 +15,26 @@ const fn family(name: &'static str, kind: &'static str, help: &'static str) -> F
 }
 
 pub const BUILD: Family = family("berth_build_info", "gauge", "The portal's version; always 1.");
-pub const JOBS: Family = family("berth_jobs", "gauge", "Jobs that have not ended, by state.");
+pub const JOBS: Family = family("berth_jobs", "gauge", "Unfinished jobs, by state.");
 pub const QUEUE_OLDEST: Family =
     family("berth_queue_oldest_seconds", "gauge", "Waiting time of the oldest queued job.");
 pub const QUEUE_WAIT: Family = family(
     "berth_queue_wait_seconds",
     "histogram",
-    "From the submission of a job to its first placement, since this portal started.",
+    "Time from the submission of a job to its first placement, since the start of this portal.",
 );
 pub const PASS: Family =
     family("berth_scheduler_pass_seconds", "histogram", "Duration of the scheduler's passes.");
 pub const NODES: Family = family("berth_nodes", "gauge", "Nodes, by state.");
 pub const GPUS: Family = family("berth_gpus", "gauge", "Boards that workers report.");
 pub const GPUS_QUARANTINED: Family =
-    family("berth_gpus_quarantined", "gauge", "Boards out of service, or that do not answer.");
+    family("berth_gpus_quarantined", "gauge", "Boards out of service or without an answer.");
 pub const RESERVATIONS: Family =
-    family("berth_reservations_active", "gauge", "Reservations and maintenance now.");
+    family("berth_reservations_active", "gauge", "Present reservations and maintenance windows.");
 pub const POSTINGS: Family = family(
     "berth_ledger_postings_total",
     "counter",
-    "Transfers that were posted since this portal started, by kind.",
+    "Posted transfers since the start of this portal, by kind.",
 );
 pub const MISMATCHES: Family = family(
     "berth_ledger_mismatches",
@@ -47,21 +47,18 @@ pub const RECONCILED: Family = family(
     "Time of the last reconciliation of the ledger.",
 );
 pub const LOOP_RUNS: Family =
-    family("berth_loop_runs_total", "counter", "Runs of the portal's loops that have ended, by loop.");
+    family("berth_loop_runs_total", "counter", "Completed runs of the portal's loops, by loop.");
 pub const LOOP_FAILURES: Family =
-    family("berth_loop_failures_total", "counter", "Runs of the portal's loops that failed, by loop.");
-pub const LOOP_LAST_RUN: Family = family(
-    "berth_loop_last_run_timestamp_seconds",
-    "gauge",
-    "The begin of each loop's last run that has ended.",
-);
+    family("berth_loop_failures_total", "counter", "Failed runs of the portal's loops, by loop.");
+pub const LOOP_LAST_RUN: Family =
+    family("berth_loop_last_run_timestamp_seconds", "gauge", "Start time of each loop's last completed run.");
 pub const LOOP_PERIOD: Family = family(
     "berth_loop_period_seconds",
     "gauge",
-    "The time from the end of a loop's run to its next run without a wake-up.",
+    "Time from the end of a loop's run to its next run without a wake-up.",
 );
 pub const LOOP_LAST_SECONDS: Family =
-    family("berth_loop_last_run_seconds", "gauge", "The duration of each loop's last run that has ended.");
+    family("berth_loop_last_run_seconds", "gauge", "Duration of each loop's last completed run.");
 pub const LOOP_LAST_FAILED: Family =
     family("berth_loop_last_run_failed", "gauge", "1 if the last run of the loop failed, 0 otherwise.");
 pub const REQUESTS: Family =
@@ -69,7 +66,7 @@ pub const REQUESTS: Family =
 pub const REQUEST_SECONDS: Family = family(
     "berth_http_request_seconds",
     "histogram",
-    "From a request to the head of its answer; a stream goes on after that.",
+    "Time from a request to the head of its answer, without the rest of a stream.",
 );
 pub const READINGS_DROPPED: Family = family(
     "berth_readings_dropped_total",

@@ -174,7 +174,7 @@ impl Attempts {
     /// complete.
     async fn start(&self, tx: &mut Tx<'_>, row: &StoredOpenRank) -> Result<Option<RankStart>, StoreError> {
         let submission = row.submission()?;
-        let absent = || StoreError::corrupt("job_inputs", row.job_id, "job_id", "there is no such row");
+        let absent = || StoreError::corrupt("job_inputs", row.job_id, "job_id", "the row does not exist");
         let inputs = store::jobs::find_inputs(tx, row.job_id).await?.ok_or_else(absent)?;
         let env = ranks::environment(tx, row).await?;
         let mut start = RankStart {
@@ -199,7 +199,7 @@ impl Attempts {
     pub async fn preempt(&self, victim: Owner, for_job: JobId) -> Result<bool, StoreError> {
         let event = MachineEvent::Preempt { attempt: victim.attempt, for_job };
         let detail = "Preempted by a job of higher priority. The job waits for its next attempt.";
-        tracing::info!(job = %victim.job, attempt = victim.attempt, %for_job, "an attempt makes room");
+        tracing::info!(job = %victim.job, attempt = victim.attempt, %for_job, "an attempt is preempted");
         self.apply_event(victim.job, None, event, detail.to_owned()).await
     }
 

@@ -91,19 +91,22 @@ fn check(input: &NewDrain, present: Option<Timestamp>, now: Timestamp) -> Result
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
     match input.deadline_at {
         Some(at) if at < now.plus_seconds(-LATE_S) && present != Some(at) => {
-            refuse("/deadline_at", "This is in the past.")
+            refuse("/deadline_at", "The time is in the past.")
         }
         Some(at) if at > now.plus_seconds(MAX_DEADLINE_S) => {
-            refuse("/deadline_at", "At most a year from now.");
+            refuse("/deadline_at", "Choose a time within a year.");
         }
         _ => {}
     }
     if input.grace_s.is_some_and(|s| !(1..=3_600).contains(&s)) {
-        refuse("/grace_s", "Between 1 and 3600 seconds.");
+        refuse("/grace_s", "Enter 1 to 3600 seconds.");
     }
     let (reason, length) = (&input.reason, input.reason.chars().count());
     if reason.trim().is_empty() || length > 200 || reason.chars().any(char::is_control) {
-        refuse("/reason", "Say in 1 to 200 characters on one line why: those whose jobs are there see it.");
+        refuse(
+            "/reason",
+            "Enter a reason of 1 to 200 characters on one line. Members with jobs on the node see it.",
+        );
     }
     if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors)) }
 }
@@ -241,16 +244,16 @@ impl Drains {
         let row = StoredDrain {
             node_id: node,
             node_name: String::new(),
-            reason: "it is being shut down.".to_owned(),
+            reason: "The host is shutting down.".to_owned(),
             deadline_at: Some(now),
             grace_s: None,
             was_cordoned: false,
-            started_by: "Its host".to_owned(),
+            started_by: "The host".to_owned(),
             started_at: now,
             emptied_at: None,
             by_host: true,
         };
-        let event = node_audit(&self.context, node, "node.shutdown", "Its host is being shut down.");
+        let event = node_audit(&self.context, node, "node.shutdown", "The host is shutting down.");
         let work = self.context.db.write(move |tx| {
             let (row, event) = (row.clone(), event.clone());
             async move {
@@ -280,7 +283,7 @@ impl Drains {
         for row in rows.into_iter().filter(|row| row.emptied_at.is_none()) {
             // A failure on one node does not stop the drains of the others.
             if let Err(error) = self.tick_drain(&row, now).await {
-                tracing::error!(%error, node = %row.node_id, "this node could not be emptied further");
+                tracing::error!(%error, node = %row.node_id, "a drain cannot continue on this node; trying again");
             }
         }
         Ok(())
@@ -307,7 +310,7 @@ impl Drains {
             let detail = with_full_stop(&reason_text(row));
             let job = rank.job_id;
             if let Err(error) = self.attempts.apply_event(job, None, event, detail).await {
-                tracing::error!(%job, %error, "a job could not be told to leave; the next look tries again");
+                tracing::error!(%job, %error, "a job cannot be stopped for a drain; trying again");
             }
         }
         if actions.empty {
@@ -325,7 +328,7 @@ impl Drains {
             actor: row.started_by.clone(),
             action: "node.drained".to_owned(),
             subject: node.to_string(),
-            detail: "Nothing is left on it.".to_owned(),
+            detail: "The node is empty.".to_owned(),
         };
         let done = self.context.db.write(move |tx| {
             let event = event.clone();

@@ -117,7 +117,7 @@ pub(super) async fn credit_uncovered(
         attempt = first.number,
         amount_micros,
         memo = posting.memo,
-        "a charge is not borne out"
+        "a charge has no evidence"
     );
     store::ledger::post(tx, &posting).await
 }
@@ -127,12 +127,12 @@ pub(super) async fn credit_uncovered(
 fn memo(missing: Uncovered, boards: &[String], attempt: i64) -> String {
     let device = match boards {
         [one] => one.clone(),
-        many => format!("one of its {} devices", many.len()),
+        many => format!("one of {} devices", many.len()),
     };
     let why = match (missing.lost_ms > 0, missing.beyond_ms > 0) {
-        (true, false) => format!("in which {device} did not answer"),
-        (true, true) => format!("in which {device} did not answer or its process had ended"),
-        (false, _) => "that were metered after its process had ended".to_owned(),
+        (true, false) => format!("without an answer of {device}"),
+        (true, true) => format!("without an answer of {device} or after the end of the process"),
+        (false, _) => "after the end of the process".to_owned(),
     };
     format!("Credit for {} {why} (attempt {attempt})", duration_text(missing.total_ms()))
 }
@@ -147,15 +147,15 @@ mod tests {
         let missing = |lost_ms: i64, beyond_ms: i64| Uncovered { lost_ms, beyond_ms };
         assert_eq!(
             memo(missing(42_000, 0), &one, 1),
-            "Credit for 42 s in which GPU-1 did not answer (attempt 1)"
+            "Credit for 42 s without an answer of GPU-1 (attempt 1)"
         );
         assert_eq!(
             memo(missing(42_000, 8_000), &two, 3),
-            "Credit for 50 s in which one of its 2 devices did not answer or its process had ended (attempt 3)"
+            "Credit for 50 s without an answer of one of 2 devices or after the end of the process (attempt 3)"
         );
         assert_eq!(
             memo(missing(0, 2_000), &one, 1),
-            "Credit for 2 s that were metered after its process had ended (attempt 1)"
+            "Credit for 2 s after the end of the process (attempt 1)"
         );
     }
 }

@@ -50,7 +50,7 @@ pub(crate) async fn record_late_report(
         action: "attempt.late".to_owned(),
         subject: attempt.job_id.to_string(),
         detail: format!(
-            "The node {name} says that attempt {} {phase}, which had counted as lost. That changes nothing.",
+            "The node {name} reports that attempt {} {phase}. The attempt already counted as lost. The report changes nothing.",
             attempt.number
         ),
     };

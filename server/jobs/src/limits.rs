@@ -22,7 +22,7 @@ pub(crate) fn engine_limits(limits: &Limits) -> quotas::EngineLimits {
 /// The problem of an exceeded limit.
 pub(crate) fn exceeded(detail: String, pointer: &str) -> Problem {
     let errors = vec![FieldError::new(pointer, detail.clone())];
-    let title = "Beyond the limits of the organization";
+    let title = "Limit of the organization reached";
     Problem { errors, ..Problem::new(403, "quota.exceeded", title, detail) }
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn limit_problem(beyond: &Exceeded, currency: &str) -> Problem {
     match beyond.kind {
         LimitKind::Boards => exceeded(
             format!(
-                "This takes {} whole boards, and the organization may hold {} at once. Ask for fewer, or ask the operator for more.",
+                "The job needs {} whole boards at once, and the limit of the organization is {}. Nothing was started or charged. Request fewer devices, or ask for a higher limit.",
                 milli(need),
                 milli(limit)
             ),
@@ -43,20 +43,20 @@ pub(crate) fn limit_problem(beyond: &Exceeded, currency: &str) -> Problem {
         ),
         LimitKind::Devices => exceeded(
             format!(
-                "This takes {} devices of the offering, and the organization may hold {} at once. Ask for fewer, or ask the operator for more.",
+                "The job needs {} devices of the offering at once, and the limit of the organization is {}. Nothing was started or charged. Request fewer devices, or ask for a higher limit.",
                 milli(need),
                 milli(limit)
             ),
             "/count",
         ),
         LimitKind::RunningJobs => {
-            exceeded("The organization may not run jobs at present.".to_owned(), "/offering")
+            exceeded("The limit of running jobs of the organization is 0. Nothing was started or charged. Ask for a higher limit.".to_owned(), "/offering")
         }
         LimitKind::Spend => {
             let hour = |nano: i64| money_text(per_hour_micros(nano).unwrap_or(i64::MAX), currency);
             exceeded(
                 format!(
-                    "This costs {} an hour, and the organization may spend {} an hour. Ask for less, or ask the operator for more.",
+                    "The job costs {} an hour, and the limit on cost per hour is {}. Nothing was started or charged. Request fewer devices, or ask for a higher limit.",
                     hour(need),
                     hour(limit)
                 ),

@@ -58,7 +58,12 @@ impl LostNodes {
 
     /// Records a node's new session. `leased`: its worker keeps leases. `leaving`: its host is shutting down.
     pub async fn node_returned(&self, node: NodeId, leased: bool, leaving: bool) -> Result<(), StoreError> {
-        let event = node_audit(&self.context, node, "node.returned", "Its worker is back after it was lost.");
+        let event = node_audit(
+            &self.context,
+            node,
+            "node.returned",
+            "The worker reconnected after the loss of its node.",
+        );
         self.context
             .db
             .write(move |tx| {
@@ -126,7 +131,7 @@ impl LostNodes {
                 self.leases.begin_takeover(node, Some(after_ms), self.context.monotonic_ms())
         {
             let why = format!(
-                "Its worker was silent for longer than {}, so what ran there has ended.",
+                "The worker was silent for longer than {}. The attempts on the node have ended.",
                 duration_text(self.context.settings.lease_ms)
             );
             let event = node_audit(&self.context, node, "node.lost", &why);
@@ -146,7 +151,7 @@ impl LostNodes {
         let why = match lost {
             true => format!("Node {name} is lost. The job is charged only for its proved run time."),
             false => format!(
-                "Node {name} was silent for longer than the lease of {}, so the job has ended there. It is charged only for its proved run time.",
+                "Node {name} was silent for longer than the lease of {}, so the job has ended on it. The job is charged only for its proved run time.",
                 duration_text(attempt.lease_ms)
             ),
         };
@@ -184,10 +189,10 @@ impl LostNodes {
         };
         let Some(row) = found else { return Err(Problem::not_found()) };
         let Some(takeover) = self.leases.begin_takeover(node, None, self.context.monotonic_ms()) else {
-            let detail = "Its worker is connected, so what runs there can be stopped in order: cordon the node and cancel its jobs, or power the host off first.";
-            return Err(Problem::conflict("node.connected", "The node is not lost", detail));
+            let detail = "The worker of the node is connected. Cordon the node and stop its jobs, or power off its host first.";
+            return Err(Problem::conflict("node.connected", "Node connected", detail));
         };
-        let why = format!("{} declared it lost.", caller.user.name);
+        let why = format!("{} declared the node lost.", caller.user.name);
         let event =
             self.context.audit_event(caller, "node.declared_lost", row.id.to_string(), row.name.clone());
         self.mark_lost(node, why, event).await?;

@@ -45,7 +45,7 @@ fn job_query(filter: &JobFilter) -> Result<JobQuery, Problem> {
     let label = match &filter.label {
         None => String::new(),
         Some(text) => {
-            let detail = "Give a label as key=value, with at most 127 printable characters.";
+            let detail = "Enter a label as key=value with at most 127 printable characters.";
             let refuse = || Problem::invalid_field("/filter/label", detail);
             let fits = text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
             let pair = text.split_once('=').filter(|(key, _)| fits && !key.is_empty());
@@ -105,13 +105,13 @@ async fn count_matched(tx: &mut Tx<'_>, query: &JobQuery) -> Result<StoppedJobs,
 
 fn more_than_expected(matched: u64, expected: u64) -> Problem {
     let detail = format!(
-        "{matched} jobs are meant by now, and you were shown {expected}. Nothing was stopped; look at the new number and order it again."
+        "{matched} jobs match now, and the preview had {expected}. Nothing was stopped. Check the new number, then send the request again."
     );
-    Problem::conflict("jobs.more", "More jobs are meant than you were shown", detail)
+    Problem::conflict("jobs.more", "More jobs match than in the preview", detail)
 }
 
 fn no_reason() -> Problem {
-    let detail = "Say in 1 to 200 characters on one line why: those whose jobs are stopped see it.";
+    let detail = "Enter a reason of 1 to 200 characters on one line. Members with stopped jobs see it.";
     Problem::invalid_field("/reason", detail)
 }
 
@@ -228,7 +228,7 @@ impl OperatorJobs {
         }
         let reason = check_reason(&order.reason)?;
         let Some(expected) = order.expected else {
-            let detail = "Say how many jobs you mean to stop; `?preview=true` tells how many there are.";
+            let detail = "Enter the number of matching jobs. `?preview=true` returns it.";
             return Err(Problem::invalid_field("/expected", detail));
         };
         let query = job_query(&order.filter)?;

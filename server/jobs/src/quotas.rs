@@ -94,7 +94,7 @@ pub async fn check_queue(tx: &mut Tx<'_>, org: OrgId, limits: &Limits) -> Result
         return Ok(());
     }
     let detail = format!(
-        "{queued} jobs of the organization wait already, and {most} may. Submit it again when some have started, or ask the operator for more."
+        "The organization has {queued} queued jobs, and its limit of queued jobs is {most}. Nothing was started or charged. Submit the job again after the start of others, or ask for a higher limit."
     );
     Err(exceeded(detail, "/offering").into())
 }
@@ -115,7 +115,7 @@ pub async fn count_board_time(
         if used.saturating_add(board_milli_s) > most {
             let left = (most - used).max(0);
             let detail = format!(
-                "At its longest this takes {} whole-board hours, and of the {hours} of {month} there are {} left. Shorten it, or ask the operator for more.",
+                "The request needs up to {} board-hours. The limit for {month} is {hours} board-hours, with {} left. Choose a shorter time limit, or ask for a higher limit.",
                 tenths(board_milli_s),
                 tenths(left)
             );
@@ -137,7 +137,7 @@ fn check(limits: &Limits, base: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut range = |name: &str, value: Option<i64>, least: i64| {
         if value.is_some_and(|n| n < least || n > MAX_LIMIT) {
-            let detail = format!("Choose between {least} and {MAX_LIMIT}, or leave it out.");
+            let detail = format!("Enter {least} to {MAX_LIMIT}, or omit the field.");
             errors.push(FieldError::new(format!("{base}/{name}"), detail));
         }
     };
@@ -154,10 +154,11 @@ fn check(limits: &Limits, base: &str) -> Vec<FieldError> {
     }
     let is_slug = |slug: &String| (1..=MAX_SLUG_BYTES).contains(&slug.len());
     if !limits.devices.keys().all(is_slug) {
-        errors.push(FieldError::new(format!("{base}/devices"), "A slug has 1 to 100 bytes."));
+        errors
+            .push(FieldError::new(format!("{base}/devices"), "The name of an offering has 1 to 100 bytes."));
     }
     if limits.devices.len() > 200 {
-        errors.push(FieldError::new(format!("{base}/devices"), "At most 200 offerings."));
+        errors.push(FieldError::new(format!("{base}/devices"), "Enter at most 200 offerings."));
     }
     errors
 }
@@ -173,7 +174,7 @@ async fn check_offerings(
         if store::offerings::find(tx, slug, now).await?.is_none() {
             // The escapes of a JSON pointer.
             let pointer = format!("{base}/devices/{}", slug.replace('~', "~0").replace('/', "~1"));
-            return Err(Problem::invalid_field(&pointer, "There is no such offering.").into());
+            return Err(Problem::invalid_field(&pointer, "This offering does not exist.").into());
         }
     }
     Ok(())
@@ -314,14 +315,17 @@ impl Quotas {
         }
         let mut errors = check(&input.limits, "/limits");
         if input.limits == Limits::default() {
-            errors.push(FieldError::new("/limits", "Say which limit should be another."));
+            errors.push(FieldError::new("/limits", "Enter at least one limit."));
         }
         if input.limits.guaranteed_boards_milli.is_some() || input.limits.weight_milli.is_some() {
-            errors.push(FieldError::new("/limits", "Shares and weights are the operator's to give."));
+            errors.push(FieldError::new(
+                "/limits",
+                "Only the operator can change guaranteed capacity and fair-share weight. Omit them.",
+            ));
         }
         let reason = input.reason.trim().to_owned();
         if reason.is_empty() || input.reason.chars().count() > MAX_REASON_CHARS {
-            errors.push(FieldError::new("/reason", "Say what it is for, in up to 1000 characters."));
+            errors.push(FieldError::new("/reason", "Enter a reason of 1 to 1000 characters."));
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -391,7 +395,7 @@ impl Quotas {
         }
         let mut errors = input.limits.as_ref().map_or_else(Vec::new, |l| check(l, "/limits"));
         if input.note.chars().count() > MAX_REASON_CHARS {
-            errors.push(FieldError::new("/note", "Use up to 1000 characters."));
+            errors.push(FieldError::new("/note", "Use at most 1000 characters."));
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -415,8 +419,9 @@ impl Quotas {
                     if input.grant { QuotaRequestState::Granted } else { QuotaRequestState::Declined };
                 let note = input.note.trim();
                 if !store::quotas::decide_request(tx, id, state, note, now).await? {
-                    let detail = format!("It was {} already; nothing was changed.", request.state.name());
-                    return Err(Problem::conflict("quota_request.decided", "It is decided", detail).into());
+                    let detail =
+                        format!("The request was already {}. Nothing was changed.", request.state.name());
+                    return Err(Problem::conflict("quota_request.decided", "Request decided", detail).into());
                 }
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 if input.grant {

@@ -88,7 +88,7 @@ pub(crate) async fn apply(
     let (job, number) = (report.job, report.attempt);
     let mut ranks = store::attempts::list_ranks(tx, job, i64::from(number)).await?;
     let Some(before) = ranks.iter().find(|rank| rank.node_id == node).cloned() else {
-        tracing::warn!(%node, %job, attempt = number, "a report about an attempt that this node never had");
+        tracing::warn!(%node, %job, attempt = number, "a report about an unknown attempt of this node");
         return Ok(changes);
     };
     let mut attempt = before.clone();

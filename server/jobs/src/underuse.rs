@@ -206,8 +206,10 @@ impl IdleWatch {
         let series = match tokio::task::spawn_blocking(read).await {
             Ok(Ok((_, series))) => series,
             other => {
-                let error = other.err().map_or_else(|| "they cannot be read".to_owned(), |e| e.to_string());
-                tracing::warn!(%job, error, "the watch for idle devices begins without recordings");
+                let error = other
+                    .err()
+                    .map_or_else(|| "the recordings are not readable".to_owned(), |e| e.to_string());
+                tracing::warn!(%job, error, "idle devices are watched without earlier readings");
                 return Vec::new();
             }
         };

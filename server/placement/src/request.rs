@@ -57,15 +57,15 @@ pub struct Request {
 /// The reason for which a request is invalid in this cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRequest {
-    #[error("ask for 1 to {MAX_COUNT} devices a node")]
+    #[error("1 to {MAX_COUNT} devices per node are possible")]
     Count,
-    #[error("ask for 1 to {MAX_NODES} nodes")]
+    #[error("1 to {MAX_NODES} nodes are possible")]
     Nodes,
-    #[error("a share is 1 to 999 thousandths of one board on one node")]
+    #[error("a share has 1 to 999 thousandths of one board on one node")]
     Share,
     #[error("processors and memory cannot be negative")]
     Negative,
-    #[error("no board model of this cloud has that name")]
+    #[error("the cluster has no board model of this name")]
     Model,
     #[error("the board model has no such MIG profile")]
     Profile,

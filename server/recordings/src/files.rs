@@ -110,7 +110,7 @@ impl RecordingFiles {
         if !lock(&self.index).complete {
             for key in list_attempts(root)? {
                 if let Err(error) = self.add_to_index(root, retention, key) {
-                    tracing::warn!(job = %key.0, attempt = key.1, %error, "readings cannot be read; they stay as they are");
+                    tracing::warn!(job = %key.0, attempt = key.1, %error, "a file of readings is not readable; it stays unchanged");
                 }
             }
             lock(&self.index).complete = true;
@@ -122,7 +122,7 @@ impl RecordingFiles {
         for key in due {
             // A failure does not stop the compaction of the other files.
             if let Err(error) = self.rewrite(root, retention, now_s, key) {
-                tracing::warn!(job = %key.0, attempt = key.1, %error, "readings cannot be settled; the next look tries again");
+                tracing::warn!(job = %key.0, attempt = key.1, %error, "readings cannot be compacted; trying again");
             }
         }
         Ok(())
@@ -158,7 +158,7 @@ impl RecordingFiles {
         let found = codec::decode(&bytes);
         if found.is_empty() && !bytes.is_empty() {
             // Another version may have written the file, so it is not removed.
-            tracing::warn!(file = %path.display(), "nothing in this file of readings can be read; it is left alone");
+            tracing::warn!(file = %path.display(), "a file of readings has no readable part; it stays unchanged");
             lock(&self.index).states.remove(&key);
             return Ok(());
         }

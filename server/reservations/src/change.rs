@@ -24,8 +24,8 @@ use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, WriteError};
 
 fn already_over(row: &StoredReservation) -> Problem {
-    let detail = format!("The reservation is {} already; nothing was changed.", row.state.name());
-    Problem::conflict("reservation.ended", "The reservation is over", detail)
+    let detail = format!("The reservation is already {}. Nothing was changed.", row.state.name());
+    Problem::conflict("reservation.ended", "Reservation ended", detail)
 }
 
 impl Reservations {
@@ -125,7 +125,8 @@ impl Reservations {
         let length_s = input.ends_at.millis_since(row.starts_at) / 1_000;
         if longer_ms < 1_000 || length_s > crate::MAX_LENGTH_S {
             let end = row.ends_at.minute();
-            let detail = format!("It ends {end} now; choose a later end, within a year of its begin.");
+            let detail =
+                format!("The reservation ends {end} now. Choose a later end within a year of its start.");
             return Err(Problem::invalid_field("/ends_at", detail));
         }
         self.planner.refresh().await?;
@@ -151,8 +152,8 @@ impl Reservations {
         let done = match free {
             Ok(true) => self.record_extension(caller, row, input.ends_at, now).await,
             Ok(false) => {
-                let detail = "Something else is promised on its devices after its end, or may still run then. Choose an earlier end, or reserve the time after it separately. Nothing was changed.";
-                Err(Problem::conflict("reservation.taken", "Its devices are not free then", detail).into())
+                let detail = "The devices are reserved or in use after the present end. Nothing was changed. Choose an earlier end, or reserve the later time separately.";
+                Err(Problem::conflict("reservation.taken", "Devices not free", detail).into())
             }
             Err(error) => Err(WriteError::Store(error)),
         };
@@ -234,8 +235,8 @@ impl Reservations {
                     return Err(Problem::not_found().into());
                 };
                 if row.state != ReservationState::Pending {
-                    let detail = format!("It is {}; nothing was changed.", row.state.name());
-                    let title = "It waits for no approval";
+                    let detail = format!("The reservation is {}. Nothing was changed.", row.state.name());
+                    let title = "No approval pending";
                     return Err(Problem::conflict("reservation.decided", title, detail).into());
                 }
                 if approve {

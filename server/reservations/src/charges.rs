@@ -157,7 +157,7 @@ pub(crate) async fn credit_lost(
     let part = part.min(row.total_micros - row.credited_micros);
     if part > 0 {
         let credit = posting(context, row, TransferKind::Credit, part, until.micros(), now)?;
-        let memo = format!("{}: {} ‰ of it was out of order", row.name, row.lost_milli);
+        let memo = format!("{}: {} ‰ of the devices failed", row.name, row.lost_milli);
         store::ledger::post(tx, &store::ledger::Posting { memo, ..credit }).await?;
         row.credited_micros += part;
     }

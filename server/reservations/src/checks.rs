@@ -18,7 +18,7 @@ use berth_types::time::Timestamp;
 use crate::{board_milli, check_limit};
 
 pub(crate) fn quote_used() -> Problem {
-    Problem::conflict("quote.used", "The quote was used", "It is a reservation already; nothing was changed.")
+    Problem::conflict("quote.used", "Quote used", "The quote already has a reservation. Nothing was changed.")
 }
 
 /// Checks that a quote is unused, and that the organization may have its windows and can pay for them. `costs`
@@ -35,7 +35,7 @@ pub(crate) async fn check_confirmation(
         return Err(quote_used().into());
     }
     if let Some(detail) = check_limit(tx, org, board_milli, &quote.windows).await? {
-        let title = "Beyond the limits of the organization";
+        let title = "Limit of the organization reached";
         return Err(Problem::new(403, "quota.exceeded", title, detail).into());
     }
     let total: i64 = costs.iter().map(|(_, micros)| *micros).fold(0, i64::saturating_add);
@@ -43,7 +43,7 @@ pub(crate) async fn check_confirmation(
     let currency = &context.settings.currency;
     if total > available {
         let detail = format!(
-            "The reservation costs {}, which is {} more than is available. Add credit, or reserve less. Nothing was reserved.",
+            "The reservation costs {}, which is {} more than the available credit. Nothing was reserved. Add credit, or reserve less.",
             money_text(total, currency),
             money_text(total - available, currency)
         );
@@ -88,7 +88,7 @@ pub(crate) async fn check_extension(
 ) -> Result<(OrgId, i64), WriteError> {
     let seconds = u64::try_from(ends_at.millis_since(row.starts_at) / 1_000).unwrap_or(0);
     let Some(total) = worst_case_micros(row.nano_per_second, seconds) else {
-        let detail = "The price of this is beyond any account.";
+        let detail = "The price exceeds every possible balance. Choose an earlier end.";
         return Err(Problem::invalid_field("/ends_at", detail).into());
     };
     let more = total - row.total_micros;
@@ -97,7 +97,7 @@ pub(crate) async fn check_extension(
     let currency = &context.settings.currency;
     if more > available {
         let detail = format!(
-            "The longer time costs {} more, and {} is available. Nothing was changed.",
+            "The longer time costs {} more, and {} is available. Nothing was changed. Add credit, or choose an earlier end.",
             money_text(more, currency),
             money_text(available, currency)
         );
@@ -106,7 +106,7 @@ pub(crate) async fn check_extension(
     }
     let longer = Window { starts_at: row.ends_at, ends_at };
     if let Some(detail) = check_limit(tx, org, row.board_milli, &[longer]).await? {
-        let title = "Beyond the limits of the organization";
+        let title = "Limit of the organization reached";
         return Err(Problem::new(403, "quota.exceeded", title, detail).into());
     }
     budgets::check_cost(tx, org, &BTreeMap::new(), more, currency, (now, row.starts_at)).await?;

@@ -35,15 +35,15 @@ struct Placed {
 
 fn quote_expired(quote: &Quote) -> Problem {
     let detail = format!(
-        "The price held until {}. Ask for a new quote; nothing was reserved.",
+        "The price was valid until {}. Nothing was reserved. Request a new quote.",
         quote.expires_at.minute()
     );
-    Problem::new(409, "quote.expired", "The quote has expired", detail)
+    Problem::new(409, "quote.expired", "Quote expired", detail)
 }
 
 pub(crate) fn capacity_taken() -> Problem {
-    let detail = "Somebody was faster: the capacity is not free any more. Ask for a new quote, which names the nearest free times. Nothing was reserved.";
-    Problem::new(409, "reservation.taken", "The capacity is taken", detail)
+    let detail = "Another reservation or job took the devices. Nothing was reserved. Request a new quote; it lists the nearest free times.";
+    Problem::new(409, "reservation.taken", "Devices not free", detail)
 }
 
 /// The problem of a refused booking. It names the nodes without a connection that could hold the booking.
@@ -55,7 +55,7 @@ fn refusal_problem(refusal: &Refusal) -> Problem {
     match away {
         Some(away) => {
             let detail = format!("{away} Nothing was reserved.");
-            Problem::new(409, "reservation.taken", "The capacity is not there now", detail)
+            Problem::new(409, "reservation.taken", "Nodes not connected", detail)
         }
         None => capacity_taken(),
     }
@@ -115,15 +115,15 @@ fn maintenance_errors(input: &NewMaintenance, from: Timestamp, now: Timestamp) -
     let mut errors = Vec::new();
     berth_core::admission::check_name("/reason", &input.reason, &mut errors);
     if input.starts_at < now.plus_seconds(-crate::LATE_S) {
-        errors.push(FieldError::new("/starts_at", "This is in the past."));
+        errors.push(FieldError::new("/starts_at", "The time is in the past."));
     }
     let length_s = input.ends_at.millis_since(from) / 1_000;
     if !(crate::MIN_LENGTH_S..=crate::MAX_LENGTH_S).contains(&length_s) {
-        let detail = "A window lasts between a minute and a year.";
+        let detail = "Maintenance lasts one minute to one year.";
         errors.push(FieldError::new("/ends_at", detail));
     }
     if !crate::are_uuids(&input.gpus) {
-        errors.push(FieldError::new("/gpus", "Name at most 64 boards, each once."));
+        errors.push(FieldError::new("/gpus", "Enter at most 64 boards, each once."));
     }
     errors
 }
@@ -233,7 +233,7 @@ impl Reservations {
         let (quote, used_at) = found.ok_or_else(|| {
             Problem::invalid_field(
                 "/quote",
-                "There is no such quote in this organization; ask for one first.",
+                "This quote does not exist in the organization. Request a quote first.",
             )
         })?;
         if used_at.is_some() {
@@ -420,7 +420,7 @@ impl Reservations {
         let chosen: Vec<_> =
             boards.iter().filter(|g| g.node_id == input.node && g.present && is_requested(&g.uuid)).collect();
         if chosen.is_empty() || (!input.gpus.is_empty() && chosen.len() != input.gpus.len()) {
-            let detail = "The node has no such board; GET /api/v1/operator/nodes lists them.";
+            let detail = "The node has no such board. GET /api/v1/operator/nodes lists the boards.";
             return Err(Problem::invalid_field("/gpus", detail));
         }
         let device = |uuid: &str, model: &str| StoredDevice {
@@ -458,8 +458,8 @@ impl Reservations {
         drop(reading);
         self.context.publish(Change::Reservations);
         if !done? {
-            let detail = "Something is promised there at that time, or runs and may still run then. Choose a later time, or wait until what runs there has ended.";
-            return Err(Problem::conflict("maintenance.in_use", "The boards are not free then", detail));
+            let detail = "The boards are reserved or possibly in use at that time. Nothing was planned. Choose a later time, or wait for the end of the running jobs.";
+            return Err(Problem::conflict("maintenance.in_use", "Boards not free", detail));
         }
         self.show_reservation(id).await
     }

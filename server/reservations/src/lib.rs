@@ -66,22 +66,22 @@ fn windows(input: &NewQuote, now: Timestamp) -> Result<Vec<Window>, Vec<FieldErr
     let second = Timestamp::from_micros(now.micros().div_euclid(1_000_000) * 1_000_000);
     let starts_at = if recent { input.starts_at.max(second) } else { input.starts_at };
     if !recent {
-        refuse("/starts_at", "This is in the past; choose a time from now on.");
+        refuse("/starts_at", "The time is in the past. Choose a later time.");
     } else if starts_at > now.plus_seconds(MAX_LENGTH_S) {
-        refuse("/starts_at", "Reservations begin within a year from now.");
+        refuse("/starts_at", "Choose a start within a year from now.");
     }
     let length_s = input.ends_at.millis_since(starts_at) / 1_000;
     if length_s < MIN_LENGTH_S {
-        refuse("/ends_at", "The end is at least a minute after the begin.");
+        refuse("/ends_at", "The end is at least one minute after the start.");
     } else if length_s > MAX_LENGTH_S {
-        refuse("/ends_at", "A reservation lasts a year at most.");
+        refuse("/ends_at", "A reservation lasts at most one year.");
     }
     let mut out = vec![Window { starts_at, ends_at: input.ends_at }];
     if let Some(repeat) = input.repeat {
         if !(2..=52).contains(&repeat.count) {
-            refuse("/repeat/count", "Repeat it 2 to 52 times, the first among them.");
+            refuse("/repeat/count", "Enter 2 to 52 windows, including the first.");
         } else if length_s > repeat.every.seconds() {
-            refuse("/repeat/every", "A window is longer than the time until the next one.");
+            refuse("/repeat/every", "A window is longer than the time to the next one.");
         } else {
             for n in 1..i64::from(repeat.count) {
                 let later = |t: Timestamp| t.plus_seconds(n * repeat.every.seconds());
@@ -89,7 +89,7 @@ fn windows(input: &NewQuote, now: Timestamp) -> Result<Vec<Window>, Vec<FieldErr
             }
         }
         if out.last().is_some_and(|w| w.starts_at > now.plus_seconds(MAX_LENGTH_S)) {
-            refuse("/repeat/count", "The last one would begin more than a year from now.");
+            refuse("/repeat/count", "The last window would start more than a year from now.");
         }
     }
     if errors.is_empty() { Ok(out) } else { Err(errors) }
@@ -99,16 +99,16 @@ fn check(input: &NewQuote) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mut refuse = |pointer: &str, detail: &str| errors.push(FieldError::new(pointer, detail));
     if input.offering.is_empty() || input.offering.len() > MAX_SLUG_BYTES {
-        refuse("/offering", "Name an offering, such as h100-80gb; GET /api/v1/offerings lists them.");
+        refuse("/offering", "Enter an offering, such as h100-80gb. GET /api/v1/offerings lists them.");
     }
     if input.nodes == 0 || input.nodes > MAX_NODES {
-        refuse("/nodes", "Ask for 1 to 1024 nodes.");
+        refuse("/nodes", "Enter 1 to 1024 nodes.");
     }
     if input.gpus_per_node == 0 || input.gpus_per_node > MAX_GPUS {
-        refuse("/gpus_per_node", "Ask for 1 to 64 devices on each node.");
+        refuse("/gpus_per_node", "Enter 1 to 64 devices per node.");
     }
     if input.topology == Topology::SameNode && input.nodes > 1 {
-        refuse("/topology", "Several nodes are never the same node; ask for one, or for same_switch.");
+        refuse("/topology", "Several nodes cannot be the same node. Choose one node, or same_switch.");
     }
     errors
 }
@@ -137,10 +137,10 @@ fn quote_request(input: &NewQuote, offering: &StoredOffering) -> Request {
 fn away_text(nodes: u32) -> Option<String> {
     let nodes = match nodes {
         0 => return None,
-        1 => "1 node that could hold this is not connected".to_owned(),
-        nodes => format!("{nodes} nodes that could hold this are not connected"),
+        1 => "1 suitable node is not connected".to_owned(),
+        nodes => format!("{nodes} suitable nodes are not connected"),
     };
-    Some(format!("{nodes}. Try again in a moment, or choose a begin that is more than a minute ahead."))
+    Some(format!("{nodes}. Try again in a moment, or choose a start more than a minute ahead."))
 }
 
 fn span(window: Window) -> Span {
@@ -170,7 +170,7 @@ async fn check_limit(
     };
     Ok((used + milli > most).then(|| {
         format!(
-            "The organization may have {} whole boards reserved at one time and has {} then; this takes {}.",
+            "Limit of reserved boards: {}. Reserved in the window: {}; this reservation needs {} more. Reserve less, or ask for a higher limit.",
             text(most),
             text(used),
             text(milli)
@@ -244,7 +244,7 @@ impl Reservations {
         let (Some(rate), Some(total_micros)) = (rate, total) else {
             return Err(Problem::invalid_field(
                 "/ends_at",
-                "The price of this is beyond any account; ask for less.",
+                "The price exceeds every possible balance. Choose a shorter window or fewer devices.",
             ));
         };
         let milli = board_milli(&offering, input.nodes, input.gpus_per_node);
@@ -303,14 +303,14 @@ impl Reservations {
             Refusal::InvalidRequest(absurd) => {
                 return Err(Problem::invalid_field(
                     "/offering",
-                    format!("No cloud could give this: {absurd}."),
+                    format!("No cluster can provide this: {absurd}."),
                 ));
             }
             Refusal::Window => {
                 return Err(Problem::invalid_field("/starts_at", Refusal::Window.to_string()));
             }
             Refusal::Never => {
-                let detail = "This cloud has not so many of these devices near enough to each other, even when it is empty. Ask for fewer devices or nodes.";
+                let detail = "The cluster has too few of these devices within the topology, even without other use. Request fewer devices or nodes.";
                 quote.refusals.push(detail.to_owned());
             }
             Refusal::Taken { conflicts, running, running_until, power, away, alternatives } => {
@@ -384,8 +384,7 @@ impl Reservations {
         let mut errors = Vec::new();
         let mut range = |name: &str, value: i64, least: i64, most: i64| {
             if value < least || value > most {
-                errors
-                    .push(FieldError::new(format!("/{name}"), format!("Choose between {least} and {most}.")));
+                errors.push(FieldError::new(format!("/{name}"), format!("Enter {least} to {most}.")));
             }
         };
         range("cancel_free_before_s", input.cancel_free_before_s, 0, MAX_LENGTH_S);

@@ -189,7 +189,9 @@ impl Reservations {
             None => self.context.authorise_operator(caller)?,
         }
         if until <= from || until > from.plus_seconds(MAX_DAYS * 86_400) {
-            return Err(Problem::malformed(format!("`until` is after `from`, by {MAX_DAYS} days at most.")));
+            return Err(Problem::malformed(format!(
+                "Enter a time after `from`, at most {MAX_DAYS} days later."
+            )));
         }
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();

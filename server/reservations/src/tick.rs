@@ -109,7 +109,7 @@ async fn return_unused(
         && store::reservations::list_job_use(tx, &[row.id]).await?.iter().all(|row| row.attempts == 0)
     {
         let cost = cost_if_ended(row, ReservationState::Active, &policy, now);
-        end(tx, context, row, (ReservationState::Ended, "nobody used it"), cost, now).await?;
+        end(tx, context, row, (ReservationState::Ended, "no job ran in it"), cost, now).await?;
         let detail = "No job ran in it, so it was returned under its terms.".to_owned();
         notify(tx, context, row, "ended", ("was returned", detail)).await?;
         fault::point("reservation.no_show.recording");
@@ -145,7 +145,7 @@ async fn advance(
     let state = row.state;
     let (began, over) = (row.starts_at <= now, row.ends_at <= now);
     if state == ReservationState::Pending && began {
-        let cause = "nobody approved it before it was to begin";
+        let cause = "not approved before its start";
         end(tx, context, row, (ReservationState::Expired, cause), 0, now).await?;
         let detail = "Nothing was charged.".to_owned();
         notify(tx, context, row, "expired", ("expired without approval", detail)).await?;
@@ -153,7 +153,7 @@ async fn advance(
     }
     let (mut changed, mut starts) = (false, false);
     if state == ReservationState::Scheduled && over {
-        let cause = "the portal was not running at its time";
+        let cause = "missed: the portal did not run at its time";
         end(tx, context, row, (ReservationState::Ended, cause), 0, now).await?;
         let detail = "The portal was not running in its time. Nothing was charged.".to_owned();
         notify(tx, context, row, "ended", ("was missed", detail)).await?;
@@ -293,7 +293,7 @@ impl Reservations {
                 false => (None, MachineEvent::Cancel),
             };
             if let Err(error) = self.attempts.apply_event(job, generation, event, detail).await {
-                tracing::error!(%job, %error, "a job outlives its reservation; the next look tries again");
+                tracing::error!(%job, %error, "a job continues after the end of its reservation; trying again");
             }
         }
         Ok(())

@@ -47,8 +47,9 @@ impl Download {
             RequestedRange::All => (StatusCode::OK, 0..self.bytes),
             RequestedRange::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
             RequestedRange::Empty => {
-                let detail = format!("The file has {} bytes; the range begins after them.", self.bytes);
-                let problem = Problem::new(416, "file.range", "There is nothing in this range", detail);
+                let detail =
+                    format!("The file has {} bytes, and the range begins after its end.", self.bytes);
+                let problem = Problem::new(416, "file.range", "Range outside of the file", detail);
                 let headers = [(header::CONTENT_RANGE, format!("bytes */{}", self.bytes))];
                 return Err(Box::new((headers, Failed(problem)).into_response()));
             }

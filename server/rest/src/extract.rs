@@ -20,10 +20,10 @@ pub async fn read_body(request: Request) -> Result<Bytes, Failed> {
     Bytes::from_request(request, &()).await.map_err(|rejection| {
         let status = rejection.into_response().status();
         Failed(if status == StatusCode::PAYLOAD_TOO_LARGE {
-            let detail = "A body may have at most 12 MiB.";
-            Problem::new(413, "request.too_large", "The request is too large", detail)
+            let detail = "A body has at most 12 MiB. Nothing was changed.";
+            Problem::new(413, "request.too_large", "Body too large", detail)
         } else {
-            Problem::malformed("The body ended early.")
+            Problem::malformed("The body ended early. Nothing was changed. Send the request again.")
         })
     })
 }
@@ -41,8 +41,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
                 v.split(';').next().is_some_and(|t| t.trim().eq_ignore_ascii_case("application/json"))
             });
         if !json {
-            let detail = "Send JSON, with the header Content-Type: application/json.";
-            return Err(Failed(Problem::new(415, "request.media_type", "JSON is expected", detail)));
+            let detail = "Send JSON with the header Content-Type: application/json.";
+            return Err(Failed(Problem::new(415, "request.media_type", "JSON required", detail)));
         }
         let bytes = read_body(request).await?;
         Ok(Self { value: read_json(&bytes).map_err(Failed)? })
@@ -58,7 +58,7 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // Serde would also accept an array of the fields.
     if bytes.trim_ascii_start().first() != Some(&b'{') {
         serde_json::from_slice::<IgnoredAny>(bytes).map_err(malformed)?;
-        return Err(Problem::invalid_field("", "The body is a JSON object."));
+        return Err(Problem::invalid_field("", "The body must be a JSON object."));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let read = serde_path_to_error::deserialize(&mut json);
@@ -66,7 +66,7 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         Ok(value) => json.end().map(|()| value).map_err(malformed),
         Err(error) => {
             serde_json::from_slice::<Value>(bytes).map_err(malformed)?;
-            let detail = format!("The value does not fit: {}.", error.inner());
+            let detail = format!("Invalid value: {}.", error.inner());
             Err(Problem::invalid_field(&pointer(error.path()), detail))
         }
     }
@@ -110,10 +110,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
     type Rejection = Failed;
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failed> {
         if parts.uri.query().is_some_and(has_nul) {
-            return Err(Failed(Problem::malformed("The query has a NUL in it.")));
+            return Err(Failed(Problem::malformed("The query contains a NUL.")));
         }
         axum::extract::Query::<T>::from_request_parts(parts, state).await.map(|query| Self(query.0)).map_err(
-            |error| Failed(Problem::malformed(format!("The query cannot be read: {}.", error.body_text()))),
+            |error| Failed(Problem::malformed(format!("The query is invalid: {}.", error.body_text()))),
         )
     }
 }

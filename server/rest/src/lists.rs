@@ -66,7 +66,9 @@ fn limit(asked: Option<u32>) -> Result<u32, Failed> {
 /// The text is no cursor of this list.
 pub fn parse_cursor<C: FromStr>(text: String) -> Result<C, Failed> {
     let parsed = if text.len() > MAX_CURSOR_BYTES { None } else { text.parse().ok() };
-    parsed.ok_or_else(|| Failed(Problem::malformed("This cursor was not given out by this list.")))
+    parsed.ok_or_else(|| {
+        Failed(Problem::malformed("The cursor is not from this list. Send a `next_cursor` of this list."))
+    })
 }
 
 /// The page of a list that is complete in memory, in the order of its keys. The keys must be unique. The page

@@ -5,7 +5,7 @@ use berth_types::problems::Problem;
 
 /// The problem for a request of another site.
 pub fn cross_site() -> Problem {
-    let detail = "The request came from another site. Open the portal itself, or use an API token.";
+    let detail = "The request came from another site. Open the portal directly, or use an API token.";
     Problem::new(403, "request.cross_site", "Cross-site request refused", detail)
 }
 

@@ -28,25 +28,25 @@ fail() {
 # In a function, so that a download that breaks off runs nothing.
 main() {
     umask 077
-    [ "$(uname -s)" = Linux ] || fail "a worker runs on Linux only, and this is $(uname -s)."
-    [ "$(uname -m)" = "$ARCH" ] || fail "the portal has a worker for $ARCH, and this host is $(uname -m). Build berth-worker for it and run: berth-worker run --portal $WORKER_URL"
+    [ "$(uname -s)" = Linux ] || fail "the worker needs Linux, and this host has $(uname -s)."
+    [ "$(uname -m)" = "$ARCH" ] || fail "the portal has a worker for $ARCH, and this host has $(uname -m). Build berth-worker for this host and run: berth-worker run --portal $WORKER_URL"
     if [ -z "$DESTDIR" ]; then
-        [ "$(id -u)" = 0 ] || fail "run it as root."
-        [ -d /run/systemd/system ] || fail "this host has no systemd. Fetch $PUBLIC_URL/install/berth-worker and have your own supervisor run, with BERTH_JOIN_TOKEN in its environment: berth-worker run --portal $WORKER_URL --data $DATA. It must end that one process only: jobs outlive the daemon."
+        [ "$(id -u)" = 0 ] || fail "run this script as root."
+        [ -d /run/systemd/system ] || fail "this host has no systemd. Fetch $PUBLIC_URL/install/berth-worker and run it by another supervisor, with BERTH_JOIN_TOKEN in its environment: berth-worker run --portal $WORKER_URL --data $DATA. The supervisor must stop this one process only: jobs outlive the daemon."
     fi
     if [ -z "${BERTH_JOIN_TOKEN:-}" ] && [ ! -e "$DESTDIR$DATA/identity.json" ]; then
-        fail "this host has not joined yet: put a join token from the Nodes page into BERTH_JOIN_TOKEN. With sudo: --preserve-env=BERTH_JOIN_TOKEN"
+        fail "this host has not joined yet. Set BERTH_JOIN_TOKEN to a join token from the page Nodes. With sudo: --preserve-env=BERTH_JOIN_TOKEN"
     fi
     case "${BERTH_JOIN_TOKEN:-}" in
-        *[!A-Za-z0-9._-]*) fail "BERTH_JOIN_TOKEN is no join token." ;;
+        *[!A-Za-z0-9._-]*) fail "BERTH_JOIN_TOKEN is not a join token." ;;
     esac
     case "${BERTH_SIMULATE:-}" in
-        *[!A-Za-z0-9.,-]*) fail "BERTH_SIMULATE is no list of boards such as 2xH100-80GB,1xA30." ;;
+        *[!A-Za-z0-9.,-]*) fail "BERTH_SIMULATE is not a list of boards such as 2xH100-80GB,1xA30." ;;
     esac
     fetch berth-worker "$SHA256" 755 "$PROGRAM"
     settings
     if grep -q '^BERTH_SIMULATE=.' "$DESTDIR$SETTINGS"; then
-        [ -n "$SIMULATION_SHA256" ] || fail "the portal has no simulated boards to give: libberth_nvml_sim.so is not beside its berth-worker."
+        [ -n "$SIMULATION_SHA256" ] || fail "the portal cannot provide simulated boards: libberth_nvml_sim.so is missing beside its berth-worker."
         fetch libberth_nvml_sim.so "$SIMULATION_SHA256" 644 "$SIMULATION"
     fi
     unit
@@ -54,10 +54,10 @@ main() {
     mkdir -p "$DESTDIR$DATA"
     chmod 700 "$DESTDIR$DATA"
     if [ -n "$DESTDIR" ]; then
-        echo "Written under $DESTDIR; nothing is started."
+        echo "Files written under $DESTDIR. Nothing was started."
         return
     fi
-    command -v bwrap > /dev/null || echo "berth: bubblewrap is missing; without it the worker refuses to run jobs. Install the package bubblewrap." >&2
+    command -v bwrap > /dev/null || echo "berth: bubblewrap is missing, and the worker needs it for jobs. Install the package bubblewrap." >&2
     systemctl daemon-reload
     systemctl enable berth-worker
     systemctl restart berth-worker
@@ -82,14 +82,14 @@ report_start() {
                 fi
                 ;;
             auto-restart | failed | dead)
-                fail "the worker does not start, and is tried again every two seconds. $(log | sed -n 's/^berth-worker: /It says: /p' | tail -n 1)
+                fail "the worker does not start. systemd tries again every two seconds. $(log | sed -n 's/^berth-worker: /Error: /p' | tail -n 1)
 Its log: journalctl -u berth-worker"
                 ;;
         esac
         tries=$((tries - 1))
         sleep 0.5
     done
-    echo "The worker is started and has not said yet that it reached $WORKER_URL. Its log: journalctl -u berth-worker"
+    echo "The worker is started, without a connection to $WORKER_URL so far. Its log: journalctl -u berth-worker"
 }
 
 # fetch NAME SHA256 MODE TO
@@ -103,7 +103,7 @@ fetch() {
     fi
     if [ "$(sha256sum "$part" | cut -d ' ' -f 1)" != "$2" ]; then
         rm -f "$part"
-        fail "what was fetched is not the portal's $1, which is left as it was."
+        fail "the fetched $1 has a wrong SHA-256. The installed file is unchanged."
     fi
     chmod "$3" "$part"
     # A running program keeps its old file.
@@ -150,7 +150,7 @@ Restart=always
 RestartSec=2
 # Jobs outlive the daemon: a restart or an upgrade does not touch them.
 KillMode=process
-# When the host goes down the worker waits for its jobs, and for no longer than any of them may ask to be given.
+# At a shutdown of the host the worker waits for its jobs, at most for the longest grace.
 TimeoutStopSec=660
 Delegate=yes
 OOMPolicy=continue

@@ -43,7 +43,7 @@ impl Metrics {
         }
         let caller = self.accounts.caller_by_token(secret).await?.ok_or_else(Problem::unauthenticated)?;
         self.context.authorise_operator(&caller).map_err(|_| {
-            let detail = "The metrics are of all organizations. Ask the operator for a token for metrics.";
+            let detail = "Metrics cover all organizations. Ask the operator for a metrics token.";
             Problem::forbidden(detail)
         })
     }
@@ -62,7 +62,7 @@ impl Metrics {
         let mut errors = Vec::new();
         check_name("/name", &input.name, &mut errors);
         if input.expires_at.is_some_and(|at| at <= now) {
-            errors.push(FieldError::new("/expires_at", "Choose a time in the future, or none."));
+            errors.push(FieldError::new("/expires_at", "Choose a time in the future, or omit the field."));
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));

@@ -55,8 +55,8 @@ pub fn router(portal: Portal) -> Router {
             Failed(Problem::new(
                 405,
                 "request.method",
-                "Wrong method",
-                "This address does not take this method.",
+                "Method not allowed",
+                "This address does not support this method.",
             ))
         })
         .layer(axum::middleware::from_fn_with_state(portal.clone(), idempotency::apply_key))

@@ -30,7 +30,8 @@ pub(super) fn limit_anonymous_body(request: http::Request<Body>) -> http::Reques
         let mut left = ANONYMOUS_BODY_LIMIT;
         let limited = axum::body::Body::new(body).into_data_stream().map(move |chunk| {
             let chunk = chunk.map_err(io::Error::other)?;
-            left = left.checked_sub(chunk.len()).ok_or_else(|| io::Error::other("this is too long"))?;
+            left =
+                left.checked_sub(chunk.len()).ok_or_else(|| io::Error::other("the request is too long"))?;
             Ok::<_, io::Error>(chunk)
         });
         Body::new(axum::body::Body::from_stream(limited))
@@ -55,7 +56,7 @@ impl Session {
         };
         if daemon.instance.is_empty() || daemon.instance.len() > 64 {
             return self
-                .refuse("A worker says which daemon it is; this one is too old for this portal.")
+                .refuse("The worker is too old for this portal: it does not identify its daemon. Update the worker.")
                 .await;
         }
         let cloned = match self.portal.enrolment.judge(self.node, &daemon).await.map_err(|e| e.to_string())? {
@@ -72,7 +73,7 @@ impl Session {
             Ok(())
         } else {
             // Another daemon came first. If this one still runs, it connects again and is judged again.
-            Err("a newer daemon was let in".to_owned())
+            Err("a newer daemon was admitted".to_owned())
         }
     }
 

@@ -14,7 +14,7 @@ use berth_storage::files::{FileProgress, OfferedBundle, OfferedFile, SmallFile};
 use berth_storage::volumes::{OfferedVolumeFile, VersionFile};
 
 fn refusal(problem: &Problem) -> Status {
-    if problem.status < 500 { Status::not_found("there is no such file") } else { unavailable() }
+    if problem.status < 500 { Status::not_found("the file does not exist") } else { unavailable() }
 }
 
 /// A file that a worker offers for a volume; `None` for an invalid message.
@@ -62,7 +62,7 @@ pub(super) async fn keep(
     node: NodeId,
     chunk: proto::Piece,
 ) -> Result<Response<proto::Kept>, Status> {
-    let no_file = || Status::invalid_argument("this is no file of an attempt");
+    let no_file = || Status::invalid_argument("the file belongs to no attempt");
     let file = chunk.parcel.ok_or_else(no_file)?;
     let (portal, offset, data) = (portal.clone(), chunk.offset, chunk.data);
     // In a task of its own, so that it ends even if the worker disconnects: the last chunk of a large file is
@@ -107,7 +107,7 @@ pub(super) async fn keep_many(
     bundle: proto::Bundle,
 ) -> Result<Response<proto::BundleKept>, Status> {
     let (offered, ask) =
-        offered_bundle(bundle).ok_or_else(|| Status::invalid_argument("these are no files of an attempt"))?;
+        offered_bundle(bundle).ok_or_else(|| Status::invalid_argument("the files belong to no attempt"))?;
     let portal = portal.clone();
     // In a task of its own, so that the received files count even if the worker disconnects.
     let task = tokio::spawn(async move {
@@ -137,7 +137,7 @@ pub(super) async fn fetch(
     node: NodeId,
     request: proto::Wish,
 ) -> Result<Response<proto::Part>, Status> {
-    let no_file = || Status::invalid_argument("this is no file of an attempt");
+    let no_file = || Status::invalid_argument("the file belongs to no attempt");
     let (job, number) = attempt_key(request.attempt.as_ref()).ok_or_else(no_file)?;
     let mut answer = proto::Part::default();
     let refused = |problem: Problem| refusal(&problem);

@@ -81,7 +81,7 @@ impl Session {
         self.clock_is_wrong = !is_timely(at, self.portal.context.now());
         if self.clock_is_wrong {
             if !was_wrong {
-                tracing::warn!(node = %self.node, %at, "its clock is another: readings of its jobs are not kept");
+                tracing::warn!(node = %self.node, %at, "the clock of the node is wrong; readings of its jobs are dropped");
             }
             self.portal.telemetry.count_dropped_readings(samples.attempts.len());
             return Ok(());
@@ -107,7 +107,7 @@ impl Session {
             let samples: Vec<Sample> = rows.iter().map(|r| r.sample).collect();
             // Before the readings are recorded, so that the recordings still have only the earlier ones.
             if let Err(error) = self.portal.idle_watch.add_readings(job, number, &samples).await {
-                tracing::warn!(%job, %error, "idle devices cannot be told of; the next readings try again");
+                tracing::warn!(%job, %error, "idle devices cannot be reported; the next readings try again");
             }
             if let Ok(text) = serde_json::to_string(&samples) {
                 self.portal.context.live.publish_job(job, JobUpdate::Sample { at, text: text.into() });
@@ -115,7 +115,7 @@ impl Session {
             let kept =
                 tokio::task::block_in_place(|| self.portal.recordings.append_readings(job, number, &rows));
             if let Err(error) = kept {
-                tracing::warn!(%job, %error, "readings cannot be kept");
+                tracing::warn!(%job, %error, "readings cannot be stored");
             }
         }
         Ok(())

@@ -43,18 +43,18 @@ impl Unusable {
         let (code, detail) = match self {
             Self::Missing => (
                 "secret.missing",
-                format!("The secret {name} was deleted before the job started; nothing was charged."),
+                format!("The secret {name} was deleted before the start of the job. Nothing was charged."),
             ),
             Self::Unreadable => (
                 "secret.unreadable",
                 format!(
-                    "The portal cannot open the secret {name}: it was sealed with a key that is not there any more. Set it again; nothing was charged."
+                    "The secret {name} is sealed with a missing key. Nothing was charged. Set the secret again."
                 ),
             ),
             Self::NoCredentials => (
                 "secret.no_credentials",
                 format!(
-                    "The secret {name} is not of the form username:password, so no registry takes it. Set it again; nothing was charged."
+                    "The secret {name} does not have the form username:password of a registry. Nothing was charged. Set the secret again."
                 ),
             ),
         };
@@ -91,7 +91,7 @@ fn seal_error(error: EnvelopeError) -> StoreError {
 }
 
 fn limit_reached() -> Problem {
-    let detail = format!("An organization has at most {MAX_SECRETS} secrets; delete one that nothing uses.");
+    let detail = format!("An organization has at most {MAX_SECRETS} secrets. Delete an unused one.");
     Problem::conflict("secret.limit", "Too many secrets", detail)
 }
 
@@ -100,14 +100,14 @@ pub async fn check_secrets_exist(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> 
     let mut errors = Vec::new();
     for (index, request) in spec.secrets.iter().enumerate() {
         if store::secrets::find(tx, org, &request.name).await?.is_none() {
-            let detail = format!("There is no secret {} in this organization.", request.name);
+            let detail = format!("The secret {} does not exist in this organization.", request.name);
             errors.push(FieldError::new(format!("/secrets/{index}/name"), detail));
         }
     }
     if let Some(registry) = &spec.registry
         && store::secrets::find(tx, org, &registry.secret).await?.is_none()
     {
-        let detail = format!("There is no secret {} in this organization.", registry.secret);
+        let detail = format!("The secret {} does not exist in this organization.", registry.secret);
         errors.push(FieldError::new("/registry/secret", detail));
     }
     if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors).into()) }
@@ -162,7 +162,7 @@ impl Secrets {
 
     fn sealing_keys(&self) -> Result<Arc<Keys>, Problem> {
         self.context.keys().map_err(|error| {
-            tracing::error!(error, "there is no key for secrets");
+            tracing::error!(error, "no key for secrets is available");
             Problem::internal()
         })
     }
@@ -326,7 +326,7 @@ impl Secrets {
             .boxed()
         });
         if let Err(error) = noted.await {
-            tracing::warn!(%error, "the last use of secrets was not noted");
+            tracing::warn!(%error, "the last use of secrets cannot be recorded");
         }
     }
 
@@ -347,7 +347,9 @@ impl Secrets {
             opened.map_err(|error| error.to_string())
         });
         opened
-            .inspect_err(|error| tracing::error!(webhook = %row.id, error, "its secret cannot be opened"))
+            .inspect_err(
+                |error| tracing::error!(webhook = %row.id, error, "the secret of a webhook cannot be opened"),
+            )
             .ok()
     }
 
@@ -364,7 +366,7 @@ impl Secrets {
             let all: Vec<String> = all.chain(hooks.iter().map(|row| row.secret.clone())).collect();
             if !Keys::can_open_all(&self.context.settings.secrets_old_keys, &all)? {
                 return Err(format!(
-                    "{} is missing, and there are secrets that only it opens. Put it back; if it is lost, put a new key there (openssl rand -base64 32), and have the secrets and webhooks set again",
+                    "{} is missing, and stored secrets need its key. Restore the file. If it is lost, create a new key there (openssl rand -base64 32) and set the secrets and webhooks again",
                     file.display()
                 ));
             }

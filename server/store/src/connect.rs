@@ -49,7 +49,8 @@ static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 fn not_migrated(error: MigrateError) -> StoreError {
     StoreError::Engine(match error {
         MigrateError::VersionMissing(_) | MigrateError::VersionMismatch(_) => {
-            "the database was made by another version of Berth; give an empty one".to_owned()
+            "the database belongs to another version of Berth; use that version, or an empty database"
+                .to_owned()
         }
         other => other.to_string(),
     })
@@ -96,8 +97,9 @@ impl Db {
         // The URL has a password, so the error has no part of it.
         let has_scheme = url.starts_with("postgres://") || url.starts_with("postgresql://");
         let options = PgConnectOptions::from_str(url).ok().filter(|_| has_scheme);
-        let options =
-            options.ok_or_else(|| StoreError::Engine("the database URL is not postgres://…".to_owned()))?;
+        let options = options.ok_or_else(|| {
+            StoreError::Engine("the URL of the database must begin with postgres://".to_owned())
+        })?;
         let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
         MIGRATIONS.run(&pool).await.map_err(not_migrated)?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;

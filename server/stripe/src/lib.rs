@@ -115,16 +115,17 @@ impl Stripe {
             .await;
         let unknown = |why: &str| StripeError::Unknown(why.to_owned());
         let answer = sent.map_err(|e| {
-            unknown(if e.is_timeout() { "Stripe did not answer in time" } else { "Stripe is out of reach" })
+            unknown(if e.is_timeout() { "Stripe did not answer in time" } else { "Stripe is unreachable" })
         })?;
         let status = answer.status();
-        let body = answer.bytes().await.map_err(|_| unknown("Stripe's answer ended early"))?;
+        let body = answer.bytes().await.map_err(|_| unknown("the answer of Stripe ended early"))?;
         if status.is_success() {
-            return serde_json::from_slice(&body).map_err(|_| unknown("Stripe's answer cannot be read"));
+            return serde_json::from_slice(&body)
+                .map_err(|_| unknown("the answer of Stripe is not readable"));
         }
         // An error of Stripe, a rate limit, or another request with the same key: the caller repeats later.
         if status.is_server_error() || matches!(status.as_u16(), 409 | 429) {
-            return Err(unknown("Stripe cannot do it now"));
+            return Err(unknown("Stripe is temporarily unavailable"));
         }
         let message = serde_json::from_slice::<ErrorAnswer>(&body).map(|r| r.error.message);
         Err(StripeError::Refused(message.unwrap_or_else(|_| format!("Stripe answered {}", status.as_u16()))))

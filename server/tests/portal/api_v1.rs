@@ -483,5 +483,5 @@ async fn a_value_of_the_wrong_type_is_reported_by_its_pointer() {
     }
     let list = json!(["x", "h100-80gb", 1, 1, ["true"]]);
     let problem = t.post(&ada, &jobs, list).await.problem(422, "request.invalid");
-    assert_eq!(problem["errors"][0]["detail"], "The body is a JSON object.", "{problem}");
+    assert_eq!(problem["errors"][0]["detail"], "The body must be a JSON object.", "{problem}");
 }

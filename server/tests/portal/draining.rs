@@ -217,7 +217,7 @@ async fn a_host_shutdown_gives_its_jobs_their_grace() {
         drains[0]["emptied_at"].is_string().then(|| drains[0].clone())
     })
     .await;
-    assert_eq!((&drain["started_by"], &drain["by_host"]), (&json!("Its host"), &json!(true)), "{drain}");
+    assert_eq!((&drain["started_by"], &drain["by_host"]), (&json!("The host"), &json!(true)), "{drain}");
     let waits = setup.job(&saves).await;
     assert_eq!((&waits["state"], &waits["retries"]), (&json!("queued"), &json!(0)), "{waits}");
     let first = portal.recordings.log(saves.parse().unwrap(), 1, 0);

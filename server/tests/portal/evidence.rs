@@ -154,9 +154,9 @@ async fn preparation_progress_is_a_reason_until_the_job_runs() {
 
         let gang = submit(&setup, json!({"nodes": 2})).await;
         let nodes = placed(&setup, &gang).await;
-        send_status(&setup, nodes[1], preparing(&gang, "Restoring its checkpoint: 4 of 5 MB.")).await;
+        send_status(&setup, nodes[1], preparing(&gang, "Restoring the checkpoint: 4 of 5 MB.")).await;
         let reasons = get_job(&setup, &gang).await["reasons"].to_string();
-        assert!(reasons.contains("Rank 1: Restoring its checkpoint: 4 of 5 MB."), "{engine} {reasons}");
+        assert!(reasons.contains("Rank 1: Restoring the checkpoint: 4 of 5 MB."), "{engine} {reasons}");
     }
 }
 
@@ -214,7 +214,7 @@ async fn metered_time_without_evidence_is_credited_once() {
         assert_eq!(done["evidence"][0]["lost_ms"], 2_500, "{engine}: what came with the end stands");
         assert_eq!((&done["cost_micros"], &done["credited_micros"]), (&json!(10_000), &json!(2_500)));
         let board = done["devices"][0]["gpu_uuid"].as_str().unwrap();
-        let memo = format!("Credit for 2.5 s in which {board} did not answer (attempt 1)");
+        let memo = format!("Credit for 2.5 s without an answer of {board} (attempt 1)");
         assert_eq!(credits(&setup, &job).await, [(2_500, memo)], "{engine}");
         assert_eq!(setup.balance().await, (before - 7_500, 0), "{engine}");
 
@@ -412,7 +412,7 @@ async fn lost_times_of_ranks_are_added_without_their_overlap() {
         let near = |micros: i64, ms: i64| (micros - ms * 2).abs() <= 200;
         let (apart, memo) = run_gang_with_losses(&setup, [&[(1_000, 4_000)], &[(6_000, 8_000)]]).await;
         assert_eq!(apart, 10_000, "{engine}: five seconds of two boards");
-        assert_eq!(memo, "Credit for 5 s in which one of its 2 devices did not answer (attempt 1)");
+        assert_eq!(memo, "Credit for 5 s without an answer of one of 2 devices (attempt 1)");
         let (same, _) = run_gang_with_losses(&setup, [&[(1_000, 4_000)], &[(1_000, 4_000)]]).await;
         assert!(near(same, 3_000), "{engine}: {same}");
         let (part, _) = run_gang_with_losses(&setup, [&[(1_000, 4_000)], &[(3_000, 5_000)]]).await;

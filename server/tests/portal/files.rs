@@ -200,7 +200,7 @@ os.makedirs(d); open(d + "below", "w")'"#;
     assert_eq!(kept, ["out/a"], "nothing of the worker's own: {left:?}");
     let refused = left.iter().find(|f| f["state"] == "refused").unwrap();
     let note = refused["note"].as_str().unwrap();
-    for part in ["3 left out", "512 bytes and 128 parts", r#""out/line\nbreak""#, r#""out/\xff""#] {
+    for part in ["3 not kept", "512 bytes and 128 parts", r#""out/line\nbreak""#, r#""out/\xff""#] {
         assert!(note.contains(part), "{part}: {note}");
     }
 }
@@ -236,10 +236,10 @@ async fn an_older_checkpoint_is_restored_only_with_a_note() {
     let left = files(&setup, &job).await;
     let checkpoint =
         |attempt: u32| left.iter().find(|f| f["attempt"] == attempt && f["kind"] == "checkpoint").unwrap();
-    assert!(checkpoint(4)["note"].as_str().unwrap().starts_with("It was removed"), "{left:?}");
+    assert!(checkpoint(4)["note"].as_str().unwrap().starts_with("The directory was removed"), "{left:?}");
     let replaced = checkpoint(6);
     assert_eq!(replaced["state"], "refused", "{replaced}");
-    assert!(replaced["note"].as_str().unwrap().contains("begins with the checkpoint before"), "{replaced}");
+    assert!(replaced["note"].as_str().unwrap().contains("starts from the previous checkpoint"), "{replaced}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -297,10 +297,10 @@ async fn a_job_with_conflicting_paths_is_refused() {
     let t = TestPortal::sqlite().await;
     let (ada, org) = t.tenant("lab").await;
     for (more, pointer, detail) in [
-        (json!({"files": {"a": "", "a/b": ""}}), "/files/a", "nothing can be below it"),
-        (json!({"files": {".berth-script": ""}}), "/files/.berth-script", "Berth's own"),
+        (json!({"files": {"a": "", "a/b": ""}}), "/files/a", "no other file can be below it"),
+        (json!({"files": {".berth-script": ""}}), "/files/.berth-script", "reserved for Berth"),
         (json!({"files": {"a": ""}, "checkpoint": {"dir": "a/ckpt"}}), "/checkpoint/dir", "a is a file"),
-        (json!({"checkpoint": {"dir": ".volumes"}}), "/checkpoint/dir", "Berth's own"),
+        (json!({"checkpoint": {"dir": ".volumes"}}), "/checkpoint/dir", "reserved for Berth"),
     ] {
         let mut job = json!({"name": "x", "offering": "h100-80gb.1g.10gb", "script": "true"});
         job.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -327,7 +327,7 @@ async fn files_beyond_the_storage_limit_are_refused_and_old_files_expire() {
     let mut left = files(&setup, &job).await;
     left.sort_by_key(|f| f["path"].as_str().unwrap().to_owned());
     assert_eq!((&left[0]["state"], &left[1]["state"]), (&json!("complete"), &json!("refused")));
-    assert!(left[1]["note"].as_str().unwrap().contains("used up"), "{left:?}");
+    assert!(left[1]["note"].as_str().unwrap().contains("is full"), "{left:?}");
     let path = format!("/orgs/{}/jobs/{job}/files/{}", setup.org, left[1]["id"].as_str().unwrap());
     setup.t.get(&setup.ada, &path).await.problem(409, "file.incomplete");
     setup.t.portal.files.tidy_files().await.unwrap();

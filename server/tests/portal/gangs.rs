@@ -158,8 +158,8 @@ async fn pytorch_ranks_connect_by_their_environment() {
 async fn a_topology_is_accepted_only_with_labels_on_the_nodes() {
     let setup = TwoNodeSetup::open().await;
     let refused = setup.expect_refused(json!({"script": "true", "topology": "same_switch"})).await;
-    let detail = "No node that could hold a whole H100-80GB says where in the network it is. \
-                  Let the nodes be anywhere, or ask the operator to label the nodes.";
+    let detail = "No suitable node for a whole H100-80GB has the labels of the topology. \
+                  Choose the topology any, or ask the operator to label the nodes.";
     assert_eq!(
         (&refused["code"], &refused["detail"]),
         (&json!("job.never_starts"), &json!(detail)),
@@ -205,7 +205,7 @@ async fn a_gang_gets_all_nodes_or_none_and_a_stop_reaches_every_rank() {
     let why = format!("/orgs/{org}/jobs/{both}/explanation");
     let why = setup.portal.t.get(&setup.portal.ada, &why).await.expect(200);
     assert_eq!(why["blockers"][0]["code"], "capacity.busy", "{why}");
-    assert_eq!(why["smallest_change"], "Ask for 1 node: then it starts at once.", "{why}");
+    assert_eq!(why["smallest_change"], "To start at once: request 1 node.", "{why}");
     for never in [json!({"nodes": 3}), json!({"count": 17}), json!({"cpus": 65_536})] {
         let mut body = json!({"script": "true"});
         body.as_object_mut().unwrap().extend(never.as_object().unwrap().clone());

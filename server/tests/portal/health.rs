@@ -111,7 +111,7 @@ async fn a_silent_board_is_in_service_again_when_it_answers() {
     for (engine, db, _location) in engines("health_silent").await {
         let setup = IdlePortal::on(db).await;
         send_health(&setup, 1, healthy(GPU)).await;
-        let why = "NVML does not answer for it.";
+        let why = "NVML does not answer for the board.";
         send_health(&setup, 1, BoardReport { silent: Some(why.to_owned()), facts: None, ..healthy(GPU) })
             .await;
         assert_eq!(quarantine_reason(&setup).await, why, "{engine}");
@@ -311,7 +311,10 @@ async fn a_job_that_waits_for_a_reset_gets_the_board_in_its_new_mode() {
         .await
         .expect(200);
     let waits = until_board(&setup, "its reset is asked for", |b| b["task"]["good"] == false).await;
-    assert!(waits["quarantine"]["reason"].as_str().unwrap().contains("when the board is reset"), "{waits}");
+    assert!(
+        waits["quarantine"]["reason"].as_str().unwrap().contains("needs a reset of the board"),
+        "{waits}"
+    );
     // This offering needs the board without MIG mode.
     let job = setup.submit(json!({"script": "echo whole", "offering": "a30-24gb"})).await;
     setup.until(&job, |j| j["reasons"].to_string().contains("in quarantine")).await;
@@ -330,7 +333,7 @@ async fn a_hanging_board_does_not_block_the_daemon() {
     let gpu = board["uuid"].as_str().unwrap();
     write_faults(&setup, &json!({"hang_ms": {gpu: 6_500}}));
     let silent = until_board(&setup, "its silence", |b| b["silent"].is_string()).await;
-    assert_eq!(silent["silent"], "NVML does not answer for it.");
+    assert_eq!(silent["silent"], "NVML does not answer for the board.");
     let nodes = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
     assert_eq!(nodes["items"][0]["state"], "ready", "the daemon lives: {nodes}");
     let job = setup.submit_script("echo later").await;

@@ -96,7 +96,7 @@ async fn the_install_command_makes_a_host_a_node_and_can_be_repeated() {
     // The program differs from the hash in the script.
     std::fs::write(&program, "#!/bin/sh\necho another\n").unwrap();
     let out = run(&script, &root, token);
-    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("is left as it was"));
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("is unchanged"));
     assert!(read(&root, "usr/local/bin/berth-worker").0.contains("second"));
     let left = std::fs::read_dir(root.join("usr/local/bin")).unwrap().count();
     assert_eq!(left, 1);
@@ -107,7 +107,7 @@ async fn the_install_command_makes_a_host_a_node_and_can_be_repeated() {
         run_with(&script, &root, "", "2xH100-80GB,1xA30")
     };
     let out = simulated(fetch(&t, "/install/worker.sh").await.1);
-    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("no simulated boards"));
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("simulated boards: lib"));
     std::fs::write(dir.path().join("libberth_nvml_sim.so"), "a library").unwrap();
     let out = simulated(fetch(&t, "/install/worker.sh").await.1);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -270,7 +270,10 @@ async fn an_operator_can_declare_only_a_silent_node_lost() {
         setup.cut(nodes[0]);
         let lost = setup.idle.t.post(&setup.idle.operator, &path, Value::Null).await.expect(200);
         assert_eq!((&lost["silence"]["state"], &lost["silence"]["attempts"]), (&json!("lost"), &json!(0)));
-        assert!(lost["silence"]["why"].as_str().unwrap().contains("declared it lost"), "{engine} {lost}");
+        assert!(
+            lost["silence"]["why"].as_str().unwrap().contains("declared the node lost"),
+            "{engine} {lost}"
+        );
         // The portal stops the other rank, and then the job ends.
         assert_eq!(setup.job(&gang).await["state"], "stopping", "{engine}");
         setup.idle.t.post(&setup.idle.operator, &path, Value::Null).await.expect(200);

@@ -311,7 +311,7 @@ async fn a_new_role_applies_at_once_and_tokens_of_a_former_owner_end() {
         assert_eq!(audit["items"][0]["action"], "member.role_changed", "{engine}");
         let detail = audit["items"][0]["detail"].as_str().unwrap();
         assert_eq!(
-            detail, "bob@example.org: member, before owner; ended with it: tokens 1, invitations 1",
+            detail, "bob@example.org: member, before owner; also revoked: tokens 1, invitations 1",
             "{engine}"
         );
     }

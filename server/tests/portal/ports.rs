@@ -339,10 +339,7 @@ async fn a_port_opens_only_with_a_valid_ticket_of_the_person() {
     let page = setup.send(page).await;
     let text = String::from_utf8(page.body).unwrap();
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
-    assert!(
-        text.contains("Nothing answers on this port") && text.contains("http-equiv=\"refresh\""),
-        "{text}"
-    );
+    assert!(text.contains("No answer on this port") && text.contains("http-equiv=\"refresh\""), "{text}");
     assert!(text.contains(&format!("http://portal.test/jobs/{job}")), "{text}");
     // The revocation of a token ends its sessions.
     let body = json!({"name": "ci", "role": "member"});

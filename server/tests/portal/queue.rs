@@ -250,9 +250,12 @@ async fn a_job_too_long_for_the_rest_of_its_reservation_is_explained_and_delays_
     let explanation = explain(&setup, &long).await;
     assert_eq!(explanation["blockers"][0]["code"], "reservation.closed", "{explanation}");
     let detail = explanation["blockers"][0]["detail"].as_str().unwrap();
-    assert!(detail.ends_with(" left, and the job could run longer than that."), "{explanation}");
+    assert!(detail.ends_with(" left, and the time limit of the job is longer."), "{explanation}");
     assert!(
-        explanation["smallest_change"].as_str().unwrap().starts_with("Limit the run to "),
+        explanation["smallest_change"]
+            .as_str()
+            .unwrap()
+            .starts_with("To start at once: set a time limit of at most "),
         "{explanation}"
     );
     assert!(!explanation.to_string().contains("begin"), "its reservation has begun: {explanation}");

@@ -53,7 +53,7 @@ async fn the_monthly_quota_counts_time_limits_and_returns_unused_time() {
         let first = t.post(&ada, &jobs, hours(6)).await.expect(201);
         let problem = t.post(&ada, &jobs, hours(3)).await.problem(403, "quota.exceeded");
         assert_eq!(problem["errors"][0]["pointer"], "/max_duration_s", "{engine} {problem}");
-        assert!(problem["detail"].as_str().unwrap().contains("there are 0.2 left"), "{engine} {problem}");
+        assert!(problem["detail"].as_str().unwrap().contains("with 0.2 left"), "{engine} {problem}");
         t.post(&ada, &jobs, hours(2)).await.expect(201);
         let extend = format!("{jobs}/{}/extend", first["id"].as_str().unwrap());
         let longer = json!({"max_duration_s": 7 * 3_600});
@@ -195,7 +195,7 @@ async fn a_job_at_a_limit_waits_with_a_reason_and_starts_when_the_limit_is_raise
     let path = format!("/orgs/{}/jobs/{second}/explanation", setup.org);
     let why = setup.t.get(&setup.ada, &path).await.expect(200);
     assert_eq!(why["blockers"][0]["code"], "quota.boards", "{why}");
-    let detail = "The organization may hold 0.125 boards at once and holds 0.125; this job needs 0.125 more.";
+    let detail = "Limit of boards at once: 0.125. In use: 0.125; this job needs 0.125 more.";
     assert_eq!(why["blockers"][0]["detail"], detail, "{why}");
     let quota = setup.t.get(&setup.ada, &format!("/orgs/{}/quota", setup.org)).await.expect(200);
     assert_eq!(

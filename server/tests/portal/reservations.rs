@@ -239,7 +239,7 @@ async fn extensions_and_repeats_respect_conflicts_quota_and_credit() {
         let beyond = setup.quote(at(1)).await;
         assert_eq!(beyond["feasible"], false, "{engine}");
         assert!(
-            beyond["refusals"][0].as_str().unwrap().contains("may have 3 whole boards"),
+            beyond["refusals"][0].as_str().unwrap().contains("Limit of reserved boards: 3."),
             "{engine} {beyond}"
         );
         setup.confirm(&beyond).await.problem(403, "quota.exceeded");
@@ -299,7 +299,7 @@ async fn invalid_windows_and_sizes_are_refused_at_their_fields() {
         .post(&setup.ada, &path, setup.quote_request(3, 2, setup.at(HOUR), setup.at(2 * HOUR)))
         .await
         .expect(201);
-    assert!(never["refusals"][0].as_str().unwrap().contains("even when it is empty"), "{never}");
+    assert!(never["refusals"][0].as_str().unwrap().contains("even without other use"), "{never}");
     for bad in [
         json!({"late_cancel_percent": 101}),
         json!({"quote_valid_s": 0}),
@@ -371,7 +371,7 @@ async fn a_disconnected_node_takes_only_later_reservations() {
         setup.t.portal.context.live.close_session(node(2));
         let path = format!("/operator/nodes/{}", node(2));
         setup.t.call(&setup.operator, "PATCH", &path, json!({"cordoned": false})).await.expect(200);
-        let away = "1 node that could hold this is not connected. Try again in a moment, or choose a begin that is more than a minute ahead.";
+        let away = "1 suitable node is not connected. Try again in a moment, or choose a start more than a minute ahead.";
         let refused = setup.quote(setup.quote_request(2, 2, setup.at(0), setup.at(HOUR))).await;
         assert_eq!((&refused["feasible"], &refused["refusals"]), (&json!(false), &json!([away])), "{engine}");
         let problem = setup.confirm(&soon).await.problem(409, "reservation.taken");

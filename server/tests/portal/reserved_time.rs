@@ -188,7 +188,7 @@ async fn approval_disuse_and_failed_boards_follow_the_terms() {
         let ended = setup.reservation(&pending).await;
         assert_eq!(
             (&ended["state"], &ended["cause"]),
-            (&json!("ended"), &json!("nobody used it")),
+            (&json!("ended"), &json!("no job ran in it")),
             "{engine}"
         );
         assert!(

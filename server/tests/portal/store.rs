@@ -264,7 +264,7 @@ async fn a_database_of_another_version_is_refused_with_the_reason() {
     ] {
         sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
         let refused = store::Db::sqlite(&file).await.err().unwrap().to_string();
-        assert!(refused.contains("made by another version of Berth"), "{refused}");
+        assert!(refused.contains("belongs to another version of Berth"), "{refused}");
     }
 }
 

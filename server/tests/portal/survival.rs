@@ -222,7 +222,7 @@ fn invalid_settings_are_reported_and_end_the_program() {
     let data = dir.path().to_str().unwrap();
     for (args, expected) in [
         (vec!["serve", "--listen", "nowhere"], "nowhere"),
-        (vec!["serve", "--data", "/proc/nothing"], "cannot be made"),
+        (vec!["serve", "--data", "/proc/nothing"], "cannot be created"),
         (vec!["serve", "--worker-listen", "0.0.0.0:0", "--data", data], "--worker-url"),
         (vec!["serve", "--readings-by-second-s", "7200", "--readings-by-ten-s", "60"], "--readings-by-ten-s"),
         (vec!["serve", "--worker-url", "http://portal:8081", "--data", data], "https://HOST:PORT"),

@@ -33,19 +33,19 @@ async fn a_join_token_works_once_before_its_expiry_and_for_its_node() {
         assert_eq!(status.code(), Code::PermissionDenied);
         assert!(status.message().contains(why), "{status:?}");
     };
-    refused(join(&setup, "guess", "").await, "never existed");
+    refused(join(&setup, "guess", "").await, "expired or unknown");
     let token = setup.join_token(json!({})).await;
     let first = join(&setup, &token, "").await.unwrap();
-    refused(join(&setup, &token, "").await, "used already");
+    refused(join(&setup, &token, "").await, "is used, expired");
     let late = setup.join_token(json!({"valid_s": 60})).await;
     setup.t.clock.advance_s(61);
-    refused(join(&setup, &late, "").await, "has expired");
+    refused(join(&setup, &late, "").await, "expired or unknown");
     let fresh = setup.join_token(json!({})).await;
     refused(join(&setup, &fresh, &first.node).await, "already");
     let second = join(&setup, &fresh, "").await.unwrap();
     assert_ne!(first.node, second.node, "the refusal has not spent it");
     let own = rejoin_token(&setup, &first.node).await;
-    refused(join(&setup, &own, &second.node).await, "It is for");
+    refused(join(&setup, &own, &second.node).await, "The join token is for");
     let again = join(&setup, &own, &first.node).await.unwrap();
     assert_eq!(again.node, first.node);
     // The earlier certificate of the node is invalid.
@@ -94,7 +94,7 @@ async fn without_a_certificate_of_this_portal_only_joining_is_possible() {
     };
     let status = PlayedSession::open(&setup, Some(&unknown), ("a", 1, 1)).await.err().unwrap();
     assert_eq!(status.code(), Code::PermissionDenied);
-    assert!(status.message().contains("issued no such"), "{status:?}");
+    assert!(status.message().contains("did not issue"), "{status:?}");
 
     let endpoint = identity::endpoint(&setup.address).unwrap();
     let error =
@@ -280,7 +280,7 @@ async fn a_board_stays_with_a_connected_node_when_another_node_reports_it() {
         assert_eq!(boards(&first).await, ["GPU-1"]);
         assert_eq!(boards(&second).await, ["GPU-2"]);
         let why = left_out(&second).await;
-        assert_eq!(why, "GPU-1 stays with played, which is connected and has reported it.");
+        assert_eq!(why, "Board GPU-1 remains with node played, which is connected and has reported it.");
     }
     assert!(!session.is_finished(), "the first is not disturbed");
     assert_eq!(left_out(&first).await, Value::Null);

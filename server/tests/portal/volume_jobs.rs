@@ -65,7 +65,7 @@ async fn one_job_writes_a_volume_and_the_next_reads_it() {
     let first = setup.job(&writer).await;
     let given = &first["volumes"][0];
     assert_eq!((&given["version"], &given["kept_version"]), (&json!(2), &json!(3)), "{first}");
-    assert!(given["note"].as_str().unwrap().starts_with("1 left out"), "the link: {first}");
+    assert!(given["note"].as_str().unwrap().starts_with("1 not kept"), "the link: {first}");
     let next = setup.job(&next).await;
     assert_eq!(next["volumes"][0]["kept_version"], 4, "{next}");
     let now = setup.t.get(&setup.ada, &volume).await.expect(200);
@@ -95,7 +95,7 @@ async fn a_hand_over_beyond_the_volume_limit_changes_nothing_and_leaves_a_note()
     assert_eq!(setup.until_ended(&job).await["state"], "succeeded");
     setup.until_all_free().await;
     let given = setup.job(&job).await["volumes"][0].clone();
-    assert!(given["note"].as_str().unwrap().contains("may hold 1000"), "{given}");
+    assert!(given["note"].as_str().unwrap().contains("limit of the volume is 1000 bytes"), "{given}");
     assert_eq!(given["kept_version"], Value::Null, "{given}");
     let now = setup.t.get(&setup.ada, &volume).await.expect(200);
     assert_eq!((&now["version"], &now["files"]), (&json!(1), &json!(1)), "{now}");
@@ -173,7 +173,7 @@ async fn an_interrupted_hand_over_resumes_without_repetition() {
     relay.mend();
     let now = setup.until(&job, |j| j["volumes"][0]["kept_version"] == 1).await;
     let note = now["volumes"][0]["note"].as_str().unwrap();
-    assert!(note.starts_with("1 left out") && note.contains("64 parts") && note.contains("d/d/d"), "{note}");
+    assert!(note.starts_with("1 not kept") && note.contains("64 parts") && note.contains("d/d/d"), "{note}");
     let data = setup.t.get(&setup.ada, &format!("{volumes}/data")).await.expect(200);
     assert_eq!(data["files"], 4_001, "{data}");
     setup.until_ended(&job).await;

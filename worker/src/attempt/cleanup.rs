@@ -19,25 +19,26 @@ pub fn clean(attempt: &mut Attempt, host: &Host) -> Result<(), String> {
     shim::wait_until_released(&attempt.dir).map_err(|e| e.to_string())?;
     // Removed first, so no later error leaves them.
     if let Some(dir) = &attempt.record.secrets {
-        secret_files::remove(dir).map_err(|e| format!("its files with secrets are still there: {e}"))?;
+        secret_files::remove(dir)
+            .map_err(|e| format!("the secret files of the attempt cannot be removed: {e}"))?;
     }
     // A daemon that ended during a pull left them.
     registry::remove(&attempt.dir)
-        .map_err(|e| format!("its credentials for a registry are still there: {e}"))?;
+        .map_err(|e| format!("the registry credentials of the attempt cannot be removed: {e}"))?;
     entries::end_all(&attempt.dir).map_err(|e| e.to_string())?;
     // A shim leaves no process, except one that was killed.
     host.cgroups.end(&attempt.record.group)?;
     if attempt.record.contained {
         // All processes of the container have ended by now. podman may fail to end them: without a supervisor, or
         // under AppArmor, which blocks the signals of its runtime.
-        let podman = host.images.as_ref().map_err(|why| format!("its container needs podman: {why}"))?;
+        let podman = host.images.as_ref().map_err(|why| format!("the container needs podman: {why}"))?;
         podman.remove(&attempt.record.container_name())?;
     }
     for device in &attempt.record.devices {
         let remaining = remaining_processes(gpus, device, &host.sharers, &attempt.dir)?;
         let started = device.instance.is_none() || device.mig_uuid.is_some();
         if started && !remaining.is_empty() {
-            return Err(format!("processes are still on it: {remaining:?}"));
+            return Err(format!("processes still use the device: {remaining:?}"));
         }
         check_memory_free(gpus, device)?;
         if let Some((profile, start)) = device.instance.filter(|_| device.made) {

@@ -15,7 +15,7 @@ use crate::inputs::volumes;
 use crate::isolation::cgroups::Allowance;
 use crate::isolation::device_nodes::DeviceTree;
 use crate::isolation::sandbox::{ConfinedCommand, SandboxSpec};
-use crate::model::{JobFailure, job_failure};
+use crate::model::{JobFailure, job_failure, start_failure};
 use crate::shim::{Container, Limits};
 use crate::system::capacity;
 
@@ -26,7 +26,7 @@ fn device_nodes(record: &AttemptRecord, host: &Host) -> Result<Vec<PathBuf>, Job
         return Ok(all);
     }
     let missing =
-        |why: String| job_failure("device.unavailable", format!("The device cannot be used: {why}."));
+        |why: String| start_failure("device.unavailable", format!("The device is unavailable: {why}"));
     let tree = DeviceTree::default();
     for device in &record.devices {
         let start = device.instance.map(|(_, start)| start);
@@ -72,10 +72,9 @@ pub fn contained_limits(
         pids: host.job_pids,
         devices: Vec::new(),
     };
-    let (group, cgroup) = host
-        .cgroups
-        .create_nested(&record.container_name(), &allowance)
-        .map_err(|e| job_failure("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
+    let (group, cgroup) = host.cgroups.create_nested(&record.container_name(), &allowance).map_err(|e| {
+        start_failure("worker.isolation", format!("The limits of the job cannot be set: {e}"))
+    })?;
     let disk = Some((work.to_owned(), host.job_disk_mib));
     let volumes = volumes::directories(work.parent().unwrap_or(work), spec);
     let (memory_mib, pids) = (spec.memory_mib, host.job_pids);
@@ -116,7 +115,7 @@ pub fn contain(
 }
 
 fn no_user_left() -> JobFailure {
-    job_failure("worker.isolation", "This node has no user left that no other job is.")
+    start_failure("worker.isolation", "This node has no free user for the job")
 }
 
 /// The limit of each memory file system of a job, whose content counts as the job's memory.
@@ -131,7 +130,8 @@ fn write_passwd(dir: &Path, record: &AttemptRecord, host: &Host) -> Result<Optio
     let file = dir.join("passwd");
     let written = std::fs::write(&file, text)
         .and_then(|()| std::fs::set_permissions(&file, Permissions::from_mode(0o644)));
-    let why = |error| job_failure("worker.io", format!("The worker cannot write the job's files: {error}."));
+    let why =
+        |error| job_failure("worker.io", format!("The worker cannot write the files of the job: {error}."));
     written.map(|()| Some(file)).map_err(why)
 }
 
@@ -144,8 +144,8 @@ pub fn confine(
     command: Vec<String>,
 ) -> Result<(ConfinedCommand, Limits), JobFailure> {
     if spec.no_network && !host.sandbox.cuts_network() {
-        let why = "This node cannot keep a job from the network, so it was not started.";
-        return Err(job_failure("worker.isolation", why));
+        let why = "This node cannot separate a job from the network";
+        return Err(start_failure("worker.isolation", why));
     }
     if host.sandbox.has_users() && record.uid.is_none() {
         return Err(no_user_left());
@@ -159,10 +159,9 @@ pub fn confine(
         pids: host.job_pids,
         devices: devices.clone(),
     };
-    let group = host
-        .cgroups
-        .create(&record.container_name(), &allowance)
-        .map_err(|e| job_failure("worker.isolation", format!("The job's limits cannot be set: {e}.")))?;
+    let group = host.cgroups.create(&record.container_name(), &allowance).map_err(|e| {
+        start_failure("worker.isolation", format!("The limits of the job cannot be set: {e}"))
+    })?;
     let binds = volumes::bind_mounts(dir, spec);
     let sandbox_spec = SandboxSpec {
         work,

@@ -108,7 +108,7 @@ impl Attempt {
     /// clean once its record can be saved.
     pub fn without_record(root: &Path, key: &AttemptKey, assignment: &Assignment, why: &str) -> Self {
         let mut attempt = Self::from_assignment(root, key, assignment);
-        let detail = format!("The worker cannot write the job's files: {why}.");
+        let detail = format!("The worker cannot write the files of the job: {why}.");
         attempt.record.failure = Some(job_failure("worker.io", detail));
         attempt
     }
@@ -172,12 +172,12 @@ impl Attempt {
         let failure = if self.start.is_none() {
             job_failure(
                 "attempt.not_started",
-                "The worker stopped before the job was started; nothing was charged.",
+                "The worker stopped before the start of the job. Nothing was charged.",
             )
         } else {
             job_failure(
                 "attempt.unknown_outcome",
-                "The host or its worker went down while the job ran, and nobody saw how it ended. It was not run again.",
+                "The host or its worker stopped during the run, and the end of the job is unknown. The job was not started again.",
             )
         };
         self.fail(failure);
@@ -217,7 +217,7 @@ impl Attempt {
         if let Some(notice) = notice
             && let Err(error) = put_json(&self.dir.join(shim::NOTICE), &notice, true)
         {
-            tracing::error!(%error, "a notice cannot be recorded; it gets the usual one");
+            tracing::error!(%error, "a stop notice cannot be recorded; the attempt gets the default one");
         }
         if let Err(error) = self.save() {
             tracing::error!(%error, "a stop cannot be recorded");
@@ -255,7 +255,7 @@ impl Attempt {
         }
         // Not synced: after a power cut the tally is lower, to nobody's harm.
         if let Err(error) = put_json(&self.dir.join(TALLY), &self.tally, false) {
-            tracing::warn!(dir = %self.dir.display(), %error, "evidence cannot be kept");
+            tracing::warn!(dir = %self.dir.display(), %error, "evidence cannot be saved");
         }
     }
 
@@ -293,7 +293,7 @@ impl Attempt {
         self.record.outputs.done = true;
         let saved = self.save();
         if let Err(error) = &saved {
-            tracing::error!(dir = %self.dir.display(), %error, "an attempt cannot be recorded; its files are asked for again");
+            tracing::error!(dir = %self.dir.display(), %error, "an attempt cannot be recorded; its files are requested again");
         }
         saved.is_ok()
     }
@@ -304,7 +304,7 @@ impl Attempt {
             if let Err(error) = remove_tree(&place)
                 && error.kind() != io::ErrorKind::NotFound
             {
-                tracing::warn!(dir = %self.dir.display(), %error, "files of a job are left until it is forgotten");
+                tracing::warn!(dir = %self.dir.display(), %error, "files of a job cannot be removed; trying again later");
             }
         }
     }

@@ -37,7 +37,7 @@ pub fn isolation_report(host: &Host) -> BTreeMap<String, String> {
         ("pids", pids.to_owned()),
         ("devices", devices),
         ("network", network.to_owned()),
-        ("disk", format!("{} MiB, looked at every 5 s", host.job_disk_mib)),
+        ("disk", format!("{} MiB, checked every 5 s", host.job_disk_mib)),
         ("images", images.chars().take(MOST_CHARS).collect()),
     ]
     .map(|(name, value)| (name.to_owned(), value))

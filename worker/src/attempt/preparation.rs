@@ -19,7 +19,7 @@ use crate::images::Podman;
 use crate::inputs::{checkpoint, volumes};
 use crate::isolation::sandbox::{self, with_deferred_variables};
 use crate::isolation::secret_files;
-use crate::model::{JobFailure, job_failure};
+use crate::model::{JobFailure, job_failure, start_failure};
 use crate::shim::forker::ForkedShim;
 use crate::shim::lease::{self, StartingLease};
 use crate::shim::{self, Launch, ShimSecrets};
@@ -36,11 +36,12 @@ pub struct PreparationControl<'a> {
 }
 
 fn unwritable(error: io::Error) -> JobFailure {
-    job_failure("worker.io", format!("The worker cannot write the job's files: {error}."))
+    job_failure("worker.io", format!("The worker cannot write the files of the job: {error}."))
 }
 
 fn podman(host: &Host) -> Result<&Podman, JobFailure> {
-    let off = |why: &String| job_failure("image.unavailable", format!("This node cannot run images: {why}."));
+    let off =
+        |why: &String| start_failure("image.unavailable", format!("This node cannot run images: {why}"));
     host.images.as_ref().map_err(off)
 }
 
@@ -132,7 +133,7 @@ impl Preparation<'_> {
         let (spec, dir) = (self.spec, &self.attempt.dir);
         std::fs::create_dir_all(work).map_err(unwritable)?;
         for (path, text) in &spec.files {
-            let outside = || job_failure("worker.files", format!("{path:?} is not a path inside the job."));
+            let outside = || start_failure("worker.files", format!("The path {path:?} leads out of the job"));
             let to = join_inside(work, path).ok_or_else(outside)?;
             if let Some(parent) = to.parent() {
                 std::fs::create_dir_all(parent).map_err(unwritable)?;
@@ -147,7 +148,7 @@ impl Preparation<'_> {
     /// Makes one device. It is recorded as the attempt's before: the cleanup destroys only recorded devices.
     fn make_device(&mut self, index: usize) -> Result<(), JobFailure> {
         let unavailable =
-            |e: GpuError| job_failure("device.unavailable", format!("The device could not be made: {e}."));
+            |e: GpuError| start_failure("device.unavailable", format!("The device cannot be prepared: {e}"));
         let gpus = &self.host.gpus;
         let Some(device) = self.attempt.record.devices.get_mut(index) else { return Ok(()) };
         let gpu = device.gpu_uuid.clone();

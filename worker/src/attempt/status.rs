@@ -12,7 +12,7 @@ fn log_full() -> Failure {
     Failure {
         code: "log.full".to_owned(),
         detail: format!(
-            "Its log grew past {} MiB, so it was stopped; write large output to files.",
+            "The log exceeded {} MiB, and the job was stopped. Write large output to files.",
             LOG_LIMIT >> 20
         ),
     }

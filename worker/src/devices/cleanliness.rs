@@ -57,7 +57,7 @@ pub fn check_memory_free(gpus: &Gpus, device: &AttemptDevice) -> Result<(), Stri
     }
     match gpus.used_mib(&device.gpu_uuid) {
         Ok(used) if is_memory_free(used, device.idle_mib) => Ok(()),
-        Ok(used) => Err(format!("{used} MiB are still in use on it, and no process is")),
+        Ok(used) => Err(format!("{used} MiB of device memory are in use without a process")),
         Err(GpuError::NotFound(_)) => Ok(()),
         Err(error) => Err(error.to_string()),
     }

@@ -25,9 +25,9 @@ pub struct EntryProcess {
 /// Starts an entry process for the attempt in this directory, and receives the file that it opens.
 pub async fn start_entry(dir: &Path, target: EntryTarget) -> Result<EntryProcess, String> {
     let failed = |action: &str, error: io::Error| format!("{action}: {error}.");
-    let (socket, theirs) = UnixStream::pair().map_err(|e| failed("No socket", e))?;
-    socket.set_read_timeout(Some(ENTER_WITHIN)).map_err(|e| failed("No socket", e))?;
-    let this = std::env::current_exe().map_err(|e| failed("The worker's program cannot be found", e))?;
+    let (socket, theirs) = UnixStream::pair().map_err(|e| failed("A socket cannot be created", e))?;
+    socket.set_read_timeout(Some(ENTER_WITHIN)).map_err(|e| failed("The socket cannot be set up", e))?;
+    let this = std::env::current_exe().map_err(|e| failed("The program of the worker cannot be found", e))?;
     let mut command = Command::new(this);
     command.arg("enter").arg(dir);
     match target {

@@ -5,7 +5,7 @@
 //! attempt: its user, no capability, the same filter of system calls. The process passes no bytes itself, and ends
 //! with the daemon, the shell or the attempt.
 
-#![expect(unsafe_code, reason = "what happens between fork and exec can only be said in an unsafe hook")]
+#![expect(unsafe_code, reason = "the steps between fork and exec need an unsafe hook")]
 
 use std::fs::File;
 use std::io;
@@ -40,8 +40,8 @@ const GRACE: Duration = Duration::from_secs(2);
 /// The time limit for the answer of a port. The daemon waits a little longer.
 const PATIENCE: Duration = Duration::from_secs(8);
 const ENDED: &str = "The job has ended.";
-const NOT_READY: &str = "The job is still starting; try again in a moment.";
-const NO_INIT: &str = "This node has no init program for containers (such as catatonit), so there is no terminal into a job in an image.";
+const NOT_READY: &str = "The job is still starting. Try again in a moment.";
+const NO_INIT: &str = "This node has no init program for containers (such as catatonit). A terminal in a job with an image needs one.";
 /// The names of namespaces in `/proc`.
 const NAMESPACES: [(&str, CloneFlags); 7] = [
     ("user", CloneFlags::CLONE_NEWUSER),
@@ -89,7 +89,7 @@ fn failed(action: &'static str) -> impl Fn(io::Error) -> String {
 /// Enters the attempt. This process sees the same system as the attempt afterwards; only its children are in the
 /// attempt's PID namespace. With `joins` it takes over the limits too.
 fn enter(dir: &Path, joins: bool) -> Result<EnteredAttempt, String> {
-    let lock = entries::lock_own(dir).map_err(failed("The job's directory cannot be written"))?;
+    let lock = entries::lock_own(dir).map_err(failed("The directory of the job is not writable"))?;
     let lock = lock.ok_or(NOT_READY)?;
     // Read after the lock: a cleanup that begins later waits for the lock.
     let known = ShimRecords::read(dir);
@@ -115,10 +115,10 @@ fn enter(dir: &Path, joins: bool) -> Result<EnteredAttempt, String> {
     prctl::set_child_subreaper(true).map_err(|e| e.to_string())?;
     if joins {
         let limits = &launch.limits;
-        shim::apply_limits(limits).map_err(failed("The job's limits cannot be taken over"))?;
+        shim::apply_limits(limits).map_err(failed("The limits of the job cannot be applied"))?;
         if let Some(sandbox) = sandbox.as_ref().filter(|_| limits.nested) {
             let joined = limits.group.join_beside(sandbox.first);
-            joined.map_err(failed("The job's limits cannot be taken over"))?;
+            joined.map_err(failed("The limits of the job cannot be applied"))?;
         }
     }
     if let Some(sandbox) = &sandbox {
@@ -157,7 +157,7 @@ fn find_sandbox(start: &CommandStart, parent: i32, depth: u32) -> Result<Sandbox
     let before = processes::stat(first).ok_or(ENDED)?;
     let number = rustix::process::Pid::from_raw(first).ok_or(ENDED)?;
     let process = rustix::process::pidfd_open(number, PidfdFlags::empty())
-        .map_err(|e| format!("The job's sandbox cannot be found: {}.", io::Error::from(e)))?;
+        .map_err(|e| format!("The sandbox of the job cannot be found: {}.", io::Error::from(e)))?;
     let mut kinds = CloneFlags::empty();
     for (name, kind) in NAMESPACES {
         let id = |process: &str| {
@@ -167,7 +167,7 @@ fn find_sandbox(start: &CommandStart, parent: i32, depth: u32) -> Result<Sandbox
             (Ok(theirs), Ok(ours)) if theirs != ours => kinds |= kind,
             (Ok(_), Ok(_)) => {}
             (Err(error), _) | (_, Err(error)) => {
-                return Err(failed("The job's sandbox cannot be looked at")(error));
+                return Err(failed("The sandbox of the job cannot be read")(error));
             }
         }
     }
@@ -188,7 +188,7 @@ fn run_shell(dir: &Path, control: BorrowedFd<'_>, size: TerminalSize) -> Result<
     let (ours, theirs) = pty::open(size).map_err(failed("No terminal can be opened"))?;
     if let Some(uid) = entered.uid {
         std::os::unix::fs::fchown(&theirs, Some(uid), Some(uid))
-            .map_err(failed("The terminal cannot be given away"))?;
+            .map_err(failed("The owner of the terminal cannot be set"))?;
     }
     let mut signals = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD] {
@@ -310,13 +310,13 @@ fn connect(dir: &Path, control: BorrowedFd<'_>, port: u16) -> Result<i32, String
             return Ok(attempt_processes::all(dir).into_iter().map(|pid| pid.to_string()).collect());
         }
         // The /proc of the sandbox shows only processes of the job.
-        let listing = std::fs::read_dir("/proc").map_err(failed("The job's processes cannot be seen"))?;
+        let listing = std::fs::read_dir("/proc").map_err(failed("The job's processes cannot be read"))?;
         let names = listing.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         Ok(names.filter(|name| name.bytes().all(|b| b.is_ascii_digit())).collect())
     };
     let known = processes()?;
     let found = LOOPBACKS.into_iter().find(|(_, addresses)| is_owned_by(&known, port, addresses));
-    let nothing = || format!("Nothing of the job listens on port {port} yet.");
+    let nothing = || format!("No process of the job listens on port {port} yet.");
     let (address, addresses) = found.ok_or_else(nothing)?;
     // A port that accepts nothing must not keep this process for minutes.
     let at = address.parse::<IpAddr>().map_err(|e| e.to_string())?;

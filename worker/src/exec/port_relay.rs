@@ -49,7 +49,7 @@ pub(super) async fn relay(mut tunnel: Tunnel, stream: &TcpStream, mut alive: wat
             RelayEvent::Frame(Some(frame::What::Data(data))) => {
                 let fits = inn.note_came(data.len() as u64);
                 pending.extend(data);
-                (!fits).then(|| closed("refused", "More came than may be under way."))
+                (!fits).then(|| closed("refused", "The data exceeds the window of the connection."))
             }
             RelayEvent::Frame(Some(frame::What::Taken(taken))) => {
                 out.note_taken(taken);
@@ -92,5 +92,5 @@ pub(super) async fn relay(mut tunnel: Tunnel, stream: &TcpStream, mut alive: wat
 /// The last frame after an error of the connection. `None`: the connection was not ready.
 fn closed_after_error(error: &std::io::Error) -> Option<Closed> {
     let waits = matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted);
-    (!waits).then(|| closed("ended", format!("The connection broke: {error}.")))
+    (!waits).then(|| closed("ended", format!("The connection failed: {error}.")))
 }

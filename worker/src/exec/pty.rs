@@ -81,7 +81,7 @@ pub fn receive_file(socket: BorrowedFd<'_>) -> Result<OwnedFd, String> {
     let mut message = [0u8; 512];
     let mut parts = [IoSliceMut::new(&mut message)];
     let received = rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
-        .map_err(|e| format!("nothing came: {}", io::Error::from(e)))?;
+        .map_err(|e| format!("no file received: {}", io::Error::from(e)))?;
     let file = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut files) => files.next(),
         _ => None,
@@ -90,7 +90,7 @@ pub fn receive_file(socket: BorrowedFd<'_>) -> Result<OwnedFd, String> {
         let text =
             message.get(..received.bytes).and_then(|text| text.strip_prefix(ERROR)).unwrap_or_default();
         if text.is_empty() {
-            "it ended at once".to_owned()
+            "the process ended at once".to_owned()
         } else {
             String::from_utf8_lossy(text).into_owned()
         }
@@ -118,7 +118,7 @@ mod tests {
         send_error(here.as_fd(), "the port is closed").unwrap();
         assert_eq!(receive_file(there.as_fd()).unwrap_err(), "the port is closed");
         drop(here);
-        assert_eq!(receive_file(there.as_fd()).unwrap_err(), "it ended at once");
+        assert_eq!(receive_file(there.as_fd()).unwrap_err(), "the process ended at once");
     }
 
     #[test]

@@ -250,7 +250,7 @@ impl TerminalSession {
 
     fn resize(&self, size: TerminalSize) {
         if let Err(error) = pty::resize(self.terminal.get_ref().as_fd(), size) {
-            tracing::warn!(%error, "a terminal keeps its size");
+            tracing::warn!(%error, "the size of a terminal cannot be changed");
         }
     }
 
@@ -261,7 +261,7 @@ impl TerminalSession {
                 if client.typed.note_came(data.len() as u64) {
                     self.typed.extend(data);
                 } else {
-                    tracing::warn!("the portal sends more into a tunnel than it may");
+                    tracing::warn!("the portal exceeds the window of a tunnel");
                     self.detach();
                 }
             }

@@ -81,7 +81,7 @@ impl Tunnels {
         let permit = self.permits.clone().try_acquire_owned().ok();
         let (outgoing, queue) = mpsc::channel(QUEUE);
         let mut request = Request::new(ReceiverStream::new(queue));
-        let token: MetadataValue<Ascii> = dial.token.parse().map_err(|_| "its token is not one")?;
+        let token: MetadataValue<Ascii> = dial.token.parse().map_err(|_| "its token is invalid")?;
         request.metadata_mut().insert(TUNNEL_TOKEN, token);
         let incoming = portal.tunnel(request).await.map_err(|s| s.message().to_owned())?.into_inner();
         let full = permit.is_none();
@@ -103,7 +103,7 @@ impl Tunnels {
     }
 
     async fn terminal(&self, key: AttemptKey, request: Terminal, tunnel: Tunnel, dir: &Path) {
-        const GONE: &str = "This terminal is not there any more.";
+        const GONE: &str = "This terminal no longer exists.";
         let size = TerminalSize::clamped(request.cols, request.rows);
         let client = TerminalClient { tunnel, size, from: request.resume_from };
         let name = (key, request.id);
@@ -137,7 +137,7 @@ impl Tunnels {
     /// Starts a session, and runs it to its end.
     async fn run_session(&self, name: SessionName, client: TerminalClient, dir: &Path) {
         let Some((sender, clients)) = self.register(&name) else {
-            let why = format!("A job may have {MOST_SESSIONS} terminals open; close one of them.");
+            let why = format!("A job has at most {MOST_SESSIONS} open terminals. Close one of them.");
             client.tunnel.close(closed("refused", why));
             return;
         };

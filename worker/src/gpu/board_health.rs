@@ -101,7 +101,7 @@ fn deterioration(
     };
     // A lower count means a reload of the driver.
     let more = new.checked_sub(old).filter(|more| *more > 0)?;
-    Some(("gpu.ecc", format!("ECC found {more} more memory errors that it could not correct.")))
+    Some(("gpu.ecc", format!("ECC found {more} more uncorrectable memory errors.")))
 }
 
 /// The health of the boards of this host.
@@ -138,7 +138,7 @@ impl BoardHealthStore {
 
     /// Records a fault. Its serial is the time if that is higher, so serials grow even after a loss of the file.
     pub fn record_fault(&mut self, gpu_uuid: &str, code: &str, detail: &str, now_micros: i64) {
-        tracing::warn!(gpu_uuid, code, detail, "a board is not fit for work");
+        tracing::warn!(gpu_uuid, code, detail, "a board has a fault");
         let state = self.saved.boards.entry(gpu_uuid.to_owned()).or_default();
         state.serial = u64::try_from(now_micros).unwrap_or(0).max(state.serial.saturating_add(1));
         state.fault =
@@ -204,7 +204,7 @@ impl BoardHealthStore {
         let known = self.busy.remove(&task.gpu_uuid).unwrap_or(0);
         let good = result.is_ok();
         let text = result.unwrap_or_else(|why| why);
-        tracing::info!(gpu = task.gpu_uuid, number = task.number, good, text, "a task for a board is done");
+        tracing::info!(gpu = task.gpu_uuid, number = task.number, good, text, "a task of a board has ended");
         let state = self.saved.boards.entry(task.gpu_uuid.clone()).or_default();
         if good && task.kind() == TaskKind::Check {
             state.fault = state.fault.take().filter(|fault| fault.serial > known);
@@ -279,18 +279,19 @@ pub fn run_task(gpus: &Gpus, task: &BoardTask) -> Result<String, String> {
     let switch = |on: bool| match gpus.set_mig(&task.gpu_uuid, on) {
         Ok(()) => Ok(format!("MIG mode is {}.", if on { "on" } else { "off" })),
         Err(GpuError::ResetRequired) => {
-            Err("The mode changes when the board is reset; check it again after that.".to_owned())
+            Err("The mode change needs a reset of the board. Reset the board, then check it again."
+                .to_owned())
         }
         Err(GpuError::InUse) => {
-            Err("Something holds the board or an instance on it, so its mode stays.".to_owned())
+            Err("The board or one of its instances is in use. The mode stays unchanged.".to_owned())
         }
         Err(error) => Err(format!("The mode cannot be changed: {error}.")),
     };
     match task.kind() {
-        TaskKind::Check => gpus.check(&task.gpu_uuid).map(|()| "The board is fit for work.".to_owned()),
+        TaskKind::Check => gpus.check(&task.gpu_uuid).map(|()| "The board is free of faults.".to_owned()),
         TaskKind::MigOn => switch(true),
         TaskKind::MigOff => switch(false),
-        TaskKind::Unspecified => Err("This worker does not know how; it is too old.".to_owned()),
+        TaskKind::Unspecified => Err("This worker is too old for the task. Update the worker.".to_owned()),
     }
 }
 

@@ -136,21 +136,21 @@ fn counts(library: &Library, device: &Device<'_>) -> ErrorCounts {
 pub(super) fn complaints(description: &BoardDescription, counts: &ErrorCounts) -> Vec<String> {
     let mut out = Vec::new();
     if counts.replacement_failed == Some(true) {
-        out.push("Worn memory could not be replaced.".to_owned());
+        out.push("The replacement of faulty memory failed.".to_owned());
     }
     if counts.replacement_pending == Some(true) {
-        out.push("Worn memory is replaced only when the board is reset.".to_owned());
+        out.push("The replacement of faulty memory needs a reset of the board.".to_owned());
     }
     match counts.recovery.unwrap_or(0) {
         0 => {}
-        2 => out.push("The driver asks for a reboot of the host.".to_owned()),
-        _ => out.push("The driver asks for a reset of the board.".to_owned()),
+        2 => out.push("The driver requests a restart of the host.".to_owned()),
+        _ => out.push("The driver requests a reset of the board.".to_owned()),
     }
     if description.mig != description.mig_pending {
-        out.push("Its MIG mode changes only when the board is reset.".to_owned());
+        out.push("The change of the MIG mode needs a reset of the board.".to_owned());
     }
     if description.ecc != description.ecc_pending {
-        out.push("Its ECC mode changes only when the board is reset.".to_owned());
+        out.push("The change of the ECC mode needs a reset of the board.".to_owned());
     }
     out
 }
@@ -176,9 +176,9 @@ impl Library {
         pids.dedup();
         let mut out = complaints(&describe(self, &device), &counts(self, &device));
         if !pids.is_empty() {
-            out.insert(0, format!("Processes are on it: {pids:?}."));
+            out.insert(0, format!("Processes use the board: {pids:?}."));
         } else if !is_memory_free(used_mib, None) {
-            out.insert(0, format!("{used_mib} MiB are in use on it, and no process is."));
+            out.insert(0, format!("{used_mib} MiB of its memory are in use without a process."));
         }
         Ok(out)
     }

@@ -4,15 +4,15 @@ use nvml_wrapper::error::NvmlError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
-    #[error("it is in use")]
+    #[error("the device is in use")]
     InUse,
-    #[error("there is no device {0}")]
+    #[error("the device {0} does not exist")]
     NotFound(String),
     #[error("the board does not support this")]
     NotSupported,
-    #[error("the driver finds no room for it")]
+    #[error("the driver finds no room for the instance")]
     Insufficient,
-    #[error("the board must be reset before its MIG mode changes")]
+    #[error("the board needs a reset before the change of its MIG mode")]
     ResetRequired,
     #[error("the board has fallen off the bus")]
     Lost,
@@ -52,8 +52,8 @@ pub(super) fn from_code(code: u32) -> GpuError {
 /// The reason for a silent board, as a sentence.
 pub(super) fn silence_reason(error: &GpuError) -> String {
     match error {
-        GpuError::Lost => "It has fallen off the bus.".to_owned(),
-        GpuError::Unresponsive => "NVML does not answer for it.".to_owned(),
-        other => format!("NVML cannot look at it: {other}."),
+        GpuError::Lost => "The board has fallen off the bus.".to_owned(),
+        GpuError::Unresponsive => "NVML does not answer for the board.".to_owned(),
+        other => format!("NVML cannot read the board: {other}."),
     }
 }

@@ -96,7 +96,7 @@ impl EventSet {
                     self.mute.insert(uuid);
                 }
                 // Registration is tried again later.
-                Err(error) => tracing::debug!(uuid, %error, "events cannot be asked for"),
+                Err(error) => tracing::debug!(uuid, %error, "events cannot be requested"),
             }
         }
     }
@@ -165,11 +165,11 @@ pub fn watch(gpus: &Gpus, mut send: impl FnMut(BoardEvent) -> bool) {
         let mut set = match EventSet::open(lib) {
             Ok(set) => set,
             Err(GpuError::NotSupported) => {
-                tracing::warn!("this driver has no events; boards are only polled");
+                tracing::warn!("the driver has no events; boards are only polled");
                 return;
             }
             Err(error) => {
-                tracing::warn!(%error, "no events of boards");
+                tracing::warn!(%error, "events of boards are unavailable; trying again");
                 std::thread::sleep(REGISTER_EVERY);
                 continue;
             }

@@ -22,7 +22,8 @@ impl Library {
     pub fn holders(&self, device_uuid: &str) -> Result<Vec<u32>, GpuError> {
         let device = self.device(device_uuid)?;
         let symbol = self.nvml.lib().nvmlDeviceGetComputeRunningProcesses_v3.as_ref();
-        let symbol = symbol.map_err(|_| GpuError::Nvml("it cannot tell who is on a device".to_owned()))?;
+        let symbol =
+            symbol.map_err(|_| GpuError::Nvml("the processes on a device are unknown".to_owned()))?;
         let mut capacity = ROWS;
         loop {
             // SAFETY: a plain C struct, for which zeroes are a value.

@@ -135,7 +135,7 @@ impl Inventory {
             (Ok(board), _) => Ok(board),
             (Err(error), Some(known)) => Ok(known.silenced(&error)),
             (Err(error), None) => {
-                tracing::warn!(index, %error, "a board is left out");
+                tracing::warn!(index, %error, "a board is not readable and is ignored");
                 Err(error)
             }
         }

@@ -19,7 +19,7 @@ fn library() -> Result<PathBuf, String> {
     let places = ["", "deps", "../lib/berth"].map(|place| beside.join(place).join(LIBRARY));
     places.into_iter().find(|p| p.exists()).ok_or_else(|| {
         format!(
-            "boards are to be simulated, but {LIBRARY} is not beside {}. The line that made this host a node fetches it when it is run again",
+            "the simulation needs {LIBRARY} beside {}. Run the join command of this node again: it fetches the file",
             this.display()
         )
     })
@@ -44,5 +44,5 @@ pub fn restart_with_fleet(fleet: &str, data: &Path) -> Result<PathBuf, String> {
     let this = std::env::current_exe().map_err(|e| e.to_string())?;
     let error =
         Command::new(this).args(std::env::args_os().skip(1)).env(DIR, &dir_text).env(FLEET, fleet).exec();
-    Err(format!("cannot start again for the simulation: {error}"))
+    Err(format!("the simulation cannot restart this program: {error}"))
 }

@@ -63,21 +63,21 @@ impl<T: Send + Sync + 'static> Startup<T> {
                 }
                 match result {
                     Ok(()) => {
-                        tracing::info!("NVML has started after all");
+                        tracing::info!("NVML has started after a delay");
                         return;
                     }
-                    Err(error) => tracing::warn!(%error, "NVML cannot be started; it is tried again"),
+                    Err(error) => tracing::warn!(%error, "NVML cannot be started; trying again"),
                 }
                 std::thread::sleep(AGAIN);
             }
         };
         let thread = std::thread::Builder::new().name("gpu start".to_owned()).spawn(work);
-        thread.map_err(|error| GpuError::Nvml(format!("no thread for it: {error}")))?;
+        thread.map_err(|error| GpuError::Nvml(format!("its thread cannot be started: {error}")))?;
         match first.recv_timeout(limit) {
             Ok(result) => result.map(|()| starting),
             // The start panicked or hangs; `get` returns `None` until it works.
             Err(_) => {
-                tracing::error!("NVML does not start; it is waited for beside everything else");
+                tracing::error!("NVML does not start; the worker continues without boards");
                 Ok(starting)
             }
         }

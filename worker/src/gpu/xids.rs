@@ -20,22 +20,22 @@ pub enum XidVerdict {
 /// XIDs that keep work off a board until a check, each with its meaning.
 const CRITICAL: [(u64, &str); 17] = [
     (46, "the board stopped processing"),
-    (48, "a memory error that ECC could not correct"),
+    (48, "an uncorrectable memory error"),
     (54, "the board's auxiliary power is not connected"),
-    (62, "the board's own controller halted"),
+    (62, "the controller of the board halted"),
     (64, "a row or page of memory could not be replaced"),
     (74, "an error of NVLink"),
     (79, "the board has fallen off the bus"),
     (95, "an uncontained memory error"),
     (110, "a security fault"),
-    (119, "the board's system processor does not answer"),
-    (120, "an error of the board's system processor"),
+    (119, "the system processor of the board does not answer"),
+    (120, "an error of the system processor of the board"),
     (136, "NVLink could not be trained"),
     (140, "an unrecovered memory error"),
     (143, "the board could not be initialised"),
     (155, "NVLink is down"),
-    (157, "worn memory could not be retired"),
-    (158, "the board timed out for good"),
+    (157, "faulty memory could not be retired"),
+    (158, "the board timed out permanently"),
 ];
 /// A contained error: only the user of the memory is lost, and a reset replaces the memory.
 const CONTAINED: u64 = 94;

@@ -9,7 +9,7 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use super::podman::{Image, Podman};
 use crate::isolation::sandbox::{BindMount, ConfinedCommand, HOME, SECRETS_DIR};
-use crate::model::{JobFailure, job_failure};
+use crate::model::{JobFailure, job_failure, start_failure};
 use crate::shim::Container;
 
 /// The file with the job's variables for podman, which never has them in its own environment.
@@ -59,9 +59,9 @@ fn own_limit(name: &str, resource: Resource) -> String {
 fn mount_field(path: &Path) -> Result<String, JobFailure> {
     let text = path.display().to_string();
     if text.contains([',', '"', '\n']) {
-        return Err(job_failure(
+        return Err(start_failure(
             "worker.io",
-            "The worker's directory has a comma or a quote in its name, which podman cannot mount.",
+            "The path of the worker's data directory contains a comma or a quote, which podman cannot mount",
         ));
     }
     Ok(text)
@@ -69,8 +69,7 @@ fn mount_field(path: &Path) -> Result<String, JobFailure> {
 
 /// The mount point of a volume as such a field.
 fn mount_point_field(path: &Path) -> Result<String, JobFailure> {
-    let odd =
-        "The place of a volume has a comma or a quote in it, which podman cannot mount; choose another.";
+    let odd = "The path of a volume contains a comma or a quote, which podman cannot mount. The job was not started. Choose another path.";
     mount_field(path).map_err(|_| job_failure("worker.io", odd))
 }
 
@@ -158,7 +157,7 @@ impl Podman {
         let mut all = vec!["create"];
         all.extend(args.iter().map(String::as_str));
         self.run_with_input(&all, &text).map_err(|why| {
-            job_failure("image.not_started", format!("No container could be made of the image: {why}."))
+            start_failure("image.not_started", format!("A container cannot be created from the image: {why}"))
         })?;
         let argv = |args: &[&str]| {
             let mut argv = self.base_args();
@@ -186,14 +185,11 @@ fn environment_text(env: &[(String, String)]) -> Result<String, JobFailure> {
     for (name, value) in env {
         // podman would read another name as a different variable, as a comment, or as one of its own variables.
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
-            return Err(job_failure(
-                "image.environment",
-                "A variable has a name that an image cannot be given.",
-            ));
+            return Err(start_failure("image.environment", "The name of a variable is invalid in an image"));
         }
         if value.contains(['\n', '\r']) || name.len() + value.len() >= MOST_LINE {
             let detail = format!(
-                "The variable {name} holds a line break or more than {MOST_LINE} bytes, which an image cannot be given; put it into a file."
+                "The variable {name} has a line break or more than {MOST_LINE} bytes, which is impossible in an image. The job was not started. Put the value into a file."
             );
             return Err(job_failure("image.environment", detail));
         }

@@ -137,7 +137,7 @@ impl Podman {
         let init = INITS.map(PathBuf::from).into_iter().find(|p| p.exists());
         let (storage, volatile) = (data.join("images"), PathBuf::from(format!("/run/berth-{hash:08x}")));
         let mut podman = Self { program, version: String::new(), storage, volatile, init, limits };
-        podman.set_up().map_err(|e| format!("{} cannot be made: {e}", podman.storage.display()))?;
+        podman.set_up().map_err(|e| format!("{} cannot be created: {e}", podman.storage.display()))?;
         // The query of the storage driver checks the file system and the runtime too.
         let query = ["info", "--format", "{{.Version.Version}} {{.Store.GraphDriverName}}"];
         let answer = podman.run_within(&query, ANSWERS_WITHIN)?;
@@ -242,7 +242,7 @@ impl Podman {
         // The pipe closes after the input, so podman sees its end.
         let sent = child.stdin.take().map_or(Ok(()), |mut pipe| pipe.write_all(input.as_bytes()));
         let output = output_text(args, &child.wait_with_output().map_err(broken)?)?;
-        sent.map_err(|e| format!("podman did not hear everything: {e}"))?;
+        sent.map_err(|e| format!("podman did not read its whole input: {e}"))?;
         Ok(output)
     }
 
@@ -255,15 +255,14 @@ impl Podman {
         progress: &dyn Fn(String),
     ) -> Result<Image, JobFailure> {
         let image = ImageReference::parse(&spec.image).ok_or_else(|| {
-            job_failure(
-                "image.invalid",
-                "That is not the name of an image in a registry, so nothing was pulled.",
-            )
+            job_failure("image.invalid", "The name of the image is invalid. Nothing was pulled or charged.")
         })?;
         if image.is_local() {
             return self.find(image.as_str()).map_err(|_| {
-                let detail =
-                    format!("{} is not among the images that the operator put on this node.", spec.image);
+                let detail = format!(
+                    "The image {} is not among the local images of this node. Nothing was charged.",
+                    spec.image
+                );
                 job_failure("image.pull_failed", detail)
             });
         }
@@ -295,7 +294,7 @@ impl Podman {
         }
         pulled?;
         let found = self.find(image.as_str()).map_err(|why| {
-            job_failure("image.pull_failed", format!("It is not there after the pull: {why}."))
+            job_failure("image.pull_failed", format!("The image is missing after its pull: {why}."))
         })?;
         self.check_annotations(&found)?;
         Ok(found)
@@ -304,7 +303,7 @@ impl Podman {
     /// An image in the storage.
     pub fn find(&self, name: &str) -> Result<Image, String> {
         let answer = self.run(&["image", "inspect", "--format", "{{.Id}} {{.Digest}}", name])?;
-        let (id, digest) = answer.split_once(' ').ok_or("podman names no digest")?;
+        let (id, digest) = answer.split_once(' ').ok_or("podman returned no digest")?;
         Ok(Image { id: id.to_owned(), digest: digest.trim().to_owned() })
     }
 
@@ -312,13 +311,13 @@ impl Podman {
     fn check_annotations(&self, image: &Image) -> Result<(), JobFailure> {
         let annotations = self.run(&["image", "inspect", "--format", "{{json .Annotations}}", &image.id]);
         let annotations = annotations.map_err(|why| {
-            job_failure("image.pull_failed", format!("Its annotations cannot be read after the pull: {why}."))
+            job_failure("image.pull_failed", format!("The annotations of the image are not readable: {why}."))
         })?;
         match obeyed_annotation(&annotations) {
             None => Ok(()),
             Some(name) => {
                 let detail = format!(
-                    "The image has the annotation {name}, an order to the node's own programs for containers, so it was not started."
+                    "The image has the annotation {name}, which controls the container programs of the node. The job was not started."
                 );
                 Err(job_failure("image.not_started", detail))
             }

@@ -68,10 +68,10 @@ impl PullProgress {
     pub fn sentence(&self, image: &str, bytes: u64) -> String {
         let mut text = format!("Pulling {image}");
         match self {
-            Self { layers: 0, .. } => text.push_str(": asking its registry"),
+            Self { layers: 0, .. } => text.push_str(": waiting for the registry"),
             Self { layers, present: 0, .. } => text.push_str(&format!(": {layers} layers")),
             Self { layers, present, .. } => {
-                text.push_str(&format!(": {layers} layers, {present} of them here already"));
+                text.push_str(&format!(": {layers} layers, {present} of them present"));
             }
         }
         if self.fetched {
@@ -88,7 +88,7 @@ impl PullProgress {
 pub(super) fn last_error(output: &str, secret: Option<&str>) -> String {
     let error = output.lines().rev().find(|l| l.starts_with("Error:"));
     let line =
-        error.or_else(|| output.lines().rev().find(|l| !l.trim().is_empty())).unwrap_or("it said nothing");
+        error.or_else(|| output.lines().rev().find(|l| !l.trim().is_empty())).unwrap_or("no error message");
     let line = line.trim_start_matches("Error:").trim();
     let line = match secret.filter(|s| !s.is_empty()) {
         Some(secret) => line.replace(secret, "…"),
@@ -138,7 +138,7 @@ pub fn run(
         PullEnd::Closed if status.success() => Ok(()),
         PullEnd::Closed => {
             let why = last_error(&output, spec.secret);
-            Err(job_failure("image.pull_failed", format!("{} could not be pulled: {why}", spec.image)))
+            Err(job_failure("image.pull_failed", format!("The image {} cannot be pulled: {why}", spec.image)))
         }
     }
 }
@@ -161,15 +161,17 @@ fn read_output(
         }
         if began.elapsed() >= spec.longest {
             let s = spec.longest.as_secs();
-            let detail = format!("{} was not pulled within {s} s; nothing was charged.", spec.image);
+            let detail =
+                format!("The image {} was not pulled within {s} s. Nothing was charged.", spec.image);
             return Ok(PullEnd::GivenUp(job_failure("image.pull_timeout", detail)));
         }
         if reported.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
             reported = Some(Instant::now());
             let bytes = downloaded_bytes(spec.scratch, most);
             if bytes > most {
+                let (image, mib) = (spec.image, spec.most_mib);
                 let detail =
-                    format!("{} is larger than the {} MiB that this node takes.", spec.image, spec.most_mib);
+                    format!("The image {image} exceeds the {mib} MiB of this node. Nothing was charged.");
                 return Ok(PullEnd::GivenUp(job_failure("image.too_large", detail)));
             }
             progress(PullProgress::parse(output).sentence(spec.image, bytes));
@@ -208,11 +210,11 @@ mod tests {
         assert_eq!(progress, PullProgress { layers: 3, present: 1, fetched: false });
         assert_eq!(
             progress.sentence("x:1", 120_400_000),
-            "Pulling x:1: 3 layers, 1 of them here already, 120 MB."
+            "Pulling x:1: 3 layers, 1 of them present, 120 MB."
         );
         let done = PullProgress::parse(&format!("{SAID}Copying config sha256:ddd\nWriting manifest\n"));
-        assert!(done.fetched && done.sentence("x:1", 5).ends_with("already, unpacking."));
-        assert_eq!(PullProgress::parse("").sentence("x:1", 0), "Pulling x:1: asking its registry.");
+        assert!(done.fetched && done.sentence("x:1", 5).ends_with("present, unpacking."));
+        assert_eq!(PullProgress::parse("").sentence("x:1", 0), "Pulling x:1: waiting for the registry.");
         assert_eq!(PullProgress::parse("nonsense\n\0").layers, 0);
     }
 
@@ -220,7 +222,7 @@ mod tests {
     fn secrets_are_not_repeated() {
         let said = "Trying\nError: initializing source: password hunter2 refused\n";
         assert_eq!(last_error(said, Some("hunter2")), "initializing source: password … refused");
-        assert_eq!(last_error("\n\n", None), "it said nothing");
+        assert_eq!(last_error("\n\n", None), "no error message");
         assert_eq!(last_error(&"x".repeat(9_000), None).len(), ERROR_CHARS);
     }
 
@@ -245,13 +247,13 @@ mod tests {
         let minute = Duration::from_secs(60);
         let (done, told) = play("echo 'Copying blob sha256:a' >&2; exit 0", minute, 10, false);
         assert_eq!(done, Ok(()));
-        assert!(told.first().is_some_and(|t| t == "Pulling x:1: asking its registry."), "{told:?}");
+        assert!(told.first().is_some_and(|t| t == "Pulling x:1: waiting for the registry."), "{told:?}");
         let code = |done: Result<(), JobFailure>| done.unwrap_err().0;
         let (done, _) = play("echo 'Error: manifest unknown' >&2; exit 125", minute, 10, false);
         let (failure, detail) = done.unwrap_err();
         assert_eq!(
             (failure.as_str(), detail.as_str()),
-            ("image.pull_failed", "x:1 could not be pulled: manifest unknown")
+            ("image.pull_failed", "The image x:1 cannot be pulled: manifest unknown")
         );
         // An endless pull is ended with its helpers.
         assert_eq!(code(play("sleep 600 & sleep 600", Duration::ZERO, 10, false).0), "image.pull_timeout");

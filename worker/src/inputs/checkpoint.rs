@@ -29,7 +29,7 @@ pub async fn fetch(
         blocking(move || make_kept_dir(&dir).and_then(|()| create_file(&file)).map_err(|e| e.to_string()));
     let out = out.await?;
     let request = Wish { attempt: Some(key.id()), file: restore.file, ..Wish::default() };
-    let action = "Restoring its checkpoint".to_owned();
+    let action = "Restoring the checkpoint".to_owned();
     let mut progress = FetchProgress::new(action, restore.bytes, report, Instant::now());
     let expected = (restore.bytes, restore.sha256.as_slice());
     fetch_file(&mut client(channel), request, expected, Arc::new(out), &mut progress).await

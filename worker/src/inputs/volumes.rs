@@ -30,22 +30,24 @@ fn check_space(dir: &Path, mounts: &[Mount], most_mib: u64) -> Result<(), JobFai
     let bytes = mounts.iter().map(|mount| mount.bytes).fold(0u64, u64::saturating_add);
     let no_space = |why: String| {
         let mib = bytes.div_ceil(1 << 20);
-        let detail = format!("Its volumes hold {mib} MiB, and {why}; it was not started.");
+        let detail = format!("The volumes have {mib} MiB, but {why}. The job was not started.");
         job_failure("volume.no_room", detail)
     };
     if bytes > most_mib.saturating_mul(1 << 20) {
-        return Err(no_space(format!("a job on this node may have {most_mib} MiB")));
+        return Err(no_space(format!("the disk limit of a job on this node is {most_mib} MiB")));
     }
     let free = statvfs(dir).map(|disk| disk.blocks_available().saturating_mul(disk.fragment_size()));
     match free {
-        Ok(free) if free < bytes => Err(no_space(format!("its disk has room for {} MiB", free >> 20))),
+        Ok(free) if free < bytes => {
+            Err(no_space(format!("the disk of the node has {} MiB left", free >> 20)))
+        }
         // If the free space is unknown, the download finds out.
         _ => Ok(()),
     }
 }
 
 fn not_fetched(name: &str, why: &str) -> JobFailure {
-    let detail = format!("The volume {name} could not be fetched, so it was not started: {why}.");
+    let detail = format!("The volume {name} cannot be fetched: {why}. The job was not started.");
     job_failure("worker.io", detail)
 }
 
@@ -60,7 +62,7 @@ pub async fn fetch(
 ) -> Result<(), JobFailure> {
     let Some(first) = mounts.first() else { return Ok(()) };
     check_space(dir, mounts, most_mib)?;
-    let Some(channel) = channel else { return Err(not_fetched(&first.name, "the portal is out of reach")) };
+    let Some(channel) = channel else { return Err(not_fetched(&first.name, "the portal is unreachable")) };
     let mut portal = client(channel);
     for (index, mount) in mounts.iter().enumerate() {
         let request = Wish { attempt: Some(key.id()), volume: mount.volume.clone(), ..Wish::default() };
@@ -109,7 +111,7 @@ async fn fetch_volume(
 fn create_volume_file(root: &std::os::fd::OwnedFd, file: &VolumeFile) -> io::Result<File> {
     let plain = join_inside(Path::new(""), &file.path).is_some();
     if !plain || file.path.split('/').any(|part| matches!(part, "" | ".")) {
-        return Err(io::Error::other("a path leads out of it"));
+        return Err(io::Error::other("a path leads out of the volume"));
     }
     let (dir, name) = tree::parent_of(root, &file.path, true)?;
     let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -140,7 +142,7 @@ pub fn create_mount_points(dir: &Path, work: &Path, spec: &Spec, isolated: bool)
             continue;
         }
         let at = join_inside(work, &if isolated { mount.path.clone() } else { link_path(mount) });
-        let at = at.ok_or_else(|| io::Error::other("the place of a volume leads out of the job"))?;
+        let at = at.ok_or_else(|| io::Error::other("the path of a volume leads out of the job"))?;
         if isolated {
             std::fs::create_dir_all(at)?;
             continue;
@@ -222,9 +224,9 @@ mod tests {
         assert_eq!(check_space(dir.path(), &mounts, 6), Ok(()));
         let (code, detail) = check_space(dir.path(), &mounts, 5).unwrap_err();
         assert_eq!(code, "volume.no_room");
-        assert!(detail.contains("hold 6 MiB") && detail.contains("5 MiB"), "{detail}");
+        assert!(detail.contains("have 6 MiB") && detail.contains("5 MiB"), "{detail}");
         let vast = [Mount { bytes: u64::MAX, ..mounts[0].clone() }];
-        assert!(check_space(dir.path(), &vast, u64::MAX).unwrap_err().1.contains("its disk has room"));
+        assert!(check_space(dir.path(), &vast, u64::MAX).unwrap_err().1.contains("the disk of the node"));
     }
 
     #[test]

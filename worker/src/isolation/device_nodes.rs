@@ -51,7 +51,7 @@ impl DeviceTree {
         }
         match out.iter().find(|node| !node.exists()) {
             None => Ok(out),
-            Some(node) => Err(format!("the node {} is missing", node.display())),
+            Some(node) => Err(format!("the device node {} is missing", node.display())),
         }
     }
 
@@ -77,9 +77,8 @@ impl DeviceTree {
             // The table has no `mig` between board and instance.
             listed_minor(&table, &format!("{}/access", instance.replace("/mig/", "/")))
         };
-        let number = stated
-            .or_else(listed)
-            .ok_or_else(|| format!("the driver names no node for {instance}, which it should have"))?;
+        let number =
+            stated.or_else(listed).ok_or_else(|| format!("the driver has no device node for {instance}"))?;
         let node = self.dev.join("nvidia-caps").join(format!("nvidia-cap{number}"));
         if !node.exists()
             && let Some(helper) = &self.modprobe
@@ -95,7 +94,7 @@ fn run_helper(helper: &Path, access: &Path) {
     let mut command = Command::new(helper);
     command.arg("-f").arg(access).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if let Err(error) = command.status() {
-        tracing::warn!(%error, helper = %helper.display(), "cannot be started");
+        tracing::warn!(%error, helper = %helper.display(), "the helper program cannot be started");
     }
 }
 

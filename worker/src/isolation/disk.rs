@@ -108,16 +108,16 @@ pub fn watch(
         let most = most_mib.saturating_mul(1 << 20);
         loop {
             let what = match measure_all(&dirs, most) {
-                Ok(DiskUsage::Bytes(bytes)) if bytes > most => format!("holds more than {most_mib} MiB"),
-                Ok(DiskUsage::TooMany) => "holds more than two million files".to_owned(),
-                Ok(DiskUsage::TooDeep) => "has more than 200 directories within each other".to_owned(),
+                Ok(DiskUsage::Bytes(bytes)) if bytes > most => format!("exceeded {most_mib} MiB"),
+                Ok(DiskUsage::TooMany) => "exceeded two million files".to_owned(),
+                Ok(DiskUsage::TooDeep) => "exceeded 200 nested directories".to_owned(),
                 // An unreadable directory is measured again later.
                 Ok(DiskUsage::Bytes(_)) | Err(_) => {
                     std::thread::sleep(MEASURE_EVERY);
                     continue;
                 }
             };
-            let detail = format!("Its directory {what}, so it was stopped.");
+            let detail = format!("The directory of the job {what}, and the job was stopped.");
             // Only this thread sets it.
             let _ = found.set(("disk.exceeded".to_owned(), detail));
             return;

@@ -4,4 +4,4 @@ mod attempt_key;
 mod failure;
 
 pub use attempt_key::AttemptKey;
-pub use failure::{JobFailure, job_failure};
+pub use failure::{JobFailure, job_failure, start_failure};

@@ -44,18 +44,18 @@ fn select(task: &OutputTask) -> Result<Option<SelectedArtifacts>, String> {
     let mut note = Vec::new();
     if found.more {
         note.push(format!(
-            "The patterns mean more than {ATTEMPT_ARTIFACTS} files, and the first {ATTEMPT_ARTIFACTS} by name are kept; pack them into archives."
+            "The patterns match more than {ATTEMPT_ARTIFACTS} files. Only the first {ATTEMPT_ARTIFACTS} by name are kept. Pack files into archives."
         ));
     }
     if found.cut {
         note.push(
-            "The patterns reach more files and directories than are looked through, and files may be missing; name the directories that hold them."
+            "The search of the patterns reached its limit of files and directories. Some files may be missing. Enter more exact directories."
                 .to_owned(),
         );
     }
-    note.push(too_long.note("together the files are longer than what a job may have on this node"));
+    note.push(too_long.note("total size above the disk limit of a job on this node"));
     note.push(found.odd.note(&format!(
-        "only the job's own files are kept, at paths of plain UTF-8 with at most {} bytes and {} parts",
+        "only files of the job are kept, at UTF-8 paths of at most {} bytes and {} parts",
         JOB_PATHS.bytes, JOB_PATHS.parts
     )));
     Ok(Some(SelectedArtifacts { root, entries, note }))
@@ -75,7 +75,7 @@ pub(super) async fn hand_over(task: &OutputTask, portal: &mut Portal) -> Result<
             unread.add(entry.path.as_bytes());
         }
     }
-    note.push(unread.note("they could not be read"));
+    note.push(unread.note("not readable"));
     note.retain(|sentence| !sentence.is_empty());
     if note.is_empty() {
         return Ok(());
@@ -125,10 +125,10 @@ mod tests {
         let (paths, note) = now();
         assert_eq!(paths, ["out/a.txt", "out/b.txt"]);
         for part in [
-            "2 left out: together",
+            "2 not kept: total size",
             "\"out/a0.txt\"",
             "\"out/z.txt\"",
-            r#"1 left out: only the job's own"#,
+            "1 not kept: only files of the job",
             r#""out/line\nbreak.txt""#,
         ] {
             assert!(note.contains(part), "{part}: {note}");

@@ -24,11 +24,12 @@ const TRIES: u32 = 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(25);
 
 /// The notes for a directory without files at the end, after an earlier checkpoint.
-const EMPTY: &str = "It was empty when the attempt ended, and the next attempt begins with it so.";
-const REMOVED: &str = "It was removed before the attempt ended, and the next attempt begins with it empty.";
+const EMPTY: &str =
+    "The directory was empty at the end of the attempt. The next attempt starts with an empty directory.";
+const REMOVED: &str = "The directory was removed before the end of the attempt. The next attempt starts with an empty directory.";
 /// The consequence of a checkpoint that cannot be kept.
 const NOT_KEPT: &str =
-    "It is not kept, and a next attempt begins with the checkpoint before, if there is one.";
+    "The checkpoint was not kept. The next attempt starts from the previous checkpoint, if there is one.";
 
 /// A packed checkpoint.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -97,9 +98,9 @@ fn open_checkpoint_dir(work: &OwnedFd, dir: &str) -> Result<CheckpointDir, Strin
         Some(Errno::ENOENT) => Ok(CheckpointDir::Absent),
         // No link is followed.
         Some(Errno::ENOTDIR | Errno::ELOOP) => {
-            Ok(CheckpointDir::Unusable("A file or a link was in its place."))
+            Ok(CheckpointDir::Unusable("A file or a link was in place of the directory."))
         }
-        Some(Errno::EACCES) => Ok(CheckpointDir::Unusable("It cannot be read.")),
+        Some(Errno::EACCES) => Ok(CheckpointDir::Unusable("The directory is not readable.")),
         _ => Err(unreadable(&error)),
     }
 }
@@ -132,7 +133,7 @@ fn pack_dir(
         let listing = match tree::list(root, task.uid) {
             Ok(listing) => listing,
             Err(TreeError::TooMany) => {
-                let why = format!("It has more than {CHECKPOINT_ENTRIES} entries. {NOT_KEPT}");
+                let why = format!("The directory has more than {CHECKPOINT_ENTRIES} entries. {NOT_KEPT}");
                 return pack_note(task, state, &why);
             }
             Err(TreeError::Io(error)) => return Err(unreadable(&error.into())),
@@ -154,7 +155,7 @@ fn pack_dir(
                 }
                 Ok(_) | Err(PackError::Changed) => {}
                 Err(PackError::TooLarge) => {
-                    return pack_note(task, state, &format!("It is too large. {NOT_KEPT}"));
+                    return pack_note(task, state, &format!("The checkpoint is too large. {NOT_KEPT}"));
                 }
                 Err(PackError::Io(error)) => return Err(unreadable(&error)),
             }
@@ -162,7 +163,7 @@ fn pack_dir(
         std::thread::sleep(BETWEEN_TRIES);
     }
     // After the end of the attempt nothing changes, so a later try succeeds.
-    if task.over { Err("a checkpoint was never still".to_owned()) } else { Ok(None) }
+    if task.over { Err("the checkpoint directory kept changing".to_owned()) } else { Ok(None) }
 }
 
 /// Packs an empty checkpoint for a directory that the job removed.
@@ -178,7 +179,7 @@ fn pack_removed(
     match pack(task, work, &listing) {
         Ok(sum) => save_packed(task, &listing, sum, (REMOVED.to_owned(), REMOVED.to_owned())).map(Some),
         Err(PackError::Io(error)) => Err(unreadable(&error)),
-        Err(PackError::Changed | PackError::TooLarge) => Err("nothing cannot be packed".to_owned()),
+        Err(PackError::Changed | PackError::TooLarge) => Err("an empty checkpoint changed".to_owned()),
     }
 }
 
@@ -194,7 +195,7 @@ fn pack(task: &OutputTask, root: &OwnedFd, listing: &TreeListing) -> Result<Arch
 /// The note about a checkpoint.
 fn note_about(listing: &TreeListing) -> String {
     let rule = format!(
-        "only the job's own files, directories and links inside them are kept, at paths of plain UTF-8 with at most {} bytes and {} parts",
+        "only files, directories and internal links of the job are kept, at UTF-8 paths of at most {} bytes and {} parts",
         JOB_PATHS.bytes, JOB_PATHS.parts
     );
     let left_out = listing.left_out.note(&rule);
@@ -379,7 +380,7 @@ mod tests {
             let _ = std::fs::remove_dir(&place);
             std::os::unix::fs::symlink("/tmp", &place).unwrap();
             let replaced = pack_next(&over, "a/ckpt").unwrap().unwrap();
-            assert!(replaced.refused && replaced.note.contains("checkpoint before"), "{}", replaced.note);
+            assert!(replaced.refused && replaced.note.contains("previous checkpoint"), "{}", replaced.note);
             assert!(pack_next(&running, "a/ckpt").unwrap().is_none());
             std::fs::remove_file(&place).unwrap();
             std::fs::write(&place, "a file").unwrap();

@@ -30,8 +30,9 @@ fn read_volume(task: &OutputTask, written: &WrittenVolume) -> Result<Option<Volu
     let mut listing = match tree::list_with_rules(&root, task.uid, &VOLUME_PATHS) {
         Ok(listing) => listing,
         Err(TreeError::TooMany) => {
-            let why =
-                format!("It left more than {CHECKPOINT_ENTRIES} files and directories; nothing was kept.");
+            let why = format!(
+                "The job left more than {CHECKPOINT_ENTRIES} files and directories. No new version was created."
+            );
             return Ok(Some(Err(why)));
         }
         Err(TreeError::Io(error)) => return Err(unreadable(&error.into())),
@@ -40,21 +41,21 @@ fn read_volume(task: &OutputTask, written: &WrittenVolume) -> Result<Option<Volu
         listing.left_out.add(link.path.as_bytes());
     }
     let note = listing.left_out.note(&format!(
-        "only the job's own files are kept, at paths of plain UTF-8 with at most {} bytes and {} parts",
+        "only files of the job are kept, at UTF-8 paths of at most {} bytes and {} parts",
         VOLUME_PATHS.bytes, VOLUME_PATHS.parts
     ));
     let files = listing.entries.into_iter().filter(|e| e.kind == TreeEntryKind::File);
     let files: Vec<TreeEntry> = files.collect();
     if files.len() > VOLUME_FILES {
         let why = format!(
-            "It left {} files, and a volume has at most {VOLUME_FILES}; nothing was kept.",
+            "The job left {} files, and a volume has at most {VOLUME_FILES}. No new version was created.",
             files.len()
         );
         return Ok(Some(Err(why)));
     }
     // Holes take no space on the disk, but would be sent.
     if files.iter().map(|e| e.bytes).fold(0u64, u64::saturating_add) > task.most_bytes {
-        let why = "Its files are longer than a job's may be on this node; nothing was kept.";
+        let why = "The files exceed the disk limit of a job on this node. No new version was created.";
         return Ok(Some(Err(why.to_owned())));
     }
     Ok(Some(Ok((root, files, note))))
@@ -81,7 +82,7 @@ pub(super) async fn hand_over(task: &OutputTask, portal: &mut Portal) -> Result<
         for (entry, hash) in upload_all(portal, &files, entries).await? {
             // No process writes the file, so an incomplete read is a fault of the disk. A list without the file would
             // remove it from the volume.
-            let sha256 = hash.ok_or_else(|| format!("{} cannot be read", entry.path))?;
+            let sha256 = hash.ok_or_else(|| format!("{} is not readable", entry.path))?;
             list.files.push(VolumeFile {
                 path: entry.path,
                 file: String::new(),
@@ -149,14 +150,14 @@ mod tests {
         let mut paths: Vec<&str> = files.iter().map(|f| f.path.as_str()).collect();
         paths.sort_unstable();
         assert_eq!(paths, ["a", &long]);
-        assert!(note.starts_with("2 left out"), "{note}");
+        assert!(note.starts_with("2 not kept"), "{note}");
         // A path that volumes do not permit affects no other file.
         let deep = root.join(vec!["x"; VOLUME_PATHS.parts].join("/"));
         std::fs::create_dir_all(&deep).unwrap();
         std::fs::write(deep.join("below"), "").unwrap();
         let (_, files, note) = read_volume(&task, &written).unwrap().unwrap().unwrap();
         assert_eq!(files.len(), 2);
-        assert!(note.starts_with("3 left out") && note.contains("\"x/x/"), "{note}");
+        assert!(note.starts_with("3 not kept") && note.contains("\"x/x/"), "{note}");
         std::fs::File::create(root.join("hole")).unwrap().set_len(2 << 20).unwrap();
         assert!(
             read_volume(&task, &written).unwrap().unwrap().is_err(),

@@ -134,7 +134,7 @@ impl AttemptTable {
             let key = AttemptKey::from(id);
             // A name that leaves the directory is no attempt.
             if join_inside(&self.host.root, &key.job).is_none() || key.job.contains('/') {
-                tracing::warn!(job = key.job, "an assignment with an impossible name was ignored");
+                tracing::warn!(job = key.job, "an assignment with an invalid name is ignored");
                 continue;
             }
             all.insert(key, assignment);
@@ -252,10 +252,10 @@ impl AttemptTable {
         attempt.fail(if lost {
             job_failure(
                 "attempt.unknown_outcome",
-                "The worker lost its record of this job; it was not run again.",
+                "The worker lost its record of the job. The job was not started again.",
             )
         } else {
-            job_failure("attempt.not_started", "It was stopped before it was started.")
+            job_failure("attempt.not_started", "The job was stopped before its start.")
         });
         self.reports.mark(&key);
         self.attempts.insert(key, attempt);
@@ -416,7 +416,7 @@ impl AttemptTable {
         if let Err(error) = result
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(dir = %attempt.dir.display(), %error, "cannot be removed");
+            tracing::warn!(dir = %attempt.dir.display(), %error, "the directory of an attempt cannot be removed");
             self.users_left.extend(attempt.record.uid);
         }
     }

@@ -46,7 +46,7 @@ pub(super) fn spawn_event_listener(host: &Host, results: ResultSender) {
         gpu::watch(&gpus, |event| results.send(StepResult::Board(BoardResult::Event(event))).is_ok());
     };
     if let Err(error) = std::thread::Builder::new().name("gpu events".to_owned()).spawn(listen) {
-        tracing::error!(%error, "events of boards are not heard");
+        tracing::error!(%error, "events of boards are unavailable");
     }
 }
 
@@ -130,7 +130,7 @@ impl BoardMonitor {
             };
             match conditions.iter().find(is_board) {
                 Some((uuid, _)) => {
-                    tracing::warn!(gpu = uuid, xid = logged.xid, "raised while no daemon was there");
+                    tracing::warn!(gpu = uuid, xid = logged.xid, "raised without a running daemon");
                     let (gpu_uuid, kind) = (uuid.clone(), BoardEventKind::Xid(logged.xid));
                     marked |= self.on_event(&BoardEvent { gpu_uuid, kind, start: None }, attempts);
                 }
@@ -146,7 +146,7 @@ impl BoardMonitor {
         self.read_after = None;
         let BoardEventKind::Xid(xid) = event.kind else {
             // The next conditions have the number of errors.
-            tracing::warn!(gpu, "ECC found a memory error that it could not correct");
+            tracing::warn!(gpu, "ECC found an uncorrectable memory error");
             return false;
         };
         let (verdict, text) = (verdict(xid), describe(xid));
@@ -187,7 +187,7 @@ impl BoardMonitor {
             if let Some(text) = self.failed.remove(key) {
                 attempt.refresh();
                 if matches!(attempt.state(), AttemptState::Running { .. }) {
-                    let detail = format!("The board failed under the job, so it was stopped. {text}");
+                    let detail = format!("The board of the job failed, and the job was stopped. {text}");
                     attempt.record.device_fault = Some(job_failure("device.failed", detail));
                 }
             }

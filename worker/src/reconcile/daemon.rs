@@ -196,7 +196,7 @@ impl Daemon {
     /// now.
     fn end_outdated_session(&mut self, conditions: &[(String, BoardCondition)]) {
         if self.outbox.is_some() && self.handshake.is_outdated(conditions, Instant::now()) {
-            tracing::info!("a board answers again, so the session is opened anew");
+            tracing::info!("a board answers again; a new session starts");
             // The session ends with its outbox; attempts go on.
             self.outbox = None;
             self.table.logs.end_session();
@@ -346,7 +346,7 @@ impl Daemon {
     }
 
     fn begin_shutdown(&mut self) {
-        tracing::warn!(attempts = self.table.attempts.len(), "the host is being shut down");
+        tracing::warn!(attempts = self.table.attempts.len(), "the host is shutting down");
         self.shutdown.begin(Instant::now());
         if self.outbox.is_some() {
             self.send_heartbeat();

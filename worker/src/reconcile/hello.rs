@@ -37,15 +37,15 @@ pub(super) fn list_boards(gpus: &Gpus) -> ListedBoards {
             let driver_version = gpus.driver_version().unwrap_or_default();
             ListedBoards { driver_version, boards, missing: None }
         }
-        Err(_) if !gpus.has_started() => ListedBoards::without("NVML has not started; it is waited for"),
-        Err(error) => ListedBoards::without(&format!("they cannot be listed: {error}")),
+        Err(_) if !gpus.has_started() => ListedBoards::without("NVML has not started yet"),
+        Err(error) => ListedBoards::without(&format!("the boards cannot be listed: {error}")),
     }
 }
 
 impl ListedBoards {
     /// No boards, for a reason.
     pub fn without(why: &str) -> Self {
-        tracing::error!(why, "the worker serves without boards until they answer");
+        tracing::error!(why, "the worker continues without boards until they answer");
         Self { missing: Some(why.to_owned()), ..Self::default() }
     }
 

@@ -87,7 +87,7 @@ async fn follow(
                 Ok(Some(data)) => data,
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::warn!(file = %file.display(), %error, "a log cannot be read");
+                    tracing::warn!(file = %file.display(), %error, "a log is not readable");
                     return;
                 }
             };

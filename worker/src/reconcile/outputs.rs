@@ -85,7 +85,7 @@ impl OutputSchedule {
     ) -> bool {
         self.handing_over.remove(key);
         if let Err(error) = result {
-            tracing::warn!(job = key.job, error, "files of a job are not kept yet; trying again");
+            tracing::warn!(job = key.job, error, "files of a job are not handed over yet; trying again");
         }
         let Some(attempt) = attempt.filter(|_| over && result.is_ok()) else { return false };
         if attempt.set_outputs_done() {

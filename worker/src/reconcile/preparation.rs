@@ -35,7 +35,7 @@ pub(super) struct PreparationTask {
 fn given_up(cancelled: &AtomicBool, lease: &StartingLease) -> Option<JobFailure> {
     let over = |term: &LeaseTerm| term.remainder(boottime_ms()).ends_in_ms <= 0;
     if cancelled.load(Ordering::SeqCst) {
-        return Some(job_failure("attempt.not_started", "It was stopped before it was started."));
+        return Some(job_failure("attempt.not_started", "The job was stopped before its start."));
     }
     lease::current_term(lease).filter(over).map(|term| lease::expiry_failure(&term))
 }
@@ -76,12 +76,12 @@ async fn fetch_inputs(
     let fetch = async move {
         match channel {
             Some(channel) => checkpoint::fetch(dir, key, restore, channel, report).await,
-            None => Err("the portal is out of reach".to_owned()),
+            None => Err("the portal is unreachable".to_owned()),
         }
     };
     let result = tokio::select! {
         result = fetch => result.map_err(|error| {
-            let detail = format!("Its checkpoint could not be restored, so it was not started: {error}.");
+            let detail = format!("The checkpoint cannot be restored: {error}. The job was not started.");
             job_failure("worker.io", detail)
         }),
         why = wait_until_given_up(cancelled, lease) => Err(why),

@@ -127,7 +127,7 @@ async fn nothing_is_said_before_the_hello() {
     stage.until(|daemon| daemon.outbox.is_some()).await;
     let hello = hello(&mut sent);
     assert_eq!((hello.connection, hello.boards.len()), (1, 0));
-    assert_eq!(hello.isolation["boards"], "NVML has not started; it is waited for");
+    assert_eq!(hello.isolation["boards"], "NVML has not started yet");
     assert!(matches!(next(&mut sent), Some(up::What::Heartbeat(_))), "at once");
 }
 

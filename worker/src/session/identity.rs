@@ -87,7 +87,7 @@ impl<'a> JoinToken<'a> {
         let (secret, fingerprint) = text
             .split_once('.')
             .filter(|(secret, fingerprint)| !secret.is_empty() && fingerprint.len() == 43)
-            .ok_or("this is not a whole join token: it has two parts with a dot between")?;
+            .ok_or("the join token is incomplete: it has two parts with a dot between them")?;
         Ok(Self { secret, fingerprint, hash: URL_SAFE_NO_PAD.encode(Sha256::digest(text)) })
     }
 }
@@ -117,7 +117,7 @@ impl Identity {
 
     /// A connector that proves this identity to the portal.
     pub fn connector(&self, portal: &Endpoint) -> Result<PortalConnector, String> {
-        let broken = |_| "the identity in the data directory is broken".to_owned();
+        let broken = |_| "the identity in the data directory is damaged".to_owned();
         let key = STANDARD.decode(&self.key).map_err(broken)?;
         let chain = self.chain.iter().map(|der| STANDARD.decode(der).map(CertificateDer::from));
         let chain: Vec<CertificateDer<'static>> = chain.collect::<Result<_, _>>().map_err(broken)?;
@@ -152,7 +152,7 @@ fn save(data: &Path, identity: &Identity) -> Result<(), String> {
 
 /// Parses the address of a portal.
 pub fn endpoint(portal: &str) -> Result<Endpoint, String> {
-    let wrong = || format!("{portal:?} is not an address; it looks like https://portal.example.org:8081");
+    let wrong = || format!("{portal:?} is not a URL such as https://portal.example.org:8081");
     let endpoint = Endpoint::from_shared(portal.to_owned()).map_err(|_| wrong())?;
     if endpoint.uri().scheme_str() != Some("https") || endpoint.uri().host().is_none() {
         return Err(wrong());
@@ -178,7 +178,7 @@ pub async fn obtain(
     let kept: Option<Identity> = find_json(&file);
     let Some(token) = token.filter(|token| !token.trim().is_empty()) else {
         return kept.ok_or_else(|| {
-            "this worker has not joined yet: give it --join-token; an operator makes one on the Nodes page"
+            "this worker has not joined yet. Create a join token on the page Nodes and give it with --join-token"
                 .to_owned()
         });
     };
@@ -198,7 +198,7 @@ pub async fn obtain(
     joined.or_else(|error| match kept.filter(|kept| !kept.expired()) {
         // A used token that stays in a setting must not stop a node with a valid certificate.
         Some(kept) => {
-            tracing::warn!(error, "the join token is of no use; this node goes on as it was");
+            tracing::warn!(error, "the join token is unusable; the node continues with its certificate");
             Ok(kept)
         }
         None => Err(error),

@@ -100,7 +100,7 @@ pub async fn run(mut link: Link, events: mpsc::Sender<SessionEvent>) {
             SessionEnd::Broken(error) if link.identity.expired() => {
                 tracing::error!(
                     error,
-                    "no session with the portal; the certificate has expired: an operator makes a join token for this node"
+                    "no session with the portal: the certificate has expired. The operator can create a join token for this node"
                 );
                 REFUSED
             }
@@ -171,8 +171,8 @@ impl Link {
                             self.identity = fresh;
                             return Ok(SessionEnd::Renewed);
                         }
-                        Ok(Err(error)) => tracing::warn!(error, "the certificate cannot be renewed"),
-                        Err(_) => tracing::warn!("the portal does not answer a request for a certificate"),
+                        Ok(Err(error)) => tracing::warn!(error, "the certificate cannot be renewed; trying again"),
+                        Err(_) => tracing::warn!("the portal does not answer a certificate request; trying again"),
                     }
                     due.as_mut().reset(Instant::now() + RENEW_AGAIN);
                 }

@@ -37,7 +37,7 @@ impl PortalConnector {
     /// `fingerprint` is the SHA-256 of the certificate of the portal's authority, base64url.
     pub fn new(portal: Endpoint, fingerprint: &str, own: Option<ClientCertificate>) -> Result<Self, String> {
         let pinned = URL_SAFE_NO_PAD.decode(fingerprint).ok().and_then(|bytes| bytes.try_into().ok());
-        let fingerprint: [u8; 32] = pinned.ok_or("the portal's fingerprint is not one")?;
+        let fingerprint: [u8; 32] = pinned.ok_or("the fingerprint of the portal is invalid")?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -58,7 +58,7 @@ impl PortalConnector {
         let uri = self.portal.uri();
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let port = uri.port_u16().unwrap_or(443);
-        let name = ServerName::try_from(host.clone()).map_err(|_| format!("{host:?} is no host's name"))?;
+        let name = ServerName::try_from(host.clone()).map_err(|_| format!("{host:?} is not a host name"))?;
         let tls = TlsConnector::from(self.config.clone());
         let connector = tower::service_fn(move |_: Uri| {
             let (host, name, tls) = (host.clone(), name.clone(), tls.clone());

@@ -30,7 +30,7 @@ pub fn is_given_up(dir: &Path) -> bool {
 /// first: the init of a host sends one to every process at a shutdown.
 pub fn host_shutdown_failure(dir: &Path) -> Option<JobFailure> {
     let by_daemon = find(dir).is_none_or(|record| record.stop_asked);
-    let detail = "Its host was shut down, or somebody there told it to end.";
+    let detail = "The host was shut down, or a user of the host stopped the job.";
     (!by_daemon).then(|| job_failure("node.shutdown", detail))
 }
 

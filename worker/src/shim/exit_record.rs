@@ -32,7 +32,7 @@ fn is_disk_error(error: &io::Error) -> bool {
 
 /// The end of a command that did not start.
 pub fn not_started(error: &io::Error) -> CommandExit {
-    let detail = || format!("The worker cannot write the job's files: {error}.");
+    let detail = || format!("The worker cannot write the files of the job: {error}.");
     let failure = is_disk_error(error).then(|| job_failure("worker.io", detail()));
     CommandExit {
         // The codes of a shell.

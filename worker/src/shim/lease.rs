@@ -151,7 +151,7 @@ impl LeaseRenewals {
         let renewal = LeaseRenewal { boot_id: self.boot_id.clone(), sent_ms, heard_ms: now_ms };
         // Not synced: no shim outlives a crash of the host.
         if let Err(error) = put_json_in_turn(&self.file, &renewal) {
-            tracing::error!(file = %self.file.display(), %error, "a renewal cannot be saved; attempts will end");
+            tracing::error!(file = %self.file.display(), %error, "a lease renewal cannot be saved; the attempts will end");
         }
         self.starting.retain(|starting| match starting.upgrade() {
             Some(term) => {
@@ -199,7 +199,7 @@ pub fn lease_for_shim(starting: &StartingLease, root: &Path) -> Option<ShimLease
 /// The failure of an attempt whose lease has ended.
 pub fn expiry_failure(term: &LeaseTerm) -> JobFailure {
     let detail = format!(
-        "Its node had no word from the portal for {} s, so it was stopped there: it may have been given to another.",
+        "The node had no contact to the portal for {} s, and the job was stopped there. The portal may start it on another node.",
         term.lease_ms / 1_000
     );
     job_failure("lease.ended", detail)

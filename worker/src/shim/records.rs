@@ -91,7 +91,7 @@ impl ShimRecords {
                 Ok(RecordLine::Shim(pid)) => records.shim = Some(pid),
                 Ok(RecordLine::Start(start)) => records.start = Some(start),
                 Ok(RecordLine::Exit(exit)) => records.exit = Some(exit),
-                Err(error) => tracing::warn!(dir = %dir.display(), %error, "a record cannot be read"),
+                Err(error) => tracing::warn!(dir = %dir.display(), %error, "a record is not readable"),
             }
         }
         records

@@ -50,14 +50,14 @@ fn block_signals() -> Result<SignalFd, String> {
 /// Reads the launch of an attempt that may start now.
 fn read_launch(dir: &Path) -> Result<(Launch, ShimSecrets), String> {
     if is_given_up(dir) {
-        return Err(format!("{}: was given up before it started", dir.display()));
+        return Err(format!("{}: the attempt was given up before its start", dir.display()));
     }
     let launch: Launch =
         find_json(&dir.join(LAUNCH)).ok_or_else(|| format!("{}: no {LAUNCH}", dir.display()))?;
     let secrets = if launch.has_secrets { ShimSecrets::receive()? } else { ShimSecrets::default() };
     // The portal may have given the attempt to another node by now.
     if launch.lease.clone().is_some_and(|mut lease| lease.remaining(boottime_ms()).ends_in_ms <= 0) {
-        return Err(format!("{}: its lease ended before it started", dir.display()));
+        return Err(format!("{}: the lease ended before the start", dir.display()));
     }
     Ok((launch, secrets))
 }
@@ -67,10 +67,9 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let with_dir = |error: io::Error| format!("{}: {error}", dir.display());
     // An error means that the process leads its group already.
     let _ = setsid();
-    let recorder =
-        Recorder::lock(dir).map_err(|e| format!("{}: another shim is at work: {e}", dir.display()))?;
+    let recorder = Recorder::lock(dir).map_err(|e| format!("{}: another shim runs: {e}", dir.display()))?;
     if !recorder.record_shim(dir, std::process::id().cast_signed()).map_err(with_dir)? {
-        return Err(format!("{}: was started before", dir.display()));
+        return Err(format!("{}: the attempt was already started", dir.display()));
     }
     let (launch, secrets) = read_launch(dir)?;
     let mut log = OpenOptions::new().append(true).create(true).open(dir.join(LOG)).map_err(with_dir)?;
@@ -88,7 +87,7 @@ pub fn run(dir: &Path) -> Result<(), String> {
             Supervision::new(dir, &launch, child, &signals, began_ms, &log).run()
         }
         Err(error) => {
-            log_line(&mut log, &format!("the command could not be started: {error}"));
+            log_line(&mut log, &format!("the command cannot be started: {error}"));
             exit_record::not_started(&error)
         }
     };
@@ -121,10 +120,10 @@ fn memory_failure(exit: &CommandExit, limits: &Limits, watch: Option<&MemoryWatc
     let peak = memory.peak_mib.map_or_else(String::new, |mib| format!(" at {mib} MiB"));
     let detail = match limits.memory_mib {
         0 => format!(
-            "The memory that this node has for jobs ran out, and it was killed{peak}; ask for memory_mib, so that room is kept for it."
+            "The memory for jobs on this node was exhausted, and the job was killed{peak}. Set memory_mib to reserve memory for the job."
         ),
         limit => format!(
-            "It needed more than its {limit} MiB of memory and was killed{peak}; ask for more with memory_mib."
+            "The job exceeded its {limit} MiB of memory and was killed{peak}. Request more with memory_mib."
         ),
     };
     Some(job_failure("memory.exceeded", detail))
@@ -142,7 +141,7 @@ fn not_run_failure(container: &Container, launch: &Launch) -> Option<JobFailure>
         .output()
         .ok()?;
     let ran = matches!(String::from_utf8_lossy(&output.stdout).trim(), "exited" | "stopped");
-    let detail = "The image could not be started on this node; the end of its log says why.";
+    let detail = "The image cannot be started on this node. The end of the log has the reason.";
     (!ran).then(|| job_failure("image.not_started", detail))
 }
 

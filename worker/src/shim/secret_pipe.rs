@@ -31,14 +31,14 @@ impl ShimSecrets {
     pub fn send(&self, mut pipe: impl Write) {
         let sent = serde_json::to_vec(self).map_err(io::Error::other).and_then(|text| pipe.write_all(&text));
         if let Err(error) = sent {
-            tracing::warn!(%error, "a shim did not get its job's secrets, and will not start it");
+            tracing::warn!(%error, "a shim did not receive the secrets of its job and will not start it");
         }
     }
 
     /// Receives the secrets from the daemon through the standard input. Secrets that a dying daemon cut off cannot be
     /// read.
     pub fn receive() -> Result<Self, String> {
-        serde_json::from_reader(io::stdin().lock()).map_err(|_| "its secrets did not come".to_owned())
+        serde_json::from_reader(io::stdin().lock()).map_err(|_| "the secrets did not arrive".to_owned())
     }
 }
 

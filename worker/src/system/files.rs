@@ -82,7 +82,7 @@ pub fn find_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     match serde_json::from_slice(&text) {
         Ok(value) => Some(value),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a file of this worker cannot be read");
+            tracing::warn!(path = %path.display(), %error, "a file of this worker is not readable");
             None
         }
     }

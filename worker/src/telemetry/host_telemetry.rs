@@ -21,11 +21,8 @@ const INVENTORY_AFTER_CHANGE: Duration = Duration::from_secs(5);
 /// The age from which readings are left out.
 const STALE: Duration = Duration::from_secs(10);
 
-const ATTEMPTS: Family = Family {
-    name: "berth_worker_attempts",
-    kind: "gauge",
-    help: "Attempts whose process runs on this host.",
-};
+const ATTEMPTS: Family =
+    Family { name: "berth_worker_attempts", kind: "gauge", help: "Running attempts on this host." };
 
 /// The last inventory.
 #[derive(Default)]
@@ -185,7 +182,7 @@ impl Telemetry {
         let thread = std::thread::Builder::new().name("gpu layout".to_owned());
         match thread.spawn(move || take_inventory(&gpus, &layout)) {
             Ok(thread) => *inventory = Some(thread),
-            Err(error) => tracing::warn!(%error, "the boards are not looked for"),
+            Err(error) => tracing::warn!(%error, "the boards cannot be listed"),
         }
     }
 

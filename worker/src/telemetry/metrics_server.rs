@@ -80,10 +80,10 @@ async fn bind(address: SocketAddr) -> Result<Option<TcpListener>, String> {
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(Some(listener)),
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
-            tracing::warn!(%address, "the address of the metrics is in use; tried again soon");
+            tracing::warn!(%address, "the address for metrics is in use; trying again");
             Ok(None)
         }
-        Err(error) => Err(format!("cannot serve metrics on {address}: {error}")),
+        Err(error) => Err(format!("metrics cannot be served on {address}: {error}")),
     }
 }
 
@@ -91,13 +91,13 @@ async fn bind(address: SocketAddr) -> Result<Option<TcpListener>, String> {
 pub async fn start(address: SocketAddr, data: &Path, telemetry: Arc<Telemetry>) -> Result<(), String> {
     let router = router(telemetry, &token(data)?);
     let mut listener = bind(address).await?;
-    tracing::info!(%address, token = %data.join(TOKEN).display(), "metrics are served to who has the token");
+    tracing::info!(%address, token = %data.join(TOKEN).display(), "metrics are served with the token in this file");
     tokio::spawn(async move {
         loop {
             if let Some(listener) = listener.take()
                 && let Err(error) = axum::serve(listener, router.clone()).await
             {
-                tracing::error!(%error, "the metrics of this host are not served");
+                tracing::error!(%error, "the server for metrics failed; trying again");
             }
             tokio::time::sleep(BIND_AGAIN).await;
             // After a first success errors are temporary.

@@ -67,7 +67,7 @@ impl Write for HashingWriter {
 }
 
 fn invalid(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("the archive is broken: {why}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("the archive is damaged: {why}"))
 }
 
 /// Writes `text` into a header at `at`, cut to `width`.
@@ -251,7 +251,7 @@ fn create_entry(root: &OwnedFd, path: &str, head: &EntryHeader, from: &mut impl 
         b'2' => {
             let (dir, name) = tree::parent_of(root, path, true)?;
             if join_inside(Path::new(""), &head.link).is_none() {
-                return Err(invalid("a link leads out"));
+                return Err(invalid("a link leads out of the directory"));
             }
             remove_existing(&dir, name);
             symlinkat(head.link.as_str(), &dir, name)?;
@@ -267,7 +267,7 @@ fn create_entry(root: &OwnedFd, path: &str, head: &EntryHeader, from: &mut impl 
             file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(head.modified_s))?;
             fchmod(&file, mode)?;
         }
-        _ => return Err(invalid("something that it never holds")),
+        _ => return Err(invalid("an unknown kind of entry")),
     }
     Ok(())
 }
@@ -331,7 +331,7 @@ pub fn unpack(mut from: impl Read, root: &OwnedFd) -> io::Result<()> {
         let path = values.path.unwrap_or_else(|| std::mem::take(&mut head.path));
         if join_inside(Path::new(""), &path).is_none() || path.split('/').any(|part| matches!(part, "" | "."))
         {
-            return Err(invalid("a path leads out"));
+            return Err(invalid("a path leads out of the directory"));
         }
         create_entry(root, &path, &head, &mut from)?;
         if head.kind == b'5' && !permissions(head.mode).contains(Mode::S_IRWXU) {

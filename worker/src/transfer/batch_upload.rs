@@ -47,13 +47,13 @@ fn hash_of(root: &OwnedFd, entry: &TreeEntry) -> Result<Option<Vec<u8>>, String>
 
 /// Opens a file and reads its beginning.
 fn open_with_beginning(root: &OwnedFd, entry: &TreeEntry) -> Result<(File, Vec<u8>), String> {
-    let changed = || format!("{} is another file now", entry.path);
+    let changed = || format!("{} was replaced during its transfer", entry.path);
     let file = tree::open_file(root, entry).map_err(|e| unreadable(&e))?.ok_or_else(changed)?;
     let length = usize::try_from(entry.bytes).unwrap_or(PIECE).min(PIECE);
     let source = UploadSource::Open(file);
     let data = source.read_at(0, length).map_err(|e| unreadable(&e))?;
     if data.len() < length {
-        return Err("a file is shorter than it was".to_owned());
+        return Err("a file became shorter during its transfer".to_owned());
     }
     let UploadSource::Open(file) = source else { return Err(changed()) };
     Ok((file, data))
@@ -169,7 +169,7 @@ impl UploadSet {
         if done.is_some_and(|done| done.iter().all(|done| *done)) {
             return Ok(());
         }
-        Err("the portal does not take files".to_owned())
+        Err("the portal does not accept files".to_owned())
     }
 
     /// With `resume` the portal may have a part of the file.
@@ -200,7 +200,7 @@ async fn send_bundle(portal: &mut Portal, bundle: Bundle) -> Result<Option<Vec<b
             if done.len() == count {
                 Ok(Some(done))
             } else {
-                Err("the portal's answer makes no sense".to_owned())
+                Err("the answer of the portal is invalid".to_owned())
             }
         }
         Err(status) if status.code() == Code::Unimplemented => Ok(None),

@@ -11,5 +11,5 @@ pub async fn blocking<T: Send + 'static>(
 
 /// The text of an error of a job's files.
 pub fn unreadable(error: &io::Error) -> String {
-    format!("the files of a job cannot be read: {error}")
+    format!("the files of a job are not readable: {error}")
 }

@@ -57,7 +57,7 @@ pub async fn fetch_part(portal: &mut Portal, request: &Wish) -> Result<Part, Str
             }
         }
     }
-    Err("the portal did not give it".to_owned())
+    Err("the portal did not send the file".to_owned())
 }
 
 /// Downloads a file of this length and hash into `out`.
@@ -72,7 +72,7 @@ pub async fn fetch_file(
     while request.offset < bytes {
         let data = fetch_part(portal, &request).await?.data;
         if data.is_empty() {
-            return Err("it is shorter than was said".to_owned());
+            return Err("the file is shorter than announced".to_owned());
         }
         hash.update(&data);
         let (to, length, offset) = (out.clone(), data.len() as u64, request.offset);
@@ -83,7 +83,7 @@ pub async fn fetch_file(
     if request.offset == bytes && hash.finalize().as_slice() == sha256 {
         return Ok(());
     }
-    Err("it is not what was kept".to_owned())
+    Err("the file differs from its SHA-256".to_owned())
 }
 
 #[cfg(test)]

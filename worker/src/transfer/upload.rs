@@ -71,14 +71,14 @@ pub(super) async fn upload_from_start(
             return Ok(());
         }
         if kept.bytes > bytes || (!is_query && kept.bytes <= offset) {
-            return Err("the portal does not take a file".to_owned());
+            return Err("the portal does not accept a file".to_owned());
         }
         offset = kept.bytes;
         let length = usize::try_from(bytes - offset).unwrap_or(PIECE).min(PIECE);
         let from = source.clone();
         data = blocking(move || from.read_at(offset, length).map_err(|e| unreadable(&e))).await?;
         if data.is_empty() {
-            return Err("a file is shorter than it was".to_owned());
+            return Err("a file became shorter during its transfer".to_owned());
         }
     }
 }

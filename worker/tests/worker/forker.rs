@@ -154,7 +154,7 @@ fn a_command_is_found_by_its_own_path_and_begins_with_its_own_variables() {
     for argv in [&["hello"][..], &["/nowhere/hello"], &[""], &[]] {
         let (code, log, _) = run(with(root.path(), &format!("{argv:?}").replace('/', "_"), argv, &env[..1]));
         assert_eq!(code, Some(127), "{argv:?}");
-        assert!(log.starts_with("berth: the command could not be started: "), "{log}");
+        assert!(log.starts_with("berth: the command cannot be started: "), "{log}");
     }
     let (code, log, started) = run(with(root.path(), "nul", &["/bin/true", "a\0b"], &[]));
     assert_eq!((code, started), (Some(127), false), "{log}");

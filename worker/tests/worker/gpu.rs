@@ -167,7 +167,7 @@ fn slices_are_made_adopted_read_and_given_back() {
     assert_eq!(gpus.presence(ampere, None), Presence::Gone);
     let found = gpus.inventory().unwrap();
     let silent: Vec<Option<&str>> = found.iter().map(|b| b.silent.as_deref()).collect();
-    assert_eq!(silent, [None, Some("It has fallen off the bus."), None], "it is told of as it was");
+    assert_eq!(silent, [None, Some("The board has fallen off the bus."), None], "it is told of as it was");
     assert!(found[1].mig_enabled && found[1].uuid == ampere);
     std::fs::remove_file(&faults).unwrap();
     assert_eq!(there(), [Presence::There; 2]);

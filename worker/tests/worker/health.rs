@@ -125,7 +125,7 @@ fn boards_that_fail_take_nothing_with_them() {
     assert_eq!(read.iter().map(BoardReading::is_late).collect::<Vec<_>>(), [true, false, false]);
     let found = gpus.inventory().unwrap();
     assert_eq!(found.len(), 3);
-    assert_eq!(found[0].silent.as_deref(), Some("NVML does not answer for it."));
+    assert_eq!(found[0].silent.as_deref(), Some("NVML does not answer for the board."));
     assert_eq!((found[0].nvlink_island, found[1].nvlink_island), (1, 1), "as it was when it answered");
     put(&dir, "{}");
     let deadline = Instant::now() + LONG;
@@ -137,8 +137,8 @@ fn boards_that_fail_take_nothing_with_them() {
 
     // One vanishes and comes back.
     put(&dir, &format!(r#"{{"lost": ["{second}"]}}"#));
-    assert_eq!(silent(&gpus, second).as_deref(), Some("It has fallen off the bus."));
-    assert_eq!(gpus.check(second), Err("It has fallen off the bus.".to_owned()));
+    assert_eq!(silent(&gpus, second).as_deref(), Some("The board has fallen off the bus."));
+    assert_eq!(gpus.check(second), Err("The board has fallen off the bus.".to_owned()));
     put(&dir, "{}");
     assert_eq!((silent(&gpus, second), gpus.check(second)), (None, Ok(())));
 
@@ -158,7 +158,7 @@ fn boards_that_fail_take_nothing_with_them() {
     let why = gpus.check(second).unwrap_err();
     assert!(why.contains(&tenant.0.id().to_string()), "{why}");
     let in_use = run_task(&gpus, &task(second, 1, TaskKind::MigOff)).unwrap_err();
-    assert!(in_use.contains("holds the board"), "{in_use}");
+    assert!(in_use.contains("one of its instances is in use"), "{in_use}");
     drop(tenant);
     assert_eq!(gpus.check(second), Ok(()), "an empty instance is no harm");
     put(&dir, &format!(r#"{{"remapped": {{"{second}": {{"pending": true}}}}}}"#));

@@ -383,7 +383,7 @@ fn a_pull_that_fails_leaves_nothing_behind() {
     let (code, detail) = fetch(&spec).unwrap_err();
     assert_eq!(code, "image.pull_failed", "{detail}");
     assert!(detail.contains("127.0.0.1:9/none/such:1") && !detail.contains("hunter2"), "{detail}");
-    assert!(told.borrow().first().is_some_and(|t| t.contains("asking its registry")));
+    assert!(told.borrow().first().is_some_and(|t| t.contains("waiting for the registry")));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "no credentials, no scratch");
     for (image, code) in [("dir:/etc", "image.invalid"), ("localhost/none:1", "image.pull_failed")] {
         let spec = Spec { image: image.to_owned(), ..Spec::default() };

@@ -274,7 +274,7 @@ fn a_directory_that_grows_too_large_ends_its_job() {
     let (exit, log) = stage.run("disk", &Script { text, disk_mib: 1, ..Script::default() });
     let (code, detail) = exit.failure.unwrap_or_else(|| panic!("it was not stopped: {log}"));
     assert_eq!(code, "disk.exceeded", "{detail}");
-    assert!(detail.contains("more than 1 MiB"), "{detail}");
+    assert!(detail.contains("exceeded 1 MiB"), "{detail}");
 }
 
 #[test]

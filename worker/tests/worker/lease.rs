@@ -143,6 +143,6 @@ fn a_command_that_cannot_begin_ends_as_a_shell_would_say() {
         let exit: CommandExit = ShimRecords::read(&dir).exit.unwrap();
         assert_eq!((exit.code, exit.metered_ms), (code, 0), "{program}");
         let log = std::fs::read_to_string(dir.join(shim::LOG)).unwrap();
-        assert!(log.starts_with("berth: the command could not be started"), "{log}");
+        assert!(log.starts_with("berth: the command cannot be started"), "{log}");
     }
 }

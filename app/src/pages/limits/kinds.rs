@@ -131,7 +131,7 @@ impl LimitKind {
             Self::QueuedJobs => "queued jobs",
             Self::BoardHours => "board-hours this month",
             Self::ReservedBoards => "reserved boards",
-            Self::GuaranteedBoards => "guaranteed boards",
+            Self::GuaranteedBoards => "boards of guaranteed capacity",
             Self::Weight => "weight",
         }
     }

@@ -214,7 +214,7 @@ pub fn cause_text(cause: &str) -> String {
         "released" => "Returned before its end".to_owned(),
         "by the operator" => "Cancelled by the operator".to_owned(),
         "declined by the operator" => "Declined by the operator".to_owned(),
-        "nobody used it" => "Returned automatically: no job ran in it".to_owned(),
+        "no job ran in it" => "Returned automatically: no job ran in it".to_owned(),
         other => format!("Ended: {other}"),
     }
 }

@@ -85,8 +85,8 @@ async fn by_host(State(ports): State<Ports>, request: Request, next: Next) -> Re
 }
 
 fn nothing_here() -> Problem {
-    let detail = "Ports of jobs are seen under this host. They are opened from the job's page in the portal.";
-    Problem::new(404, "object.not_found", "Nothing is here", detail)
+    let detail = "This host name serves the ports of jobs. Open a port from the page of its job.";
+    Problem::new(404, "object.not_found", "Page not found", detail)
 }
 
 async fn respond(ports: &Ports, origin: &Origin, scope: HostScope, request: Request) -> Response {
@@ -121,12 +121,14 @@ async fn exchange_ticket(
         Method::GET | Method::HEAD => return Ok(pages::ticket_page(nonce)),
         Method::POST => {}
         _ => {
-            let detail = "A ticket is handed in by POST.";
-            return Err(Problem::new(405, "request.method", "Wrong method", detail));
+            let detail = "Send the ticket by POST.";
+            return Err(Problem::new(405, "request.method", "Method not allowed", detail));
         }
     }
     let body = to_bytes(request.into_body(), FORM_LIMIT).await;
-    let body = body.map_err(|_| Problem::malformed("The form is too long, or ended early."))?;
+    let body = body.map_err(|_| {
+        Problem::malformed("The form has an invalid length. Open the port again from the page of its job.")
+    })?;
     let form = String::from_utf8_lossy(&body);
     let ticket = form.split('&').find_map(|pair| pair.strip_prefix("ticket=")).unwrap_or_default();
     let pass = ports.exchange_port_ticket(ticket, scope).await?;
@@ -167,7 +169,7 @@ async fn proxy(
         return Ok((StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, to)]).into_response());
     }
     if headers::is_cross_site(request.headers(), request.method(), &job_origin) {
-        let detail = "A page of another site asked for this. Open the port from the job's page.";
+        let detail = "The request came from a page of another site. Open the port from the page of its job.";
         return Err(Problem::new(403, "request.cross_site", "Cross-site request refused", detail));
     }
     let cookies = headers::pass_cookies(request.headers(), origin.is_https());
@@ -192,7 +194,7 @@ async fn forward(
     let (head, body) = request.into_parts();
     let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
     let target = format!("{}{query}", mapping.job_path(inside));
-    let uri: Uri = target.parse().map_err(|_| Problem::malformed("The address cannot be read."))?;
+    let uri: Uri = target.parse().map_err(|_| Problem::malformed("The address is invalid."))?;
     let mut job_request = Request::new(body);
     *job_request.method_mut() = head.method;
     *job_request.uri_mut() = uri;
@@ -220,15 +222,15 @@ async fn forward(
 }
 
 fn unexpected_upgrade() -> Problem {
-    let detail = "What listens there went on with another protocol, which nobody had asked for.";
-    Problem::new(502, "port.broken", "The port gave no answer", detail)
+    let detail = "The program on the port answered with another protocol without a request for it.";
+    Problem::new(502, "port.broken", "Invalid answer from the port", detail)
 }
 
 /// The refusal for a missing or ended pass.
 pub fn pass_ended() -> Problem {
-    let detail = "Open this port from the job's page. What let you in has ended, is for another port, or was \
-                  never there.";
-    Problem::new(403, "port.ticket", "You have to come in from the job's page", detail)
+    let detail = "Your access to this port has ended, or it is for another port. Open the port again from the page of its \
+                  job.";
+    Problem::new(403, "port.ticket", "Access required", detail)
 }
 
 /// A body that ends with an error when `ended` resolves.
@@ -238,7 +240,7 @@ fn body_until(body: Incoming, ended: BoxFuture<'static, ()>) -> Body {
         let (mut pieces, mut ended) = state?;
         tokio::select! {
             () = &mut ended => {
-                let error = axum::Error::new(io::Error::other("the right to it has ended"));
+                let error = axum::Error::new(io::Error::other("the access to the port has ended"));
                 Some((Err(error), None))
             }
             piece = pieces.next() => match piece? {

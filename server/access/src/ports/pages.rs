@@ -88,8 +88,7 @@ pub fn problem(
         } else {
             String::new()
         };
-        let hint =
-            if refresh { "<p class=\"quiet\">This page looks again every few seconds.</p>" } else { "" };
+        let hint = if refresh { "<p class=\"quiet\">This page reloads every few seconds.</p>" } else { "" };
         let body = format!(
             "<h1>{}</h1><p>{}</p>{hint}<p><a href=\"{}\">Open the portal</a></p><p class=\"quiet\">{} · {}</p>",
             escape(&problem.title),
@@ -120,8 +119,8 @@ pub fn ticket_page(nonce: &str) -> Response {
                   else document.getElementById('none').hidden = false;";
     let body = format!(
         "<h1>Opening the port</h1><form method=\"post\" action=\"{TICKET_PATH}\"><input type=\"hidden\" name=\"ticket\"></form>\
-         <p id=\"none\" hidden>There is no ticket here. Open the port from the job's page.</p>\
-         <noscript><p>This page hands your ticket in by a script; allow it, or open the port from the job's page again.</p></noscript>\
+         <p id=\"none\" hidden>The address has no ticket. Open the port from the page of its job.</p>\
+         <noscript><p>This page sends your ticket by a script. Allow scripts, then open the port again from the page of its job.</p></noscript>\
          <script nonce=\"{nonce}\">{script}</script>"
     );
     page(StatusCode::OK, nonce, "Opening the port", "", &body)

@@ -46,17 +46,17 @@ async fn locate_port(
     let Some(row) = store::jobs::find(tx, org, job).await? else { return Err(Problem::not_found().into()) };
     let corrupt = |field: &str| StoreError::Corrupt(format!("job {}: {field}", row.id));
     if !row.spec.ports.contains(&u32::from(port)) {
-        let detail = "The job was not launched with this port. Name it among `ports` at launch.";
-        return Err(Problem::new(404, "port.not_listed", "The job has no such port", detail).into());
+        let detail = "The job was submitted without this port. Add the port to `ports` of a new job.";
+        return Err(Problem::new(404, "port.not_listed", "Port not in the job", detail).into());
     }
     if row.phase.state != JobState::Running {
-        let detail = "A port is opened while its job runs. This one does not.";
-        return Err(Problem::conflict("job.not_running", "The job does not run", detail).into());
+        let detail = "A port can be opened only while its job runs. This job does not run.";
+        return Err(Problem::conflict("job.not_running", "Job not running", detail).into());
     }
     let ranks = store::attempts::list_ranks(tx, job, row.attempt).await?;
     let running = ranks.into_iter().find(|r| r.rank == i64::from(rank) && r.running && !r.ended);
     let Some(rank) = running else {
-        let detail = "The job has no such rank, or it does not run now.";
+        let detail = "This rank does not exist, or it does not run now.";
         return Err(Problem::invalid_field("/rank", detail).into());
     };
     Ok(PortLocation {
@@ -82,9 +82,9 @@ impl Ports {
     ) -> Result<PortTicket, Problem> {
         let reason = self.terminals.authorise_entry(caller, org, input.reason.as_deref()).await?;
         let Some(origin) = &self.context.settings.ports_origin else {
-            let detail = "This portal has no host name for ports of jobs. Its operator starts it with \
-                          --ports-origin to give it one.";
-            return Err(Problem::conflict("port.off", "Ports cannot be opened here", detail));
+            let detail = "This portal has no host name for the ports of jobs. Ask the operator to start the portal with \
+                          --ports-origin.";
+            return Err(Problem::conflict("port.off", "Ports disabled", detail));
         };
         let address = PortAddress { job, rank: input.rank, port };
         let why = reason.as_ref().map_or_else(String::new, |reason| format!(", as operator: {reason}"));
@@ -125,8 +125,9 @@ impl Ports {
     pub async fn exchange_port_ticket(&self, ticket: &str, scope: HostScope) -> Result<NewPass, Problem> {
         let pass = self.passes.use_ticket(ticket, self.context.now());
         let pass = pass.filter(|pass| scope.includes(pass.address.job)).ok_or_else(|| {
-            let detail = "The ticket is used up, too old, or none. Open the port from the job's page again.";
-            Problem::new(403, "port.ticket", "The ticket is not good", detail)
+            let detail =
+                "The ticket is invalid, used or expired. Open the port again from the page of its job.";
+            Problem::new(403, "port.ticket", "Invalid ticket", detail)
         })?;
         self.check_pass(&pass).await?;
         let (cookie, address, now) = (self.context.random(new_opaque), pass.address, self.context.now());

@@ -113,7 +113,7 @@ fn tunnel_problem(error: TunnelError) -> Problem {
         TunnelError::Unreachable(problem) => problem,
         TunnelError::Full => busy(limit_text()),
         TunnelError::Closed(closed) if closed.cause == "refused" => {
-            Problem::new(502, NOT_LISTENING, "Nothing answers on this port", closed.detail)
+            Problem::new(502, NOT_LISTENING, "No answer on this port", closed.detail)
         }
         TunnelError::Closed(_) => job_ended(),
     }
@@ -121,19 +121,20 @@ fn tunnel_problem(error: TunnelError) -> Problem {
 
 /// The refusal for a job that does not run any more.
 pub fn job_ended() -> Problem {
-    let detail = "What listened there ended with the job. Its log and its files are on the job's page.";
-    Problem::new(410, "job.not_running", "The job does not run any more", detail)
+    let detail =
+        "The program on this port ended with the job. The log and the files are on the page of the job.";
+    Problem::new(410, "job.not_running", "Job not running", detail)
 }
 
 fn broken(error: &hyper::Error) -> Problem {
     tracing::debug!(%error, "a port of a job");
-    let detail = "What listens there closed the connection, or does not speak HTTP.";
-    Problem::new(502, "port.broken", "The port gave no answer", detail)
+    let detail = "The program on this port closed the connection or does not speak HTTP.";
+    Problem::new(502, "port.broken", "Invalid answer from the port", detail)
 }
 
 fn slow() -> Problem {
-    let detail = "The job's worker did not open the port within 10 seconds. Try again in a moment.";
-    Problem::new(504, "port.slow", "The port was not reached", detail)
+    let detail = "The worker of the job did not open the port within 10 seconds. Try again in a moment.";
+    Problem::new(504, "port.slow", "Port timeout", detail)
 }
 
 fn busy(detail: impl Into<String>) -> Problem {
@@ -144,9 +145,9 @@ fn busy(detail: impl Into<String>) -> Problem {
 /// Opens a connection through a new tunnel.
 async fn connect(ports: &Ports, target: &Target) -> Result<SendRequest<Body>, Problem> {
     let semaphore = ports.upstreams.semaphore(target.job);
-    let permit = timeout(CONNECT, semaphore.acquire_owned()).await.map_err(|_| {
-        busy("As many connections to this job are open as it may have (16). Close some of its pages.")
-    })?;
+    let permit = timeout(CONNECT, semaphore.acquire_owned())
+        .await
+        .map_err(|_| busy("The job has 16 open connections, the maximum. Close some of its pages."))?;
     let permit = permit.map_err(|_| Problem::internal())?;
     let (attempt, port) = ((target.job, target.attempt), TunnelTarget::Port(target.port));
     let opened = ports.tunnels.open(&ports.context, target.node, target.org, attempt, port);

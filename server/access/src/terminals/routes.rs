@@ -136,16 +136,16 @@ async fn connect(
             return Err(Failed(cross_site()));
         }
         if ticket.is_none() {
-            let detail = "Ask for a ticket first, and offer it among the socket's protocols.";
-            return Err(Failed(Problem::new(403, "terminal.ticket", "A ticket is needed", detail)));
+            let detail = "Request a ticket and send it as a subprotocol of the WebSocket.";
+            return Err(Failed(Problem::new(403, "terminal.ticket", "Ticket required", detail)));
         }
     }
     // The subscription starts before the check of the right, so that no change is missed.
     let ended = terminals.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     let entry = terminals.enter_terminal(&caller, org, job, id, ticket.as_deref()).await?;
     let upgrade = upgrade.map_err(|_| {
-        let detail = "A terminal is opened as a WebSocket.";
-        Failed(Problem::new(426, "request.websocket", "A WebSocket is expected", detail))
+        let detail = "Open this address as a WebSocket.";
+        Failed(Problem::new(426, "request.websocket", "WebSocket required", detail))
     })?;
     let most = usize::try_from(WINDOW_BYTES).unwrap_or(usize::MAX);
     Ok(upgrade

@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 
 pub fn routes() -> ApiRouter<Accounts> {
     ApiRouter::new()
-        .api_route("/info", get_with(info, doc("Gives what a visitor may know about the portal.")))
+        .api_route("/info", get_with(info, doc("Gives the public facts about the portal.")))
         .api_route("/setup", post_with(set_up, doc("Creates the first operator, by the setup token.")))
         .api_route("/sign-up", post_with(sign_up, doc("Creates a user and an organization.")))
         .api_route(

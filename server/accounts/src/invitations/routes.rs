@@ -23,7 +23,7 @@ pub fn routes() -> ApiRouter<Invitations> {
         .api_route(
             "/orgs/{org}/invitations",
             get_with(list_invitations, doc("Lists the open invitations."))
-                .post_with(invite, doc("Invites somebody by e-mail address.")),
+                .post_with(invite, doc("Invites a person by e-mail address.")),
         )
         .api_route("/orgs/{org}/invitations/{id}", delete_with(withdraw, doc("Withdraws an invitation.")))
         .api_route(

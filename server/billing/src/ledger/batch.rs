@@ -31,17 +31,17 @@ impl Ledger {
                 Err(Problem::invalid_field(&format!("/grants/{n}/{field}"), detail))
             };
             if !(1..=MAX_GRANT_MICROS).contains(&grant.amount_micros) {
-                return invalid("amount_micros", "Grant more than zero and at most a billion.");
+                return invalid("amount_micros", "Enter more than 0 and at most 1,000,000,000.");
             }
             if grant.memo.chars().count() > 200 || grant.memo.chars().any(char::is_control) {
                 return invalid("memo", "Use at most 200 printable characters.");
             }
             if !orgs.insert(grant.organization) {
-                return invalid("organization", "It is granted credit above already.");
+                return invalid("organization", "The list has another grant for this organization.");
             }
             // The sum of ten thousand largest grants in micros exceeds an i64.
             let Some(sum) = total_micros.checked_add(grant.amount_micros) else {
-                return invalid("amount_micros", "All of it together is beyond what can be counted.");
+                return invalid("amount_micros", "The sum of the grants is too large.");
             };
             total_micros = sum;
             let id: TransferId = self.context.new_id(now);
@@ -79,7 +79,7 @@ impl Ledger {
                         store::accounts::list_orgs(tx).await?.into_iter().map(|org| org.id).collect();
                     if let Some(n) = postings.iter().position(|p| !known.contains(&p.org)) {
                         let pointer = format!("/grants/{n}/organization");
-                        let detail = "There is no such organization. Nobody was granted anything.";
+                        let detail = "This organization does not exist. No credit was granted.";
                         return Ok(Err(Problem::invalid_field(&pointer, detail)));
                     }
                     idempotency::claim(tx, key.as_ref(), "", now).await?;

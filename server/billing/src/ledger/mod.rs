@@ -52,7 +52,7 @@ impl Ledger {
         if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
             return Err(Problem::invalid_field(
                 "/amount_micros",
-                "Grant more than zero and at most a billion.",
+                "Enter more than 0 and at most 1,000,000,000.",
             ));
         }
         if input.memo.chars().count() > 200 || input.memo.chars().any(char::is_control) {
@@ -61,7 +61,7 @@ impl Ledger {
         let now = self.context.now();
         let expires_at = input.expires_at;
         if expires_at.is_some_and(|at| at <= now || at > now.plus_seconds(MAX_EXPIRY_S)) {
-            let detail = "Credit expires later than now, and within ten years.";
+            let detail = "Choose an expiry later than now and within ten years.";
             return Err(Problem::invalid_field("/expires_at", detail));
         }
         let id: TransferId = self.context.new_id(now);
@@ -97,12 +97,15 @@ impl Ledger {
         if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
             return Err(Problem::invalid_field(
                 "/amount_micros",
-                "Take more than zero and at most a billion.",
+                "Enter more than 0 and at most 1,000,000,000.",
             ));
         }
         let memo = input.memo.trim().to_owned();
         if memo.is_empty() || input.memo.chars().count() > 200 || memo.chars().any(char::is_control) {
-            return Err(Problem::invalid_field("/memo", "Say what for, in up to 200 printable characters."));
+            return Err(Problem::invalid_field(
+                "/memo",
+                "Enter a reason of at most 200 printable characters.",
+            ));
         }
         let now = self.context.now();
         let id: TransferId = self.context.new_id(now);
@@ -150,7 +153,7 @@ impl Ledger {
                     }
                     let available = store::ledger::available(tx, org).await?;
                     if posting.kind == TransferKind::Debit && posting.amount_micros > available {
-                        let detail = "More than is available: what is held for running jobs and reservations stays. Nothing was changed.";
+                        let detail = "The amount exceeds the available credit. Money reserved for jobs and reservations cannot be debited. Nothing was changed.";
                         let title = "Not enough credit";
                         return Err(Problem::new(402, "funds.insufficient", title, detail).into());
                     }
@@ -181,7 +184,7 @@ impl Ledger {
         self.context.authorise_operator(caller)?;
         let micros = input.credit_limit_micros;
         if !(0..=MAX_GRANT_MICROS).contains(&micros) {
-            return Err(Problem::invalid_field("/credit_limit_micros", "Choose between zero and a billion."));
+            return Err(Problem::invalid_field("/credit_limit_micros", "Enter 0 to 1,000,000,000."));
         }
         let limit = money_text(micros, &self.context.settings.currency);
         let event = self.context.audit_event(caller, "credit_limit.set", org.to_string(), limit);
@@ -193,8 +196,8 @@ impl Ledger {
                 }
                 let (posted, held) = store::ledger::balance(tx, org).await?;
                 if posted - held + micros < 0 {
-                    let detail = "More than that is drawn already; the limit can be lowered when it is paid. Nothing was changed.";
-                    let title = "The limit is drawn on";
+                    let detail = "The organization already owes more than this limit. Nothing was changed. Lower the limit after a payment.";
+                    let title = "Credit limit in use";
                     return Err(Problem::conflict("credit_limit.drawn", title, detail).into());
                 }
                 store::ledger::set_credit_limit(tx, org, micros).await?;

@@ -335,12 +335,13 @@ impl Payments {
     pub async fn receive_stripe_event(&self, signature: &str, body: &[u8]) -> Result<(), Problem> {
         let stripe = self.stripe.as_deref().ok_or_else(Problem::not_found)?;
         let now = self.context.now();
-        let text = std::str::from_utf8(body).map_err(|_| Problem::malformed("This is no text."))?.to_owned();
+        let text =
+            std::str::from_utf8(body).map_err(|_| Problem::malformed("The body is not UTF-8."))?.to_owned();
         if !stripe.verify(signature, &text, now.micros() / 1_000_000) {
-            let detail = "The signature is not Stripe's, or too old. Nothing was kept.";
-            return Err(Problem::new(400, "stripe.signature", "The signature is refused", detail));
+            let detail = "The signature is invalid or too old. The event was not stored.";
+            return Err(Problem::new(400, "stripe.signature", "Invalid signature", detail));
         }
-        let malformed = |_| Problem::malformed("This is no event of Stripe's.");
+        let malformed = |_| Problem::malformed("The body is not an event of Stripe.");
         #[derive(Deserialize)]
         struct EventHead {
             id: String,
@@ -366,7 +367,7 @@ impl Payments {
         for (id, _kind, payload, tries) in due {
             let now = self.context.now();
             let Ok(event) = serde_json::from_str::<StripeEvent>(&payload) else {
-                self.abandon_event(&id, "It cannot be read.").await?;
+                self.abandon_event(&id, "The event is not readable.").await?;
                 continue;
             };
             let context = self.context.clone();
@@ -388,14 +389,14 @@ impl Payments {
             match done {
                 Ok(true) => {}
                 Ok(false) if tries + 1 >= MAX_TRIES => {
-                    self.abandon_event(&id, "Nobody here knows this payment.").await?
+                    self.abandon_event(&id, "The payment is unknown.").await?
                 }
                 Ok(false) => {
-                    tracing::info!(event = id, tries, "an event of Stripe's names an unknown payment");
+                    tracing::info!(event = id, tries, "an event of Stripe has an unknown payment");
                     self.defer_event(&id, tries).await?
                 }
                 Err(error) => {
-                    tracing::error!(event = id, %error, "an event of Stripe's could not be applied");
+                    tracing::error!(event = id, %error, "an event of Stripe could not be applied");
                     self.defer_event(&id, tries).await?;
                 }
             }
@@ -416,7 +417,7 @@ impl Payments {
     }
 
     async fn abandon_event(&self, id: &str, why: &'static str) -> Result<(), StoreError> {
-        tracing::warn!(event = id, why, "an event of Stripe's is left");
+        tracing::warn!(event = id, why, "an event of Stripe is abandoned");
         let (id, now) = (id.to_owned(), self.context.now());
         self.context
             .db

@@ -39,18 +39,18 @@ fn cards_disabled() -> Problem {
     Problem::new(
         409,
         "payments.off",
-        "This portal takes no cards",
-        "Credit comes from the operator here; ask them for more.",
+        "Card payments disabled",
+        "This portal takes no cards. Ask the operator for credit.",
     )
 }
 
 fn stripe_problem(error: &StripeError) -> Problem {
     match error {
         StripeError::Refused(why) => {
-            Problem::new(402, "payments.refused", "The payment was refused", format!("Stripe says: {why}"))
+            Problem::new(402, "payments.refused", "Payment refused", format!("Answer of Stripe: {why}"))
         }
         StripeError::Unknown(_) => Problem::unavailable(
-            "Stripe does not answer now. Nothing was charged by this; try again in a moment.",
+            "Stripe does not answer. This request charged nothing. Try again in a moment.",
             5,
         ),
     }
@@ -103,7 +103,7 @@ impl Payments {
         let currency = &self.context.settings.currency;
         (!whole || !inside).then(|| {
             let detail = format!(
-                "Choose between {} and {}, in steps of {}.",
+                "Enter {} to {}, in steps of {}.",
                 money_text(MIN_UNITS * 1_000_000, currency),
                 money_text(MAX_UNITS * 1_000_000, currency),
                 money_text(step, currency)
@@ -139,15 +139,19 @@ impl Payments {
         drop(conn);
         let row = row.filter(|r| r.org_id == org).ok_or_else(Problem::not_found)?;
         if row.kind != InvoiceKind::Invoice || row.state != InvoiceState::Open {
-            let detail = format!("It is {}; only an open invoice can be paid.", row.state.name());
-            return Err(Problem::conflict("invoice.closed", "The invoice is closed", detail));
+            let detail = format!(
+                "The invoice is {}. Only an open invoice can be paid. Nothing was charged.",
+                row.state.name()
+            );
+            return Err(Problem::conflict("invoice.closed", "Invoice not open", detail));
         }
         // A card payment has whole steps. The remainder is waived.
         let step = payable_step_micros(&self.context.settings.currency);
         let amount = row.total_micros / step * step;
         if amount <= 0 {
-            let detail = "It is less than the smallest amount that a card takes; the operator can close it.";
-            return Err(Problem::conflict("invoice.too_small", "The invoice is too small", detail));
+            let detail =
+                "The amount is below the smallest card payment. Ask the operator to close the invoice.";
+            return Err(Problem::conflict("invoice.too_small", "Invoice too small", detail));
         }
         self.checkout(caller, org, amount, Some(id), false, &format!("Invoice {}", row.number)).await
     }
@@ -248,8 +252,8 @@ impl Payments {
         let open = row.state == PaymentState::Open;
         let decided = row.state == PaymentState::Paid || (row.session.is_some() && !open);
         if decided || row.created_at < self.context.now().plus_seconds(-KEY_LIFETIME_S) {
-            let detail = "The payment that was begun under this Idempotency-Key is over or too old; the list of payments says what became of it. Use a new key for a new payment.";
-            return Err(Problem::conflict("payments.over", "That payment is over", detail));
+            let detail = "The payment with this Idempotency-Key has ended or is too old. The list of payments has its result. Use a new key for a new payment.";
+            return Err(Problem::conflict("payments.over", "Payment ended", detail));
         }
         Ok(row)
     }
@@ -321,11 +325,11 @@ impl Payments {
         }
         if !(0..=MAX_UNITS * 1_000_000).contains(&rule.below_micros) {
             let most = money_text(MAX_UNITS * 1_000_000, &self.context.settings.currency);
-            let detail = format!("Choose a threshold from zero to {most}.");
+            let detail = format!("Enter a threshold from zero to {most}.");
             errors.push(FieldError::new("/below_micros", detail));
         }
         if !(i64::from(is_on)..=24).contains(&rule.most_a_day) {
-            errors.push(FieldError::new("/most_a_day", "Choose 1 to 24 a day."));
+            errors.push(FieldError::new("/most_a_day", "Enter 1 to 24 a day."));
         }
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -335,8 +339,8 @@ impl Payments {
             .db
             .write(move |tx| async move { store::payments::set_recharge(tx, org, rule).await }.boxed());
         if !known.await? && rule.amount_micros != 0 {
-            let detail = "Top up once and save the card; then it can be charged by itself.";
-            return Err(Problem::conflict("payments.no_card", "No card is saved", detail));
+            let detail = "Add credit by card once and save the card. Then automatic recharge can use it.";
+            return Err(Problem::conflict("payments.no_card", "No saved card", detail));
         }
         self.payment_settings(caller, org).await
     }
@@ -461,7 +465,7 @@ impl Payments {
                 tracing::warn!(
                     payment = %row.id,
                     why,
-                    "it is not known whether a card was charged; it is asked for again"
+                    "the result of a card charge is unknown; trying again"
                 );
                 Ok(())
             }

@@ -56,7 +56,10 @@ fn promised_power_of_a_rack_is_the_blocker() {
     submit(&mut full, waits(1, boards(3, 1)));
     submit(&mut full, waits(2, boards(1, 1)));
     assert_eq!(starts(&full.pass(at(0))), [job_id(1)]);
-    assert_eq!(power_detail(&mut full, 2, 1, 0), "Rack rack-1 has 50 W left of 2.1 kW, this needs 700 W.");
+    assert_eq!(
+        power_detail(&mut full, 2, 1, 0),
+        "Power in rack rack-1: 700 W needed, 50 W of 2.1 kW available."
+    );
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn a_job_takes_another_rack_and_a_budget_can_be_raised() {
     let Decision::Start { ranks, .. } = &started[0] else { panic!("a start") };
     assert_eq!(ranks[0].0, node_id(2), "where power is");
     let detail = power_detail(&mut engine, 2, 4, 1);
-    assert_eq!(detail, "Rack rack-1 has 1.4 kW left of 1.4 kW, this needs 2.8 kW.");
+    assert_eq!(detail, "Power in rack rack-1: 2.8 kW needed, 1.4 kW of 1.4 kW available.");
     assert!(starts(&engine.pass(at(5))).is_empty());
     engine.put_racks([("rack-1".into(), 2_800)].into());
     assert_eq!(starts(&engine.pass(at(10))), [job_id(2)]);
@@ -138,7 +141,10 @@ fn reserved_boards_have_power_and_no_more_is_promised() {
     else {
         panic!("beyond what the rack feeds")
     };
-    assert_eq!(power_shortage_text(&shortage), "Rack rack-1 has 700 W left of 3.5 kW, this needs 1.4 kW.");
+    assert_eq!(
+        power_shortage_text(&shortage),
+        "Power in rack rack-1: 1.4 kW needed, 700 W of 3.5 kW available."
+    );
     assert_eq!(running, 0);
     assert!(alternatives.contains(&window(200, 300)), "{alternatives:?}");
     let full = engine.quote(&boards(4, 2), org(3), when, at(0)).unwrap_err();

@@ -18,12 +18,15 @@ pub fn routes() -> ApiRouter<Health> {
             "/operator/nodes/{node}/gpus",
             get_with(list, doc("Lists the boards of a node with their health.")),
         )
-        .api_route("/operator/gpus/{gpu}/check", post_with(check, doc("Has a board checked by its worker.")))
+        .api_route(
+            "/operator/gpus/{gpu}/check",
+            post_with(check, doc("Requests a check of a board by its worker.")),
+        )
         .api_route(
             "/operator/gpus/{gpu}/release",
-            post_with(release, doc("Puts a quarantined board back into service.")),
+            post_with(release, doc("Returns a quarantined board to service.")),
         )
-        .api_route("/operator/gpus/{gpu}/mode", post_with(set_mode, doc("Switches the MIG mode of a board.")))
+        .api_route("/operator/gpus/{gpu}/mode", post_with(set_mode, doc("Changes the MIG mode of a board.")))
 }
 
 async fn list(

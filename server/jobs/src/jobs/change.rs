@@ -27,8 +27,8 @@ use berth_store::{self as store, StoreError, Tx, WriteError};
 
 fn already_ended(row: &StoredJob) -> Problem {
     let detail =
-        format!("The job is {} already; nothing was changed.", row.phase.state.name().replace('_', " "));
-    Problem::conflict("job.ended", "The job has ended", detail)
+        format!("The job is already {}. Nothing was changed.", row.phase.state.name().replace('_', " "));
+    Problem::conflict("job.ended", "Job ended", detail)
 }
 
 impl Jobs {
@@ -174,19 +174,19 @@ async fn extend(
     let new = i64::try_from(input.max_duration_s).unwrap_or(i64::MAX);
     if new <= row.max_duration_s || new > longest {
         let detail = format!(
-            "The limit is {} now; give a longer one, up to {}.",
+            "The time limit is {} now. Enter a longer one, at most {}.",
             duration_text(row.max_duration_s.saturating_mul(1_000)),
             duration_text(longest.saturating_mul(1_000))
         );
         return Err(Problem::invalid_field("/max_duration_s", detail).into());
     }
     if !is_clear_until(tx, row, new, now).await? {
-        let detail = "Its devices are promised to others after its present limit, or its reservation is over then. The job goes on to its present limit.";
-        return Err(Problem::conflict("job.promised", "Its devices are promised", detail).into());
+        let detail = "The devices are reserved after the present time limit, or the reservation of the job ends before the new one. The job continues to its present time limit.";
+        return Err(Problem::conflict("job.promised", "Devices reserved", detail).into());
     }
     let worst = |seconds: i64| charge_micros(row.nano_per_second, seconds.saturating_mul(1_000));
     let (Some(old_worst), Some(new_worst)) = (worst(row.max_duration_s), worst(new)) else {
-        let detail = "The price of this is beyond any account.";
+        let detail = "The price exceeds every possible balance. Enter a shorter time limit.";
         return Err(Problem::invalid_field("/max_duration_s", detail).into());
     };
     let more = new_worst - old_worst;
@@ -194,7 +194,7 @@ async fn extend(
     if more > available {
         let currency = &context.settings.currency;
         let detail = format!(
-            "The longer limit can cost {} more, and {} is available. The job goes on to its present limit.",
+            "The longer time limit can cost {} more, and {} is available. The job continues to its present time limit. Add credit, or enter a shorter time limit.",
             money_text(more, currency),
             money_text(available, currency)
         );

@@ -43,7 +43,7 @@ pub(super) fn job_price(spec: &NewJob, nano_per_second: i64) -> Result<JobPrice,
     let (Some(rate), Some(worst)) = (rate, worst) else {
         return Err(Problem::invalid_field(
             "/max_duration_s",
-            "The price of this is beyond any account; ask for less.",
+            "The price exceeds every possible balance. Enter a shorter time limit or fewer devices.",
         ));
     };
     Ok(JobPrice { nano_per_second: rate, worst_micros: worst })
@@ -68,7 +68,7 @@ pub(super) fn quota_need(spec: &NewJob, boards_milli: i64, nano_per_second: i64)
 pub fn no_such_offering() -> Problem {
     Problem::invalid_field(
         "/offering",
-        "There is no such offering; GET /api/v1/offerings lists what there is.",
+        "This offering does not exist. GET /api/v1/offerings lists all offerings.",
     )
 }
 
@@ -77,17 +77,14 @@ pub(super) fn check_share(spec: &NewJob, mig_profile: Option<&str>) -> Result<()
     match (spec.gpu_milli, mig_profile) {
         (Some(_), Some(_)) => Err(Problem::invalid_field(
             "/gpu_milli",
-            "A MIG slice is not shared further; choose the offering of the whole board.",
+            "A slice has no shares. Choose the offering of the whole board.",
         )),
         _ => Ok(()),
     }
 }
 
 pub fn no_price() -> Problem {
-    Problem::invalid_field(
-        "/offering",
-        "This offering has no price yet, so it cannot be ordered. Ask the operator to set one.",
-    )
+    Problem::invalid_field("/offering", "This offering has no price yet. Ask the operator to set a price.")
 }
 
 pub(super) fn insufficient_funds(missing: i64, worst: i64, currency: &str) -> Problem {
@@ -96,7 +93,7 @@ pub(super) fn insufficient_funds(missing: i64, worst: i64, currency: &str) -> Pr
         "funds.insufficient",
         "Not enough credit",
         format!(
-            "The job can cost up to {}, which is {} more than is available. Shorten it, choose a smaller offering, or add credit. Nothing was started or charged.",
+            "The job can cost up to {}, which is {} more than the available credit. Nothing was started or charged. Choose a shorter time limit or a smaller offering, or add credit.",
             money_text(worst, currency),
             money_text(missing, currency)
         ),
@@ -128,11 +125,11 @@ async fn check_dependencies(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Resul
     for (index, dependency) in spec.depends_on.iter().enumerate() {
         let refuse = |detail: &str| Problem::invalid_field(&format!("/depends_on/{index}/job"), detail);
         let Some(row) = rows.iter().find(|row| row.id == dependency.job && row.org_id == org) else {
-            return Err(refuse("There is no such job in this organization.").into());
+            return Err(refuse("This job does not exist in the organization.").into());
         };
         let failed = row.phase.state.ended() && row.phase.state != JobState::Succeeded;
         if failed && dependency.condition == Condition::Succeeded {
-            let detail = "That job has ended without success, so this one would never start.";
+            let detail = "This job ended without success, so the new job would never start.";
             return Err(refuse(detail).into());
         }
     }
@@ -151,24 +148,27 @@ async fn check_reservation(
     let Some(id) = spec.reservation else { return Ok(()) };
     let refuse = |pointer: &str, detail: String| Err(Problem::invalid_field(pointer, detail).into());
     let Some(row) = store::reservations::find(tx, org, id).await? else {
-        return refuse("/reservation", "There is no such reservation in this organization.".to_owned());
+        return refuse("/reservation", "This reservation does not exist in the organization.".to_owned());
     };
     if !row.state.holds() {
-        return refuse("/reservation", format!("That reservation is {}.", row.state.name()));
+        return refuse("/reservation", format!("The reservation is {}.", row.state.name()));
     }
     if spec.gpu_milli.is_some() {
-        return refuse("/gpu_milli", "A job in a reservation takes whole devices of it.".to_owned());
+        return refuse("/gpu_milli", "A job in a reservation uses whole devices. Omit the field.".to_owned());
     }
     let whole = row.mig_profile.is_none();
     let same = row.slug.as_deref() == Some(offering.slug.as_str());
     let part = whole && row.gpu_model.as_deref() == Some(offering.gpu_model.as_str());
     if !same && !part {
         let slug = row.slug.unwrap_or_default();
-        return refuse("/offering", format!("The reservation is of {slug}; ask for that."));
+        return refuse(
+            "/offering",
+            format!("The reservation has the offering {slug}. Choose it for the job."),
+        );
     }
     if i64::from(spec.nodes) > row.nodes || (same && i64::from(spec.count) > row.gpus_per_node) {
         let detail = format!(
-            "The reservation has {} devices on each of {} nodes; ask for no more.",
+            "The reservation has {} devices per node on {} nodes. Request at most these.",
             row.gpus_per_node, row.nodes
         );
         return refuse("/count", detail);
@@ -177,7 +177,7 @@ async fn check_reservation(
     // end.
     let most_s = (row.ends_at.micros() - row.starts_at.max(now).micros()) / 1_000_000;
     if i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX) >= most_s {
-        let detail = format!("The reservation has {most_s} s for it; limit the job to less than that.");
+        let detail = format!("The reservation has {most_s} s left for the job. Enter a shorter time limit.");
         return refuse("/max_duration_s", detail);
     }
     Ok(())

@@ -239,7 +239,7 @@ impl Jobs {
         let Some(why) = self.planner.explain_impossible(org, spec, &offering).await? else { return Ok(()) };
         let Some(blocker) = why.blockers.first() else { return Ok(()) };
         let detail = format!("{} {}", blocker.detail, blocker.change);
-        Err(Problem::new(422, "job.never_starts", "It could never start", detail))
+        Err(Problem::new(422, "job.never_starts", "Job cannot start", detail))
     }
 
     /// The plan of a submission: its highest price, the available money, and the devices of a start at once.

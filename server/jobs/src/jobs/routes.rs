@@ -35,7 +35,7 @@ pub fn routes() -> ApiRouter<Jobs> {
         )
         .api_route(
             "/orgs/{org}/jobs/{job}/explanation",
-            get_with(explanation, doc("Explains why a job waits.")),
+            get_with(explanation, doc("Explains the wait of a job.")),
         )
 }
 

@@ -45,7 +45,7 @@ impl LogEnd {
         match self {
             Self::Complete => "",
             Self::Lost => {
-                "The node of this attempt is lost. If there is more of this log, it comes when the node is back."
+                "The node of this attempt is lost. The rest of the log follows if the node returns."
             }
         }
     }
@@ -179,7 +179,8 @@ impl Jobs {
         let mut tx = conn.tx();
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
         if row.phase.state != JobState::Queued {
-            let basis = format!("The job does not wait: it is {}.", row.phase.state.name().replace('_', " "));
+            let basis =
+                format!("The job is not waiting. Its state is {}.", row.phase.state.name().replace('_', " "));
             let smallest_change = String::new();
             return Ok(Explanation {
                 blockers: vec![],
@@ -231,7 +232,7 @@ impl Jobs {
             let silent = job.devices.iter().find(|d| !connected.contains(&d.node));
             if let Some(device) = silent.filter(|_| !job.state.ended()) {
                 job.reasons.push(format!(
-                    "The worker on {} is out of reach. The job goes on there for as long as its lease lasts, and its log and cost follow when the worker is back.",
+                    "The worker on {} is unreachable. The job continues there for its offline tolerance. Its log and cost follow after the worker reconnects.",
                     device.node_name
                 ));
             }

@@ -159,7 +159,7 @@ impl After {
     /// `after` is negative.
     fn position(&self, headers: &HeaderMap) -> Result<Option<i64>, Failed> {
         if self.after.is_some_and(i64::is_negative) {
-            return Err(Failed(Problem::malformed("`after` is not negative.")));
+            return Err(Failed(Problem::malformed("`after` cannot be negative.")));
         }
         Ok(resume_position(headers, self.after))
     }
@@ -306,7 +306,7 @@ impl LogQuery {
             return Err(Failed(Problem::malformed("`rank` is between 0 and 63.")));
         }
         if self.from.is_some_and(|from| i64::try_from(from).is_err()) {
-            return Err(Failed(Problem::malformed("`from` is beyond the end of any log.")));
+            return Err(Failed(Problem::malformed("`from` is beyond the maximum length of a log.")));
         }
         Ok(())
     }

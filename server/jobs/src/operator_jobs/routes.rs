@@ -167,7 +167,7 @@ where
         async move {
             let Some(page) = page else { return Ok(None) };
             // The error aborts the answer: a part of the file must not pass for the whole file.
-            let failed = "jobs could not be read to the end";
+            let failed = "a list of jobs ended early";
             jobs_page(page.await.map_err(|_| failed)?, false).map(Some).map_err(|_| failed)
         }
     });

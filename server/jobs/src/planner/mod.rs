@@ -458,7 +458,7 @@ impl Planner {
                     blockers: Vec::new(),
                     smallest_change: String::new(),
                     earliest_start: Some(now),
-                    basis: "It is being placed.".to_owned(),
+                    basis: "The scheduler is placing the job.".to_owned(),
                 },
             };
         let mut out = HashMap::with_capacity(jobs.len());

@@ -109,7 +109,7 @@ pub(crate) fn verified_contents(
         if format!("{:x}", Sha256::digest(&file.data)) == file.sha256 {
             out.insert(id, file.data.clone());
         } else {
-            tracing::warn!(file = %id, "a file did not arrive as it was sent; it is begun anew");
+            tracing::warn!(file = %id, "a received file is damaged; its transfer starts again");
         }
     }
     out

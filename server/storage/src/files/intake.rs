@@ -83,7 +83,7 @@ impl StorageUse {
 
 /// Adds a note, once in an attempt, about the full number of artifacts of its job.
 async fn note_full(tx: &mut Tx<'_>, refused: &StoredFile, id: FileId) -> Result<(), StoreError> {
-    let note = format!("The job has {JOB_ARTIFACTS} files, and no more are kept; remove some.");
+    let note = format!("The job has {JOB_ARTIFACTS} files, the maximum. Remove some of them.");
     let (path, seq) = FULL_NOTE;
     let row = StoredFile {
         id,
@@ -145,10 +145,13 @@ async fn discard_partial(tx: &mut Tx<'_>, next: &StoredFile) -> Result<(), Store
 /// The note of a file beyond the storage limit of its organization.
 fn storage_full_note(kind: FileKind, limit: i64) -> String {
     let consequence = match kind {
-        FileKind::Checkpoint => " A next attempt begins with the checkpoint before, if there is one.",
+        FileKind::Checkpoint => " The next attempt starts from the previous checkpoint, if there is one.",
         FileKind::Artifact => "",
     };
-    format!("The organization's {} GiB for files are used up; remove some.{consequence}", limit >> 30)
+    format!(
+        "The file storage of the organization is full ({} GiB). Remove some files.{consequence}",
+        limit >> 30
+    )
 }
 
 /// Finds or inserts the row of an offered file of an open attempt. `None` if the file is not accepted.
@@ -164,7 +167,7 @@ pub(super) async fn register(
         if (same.bytes, &same.sha256) == (row.bytes, &row.sha256) {
             return Ok(Some(same));
         }
-        let note = Some("It was changed while it was being kept.");
+        let note = Some("The file changed during its transfer.");
         store::files::set_state(tx, same.id, FileState::Partial, FileState::Refused, note).await?;
         return Ok(None);
     }
@@ -247,7 +250,7 @@ impl Files {
         }
         let object = row.id.to_string();
         let Some(_lock) = self.objects.try_lock(&object) else {
-            return Err(Problem::unavailable("The same file is being written.", 1));
+            return Err(Problem::unavailable("Another transfer of the same file is in progress.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let sent = data.len() as u64;

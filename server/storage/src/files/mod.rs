@@ -109,9 +109,9 @@ impl Files {
         if file.state != FileState::Complete {
             let detail = match file.note {
                 Some(note) if file.state == FileState::Refused => note,
-                _ => "It has not arrived whole yet; nothing can be fetched of it.".to_owned(),
+                _ => "The transfer of the file is not complete. Try again later.".to_owned(),
             };
-            return Err(Problem::conflict("file.incomplete", "The file is not there", detail));
+            return Err(Problem::conflict("file.incomplete", "File not available", detail));
         }
         Ok(file)
     }

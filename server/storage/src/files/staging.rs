@@ -52,7 +52,7 @@ impl Staging {
         let hashing = tokio::task::spawn_blocking(move || objects.hash(&name));
         let hash = hashing.await.map_err(|_| Problem::internal())?.map_err(object_problem)?;
         if !sha256.is_empty() && hash != sha256 {
-            tracing::warn!(file = id, "a file did not arrive as it was sent; it is begun anew");
+            tracing::warn!(file = id, "a received file is damaged; its transfer starts again");
             self.objects.unstage(id);
             return Ok(ChunkOutcome::HashMismatch);
         }

@@ -46,7 +46,7 @@ async fn set(
 ) -> Result<(StatusCode, Answer<Secret>), Failed> {
     // An error text of serde may contain the value.
     let input: PutSecret = serde_json::from_value(body.value)
-        .map_err(|_| Problem::invalid_field("", "Send {\"value\": \"…\"} and nothing else."))?;
+        .map_err(|_| Problem::invalid_field("", "Send {\"value\": \"…\"} without other fields."))?;
     let secret = secrets.put_secret(&caller, org, name, input).await?;
     let status = if secret.version == 1 { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Answer(secret)))

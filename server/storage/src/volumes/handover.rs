@@ -71,11 +71,17 @@ pub(super) fn refusal(
 ) -> Option<String> {
     let max = if offer.listing { MAX_LIST_BYTES } else { max_bytes };
     if offer.bytes > max {
-        Some(format!("{} is larger than the volume may be; nothing was kept.", shortened(offer.path)))
+        Some(format!(
+            "{} is larger than the limit of the volume. No new version was created.",
+            shortened(offer.path)
+        ))
     } else if count > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
-        Some(format!("A volume has at most {VOLUME_FILES} files; nothing was kept."))
+        Some(format!("A volume has at most {VOLUME_FILES} files. No new version was created."))
     } else if stored.saturating_add(offer.bytes) > limit {
-        Some(format!("The organization's {} GiB for files are used up; nothing was kept.", limit >> 30))
+        Some(format!(
+            "The file storage of the organization is full ({} GiB). No new version was created.",
+            limit >> 30
+        ))
     } else {
         None
     }
@@ -170,7 +176,7 @@ async fn settle(
     let applied = match checked {
         Ok((listed, left_out)) => {
             notes.push(left_out.note(&format!(
-                "a path in a volume has at most {} bytes and {} parts",
+                "paths in a volume have at most {} bytes and {} parts",
                 VOLUME_PATHS.bytes, VOLUME_PATHS.parts
             )));
             apply_list(tx, &volume, &given, &listed, now).await
@@ -216,7 +222,7 @@ impl Volumes {
         }
         let object = row.id.to_string();
         let Some(_lock) = self.objects.try_lock(&object) else {
-            return Err(Problem::unavailable("The same file is being written.", 1));
+            return Err(Problem::unavailable("Another transfer of the same file is in progress.", 1));
         };
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let sent = data.len() as u64;

@@ -11,7 +11,7 @@ use berth_types::paths::{LeftOut, VOLUME_FILES, VOLUME_PATHS};
 use berth_types::time::Timestamp;
 
 /// The note of a list that is refused because of its form.
-pub(super) const UNREADABLE: &str = "Its list could not be read.";
+pub(super) const UNREADABLE: &str = "The list of files is not readable. No new version was created.";
 
 /// A path for a note.
 pub(super) fn shortened(path: &str) -> String {
@@ -55,7 +55,7 @@ pub(super) fn check_list(
         fits
     });
     if files.len() > VOLUME_FILES {
-        return Err(format!("A volume has at most {VOLUME_FILES} files; nothing was kept."));
+        return Err(format!("A volume has at most {VOLUME_FILES} files. No new version was created."));
     }
     let mut paths: BTreeMap<&str, usize> = BTreeMap::new();
     let mut total = 0u64;
@@ -67,10 +67,12 @@ pub(super) fn check_list(
         total = total.saturating_add(file.bytes);
     }
     if let Some(path) = find_clash(&paths) {
-        return Err(format!("There are two things at {}; nothing was kept.", shortened(path)));
+        return Err(format!("Conflicting files at {}. No new version was created.", shortened(path)));
     }
     if i64::try_from(total).map_or(true, |total| total > max_bytes) {
-        return Err(format!("It left {total} bytes, and the volume may hold {max_bytes}; nothing was kept."));
+        return Err(format!(
+            "The job left {total} bytes, and the limit of the volume is {max_bytes} bytes. No new version was created."
+        ));
     }
     let listed = |file: HandedOverFile| ListedFile {
         bytes: i64::try_from(file.bytes).unwrap_or(i64::MAX),
@@ -122,7 +124,8 @@ pub(super) async fn apply_list(
             continue;
         }
         let Some(blob) = blobs.get(&(file.sha256.as_str(), file.bytes)) else {
-            let note = format!("{} did not arrive; nothing was kept.", shortened(&file.path));
+            let note =
+                format!("The file {} did not arrive. No new version was created.", shortened(&file.path));
             return Err(ListError::Refused(note));
         };
         new.push(StoredVolumeFile {
@@ -174,11 +177,11 @@ mod tests {
         assert_eq!(left_out.count, 0);
         assert_eq!((listed[0].path.as_str(), listed[0].bytes, listed[0].sha256.len()), ("a/b", 60, 64));
         for (files, why) in [
-            (vec![file("a", 1), file("a", 1)], "two things at a"),
-            (vec![file("a", 1), file("a/b", 1)], "two things at a"),
-            (vec![file("a", 60), file("b", 41)], "may hold 100"),
-            (vec![file("a", u64::MAX), file("b", u64::MAX)], "could not be read"),
-            (vec![HandedOverFile { sha256: vec![1], ..file("a", 1) }], "could not be read"),
+            (vec![file("a", 1), file("a", 1)], "Conflicting files at a"),
+            (vec![file("a", 1), file("a/b", 1)], "Conflicting files at a"),
+            (vec![file("a", 60), file("b", 41)], "limit of the volume is 100 bytes"),
+            (vec![file("a", u64::MAX), file("b", u64::MAX)], "is not readable"),
+            (vec![HandedOverFile { sha256: vec![1], ..file("a", 1) }], "is not readable"),
             (vec![file("a", 0); VOLUME_FILES + 1], "at most"),
         ] {
             assert!(fault(files).contains(why), "{why}");

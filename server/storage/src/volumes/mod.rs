@@ -63,14 +63,17 @@ async fn to_volume(tx: &mut Tx<'_>, row: StoredVolume) -> Result<Volume, StoreEr
 /// The refusal of a change to a volume with a writer.
 fn busy(writer: &uses::VolumeWriter) -> Problem {
     let detail = if writer.saving {
-        format!("What {} wrote to it is being handed back; try again in a moment.", writer.job)
+        format!(
+            "The files of {} are being uploaded to the volume. Nothing was changed. Try again in a moment.",
+            writer.job
+        )
     } else {
         format!(
-            "{} writes to it, and one writes at a time. Nothing was changed; try again when it has ended.",
+            "{} writes to the volume, and a volume has one writer at a time. Nothing was changed. Try again after its end.",
             writer.job
         )
     };
-    Problem::conflict("volume.busy", "The volume is being written", detail)
+    Problem::conflict("volume.busy", "Volume in use by a writer", detail)
 }
 
 fn bad_path(detail: &str) -> Problem {
@@ -130,13 +133,12 @@ impl Volumes {
             let (row, event, key) = (row.clone(), event.clone(), key.clone());
             async move {
                 if store::volumes::find(tx, org, &row.name).await?.is_some() {
-                    let detail = format!("There is a volume {} already; choose another name.", row.name);
-                    return Err(Problem::conflict("volume.exists", "The name is taken", detail).into());
+                    let detail = format!("The volume {} already exists. Choose another name.", row.name);
+                    return Err(Problem::conflict("volume.exists", "Name in use", detail).into());
                 }
                 if store::volumes::count(tx, org).await? >= MAX_VOLUMES {
-                    let detail = format!(
-                        "An organization has at most {MAX_VOLUMES} volumes; delete one that nothing uses."
-                    );
+                    let detail =
+                        format!("An organization has at most {MAX_VOLUMES} volumes. Delete an unused one.");
                     return Err(Problem::conflict("volume.limit", "Too many volumes", detail).into());
                 }
                 store::volumes::insert(tx, &row).await?;
@@ -191,8 +193,8 @@ impl Volumes {
                 };
                 if let Some(job) = store::volumes::uses::find_user(tx, row.id).await? {
                     let detail =
-                        format!("{job} has it or waits for it. Nothing was deleted; stop that job first, or wait for its end.");
-                    return Err(Problem::conflict("volume.in_use", "The volume is in use", detail).into());
+                        format!("{job} uses the volume or waits for it. Nothing was deleted. Stop the job, or wait for its end.");
+                    return Err(Problem::conflict("volume.in_use", "Volume in use", detail).into());
                 }
                 let (bytes, files) = store::volumes::totals(tx, row.id, row.version).await?;
                 event.detail = format!("{files} files, {bytes} bytes");

@@ -177,7 +177,7 @@ async fn add(
     request: Request,
 ) -> Result<Response, Failed> {
     let Some(offset) = offset(request.headers()) else {
-        let detail = "Say where the part begins, with the header Upload-Offset: BYTES.";
+        let detail = "Send the offset of the part in the header Upload-Offset: BYTES.";
         return Err(Failed(Problem::malformed(detail)));
     };
     let data: Bytes = read_body(request).await?;
@@ -185,9 +185,9 @@ async fn add(
         PartOutcome::Added(upload) => Ok(upload_response(upload)),
         PartOutcome::WrongOffset(received) => {
             let detail = format!(
-                "This part begins at byte {offset}, and {received} bytes are there. Go on from there."
+                "The part begins at byte {offset}, and {received} bytes are stored. Continue from there."
             );
-            let problem = Problem::conflict("upload.offset", "The part does not follow", detail);
+            let problem = Problem::conflict("upload.offset", "Wrong offset", detail);
             Ok(([(OFFSET, HeaderValue::from(received))], Failed(problem)).into_response())
         }
     }

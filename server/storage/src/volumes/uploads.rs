@@ -36,7 +36,7 @@ fn check_upload(path: &str, input: &NewUpload) -> Vec<FieldError> {
         errors.push(FieldError::new("/path", detail));
     }
     if i64::try_from(input.bytes).is_err() {
-        errors.push(FieldError::new("/bytes", "No volume is that large."));
+        errors.push(FieldError::new("/bytes", "The file is larger than every possible volume."));
     }
     let hex = |s: &String| s.len() == 64 && s.bytes().all(|b| b.is_ascii_hexdigit());
     if input.sha256.as_ref().is_some_and(|sha256| !hex(sha256)) {
@@ -49,7 +49,7 @@ fn check_upload(path: &str, input: &NewUpload) -> Vec<FieldError> {
 }
 
 fn full(detail: String) -> Problem {
-    Problem::conflict("volume.full", "There is no room in the volume", detail)
+    Problem::conflict("volume.full", "Volume full", detail)
 }
 
 fn upload(row: &StoredBlob, received: u64, done: bool) -> Upload {
@@ -60,11 +60,11 @@ fn upload(row: &StoredBlob, received: u64, done: bool) -> Upload {
 async fn check_clash(tx: &mut Tx<'_>, volume: VolumeId, path: &str) -> Result<(), WriteError> {
     for dir in parent_dirs(path) {
         if store::volumes::find_file(tx, volume, dir).await?.is_some() {
-            return Err(bad_path(&format!("{dir} is a file, so nothing can be below it.")).into());
+            return Err(bad_path(&format!("{dir} is a file, so no file can be below it.")).into());
         }
     }
     let below = store::volumes::list_below(tx, volume, &format!("{path}/"), 1).await?;
-    if below.is_empty() { Ok(()) } else { Err(bad_path("There is a directory at this path.").into()) }
+    if below.is_empty() { Ok(()) } else { Err(bad_path("A directory has this path.").into()) }
 }
 
 /// Refuses a file beyond the limits of its volume. `open_uploads` has the number and the bytes of open
@@ -82,13 +82,13 @@ async fn check_room(
     let used = total - replaced.map_or(0, |file| file.bytes);
     if used.saturating_add(open_uploads.1).saturating_add(bytes) > volume.max_bytes {
         let detail = format!(
-            "The volume {} may hold {} bytes; {used} are used and {} on their way. Delete some, or put less.",
+            "The limit of the volume {} is {} bytes: {used} bytes are used, and {} are being uploaded. Nothing was changed. Delete some files, or upload less.",
             volume.name, volume.max_bytes, open_uploads.1
         );
         return Err(full(detail).into());
     }
     if files + open_uploads.0 + new_file > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
-        let detail = format!("A volume has at most {VOLUME_FILES} files; pack some of them into archives.");
+        let detail = format!("A volume has at most {VOLUME_FILES} files. Pack some of them into archives.");
         return Err(full(detail).into());
     }
     Ok(())
@@ -214,16 +214,19 @@ async fn begin(tx: &mut Tx<'_>, input: &UploadInput) -> Result<BegunUpload, Writ
     let (uploads, bytes) = store::volumes::blobs::uploads(tx, volume.id).await?;
     let open_uploads = (uploads - i64::from(former.is_some()), bytes - former_bytes);
     if open_uploads.0 >= MAX_UPLOADS {
-        let detail =
-            format!("There are {MAX_UPLOADS} uploads into it that are not finished; finish or delete some.");
+        let detail = format!(
+            "The volume has {MAX_UPLOADS} unfinished uploads, the maximum. Complete or abandon some of them."
+        );
         return Err(Problem::conflict("upload.limit", "Too many uploads", detail).into());
     }
     check_room(tx, &volume, &row.path, row.bytes, open_uploads).await?;
     let stored = store::files::total_bytes(tx, row.org_id).await? - former_bytes;
     if stored.saturating_add(row.bytes) > input.limit {
-        let detail =
-            format!("The organization's {} GiB for files are used up; remove some.", input.limit >> 30);
-        return Err(Problem::conflict("storage.full", "There is no room for files", detail).into());
+        let detail = format!(
+            "The file storage of the organization is full ({} GiB). Remove some files.",
+            input.limit >> 30
+        );
+        return Err(Problem::conflict("storage.full", "File storage full", detail).into());
     }
     if let Some(former) = former {
         store::volumes::blobs::give_up(tx, former.id).await?;
@@ -353,12 +356,15 @@ impl Volumes {
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let end = offset.saturating_add(data.len() as u64);
         if end > total {
-            let detail = format!("The upload has {total} bytes, and this part ends at {end}.");
+            let detail = format!("The upload has {total} bytes, and the part ends at byte {end}.");
             return Err(Problem::invalid_field("", detail));
         }
         let object = row.id.to_string();
         let Some(_lock) = self.objects.try_lock(&object) else {
-            return Err(Problem::unavailable("A part of the same file is being written.", 1));
+            return Err(Problem::unavailable(
+                "Another part of the same file is being written. Try again in a moment.",
+                1,
+            ));
         };
         // Read again, because the previous owner of the lock may have completed the upload.
         let row = self.get_upload_row(org, &name, &path).await?;
@@ -371,9 +377,8 @@ impl Volumes {
                 }
                 ChunkOutcome::Partial(received) => return Ok(PartOutcome::WrongOffset(received)),
                 ChunkOutcome::HashMismatch => {
-                    let detail =
-                        "What arrived has another SHA-256 than was said. Send it again from the beginning.";
-                    return Err(Problem::conflict("upload.hash", "The file did not arrive as it is", detail));
+                    let detail = "The SHA-256 of the received file differs from the announced one. Upload the file again from the beginning.";
+                    return Err(Problem::conflict("upload.hash", "Wrong SHA-256", detail));
                 }
                 ChunkOutcome::Whole(hash) => hash,
             };

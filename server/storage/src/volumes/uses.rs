@@ -21,7 +21,7 @@ use berth_store::volumes::uses::StoredVolumeUse;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
 
-const TOO_LATE: &str = "What it left came too late: the volume was changed by others before.";
+const TOO_LATE: &str = "The files came too late: the volume has changed since the end of the attempt.";
 
 /// The job that writes to a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub async fn check_volumes_exist(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> 
     let mut errors = Vec::new();
     for (index, request) in spec.volumes.iter().enumerate() {
         if store::volumes::find(tx, org, &request.name).await?.is_none() {
-            let detail = format!("There is no volume {} in this organization.", request.name);
+            let detail = format!("The volume {} does not exist in this organization.", request.name);
             errors.push(FieldError::new(format!("/volumes/{index}/name"), detail));
         }
     }
@@ -240,8 +240,10 @@ impl VolumeUses {
         let mut volumes = Vec::new();
         for (request, (id, _)) in submission.volumes.iter().zip(ids) {
             let Some(given) = given.iter().find(|given| given.volume_id == id) else {
-                let detail =
-                    format!("The volume {} is not there any more; nothing was charged.", request.name);
+                let detail = format!(
+                    "The volume {} was deleted before the start of the job. Nothing was charged.",
+                    request.name
+                );
                 let code = "volume.missing".to_owned();
                 return Err(StartInputError::Unusable(Failure { code, detail }));
             };

@@ -141,7 +141,8 @@ impl AttemptCgroups {
             return Ok(());
         }
         for _ in 0..ROUNDS.1 {
-            let left = self.processes().map_err(|e| format!("its cgroup cannot be read: {e}"))?;
+            let left =
+                self.processes().map_err(|e| format!("the cgroup of the attempt is not readable: {e}"))?;
             if left.is_empty() && self.remove() {
                 return Ok(());
             }
@@ -150,7 +151,7 @@ impl AttemptCgroups {
             std::thread::sleep(ROUNDS.0);
         }
         let left = self.processes().unwrap_or_default();
-        Err(format!("its cgroup is not empty: {left:?}"))
+        Err(format!("the cgroup of the attempt is not empty: {left:?}"))
     }
 
     fn kill(&self, processes: &[i32]) {

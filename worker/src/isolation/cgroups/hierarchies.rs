@@ -102,7 +102,7 @@ impl Cgroups {
         let most = total_mib - reserve_mib(total_mib);
         for place in self.parents.iter().filter(|p| p.has(Controller::Memory)) {
             if let Err(error) = limit_memory(place, most) {
-                tracing::warn!(%error, "the jobs of this host are not kept below its memory");
+                tracing::warn!(%error, "the memory of all jobs together cannot be limited");
             }
         }
     }
@@ -194,7 +194,7 @@ impl Cgroups {
                         others: Vec::new(),
                     };
                     if let Err(error) = left.end() {
-                        tracing::warn!(error, "a cgroup that nobody knows is left");
+                        tracing::warn!(error, "an unknown cgroup cannot be removed");
                     }
                 }
             }

@@ -191,7 +191,7 @@ impl Sandbox {
         let mut sandbox = Self::Bubblewrap { program, version, hidden, users, cuts_network: true };
         sandbox.try_run(true)?;
         if let Err(why) = sandbox.try_run(false) {
-            tracing::warn!(why, "jobs cannot be kept from the network here");
+            tracing::warn!(why, "jobs on this host cannot be separated from the network");
             if let Self::Bubblewrap { cuts_network, .. } = &mut sandbox {
                 *cuts_network = false;
             }
@@ -229,11 +229,11 @@ impl Sandbox {
             // Ubuntu since 23.10.
             let restricted = fs::read_to_string("/proc/sys/kernel/apparmor_restrict_unprivileged_userns");
             let hint = if restricted.is_ok_and(|on| on.trim() == "1") && !nix::unistd::geteuid().is_root() {
-                " (AppArmor keeps user namespaces from it: give it a profile with userns, or run the worker as root)"
+                " (AppArmor blocks user namespaces: add a profile with userns, or run the worker as root)"
             } else {
                 ""
             };
-            Err(format!("bubblewrap does not work here: {}{hint}", message.trim()))
+            Err(format!("bubblewrap does not work on this host: {}{hint}", message.trim()))
         }
     }
 

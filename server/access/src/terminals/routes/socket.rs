@@ -75,7 +75,7 @@ pub async fn run(
         Err(TunnelError::Full) => (TerminalEnd::TakenOver, Some(closed_for("away", &limit_text()))),
     };
     if let Err(error) = terminals.record_terminal_end(entry, end).await {
-        tracing::warn!(%error, "the end of a terminal is not recorded");
+        tracing::warn!(%error, "the end of a terminal cannot be recorded");
     }
     if let Some(message) = message {
         // The browser may have disconnected.
@@ -116,7 +116,9 @@ async fn on_browser_message(
     match message {
         Message::Binary(data) => {
             if (input.pending.len() + data.len()) as u64 > WINDOW_BYTES {
-                return Err(refuse("More was typed than the job has taken; wait for it."));
+                return Err(refuse(
+                    "The input exceeds the window of the connection. Wait for the acknowledgement.",
+                ));
             }
             input.pending.extend(data.iter());
         }
@@ -128,7 +130,7 @@ async fn on_browser_message(
             }
             // The worker answers with the end of the shell.
             Ok(TerminalSaid::End) => tunnel.hang_up().await,
-            Err(_) => return Err(refuse("This is no word of a terminal's socket.")),
+            Err(_) => return Err(refuse("This message is not part of the protocol of the terminal.")),
         },
         Message::Ping(_) | Message::Pong(_) => {}
         Message::Close(_) => return Err((TerminalEnd::Left, None)),
@@ -169,7 +171,7 @@ async fn relay(browser: &mut Browser, mut tunnel: Tunnel, ended: impl Future<Out
                 tunnel.hang_up().await;
                 let cause = "revoked";
                 let end = TerminalEnd::Closed { exit_code: None, cause: cause.to_owned() };
-                Err((end, Some(closed_for(cause, "Your rights in this organization have changed."))))
+                Err((end, Some(closed_for(cause, "You no longer have access to this terminal."))))
             }
             _ = ping.tick() => {
                 if input.last_message_at.elapsed() > SILENCE {
