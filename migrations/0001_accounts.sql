@@ -20,6 +20,8 @@ CREATE TABLE users (
 CREATE TABLE orgs (
   id TEXT PRIMARY KEY,
   name TEXT NOT NULL,
+  -- The name in addresses of pages.
+  slug TEXT NOT NULL UNIQUE,
   created_at BIGINT NOT NULL
 );
 

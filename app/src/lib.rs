@@ -5,6 +5,7 @@
 
 #![recursion_limit = "512"]
 
+pub mod address;
 pub mod api;
 mod hydration;
 pub mod live;
@@ -21,6 +22,7 @@ use leptos_meta::provide_meta_context;
 use leptos_router::components::{ParentRoute, Route, Router, Routes};
 use leptos_router::{Lazy, SsrMode, path};
 
+use pages::org_address::{OrgLayout, OrgRedirect};
 use session::Layout;
 use ui::NotFound;
 
@@ -36,29 +38,50 @@ pub fn App() -> impl IntoView {
                 <Route path=path!("/sign-up") view={Lazy::<routes::SignUp>::new()} ssr=SsrMode::Async/>
                 <Route path=path!("/join") view={Lazy::<routes::Join>::new()} ssr=SsrMode::Async/>
                 <ParentRoute path=path!("") view=Layout ssr=SsrMode::Async>
-                    <Route path=path!("/") view={Lazy::<routes::Home>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/launch") view={Lazy::<routes::Launch>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/jobs") view={Lazy::<routes::Jobs>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/jobs/:job") view={Lazy::<routes::Job>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/reservations") view={Lazy::<routes::Reservations>::new()} ssr=SsrMode::Async/>
-                    <Route
-                        path=path!("/reservations/:reservation")
-                        view={Lazy::<routes::Reservation>::new()}
-                        ssr=SsrMode::Async
-                    />
-                    <Route path=path!("/cluster") view={Lazy::<routes::Cluster>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/billing") view={Lazy::<routes::Billing>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/usage") view={Lazy::<routes::Usage>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/budgets") view={Lazy::<routes::Budgets>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/invoices") view={Lazy::<routes::Invoices>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/invoices/:invoice") view={Lazy::<routes::Invoice>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/limits") view={Lazy::<routes::Limits>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/team") view={Lazy::<routes::Team>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/webhooks") view={Lazy::<routes::Webhooks>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/secrets") view={Lazy::<routes::Secrets>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/volumes") view={Lazy::<routes::Volumes>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/volumes/:volume") view={Lazy::<routes::Volume>::new()} ssr=SsrMode::Async/>
+                    <ParentRoute path=path!("/orgs/:org") view=OrgLayout ssr=SsrMode::Async>
+                        <Route path=path!("") view={Lazy::<routes::Home>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/launch") view={Lazy::<routes::Launch>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/jobs") view={Lazy::<routes::Jobs>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/jobs/:job") view={Lazy::<routes::Job>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/reservations") view={Lazy::<routes::Reservations>::new()} ssr=SsrMode::Async/>
+                        <Route
+                            path=path!("/reservations/:reservation")
+                            view={Lazy::<routes::Reservation>::new()}
+                            ssr=SsrMode::Async
+                        />
+                        <Route path=path!("/cluster") view={Lazy::<routes::Cluster>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/billing") view={Lazy::<routes::Billing>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/usage") view={Lazy::<routes::Usage>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/budgets") view={Lazy::<routes::Budgets>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/invoices") view={Lazy::<routes::Invoices>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/invoices/:invoice") view={Lazy::<routes::Invoice>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/limits") view={Lazy::<routes::Limits>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/team") view={Lazy::<routes::Team>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/webhooks") view={Lazy::<routes::Webhooks>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/secrets") view={Lazy::<routes::Secrets>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/volumes") view={Lazy::<routes::Volumes>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/volumes/:volume") view={Lazy::<routes::Volume>::new()} ssr=SsrMode::Async/>
+                    </ParentRoute>
+                    <Route path=path!("/") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/launch") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/jobs") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/jobs/:job") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/reservations") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/reservations/:reservation") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/cluster") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/billing") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/usage") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/budgets") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/invoices") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/invoices/:invoice") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/limits") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/team") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/tokens") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/webhooks") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/secrets") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/volumes") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/volumes/:volume") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes/:node") view={Lazy::<routes::Boards>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/jobs") view={Lazy::<routes::AllJobs>::new()} ssr=SsrMode::Async/>

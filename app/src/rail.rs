@@ -5,6 +5,7 @@
 use leptos::prelude::*;
 use leptos_router::hooks::use_location;
 
+use crate::address::{org_link, parse_org_path};
 use crate::pages::billing::is_money_page;
 
 /// A group of links.
@@ -13,7 +14,7 @@ struct Group {
     id: &'static str,
     /// The heading of the group.
     name: &'static str,
-    /// Path and label of each link.
+    /// Path and label of each link. A path of the organization's groups is the page below its address.
     links: &'static [(&'static str, &'static str)],
 }
 
@@ -76,19 +77,29 @@ const BAR_PATHS: [&str; 4] = ["/", "/launch", "/jobs", "/cluster"];
 
 #[component]
 fn RailLink(path: &'static str, name: &'static str) -> impl IntoView {
-    let location = use_location();
+    let pathname = use_location().pathname;
+    let operator = path.starts_with("/operator/");
+    let link = org_link(path);
+    let href = move || if operator { path.to_owned() } else { link() };
     let current = move || {
-        let here = location.pathname.get();
-        let inside = here == path || path != "/" && here.starts_with(&format!("{path}/"));
-        // Usage, budgets and invoices are tabs of Billing.
-        (inside || path == "/billing" && is_money_page(&here)).then_some("page")
+        let here = pathname.get();
+        let page = if operator { Some(here.as_str()) } else { parse_org_path(&here).map(|(_, page)| page) };
+        page.is_some_and(|page| is_inside(path, page)).then_some("page")
     };
-    view! { <a class="rail__link" href=path aria-current=current>{name}</a> }
+    view! { <a class="rail__link" href=href aria-current=current>{name}</a> }
+}
+
+/// Tells whether a page belongs to the link with this path.
+fn is_inside(path: &str, page: &str) -> bool {
+    let inside = page == path || path != "/" && page.starts_with(&format!("{path}/"));
+    // Usage, budgets and invoices are tabs of Billing.
+    inside || path == "/billing" && is_money_page(page)
 }
 
 /// Returns the groups as lists with headings; `in_sheet` leaves out the links of the bar.
-fn link_groups(operator: bool, in_sheet: bool) -> Vec<AnyView> {
-    let all = TENANT.iter().chain(OPERATOR.iter().take(if operator { OPERATOR.len() } else { 0 }));
+fn link_groups(tenant: bool, operator: bool, in_sheet: bool) -> Vec<AnyView> {
+    let tenant = TENANT.iter().take(if tenant { TENANT.len() } else { 0 });
+    let all = tenant.chain(OPERATOR.iter().take(if operator { OPERATOR.len() } else { 0 }));
     let included = |path: &str| !in_sheet || !BAR_PATHS.contains(&path);
     let view = |group: &'static Group| {
         let id = format!("{}-{}", if in_sheet { "more" } else { "rail" }, group.id);
@@ -119,19 +130,23 @@ fn link_groups(operator: bool, in_sheet: bool) -> Vec<AnyView> {
 /// The groups of the rail; a phone shows the first group in its bar.
 #[component]
 pub fn RailGroups(
+    /// True with the groups of an organization.
+    tenant: bool,
     /// True with the groups of an operator.
     operator: bool,
 ) -> impl IntoView {
-    link_groups(operator, false)
+    link_groups(tenant, operator, false)
 }
 
 /// The groups in the sheet of a phone, without the links of its bar.
 #[component]
 pub fn SheetGroups(
+    /// True with the groups of an organization.
+    tenant: bool,
     /// True with the groups of an operator.
     operator: bool,
 ) -> impl IntoView {
-    link_groups(operator, true)
+    link_groups(tenant, operator, true)
 }
 
 #[cfg(test)]
@@ -142,6 +157,18 @@ mod tests {
     fn the_bar_has_links_of_the_first_group() {
         let [first, ..] = &TENANT;
         assert!(BAR_PATHS.iter().all(|path| first.links.iter().any(|(known, _)| known == path)));
+    }
+
+    #[test]
+    fn a_page_belongs_to_one_link() {
+        let links = |page: &str| {
+            let paths = TENANT.iter().flat_map(|group| group.links).map(|(path, _)| *path);
+            paths.filter(|path| is_inside(path, page)).collect::<Vec<_>>()
+        };
+        assert_eq!(links("/"), ["/"]);
+        assert_eq!(links("/jobs/job_1"), ["/jobs"]);
+        assert_eq!(links("/usage"), ["/billing"]);
+        assert_eq!(links("/elsewhere"), Vec::<&str>::new());
     }
 
     #[test]

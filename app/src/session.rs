@@ -1,27 +1,32 @@
-//! The signed-in user, the chosen organization, and the frame of the pages.
+//! The signed-in user, the organization of the address, and the frame of the pages.
 //!
 //! The portal checks all rights; the pages only hide buttons without effect.
 
-use berth_types::accounts::{Me, Role};
+use berth_types::accounts::{Me, Org, Role};
 use berth_types::ids::OrgId;
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::components::Outlet;
 use leptos_router::hooks::use_location;
 
+use crate::address::{OrgLinks, is_object, list_of, org_path, parse_org_path};
 use crate::api;
 use crate::pages::parts::ready;
 use crate::rail::{RailGroups, SheetGroups};
 use crate::ui::*;
 
-/// The key of the chosen organization in the local storage.
-const ORG_KEY: &str = "berth.org";
+/// The cookie with the slug of the last organization of this browser. It decides only about pages without an
+/// organization in their address. The server reads it too, so that both render the same page.
+const LAST_ORG: &str = "berth_org";
+/// The life of the cookie in seconds.
+const LAST_ORG_S: u32 = 365 * 86_400;
 
-/// The signed-in user and the chosen organization.
+/// The signed-in user and the organization of the address.
 #[derive(Clone)]
 pub struct Session {
     pub me: Me,
-    pub org: RwSignal<Option<OrgId>>,
+    /// The organization of the address, or else the last one of this browser; absent without a membership.
+    pub org: Memo<Option<OrgId>>,
 }
 
 impl Session {
@@ -40,6 +45,17 @@ impl Session {
 /// Returns the session of a page inside [`Layout`].
 pub fn use_session() -> Session {
     expect_context::<Session>()
+}
+
+/// Returns the organization of the page of one object. It stays during a navigation to the page of a list, so
+/// that the leaving page does not look for its object in another organization.
+pub fn use_object_org() -> Memo<Option<OrgId>> {
+    let (org, pathname) = (use_session().org, use_location().pathname);
+    Memo::new(move |known: Option<&Option<OrgId>>| {
+        let now = org.get();
+        let of_object = pathname.with(|path| parse_org_path(path).is_some_and(|(_, page)| is_object(page)));
+        if of_object { now } else { known.copied().unwrap_or(now) }
+    })
 }
 
 /// The title and the frame of a page.
@@ -70,11 +86,17 @@ pub fn Page(
 pub fn Layout() -> impl IntoView {
     let me = Resource::new(|| (), |()| api::accounts::me());
     let info = Resource::new(|| (), |()| api::accounts::info());
+    let in_cookie = last_slug();
+    // The browser takes over the value of the server, because another tab may have changed the cookie.
+    let last = Resource::new(|| (), move |()| std::future::ready(in_cookie.clone()));
     view! {
         <Suspense>
             {move || Suspend::new(async move {
                 match me.await {
-                    Ok(me) => view! { <SignedIn me=me/> }.into_any(),
+                    Ok(me) => {
+                        let last = last.await;
+                        view! { <SignedIn me=me last=last/> }.into_any()
+                    }
                     Err(problem) if problem.status == 401 => {
                         let fresh = info.await.is_ok_and(|info| info.needs_setup);
                         view! { <SignInRedirect fresh=fresh/> }.into_any()
@@ -115,60 +137,116 @@ fn percent_encoded(path: &str) -> String {
         .collect()
 }
 
-/// Returns the organization of the local storage.
-#[cfg(feature = "hydrate")]
-fn stored_org() -> Option<OrgId> {
-    web_sys::window()?.local_storage().ok()??.get_item(ORG_KEY).ok()??.parse().ok()
+/// Returns the slug in a header or a text of cookies.
+fn slug_in(cookies: &str) -> Option<String> {
+    let mut pairs = cookies.split(';').filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(name, _)| *name == LAST_ORG).map(|(_, slug)| slug.to_owned())
 }
 
-#[cfg(not(feature = "hydrate"))]
-fn stored_org() -> Option<OrgId> {
-    let _ = ORG_KEY;
-    None
-}
-
-/// Stores the organization for the next load of a page.
-pub fn store_org(org: OrgId) {
+/// Returns the cookies of the browser.
+#[cfg(not(feature = "ssr"))]
+fn cookies() -> Option<String> {
     #[cfg(feature = "hydrate")]
-    if let Some(Ok(Some(storage))) = web_sys::window().map(|w| w.local_storage()) {
-        // Without storage the choice is lost at the next load.
-        let _ = storage.set_item(ORG_KEY, &org.to_string());
+    {
+        use wasm_bindgen::JsCast;
+        document().dyn_into::<web_sys::HtmlDocument>().ok()?.cookie().ok()
     }
     #[cfg(not(feature = "hydrate"))]
-    let _ = org;
+    {
+        None
+    }
+}
+
+/// Returns the cookies of the request.
+#[cfg(feature = "ssr")]
+fn cookies() -> Option<String> {
+    let parts = use_context::<http::request::Parts>()?;
+    let all = parts.headers.get_all(http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    Some(all.collect::<Vec<_>>().join(";"))
+}
+
+/// Returns the slug of the last organization of this browser.
+fn last_slug() -> Option<String> {
+    slug_in(&cookies()?)
+}
+
+/// Stores the slug of the last organization of this browser; no effect on the server.
+fn store_slug(slug: &str) {
+    let cookie = format!("{LAST_ORG}={slug}; Path=/; Max-Age={LAST_ORG_S}; SameSite=Lax");
+    #[cfg(feature = "hydrate")]
+    {
+        use wasm_bindgen::JsCast;
+        if let Ok(document) = document().dyn_into::<web_sys::HtmlDocument>() {
+            // Without cookies the first organization is the last one.
+            let _ = document.set_cookie(&cookie);
+        }
+    }
+    #[cfg(not(feature = "hydrate"))]
+    let _ = cookie;
+}
+
+/// Returns the slug of the shown organization: of the address, or else the last one. It is empty without a
+/// membership.
+fn shown_slug(orgs: &[Org], last: Option<String>) -> Memo<String> {
+    let slugs: Vec<String> = orgs.iter().map(|org| org.slug.clone()).collect();
+    let first = last.filter(|last| slugs.contains(last)).or_else(|| slugs.first().cloned());
+    let last = RwSignal::new(first.unwrap_or_default());
+    let pathname = use_location().pathname;
+    let slug = Memo::new(move |_| {
+        let of_address = pathname.with(|path| {
+            let (slug, _) = parse_org_path(path)?;
+            slugs.iter().find(|known| *known == slug).cloned()
+        });
+        of_address.unwrap_or_else(|| last.get())
+    });
+    Effect::new(move || {
+        let slug = slug.get();
+        if !slug.is_empty() {
+            store_slug(&slug);
+            last.set(slug);
+        }
+    });
+    slug
 }
 
 #[component]
-fn SignedIn(me: Me) -> impl IntoView {
-    let org = RwSignal::new(me.memberships.first().map(|m| m.org.id));
+fn SignedIn(
+    me: Me,
+    /// The slug in the cookie.
+    last: Option<String>,
+) -> impl IntoView {
+    let orgs: Vec<Org> = me.memberships.iter().map(|m| m.org.clone()).collect();
+    let slug = shown_slug(&orgs, last);
+    let shown = me.memberships.clone();
+    let shown =
+        Memo::new(move |_| slug.with(|slug| shown.iter().find(|member| member.org.slug == *slug).cloned()));
+    let org = Memo::new(move |_| shown.with(|shown| shown.as_ref().map(|member| member.org.id)));
     provide_context(Session { me: me.clone(), org });
-    let orgs: Vec<OrgId> = me.memberships.iter().map(|m| m.org.id).collect();
-    let member_of = orgs.clone();
-    Effect::new(move || {
-        if let Some(last) = stored_org().filter(|org| member_of.contains(org)) {
-            org.set(Some(last));
-        }
-    });
-    let names: Vec<(OrgId, String)> = me.memberships.iter().map(|m| (m.org.id, m.org.name.clone())).collect();
-    let shown_names = names.clone();
-    let org_name = move || {
-        let now = org.get();
-        shown_names.iter().find(|(id, _)| Some(*id) == now).map(|(_, name)| name.clone()).unwrap_or_default()
-    };
+    provide_context(OrgLinks::new(slug));
+    let org_name = move || shown.with(|shown| shown.as_ref().map(|m| m.org.name.clone())).unwrap_or_default();
+    let pathname = use_location().pathname;
     let choose = move |ev| {
-        if let Ok(id) = event_target_value(&ev).parse::<OrgId>() {
-            store_org(id);
-            org.set(Some(id));
-        }
+        // An object belongs to one organization.
+        let page = pathname.with_untracked(|path| {
+            parse_org_path(path).map_or_else(|| "/".to_owned(), |(_, page)| list_of(page))
+        });
+        go(&org_path(&event_target_value(&ev), &page));
     };
-    let several = names.len() > 1;
+    let several = orgs.len() > 1;
+    let none = orgs.is_empty();
+    let tenant = !none;
     let options = move || {
-        let names = names.iter().cloned();
-        names
-            .map(|(id, name)| {
-                view! { <option value=id.to_string() selected=move || org.get() == Some(id)>{name}</option> }
-            })
-            .collect_view()
+        let option = |org: Org| {
+            let (value, initial) = (org.slug, slug.get_untracked());
+            let known = value.clone();
+            let selected = initial == value;
+            view! {
+                <option value=value selected=selected prop:selected=move || slug.with(|slug| *slug == known)>
+                    {org.name}
+                </option>
+            }
+        };
+        orgs.iter().cloned().map(option).collect_view()
     };
     // A phone has no room for the choice of the rail.
     let in_sheet = several.then(|| {
@@ -190,33 +268,32 @@ fn SignedIn(me: Me) -> impl IntoView {
         });
     };
     let operator = me.user.operator;
+    let start = if operator { "/operator/nodes" } else { "/" };
+    let home = move || if none { start.to_owned() } else { slug.with(|slug| org_path(slug, "/")) };
     // Both lists together need lower lines.
-    let rail = if operator && !orgs.is_empty() { "rail rail--long" } else { "rail" };
+    let rail = if operator && tenant { "rail rail--long" } else { "rail" };
     let more_open = NodeRef::<leptos::html::Details>::new();
-    let location = use_location();
     // A navigation closes the sheet.
     Effect::new(move || {
-        location.pathname.track();
+        pathname.track();
         if let Some(details) = more_open.get_untracked() {
             details.set_open(false);
         }
     });
-    let roles: Vec<(OrgId, &'static str)> =
-        me.memberships.iter().map(|m| (m.org.id, m.role.name())).collect();
     let role_text = move || {
-        let role = roles.iter().find(|(id, _)| org.get() == Some(*id)).map(|(_, role)| *role);
+        let role = shown.with(|shown| shown.as_ref().map(|member| member.role.name()));
         role.into_iter().chain(operator.then_some("operator")).collect::<Vec<_>>().join(", ")
     };
     view! {
         <a class="skip" href="#main">"Skip to content"</a>
         <div class="shell">
             <header class="topbar">
-                <a class="brand" href="/"><Mark class="brand__mark"/>"Berth"</a>
+                <a class="brand" href=home><Mark class="brand__mark"/>"Berth"</a>
                 <span class="topbar__org">{org_name}</span>
             </header>
             <div class=rail>
-                <a class="rail__brand" href="/"><Mark class="rail__mark"/>"Berth"</a>
-                <div class="rail__org" hidden=orgs.is_empty()>
+                <a class="rail__brand" href=home><Mark class="rail__mark"/>"Berth"</a>
+                <div class="rail__org" hidden=none>
                     <label class="visually-hidden" for="org">"Organization"</label>
                     <select
                         class="select select--bare"
@@ -228,11 +305,11 @@ fn SignedIn(me: Me) -> impl IntoView {
                     </select>
                 </div>
                 <nav class="rail__nav" aria-label="Main">
-                    <RailGroups operator=operator/>
+                    <RailGroups tenant=tenant operator=operator/>
                     <details class="rail__more" node_ref=more_open>
                         <summary>"More"</summary>
                         <div class="rail__sheet">
-                            <SheetGroups operator=operator/>
+                            <SheetGroups tenant=tenant operator=operator/>
                             {in_sheet}
                             <p class="rail__group">{me.user.email.clone()}</p>
                             <button
@@ -277,6 +354,12 @@ fn load_sign_in() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_organization_is_found_among_cookies() {
+        assert_eq!(slug_in("berth_session=x; berth_org=acme-2 ;a=b").as_deref(), Some("acme-2"));
+        assert_eq!(slug_in("berth_org_2=x; xberth_org=y; berth_org"), None);
+    }
 
     #[test]
     fn a_path_survives_inside_a_query() {

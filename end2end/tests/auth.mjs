@@ -1,7 +1,7 @@
 // Setting up, signing in and signing up, as people do it.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { launchBrowser, openPage, settled, signUp, someone, startBarePortal, startDemo } from './harness.mjs';
+import { inOrg, launchBrowser, openPage, settled, signUp, someone, startBarePortal, startDemo } from './harness.mjs';
 
 let demo, browser;
 before(async () => {
@@ -35,17 +35,17 @@ test('a wrong password is said, and the address stays typed', async () => {
   assert.equal(await email(page).inputValue(), person.email);
   assert.equal(path(page), '/sign-in');
   await enter(page, person);
-  await page.waitForURL((url) => url.pathname === '/');
+  await page.waitForURL((url) => url.pathname === inOrg(person.slug));
   await close();
 });
 
 test('who is not signed in is sent to sign in, and then to where they wanted', async () => {
   const person = await signUp(demo.url);
   const { page, close } = await openPage(browser, demo.url);
-  await page.goto('/billing');
+  await page.goto(inOrg(person.slug, '/billing'));
   await page.waitForURL((url) => url.pathname === '/sign-in');
   await enter(page, person);
-  await page.waitForURL((url) => url.pathname === '/billing');
+  await page.waitForURL((url) => url.pathname === inOrg(person.slug, '/billing'));
   await page.getByRole('heading', { level: 1, name: 'Billing' }).waitFor();
   await close();
 });
@@ -53,11 +53,11 @@ test('who is not signed in is sent to sign in, and then to where they wanted', a
 test('signing out ends it', async () => {
   const person = await signUp(demo.url);
   const { page, close } = await openPage(browser, demo.url, { headers: person.headers });
-  await page.goto('/');
+  await page.goto(inOrg(person.slug));
   await settled(page);
   await page.getByRole('button', { name: 'Sign out' }).first().click();
   await page.waitForURL((url) => url.pathname === '/sign-in');
-  await page.goto('/jobs');
+  await page.goto(inOrg(person.slug, '/jobs'));
   await page.waitForURL((url) => url.pathname === '/sign-in');
   await close();
 });
@@ -76,7 +76,7 @@ test('an unknown page is a 404, signed in or not', async () => {
 test('another organization’s job is a 404', async () => {
   const person = await signUp(demo.url);
   const { page, close } = await openPage(browser, demo.url, { headers: person.headers });
-  const answer = await page.goto('/jobs/job_01h455vb4pex5vsknk084sn02q');
+  const answer = await page.goto(inOrg(person.slug, '/jobs/job_01h455vb4pex5vsknk084sn02q'));
   assert.equal(answer.status(), 404);
   await close();
 });

@@ -5,7 +5,8 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import {
-  bearer, boardsFree, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn, signUp, startDemo, waitFor,
+  bearer, boardsFree, inOrg, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn, signUp,
+  startDemo, waitFor,
 } from './harness.mjs';
 
 const SLICE = 'h100-80gb.1g.10gb';
@@ -46,7 +47,7 @@ const budgets = async () => (await tenant.api('GET', `/orgs/${tenant.org}/budget
 
 /** The launch form with an offering chosen and a command that does nothing. */
 async function openLaunch(page, name, slug) {
-  await page.goto('/launch');
+  await page.goto(inOrg(tenant.slug, '/launch'));
   await settled(page);
   await awake(button(page, 'Launch job'));
   await textbox(page, 'Name').fill(name);
@@ -57,7 +58,7 @@ async function openLaunch(page, name, slug) {
 
 test('a budget that refuses is made by the form', async () => {
   const { page } = view;
-  await page.goto('/billing');
+  await page.goto(inOrg(tenant.slug, '/billing'));
   await settled(page);
   await page.getByRole('navigation', { name: 'Billing' }).getByRole('link', { name: 'Budgets' }).click();
   await page.waitForURL(/\/budgets$/);
@@ -105,7 +106,7 @@ test('a job that could go beyond it is refused with its words', async () => {
 
 test('a budget is deleted after a question', async () => {
   const { page } = view;
-  await page.goto('/budgets');
+  await page.goto(inOrg(tenant.slug, '/budgets'));
   await settled(page);
   const remove = button(page, 'Delete Small change');
   await awake(remove);
@@ -131,7 +132,7 @@ test('what a finished job cost stands under usage, as in the statement', async (
     return -items.filter((t) => t.kind === 'usage').reduce((sum, t) => sum + t.amount_micros, 0);
   });
   const money = moneyText(BigInt(charged));
-  await page.goto('/usage');
+  await page.goto(inOrg(tenant.slug, '/usage'));
   await settled(page);
   assert.equal(await stat(page, 'Cost').innerText(), money);
   const all = page.getByRole('row').filter({ hasText: 'Total' });
@@ -168,7 +169,7 @@ test('use is told apart, and the choice is in the address', async () => {
   await waitFor('thirty days', async () =>
     (await page.getByRole('slider').getAttribute('aria-valuemax')) === '30');
 
-  await page.goto('/usage?group=label&label=project');
+  await page.goto(inOrg(tenant.slug, '/usage?group=label&label=project'));
   await settled(page);
   await page.getByText(/^No charges of jobs with the label key project/).waitFor();
   assert.equal(await page.getByLabel('Label key').inputValue(), 'project');
@@ -236,7 +237,7 @@ test('an organization gets a credit limit, and is debited', async () => {
   await button(taking, 'Debit account').click();
   await page.getByText(`$1.00 debited from ${tenant.organization}.`).waitFor();
 
-  await view.page.goto('/billing');
+  await view.page.goto(inOrg(tenant.slug, '/billing'));
   await settled(view.page);
   assert.equal(await stat(view.page, 'Credit limit').innerText(), '$5.00');
   const row = view.page.getByRole('row').filter({ hasText: 'a correction' });
@@ -261,7 +262,7 @@ test('credit is granted until a time, and billing says until when', async () => 
 
   const day = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'long', year: 'numeric', timeZone: 'UTC' })
     .format(new Date(`${until}:00Z`));
-  await view.page.goto('/billing');
+  await view.page.goto(inOrg(tenant.slug, '/billing'));
   await settled(view.page);
   const balance = view.page.locator('.stat').filter({ has: view.page.getByText('Balance', { exact: true }) });
   await balance.getByText(`$3.00 expires on ${day}`).waitFor();
@@ -320,7 +321,7 @@ test('an invoice is read on the screen and on paper', async () => {
     const id = new URL(route.request().url()).pathname.slice(path.length + 1);
     return route.fulfill({ json: id ? items.find((one) => one.id === id) : { items } });
   });
-  await page.goto('/billing');
+  await page.goto(inOrg(tenant.slug, '/billing'));
   await settled(page);
   await page.getByRole('navigation', { name: 'Billing' }).getByRole('link', { name: 'Invoices' }).click();
   await page.getByRole('row').filter({ hasText: 'Credit note 14' }).getByText('voids Invoice 13').waitFor();

@@ -6,8 +6,8 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import {
-  api, bearer, boardsFree, ENDED, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn, signUp,
-  startClockedPortal, startWorker, waitFor,
+  api, bearer, boardsFree, ENDED, inOrg, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn,
+  signUp, startClockedPortal, startWorker, waitFor,
 } from './harness.mjs';
 
 const BOARD = 'h100-80gb';
@@ -99,7 +99,7 @@ async function moveTo(time) {
 
 /** The awake form with both nodes at a time of tomorrow in it. */
 async function ask(page, starts, ends) {
-  await page.goto('/reservations');
+  await page.goto(inOrg(tenant.slug, '/reservations'));
   await settled(page);
   await awake(button(page, 'Next'));
   await page.locator('[role="grid"][aria-busy="false"]').waitFor();
@@ -174,12 +174,12 @@ print("rank", rank, "of", world, "sum", sum(total))
 test('in its time it is active, and a job runs in it on both nodes', async () => {
   await moveTo(Date.parse(`${at('09:30')}:00Z`));
   const page = await enter(tenant);
-  await page.goto('/reservations');
+  await page.goto(inOrg(tenant.slug, '/reservations'));
   await settled(page);
   const row = page.getByRole('row').filter({ has: page.getByRole('link', { name: 'two-nodes' }) });
   await row.getByText('active', { exact: true }).waitFor();
   assert.equal((await reservation()).state, 'active');
-  await page.goto(`/reservations/${made.reservation}`);
+  await page.goto(inOrg(tenant.slug, `/reservations/${made.reservation}`));
   await settled(page);
   await page.locator('.page__head').getByText('active', { exact: true }).waitFor();
   await shoot(page, 'booking-active');
@@ -222,7 +222,7 @@ test('past its end it is over, and its price is paid', async () => {
   assert.deepEqual([done.state, done.posted_micros, done.held_micros], ['ended', made.total, 0]);
   assert.ok(done.used_device_ms > 0);
   const page = await enter(tenant);
-  await page.goto(`/reservations/${made.reservation}`);
+  await page.goto(inOrg(tenant.slug, `/reservations/${made.reservation}`));
   await settled(page);
   await page.locator('.page__head').getByText('ended', { exact: true }).waitFor();
   assert.equal(await stat(page, 'Charged').innerText(), made.price);
@@ -241,7 +241,7 @@ test('next month it is billed for what the quote said', async () => {
   assert.deepEqual([net, total, lines.length], [made.total, made.total + tax, 1]);
 
   const page = await enter(tenant);
-  await page.goto('/billing');
+  await page.goto(inOrg(tenant.slug, '/billing'));
   await settled(page);
   await page.getByRole('navigation', { name: 'Billing' }).getByRole('link', { name: 'Invoices' }).click();
   await page.getByRole('link', { name: 'Invoice 1', exact: true }).click();

@@ -184,12 +184,15 @@ export async function signIn(url, { email, password }) {
   return { cookie: response.headers.get('set-cookie').split(';')[0] };
 }
 
-/** Makes an account by REST: the person, their organization's id and their REST. */
+/** The address of a page of an organization; of its home without a page. */
+export const inOrg = (slug, page = '') => `/orgs/${slug}${page}`;
+
+/** Makes an account by REST: the person, the id and the slug of their organization, and their REST. */
 export async function signUp(url, organization) {
   const person = someone(organization);
   const { organization: org } = await api(url, {})('POST', '/sign-up', person);
   const headers = await signIn(url, person);
-  return { ...person, org: org.id, headers, api: api(url, headers) };
+  return { ...person, org: org.id, slug: org.slug, headers, api: api(url, headers) };
 }
 
 /** The job once it is in one of the states. */

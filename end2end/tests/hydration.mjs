@@ -1,7 +1,7 @@
 // Failed loads of parts of the browser's module: the page shows them, retries or offers another try, and loses nothing.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
+import { inOrg, launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
 
 const PARTS = '**/pkg/**/split_*.wasm';
 
@@ -27,7 +27,7 @@ test('a page shows the failed load of its part, and is hydrated after the load',
     tries += 1;
     return broken ? route.abort('connectionreset') : route.continue();
   });
-  await page.goto('/team');
+  await page.goto(inOrg(person.slug, '/team'));
   const line = page.getByRole('status').getByText(/did not load/);
   await line.waitFor();
   const button = page.getByRole('button', { name: 'Send invitation' });
@@ -43,7 +43,7 @@ test('a page shows the failed load of its part, and is hydrated after the load',
 
 test('a hydrated page shows the failed load of the next part, and navigates on another try', async () => {
   const { page, faults, close } = await openPage(browser, demo.url, { headers: person.headers });
-  await page.goto('/');
+  await page.goto(inOrg(person.slug));
   await settled(page);
   await page.getByRole('button', { name: 'Sign out' }).and(page.locator(':enabled')).first().waitFor();
   await page.route(PARTS, (route) => route.abort('connectionreset'));
@@ -63,10 +63,10 @@ test('a page that is left while it loads ends without a fault', async () => {
   const { page, faults, close } = await openPage(browser, demo.url, { headers: person.headers });
   const held = [];
   await page.route(PARTS, (route) => held.push(route));
-  await page.goto('/team');
+  await page.goto(inOrg(person.slug, '/team'));
   await page.waitForFunction(() => performance.getEntriesByType('resource').some((entry) => entry.name.endsWith('__wasm_split.js')));
   await page.unroute(PARTS);
-  await page.goto('/team');
+  await page.goto(inOrg(person.slug, '/team'));
   await page.getByRole('button', { name: 'Send invitation' }).and(page.locator(':enabled')).waitFor();
   assert.deepEqual(faults, []);
   await close();

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import {
-  bearer, boardsFree, ENDED, jobIn, launchBrowser, openPage, settled, signIn, signUp, startDemo, waitFor,
+  bearer, boardsFree, ENDED, inOrg, jobIn, launchBrowser, openPage, settled, signIn, signUp, startDemo, waitFor,
 } from './harness.mjs';
 
 // An eighth of a board.
@@ -69,7 +69,7 @@ test('the operator limits an organization to an eighth of a board', async () => 
 
 test('the tenant sees what is used and left', async () => {
   const { page } = view;
-  await page.goto('/limits');
+  await page.goto(inOrg(tenant.slug, '/limits'));
   await settled(page);
   await page.getByText('Limits set for your organization').waitFor();
   assert.equal(await cell('Boards at once', 'Used').innerText(), '0');
@@ -91,11 +91,11 @@ test('a second job waits for the limit and says so', async () => {
     return job.reasons.length > 0 && job;
   });
   assert.equal(second.state, 'queued');
-  await page.goto(`/jobs/${jobs[1]}`);
+  await page.goto(inOrg(tenant.slug, `/jobs/${jobs[1]}`));
   await settled(page);
   await page.getByText(/Limit of boards at once: 0\.125\. In use: 0\.125;/).first().waitFor();
 
-  await page.goto('/');
+  await page.goto(inOrg(tenant.slug));
   await settled(page);
   await page.getByText(/Closest limit: 0\.125 of 0\.125 boards at once/).waitFor();
   await page.getByRole('row').filter({ hasText: 'second' }).filter({ hasText: /0\.125 boards at once/ }).waitFor();
@@ -135,7 +135,7 @@ test('the operator grants it, and the second job starts', async () => {
   await jobIn(tenant.api, tenant.org, jobs[1], ['running']);
   assert.deepEqual(await limits(), { boards_milli: 250 });
 
-  await view.page.goto('/limits');
+  await view.page.goto(inOrg(tenant.slug, '/limits'));
   await settled(view.page);
   assert.equal(await cell('Boards at once', 'Used').innerText(), '0.25');
   assert.equal(await cell('Boards at once', 'Remaining').innerText(), '0');

@@ -5,12 +5,13 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import {
-  api, bearer, boardsFree, ENDED, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn, someone, startDemo, waitFor,
+  api, bearer, boardsFree, ENDED, inOrg, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn,
+  someone, startDemo, waitFor,
 } from './harness.mjs';
 
 const SLICE = 'h100-80gb.1g.10gb';
 
-let demo, browser, operator, view, page, call, org;
+let demo, browser, operator, view, page, call, org, slug;
 const person = someone();
 
 before(async () => {
@@ -32,7 +33,7 @@ const job = () => /job_[0-9a-z]+/.exec(page.url())[0];
 
 /** Launches the digits through the form and ends on the job's page. */
 async function launch(name, command) {
-  await page.goto('/launch');
+  await page.goto(inOrg(slug, '/launch'));
   const button = page.getByRole('button', { name: 'Launch job' });
   await awake(button);
   await textbox('Name').fill(name);
@@ -68,7 +69,7 @@ test('a new person signs up through the form and is given credit', async () => {
   await page.waitForURL((url) => !url.pathname.startsWith('/sign'));
 
   call = api(demo.url, await signIn(demo.url, person));
-  org = (await call('GET', '/me')).memberships[0].org.id;
+  ({ id: org, slug } = (await call('GET', '/me')).memberships[0].org);
   const balance = await operator('POST', `/operator/orgs/${org}/credits`, { amount_micros: 20_000_000, memo: 'Welcome' });
   assert.equal(balance.available_micros, 20_000_000);
 });
@@ -118,7 +119,7 @@ test('it is charged to the millisecond, and the ledger shows it', async () => {
   assert.equal(BigInt(balance.posted_micros), 20_000_000n - charge);
   assert.equal(balance.held_micros, 0);
 
-  await page.goto('/billing');
+  await page.goto(inOrg(slug, '/billing'));
   await settled(page);
   for (const { amount_micros: micros } of posted) {
     const row = page.getByRole('row').filter({ hasText: done.id }).filter({ hasText: moneyText(BigInt(micros)) });
@@ -146,7 +147,7 @@ test('what a job leaves is on its page, to be downloaded', async () => {
   const script = 'mkdir out; echo kept > out/result.txt';
   const body = { name: 'leaves-a-file', offering: SLICE, script, artifacts: ['out/**'], max_duration_s: 60 };
   const made = await call('POST', `/orgs/${org}/jobs`, body);
-  await page.goto(`/jobs/${made.id}`);
+  await page.goto(inOrg(slug, `/jobs/${made.id}`));
   // It comes when the job is over, without the page being asked for again.
   const link = page.getByRole('link', { name: 'Download out/result.txt' });
   await link.waitFor({ timeout: 60_000 });
@@ -161,7 +162,7 @@ test('its slices are free again, for the portal and on the map', async () => {
   const { items } = await call('GET', '/offerings');
   const offering = items.find((o) => o.slug === SLICE);
   assert.equal(offering.available, offering.capacity);
-  await page.goto('/cluster');
+  await page.goto(inOrg(slug, '/cluster'));
   await settled(page);
   await page.locator('.map .berth-bar').first().waitFor();
   await waitFor('a map without tiles', async () => (await page.locator('.map .berth-bar .tile').count()) === 0);

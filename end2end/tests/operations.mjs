@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import {
-  api, bearer, boardsFree, jobIn, launchBrowser, openPage, settled, signIn, signUp, startBarePortal, startWorker,
-  waitFor,
+  api, bearer, boardsFree, inOrg, jobIn, launchBrowser, openPage, settled, signIn, signUp, startBarePortal,
+  startWorker, waitFor,
 } from './harness.mjs';
 
 const OPERATOR = { name: 'Harbour master', email: 'operator@example.org', password: 'lantern quay seven drizzle' };
@@ -107,7 +107,7 @@ test('jobs are found by what is chosen, and stopped with a reason', async () => 
 
 test('their owner has the list as a file', async () => {
   const { page: own, close } = await openPage(browser, portal.url, { headers: tenant.headers });
-  await own.goto('/jobs');
+  await own.goto(inOrg(tenant.slug, '/jobs'));
   await settled(own);
   const link = own.getByRole('link', { name: 'Download CSV' });
   const answer = await own.request.get(await link.getAttribute('href'));

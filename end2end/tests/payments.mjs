@@ -7,7 +7,7 @@ import { mkdirSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { launchBrowser, openPage, ROOT, settled, signUp, startBarePortal, waitFor } from './harness.mjs';
+import { inOrg, launchBrowser, openPage, ROOT, settled, signUp, startBarePortal, waitFor } from './harness.mjs';
 import { startStripe } from './stripe.mjs';
 
 const SHOTS = join(ROOT, 'target/screens');
@@ -71,7 +71,7 @@ async function shoot(page, name) {
 
 /** The page of Stripe's on which an amount is paid. */
 async function openCheckout(page, amount, keep) {
-  await page.goto('/billing');
+  await page.goto(inOrg(tenant.slug, '/billing'));
   await settled(page);
   const add = form(page, 'Add credit');
   await awake(button(add, 'Pay by card'));
@@ -141,7 +141,7 @@ test('receipts and cards are at Stripe', async () => {
 
 test('a webhook is made, and its secret is shown once', async () => {
   const { page } = view;
-  await page.goto('/tokens');
+  await page.goto(inOrg(tenant.slug, '/tokens'));
   await settled(page);
   await page.getByRole('main').getByRole('link', { name: 'webhook' }).click();
   await page.waitForURL(/\/webhooks$/);
@@ -164,7 +164,7 @@ test('a webhook is made, and its secret is shown once', async () => {
   const row = page.getByRole('table', { name: 'Webhooks' }).getByRole('row').filter({ hasText: receiver.url });
   await row.getByText('job.failed', { exact: true }).waitFor();
   await page.getByText(/^No deliveries yet/).waitFor();
-  await page.goto('/webhooks');
+  await page.goto(inOrg(tenant.slug, '/webhooks'));
   await settled(page);
   assert.equal(await page.locator('.secret').count(), 0);
 });
@@ -172,7 +172,7 @@ test('a webhook is made, and its secret is shown once', async () => {
 test('the saved card is charged by rule, and when it is declined the webhook hears of it', async () => {
   const { page } = view;
   stripe.decline(true);
-  await page.goto('/billing');
+  await page.goto(inOrg(tenant.slug, '/billing'));
   await settled(page);
   const rule = form(page, 'Automatic recharge');
   await rule.getByText(/^Off: the saved card/).waitFor();
@@ -202,7 +202,7 @@ test('the saved card is charged by rule, and when it is declined the webhook hea
 
 test('the delivery is seen, sent again, and the webhook deleted after a question', async () => {
   const { page } = view;
-  await page.goto('/webhooks');
+  await page.goto(inOrg(tenant.slug, '/webhooks'));
   await settled(page);
   const row = page.getByRole('table', { name: /^Deliveries/ }).getByRole('row').filter({ hasText: 'invoice.payment_failed' });
   await row.filter({ hasText: 'delivered' }).filter({ hasText: 'HTTP status 204' }).waitFor();

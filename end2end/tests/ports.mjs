@@ -2,7 +2,7 @@
 // host name, out of reach of the portal.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { bearer, freePort, jobIn, launchBrowser, openPage, startDemo, waitFor } from './harness.mjs';
+import { bearer, freePort, inOrg, jobIn, launchBrowser, openPage, startDemo, waitFor } from './harness.mjs';
 
 let demo, browser, page, call, org, job, port;
 
@@ -28,7 +28,7 @@ after(async () => {
 });
 
 test('the launch form takes ports, and says what is wrong with one', async () => {
-  await page.goto('/launch');
+  await page.goto(inOrg(demo.tenant.slug, '/launch'));
   const ports = page.getByRole('textbox', { name: 'Ports', exact: true });
   await page.getByRole('button', { name: 'Launch job' }).and(page.locator(':enabled')).waitFor();
   await page.getByText('Secrets, volumes, ports and labels', { exact: true }).click();
@@ -43,7 +43,7 @@ test('a port is opened from the page of the job', async () => {
   const spec = { name: 'shows-a-page', offering: 'h100-80gb.1g.10gb', max_duration_s: 600, script, files, ports: [port] };
   job = (await call('POST', `/orgs/${org}/jobs`, spec)).id;
   await jobIn(call, org, job, ['running']);
-  await page.goto(`/jobs/${job}`);
+  await page.goto(inOrg(demo.tenant.slug, `/jobs/${job}`));
   const open = page.getByRole('button', { name: `Open port ${port}` });
   await open.and(page.locator(':enabled')).waitFor();
   const [tab] = await Promise.all([page.context().waitForEvent('page'), open.click()]);
@@ -79,6 +79,6 @@ test('with the job the port ends, and its page says so', async () => {
   await tab.reload();
   await tab.getByRole('heading', { name: 'Job not running' }).waitFor();
   await tab.getByRole('link', { name: 'Open the portal' }).click();
-  await waitFor('the page of the job', () => new URL(tab.url()).pathname === `/jobs/${job}`);
+  await waitFor('the page of the job', () => new URL(tab.url()).pathname === inOrg(demo.tenant.slug, `/jobs/${job}`));
   job = undefined;
 });

@@ -2,9 +2,7 @@
 // price beside it, a refusal that names the way out, the way taken, and one cancelled.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import {
-  bearer, launchBrowser, moneyText, openPage, settled, signUp, startDemo, waitFor,
-} from './harness.mjs';
+import { bearer, inOrg, launchBrowser, moneyText, openPage, settled, signUp, startDemo, waitFor } from './harness.mjs';
 
 const BOARD = 'h100-80gb';
 const DAY_MS = 86_400_000;
@@ -50,7 +48,7 @@ const reservation = (id) => call('GET', `/orgs/${person.org}/reservations/${id}`
 
 /** The awake page, with tomorrow in the calendar. */
 async function openTomorrow(page) {
-  await page.goto('/reservations');
+  await page.goto(inOrg(person.slug, '/reservations'));
   await settled(page);
   await awake(button(page, 'Next'));
   // Late in the evening the next hour, which the form begins with, is of tomorrow already.
@@ -94,7 +92,7 @@ test('a board is reserved for tomorrow with the keyboard alone', async () => {
 
 test('it is seen in the calendar, in its list and in words', async () => {
   await openTomorrow(page);
-  const tile = page.locator(`.schedule a.tile[href="/reservations/${made.first}"]`);
+  const tile = page.locator(`.schedule a.tile[href="${inOrg(person.slug, `/reservations/${made.first}`)}"]`);
   await tile.waitFor();
   assert.deepEqual([await tile.getAttribute('data-start'), await tile.getAttribute('data-size')], ['18', '4']);
   await page.getByRole('gridcell', { name: /09:30, night-run, your reservation/ }).waitFor();
@@ -132,7 +130,7 @@ test('all boards at the same time are refused, and the way out is taken', async 
 });
 
 test('one is cancelled in the dialog, which says what it costs', async () => {
-  await page.goto(`/reservations/${made.second}`);
+  await page.goto(inOrg(person.slug, `/reservations/${made.second}`));
   await settled(page);
   const cancel = button(page, 'Cancel');
   await awake(cancel);
@@ -152,7 +150,7 @@ test('one is cancelled in the dialog, which says what it costs', async () => {
 });
 
 test('one is extended, and what is wrong stands at the field', async () => {
-  await page.goto(`/reservations/${made.first}`);
+  await page.goto(inOrg(person.slug, `/reservations/${made.first}`));
   await settled(page);
   await awake(button(page, 'Extend'));
   await button(page, 'Extend').click();
@@ -169,7 +167,7 @@ test('one is extended, and what is wrong stands at the field', async () => {
 });
 
 test('a job is launched inside it without another price', async () => {
-  await page.goto(`/reservations/${made.first}`);
+  await page.goto(inOrg(person.slug, `/reservations/${made.first}`));
   await settled(page);
   await page.getByRole('link', { name: 'Launch job' }).click();
   await page.waitForURL(/\/launch\?reservation=/);
@@ -227,7 +225,7 @@ test('clocks that change are said, and a zone is another view of the same time',
   };
   const year = new Date().getUTCFullYear();
   const day = (lastSunday(year) > new Date() ? lastSunday(year) : lastSunday(year + 1)).toISOString().slice(0, 10);
-  await page.goto('/reservations');
+  await page.goto(inOrg(person.slug, '/reservations'));
   await settled(page);
   await awake(button(page, 'Next'));
   await page.getByText(/Europe\/Berlin/).first().waitFor();

@@ -6,7 +6,8 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import {
-  bearer, boardsFree, jobIn, launchBrowser, openPage, ROOT, settled, signIn, signUp, startBarePortal, startDemo, waitFor,
+  bearer, boardsFree, inOrg, jobIn, launchBrowser, openPage, ROOT, settled, signIn, signUp, startBarePortal,
+  startDemo, waitFor,
 } from './harness.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -76,9 +77,11 @@ before(async () => {
   const hook = { url: 'https://hooks.example.org/berth', kinds: ['job.*', 'budget.passed'] };
   webhook = (await call('POST', `/orgs/${org}/webhooks`, hook)).id;
   invitation = await call('POST', `/orgs/${org}/invitations`, { email: 'grace.holm@example.org', role: 'member' });
-  who.tenant = { url: demo.url, headers: await signIn(demo.url, demo.tenant) };
+  who.tenant = { url: demo.url, headers: await signIn(demo.url, demo.tenant), slug: demo.tenant.slug };
+  who.stranger = { url: demo.url, headers: who.tenant.headers };
   who.operator = { url: demo.url, headers: await signIn(demo.url, demo.operator) };
-  who.newcomer = { url: demo.url, headers: (await signUp(demo.url)).headers };
+  const { headers, slug } = await signUp(demo.url);
+  who.newcomer = { url: demo.url, headers, slug };
   who.nobody = { url: demo.url };
   who.first = { url: bare.url };
 });
@@ -106,14 +109,16 @@ after(async () => {
   }
 });
 
-// Name of the picture, who looks, and the path; a function where the path has an id in it.
+// Name of the picture, who looks, and the path; a function where the path has an id in it. The path of somebody of an
+// organization is of a page of it.
 const SCREENS = [
   ['setup', 'first', '/setup'],
   ['sign-in', 'nobody', '/sign-in'],
   ['sign-up', 'nobody', '/sign-up'],
   ['not-found', 'nobody', '/no/such/page'],
-  ['home', 'tenant', '/'],
-  ['home-empty', 'newcomer', '/'],
+  ['org-not-found', 'stranger', '/orgs/no-such-organization/jobs'],
+  ['home', 'tenant', ''],
+  ['home-empty', 'newcomer', ''],
   ['launch', 'tenant', '/launch'],
   ['jobs', 'tenant', '/jobs'],
   ['jobs-empty', 'newcomer', '/jobs'],
@@ -203,10 +208,11 @@ for (const [name, role, where] of SCREENS) {
     const found = [];
     for (const viewport of SIZES) {
       const { width } = viewport;
-      const { url, headers } = who[role];
+      const { url, headers, slug } = who[role];
       const { page, faults, close } = await openPage(browser, url, { headers, viewport, colorScheme: 'light' });
       try {
-        await page.goto(typeof where === 'function' ? where() : where);
+        const path = typeof where === 'function' ? where() : where;
+        await page.goto(slug ? inOrg(slug, path) : path);
         await settled(page);
         // A live page is looked at with something in it.
         if (name === 'job-running') await page.waitForTimeout(2_500);
@@ -222,7 +228,7 @@ for (const [name, role, where] of SCREENS) {
       } finally {
         await close();
       }
-      const expected = (fault) => name === 'not-found' && fault.includes('404');
+      const expected = (fault) => name.endsWith('not-found') && fault.includes('404');
       found.push(...faults.filter((fault) => !expected(fault)).map((text) => `${width}: ${text}`));
     }
     assert.deepEqual(found, []);

@@ -1,7 +1,7 @@
 // Secrets as people keep them: set, named in a job, replaced, deleted, and never shown again.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
+import { inOrg, launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
 
 let demo, browser;
 before(async () => {
@@ -21,7 +21,7 @@ test('a secret is set, replaced and deleted, and its value never comes back', as
   const { page } = await openPage(browser, demo.url, { headers: owner.headers });
   const heard = [];
   page.on('response', async (response) => heard.push(await response.text().catch(() => '')));
-  await page.goto('/secrets');
+  await page.goto(inOrg(owner.slug, '/secrets'));
   await settled(page);
   await page.getByText('No secrets yet.').waitFor();
   const create = page.getByRole('button', { name: 'Create secret' });

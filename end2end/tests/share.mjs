@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import {
-  bearer, boardsFree, jobIn, launchBrowser, openPage, settled, signIn, startDemo, waitFor,
+  bearer, boardsFree, inOrg, jobIn, launchBrowser, openPage, settled, signIn, startDemo, waitFor,
 } from './harness.mjs';
 
 const BOARD = 'h100-80gb';
@@ -31,7 +31,7 @@ const more = (page) => part(page, 'Placement and retries');
 
 /** The awake form with a whole board chosen, and the part that has the share open. */
 async function openForm(page) {
-  await page.goto('/launch');
+  await page.goto(inOrg(demo.tenant.slug, '/launch'));
   await settled(page);
   await launch(page).and(page.locator(':enabled')).waitFor();
   await more(page).click();

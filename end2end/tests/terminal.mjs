@@ -1,7 +1,7 @@
 // A terminal in a running job, in a real browser: opened by hand, typed into, resized, interrupted and ended.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { bearer, jobIn, launchBrowser, openPage, startDemo, waitFor } from './harness.mjs';
+import { bearer, inOrg, jobIn, launchBrowser, openPage, startDemo, waitFor } from './harness.mjs';
 
 let demo, browser, view, page, call, org, job;
 
@@ -50,7 +50,7 @@ const type = async (line) => {
 };
 
 test('a shell is opened on the page of the job', async () => {
-  await page.goto(`/jobs/${job}`);
+  await page.goto(inOrg(demo.tenant.slug, `/jobs/${job}`));
   await section().getByText('The audit log records').waitFor();
   const open = section().getByRole('button', { name: 'Open terminal' });
   await open.and(page.locator(':enabled')).click();
@@ -107,7 +107,7 @@ test('the keyboard gets out, and the end is said', async () => {
 test('without a running job there is none to open', async () => {
   await call('POST', `/orgs/${org}/jobs/${job}/cancel`);
   await jobIn(call, org, job, ['cancelled']);
-  await page.goto(`/jobs/${job}`);
+  await page.goto(inOrg(demo.tenant.slug, `/jobs/${job}`));
   await section().getByText('Available while the job runs.').waitFor();
   assert.equal(await section().getByRole('button', { name: /open/i }).isVisible(), false);
 });

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
-import { launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
+import { inOrg, launchBrowser, openPage, settled, signUp, startDemo } from './harness.mjs';
 
 let demo, browser;
 before(async () => {
@@ -26,7 +26,7 @@ for (let at = 0; at < DATA.length; at += 4) DATA.writeUInt32LE(at, at);
 test('a volume is made, filled over a lost connection, fetched and deleted', async () => {
   const owner = await signUp(demo.url);
   const { page, faults } = await openPage(browser, demo.url, { headers: owner.headers });
-  await page.goto('/volumes');
+  await page.goto(inOrg(owner.slug, '/volumes'));
   await settled(page);
   await page.getByText('No volumes yet.').waitFor();
   const create = page.getByRole('button', { name: 'Create volume' });
@@ -87,7 +87,7 @@ test('a volume is made, filled over a lost connection, fetched and deleted', asy
   await page.getByRole('button', { name: 'Delete file' }).click();
   await page.getByText('No files in this directory.').waitFor();
 
-  await page.goto('/volumes');
+  await page.goto(inOrg(owner.slug, '/volumes'));
   await settled(page);
   const remove = page.getByRole('button', { name: 'Delete training' });
   await awake(remove);
@@ -106,7 +106,7 @@ test('the page of a volume fits a phone', async () => {
     viewport: { width: 390, height: 844 },
   });
   for (const path of ['/volumes', '/volumes/small']) {
-    await page.goto(path);
+    await page.goto(inOrg(owner.slug, path));
     await settled(page);
     const wide = await page.evaluate(() => document.documentElement.scrollWidth);
     assert.ok(wide <= 390, `${path} is ${wide} px wide`);

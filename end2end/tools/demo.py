@@ -125,11 +125,12 @@ def make_accounts(portal: Service) -> dict[str, Any]:
         tenant = Api(PORT).sign_in(email, password)
     if tenant is None:
         raise Failed("The new account cannot sign in.")
-    org = tenant("GET", "/me")["memberships"][0]["org"]["id"]
+    own = tenant("GET", "/me")["memberships"][0]["org"]
+    org = own["id"]
     if tenant("GET", f"/orgs/{org}/balance")["posted_micros"] == 0:
         operator("POST", f"/operator/orgs/{org}/credits", {"amount_micros": CREDIT_MICROS, "memo": "Welcome credit"})
     token = tenant("POST", f"/orgs/{org}/tokens", {"name": "demo", "role": "owner"})["secret"]
-    demo["tenant"] = {"email": email, "password": password, "organization": org, "token": token}
+    demo["tenant"] = {"email": email, "password": password, "organization": org, "slug": own["slug"], "token": token}
     return demo
 
 

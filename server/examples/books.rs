@@ -80,7 +80,7 @@ async fn with_orgs(db: &Db, count: u64) -> Result<(), StoreError> {
             for n in 0..count {
                 store::accounts::insert_org(
                     tx,
-                    &Org { id: org(n), name: format!("org {n}"), created_at: at() },
+                    &Org { id: org(n), name: format!("org {n}"), slug: format!("org-{n}"), created_at: at() },
                 )
                 .await?;
                 store::ledger::open_accounts(tx, org(n)).await?;

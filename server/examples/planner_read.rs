@@ -248,7 +248,8 @@ fn board(index: i64) -> GpuReport {
 
 /// Inserts an organization, an offering of whole boards, and a node with boards.
 async fn insert_catalogue(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), StoreError> {
-    store::accounts::insert_org(tx, &Org { id: org(), name: "Lab".to_owned(), created_at: now }).await?;
+    let (name, slug) = ("Lab".to_owned(), "lab".to_owned());
+    store::accounts::insert_org(tx, &Org { id: org(), name, slug, created_at: now }).await?;
     store::ledger::open_accounts(tx, org()).await?;
     let whole_boards = StoredOffering {
         id: offering(),

@@ -19,6 +19,7 @@ use super::org_data::org_view;
 use super::parts::{Call, every};
 use super::payments::{PaymentsSection, Wallet, return_banner};
 use super::text::{runway, signed_money};
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -65,7 +66,7 @@ pub fn BillingTabs(
 ) -> impl IntoView {
     let tab = |(path, name): (&'static str, &'static str)| {
         let here = (path == current).then_some("page");
-        view! { <a href=path aria-current=here>{name}</a> }
+        view! { <a href=org_link(path) aria-current=here>{name}</a> }
     };
     view! { <nav class="tabs" aria-label="Billing">{TABS.map(tab).into_iter().collect_view()}</nav> }
 }
@@ -135,7 +136,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
         {move || figures(&balance.get())}
         <p class="prose">
             "Each submitted job outside a reservation reserves its maximum cost. It is charged per metered millisecond, and the rest is released when it ends. The maximum number and cost of running jobs are under "
-            <a href="/limits">"Limits"</a> "."
+            <a href=org_link("/limits")>"Limits"</a> "."
         </p>
         {payments}
         <section class="section">
@@ -266,7 +267,7 @@ fn line(row: &Transfer) -> AnyView {
         _ => None,
     };
     let source = if let Some(page) = page {
-        let path = format!("{page}/{source}");
+        let path = org_link(&format!("{page}/{source}"));
         view! { <a class="id" href=path>{source}</a> }.into_any()
     } else {
         view! { <span class="id">{source}</span> }.into_any()

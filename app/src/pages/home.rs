@@ -21,6 +21,7 @@ use super::org_data::org_view;
 use super::parts::{every, origin};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
 use super::text::{counted, offering_text, runway};
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -67,7 +68,7 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
 /// The first page after the sign-in.
 #[component]
 pub fn HomePage() -> impl IntoView {
-    let launch = view! { <a class="btn btn--primary" href="/launch">"Launch job"</a> }.into_any();
+    let launch = view! { <a class="btn btn--primary" href=org_link("/launch")>"Launch job"</a> }.into_any();
     view! {
         <Page title="Home".to_owned() actions=launch>
             {org_view(load, |overview: Overview| view! { <HomeView overview=overview/> }.into_any())}
@@ -209,7 +210,7 @@ fn ClosestLimit(quota: RwSignal<Option<Quota>>) -> impl IntoView {
     });
     move || {
         text.get().map(|text| {
-            view! { <p class="quiet">"Closest limit: "{text}". "<a href="/limits">"All limits"</a></p> }
+            view! { <p class="quiet">"Closest limit: "{text}". "<a href=org_link("/limits")>"All limits"</a></p> }
         })
     }
 }
@@ -305,7 +306,7 @@ fn finished(jobs: &[Job]) -> AnyView {
         <section class="section">
             <div class="section__head">
                 <h2>"Finished"</h2>
-                <div class="section__aside">{format!("latest {shown}")} " " <a href="/jobs">"All jobs"</a></div>
+                <div class="section__aside">{format!("latest {shown}")} " " <a href=org_link("/jobs")>"All jobs"</a></div>
             </div>
             {table_of(
                 "Finished jobs",

@@ -20,6 +20,7 @@ use super::org_data::data_view;
 use super::parts::{Call, origin, when_some};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
 use super::text::{counted, state_text};
+use crate::address::{org_link, use_org_links};
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -67,7 +68,7 @@ pub fn JobsPage() -> impl IntoView {
         move || (org.get(), state.get()),
         |(org, state): (Option<OrgId>, Option<JobState>)| when_some(org.map(|org| load(org, state))),
     );
-    let launch = view! { <a class="btn btn--primary" href="/launch">"Launch job"</a> }.into_any();
+    let launch = view! { <a class="btn btn--primary" href=org_link("/launch")>"Launch job"</a> }.into_any();
     view! {
         <Page title="Jobs".to_owned() actions=launch>
             <Filter state=state/>
@@ -79,6 +80,7 @@ pub fn JobsPage() -> impl IntoView {
 /// The filter by state; a choice opens the address of its list.
 #[component]
 fn Filter(state: Memo<Option<JobState>>) -> impl IntoView {
+    let links = use_org_links();
     let choice = move |value: Option<JobState>| {
         let text = value.map_or_else(|| "all".to_owned(), state_text);
         let path = value.map_or_else(|| "/jobs".to_owned(), |state| format!("/jobs?state={}", state.name()));
@@ -90,7 +92,7 @@ fn Filter(state: Memo<Option<JobState>>) -> impl IntoView {
                     name="state"
                     checked=at_first
                     prop:checked=move || { state.get() == value }
-                    on:change=move |_| go(&path)
+                    on:change=move |_| go(&links.path(&path))
                 />
                 {text}
             </label>
@@ -198,7 +200,7 @@ fn Empty(org: OrgId, state: Option<JobState>) -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">{text}</p>
-            <a class="btn" href="/jobs">"Clear filters"</a>
+            <a class="btn" href=org_link("/jobs")>"Clear filters"</a>
         </div>
     }
     .into_any()

@@ -13,9 +13,9 @@ use leptos_meta::Title;
 use leptos_router::hooks::use_location;
 
 use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, open_url};
+use crate::address::org_path;
 use crate::api;
 use crate::api::Answer;
-use crate::session::store_org;
 use crate::ui::*;
 
 const NEW_FIELDS: &[&str] = &["/name", "/password"];
@@ -135,9 +135,9 @@ fn card_head(info: &InvitationInfo) -> AnyView {
 }
 
 /// Opens a page with the new organization by a full load, since the session data is outdated.
-fn open_org(joined: &Joined, path: &str) {
-    store_org(joined.organization.id);
-    open_url(path);
+fn open_org(joined: &Joined, signed_in: bool) {
+    let home = org_path(&joined.organization.slug, "/");
+    open_url(&if signed_in { home } else { format!("/sign-in?next={home}") });
 }
 
 #[component]
@@ -145,7 +145,7 @@ fn AcceptCard(token: String, info: InvitationInfo) -> impl IntoView {
     let call = Call::idle();
     let accept = move |_: leptos::ev::MouseEvent| {
         let body = AcceptInvitation { token: token.clone(), name: None, password: None };
-        call.run(api::members::accept(&body), |joined: Joined| open_org(&joined, "/"));
+        call.run(api::members::accept(&body), |joined: Joined| open_org(&joined, true));
     };
     view! {
         <div class="auth__card">
@@ -220,9 +220,7 @@ fn NewAccountCard(token: String, info: InvitationInfo) -> impl IntoView {
             let signed_in: Answer<User> = api::accounts::sign_in(&credentials).await;
             Ok::<(Joined, bool), Problem>((joined, signed_in.is_ok()))
         };
-        call.run(work, |(joined, signed_in): (Joined, bool)| {
-            open_org(&joined, if signed_in { "/" } else { "/sign-in" })
-        });
+        call.run(work, |(joined, signed_in): (Joined, bool)| open_org(&joined, signed_in));
     };
     view! {
         <form class="auth__card" method="post" on:submit=submit>
@@ -256,7 +254,7 @@ fn SignInCard(token: String, info: InvitationInfo) -> impl IntoView {
             let _user: User = api::accounts::sign_in(&credentials).await?;
             api::members::accept(&body).await
         };
-        call.run(work, |joined: Joined| open_org(&joined, "/"));
+        call.run(work, |joined: Joined| open_org(&joined, true));
     };
     view! {
         <form class="auth__card" method="post" on:submit=submit>

@@ -48,6 +48,7 @@ use self::units::LimitUnit;
 use self::volumes::VolumeLines;
 use super::org_data::org_view;
 use super::parts::{Call, CallProblem, FieldError, FormKey, every, ready, redirect};
+use crate::address::{org_link, use_org_links};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -127,7 +128,7 @@ fn NoOfferings() -> impl IntoView {
             <p class="empty__text">
                 "No offerings yet. Boards and slices appear here when a node with a GPU has joined this portal."
             </p>
-            <a class="btn" href="/cluster">"Open cluster"</a>
+            <a class="btn" href=org_link("/cluster")>"Open cluster"</a>
         </div>
     }
 }
@@ -195,6 +196,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
             focus_first_invalid();
         }
     });
+    let links = use_org_links();
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let job = match request.get_untracked() {
@@ -206,9 +208,10 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
         };
         // One key for the whole form: a change after a lost answer must not create a second job.
         let idempotency_key = key.for_text("job".to_owned());
+        let jobs = links.path("/jobs");
         call.run(api::jobs::submit(org, &job, idempotency_key), move |job: Job| {
             key.reset();
-            next.set(Some(format!("/jobs/{}", job.id)));
+            next.set(Some(format!("{jobs}/{}", job.id)));
         });
     };
     view! {

@@ -18,6 +18,7 @@ pub mod launch;
 pub mod limits;
 pub mod load_more;
 pub mod operator;
+pub mod org_address;
 pub mod org_data;
 pub mod parts;
 pub mod payments;

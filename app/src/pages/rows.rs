@@ -4,6 +4,7 @@ use berth_types::jobs::{Device, Job, Placement};
 use leptos::prelude::*;
 
 use super::text::offering_text;
+use crate::address::org_link;
 use crate::ui::*;
 
 /// Inserts or updates a job in a list, newest first. A job with an older generation is ignored.
@@ -21,7 +22,7 @@ pub fn merge(jobs: &mut Vec<Job>, job: Job) {
 
 /// Returns the name as a link with a line below it.
 pub fn name_cell(job: &Job, below: String) -> AnyView {
-    let path = format!("/jobs/{}", job.id);
+    let path = org_link(&format!("/jobs/{}", job.id));
     let name = job.name.clone();
     let simulated = job.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
     view! {

@@ -8,6 +8,7 @@ use leptos::prelude::*;
 use leptos_meta::Title;
 
 use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, redirect};
+use crate::address::org_path;
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
@@ -67,10 +68,11 @@ fn SignUpForm() -> impl IntoView {
             organization: organization.get_untracked().trim().to_owned(),
         };
         let work = async move {
-            let _made: SignedUp = api::accounts::sign_up(&body).await?;
-            api::accounts::sign_in(&credentials).await
+            let made: SignedUp = api::accounts::sign_up(&body).await?;
+            let _user: User = api::accounts::sign_in(&credentials).await?;
+            Answer::Ok(org_path(&made.organization.slug, "/launch"))
         };
-        call.run(work, move |_: User| next.set(Some("/launch".to_owned())));
+        call.run(work, move |launch: String| next.set(Some(launch)));
     };
     view! {
         <form class="auth__card" method="post" on:submit=submit>

@@ -16,6 +16,7 @@ use super::curl;
 use super::org_data::org_view;
 use super::parts::{Call, CallProblem, FieldError, FormKey, Submit, now_ms, origin, ready};
 use super::roles::RoleField;
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -59,7 +60,7 @@ pub fn TokensPage() -> impl IntoView {
         <Page title="Tokens".to_owned()>
             <p class="page__lead">
                 "A token gives a program access to the API with one role in this organization. Programs that receive events use a "
-                <a href="/webhooks">"webhook"</a> "."
+                <a href=org_link("/webhooks")>"webhook"</a> "."
             </p>
             {org_view(load, |loaded: Loaded| view! { <Tokens loaded=loaded/> }.into_any())}
         </Page>

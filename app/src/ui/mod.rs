@@ -48,6 +48,22 @@ pub fn go(path: &str) {
     leptos_router::hooks::use_navigate()(path, leptos_router::NavigateOptions::default());
 }
 
+/// Redirects to a path of this app. In the browser the path takes the place of the present one in the history.
+pub fn redirect_to(path: &str) {
+    #[cfg(feature = "ssr")]
+    go(path);
+    #[cfg(not(feature = "ssr"))]
+    {
+        let navigate = leptos_router::hooks::use_navigate();
+        let path = path.to_owned();
+        // A navigation during the rendering of a page would be lost.
+        Effect::new(move || {
+            let options = leptos_router::NavigateOptions { replace: true, ..Default::default() };
+            navigate(&path, options);
+        });
+    }
+}
+
 /// Sets the status of the response on the server; no effect in the browser.
 pub(crate) fn set_status(code: u16) {
     #[cfg(feature = "ssr")]

@@ -39,7 +39,7 @@ pub fn NotFound() -> impl IntoView {
                 <p class="empty__text">
                     "This page does not exist, or it belongs to another organization."
                 </p>
-                <p><a class="btn" href="/">"Open Home"</a></p>
+                <p><a class="btn" href="/" rel="external">"Open Home"</a></p>
             </div>
         </div>
     }

@@ -69,6 +69,13 @@ pub struct Org {
     pub id: OrgId,
     /// The organization's name.
     pub name: String,
+    /// The unique name in the addresses of pages (`/orgs/{slug}`): 1 to 40 lower-case letters, digits and hyphens.
+    /// It is made from the name at the creation and never changes. The API uses the id.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 40), regex(pattern = crate::patterns::ORG_SLUG))
+    )]
+    pub slug: String,
     /// The time of the creation.
     pub created_at: Timestamp,
 }

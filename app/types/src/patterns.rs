@@ -40,5 +40,8 @@ pub const VARIABLE: &str = "^[A-Za-z_][A-Za-z0-9_]*$";
 /// The name of a secret, or of its file.
 pub const SECRET_NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
 
+/// The slug of an organization.
+pub const ORG_SLUG: &str = "^[a-z0-9]+(-[a-z0-9]+)*$";
+
 /// The name of a volume.
 pub const VOLUME_NAME: &str = "^[a-z0-9][a-z0-9-]*$";

@@ -21,6 +21,7 @@ use futures::future::BoxFuture;
 
 use super::members::recheck_manage_right;
 use crate::passwords::{self, Hasher};
+use crate::slugs::free_slug;
 use crate::throttle::SignInThrottle;
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_api_token, new_opaque};
 use berth_foundation::{Caller, Right, TokenScope, idempotency};
@@ -224,30 +225,33 @@ impl Accounts {
             name: input.name.trim().to_owned(),
             operator: false,
         };
-        let org =
-            Org { id: self.context.new_id(now), name: input.organization.trim().to_owned(), created_at: now };
+        let name = input.organization.trim().to_owned();
+        // The write chooses the slug.
+        let org = Org { id: self.context.new_id(now), name, slug: String::new(), created_at: now };
         let hash =
             self.hasher.hash(input.password, self.context.salt()).await.map_err(|_| Problem::internal())?;
-        let answer = SignedUp { user: user.clone(), organization: org.clone() };
+        let new_user = user.clone();
         let done = self
             .context
             .db
             .write(move |tx| {
-                let (user, org, hash) = (user.clone(), org.clone(), hash.clone());
+                let (user, mut org, hash) = (user.clone(), org.clone(), hash.clone());
                 async move {
                     store::accounts::insert_user(tx, &user, &hash, now).await?;
+                    org.slug = free_slug(tx, &org).await?;
                     store::accounts::insert_org(tx, &org).await?;
                     store::accounts::insert_member(tx, org.id, user.id, Role::Owner).await?;
-                    store::ledger::open_accounts(tx, org.id).await
+                    store::ledger::open_accounts(tx, org.id).await?;
+                    Ok(org)
                 }
                 .boxed()
             })
             .await;
         match done {
-            Ok(()) => {
+            Ok(organization) => {
                 // The planner must apply the common limits to the new organization.
                 self.context.publish(Change::Orgs);
-                Ok(answer)
+                Ok(SignedUp { user: new_user, organization })
             }
             Err(StoreError::Duplicate) => Err(account_exists()),
             Err(error) => Err(error.into()),

@@ -5,6 +5,7 @@ mod invitations;
 mod members;
 mod membership_rules;
 mod passwords;
+mod slugs;
 mod throttle;
 
 pub use accounts::Accounts;

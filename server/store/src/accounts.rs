@@ -57,17 +57,24 @@ pub async fn operator_exists(tx: &mut Tx<'_>) -> Result<bool, StoreError> {
 pub async fn insert_org(tx: &mut Tx<'_>, org: &Org) -> Result<(), StoreError> {
     exec!(
         tx,
-        "INSERT INTO orgs (id, name, created_at) VALUES ($1, $2, $3)",
+        "INSERT INTO orgs (id, name, slug, created_at) VALUES ($1, $2, $3, $4)",
         org.id,
         &org.name,
+        &org.slug,
         org.created_at
     )
     .map(|_| ())
 }
 
+/// Returns true if an organization has this slug.
+pub async fn has_slug(tx: &mut Tx<'_>, slug: &str) -> Result<bool, StoreError> {
+    Ok(find!(tx, (OrgId,), "SELECT id FROM orgs WHERE slug = $1", slug)?.is_some())
+}
+
 pub async fn list_orgs(tx: &mut Tx<'_>) -> Result<Vec<Org>, StoreError> {
-    let rows = list!(tx, (OrgId, String, Timestamp), "SELECT id, name, created_at FROM orgs ORDER BY id")?;
-    Ok(rows.into_iter().map(|(id, name, created_at)| Org { id, name, created_at }).collect())
+    let sql = "SELECT id, name, slug, created_at FROM orgs ORDER BY id";
+    let rows = list!(tx, (OrgId, String, String, Timestamp), sql)?;
+    Ok(rows.into_iter().map(|(id, name, slug, created_at)| Org { id, name, slug, created_at }).collect())
 }
 
 /// An organization with the number of its members, the numbers of its open jobs, and its balance.
@@ -75,6 +82,7 @@ pub async fn list_orgs(tx: &mut Tx<'_>) -> Result<Vec<Org>, StoreError> {
 pub struct StoredOrgSummary {
     pub id: OrgId,
     pub name: String,
+    pub slug: String,
     pub created_at: Timestamp,
     pub members: i64,
     pub queued: i64,
@@ -92,7 +100,7 @@ pub async fn list_org_summaries(
 ) -> Result<Vec<StoredOrgSummary>, StoreError> {
     let sql = page_sql!(
         options.sort,
-        ["SELECT o.id, o.name, o.created_at, \
+        ["SELECT o.id, o.name, o.slug, o.created_at, \
           (SELECT CAST(COUNT(*) AS BIGINT) FROM members m WHERE m.org_id = o.id) AS members, \
           COALESCE(j.queued, 0) AS queued, COALESCE(j.running, 0) AS running, \
           COALESCE(a.posted_micros, 0) AS posted_micros, COALESCE(a.held_micros, 0) AS held_micros, \
@@ -110,9 +118,9 @@ pub async fn list_org_summaries(
 }
 
 pub async fn find_org(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<Org>, StoreError> {
-    let sql = "SELECT name, created_at, id AS row_id FROM orgs WHERE id = $1";
-    let row = find!(tx, (String, Timestamp), sql, org)?;
-    Ok(row.map(|(name, created_at)| Org { id: org, name, created_at }))
+    let sql = "SELECT name, slug, created_at, id AS row_id FROM orgs WHERE id = $1";
+    let row = find!(tx, (String, String, Timestamp), sql, org)?;
+    Ok(row.map(|(name, slug, created_at)| Org { id: org, name, slug, created_at }))
 }
 
 pub async fn insert_member(tx: &mut Tx<'_>, org: OrgId, user: UserId, role: Role) -> Result<(), StoreError> {
@@ -125,10 +133,11 @@ pub async fn find_role(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<Opti
 }
 
 pub async fn list_memberships(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<Membership>, StoreError> {
-    let sql = "SELECT o.id, o.name, o.created_at, m.role FROM members m JOIN orgs o ON o.id = m.org_id \
+    let sql = "SELECT o.id, o.name, o.slug, o.created_at, m.role FROM members m JOIN orgs o ON o.id = m.org_id \
                WHERE m.user_id = $1 ORDER BY o.id";
-    let rows = list!(tx, (OrgId, String, Timestamp, Role), sql, user)?;
-    let membership = |(id, name, created_at, role)| Membership { org: Org { id, name, created_at }, role };
+    let rows = list!(tx, (OrgId, String, String, Timestamp, Role), sql, user)?;
+    let membership =
+        |(id, name, slug, created_at, role)| Membership { org: Org { id, name, slug, created_at }, role };
     Ok(rows.into_iter().map(membership).collect())
 }
 

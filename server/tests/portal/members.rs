@@ -462,7 +462,8 @@ async fn an_invitation_works_with_closed_sign_up() {
     let now = t.portal.context.now();
     let insert = t.portal.context.db.write(move |tx| {
         async move {
-            let new = Org { id: org, name: "Harbour".to_owned(), created_at: now };
+            let (name, slug) = ("Harbour".to_owned(), "harbour".to_owned());
+            let new = Org { id: org, name, slug, created_at: now };
             store::accounts::insert_org(tx, &new).await?;
             store::accounts::insert_member(tx, org, owner, Role::Owner).await?;
             store::ledger::open_accounts(tx, org).await

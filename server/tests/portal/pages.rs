@@ -5,6 +5,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use berth_server::web;
+use serde_json::json;
 use tower::ServiceExt;
 
 struct Page {
@@ -54,7 +55,7 @@ async fn pages_have_their_data_and_a_strict_content_security_policy() {
     let job = t.post(&ada, &format!("/orgs/{org}/jobs"), body).await.expect(201);
     let id = job["id"].as_str().unwrap();
     for (path, expected) in [
-        ("/", "train"),
+        ("", "train"),
         ("/launch", "h100-80gb.1g.10gb"),
         ("/jobs", "train"),
         ("/cluster", "Cluster"),
@@ -65,21 +66,25 @@ async fn pages_have_their_data_and_a_strict_content_security_policy() {
         ("/tokens", "Tokens"),
         (&format!("/jobs/{id}"), id),
     ] {
-        let page = open(&pages, &ada, path).await;
+        let page = open(&pages, &ada, &format!("/orgs/lab{path}")).await;
         assert_eq!(page.status, StatusCode::OK, "{path}");
         assert!(page.html.contains(expected), "{path} says {expected}: {}", page.html);
         assert!(!page.html.contains(" style="), "{path}: no inline style");
     }
-    for path in ["/operator/nodes", "/operator/prices", "/operator/orgs", "/nowhere", "/jobs/nonsense"] {
+    for path in
+        ["/operator/nodes", "/operator/prices", "/operator/orgs", "/nowhere", "/orgs/lab/jobs/nonsense"]
+    {
         assert_eq!(open(&pages, &ada, path).await.status, StatusCode::NOT_FOUND, "{path}");
     }
     for path in ["/operator/nodes", "/operator/prices", "/operator/orgs"] {
         assert_eq!(open(&pages, &operator, path).await.status, StatusCode::OK, "{path}");
     }
     let (eve, _) = t.tenant("other").await;
-    let foreign = open(&pages, &eve, &format!("/jobs/{id}")).await;
-    assert_eq!(foreign.status, StatusCode::NOT_FOUND);
-    assert!(!foreign.html.contains("train"));
+    for path in [format!("/orgs/lab/jobs/{id}"), format!("/orgs/other/jobs/{id}")] {
+        let foreign = open(&pages, &eve, &path).await;
+        assert_eq!(foreign.status, StatusCode::NOT_FOUND, "{path}");
+        assert!(!foreign.html.contains("train"), "{path}");
+    }
     assert_eq!(open(&pages, &nobody, "/api/v1/info").await.status, StatusCode::OK);
     let balance = format!("/api/v1/orgs/{org}/balance");
     assert_eq!(
@@ -89,4 +94,41 @@ async fn pages_have_their_data_and_a_strict_content_security_policy() {
     );
     assert_eq!(open(&pages, &nobody, "/api/nothing").await.status, StatusCode::NOT_FOUND);
     assert_eq!(open(&pages, &nobody, "/pkg/old/berth_app.js").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn an_address_without_an_organization_redirects_to_one() {
+    let t = TestPortal::sqlite().await;
+    let pages = web::router(t.router.clone(), None, false);
+    let operator = t.operator().await;
+    let (ada, _) = t.tenant("lab").await;
+    let (eve, other) = t.tenant("other").await;
+    t.add_price_and_credit(&operator, &other, 5_000_000).await;
+    let job = t.post(&eve, &format!("/orgs/{other}/jobs"), crate::common::job()).await.expect(201);
+    let id = job["id"].as_str().unwrap();
+    let to = async |caller: &Caller, path: &str| {
+        let page = open(&pages, caller, path).await;
+        assert_eq!(page.status, StatusCode::SEE_OTHER, "{path}");
+        page.location
+    };
+    assert_eq!(to(&ada, "/").await, "/orgs/lab");
+    assert_eq!(to(&ada, "/usage?group=label&label=a%20b").await, "/orgs/lab/usage?group=label&label=a%20b");
+    assert_eq!(to(&operator, "/").await, "/operator/nodes", "an operator without an organization");
+
+    // With two organizations the address of an object leads to its own one.
+    let invited = json!({"email": "lab@example.org", "role": "member"});
+    let sent = t.post(&eve, &format!("/orgs/{other}/invitations"), invited).await.expect(201);
+    let (_, token) = sent["link"].as_str().unwrap().split_once('#').unwrap();
+    t.post(&ada, "/invitations/accept", json!({"token": token})).await.expect(200);
+    assert_eq!(to(&ada, "/jobs").await, "/orgs/lab/jobs");
+    assert_eq!(to(&ada, &format!("/jobs/{id}")).await, format!("/orgs/other/jobs/{id}"));
+    let unknown = "job_01h455vb4pex5vsknk084sn02q";
+    assert_eq!(to(&ada, &format!("/jobs/{unknown}")).await, format!("/orgs/lab/jobs/{unknown}"));
+
+    // The cookie has the last organization of the browser; a foreign one has no effect.
+    let Caller::Cookie(session) = &ada else { panic!("ada has a session") };
+    for (slug, path) in [("other", "/orgs/other/team"), ("elsewhere", "/orgs/lab/team")] {
+        let with_last = Caller::Cookie(format!("{session}; berth_org={slug}"));
+        assert_eq!(to(&with_last, "/team").await, path, "{slug}");
+    }
 }

@@ -21,7 +21,8 @@ fn now() -> Timestamp {
 }
 
 fn org(n: u128) -> Org {
-    Org { id: OrgId::from_uuid(Uuid::from_u128(n)), name: format!("org {n}"), created_at: now() }
+    let (name, slug) = (format!("org {n}"), format!("org-{n}"));
+    Org { id: OrgId::from_uuid(Uuid::from_u128(n)), name, slug, created_at: now() }
 }
 
 fn posting(n: u128, kind: TransferKind, amount_micros: i64) -> Posting {

@@ -12,7 +12,8 @@ use futures::FutureExt;
 use uuid::Uuid;
 
 fn org(n: u128) -> Org {
-    Org { id: OrgId::from_uuid(Uuid::from_u128(n)), name: format!("org {n}"), created_at: now() }
+    let (name, slug) = (format!("org {n}"), format!("org-{n}"));
+    Org { id: OrgId::from_uuid(Uuid::from_u128(n)), name, slug, created_at: now() }
 }
 
 fn user(n: u128) -> User {

@@ -61,7 +61,8 @@ async fn the_charges_of_a_month_are_summed_for_each_organization() {
         write(&db, |tx| {
             async move {
                 for n in 1..=3 {
-                    let new = Org { id: org(n), name: format!("org {n}"), created_at: now() };
+                    let (name, slug) = (format!("org {n}"), format!("org-{n}"));
+                    let new = Org { id: org(n), name, slug, created_at: now() };
                     store::accounts::insert_org(tx, &new).await?;
                     store::ledger::open_accounts(tx, org(n)).await?;
                 }

@@ -31,7 +31,7 @@ fn offering(n: u128) -> OfferingId {
 }
 
 fn tenant(n: u128) -> Org {
-    Org { id: org(n), name: format!("org {n}"), created_at: now() }
+    Org { id: org(n), name: format!("org {n}"), slug: format!("org-{n}"), created_at: now() }
 }
 
 fn user(n: u128) -> User {

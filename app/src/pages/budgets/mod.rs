@@ -24,6 +24,7 @@ use super::limits::replace;
 use super::org_data::org_view;
 use super::parts::{Call, every, origin, ready};
 use super::usage::choice::path;
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::api::usage::UsageQuery;
@@ -122,7 +123,7 @@ fn scope(budget: &Budget) -> AnyView {
     }
     let label = format!("{}={}", budget.label, budget.value);
     let query = UsageQuery { group: GroupBy::Label, label: budget.label.clone(), ..UsageQuery::default() };
-    let used = path(&query);
+    let used = org_link(&path(&query));
     view! {
         <p class="quiet">
             "Counts jobs with the label " <span class="tag tag--label">{label}</span> ". "

@@ -23,6 +23,7 @@ use super::limits::replace;
 use super::load_more::LoadMore;
 use super::org_data::org_view;
 use super::parts::{Call, every, origin};
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -99,7 +100,7 @@ fn NoInvoices(org: OrgId) -> impl IntoView {
             <p class="empty__text">
                 "No invoices yet. An invoice is issued soon after the end of each month with charges. Charges of the current month are under Usage."
             </p>
-            <a class="btn" href="/usage">"Show usage"</a>
+            <a class="btn" href=org_link("/usage")>"Show usage"</a>
             <CopyBlock text=line label="Invoices with curl".to_owned()/>
         </div>
     }
@@ -139,7 +140,7 @@ fn table(all: &[Invoice]) -> AnyView {
 }
 
 fn row(invoice: &Invoice, all: &[Invoice]) -> AnyView {
-    let path = format!("/invoices/{}", invoice.id);
+    let path = org_link(&format!("/invoices/{}", invoice.id));
     let below = corrected_text(invoice, all).map(|text| view! { <span class="table__sub">{text}</span> });
     let total = exact_money(invoice.document.total_micros, &invoice.document.currency);
     view! {

@@ -16,9 +16,10 @@ use super::super::parts::{Call, CallProblem, Loading, NoOrg, when_some};
 use super::super::payments::PayInvoice;
 use super::document::{PrintButton, document};
 use super::text::title;
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
-use crate::session::use_session;
+use crate::session::{use_object_org, use_session};
 use crate::ui::*;
 
 /// An invoice with its credit note or its voided invoice.
@@ -53,7 +54,7 @@ fn load(org: OrgId, id: Option<InvoiceId>) -> impl Future<Output = Answer<Loaded
 /// The page of one invoice.
 #[component]
 pub fn InvoicePage() -> impl IntoView {
-    let org = use_session().org;
+    let org = use_object_org();
     let params = use_params_map();
     let id = Memo::new(move |_| {
         params.with(|params| params.get("invoice")).and_then(|text| text.parse::<InvoiceId>().ok())
@@ -84,7 +85,7 @@ fn other_line(invoice: &Invoice, other: Option<&Invoice>) -> Option<AnyView> {
         (InvoiceKind::Invoice, _, Some(other)) => ("Voided by ", other.id, title(other)),
         _ => return None,
     };
-    let path = format!("/invoices/{id}");
+    let path = org_link(&format!("/invoices/{id}"));
     Some(view! { <p>{text}<a href=path>{name}</a>"."</p> }.into_any())
 }
 
@@ -104,7 +105,7 @@ fn InvoiceView(loaded: Loaded) -> impl IntoView {
         <div class="page">
             <nav class="crumbs" aria-label="Breadcrumb">
                 <ol>
-                    <li><a href="/invoices">"Invoices"</a></li>
+                    <li><a href=org_link("/invoices")>"Invoices"</a></li>
                     <li><span aria-current="page" class="quiet">{name}</span></li>
                 </ol>
             </nav>

@@ -12,6 +12,7 @@ use super::super::shell_words::join;
 use super::super::text::{charge, limit_text, offering_text, retries_text, signal_text, topology_text};
 use super::LiveJob;
 use super::idle::stopped_idle;
+use crate::address::org_link;
 use crate::ui::*;
 
 /// The boards of the present or last attempt.
@@ -184,7 +185,7 @@ fn facts(job: &Job) -> AnyView {
         pairs.push(pair("Retries", retries_text(job.retries, retry.max).into_any()));
     }
     for dependency in &job.depends_on {
-        let (path, id) = (format!("/jobs/{}", dependency.job), dependency.job.to_string());
+        let (path, id) = (org_link(&format!("/jobs/{}", dependency.job)), dependency.job.to_string());
         let how = match dependency.condition {
             Condition::Succeeded => " has succeeded",
             Condition::Finished => " has finished",
@@ -192,7 +193,7 @@ fn facts(job: &Job) -> AnyView {
         pairs.push(pair("Start after", view! { <a class="mono" href=path>{id}</a> {how} }.into_any()));
     }
     if let Some(id) = job.reservation {
-        let (path, id) = (format!("/reservations/{id}"), id.to_string());
+        let (path, id) = (org_link(&format!("/reservations/{id}")), id.to_string());
         pairs.push(pair("Reservation", view! { <a class="mono" href=path>{id}</a> }.into_any()));
     }
     if let Some(at) = job.started_at {
@@ -246,7 +247,8 @@ fn volume_text(volume: &JobVolume) -> String {
 }
 
 fn volume_line(volume: &JobVolume) -> AnyView {
-    let (path, name, text) = (format!("/volumes/{}", volume.name), volume.name.clone(), volume_text(volume));
+    let path = org_link(&format!("/volumes/{}", volume.name));
+    let (name, text) = (volume.name.clone(), volume_text(volume));
     view! { <a class="mono" href=path>{name}</a> {text} }.into_any()
 }
 

@@ -34,11 +34,12 @@ use self::ports::Ports;
 use self::timeline::{EventList, Timeline};
 use self::waiting::{Preparing, Waiting};
 use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::live;
 use crate::live::{Feed, FeedBadge};
-use crate::session::use_session;
+use crate::session::use_object_org;
 use crate::ui::*;
 
 /// The first data of the page.
@@ -147,7 +148,7 @@ fn last_seq(events: &[JobEvent]) -> i64 {
 /// The page of one job.
 #[component]
 pub fn JobPage() -> impl IntoView {
-    let org = use_session().org;
+    let org = use_object_org();
     let params = use_params_map();
     let id = Memo::new(move |_| {
         params.with(|params| params.get("job")).and_then(|text| text.parse::<JobId>().ok())
@@ -235,7 +236,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
             <div class="crumb-row">
                 <nav class="crumbs" aria-label="Breadcrumb">
                     <ol>
-                        <li><a href="/jobs">"Jobs"</a></li>
+                        <li><a href=org_link("/jobs")>"Jobs"</a></li>
                         <li><span aria-current="page" class="quiet">{name}</span></li>
                     </ol>
                 </nav>

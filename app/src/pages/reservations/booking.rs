@@ -12,6 +12,7 @@ use leptos::prelude::*;
 use super::choice::Choice;
 use super::draft::{Draft, every_name, parse_every};
 use super::quote::{ParsedForm, QuotePanel, QuoteState};
+use crate::address::use_org_links;
 use crate::api;
 use crate::pages::curl;
 use crate::pages::launch::draft::{TOPOLOGIES, parse_topology};
@@ -107,15 +108,16 @@ pub fn Booking(
 ) -> impl IntoView {
     let quotes = QuoteState::new(org, form.parsed);
     let call = Call::idle();
-    let next = redirect();
+    let (next, links) = (redirect(), use_org_links());
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some(quote) = quotes.usable_quote() else { return };
         let name = form.name.get_untracked().trim().to_owned();
         let body = NewReservation { quote: quote.id, name };
+        let list = links.path("/reservations");
         call.run(api::reservations::reserve(org, &body), move |created: Page<Reservation>| {
             if let Some(first) = created.items.first() {
-                next.set(Some(format!("/reservations/{}", first.id)));
+                next.set(Some(format!("{list}/{}", first.id)));
             }
         });
     };

@@ -46,7 +46,7 @@ pub struct Block {
     pub from: Timestamp,
     /// The end; absent for an unknown end.
     pub until: Option<Timestamp>,
-    /// The path of its page; empty without a page.
+    /// The path of its page below the address of the organization; empty without a page.
     pub path: String,
 }
 

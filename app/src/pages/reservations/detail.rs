@@ -17,12 +17,13 @@ use super::change::{CancelDialog, ExtendDialog};
 use super::steps::Steps;
 use super::text::{cause_text, devices_text, length_text, part_tiles, portal_time, terms_text, used_text};
 use super::zone::{Moment, Zone, ZoneSwitch, use_zone};
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::pages::job::facts::device_line;
 use crate::pages::parts::{Loading, NoOrg, every, now_ms, ready, when_some};
 use crate::pages::text::{price_text, topology_text};
-use crate::session::use_session;
+use crate::session::use_object_org;
 use crate::ui::*;
 
 /// Milliseconds between two requests.
@@ -92,7 +93,7 @@ fn load(org: OrgId, id: Option<ReservationId>) -> impl Future<Output = Answer<Re
 /// The page of one reservation.
 #[component]
 pub fn ReservationPage() -> impl IntoView {
-    let org = use_session().org;
+    let org = use_object_org();
     let params = use_params_map();
     let id = Memo::new(move |_| {
         params.with(|params| params.get("reservation")).and_then(|text| text.parse::<ReservationId>().ok())
@@ -141,7 +142,7 @@ fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
         <div class="page">
             <nav class="crumbs" aria-label="Breadcrumb">
                 <ol>
-                    <li><a href="/reservations">"Reservations"</a></li>
+                    <li><a href=org_link("/reservations")>"Reservations"</a></li>
                     <li><span aria-current="page" class="quiet">{name}</span></li>
                 </ol>
             </nav>
@@ -172,7 +173,7 @@ fn Head(live: LiveReservation, ready: ReadSignal<bool>) -> impl IntoView {
     let holds = Memo::new(move |_| live.holds());
     let usable = Memo::new(move |_| live.usable());
     let name = one.with_untracked(|one| one.name.clone());
-    let (id, launch) = (live.id.to_string(), format!("/launch?reservation={}", live.id));
+    let (id, launch) = (live.id.to_string(), org_link(&format!("/launch?reservation={}", live.id)));
     let verb = move || if state.get() == ReservationState::Active { "Return" } else { "Cancel" };
     view! {
         <div class="page__head">

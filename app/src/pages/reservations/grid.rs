@@ -14,6 +14,7 @@ use super::choice::{selectable, union};
 use super::clock::{Frame, Mark};
 use super::columns::{Block, BlockKind, column_text};
 use super::text::length_text;
+use crate::address::org_link;
 
 /// The number of past columns and the present column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -412,7 +413,7 @@ fn tile(block: &Block, slices: u32) -> AnyView {
         }
         .into_any();
     }
-    let path = block.path.clone();
+    let path = org_link(&block.path);
     view! {
         <a
             class=class

@@ -10,6 +10,7 @@ use super::PAGE;
 use super::booking::Form;
 use super::text::{cell_counts, devices_text, length_text, used_text};
 use super::zone::{Moment, Zone};
+use crate::address::org_link;
 use crate::api;
 use crate::pages::load_more::LoadMore;
 use crate::pages::parts::{Call, every};
@@ -116,7 +117,7 @@ fn table(all: &[Reservation], zone: RwSignal<Zone>) -> AnyView {
 }
 
 fn row(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {
-    let path = format!("/reservations/{}", one.id);
+    let path = org_link(&format!("/reservations/{}", one.id));
     let name = one.name.clone();
     let devices = devices_text(&one.offering, one.nodes, one.gpus_per_node);
     let length = length_text(one.ends_at.millis_since(one.starts_at) / 1_000);

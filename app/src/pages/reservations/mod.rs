@@ -33,6 +33,7 @@ use self::choice::{Choice, first_window};
 use self::list::List;
 use super::org_data::org_view;
 use super::parts::{every, now_ms, ready};
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -152,7 +153,7 @@ fn NoPrices() -> impl IntoView {
             <p class="empty__text">
                 "No offering has a price yet. Offerings appear here after the operator adds nodes and sets prices."
             </p>
-            <a class="btn" href="/cluster">"Open cluster"</a>
+            <a class="btn" href=org_link("/cluster")>"Open cluster"</a>
         </div>
     }
 }

@@ -12,6 +12,7 @@ use super::booking::{FIELDS, Form};
 use super::choice::Choice;
 use super::text::{conflict_text, remarks, shortage_text, terms_text, unavailable_text, windows_text};
 use super::zone::Zone;
+use crate::address::org_link;
 use crate::api;
 use crate::pages::parts::{Call, CallProblem, interval, later, now_ms};
 use crate::pages::text::price_text;
@@ -320,7 +321,7 @@ fn alternative(window: Window, zone: Zone, choice: Choice) -> AnyView {
 fn conflict_line(conflict: &Conflict, zone: Zone) -> AnyView {
     let text = conflict_text(conflict, zone);
     match conflict.reservation {
-        Some(id) => view! { <li><a href=format!("/reservations/{id}")>{text}</a></li> }.into_any(),
+        Some(id) => view! { <li><a href=org_link(&format!("/reservations/{id}"))>{text}</a></li> }.into_any(),
         None => view! { <li>{text}</li> }.into_any(),
     }
 }

@@ -6,6 +6,7 @@ use super::Board;
 use super::calendar::CalendarState;
 use super::columns::Block;
 use super::zone::Zone;
+use crate::address::org_link;
 
 /// The closed table.
 #[component]
@@ -66,8 +67,11 @@ pub fn CalendarTable(
 fn row(board: &Board, block: &Block, zone: Zone) -> AnyView {
     let name = board.label.clone();
     let text = block.text.clone();
-    let path = block.path.clone();
-    let entry = if path.is_empty() { text.into_any() } else { view! { <a href=path>{text}</a> }.into_any() };
+    let entry = if block.path.is_empty() {
+        text.into_any()
+    } else {
+        view! { <a href=org_link(&block.path)>{text}</a> }.into_any()
+    };
     let start = zone.wall(block.from).stamp();
     let end = block.until.map_or_else(|| "unknown".to_owned(), |at| zone.wall(at).stamp());
     view! {

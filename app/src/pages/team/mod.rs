@@ -23,6 +23,7 @@ use self::invite::{InvitationLink, InviteForm};
 use self::people::People;
 use super::org_data::data_view;
 use super::parts::when_some;
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -95,7 +96,7 @@ pub fn TeamPage() -> impl IntoView {
         <Page title="Team".to_owned()>
             <p class="page__lead">
                 "Members of this organization and their roles. Programs use a "
-                <a href="/tokens">"token"</a> "."
+                <a href=org_link("/tokens")>"token"</a> "."
             </p>
             {data_view(data, |loaded: Loaded| view! { <Team loaded=loaded/> }.into_any())}
         </Page>

@@ -13,6 +13,7 @@ use super::super::load_more::LoadMore;
 use super::super::parts::{Call, CallProblem, open_url, ready};
 use super::super::roles::role_options;
 use super::PageState;
+use crate::address::use_org_links;
 use crate::api;
 use crate::session::use_session;
 use crate::ui::*;
@@ -119,6 +120,7 @@ fn role_cell(member: &Member, actions: MemberActions) -> AnyView {
             select.set_value(role.name());
         }
     };
+    let links = use_org_links();
     let change = move |ev: leptos::ev::Event| {
         let Some(role) = Role::parse(&event_target_value(&ev)) else { return };
         if actions.call.pending.get_untracked() {
@@ -126,6 +128,7 @@ fn role_cell(member: &Member, actions: MemberActions) -> AnyView {
             return;
         }
         actions.status.set(String::new());
+        let team = links.path("/team");
         let answer = api::members::change(actions.state.org, user, role);
         let work = async move {
             let answer = answer.await;
@@ -137,7 +140,7 @@ fn role_cell(member: &Member, actions: MemberActions) -> AnyView {
         actions.call.run(work, move |member: Member| {
             if user == actions.me {
                 // The contents of the page depend on the role.
-                open_url("/team");
+                open_url(&team);
                 return;
             }
             actions.status.set(format!("Role of {}: {}.", member.name, member.role.name()));

@@ -30,6 +30,7 @@ use super::org_data::data_view;
 use super::parts::{FieldError, every, now_ms, origin, ready, when_some};
 use super::text::grouped;
 use super::{curl, days};
+use crate::address::{org_link, use_org_links};
 use crate::api;
 use crate::api::Answer;
 use crate::api::usage::UsageQuery;
@@ -173,14 +174,14 @@ fn group_totals(bands: &Bands, group: GroupBy) -> Option<AnyView> {
 /// The fields for period and group. A change navigates to the address of the new query.
 #[component]
 fn Filters(query: Memo<UsageQuery>, shown: RwSignal<ShownUsage>) -> impl IntoView {
-    let ready = ready();
+    let (ready, links) = (ready(), use_org_links());
     let period_error = RwSignal::new(None::<String>);
     let preset = Memo::new(move |_| shown.with(|shown| Preset::selected(&shown.query, &shown.usage)));
     let choice = move |value: Preset| {
         let initial = preset.get_untracked() == Some(value);
         let pick = move |_: leptos::ev::Event| {
             period_error.set(None);
-            go(&path(&value.query(&day_at(now_ms()), query.get_untracked())));
+            go(&links.path(&path(&value.query(&day_at(now_ms()), query.get_untracked()))));
         };
         view! {
             <label>
@@ -202,7 +203,8 @@ fn Filters(query: Memo<UsageQuery>, shown: RwSignal<ShownUsage>) -> impl IntoVie
         Err(text) => period_error.set(Some(text.to_owned())),
         Ok((from, until)) => {
             period_error.set(None);
-            go(&path(&UsageQuery { from: Some(from), until: Some(until), ..query.get_untracked() }));
+            let chosen = UsageQuery { from: Some(from), until: Some(until), ..query.get_untracked() };
+            go(&links.path(&path(&chosen)));
         }
     };
     let groups: Vec<AnyView> = UsageQuery::GROUPS
@@ -223,7 +225,7 @@ fn Filters(query: Memo<UsageQuery>, shown: RwSignal<ShownUsage>) -> impl IntoVie
         .collect();
     let pick_group = move |ev: leptos::ev::Event| {
         if let Some(group) = UsageQuery::parse_group(&event_target_value(&ev)) {
-            go(&path(&UsageQuery { group, ..query.get_untracked() }));
+            go(&links.path(&path(&UsageQuery { group, ..query.get_untracked() })));
         }
     };
     let by_label = Memo::new(move |_| query.with(|query| query.group == GroupBy::Label));
@@ -274,10 +276,11 @@ fn Filters(query: Memo<UsageQuery>, shown: RwSignal<ShownUsage>) -> impl IntoVie
 /// The field for the key of the label.
 #[component]
 fn LabelKey(query: Memo<UsageQuery>, ready: ReadSignal<bool>) -> impl IntoView {
+    let links = use_org_links();
     let initial = query.with_untracked(|query| query.label.clone());
     let pick = move |ev: leptos::ev::Event| {
         let label = event_target_value(&ev).trim().to_owned();
-        go(&path(&UsageQuery { label, ..query.get_untracked() }));
+        go(&links.path(&path(&UsageQuery { label, ..query.get_untracked() })));
     };
     view! {
         <label class="filters__field">
@@ -368,7 +371,7 @@ fn NoCharges(org: OrgId, shown: RwSignal<ShownUsage>) -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">{text}</p>
-            <a class="btn" href="/launch">"Launch job"</a>
+            <a class="btn" href=org_link("/launch")>"Launch job"</a>
             <CopyBlock text=line label="Usage with curl".to_owned()/>
         </div>
     }

@@ -10,7 +10,8 @@ use super::super::confirm::ConfirmDialog;
 use super::super::parts::{Call, CallProblem};
 use super::super::text::size_text;
 use super::files_text;
-use super::one::{VolumeState, dir_href};
+use super::one::{VolumeState, dir_path};
+use crate::address::org_link;
 use crate::api;
 use crate::ui::*;
 
@@ -78,7 +79,7 @@ fn row(entry: &VolumeEntry, state: VolumeState) -> AnyView {
     let (label_cell, actions) = match entry.kind {
         EntryKind::Dir => {
             let count = files_text(entry.files);
-            let href = dir_href(&volume, &entry.path);
+            let href = org_link(&dir_path(&volume, &entry.path));
             let link = view! {
                 <a class="mono break" href=href>{format!("{name}/")}</a>
                 <span class="table__sub">{count}</span>

@@ -20,6 +20,7 @@ use super::curl;
 use super::org_data::org_view;
 use super::parts::{Call, CallProblem, FormKey, Submit, origin, ready};
 use super::text::{counted, size_text};
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -199,7 +200,7 @@ fn used_text(volume: &Volume) -> String {
 }
 
 fn row(volume: &Volume, state: PageState) -> AnyView {
-    let (path, name) = (format!("/volumes/{}", volume.name), volume.name.clone());
+    let (path, name) = (org_link(&format!("/volumes/{}", volume.name)), volume.name.clone());
     let label = format!("Delete {name}");
     let delete = state.owns.then(|| state.target.button(name.clone(), "Delete", label, state.ready));
     view! {

@@ -17,9 +17,10 @@ use super::super::parts::{Loading, NoOrg, ready, when_some};
 use super::files::{FileTable, RemoveDialog};
 use super::uploads::Uploads;
 use super::{files_text, used_text};
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
-use crate::session::use_session;
+use crate::session::{use_object_org, use_session};
 use crate::ui::*;
 
 /// The first data of the page.
@@ -53,7 +54,7 @@ fn load(
 /// The page of a volume; `?dir=` is the current directory.
 #[component]
 pub fn VolumePage() -> impl IntoView {
-    let org = use_session().org;
+    let org = use_object_org();
     let (params, query) = (use_params_map(), use_query_map());
     let name = Memo::new(move |_| params.with(|params| params.get("volume")));
     let dir = Memo::new(move |_| query.with(|query| query.get("dir")).unwrap_or_default());
@@ -118,19 +119,19 @@ impl VolumeState {
     }
 }
 
-/// Returns the directories of a path from the volume on, each with its address.
+/// Returns the directories of a path from the volume on, each with its page.
 fn breadcrumbs(name: &str, dir: &str) -> Vec<(String, String)> {
     let mut out = vec![(name.to_owned(), format!("/volumes/{name}"))];
     let mut at = String::new();
     for part in dir.split('/').filter(|part| !part.is_empty()) {
         at = if at.is_empty() { part.to_owned() } else { format!("{at}/{part}") };
-        out.push((part.to_owned(), dir_href(name, &at)));
+        out.push((part.to_owned(), dir_path(name, &at)));
     }
     out
 }
 
-/// Returns the address of a directory.
-pub(super) fn dir_href(name: &str, dir: &str) -> String {
+/// Returns the page of a directory.
+pub(super) fn dir_path(name: &str, dir: &str) -> String {
     format!("/volumes/{name}?dir={}", api::volumes::encoded_value(dir))
 }
 
@@ -145,7 +146,7 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
     let last = crumbs.pop().map(|(name, _)| name).unwrap_or_default();
     let crumbs: Vec<AnyView> = crumbs
         .into_iter()
-        .map(|(name, path)| view! { <li><a href=path>{name}</a></li> }.into_any())
+        .map(|(name, path)| view! { <li><a href=org_link(&path)>{name}</a></li> }.into_any())
         .collect();
     let heading = name.clone();
     let state = VolumeState {
@@ -165,7 +166,7 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
         <div class="page">
             <nav class="crumbs" aria-label="Breadcrumb">
                 <ol>
-                    <li><a href="/volumes">"Volumes"</a></li>
+                    <li><a href=org_link("/volumes")>"Volumes"</a></li>
                     {crumbs}
                     <li><span aria-current="page" class="quiet">{last}</span></li>
                 </ol>
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_directory_has_its_address() {
+    fn every_directory_has_its_page() {
         let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
         assert_eq!(breadcrumbs("data", ""), [pair("data", "/volumes/data")]);
         assert_eq!(

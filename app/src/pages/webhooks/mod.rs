@@ -18,6 +18,7 @@ use super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::curl;
 use super::org_data::org_view;
 use super::parts::{Call, origin, ready};
+use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -53,7 +54,7 @@ pub fn WebhooksPage() -> impl IntoView {
         <Page title="Webhooks".to_owned()>
             <p class="page__lead">
                 "A webhook is a URL that receives a signed request for each event, such as the end of a job. Programs that call the API use a "
-                <a href="/tokens">"token"</a> "."
+                <a href=org_link("/tokens")>"token"</a> "."
             </p>
             {org_view(load, |loaded: Loaded| view! { <WebhooksView loaded=loaded/> }.into_any())}
         </Page>

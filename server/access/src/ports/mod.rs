@@ -102,6 +102,7 @@ async fn respond(ports: &Ports, origin: &Origin, scope: HostScope, request: Requ
     result.unwrap_or_else(|problem| {
         let portal = ports.context.settings.public_url.trim_end_matches('/');
         let back = match PortAddress::from_path(&path) {
+            // The portal redirects to the job's organization. Its slug is not for every visitor of this host.
             Some((address, _)) => format!("{portal}/jobs/{}", address.job),
             None => format!("{portal}/"),
         };

@@ -276,7 +276,7 @@ impl Ledger {
         let mut conn = self.context.db.read().await?;
         let rows = store::accounts::list_org_summaries(&mut conn.tx(), options).await?;
         let summary = |row: StoredOrgSummary| OrgSummary {
-            org: Org { id: row.id, name: row.name, created_at: row.created_at },
+            org: Org { id: row.id, name: row.name, slug: row.slug, created_at: row.created_at },
             members: row.members,
             running: row.running,
             queued: row.queued,

@@ -7,6 +7,7 @@
 pub mod routes;
 
 mod events;
+mod pages;
 
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId, PaymentId};
@@ -25,6 +26,8 @@ use berth_foundation::{Caller, Right, idempotency};
 use berth_store::payments::{PaymentKind, StoredPayment, StoredProfile};
 use berth_store::{self as store, StoreError};
 use berth_stripe::{Checkout, Stripe, StripeError, minor_unit_micros, payable_step_micros};
+
+use pages::get_billing_page;
 
 /// The smallest and the largest payment, in units of the currency.
 const MIN_UNITS: i64 = 1;
@@ -167,6 +170,7 @@ impl Payments {
     ) -> Result<PayHere, Problem> {
         let stripe = self.require_stripe()?;
         let customer = self.customer(stripe, org).await?;
+        let page = get_billing_page(&self.context, org).await?;
         let now = self.context.now();
         let new = StoredPayment {
             id: self.context.new_id(now),
@@ -188,7 +192,7 @@ impl Payments {
         };
         let payment = row.id;
         let currency = &self.context.settings.currency;
-        let back = |state: &str| format!("{}/billing?payment={state}", self.context.settings.public_url);
+        let back = |state: &str| format!("{page}?payment={state}");
         let session = stripe
             .create_checkout(&Checkout {
                 payment: &payment.to_string(),
@@ -301,7 +305,7 @@ impl Payments {
         let stripe = self.require_stripe()?;
         let customer = self.customer(stripe, org).await?;
         let key: PaymentId = self.context.new_id(self.context.now());
-        let back = format!("{}/billing", self.context.settings.public_url);
+        let back = get_billing_page(&self.context, org).await?;
         let session = stripe.create_portal(&customer, &back, &key.to_string()).await;
         session.map_err(|e| stripe_problem(&e))?.url.ok_or_else(Problem::internal)
     }

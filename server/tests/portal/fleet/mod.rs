@@ -106,7 +106,8 @@ pub async fn with_nodes(db: &Db) {
 pub async fn with_jobs(db: &Db) {
     write(db, |tx| {
         async move {
-            let organization = Org { id: org(), name: "harbour".to_owned(), created_at: now() };
+            let name = "harbour".to_owned();
+            let organization = Org { id: org(), slug: name.clone(), name, created_at: now() };
             store::accounts::insert_org(tx, &organization).await?;
             let slice = offering(1, "h100.1g", "H100", 1);
             store::offerings::insert(tx, &slice, now()).await?;
