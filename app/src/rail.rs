@@ -49,6 +49,7 @@ static OPERATOR: [Group; 2] = [
         id: "machines",
         name: "Operator: infrastructure",
         links: &[
+            ("/operator", "Overview"),
             ("/operator/nodes", "Nodes"),
             ("/operator/fleet", "Hardware"),
             ("/operator/jobs", "All jobs"),
@@ -79,7 +80,9 @@ fn RailLink(path: &'static str, name: &'static str) -> impl IntoView {
     let location = use_location();
     let current = move || {
         let here = location.pathname.get();
-        let inside = here == path || path != "/" && here.starts_with(&format!("{path}/"));
+        // The paths of the two overviews begin the paths of other links.
+        let has_pages = path != "/" && path != "/operator";
+        let inside = here == path || has_pages && here.starts_with(&format!("{path}/"));
         // Usage, budgets and invoices are tabs of Billing.
         (inside || path == "/billing" && is_money_page(&here)).then_some("page")
     };

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::common::{StoreLocation, engines};
 use crate::fleet::{job, now, org, with_jobs, write};
-use berth_store::payments::{PaymentKind, PaymentRow};
+use berth_store::payments::{PaymentKind, StoredPayment};
 use berth_store::types::JsonColumn;
 use berth_store::usage::UsageMode;
-use berth_store::webhooks::{Channel, WebhookRow};
+use berth_store::webhooks::{Channel, StoredWebhook};
 use berth_store::{self as store, StoreError};
 use berth_types::accounts::{Role, User};
 use berth_types::budgets::AtLimit;
@@ -138,6 +138,10 @@ async fn a_list_of_one_organization_and_the_queue_read_no_other_rows() {
         ("jobs_open", "SELECT SUM(cost_micros) FROM jobs WHERE org_id = 'o' AND ended_at IS NULL"),
         ("jobs_open", "SELECT labels FROM jobs WHERE org_id = 'o' AND ended_at IS NULL ORDER BY id"),
         (
+            "audit_events_by_subject",
+            "SELECT detail FROM audit_events WHERE subject = 's' AND id < 'c' ORDER BY id DESC LIMIT 9",
+        ),
+        (
             "jobs_by_reservation",
             "SELECT state FROM jobs WHERE reservation_id = 'r' AND ended_at IS NULL ORDER BY id",
         ),
@@ -194,8 +198,8 @@ fn user() -> User {
     User { id, email: "a@b".to_owned(), name: "A".to_owned(), operator: false }
 }
 
-fn webhook() -> WebhookRow {
-    WebhookRow {
+fn webhook() -> StoredWebhook {
+    StoredWebhook {
         id: WebhookId::from_uuid(Uuid::from_u128(1)),
         org_id: org(),
         url: "https://example.org".to_owned(),
@@ -206,8 +210,8 @@ fn webhook() -> WebhookRow {
     }
 }
 
-fn payment() -> PaymentRow {
-    PaymentRow {
+fn payment() -> StoredPayment {
+    StoredPayment {
         id: PaymentId::from_uuid(Uuid::from_u128(1)),
         org_id: org(),
         kind: PaymentKind::Recharge,

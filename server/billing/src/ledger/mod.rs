@@ -10,6 +10,7 @@ use berth_types::ledger::{
 };
 use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, per_hour_micros};
+use berth_types::overview::OrgWithoutCredit;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
@@ -18,8 +19,8 @@ use futures::FutureExt;
 use berth_foundation::Context;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_store as store;
-use berth_store::accounts::OrgSummaryRow;
-use berth_store::ledger::{Posting, TransferRow};
+use berth_store::accounts::StoredOrgSummary;
+use berth_store::ledger::{Posting, StoredTransfer};
 
 mod batch;
 
@@ -248,7 +249,25 @@ impl Ledger {
         Ok(options.page(rows, |row| row.id).map(|row| self.transfer(row)))
     }
 
-    fn transfer(&self, row: TransferRow) -> Transfer {
+    /// The number of organizations without available money, and at most `limit` of them, the lowest amount
+    /// first, for an operator.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn list_orgs_without_credit(
+        &self,
+        caller: &Caller,
+        limit: usize,
+    ) -> Result<(u64, Vec<OrgWithoutCredit>), Problem> {
+        self.context.authorise_operator(caller)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut conn = self.context.db.read().await?;
+        let (count, rows) = store::ledger::list_without_credit(&mut conn.tx(), limit).await?;
+        let row = |(org, org_name, available_micros)| OrgWithoutCredit { org, org_name, available_micros };
+        Ok((u64::try_from(count).unwrap_or(0), rows.into_iter().map(row).collect()))
+    }
+
+    fn transfer(&self, row: StoredTransfer) -> Transfer {
         let sign = if matches!(row.kind, TransferKind::Credit | TransferKind::Release) { 1 } else { -1 };
         Transfer {
             id: row.id,
@@ -272,7 +291,7 @@ impl Ledger {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         let rows = store::accounts::list_org_summaries(&mut conn.tx(), options).await?;
-        let summary = |row: OrgSummaryRow| OrgSummary {
+        let summary = |row: StoredOrgSummary| OrgSummary {
             org: Org { id: row.id, name: row.name, created_at: row.created_at },
             members: row.members,
             running: row.running,

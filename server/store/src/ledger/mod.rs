@@ -217,6 +217,21 @@ pub async fn available(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
 }
 
+/// Counts the organizations without available money, and lists the first `limit` of them, the lowest amount
+/// first: (organization, name, available micros).
+pub async fn list_without_credit(
+    tx: &mut Tx<'_>,
+    limit: i64,
+) -> Result<(i64, Vec<(OrgId, String, i64)>), StoreError> {
+    let sql = "SELECT o.id, o.name, a.posted_micros - a.held_micros + a.credit_limit_micros AS available, \
+               CAST(COUNT(*) OVER () AS BIGINT) AS total FROM accounts a JOIN orgs o ON o.id = a.org_id \
+               WHERE a.posted_micros - a.held_micros + a.credit_limit_micros <= 0 \
+               ORDER BY available, o.id LIMIT $1";
+    let rows = list!(tx, (OrgId, String, i64, i64), sql, limit)?;
+    let total = rows.first().map_or(0, |(.., total)| *total);
+    Ok((total, rows.into_iter().map(|(org, name, available, _)| (org, name, available)).collect()))
+}
+
 /// Sets the credit limit.
 ///
 /// # Errors
@@ -228,7 +243,7 @@ pub async fn set_credit_limit(tx: &mut Tx<'_>, org: OrgId, micros: i64) -> Resul
 
 /// A stored transfer, with the fields for a statement of account.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct TransferRow {
+pub struct StoredTransfer {
     pub id: TransferId,
     pub kind: TransferKind,
     pub amount_micros: i64,
@@ -245,7 +260,7 @@ pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     options: &ListOptions<TransferId>,
-) -> Result<Vec<TransferRow>, StoreError> {
+) -> Result<Vec<StoredTransfer>, StoreError> {
     let sql = page_sql!(
         options.sort,
         ["SELECT id, kind, amount_micros, source, source_id, memo, at, \
@@ -255,7 +270,7 @@ pub async fn list(
         "$2",
         "$3"
     );
-    list!(tx, TransferRow, sql, org_account(org), options.cursor_text(), options.rows())
+    list!(tx, StoredTransfer, sql, org_account(org), options.cursor_text(), options.rows())
 }
 
 /// Lists the accounts with a balance that differs from the sum of their transfers.
