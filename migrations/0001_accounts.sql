@@ -114,3 +114,4 @@ CREATE TABLE audit_events (
   detail TEXT NOT NULL
 );
 CREATE INDEX audit_events_by_org ON audit_events (org_id, id);
+CREATE INDEX audit_events_by_subject ON audit_events (subject, id);

@@ -138,6 +138,7 @@ CREATE TABLE quota_requests (
   note TEXT NOT NULL
 );
 CREATE INDEX quota_requests_by_org ON quota_requests (org_id, id);
+CREATE INDEX quota_requests_pending ON quota_requests (id) WHERE state = 'pending';
 
 -- Monthly budgets of organizations, for all charges or for the charges of one label.
 CREATE TABLE budgets (

@@ -82,6 +82,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/secrets") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/volumes") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/volumes/:volume") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/operator") view={Lazy::<routes::OperatorOverview>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes/:node") view={Lazy::<routes::Boards>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/jobs") view={Lazy::<routes::AllJobs>::new()} ssr=SsrMode::Async/>

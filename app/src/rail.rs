@@ -50,6 +50,7 @@ static OPERATOR: [Group; 2] = [
         id: "machines",
         name: "Operator: infrastructure",
         links: &[
+            ("/operator", "Overview"),
             ("/operator/nodes", "Nodes"),
             ("/operator/fleet", "Hardware"),
             ("/operator/jobs", "All jobs"),
@@ -78,7 +79,7 @@ const BAR_PATHS: [&str; 4] = ["/", "/launch", "/jobs", "/cluster"];
 #[component]
 fn RailLink(path: &'static str, name: &'static str) -> impl IntoView {
     let pathname = use_location().pathname;
-    let operator = path.starts_with("/operator/");
+    let operator = path.starts_with("/operator");
     let link = org_link(path);
     let href = move || if operator { path.to_owned() } else { link() };
     let current = move || {
@@ -91,7 +92,9 @@ fn RailLink(path: &'static str, name: &'static str) -> impl IntoView {
 
 /// Tells whether a page belongs to the link with this path.
 fn is_inside(path: &str, page: &str) -> bool {
-    let inside = page == path || path != "/" && page.starts_with(&format!("{path}/"));
+    // The paths of the two overviews begin the paths of other links.
+    let has_pages = path != "/" && path != "/operator";
+    let inside = page == path || has_pages && page.starts_with(&format!("{path}/"));
     // Usage, budgets and invoices are tabs of Billing.
     inside || path == "/billing" && is_money_page(page)
 }

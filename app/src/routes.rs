@@ -75,6 +75,7 @@ route!(forms, Secrets, secrets, load_secrets, pages::secrets::SecretsPage);
 route!(forms, Volumes, volumes, load_volumes, pages::volumes::VolumesPage);
 route!(forms, Volume, volume, load_volume, pages::volumes::one::VolumePage);
 route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
+route!(forms, OperatorOverview, operator_overview, load_operator_overview, operator::overview::OverviewPage);
 route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
 route!(forms, Boards, boards, load_boards, operator::boards::BoardsPage);
 route!(forms, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);

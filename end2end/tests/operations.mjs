@@ -63,7 +63,7 @@ test('a node is emptied and that is called off', async () => {
   const banner = page.getByRole('status').filter({ hasText: 'pier-9 is draining' });
   await banner.getByText('No jobs left', { exact: false }).waitFor();
   await banner.getByText('Harbour master: new firmware', { exact: false }).waitFor();
-  await page.getByRole('row').filter({ hasText: 'pier-9' }).getByText('cordoned').waitFor();
+  await page.getByRole('row').filter({ hasText: 'pier-9' }).getByText('draining').waitFor();
   await awake(button(page, 'Cancel drain of pier-9'));
   await button(page, 'Cancel drain of pier-9').click();
   await banner.waitFor({ state: 'detached' });
@@ -177,7 +177,7 @@ test('a node that is gone is declared lost in the dialog', async () => {
   await worker.stop();
   worker = undefined;
   await open('/operator/nodes');
-  const silent = page.getByRole('alert').filter({ hasText: 'pier-9 is silent' });
+  const silent = page.getByRole('alert').filter({ hasText: 'pier-9 is not connected' });
   await silent.getByText('1 attempt may still run on this node', { exact: false }).waitFor();
   await awake(button(silent, 'Declare pier-9 lost'));
   await button(silent, 'Declare pier-9 lost').click();

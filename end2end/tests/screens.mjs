@@ -149,6 +149,7 @@ const SCREENS = [
   ['tokens', 'tenant', '/tokens'],
   ['webhooks', 'tenant', '/webhooks'],
   ['webhooks-empty', 'newcomer', '/webhooks'],
+  ['operator-overview', 'operator', '/operator'],
   ['operator-nodes', 'operator', '/operator/nodes'],
   ['operator-boards', 'operator', () => `/operator/nodes/${harbour}`],
   ['operator-fleet', 'operator', '/operator/fleet'],

@@ -7,6 +7,7 @@ pub mod install;
 pub mod loops;
 mod metrics;
 pub mod openapi;
+mod overview;
 mod parts;
 pub mod portal;
 pub mod rest;

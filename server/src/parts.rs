@@ -8,11 +8,18 @@ use {
 };
 
 use crate::portal::Portal;
-use crate::{loops, metrics, webhooks};
+use crate::{loops, metrics, overview, webhooks};
 
 /// A part of the portal with routes.
 pub trait Part: Clone + Send + Sync + 'static {
     fn from_portal(portal: &Portal) -> &Self;
+}
+
+/// The overview reads from many parts.
+impl Part for Portal {
+    fn from_portal(portal: &Self) -> &Self {
+        portal
+    }
 }
 
 /// A visitor of the routes of all parts.
@@ -32,6 +39,7 @@ macro_rules! parts {
         /// Visits the routes of all parts.
         pub fn visit_parts(visitor: &mut impl Visitor) {
             $($(visitor.visit::<$type>($routes);)+)+
+            visitor.visit::<Portal>(overview::routes);
         }
     };
 }

@@ -8,6 +8,7 @@ use berth_types::files::JobFile;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob};
 use berth_types::metrics::Metrics;
+use berth_types::overview::JobCounts;
 use berth_types::ports::{NewPortTicket, PortTicket};
 
 use super::{Answer, send};
@@ -22,6 +23,11 @@ pub fn list(
     let state = state.map_or_else(String::new, |s| format!("&state={}", s.name()));
     let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
     super::get(format!("/orgs/{org}/jobs?limit={limit}{state}{cursor}"))
+}
+
+/// Gets the numbers of an organization's jobs.
+pub fn counts(org: OrgId) -> impl Future<Output = Answer<JobCounts>> + Send + 'static {
+    super::get(format!("/orgs/{org}/job-counts"))
 }
 
 /// Returns the address of the whole list as CSV.

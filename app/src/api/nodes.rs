@@ -4,9 +4,10 @@ use std::future::Future;
 
 use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
-use berth_types::nodes::{JoinToken, NewJoinToken, Node, PatchNode};
+use berth_types::nodes::{JoinToken, NewJoinToken, Node, NodeFilter, PatchNode};
 
-use super::{Answer, list_all, send};
+use super::escape::escaped;
+use super::{Answer, get, list_all, send};
 
 /// Lists the nodes with the tiles visible to an organization.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Node>>> + Send + 'static {
@@ -16,6 +17,31 @@ pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Node>>> + Send + 'st
 /// Lists the nodes with all owners, for operators.
 pub fn operator_list() -> impl Future<Output = Answer<Page<Node>>> + Send + 'static {
     list_all("/operator/nodes".to_owned())
+}
+
+/// Returns a filter of nodes as a query without `?`; empty without conditions.
+pub fn filter_query(filter: &NodeFilter) -> String {
+    let parts = [
+        filter.state.map(|state| format!("state={}", state.name())),
+        filter.model.as_ref().map(|model| format!("model={}", escaped(model))),
+        filter.name.as_ref().map(|name| format!("name={}", escaped(name))),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("&")
+}
+
+/// Lists a page of the nodes of a query by name, for operators.
+pub fn operator_page(
+    query: String,
+    cursor: Option<String>,
+    limit: usize,
+) -> impl Future<Output = Answer<Page<Node>>> + Send + 'static {
+    let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={}", escaped(&cursor)));
+    get(format!("/operator/nodes?limit={limit}&{query}{cursor}"))
+}
+
+/// Gets a node with all owners, for operators.
+pub fn operator_get(node: NodeId) -> impl Future<Output = Answer<Node>> + Send + 'static {
+    get(format!("/operator/nodes/{node}"))
 }
 
 /// Cordons or uncordons a node.
@@ -44,4 +70,18 @@ pub fn revoke(node: NodeId) -> impl Future<Output = Answer<Node>> + Send + 'stat
 /// Declares a node lost.
 pub fn declare_lost(node: NodeId) -> impl Future<Output = Answer<Node>> + Send + 'static {
     send("POST", format!("/operator/nodes/{node}/lost"), &(), None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_types::nodes::NodeState;
+
+    #[test]
+    fn a_filter_of_nodes_is_a_query() {
+        assert_eq!(filter_query(&NodeFilter::default()), "");
+        let filter =
+            NodeFilter { state: Some(NodeState::Draining), model: None, name: Some("pier & 1".to_owned()) };
+        assert_eq!(filter_query(&filter), "state=draining&name=pier%20%26%201");
+    }
 }

@@ -9,6 +9,7 @@ use berth_types::operations::{
     Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PortalLoop, PutRack, Rack, StopJobs, StoppedJobs,
     Stuck,
 };
+use berth_types::overview::OperatorOverview;
 
 use super::escape::escaped;
 use super::{Answer, get, list_all, send};
@@ -70,6 +71,11 @@ pub fn cancel_drain(node: NodeId) -> impl Future<Output = Answer<()>> + Send + '
 /// Lists the loops of the portal.
 pub fn loops() -> impl Future<Output = Answer<Page<PortalLoop>>> + Send + 'static {
     list_all("/operator/loops".to_owned())
+}
+
+/// Gets the state of the whole portal.
+pub fn overview() -> impl Future<Output = Answer<OperatorOverview>> + Send + 'static {
+    get("/operator/overview")
 }
 
 /// Lists the stuck jobs and other findings that need attention.

@@ -9,6 +9,7 @@ use berth_types::quotas::{
     AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState,
 };
 
+use super::escape::escaped;
 use super::{Answer, list_all, send};
 
 /// Gets the limits and the use of an organization.
@@ -91,4 +92,9 @@ pub fn changes(org: OrgId) -> impl Future<Output = Answer<Page<AuditEvent>>> + S
 pub fn audit(cursor: Option<String>) -> impl Future<Output = Answer<Page<AuditEvent>>> + Send + 'static {
     let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
     super::get(format!("/operator/audit-events?limit=50{cursor}"))
+}
+
+/// Lists the latest 20 audit events about one object, newest first, for operators.
+pub fn audit_about(subject: String) -> impl Future<Output = Answer<Page<AuditEvent>>> + Send + 'static {
+    super::get(format!("/operator/audit-events?limit=20&subject={}", escaped(&subject)))
 }

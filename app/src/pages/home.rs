@@ -1,6 +1,6 @@
-//! Home page of an organization: running, queued and finished jobs, balance and runway.
+//! Home page of an organization: the first running, queued and finished jobs, balance and runway.
 //!
-//! All amounts come from the portal.
+//! All amounts and numbers come from the portal.
 
 use std::future::Future;
 
@@ -9,6 +9,7 @@ use berth_types::ids::OrgId;
 use berth_types::jobs::{Job, JobState};
 use berth_types::ledger::Balance;
 use berth_types::money::money_text;
+use berth_types::overview::{JobCounts, MAX_COUNTED};
 use berth_types::quotas::Quota;
 use berth_types::time::duration_text;
 use leptos::prelude::*;
@@ -18,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use super::curl;
 use super::limits::lines::closest_limit;
 use super::org_data::org_view;
-use super::parts::{every, origin};
+use super::parts::{every, every_visible, origin};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
-use super::text::{counted, offering_text, runway};
+use super::text::{number, offering_text, runway};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -29,7 +30,9 @@ use crate::live::{FeedBadge, FeedState};
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-/// The maximum number of finished jobs on the page.
+/// The maximum numbers of jobs on the page.
+const MAX_RUNNING: usize = 8;
+const MAX_QUEUED: usize = 5;
 const MAX_FINISHED: usize = 6;
 
 /// The first data of the page.
@@ -40,16 +43,18 @@ struct Overview {
     balance: Option<Balance>,
     /// Absent after a failed request.
     quota: Option<Quota>,
+    counts: JobCounts,
     jobs: Vec<Job>,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
     let balance = api::money::balance(org);
     let quota = api::quotas::get(org);
+    let counts = api::jobs::counts(org);
     let recent = api::jobs::list(org, None, None, 50);
     // An old job that still runs or waits is not among the newest.
-    let running = api::jobs::list(org, Some(JobState::Running), None, 100);
-    let queued = api::jobs::list(org, Some(JobState::Queued), None, 100);
+    let running = api::jobs::list(org, Some(JobState::Running), None, limit(MAX_RUNNING));
+    let queued = api::jobs::list(org, Some(JobState::Queued), None, limit(MAX_QUEUED));
     async move {
         let balance = match balance.await {
             Ok(balance) => Some(balance),
@@ -57,12 +62,17 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
             Err(problem) => return Err(problem),
         };
         let quota = quota.await.ok();
+        let counts = counts.await?;
         let mut jobs = recent.await?.items;
         for job in running.await?.items.into_iter().chain(queued.await?.items) {
             merge(&mut jobs, job);
         }
-        Ok(Overview { org, balance, quota, jobs })
+        Ok(Overview { org, balance, quota, counts, jobs })
     }
+}
+
+fn limit(jobs: usize) -> u32 {
+    u32::try_from(jobs).unwrap_or(u32::MAX)
 }
 
 /// The first page after the sign-in.
@@ -78,7 +88,8 @@ pub fn HomePage() -> impl IntoView {
 
 #[component]
 fn HomeView(overview: Overview) -> impl IntoView {
-    let Overview { org, balance, quota, jobs } = overview;
+    let Overview { org, balance, quota, counts, jobs } = overview;
+    let counts = RwSignal::new(counts);
     let balance = RwSignal::new(balance);
     let quota = RwSignal::new(quota);
     let jobs = RwSignal::new(jobs);
@@ -90,10 +101,13 @@ fn HomeView(overview: Overview) -> impl IntoView {
                 if fresh.quota.is_some() {
                     quota.set(fresh.quota);
                 }
+                counts.set(fresh.counts);
                 jobs.update(|jobs| fresh.jobs.into_iter().for_each(|job| merge(jobs, job)));
             }
         });
     };
+    // True after a change that the counts do not have yet.
+    let stale = StoredValue::new(false);
     let feed = live::open(
         move || format!("/api/v1/orgs/{org}/events"),
         &["change", "beat"],
@@ -102,9 +116,24 @@ fn HomeView(overview: Overview) -> impl IntoView {
                 && let Ok(change) = serde_json::from_str::<JobChange>(data)
             {
                 jobs.update(|jobs| merge(jobs, change.job));
+                stale.set_value(true);
             }
         },
     );
+    // A burst of changes costs one count a second.
+    every(1_000, move || {
+        if !stale.get_value() {
+            return;
+        }
+        stale.set_value(false);
+        let fresh = api::jobs::counts(org);
+        spawn_local(async move {
+            // The next refresh repeats a failed request.
+            if let Ok(fresh) = fresh.await {
+                counts.set(fresh);
+            }
+        });
+    });
     // A reconnected feed misses earlier changes.
     Effect::new(move |was: Option<FeedState>| {
         let now = feed.state.get();
@@ -114,7 +143,7 @@ fn HomeView(overview: Overview) -> impl IntoView {
         now
     });
     // Balance and cost change without an event.
-    every(10_000, refresh);
+    every_visible(10_000, refresh);
 
     let none = Memo::new(move |_| jobs.with(Vec::is_empty));
     move || {
@@ -126,17 +155,21 @@ fn HomeView(overview: Overview) -> impl IntoView {
             .into_any()
         } else {
             view! {
-                <Figures balance=balance jobs=jobs/>
+                <Figures balance=balance counts=counts/>
                 <ClosestLimit quota=quota/>
                 <section class="section">
                     <div class="section__head">
                         <h2>"Running"</h2>
-                        <div class="section__aside"><FeedBadge feed=feed/></div>
+                        <div class="section__aside">
+                            <FeedBadge feed=feed/>
+                            " "
+                            <a href="/jobs?state=running">{move || all_text(counts.get().running)}</a>
+                        </div>
                     </div>
                     {move || running(&jobs.get())}
                 </section>
-                {move || queued(&jobs.get())}
-                {move || finished(&jobs.get())}
+                {move || queued(&jobs.get(), counts.get().queued)}
+                {move || finished(&jobs.get(), counts.get().ended)}
             }
             .into_any()
         }
@@ -173,26 +206,34 @@ const fn has_devices(state: JobState) -> bool {
     matches!(state, JobState::Assigned | JobState::Starting | JobState::Running | JobState::Stopping)
 }
 
+/// Returns the label of the link to all jobs of a section.
+fn all_text(count: u64) -> String {
+    format!("All {}", number(count))
+}
+
+/// Returns the label of the link to the ended jobs, whose count has a limit: `All 12`, `All 10,000+`.
+fn all_ended_text(count: u64) -> String {
+    let beyond = if count >= MAX_COUNTED { "+" } else { "" };
+    format!("{}{beyond}", all_text(count))
+}
+
 #[component]
-fn Figures(balance: RwSignal<Option<Balance>>, jobs: RwSignal<Vec<Job>>) -> impl IntoView {
-    let count = move |wanted: fn(JobState) -> bool| {
-        jobs.with(|jobs| jobs.iter().filter(|job| wanted(job.state)).count())
-    };
+fn Figures(balance: RwSignal<Option<Balance>>, counts: RwSignal<JobCounts>) -> impl IntoView {
     let money = move || balance.get().map(|balance| money_figures(&balance));
-    let unit = |count: usize| if count == 1 { "job" } else { "jobs" };
-    let running = move || count(has_devices);
-    let queued = move || count(|state| state == JobState::Queued);
+    let unit = |count: u64| if count == 1 { "job" } else { "jobs" };
+    let running = move || counts.get().running;
+    let queued = move || counts.get().queued;
     view! {
         <dl class="stats">
             {money}
             <div class="stat">
                 <dt class="stat__label">"Running"</dt>
-                <dd class="stat__value">{running}<span class="stat__unit">{move || unit(running())}</span></dd>
+                <dd class="stat__value">{move || number(running())}<span class="stat__unit">{move || unit(running())}</span></dd>
                 <dd class="stat__note">"including starting and stopping jobs"</dd>
             </div>
             <div class="stat">
                 <dt class="stat__label">"Queued"</dt>
-                <dd class="stat__value">{queued}<span class="stat__unit">{move || unit(queued())}</span></dd>
+                <dd class="stat__value">{move || number(queued())}<span class="stat__unit">{move || unit(queued())}</span></dd>
             </div>
         </dl>
     }
@@ -244,7 +285,8 @@ fn money_figures(balance: &Balance) -> AnyView {
 }
 
 fn running(jobs: &[Job]) -> AnyView {
-    let rows: Vec<AnyView> = jobs.iter().filter(|job| has_devices(job.state)).map(running_row).collect();
+    let with_devices = jobs.iter().filter(|job| has_devices(job.state));
+    let rows: Vec<AnyView> = with_devices.take(MAX_RUNNING).map(running_row).collect();
     if rows.is_empty() {
         return view! { <p class="quiet">"No running jobs."</p> }.into_any();
     }
@@ -268,15 +310,18 @@ fn running_row(job: &Job) -> AnyView {
     .into_any()
 }
 
-fn queued(jobs: &[Job]) -> AnyView {
-    let rows: Vec<AnyView> =
-        jobs.iter().filter(|job| job.state == JobState::Queued).map(queued_row).collect();
+fn queued(jobs: &[Job], all: u64) -> AnyView {
+    let waiting = jobs.iter().filter(|job| job.state == JobState::Queued);
+    let rows: Vec<AnyView> = waiting.take(MAX_QUEUED).map(queued_row).collect();
     if rows.is_empty() {
         return ().into_any();
     }
     view! {
         <section class="section">
-            <div class="section__head"><h2>"Queued"</h2></div>
+            <div class="section__head">
+                <h2>"Queued"</h2>
+                <div class="section__aside"><a href="/jobs?state=queued">{all_text(all)}</a></div>
+            </div>
             {table_of("Queued jobs", &[("Job", ""), ("Reason", ""), ("Submitted", "nowrap")], rows)}
         </section>
     }
@@ -295,18 +340,17 @@ fn queued_row(job: &Job) -> AnyView {
     .into_any()
 }
 
-fn finished(jobs: &[Job]) -> AnyView {
+fn finished(jobs: &[Job], all: u64) -> AnyView {
     let rows: Vec<AnyView> =
         jobs.iter().filter(|job| job.state.ended()).take(MAX_FINISHED).map(finished_row).collect();
     if rows.is_empty() {
         return ().into_any();
     }
-    let shown = counted(rows.len(), "job", "jobs");
     view! {
         <section class="section">
             <div class="section__head">
                 <h2>"Finished"</h2>
-                <div class="section__aside">{format!("latest {shown}")} " " <a href=org_link("/jobs")>"All jobs"</a></div>
+                <div class="section__aside"><a href=org_link("/jobs")>{all_ended_text(all)}</a></div>
             </div>
             {table_of(
                 "Finished jobs",
@@ -336,4 +380,17 @@ fn finished_row(job: &Job) -> AnyView {
         </tr>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_at_its_limit_is_a_least_number() {
+        assert_eq!(all_ended_text(0), "All 0");
+        assert_eq!(all_ended_text(1_284), "All 1,284");
+        assert_eq!(all_ended_text(MAX_COUNTED), "All 10,000+");
+        assert_eq!(all_text(MAX_COUNTED), "All 10,000");
+    }
 }

@@ -235,6 +235,15 @@ pub fn every(ms: u64, work: impl Fn() + Clone + 'static) {
     Effect::new(move || interval(ms, work.clone()));
 }
 
+/// Runs `work` every `ms` milliseconds during the life of the page, except in a hidden tab.
+pub fn every_visible(ms: u64, work: impl Fn() + Clone + 'static) {
+    every(ms, move || {
+        if !document().hidden() {
+            work();
+        }
+    });
+}
+
 /// Awaits an optional call.
 pub async fn when_some<T, F>(call: Option<F>) -> Answer<Option<T>>
 where

@@ -46,6 +46,11 @@ pub fn grouped(number: i64) -> String {
     out
 }
 
+/// Returns a count with separators: `1,284`.
+pub fn number(count: u64) -> String {
+    grouped(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
 /// Returns `h100-80gb × 4`, or the slug alone for one device.
 pub fn offering_text(slug: &str, count: u32) -> String {
     if count > 1 { format!("{slug} × {count}") } else { slug.to_owned() }

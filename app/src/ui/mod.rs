@@ -20,7 +20,8 @@ pub use log_view::LogView;
 pub use menu::Menu;
 pub use notice::{NotFound, ProblemNotice};
 pub use states::{
-    DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge, StateBadge,
+    BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge,
+    StateBadge,
 };
 pub use table::{ACTIONS, STATE, empty, table_of};
 pub use terminal::TerminalView;

@@ -59,12 +59,17 @@ fn icon(shape: Shape) -> AnyView {
 }
 
 fn badge(name: &'static str, shape: Shape) -> impl IntoView {
+    named_badge(name, name.replace('_', " "), shape)
+}
+
+/// Returns a badge with another text than the name of its state.
+fn named_badge(name: &'static str, text: String, shape: Shape) -> impl IntoView {
     view! {
         <span class=format!("state state--{name}")>
             <svg class="state__icon" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true" focusable="false">
                 {icon(shape)}
             </svg>
-            {name.replace('_', " ")}
+            {text}
         </span>
     }
 }
@@ -91,10 +96,22 @@ pub fn NodeBadge(state: NodeState) -> impl IntoView {
     let shape = match state {
         NodeState::Joining => Shape::HalfRing,
         NodeState::Ready => Shape::Disc,
+        NodeState::Draining => Shape::Pulse,
         NodeState::Cordoned => Shape::Bar,
         NodeState::Unreachable => Shape::Cross,
     };
-    badge(state.name(), shape)
+    named_badge(state.name(), state.word().to_owned(), shape)
+}
+
+/// The health of a board: healthy, or out of service for any reason.
+#[component]
+pub fn BoardBadge(in_service: bool) -> impl IntoView {
+    let (name, text, shape) = if in_service {
+        ("ready", "healthy", Shape::Disc)
+    } else {
+        ("failed", "out of service", Shape::Cross)
+    };
+    named_badge(name, text.to_owned(), shape)
 }
 
 /// The state of a reservation or of maintenance.

@@ -172,6 +172,15 @@ pub struct GpuHealth {
     pub facts: GpuFacts,
     /// The latest reading.
     pub reading: GpuReading,
+    /// The power of the latest reading in watts; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_watts: Option<f64>,
+    /// The temperature of the latest reading in degrees Celsius; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_celsius: Option<f64>,
+    /// The busy part of the board's time in percent, by the latest reading; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization_percent: Option<f64>,
     /// The latest task; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<GpuTask>,

@@ -23,6 +23,7 @@ pub mod money;
 pub mod nodes;
 pub mod offerings;
 pub mod operations;
+pub mod overview;
 pub mod paths;
 #[cfg(feature = "schema")]
 mod patterns;

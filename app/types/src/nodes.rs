@@ -17,6 +17,8 @@ pub enum NodeState {
     Joining,
     /// Connected and open to new work.
     Ready,
+    /// In a drain: the node takes no new work, and its jobs end by themselves or at a deadline.
+    Draining,
     /// Running jobs continue; the node takes no new work.
     Cordoned,
     /// Without a session of its worker.
@@ -24,11 +26,13 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    pub const ALL: [Self; 4] = [Self::Joining, Self::Ready, Self::Cordoned, Self::Unreachable];
+    pub const ALL: [Self; 5] =
+        [Self::Joining, Self::Ready, Self::Draining, Self::Cordoned, Self::Unreachable];
     pub const fn name(self) -> &'static str {
         match self {
             Self::Joining => "joining",
             Self::Ready => "ready",
+            Self::Draining => "draining",
             Self::Cordoned => "cordoned",
             Self::Unreachable => "unreachable",
         }
@@ -36,6 +40,25 @@ impl NodeState {
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
+
+    /// Returns the word for people, the same on every page.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unreachable => "not connected",
+            other => other.name(),
+        }
+    }
+}
+
+/// A filter of nodes. An absent field matches every node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NodeFilter {
+    /// The state of the node.
+    pub state: Option<NodeState>,
+    /// A part of the model name of one of its boards, in any case: at most 100 bytes.
+    pub model: Option<String>,
+    /// A part of the node's name, in any case: at most 100 bytes.
+    pub name: Option<String>,
 }
 
 /// An occupied range of memory slices, with the facts that the caller may see.

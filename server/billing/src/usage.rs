@@ -3,6 +3,7 @@
 pub mod routes;
 
 use berth_types::ids::OrgId;
+use berth_types::overview::Revenue;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use berth_types::usage::{GroupBy, Usage, UsageRow};
@@ -26,6 +27,12 @@ fn parse_day(text: &str) -> Option<i64> {
     (text.len() == 10).then(|| format!("{text}T00:00:00Z").parse().ok().map(day_of))?
 }
 
+/// The first day of the month of a day.
+fn first_of_month(day: i64) -> i64 {
+    let month: String = date_of(day).chars().take(8).collect();
+    parse_day(&format!("{month}01")).unwrap_or(day)
+}
+
 /// Reports of charged device time and its cost.
 #[derive(Clone)]
 pub struct UsageReports {
@@ -35,6 +42,21 @@ pub struct UsageReports {
 impl UsageReports {
     pub const fn new(context: Context) -> Self {
         Self { context }
+    }
+
+    /// The charges of all organizations of today and of this month, for an operator.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn revenue(&self, caller: &Caller) -> Result<Revenue, Problem> {
+        self.context.authorise_operator(caller)?;
+        let today = day_of(self.context.now());
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        Ok(Revenue {
+            today_micros: store::usage::total_cost(&mut tx, today, today).await?,
+            month_micros: store::usage::total_cost(&mut tx, first_of_month(today), today).await?,
+        })
     }
 
     /// The usage of an organization between two days, both included. The default is the last thirty days.
@@ -90,8 +112,7 @@ impl UsageReports {
                 cost_micros,
             })
             .collect();
-        let first_of_month = parse_day(&format!("{}01", &date_of(today).chars().take(8).collect::<String>()));
-        let month_to_date = store::usage::cost(&mut tx, org, first_of_month.unwrap_or(today), today).await?;
+        let month_to_date = store::usage::cost(&mut tx, org, first_of_month(today), today).await?;
         let week = store::usage::cost(&mut tx, org, today - 7, today - 1).await?;
         let next_month =
             (today..today + 32).find(|d| *d > today && date_of(*d).ends_with("-01")).unwrap_or(today);
@@ -128,6 +149,13 @@ mod tests {
         }
         for bad in ["2026-02-30", "today", "2026-1-01", "2026-11-21T00:00:00Z"] {
             assert_eq!(parse_day(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_month_begins_with_its_first_day() {
+        for (day, first) in [("2028-02-29", "2028-02-01"), ("2026-11-01", "2026-11-01")] {
+            assert_eq!(date_of(first_of_month(parse_day(day).unwrap())), first);
         }
     }
 }

@@ -3,13 +3,18 @@
 
 pub mod routes;
 
+mod summary;
+
 use std::collections::HashSet;
 
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
 use berth_placement::assignment::{BoardState, Occupant};
+use berth_rest::lists::{name_and_id, page_in_memory};
+use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::Placement;
-use berth_types::nodes::{Gpu, Node, NodeState, Tile, TileOwner};
+use berth_types::lists::{ListOptions, NameCursor};
+use berth_types::nodes::{Gpu, Node, NodeFilter, NodeState, Tile, TileOwner};
 use berth_types::problems::Problem;
 
 use crate::leases::{Leases, Silences};
@@ -55,6 +60,33 @@ pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<
         });
     }
     Ok(out)
+}
+
+/// The state of a node. `connected` has the nodes with a session.
+fn node_state(row: &StoredNode, connected: &HashSet<NodeId>) -> NodeState {
+    if !connected.contains(&row.id) {
+        return if row.last_seen_at.is_some() { NodeState::Unreachable } else { NodeState::Joining };
+    }
+    match (row.draining, row.cordoned) {
+        (true, _) => NodeState::Draining,
+        (false, true) => NodeState::Cordoned,
+        (false, false) => NodeState::Ready,
+    }
+}
+
+/// The most bytes of a text in a filter of nodes.
+const MAX_FILTER_BYTES: usize = 100;
+
+/// The text of a filter in lower case. Absent or blank text matches every node.
+///
+/// # Errors
+/// The text is too long.
+fn filter_text(text: Option<&String>, name: &str) -> Result<Option<String>, Problem> {
+    let Some(text) = text.map(|text| text.trim()).filter(|text| !text.is_empty()) else { return Ok(None) };
+    if text.len() > MAX_FILTER_BYTES {
+        return Err(Problem::malformed(format!("`{name}` has at most {MAX_FILTER_BYTES} bytes.")));
+    }
+    Ok(Some(text.to_lowercase()))
 }
 
 /// The hue and pattern of an organization, always the same: one of eight hues and three patterns.
@@ -120,10 +152,77 @@ impl Cluster {
         self.nodes(Some(org)).await
     }
 
-    /// All nodes, with all owners, for an operator.
-    pub async fn list_all_nodes(&self, caller: &Caller) -> Result<Vec<Node>, Problem> {
+    /// A page of the nodes that match a filter, with all owners, for an operator. Only the nodes of the page
+    /// get their boards and tiles.
+    ///
+    /// # Errors
+    /// A text of the filter is too long.
+    pub async fn list_matching_nodes(
+        &self,
+        caller: &Caller,
+        filter: &NodeFilter,
+        options: &ListOptions<NameCursor>,
+    ) -> Result<Page<Node>, Problem> {
         self.context.authorise_operator(caller)?;
-        self.nodes(None).await
+        let (name, model) =
+            (filter_text(filter.name.as_ref(), "name")?, filter_text(filter.model.as_ref(), "model")?);
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let mut rows = store::nodes::list(&mut tx).await?;
+        let gpus = store::nodes::list_gpus(&mut tx).await?;
+        let connected = self.context.live.connected();
+        if let Some(name) = &name {
+            rows.retain(|row| row.name.to_lowercase().contains(name));
+        }
+        if let Some(state) = filter.state {
+            rows.retain(|row| node_state(row, &connected) == state);
+        }
+        if let Some(model) = &model {
+            let fits = |gpu: &&StoredGpu| gpu.present && gpu.model.to_lowercase().contains(model);
+            let with_model: HashSet<NodeId> = gpus.iter().filter(fits).map(|gpu| gpu.node_id).collect();
+            rows.retain(|row| with_model.contains(&row.id));
+        }
+        let page = page_in_memory(rows, options, |row| name_and_id(&row.name, row.id));
+        self.with_boards(&mut tx, page, &gpus, &connected).await
+    }
+
+    /// Adds boards and tiles to the nodes of a page, with all owners.
+    async fn with_boards(
+        &self,
+        tx: &mut Tx<'_>,
+        page: Page<StoredNode>,
+        gpus: &[StoredGpu],
+        connected: &HashSet<NodeId>,
+    ) -> Result<Page<Node>, Problem> {
+        let ids: HashSet<NodeId> = page.items.iter().map(|row| row.id).collect();
+        let gpus: Vec<&StoredGpu> =
+            gpus.iter().filter(|gpu| gpu.present && ids.contains(&gpu.node_id)).collect();
+        let uuids: HashSet<&str> = gpus.iter().map(|gpu| gpu.uuid.as_str()).collect();
+        let mut held = store::attempts::list_held(tx).await?;
+        held.retain(|row| uuids.contains(row.allocation.gpu_uuid.as_str()));
+        let silences = Silences::read(tx).await?;
+        Ok(page.map(|row| {
+            let own: Vec<&StoredGpu> = gpus.iter().copied().filter(|gpu| gpu.node_id == row.id).collect();
+            let mut node = self.node(row, &own, &held, connected, None);
+            node.silence = silences.find(&self.context, &self.leases, node.id);
+            node
+        }))
+    }
+
+    /// A node with its boards and all owners, for an operator.
+    ///
+    /// # Errors
+    /// The node does not exist.
+    pub async fn get_node(&self, caller: &Caller, node: NodeId) -> Result<Node, Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let mut rows = store::nodes::list(&mut tx).await?;
+        rows.retain(|row| row.id == node);
+        let gpus = store::nodes::list_gpus(&mut tx).await?;
+        let connected = self.context.live.connected();
+        let page = self.with_boards(&mut tx, Page::whole(rows), &gpus, &connected).await?;
+        page.items.into_iter().next().ok_or_else(Problem::not_found)
     }
 
     /// All nodes. `shown_to` hides the owners of other organizations; `None` shows everything.
@@ -157,16 +256,10 @@ impl Cluster {
         connected: &HashSet<NodeId>,
         shown_to: Option<OrgId>,
     ) -> Node {
-        let state = match (connected.contains(&row.id), row.cordoned, row.last_seen_at) {
-            (false, _, None) => NodeState::Joining,
-            (false, ..) => NodeState::Unreachable,
-            (true, true, _) => NodeState::Cordoned,
-            (true, false, _) => NodeState::Ready,
-        };
         Node {
             id: row.id,
+            state: node_state(&row, connected),
             name: row.name,
-            state,
             simulated: row.simulated,
             unisolated: row.unisolated,
             driver_version: row.driver_version,

@@ -179,6 +179,7 @@ impl Health {
 
     fn gpu_health(&self, row: StoredHealth) -> GpuHealth {
         let over = row.task_done >= row.task_number;
+        let reading = self.context.live.reading(&row.uuid);
         GpuHealth {
             node: row.node_id,
             index: u32::try_from(row.idx).unwrap_or(0),
@@ -194,6 +195,9 @@ impl Health {
             silent: row.silent,
             facts: row.facts.0,
             reading: self.context.live.gpu_reading(&row.uuid),
+            power_watts: reading.power_watts,
+            temperature_celsius: reading.temperature_celsius,
+            utilization_percent: reading.utilization_percent,
             task: row.task_kind.map(|kind| GpuTask {
                 kind,
                 good: row.task_succeeded.filter(|_| over),

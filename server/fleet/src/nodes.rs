@@ -101,6 +101,14 @@ impl Nodes {
         self.context.db.write(move |tx| async move { store::nodes::touch(tx, node, now).await }.boxed()).await
     }
 
+    /// A node with its boards, for an operator.
+    ///
+    /// # Errors
+    /// The node does not exist.
+    pub async fn get_node(&self, caller: &Caller, node: NodeId) -> Result<Node, Problem> {
+        self.cluster.get_node(caller, node).await
+    }
+
     /// Sets or removes the cordon of a node. A cordoned node continues its jobs and gets no new ones. Removal
     /// of the cordon also ends a drain.
     pub async fn patch_node(&self, caller: &Caller, node: NodeId, patch: PatchNode) -> Result<Node, Problem> {

@@ -4,6 +4,8 @@
 
 pub mod routes;
 
+mod summary;
+
 use std::collections::{BTreeMap, HashMap};
 
 use berth_core::admission::MAX_SLUG_BYTES;

@@ -30,6 +30,8 @@ use berth_types::reservations::Window;
 /// The highest value of a limit, so that sums of counted use stay far below the end of an i64.
 const MAX_LIMIT: i64 = 1_000_000_000_000;
 const MAX_REASON_CHARS: usize = 1_000;
+/// The most bytes of an object's name in a query of audit events.
+const MAX_SUBJECT_BYTES: usize = 200;
 
 /// The demand of a submission, which counts against the quota.
 #[derive(Debug, Clone)]
@@ -378,6 +380,24 @@ impl Quotas {
         Ok(options.page(rows, |request| request.id))
     }
 
+    /// The number of pending requests of all organizations, and at most `limit` of them, the oldest first, for
+    /// an operator.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn list_pending_requests(
+        &self,
+        caller: &Caller,
+        limit: usize,
+    ) -> Result<(u64, Vec<QuotaRequest>), Problem> {
+        self.context.authorise_operator(caller)?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let pending = store::quotas::count_pending(&mut tx).await?;
+        let first = store::quotas::list_pending(&mut tx, i64::try_from(limit).unwrap_or(i64::MAX)).await?;
+        Ok((u64::try_from(pending).unwrap_or(0), first))
+    }
+
     /// Grants or declines a request. The granted limits replace the present ones of the same names.
     ///
     /// # Errors
@@ -450,6 +470,26 @@ impl Quotas {
         let org = self.context.authorise_scope(caller, scope, Right::Manage).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::quotas::list_audit(&mut conn.tx(), org, options).await?;
+        Ok(options.page(rows, |event| event.id))
+    }
+
+    /// A page of the audit events about one object, for operators.
+    ///
+    /// # Errors
+    /// The name of the object is too long.
+    pub async fn list_audit_about(
+        &self,
+        caller: &Caller,
+        subject: &str,
+        options: &ListOptions<AuditEventId>,
+    ) -> Result<Page<AuditEvent>, Problem> {
+        self.context.authorise_operator(caller)?;
+        if subject.len() > MAX_SUBJECT_BYTES {
+            let detail = format!("`subject` has at most {MAX_SUBJECT_BYTES} bytes.");
+            return Err(Problem::malformed(detail));
+        }
+        let mut conn = self.context.db.read().await?;
+        let rows = store::quotas::list_audit_about(&mut conn.tx(), subject, options).await?;
         Ok(options.page(rows, |event| event.id))
     }
 }

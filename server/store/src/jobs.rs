@@ -410,3 +410,29 @@ pub async fn count_queued(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM jobs WHERE org_id = $1 AND state = 'queued'";
     Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(n,)| n))
 }
+
+/// Counts the jobs of all organizations that have not ended, and their devices, by state: (state, jobs, devices).
+pub async fn count_open(tx: &mut Tx<'_>) -> Result<Vec<(JobState, i64, i64)>, StoreError> {
+    let sql = "SELECT state, CAST(COUNT(*) AS BIGINT), CAST(SUM(device_count * nodes) AS BIGINT) FROM jobs \
+               WHERE ended_at IS NULL GROUP BY state ORDER BY state";
+    list!(tx, (JobState, i64, i64), sql)
+}
+
+/// Counts the queue by priority, the highest first: (priority, jobs, submission of the oldest).
+pub async fn count_queue(tx: &mut Tx<'_>) -> Result<Vec<(i64, i64, Timestamp)>, StoreError> {
+    let sql = "SELECT priority, CAST(COUNT(*) AS BIGINT), MIN(created_at) FROM jobs \
+               WHERE state = 'queued' GROUP BY priority ORDER BY priority DESC";
+    list!(tx, (i64, i64, Timestamp), sql)
+}
+
+/// Counts the jobs of an organization: those with devices, the queued ones, and at most `limit` ended ones.
+pub async fn count_of_org(tx: &mut Tx<'_>, org: OrgId, limit: i64) -> Result<(i64, i64, i64), StoreError> {
+    let sql = "SELECT CAST(COALESCE(SUM(CASE WHEN state = 'queued' THEN 0 ELSE 1 END), 0) AS BIGINT), \
+               CAST(COALESCE(SUM(CASE WHEN state = 'queued' THEN 1 ELSE 0 END), 0) AS BIGINT) \
+               FROM jobs WHERE org_id = $1 AND ended_at IS NULL";
+    let (running, queued) = find!(tx, (i64, i64), sql, org)?.unwrap_or_default();
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM (SELECT id FROM jobs WHERE org_id = $1 \
+               AND state IN ('succeeded', 'failed', 'cancelled', 'timed_out') LIMIT $2) AS ended";
+    let ended = find!(tx, (i64,), sql, org, limit)?.map_or(0, |(n,)| n);
+    Ok((running, queued, ended))
+}

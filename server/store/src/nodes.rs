@@ -17,6 +17,8 @@ pub struct StoredNode {
     pub id: NodeId,
     pub name: String,
     pub cordoned: bool,
+    /// True during a drain.
+    pub draining: bool,
     pub simulated: bool,
     pub unisolated: bool,
     pub driver_version: String,
@@ -144,7 +146,8 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
 
 /// Lists all nodes by name. A corrupt row is left out.
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreError> {
-    let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
+    let sql = "SELECT id, name, cordoned, EXISTS (SELECT 1 FROM drains d WHERE d.node_id = nodes.id) AS draining, \
+               simulated, unisolated, driver_version, worker_version, last_seen_at, \
                cpu_milli, memory_mib, address, labels, isolation, images, gpus_left_out, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
     list_readable!(tx, StoredNode, sql)

@@ -138,6 +138,19 @@ pub async fn list_requests(
     Ok(rows.into_iter().map(QuotaRequest::from).collect())
 }
 
+/// Counts the pending requests of all organizations.
+pub async fn count_pending(tx: &mut Tx<'_>) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM quota_requests WHERE state = 'pending'";
+    Ok(find!(tx, (i64,), sql)?.map_or(0, |(n,)| n))
+}
+
+/// Lists the oldest `limit` pending requests of all organizations.
+pub async fn list_pending(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<QuotaRequest>, StoreError> {
+    let sql = select_requests!("WHERE r.state = 'pending' ORDER BY r.id LIMIT $1");
+    let rows = list!(tx, RequestRow, sql, limit)?;
+    Ok(rows.into_iter().map(QuotaRequest::from).collect())
+}
+
 /// Decides a pending request. Returns true if it was pending.
 pub async fn decide_request(
     tx: &mut Tx<'_>,
@@ -159,13 +172,18 @@ pub async fn insert_audit(tx: &mut Tx<'_>, org: Option<OrgId>, event: &AuditEven
         .map(|_| ())
 }
 
+type AuditRow = (AuditEventId, Timestamp, String, String, String, String);
+
+fn audit_event((id, at, actor, action, subject, detail): AuditRow) -> AuditEvent {
+    AuditEvent { id, at, actor, action, subject, detail }
+}
+
 /// Lists a page of the audit events of an organization (`None`: of all) by id.
 pub async fn list_audit(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
     options: &ListOptions<AuditEventId>,
 ) -> Result<Vec<AuditEvent>, StoreError> {
-    type AuditRow = (AuditEventId, Timestamp, String, String, String, String);
     let sql = org_page_sql!(
         org,
         options.sort,
@@ -177,13 +195,22 @@ pub async fn list_audit(
         "$3"
     );
     let rows = list!(tx, AuditRow, sql, key(org), options.cursor_text(), options.rows())?;
-    let event = |(id, at, actor, action, subject, detail): AuditRow| AuditEvent {
-        id,
-        at,
-        actor,
-        action,
-        subject,
-        detail,
-    };
-    Ok(rows.into_iter().map(event).collect())
+    Ok(rows.into_iter().map(audit_event).collect())
+}
+
+/// Lists a page of the audit events about one object by id.
+pub async fn list_audit_about(
+    tx: &mut Tx<'_>,
+    subject: &str,
+    options: &ListOptions<AuditEventId>,
+) -> Result<Vec<AuditEvent>, StoreError> {
+    let sql = page_sql!(
+        options.sort,
+        ["SELECT id, at, actor, action, subject, detail FROM audit_events WHERE subject = $1"],
+        "id",
+        "$2",
+        "$3"
+    );
+    let rows = list!(tx, AuditRow, sql, subject, options.cursor_text(), options.rows())?;
+    Ok(rows.into_iter().map(audit_event).collect())
 }

@@ -156,7 +156,7 @@ async fn a_host_shutdown_keeps_the_cordon_and_drain_of_an_operator() {
         leaves().await;
         let begun = drains().await;
         assert_eq!((begun.len(), &begun[0]["by_host"]), (1, &json!(true)), "{engine} {begun:?}");
-        assert_eq!(state().await, "cordoned", "{engine}");
+        assert_eq!(state().await, "draining", "{engine}");
         returns(true).await;
         assert_eq!(drains().await.len(), 1, "{engine}: only its connection was broken");
         returns(false).await;
@@ -183,7 +183,7 @@ async fn a_host_shutdown_keeps_the_cordon_and_drain_of_an_operator() {
             (&json!("firmware"), &json!(false)),
             "{engine}"
         );
-        assert_eq!(state().await, "cordoned", "{engine}");
+        assert_eq!(state().await, "draining", "{engine}");
         let audit = items(&setup.t, &setup.operator, "/operator/audit-events").await;
         assert_eq!(audit.iter().filter(|e| e["action"] == "node.shutdown").count(), 3, "{engine}: once each");
     }

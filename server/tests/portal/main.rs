@@ -50,6 +50,7 @@ mod money;
 mod namespaces;
 mod openapi;
 mod operations;
+mod overview;
 mod pages;
 mod payments;
 mod ports;

@@ -138,6 +138,10 @@ async fn a_list_of_one_organization_and_the_queue_read_no_other_rows() {
         ("jobs_open", "SELECT SUM(cost_micros) FROM jobs WHERE org_id = 'o' AND ended_at IS NULL"),
         ("jobs_open", "SELECT labels FROM jobs WHERE org_id = 'o' AND ended_at IS NULL ORDER BY id"),
         (
+            "audit_events_by_subject",
+            "SELECT detail FROM audit_events WHERE subject = 's' AND id < 'c' ORDER BY id DESC LIMIT 9",
+        ),
+        (
             "jobs_by_reservation",
             "SELECT state FROM jobs WHERE reservation_id = 'r' AND ended_at IS NULL ORDER BY id",
         ),

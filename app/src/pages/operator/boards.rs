@@ -1,19 +1,25 @@
-//! Page of the boards of a node: facts, health, checks, release and MIG mode. Each release and mode change
-//! needs a confirmation.
+//! Page of the boards of a node: facts, readings, health with its history, checks, release and MIG mode. Each
+//! release and mode change needs a confirmation.
+
+mod facts;
+mod history;
 
 use std::future::Future;
 
 use berth_types::health::{GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode};
 use berth_types::ids::NodeId;
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
 use serde::{Deserialize, Serialize};
 
+use self::facts::pairs;
+use self::history::History;
 use super::super::confirm::ConfirmDialog;
-use super::super::parts::{Call, CallProblem, Loading, every, ready};
+use super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -28,14 +34,12 @@ struct Loaded {
 }
 
 fn load(node: Option<NodeId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let calls = node.map(|node| (node, api::health::list(node), api::nodes::operator_list()));
+    let calls = node.map(|node| (node, api::health::list(node), api::nodes::operator_get(node)));
     async move {
         // Other text than an id is not found.
-        let Some((node, gpus, nodes)) = calls else { return Err(Problem::not_found()) };
+        let Some((node, gpus, known)) = calls else { return Err(Problem::not_found()) };
         let gpus = gpus.await?.items;
-        let known = nodes.await?.items.into_iter().find(|known| known.id == node);
-        let name = known.map_or_else(|| node.to_string(), |known| known.name);
-        Ok(Loaded { node, name, gpus })
+        Ok(Loaded { node, name: known.await?.name, gpus })
     }
 }
 
@@ -108,7 +112,7 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
         chosen: RwSignal::new(None),
         open: RwSignal::new(false),
     };
-    every(3_000, move || {
+    every_visible(3_000, move || {
         let fresh = api::health::list(node);
         spawn_local(async move {
             // The next round repeats a failed request.
@@ -124,9 +128,9 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
     let heading = format!("Boards of {name}");
     let title = format!("{heading} · Berth");
     let ready = ready();
-    let cards = move || {
-        state.gpus.with(|gpus| gpus.iter().map(|gpu| card(gpu, state, ready)).collect::<Vec<AnyView>>())
-    };
+    let boards = Memo::new(move |_| {
+        state.gpus.with(|gpus| gpus.iter().map(|gpu| gpu.uuid.clone()).collect::<Vec<String>>())
+    });
     let none = move || state.gpus.with(Vec::is_empty);
     view! {
         <Title text=title/>
@@ -140,7 +144,16 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
             <div class="page__head"><h1>{heading}</h1></div>
             <CallProblem call=state.call beside_fields=&[]/>
             <Confirm state=state/>
-            <div class="stack">{cards}</div>
+            <p class="quiet">
+                "Temperature, power and utilization are the latest readings. Recordings exist for the devices of jobs only, so a board has no chart; the page of a job has the charts of its devices."
+            </p>
+            <div class="stack">
+                <For
+                    each=move || boards.get()
+                    key=|uuid: &String| uuid.clone()
+                    children=move |uuid: String| view! { <Card uuid=uuid state=state ready=ready/> }
+                />
+            </div>
             {move || none().then(|| empty("The worker of this node reports no supported boards."))}
         </div>
     }
@@ -204,80 +217,6 @@ fn pair(name: &'static str, value: String) -> AnyView {
     view! { <dt>{name}</dt><dd>{value}</dd> }.into_any()
 }
 
-const fn on_off(on: bool) -> &'static str {
-    if on { "on" } else { "off" }
-}
-
-/// Returns a mode and its pending change: `on`, `on, off after a reset`.
-fn mode_text(now: Option<bool>, pending: Option<bool>) -> Option<String> {
-    let now = now?;
-    Some(match pending {
-        Some(then) if then != now => format!("{}, {} after a reset", on_off(now), on_off(then)),
-        _ => on_off(now).to_owned(),
-    })
-}
-
-/// Returns `3 corrected, 0 uncorrected`; `None` without a reported number.
-fn count_text(corrected: Option<u64>, uncorrected: Option<u64>) -> Option<String> {
-    match (corrected, uncorrected) {
-        (None, None) => None,
-        (corrected, uncorrected) => {
-            let number = |n: Option<u64>| n.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
-            Some(format!("{} corrected, {} uncorrected", number(corrected), number(uncorrected)))
-        }
-    }
-}
-
-/// Returns the reasons of reduced clocks. The bits are `nvmlClocksEventReason*` of NVML.
-fn throttle_text(bits: u64) -> String {
-    const REASONS: [(u64, &str); 9] = [
-        (0x1, "idle"),
-        (0x2, "application clocks"),
-        (0x4, "power limit"),
-        (0x8, "hardware slowdown"),
-        (0x10, "sync boost"),
-        (0x20, "software thermal slowdown"),
-        (0x40, "hardware thermal slowdown"),
-        (0x80, "power brake"),
-        (0x100, "display clocks"),
-    ];
-    let found: Vec<&str> = REASONS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, text)| *text).collect();
-    if found.is_empty() { "none".to_owned() } else { found.join(", ") }
-}
-
-/// Lists the facts and readings of a board, without those that the driver does not report.
-fn pairs(gpu: &GpuHealth) -> Vec<(&'static str, String)> {
-    let (facts, reading) = (&gpu.facts, &gpu.reading);
-    let rows = count_text(facts.rows_corrected.map(u64::from), facts.rows_uncorrected.map(u64::from));
-    let clocks = match (reading.sm_clock_mhz, reading.memory_clock_mhz) {
-        (Some(sm), Some(memory)) => Some(format!("SM {sm:.0} MHz, memory {memory:.0} MHz")),
-        (Some(sm), None) => Some(format!("SM {sm:.0} MHz")),
-        _ => None,
-    };
-    let traffic = |received: Option<f64>, sent: Option<f64>, unit: &str| {
-        Some(format!("{:.0} {unit} received, {:.0} {unit} sent", received?, sent?))
-    };
-    let all = [
-        ("UUID", Some(gpu.uuid.clone())),
-        ("PCI address", facts.pci_bus_id.clone()),
-        ("Serial number", facts.serial.clone()),
-        ("VBIOS", facts.vbios.clone()),
-        ("Memory", Some(format!("{} MiB", gpu.memory_mib))),
-        ("Compute capability", facts.compute_capability.clone()),
-        ("Power limit", facts.power_limit_watts.map(|watts| format!("{watts} W"))),
-        ("Active NVLinks", (facts.nvlinks > 0).then(|| facts.nvlinks.to_string())),
-        ("MIG", mode_text(facts.mig, facts.mig_pending)),
-        ("ECC", mode_text(facts.ecc, facts.ecc_pending)),
-        ("ECC errors since driver load", count_text(facts.ecc_corrected, facts.ecc_uncorrected)),
-        ("Row remaps by error", rows),
-        ("Clocks", clocks),
-        ("Clock limits", reading.throttle_reasons.map(throttle_text)),
-        ("PCIe", traffic(reading.pcie_received_kb_s, reading.pcie_sent_kb_s, "kB/s")),
-        ("NVLink", traffic(reading.nvlink_received_kib_s, reading.nvlink_sent_kib_s, "KiB/s")),
-    ];
-    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
-}
-
 /// Returns the result of the latest task.
 fn task_text(task: &GpuTask) -> String {
     let name = match task.kind {
@@ -293,39 +232,63 @@ fn task_text(task: &GpuTask) -> String {
     }
 }
 
+/// A title, the reason that no jobs are placed on a board, and the begin of this time.
+type Fault = (&'static str, String, Option<Timestamp>);
+
 /// Returns the reason that no jobs are placed on a board.
-fn fault_banner(gpu: &GpuHealth) -> Option<AnyView> {
-    let (title, reason, since) = match (&gpu.quarantine, &gpu.silent) {
-        (Some(why), _) => ("Out of service", why.reason.clone(), why.since),
-        (None, Some(why)) => ("Not responding", why.clone(), None),
+fn fault(gpu: &GpuHealth) -> Option<Fault> {
+    match (&gpu.quarantine, &gpu.silent) {
+        (Some(why), _) => Some(("Out of service", why.reason.clone(), why.since)),
+        (None, Some(why)) => Some(("Not responding", why.clone(), None)),
         (None, None) if !gpu.present => {
-            ("Missing", "Not reported by the worker at its last connection.".to_owned(), None)
+            Some(("Missing", "Not reported by the worker at its last connection.".to_owned(), None))
         }
-        (None, None) => return None,
-    };
-    let since = since.map(|at| view! { " Since " <When at=at/> "." });
-    Some(
-        view! {
-            <div class="banner banner--error" role="status">
-                <div class="banner__text"><strong class="banner__title">{title}</strong>{reason}{since}</div>
-            </div>
-        }
-        .into_any(),
-    )
+        (None, None) => None,
+    }
 }
 
-fn card(gpu: &GpuHealth, state: BoardsState, ready: ReadSignal<bool>) -> AnyView {
-    let heading = format!("GPU {} · {}", gpu.index, gpu.model);
-    let facts: Vec<AnyView> = pairs(gpu).into_iter().map(|(name, value)| pair(name, value)).collect();
-    let task = gpu.task.as_ref().map(|task| view! { <p class="quiet small">{task_text(task)}</p> });
+fn is_healthy(gpu: &GpuHealth) -> bool {
+    fault(gpu).is_none()
+}
+
+fn fault_banner((title, reason, since): Fault) -> AnyView {
+    let since = since.map(|at| view! { " Since " <When at=at/> "." });
+    view! {
+        <div class="banner banner--error" role="status">
+            <div class="banner__text"><strong class="banner__title">{title}</strong>{reason}{since}</div>
+        </div>
+    }
+    .into_any()
+}
+
+/// The facts that decide about the buttons of a board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Controls {
+    index: u32,
+    quarantined: bool,
+    /// The MIG mode, if it can be changed now.
+    mig: Option<bool>,
+}
+
+impl Controls {
+    fn from_gpu(gpu: &GpuHealth) -> Self {
+        let quarantined = gpu.quarantine.is_some();
+        let mig = gpu.facts.mig.filter(|_| !quarantined && gpu.silent.is_none());
+        Self { index: gpu.index, quarantined, mig }
+    }
+}
+
+/// Returns the buttons of a board.
+fn buttons(uuid: &str, controls: Controls, state: BoardsState, ready: ReadSignal<bool>) -> AnyView {
+    let Controls { index, quarantined, mig } = controls;
     let blocked = move || !ready.get() || state.call.pending.get();
-    let (checked, released, switched) = (gpu.uuid.clone(), gpu.uuid.clone(), gpu.uuid.clone());
+    let (checked, released, switched) = (uuid.to_owned(), uuid.to_owned(), uuid.to_owned());
     let check = move |_: leptos::ev::MouseEvent| {
         state.call.run(api::health::check(&checked), move |fresh: GpuHealth| state.replace(fresh));
     };
-    let check_label = format!("Check GPU {}", gpu.index);
-    let release = gpu.quarantine.is_some().then(|| {
-        let label = format!("Release GPU {}", gpu.index);
+    let check_label = format!("Check GPU {index}");
+    let release = quarantined.then(|| {
+        let label = format!("Release GPU {index}");
         view! {
             <button
                 class="btn btn--small btn--danger"
@@ -338,9 +301,9 @@ fn card(gpu: &GpuHealth, state: BoardsState, ready: ReadSignal<bool>) -> AnyView
             </button>
         }
     });
-    let mode = gpu.facts.mig.filter(|_| gpu.quarantine.is_none() && gpu.silent.is_none()).map(|on| {
+    let mode = mig.map(|on| {
         let verb = if on { "Disable MIG" } else { "Enable MIG" };
-        let label = format!("{verb} on GPU {}", gpu.index);
+        let label = format!("{verb} on GPU {index}");
         view! {
             <button
                 class="btn btn--small"
@@ -354,61 +317,80 @@ fn card(gpu: &GpuHealth, state: BoardsState, ready: ReadSignal<bool>) -> AnyView
         }
     });
     view! {
-        <section class="card">
-            <div class="card__head"><h2 class="card__title">{heading}</h2></div>
-            {fault_banner(gpu)}
-            <dl class="kv">{facts}</dl>
-            {task}
-            <div class="row">
-                <button
-                    class="btn btn--small"
-                    type="button"
-                    aria-label=check_label
-                    disabled=blocked
-                    on:click=check
-                >
-                    "Check"
-                </button>
-                {mode}
-                {release}
-            </div>
-        </section>
+        <div class="row">
+            <button
+                class="btn btn--small"
+                type="button"
+                aria-label=check_label
+                disabled=blocked
+                on:click=check
+            >
+                "Check"
+            </button>
+            {mode}
+            {release}
+        </div>
     }
     .into_any()
 }
 
+/// The card of one board. Each part is drawn again only after a change of its own data.
+#[component]
+fn Card(
+    /// The UUID of the board.
+    uuid: String,
+    /// The signals of the page.
+    state: BoardsState,
+    /// True after hydration.
+    ready: ReadSignal<bool>,
+) -> impl IntoView {
+    let wanted = uuid.clone();
+    let gpu = Memo::new(move |_| state.gpus.with(|gpus| gpus.iter().find(|gpu| gpu.uuid == wanted).cloned()));
+    let heading =
+        move || gpu.with(|gpu| gpu.as_ref().map(|gpu| format!("GPU {} · {}", gpu.index, gpu.model)));
+    let is_in_service = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().is_some_and(is_healthy)));
+    let fault = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(fault)));
+    let readings = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(pairs).unwrap_or_default()));
+    let task =
+        Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(|gpu| gpu.task.as_ref()).map(task_text)));
+    let controls = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Controls::from_gpu)));
+    let (of_buttons, of_history) = (uuid.clone(), uuid);
+    view! {
+        <section class="card">
+            <div class="card__head">
+                <h2 class="card__title">{heading}</h2>
+                {move || view! { <BoardBadge in_service=is_in_service.get()/> }}
+            </div>
+            {move || fault.get().map(fault_banner)}
+            <dl class="kv">
+                {move || {
+                    readings.get().into_iter().map(|(name, value)| pair(name, value)).collect::<Vec<AnyView>>()
+                }}
+            </dl>
+            {move || task.get().map(|text| view! { <p class="quiet small">{text}</p> })}
+            {move || controls.get().map(|controls| buttons(&of_buttons, controls, state, ready))}
+            <History uuid=of_history/>
+        </section>
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::facts::tests::gpu;
     use super::*;
 
-    fn gpu(more: serde_json::Value) -> GpuHealth {
-        let mut whole = serde_json::json!({
-            "uuid": "GPU-1", "node": "node_00000000000000000000000001", "index": 0, "model": "H100-80GB",
-            "memory_mib": 81559, "present": true, "mig_enabled": false, "facts": {"nvlinks": 0}, "reading": {},
-        });
-        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        serde_json::from_value(whole).unwrap()
-    }
-
     #[test]
-    fn unreported_facts_are_absent() {
-        let names = |gpu: &GpuHealth| pairs(gpu).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
-        assert_eq!(names(&gpu(serde_json::json!({}))), ["UUID", "Memory"]);
-        let facts = serde_json::json!({"nvlinks": 18, "ecc": true, "ecc_pending": false, "ecc_corrected": 0});
-        let shown = pairs(&gpu(serde_json::json!({"facts": facts, "reading": {"sm_clock_mhz": 1980.0}})));
-        assert!(shown.contains(&("Active NVLinks", "18".to_owned())));
-        assert!(shown.contains(&("ECC", "on, off after a reset".to_owned())));
-        assert!(
-            shown.contains(&("ECC errors since driver load", "0 corrected, unknown uncorrected".to_owned()))
-        );
-        assert!(shown.contains(&("Clocks", "SM 1980 MHz".to_owned())));
-    }
-
-    #[test]
-    fn clock_limits_are_named() {
-        assert_eq!(throttle_text(0), "none");
-        assert_eq!(throttle_text(0x44), "power limit, hardware thermal slowdown");
-        assert_eq!(throttle_text(0x8000), "none");
+    fn a_board_is_healthy_without_a_fault() {
+        let title = |gpu: &GpuHealth| fault(gpu).map(|(title, ..)| title);
+        assert!(is_healthy(&gpu(serde_json::json!({}))));
+        let faulty = gpu(serde_json::json!({
+            "quarantine": {"code": "gpu.xid", "reason": "XID 79"}, "silent": "no answer",
+        }));
+        assert_eq!(title(&faulty), Some("Out of service"));
+        assert_eq!(title(&gpu(serde_json::json!({"silent": "no answer"}))), Some("Not responding"));
+        assert_eq!(title(&gpu(serde_json::json!({"present": false}))), Some("Missing"));
+        let switched = gpu(serde_json::json!({"facts": {"nvlinks": 0, "mig": true}}));
+        assert_eq!(Controls::from_gpu(&switched).mig, Some(true));
     }
 
     #[test]

@@ -120,12 +120,12 @@ fn host_row(host: &InventoryHost) -> AnyView {
 }
 
 /// Returns `612 W` or `1.2 kW`.
-fn kilowatts(watts: f64) -> String {
+pub(super) fn kilowatts(watts: f64) -> String {
     if watts < 1_000.0 { format!("{watts:.0} W") } else { format!("{:.1} kW", watts / 1_000.0) }
 }
 
 /// Returns the allocated power with the budget.
-fn allocated_text(rack: &Rack) -> String {
+pub(super) fn allocated_text(rack: &Rack) -> String {
     let allocated = kilowatts(rack.counted_watts as f64);
     match rack.budget_watts {
         Some(budget) => format!("{allocated} of {}", kilowatts(budget as f64)),

@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod limits;
 pub mod nodes;
 pub mod orgs;
+pub mod overview;
 pub mod prices;
 pub mod reconciliation;
 pub mod reservations;

@@ -1,32 +1,30 @@
-//! Page of the nodes: state, boards, versions, actions and join tokens. A join token is kept only on its
-//! page.
+//! Page of the nodes: state, boards, versions, actions and join tokens. The filter is in the URL, and the portal
+//! applies it. A join token is kept only on its page.
 
 mod drain;
+mod list;
 mod lost;
 mod trust;
 
 use std::collections::BTreeMap;
-use std::future::Future;
 
 use berth_types::nodes::{Gpu, JoinToken, NewJoinToken, Node, NodeState, PatchNode};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use leptos_router::hooks::use_query_map;
 
 use self::drain::{DrainState, Drains};
+use self::list::{Loaded, MAX_REFRESHED, PAGE, filter_form, load, parse, refreshed};
 use self::lost::{LostDialog, LostState, silence_banner};
 use self::trust::{TrustDialog, TrustState, clone_banner, left_out_banner};
-use super::super::parts::{Call, CallProblem, Loading, every, ready};
+use super::super::load_more::LoadMore;
+use super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
 use super::super::text::counted;
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
 use crate::ui::*;
-
-fn load() -> impl Future<Output = Answer<Vec<Node>>> + Send + 'static {
-    let nodes = api::nodes::operator_list();
-    async move { Ok(nodes.await?.items) }
-}
 
 /// The page of all nodes.
 #[component]
@@ -36,7 +34,9 @@ pub fn NodesPage() -> impl IntoView {
 
 #[component]
 fn Nodes() -> impl IntoView {
-    let data: Resource<Answer<Vec<Node>>> = Resource::new(|| (), |()| load());
+    let query = use_query_map();
+    let order = Memo::new(move |_| query.with(|query| parse(|name| query.get(name))));
+    let data: Resource<Answer<Loaded>> = Resource::new(move || order.get(), load);
     view! {
         <Page title="Nodes".to_owned()>
             <AddNode/>
@@ -44,7 +44,7 @@ fn Nodes() -> impl IntoView {
                 {move || Suspend::new(async move {
                     match data.await {
                         Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(nodes) => view! { <NodeList nodes=nodes/> }.into_any(),
+                        Ok(loaded) => view! { <NodeList loaded=loaded/> }.into_any(),
                     }
                 })}
             </Suspense>
@@ -101,17 +101,40 @@ fn AddNode() -> impl IntoView {
 }
 
 #[component]
-fn NodeList(nodes: Vec<Node>) -> impl IntoView {
+fn NodeList(loaded: Loaded) -> impl IntoView {
     let ready = ready();
+    let form = filter_form(&loaded.order);
+    let Loaded { order, nodes, cursor } = loaded;
+    let is_filtered = order.is_filtered();
     let nodes = RwSignal::new(nodes);
+    let cursor = RwSignal::new(cursor);
+    let query = StoredValue::new(order.query());
     let call = Call::idle();
+    let more = Call::idle();
+    let load_more = move |()| {
+        let next = api::nodes::operator_page(query.get_value(), cursor.get_untracked(), PAGE);
+        more.run(next, move |page: berth_types::Page<Node>| {
+            nodes.update(|nodes| nodes.extend(page.items));
+            cursor.set(page.next_cursor);
+        });
+    };
     let drain_state = DrainState::closed();
     let trust = TrustState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     let lost = LostState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
-    every(5_000, move || {
+    every_visible(5_000, move || {
+        let limit = nodes.with_untracked(Vec::len).clamp(PAGE, MAX_REFRESHED);
+        let fresh = api::nodes::operator_page(query.get_value(), None, limit);
         spawn_local(async move {
-            if let Ok(fresh) = load().await {
+            // The next round repeats a failed request. A page that arrives during the request stays.
+            if let Ok(page) = fresh.await
+                && !more.pending.get_untracked()
+            {
+                let next = page.next_cursor;
                 nodes.maybe_update(|nodes| {
+                    let fresh = refreshed(nodes, page.items, next.is_some());
+                    if fresh.len() <= limit {
+                        cursor.set(next);
+                    }
                     let changed = *nodes != fresh;
                     *nodes = fresh;
                     changed
@@ -138,6 +161,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
     view! {
+        {form}
         <CallProblem call=call beside_fields=&[]/>
         <TrustDialog state=trust/>
         <Drains state=drain_state/>
@@ -146,7 +170,9 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
         {move || nodes.with(|nodes| nodes.iter().filter_map(left_out_banner).collect::<Vec<AnyView>>())}
         {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silence_banner(node, lost, ready)).collect::<Vec<AnyView>>())}
         {move || {
-            if none.get() {
+            if none.get() && is_filtered {
+                empty("No nodes match. Clear the filter to see all nodes.")
+            } else if none.get() {
                 empty("No nodes yet. Add a node with one command on a GPU host, or on any Linux host with simulated boards.")
             } else {
                 view! {
@@ -174,6 +200,7 @@ fn NodeList(nodes: Vec<Node>) -> impl IntoView {
                     .into_any()
             }
         }}
+        <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
     }
 }
 
@@ -306,7 +333,7 @@ fn row(
         Some(at) => view! { <When at=at/> }.into_any(),
         None => "never".into_any(),
     };
-    let cordoned = node.state == NodeState::Cordoned;
+    let cordoned = matches!(node.state, NodeState::Cordoned | NodeState::Draining);
     let verb = if cordoned { "Uncordon" } else { "Cordon" };
     let label = format!("{verb} {}", node.name);
     let effect = if cordoned { "Accept new jobs again" } else { "No new jobs; running jobs continue" };

@@ -64,7 +64,7 @@ fn List(stuck: Vec<Stuck>) -> impl IntoView {
 fn table(stuck: &[Stuck]) -> AnyView {
     if stuck.is_empty() {
         return empty(
-            "Nothing needs attention. A job appears here if its node is silent for 2 minutes, if it has devices but no process for 10 minutes, if it does not stop within its grace period, or if its cleanup fails.",
+            "Nothing needs attention. A job appears here if its node is not connected for 2 minutes, if it has devices but no process for 10 minutes, if it does not stop within its grace period, or if its cleanup fails.",
         );
     }
     let rows: Vec<AnyView> = stuck.iter().map(row).collect();

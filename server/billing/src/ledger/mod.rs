@@ -10,6 +10,7 @@ use berth_types::ledger::{
 };
 use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, per_hour_micros};
+use berth_types::overview::OrgWithoutCredit;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
@@ -249,6 +250,24 @@ impl Ledger {
         let mut conn = self.context.db.read().await?;
         let rows = store::ledger::list(&mut conn.tx(), org, options).await?;
         Ok(options.page(rows, |row| row.id).map(|row| self.transfer(row)))
+    }
+
+    /// The number of organizations without available money, and at most `limit` of them, the lowest amount
+    /// first, for an operator.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn list_orgs_without_credit(
+        &self,
+        caller: &Caller,
+        limit: usize,
+    ) -> Result<(u64, Vec<OrgWithoutCredit>), Problem> {
+        self.context.authorise_operator(caller)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let mut conn = self.context.db.read().await?;
+        let (count, rows) = store::ledger::list_without_credit(&mut conn.tx(), limit).await?;
+        let row = |(org, org_name, available_micros)| OrgWithoutCredit { org, org_name, available_micros };
+        Ok((u64::try_from(count).unwrap_or(0), rows.into_iter().map(row).collect()))
     }
 
     fn transfer(&self, row: StoredTransfer) -> Transfer {

@@ -2,7 +2,7 @@
 
 use super::Nodes;
 use aide::axum::ApiRouter;
-use aide::axum::routing::patch_with;
+use aide::axum::routing::get_with;
 use axum::Json as Answer;
 use axum::extract::State;
 use berth_rest::operations::doc;
@@ -11,8 +11,19 @@ use berth_types::ids::NodeId;
 use berth_types::nodes::{Node, PatchNode};
 
 pub fn routes() -> ApiRouter<Nodes> {
-    ApiRouter::new()
-        .api_route("/operator/nodes/{node}", patch_with(change, doc("Cordons or uncordons a node.")))
+    ApiRouter::new().api_route(
+        "/operator/nodes/{node}",
+        get_with(show, doc("Gives a node with its boards."))
+            .patch_with(change, doc("Cordons or uncordons a node.")),
+    )
+}
+
+async fn show(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<Answer<Node>, Failed> {
+    Ok(Answer(nodes.get_node(&caller, node).await?))
 }
 
 async fn change(

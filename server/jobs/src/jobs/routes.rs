@@ -13,6 +13,7 @@ use berth_rest::operations::{answers_either, doc};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob};
+use berth_types::overview::JobCounts;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
@@ -26,6 +27,10 @@ pub fn routes() -> ApiRouter<Jobs> {
                     "Submits a job; with `dry_run` gives its plan and price only.",
                 ),
             ),
+        )
+        .api_route(
+            "/orgs/{org}/job-counts",
+            get_with(count, doc("Gives the numbers of an organization's jobs.")),
         )
         .api_route("/orgs/{org}/jobs/{job}", get_with(show, doc("Gives a job.")))
         .api_route("/orgs/{org}/jobs/{job}/cancel", post_with(cancel, doc("Cancels a job.")))
@@ -85,6 +90,14 @@ async fn list(
 ) -> Result<Answer<Page<Job>>, Failed> {
     let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
     Ok(Answer(jobs.list_jobs(&caller, org, query.state, &options).await?))
+}
+
+async fn count(
+    State(jobs): State<Jobs>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<JobCounts>, Failed> {
+    Ok(Answer(jobs.count_jobs(&caller, org).await?))
 }
 
 async fn show(

@@ -9,6 +9,7 @@ use berth_types::events::{JobChange, JobEvent};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::{Action, Device, Explanation, Failure, Job, JobState, Placement, Underuse};
 use berth_types::lists::ListOptions;
+use berth_types::overview::{JobCounts, MAX_COUNTED};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use berth_types::volumes::{JobVolume, VolumeUse};
@@ -111,6 +112,19 @@ impl Jobs {
         let explanations = self.explain_queued(&items).await;
         let mut conn = self.context.db.read().await?;
         Ok(Page { items: self.show(&mut conn.tx(), items, explanations).await?, next_cursor })
+    }
+
+    /// The numbers of an organization's jobs.
+    ///
+    /// # Errors
+    /// The caller may not see the jobs.
+    pub async fn count_jobs(&self, caller: &Caller, org: OrgId) -> Result<JobCounts, Problem> {
+        self.context.authorise(caller, org, Right::View).await?;
+        let limit = i64::try_from(MAX_COUNTED).unwrap_or(i64::MAX);
+        let mut conn = self.context.db.read().await?;
+        let (running, queued, ended) = store::jobs::count_of_org(&mut conn.tx(), org, limit).await?;
+        let count = |n: i64| u64::try_from(n).unwrap_or(0);
+        Ok(JobCounts { running: count(running), queued: count(queued), ended: count(ended) })
     }
 
     pub async fn list_job_events(

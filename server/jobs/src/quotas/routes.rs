@@ -190,8 +190,11 @@ async fn list_audit(
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AllAuditQuery {
-    /// Only audit events of this organization.
+    /// Only audit events of this organization; ignored with `subject`.
     org: Option<OrgId>,
+    /// Only audit events about the object with this id or name: at most 200 bytes.
+    #[schemars(length(max = 200))]
+    subject: Option<String>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
@@ -208,5 +211,8 @@ async fn list_all_audit(
     Query(query): Query<AllAuditQuery>,
 ) -> Result<Answer<Page<AuditEvent>>, Failed> {
     let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    if let Some(subject) = &query.subject {
+        return Ok(Answer(quotas.list_audit_about(&caller, subject, &options).await?));
+    }
     Ok(Answer(quotas.list_audit_events(&caller, Scope::Operator(query.org), &options).await?))
 }

@@ -79,7 +79,7 @@ fn effect(silence: &Silence) -> AnyView {
                 {attempts}
                 " may still run on this node; no retry before "
                 {at}
-                ". If the node stays silent, its worker stops them by then. Only proved use is charged, and no new jobs are placed on this node."
+                ". If the node stays unconnected, its worker stops them by then. Only proved use is charged, and no new jobs are placed on this node."
             }
             .into_any()
         }
@@ -98,7 +98,7 @@ fn effect(silence: &Silence) -> AnyView {
 pub fn silence_banner(node: &Node, state: LostState, ready: ReadSignal<bool>) -> Option<AnyView> {
     let silence = node.silence.as_ref()?;
     let lost = silence.state == SilenceState::Lost;
-    let title = format!("{} is {}", node.name, if lost { "lost" } else { "silent" });
+    let title = format!("{} is {}", node.name, if lost { "lost" } else { "not connected" });
     let seen = node.last_seen_at.map(|at| view! { " Last seen " <When at=at/> "." });
     let name = node.id.to_string();
     let button = state.button(node, "btn", ready);

@@ -1,0 +1,123 @@
+//! Findings that need attention, from the figures of the overview. Pure.
+
+use berth_types::money::money_text;
+use berth_types::overview::OperatorOverview;
+
+use super::super::super::text::counted;
+
+/// One kind of finding with its number, and the page behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    pub title: String,
+    /// The first objects of the finding.
+    pub note: String,
+    pub path: &'static str,
+}
+
+fn size(n: u64) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
+
+/// Joins the first names: `a, b and 3 more`.
+fn names(shown: Vec<String>, all: u64) -> String {
+    let more = size(all).saturating_sub(shown.len());
+    let text = shown.join(", ");
+    if more == 0 { text } else { format!("{text} and {more} more") }
+}
+
+/// Adds a finding, unless its number is 0.
+fn add(
+    out: &mut Vec<Finding>,
+    count: u64,
+    (one, many): (&str, &str),
+    shown: Vec<String>,
+    path: &'static str,
+) {
+    if count > 0 {
+        out.push(Finding { title: counted(size(count), one, many), note: names(shown, count), path });
+    }
+}
+
+/// Lists the findings, the most urgent first.
+pub fn findings(overview: &OperatorOverview) -> Vec<Finding> {
+    let mut out = Vec::new();
+    let cluster = &overview.cluster;
+    if let Some(check) = overview.ledger_check.filter(|check| check.mismatches > 0) {
+        out.push(Finding {
+            title: counted(size(check.mismatches), "mismatch in the ledger", "mismatches in the ledger"),
+            note: format!("Found at {}.", check.at.minute()),
+            path: "/operator/books",
+        });
+    }
+    let nodes = cluster.notices.iter().map(|node| format!("{} ({})", node.name, node.state.word())).collect();
+    let words = ("node not connected or draining", "nodes not connected or draining");
+    add(&mut out, cluster.notice_count, words, nodes, "/operator/nodes");
+    if cluster.boards_out_of_service > 0 {
+        out.push(Finding {
+            title: counted(
+                size(cluster.boards_out_of_service),
+                "board out of service",
+                "boards out of service",
+            ),
+            note: "No jobs are placed there before a check or a release.".to_owned(),
+            path: "/operator/nodes",
+        });
+    }
+    let stuck = overview.stuck.iter().map(|one| format!("{} of {}", one.job_name, one.org_name)).collect();
+    let words = ("job without progress", "jobs without progress");
+    add(&mut out, overview.stuck_count, words, stuck, "/operator/stuck");
+    let asking = overview.quota_requests.iter().map(|request| request.org_name.clone()).collect();
+    let words = ("request for other limits", "requests for other limits");
+    add(&mut out, overview.quota_request_count, words, asking, "/operator/limits");
+    let credit = |micros: i64| money_text(micros, &overview.currency);
+    let poor = overview
+        .orgs_without_credit
+        .iter()
+        .map(|org| format!("{} ({})", org.org_name, credit(org.available_micros)))
+        .collect();
+    let words = ("organization without credit", "organizations without credit");
+    add(&mut out, overview.orgs_without_credit_count, words, poor, "/operator/orgs");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overview(more: serde_json::Value) -> OperatorOverview {
+        let mut whole = serde_json::json!({
+            "at": "2026-03-01T09:00:00Z", "currency": "USD",
+            "cluster": {
+                "states": [], "notice_count": 0, "notices": [], "boards_out_of_service": 0, "capacity": [],
+            },
+            "work": {"running_jobs": 0, "running_devices": 0, "queued_jobs": 0, "queue": []},
+            "stuck_count": 0, "stuck": [], "quota_request_count": 0, "quota_requests": [],
+            "orgs_without_credit_count": 0, "orgs_without_credit": [],
+            "revenue": {"today_micros": 0, "month_micros": 0},
+            "rack_count": 0, "racks": [], "audit_events": [],
+        });
+        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value(whole).unwrap()
+    }
+
+    #[test]
+    fn a_calm_portal_has_no_findings() {
+        assert!(findings(&overview(serde_json::json!({}))).is_empty());
+    }
+
+    #[test]
+    fn findings_have_their_number_and_the_first_names() {
+        let poor = serde_json::json!([
+            {"org": "org_00000000000000000000000001", "org_name": "lab", "available_micros": -2_000_000},
+        ]);
+        let found = findings(&overview(serde_json::json!({
+            "orgs_without_credit_count": 3, "orgs_without_credit": poor,
+            "ledger_check": {"at": "2026-03-01T08:00:00Z", "mismatches": 1},
+        })));
+        let titles: Vec<&str> = found.iter().map(|finding| finding.title.as_str()).collect();
+        assert_eq!(titles, ["1 mismatch in the ledger", "3 organizations without credit"]);
+        assert_eq!(found.last().unwrap().note, "lab (−$2.00) and 2 more");
+        let clean = serde_json::json!({"ledger_check": {"at": "2026-03-01T08:00:00Z", "mismatches": 0}});
+        assert!(findings(&overview(clean)).is_empty());
+    }
+}
