@@ -52,6 +52,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/budgets") view={Lazy::<routes::Budgets>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/invoices") view={Lazy::<routes::Invoices>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/invoices/:invoice") view={Lazy::<routes::Invoice>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/statements/:month") view={Lazy::<routes::Statement>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/limits") view={Lazy::<routes::Limits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/team") view={Lazy::<routes::Team>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>

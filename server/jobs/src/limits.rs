@@ -1,7 +1,7 @@
 //! The limits of an organization in the form of the engine, and the problems of exceeded limits.
 
 use berth_placement::quotas::{self, Exceeded, LimitKind};
-use berth_types::money::{money_text, nano_per_second, per_hour_micros};
+use berth_types::money::{nano_per_second, per_hour_micros, price_text};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::Limits;
 
@@ -53,7 +53,7 @@ pub(crate) fn limit_problem(beyond: &Exceeded, currency: &str) -> Problem {
             exceeded("The organization may not run jobs at present.".to_owned(), "/offering")
         }
         LimitKind::Spend => {
-            let hour = |nano: i64| money_text(per_hour_micros(nano).unwrap_or(i64::MAX), currency);
+            let hour = |nano: i64| price_text(per_hour_micros(nano).unwrap_or(i64::MAX), currency);
             exceeded(
                 format!(
                     "This costs {} an hour, and the organization may spend {} an hour. Ask for less, or ask the operator for more.",

@@ -60,6 +60,7 @@ mod reserved_jobs;
 mod reserved_time;
 mod secrets;
 mod shares;
+mod statements;
 mod store;
 mod store_accounts;
 mod store_billing;

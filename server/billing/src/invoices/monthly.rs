@@ -11,7 +11,7 @@ use futures::FutureExt;
 use super::{Invoices, begin_of, closing, document, next_month, settings};
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::fault;
-use berth_store::invoices::InvoiceRow;
+use berth_store::invoices::StoredInvoice;
 use berth_store::{self as store, StoreError, Tx};
 
 /// The organizations with charges in one read.
@@ -28,15 +28,15 @@ const GIVEN_BACK: [(&str, &str); 2] = [
 
 /// The charges of an organization for the document of a month.
 #[derive(Default)]
-struct MonthCharges {
-    lines: Vec<InvoiceLine>,
+pub(super) struct MonthCharges {
+    pub(super) lines: Vec<InvoiceLine>,
     /// True if it has a credit limit.
     pays_later: bool,
 }
 
 /// The charges of these organizations on some days, and the charges that were given back within some times.
 /// Organizations without any are absent.
-async fn list_charges(
+pub(super) async fn list_charges(
     tx: &mut Tx<'_>,
     orgs: &[OrgId],
     days: (i64, i64),
@@ -123,7 +123,7 @@ impl Invoices {
             async move {
                 let (kind, state, payment_text) = closing(&document, due_at.is_some());
                 let open = state == InvoiceState::Open;
-                let row = InvoiceRow {
+                let row = StoredInvoice {
                     id: context.new_id(now),
                     number: store::invoices::next_number(tx).await?,
                     kind,

@@ -7,7 +7,7 @@ use berth_core::rating::charge_micros;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{ExtendJob, Job, JobState};
-use berth_types::money::money_text;
+use berth_types::money::{available_text, reserved_text};
 use berth_types::problems::Problem;
 use berth_types::time::{Timestamp, duration_text};
 use futures::FutureExt;
@@ -20,12 +20,12 @@ use crate::transitions::{advance, machine};
 use berth_billing::budgets;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::jobs::JobRow;
+use berth_store::jobs::StoredJob;
 use berth_store::ledger::Posting;
 use berth_store::reservations::{StoredDevice, StoredPlaces};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
-fn already_ended(row: &JobRow) -> Problem {
+fn already_ended(row: &StoredJob) -> Problem {
     let detail =
         format!("The job is {} already; nothing was changed.", row.phase.state.name().replace('_', " "));
     Problem::conflict("job.ended", "The job has ended", detail)
@@ -121,7 +121,7 @@ impl Jobs {
 /// Returns true if a job can run up to a longer limit without a conflict with a reservation or maintenance.
 async fn is_clear_until(
     tx: &mut Tx<'_>,
-    row: &JobRow,
+    row: &StoredJob,
     limit_s: i64,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
@@ -161,7 +161,7 @@ async fn is_clear_until(
 async fn extend(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &JobRow,
+    row: &StoredJob,
     input: ExtendJob,
     now: Timestamp,
 ) -> Result<JobEvent, WriteError> {
@@ -195,8 +195,8 @@ async fn extend(
         let currency = &context.settings.currency;
         let detail = format!(
             "The longer limit can cost {} more, and {} is available. The job goes on to its present limit.",
-            money_text(more, currency),
-            money_text(available, currency)
+            reserved_text(more, currency),
+            available_text(available, currency)
         );
         return Err(Problem::new(402, "funds.insufficient", "Not enough credit", detail).into());
     }
