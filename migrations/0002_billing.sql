@@ -66,6 +66,9 @@ CREATE TABLE transfers (
 );
 CREATE INDEX transfers_by_debit ON transfers (debit, id);
 CREATE INDEX transfers_by_credit ON transfers (credit, id);
+-- Credits and debits are few beside charges and holds, and a statement sums those of one month.
+CREATE INDEX transfers_credits ON transfers (credit, at) WHERE kind = 'credit';
+CREATE INDEX transfers_debits ON transfers (debit, at) WHERE kind = 'debit';
 CREATE INDEX transfers_given_back ON transfers (credit, at) WHERE kind = 'credit' AND source IN ('reservation', 'evidence');
 
 -- Credit that expires. Charges use the lot that expires first. The rest of a lot becomes a debit at its expiry.
@@ -130,6 +133,8 @@ CREATE TABLE quota_requests (
   org_id TEXT NOT NULL REFERENCES orgs (id),
   -- JSON.
   limits TEXT NOT NULL,
+  -- Requested credit; absent in a request for limits only.
+  credit_micros BIGINT CHECK (credit_micros > 0),
   reason TEXT NOT NULL,
   state TEXT NOT NULL CHECK (state IN ('pending', 'granted', 'declined')),
   created_at BIGINT NOT NULL,

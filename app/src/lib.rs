@@ -55,6 +55,7 @@ pub fn App() -> impl IntoView {
                         <Route path=path!("/budgets") view={Lazy::<routes::Budgets>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/invoices") view={Lazy::<routes::Invoices>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/invoices/:invoice") view={Lazy::<routes::Invoice>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/statements/:month") view={Lazy::<routes::Statement>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/limits") view={Lazy::<routes::Limits>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/team") view={Lazy::<routes::Team>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
@@ -75,6 +76,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/budgets") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/invoices") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/invoices/:invoice") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/statements/:month") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/limits") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/team") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/tokens") view=OrgRedirect ssr=SsrMode::Async/>

@@ -68,6 +68,7 @@ route!(forms, Usage, usage, load_usage, pages::usage::UsagePage);
 route!(forms, Budgets, budgets, load_budgets, pages::budgets::BudgetsPage);
 route!(forms, Invoices, invoices, load_invoices, pages::invoices::InvoicesPage);
 route!(forms, Invoice, invoice, load_invoice, pages::invoices::InvoicePage);
+route!(forms, Statement, statement, load_statement, pages::invoices::StatementPage);
 route!(forms, Team, team, load_team, pages::team::TeamPage);
 route!(forms, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
 route!(forms, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);

@@ -268,7 +268,7 @@ fn SignedIn(
         });
     };
     let operator = me.user.operator;
-    let start = if operator { "/operator/nodes" } else { "/" };
+    let start = if operator { "/operator" } else { "/" };
     let home = move || if none { start.to_owned() } else { slug.with(|slug| org_path(slug, "/")) };
     // Both lists together need lower lines.
     let rail = if operator && tenant { "rail rail--long" } else { "rail" };

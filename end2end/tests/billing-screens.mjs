@@ -5,7 +5,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import {
-  bearer, boardsFree, inOrg, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn, signUp,
+  bearer, boardsFree, inOrg, jobIn, launchBrowser, moneyText, openPage, reservedText, ROOT, settled, signIn, signUp,
   startDemo, waitFor,
 } from './harness.mjs';
 
@@ -161,6 +161,12 @@ test('use is told apart, and the choice is in the address', async () => {
   await page.getByRole('heading', { name: 'By offering' }).waitFor();
   await page.getByRole('row').filter({ hasText: SLICE }).first().waitFor();
 
+  await page.getByRole('radio', { name: 'Last month' }).check();
+  await page.waitForURL(/from=\d{4}-\d\d-01&until=\d{4}-\d\d-\d\d&group=offering$/);
+  await waitFor('the choice of the last month', () => page.getByRole('radio', { name: 'Last month' }).isChecked());
+  await page.goBack();
+  await page.waitForURL(/\/usage\?group=offering$/);
+
   await page.getByRole('radio', { name: '7 days' }).check();
   await page.waitForURL(/from=\d{4}-\d\d-\d\d&group=offering$/);
   await waitFor('seven days', async () =>
@@ -171,7 +177,11 @@ test('use is told apart, and the choice is in the address', async () => {
 
   await page.goto(inOrg(tenant.slug, '/usage?group=label&label=project'));
   await settled(page);
-  await page.getByText(/^No charges of jobs with the label key project/).waitFor();
+  // No job has the label, and no charge is missing.
+  const all = page.getByRole('table', { name: 'Daily usage' }).getByRole('row').filter({ hasText: 'Total' });
+  const total = await all.locator('[data-label="Cost"]').innerText();
+  const unlabelled = page.getByRole('table', { name: 'Totals' }).getByRole('row').filter({ hasText: 'No label' });
+  assert.equal(await unlabelled.locator('[data-label="Cost"]').innerText(), total);
   assert.equal(await page.getByLabel('Label key').inputValue(), 'project');
 });
 
@@ -200,6 +210,17 @@ test('the operator previews and sets a price for preemptible jobs', async () => 
 
   await page.locator('summary').filter({ hasText: PRICED }).click();
   await page.getByRole('row').filter({ hasText: 'current' }).filter({ hasText: '$0.25/h' }).waitFor();
+});
+
+test('a price form has the price that was set', async () => {
+  const { page } = desk;
+  const change = button(page, `Change price of ${PRICED}`);
+  await change.click();
+  const dialog = page.getByRole('dialog', { name: `Price of ${PRICED}` });
+  // The stored rate is rounded to a nano-unit a second; the form has the shortest price with this rate.
+  assert.equal(await textbox(dialog, 'Preemptible').inputValue(), '0.25');
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'hidden' });
 });
 
 test('the launch form shows that price when the job is preemptible', async () => {
@@ -338,7 +359,9 @@ test('an invoice is read on the screen and on paper', async () => {
   for (const words of ['Kade 4, Rotterdam', tenant.organization, 'October 2026', 'VAT, 19 %', '$0.889525']) {
     assert.ok(text.includes(words), words);
   }
-  await paper.getByText('$0.88 due by 15 November 2026.').waitFor();
+  await paper.getByText('$0.889525 due by 15 November 2026.').waitFor();
+  // The line needs four decimals and the total six, so all have six.
+  assert.equal(await paper.locator('tbody [data-label="Amount"]').innerText(), '$0.747500');
 
   await page.evaluate(() => (window.print = () => (window.printed = true)));
   const print = button(page, 'Print or save as PDF');
@@ -354,6 +377,75 @@ test('an invoice is read on the screen and on paper', async () => {
   await page.pdf({ path: join(SHOTS, 'invoice.pdf'), preferCSSPageSize: true });
   await page.emulateMedia({ media: 'screen' });
   await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
+test('without credit a job is preceded by a request, which the operator grants', async () => {
+  const poor = await signUp(demo.url, 'Sandbar');
+  const viewport = { width: 390, height: 844 };
+  const small = await openPage(browser, demo.url, { headers: poor.headers, viewport });
+  const { page } = small;
+  await openLaunch(page, 'no-money', SLICE);
+  const ask = button(page, 'Request credit');
+  await awake(ask);
+  const plan = { name: 'no-money', offering: SLICE, command: ['true'], max_duration_s: 3600 };
+  const { worst_case_micros: worst } = await poor.api('POST', `/orgs/${poor.org}/jobs?dry_run=true`, plan);
+  await page.getByText(`${reservedText(BigInt(worst))} more credit is required.`).waitFor();
+  await ask.click();
+  const dialog = page.getByRole('dialog', { name: 'Request credit' });
+  assert.ok(Number(await textbox(dialog, 'Amount').inputValue()) * 1_000_000 >= worst);
+  await textbox(dialog, 'Amount').fill('4.995');
+  await button(dialog, 'Send request').click();
+  await page.locator('#credit-reason-error').waitFor();
+  await textbox(dialog, 'Reason').fill('Two runs for the review.');
+  await button(dialog, 'Send request').click();
+  await dialog.waitFor({ state: 'hidden' });
+  await page.getByText(/^Request sent\./).waitFor();
+
+  await desk.page.goto('/operator/limits');
+  await settled(desk.page);
+  const request = desk.page.getByRole('form', { name: `Request of ${poor.organization}` });
+  await request.getByText('Credit: $4.995').waitFor();
+  assert.equal(await textbox(request, 'Amount').inputValue(), '4.995');
+  await awake(button(request, 'Grant'));
+  await button(request, 'Grant').click();
+  await request.waitFor({ state: 'detached' });
+
+  await page.goto('/billing');
+  await settled(page);
+  await page.getByRole('row').filter({ hasText: 'Credit as requested' }).filter({ hasText: '+$4.995' }).waitFor();
+  assert.equal(await stat(page, 'Available').innerText(), '$4.99');
+  assert.equal(await stat(page, 'Balance').innerText(), '$4.995');
+  assert.deepEqual(small.faults, []);
+});
+
+test('the running statement of the month is read, saved and printed', async () => {
+  const { page } = view;
+  await page.goto('/invoices');
+  await settled(page);
+  const card = page.getByRole('article', { name: 'So far this month' });
+  await card.getByText(/A running statement, not an invoice\./).waitFor();
+  const statement = await tenant.api('GET', `/orgs/${tenant.org}/statement`);
+  await card.getByRole('link', { name: 'Show statement' }).click();
+  await page.waitForURL(new RegExp(`/statements/${statement.month}$`));
+  await page.getByRole('heading', { level: 1, name: / so far$/ }).waitFor();
+  assert.equal(await page.locator('.rail [aria-current="page"]').first().innerText(), 'Billing');
+  const paper = page.locator('.invoice');
+  const sum = (name) =>
+    paper.locator('.invoice__total dt').filter({ hasText: name }).locator('xpath=following-sibling::dd[1]');
+  assert.equal(await sum(/^Charges$/).innerText(), moneyText(BigInt(statement.charged_micros)));
+  assert.equal(await sum(/^Change of the balance$/).innerText(), `+${moneyText(BigInt(statement.change_micros))}`);
+  await paper.getByRole('row').filter({ hasText: 'Granted credit' }).waitFor();
+
+  const href = await page.getByRole('link', { name: 'Download CSV' }).getAttribute('href');
+  const lines = (await (await fetch(demo.url + href, { headers: tenant.headers })).text()).trim().split('\n').slice(1);
+  assert.equal(lines.reduce((all, line) => all + Number(line.split(',')[5]), 0), statement.change_micros);
+
+  await page.emulateMedia({ media: 'print' });
+  assert.equal(await paper.isVisible(), true);
+  for (const hidden of ['.rail', '.crumbs', '.page__actions']) {
+    assert.equal(await page.locator(hidden).isVisible(), false, hidden);
+  }
+  await page.emulateMedia({ media: 'screen' });
 });
 
 test('the ledger is consistent', async () => {

@@ -259,16 +259,16 @@ export async function settled(page) {
   await page.waitForFunction(() => !document.querySelector('.skeleton, [aria-busy="true"]'));
 }
 
-/** `$2.41`, `$0.0067`: an amount of dollars as the pages write it. */
+/** `$2.41`, `$0.0067`, `$0.149999`: an exact amount of dollars as the pages write it. */
 export function moneyText(micros) {
   const size = micros < 0n ? -micros : micros;
-  const [units, rest] = [size / 1_000_000n, size % 1_000_000n];
-  const sign = micros < 0n ? '−' : '';
-  if (units === 0n && rest > 0n && rest < 100_000n) {
-    const text = `${rest}`.padStart(6, '0');
-    const zeros = text.length - text.replace(/^0+/, '').length;
-    const keep = Math.min(6, Math.max(2, Math.min(text.replace(/0+$/, '').length, zeros + 2)));
-    return `${sign}$0.${text.slice(0, keep)}`;
-  }
-  return `${sign}$${units.toLocaleString('en-US')}.${`${rest / 10_000n}`.padStart(2, '0')}`;
+  const part = `${size % 1_000_000n}`.padStart(6, '0').replace(/0{1,4}$/, '');
+  return `${micros < 0n ? '−' : ''}$${(size / 1_000_000n).toLocaleString('en-US')}.${part}`;
+}
+
+/** `$0.30` for 299998: money that is set aside, rounded up to the cent; below a tenth to two digits. */
+export function reservedText(micros) {
+  const step = [100n, 1_000n, 10_000n, 100_000n].findIndex((limit) => micros < limit);
+  const unit = step < 0 ? 10_000n : 10n ** BigInt(step);
+  return moneyText(((micros + unit - 1n) / unit) * unit);
 }

@@ -2,7 +2,9 @@
 // price beside it, a refusal that names the way out, the way taken, and one cancelled.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { bearer, inOrg, launchBrowser, moneyText, openPage, settled, signUp, startDemo, waitFor } from './harness.mjs';
+import {
+  bearer, inOrg, launchBrowser, moneyText, openPage, reservedText, settled, signUp, startDemo, waitFor,
+} from './harness.mjs';
 
 const BOARD = 'h100-80gb';
 const DAY_MS = 86_400_000;
@@ -76,7 +78,7 @@ test('a board is reserved for tomorrow with the keyboard alone', async () => {
   const { items } = await call('GET', '/offerings');
   const price = items.find((o) => o.slug === BOARD).price.nano_per_second;
   const total = (BigInt(price) * 7_200_000n) / 1_000_000n;
-  await page.getByRole('button', { name: `Reserve for ${moneyText(total)}` }).and(page.locator(':enabled')).waitFor();
+  await page.getByRole('button', { name: `Reserve for ${reservedText(total)}` }).and(page.locator(':enabled')).waitFor();
   await named(page).focus();
   await page.keyboard.type('night-run');
   await page.keyboard.press('Enter');

@@ -139,6 +139,7 @@ const SCREENS = [
   ['budgets', 'tenant', '/budgets'],
   ['budgets-empty', 'newcomer', '/budgets'],
   ['invoices-empty', 'newcomer', '/invoices'],
+  ['statement', 'tenant', () => `/statements/${new Date().toISOString().slice(0, 7)}`],
   ['limits', 'tenant', '/limits'],
   ['limits-empty', 'newcomer', '/limits'],
   ['team', 'tenant', '/team'],

@@ -4,9 +4,10 @@ use std::future::Future;
 
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId};
-use berth_types::invoices::{BillingSettings, Invoice};
+use berth_types::invoices::{BillingSettings, Invoice, MonthStatement};
 use serde::{Deserialize, Serialize};
 
+use super::escape::escaped;
 use super::{Answer, get, send};
 
 /// The month of a billing run.
@@ -37,6 +38,20 @@ pub fn list(
 /// Gets an invoice.
 pub fn one(org: OrgId, id: InvoiceId) -> impl Future<Output = Answer<Invoice>> + Send + 'static {
     get(format!("/orgs/{org}/invoices/{id}"))
+}
+
+/// Gets the statement of a month such as `2026-10`, or (`None`) of the present month.
+pub fn statement(
+    org: OrgId,
+    month: Option<String>,
+) -> impl Future<Output = Answer<MonthStatement>> + Send + 'static {
+    let query = month.map_or_else(String::new, |month| format!("?month={}", escaped(&month)));
+    get(format!("/orgs/{org}/statement{query}"))
+}
+
+/// Returns the address of the statement of a month as CSV.
+pub fn statement_csv_path(org: OrgId, month: &str) -> String {
+    format!("/api/v1/orgs/{org}/statement?month={}&format=csv", escaped(month))
 }
 
 /// Lists the invoices of all organizations, newest first, for operators.

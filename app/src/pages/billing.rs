@@ -7,18 +7,21 @@ use std::future::Future;
 use berth_types::Page as Rows;
 use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, ExpiringCredit, Transfer, TransferKind};
-use berth_types::money::money_text;
+use berth_types::money::{
+    available_text, column_decimals, money_text, price_text, reserved_text, signed_column_text,
+};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use super::days::date_text;
+use super::limits::credit_form::CreditRequest;
 use super::limits::replace;
 use super::load_more::LoadMore;
 use super::org_data::org_view;
 use super::parts::{Call, every};
 use super::payments::{PaymentsSection, Wallet, return_banner};
-use super::text::{runway, signed_money};
+use super::text::runway;
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -54,8 +57,9 @@ const TABS: [(&str, &str); 4] =
 
 /// Tells whether a path belongs to a money page.
 pub fn is_money_page(path: &str) -> bool {
-    TABS.iter()
-        .any(|(tab, _)| path.strip_prefix(*tab).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+    // Statements belong to the tab of invoices.
+    let mut paths = TABS.iter().map(|(tab, _)| *tab).chain(["/statements"]);
+    paths.any(|tab| path.strip_prefix(tab).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
 /// The tabs of the money pages.
@@ -95,6 +99,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
     let Statement { org, balance, rows, cursor, wallet } = statement;
     let pays = use_session().pays_for(org);
     let currency = balance.currency.clone();
+    let request_currency = currency.clone();
     let balance = RwSignal::new(balance);
     let rows = RwSignal::new(rows);
     let cursor = RwSignal::new(cursor);
@@ -131,6 +136,9 @@ fn StatementView(statement: Statement) -> impl IntoView {
         });
     };
     let csv = format!("/api/v1/orgs/{org}/transfers?format=csv");
+    let request = (!can_add).then(|| {
+        view! { <CreditRequest org=org currency=request_currency missing_micros=Signal::derive(|| 0_i64)/> }
+    });
     view! {
         {payment_notice}
         {move || figures(&balance.get())}
@@ -138,6 +146,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
             "Each submitted job outside a reservation reserves its maximum cost. It is charged per metered millisecond, and the rest is released when it ends. The maximum number and cost of running jobs are under "
             <a href=org_link("/limits")>"Limits"</a> "."
         </p>
+        {request}
         {payments}
         <section class="section">
             <div class="section__head">
@@ -174,7 +183,9 @@ fn expiries(balance: &Balance) -> Vec<String> {
 fn figures(balance: &Balance) -> AnyView {
     let text = |micros: i64| money_text(micros, &balance.currency);
     let runway_note = match runway(balance.available_micros, balance.burn_per_hour_micros) {
-        Some(hours) => format!("runway {hours} h at {}/h", text(balance.burn_per_hour_micros)),
+        Some(hours) => {
+            format!("runway {hours} h at {}/h", price_text(balance.burn_per_hour_micros, &balance.currency))
+        }
         None => "no jobs charged now".to_owned(),
     };
     let expiring: Vec<AnyView> = expiries(balance)
@@ -194,7 +205,7 @@ fn figures(balance: &Balance) -> AnyView {
         <dl class="stats">
             <div class="stat">
                 <dt class="stat__label">"Available"</dt>
-                <dd class="stat__value">{text(balance.available_micros)}</dd>
+                <dd class="stat__value">{available_text(balance.available_micros, &balance.currency)}</dd>
                 <dd class="stat__note">{runway_note}</dd>
             </div>
             <div class="stat">
@@ -205,7 +216,7 @@ fn figures(balance: &Balance) -> AnyView {
             </div>
             <div class="stat">
                 <dt class="stat__label">"Reserved"</dt>
-                <dd class="stat__value">{text(balance.held_micros)}</dd>
+                <dd class="stat__value">{reserved_text(balance.held_micros, &balance.currency)}</dd>
                 <dd class="stat__note">"for open jobs and reservations"</dd>
             </div>
             <div class="stat">
@@ -222,11 +233,7 @@ fn figures(balance: &Balance) -> AnyView {
 /// The table of rows, or the empty state with the source of credit.
 fn ledger(rows: &[Transfer], can_add: bool) -> AnyView {
     if rows.is_empty() {
-        let how = if can_add {
-            "Add credit by card above."
-        } else {
-            "Request credit from the operator of this portal."
-        };
+        let how = if can_add { "Add credit by card above." } else { "Request credit above." };
         return view! {
             <div class="empty">
                 <p class="empty__text">
@@ -236,7 +243,8 @@ fn ledger(rows: &[Transfer], can_add: bool) -> AnyView {
         }
         .into_any();
     }
-    let lines: Vec<AnyView> = rows.iter().map(line).collect();
+    let decimals = column_decimals(rows.iter().map(|row| row.amount_micros));
+    let lines: Vec<AnyView> = rows.iter().map(|row| line(row, decimals)).collect();
     table_of(
         "Ledger",
         &[("Description", ""), ("Time", "nowrap"), ("Kind", ""), ("Source", ""), ("Amount", "num")],
@@ -254,7 +262,7 @@ const fn kind_text(kind: TransferKind) -> &'static str {
     }
 }
 
-fn line(row: &Transfer) -> AnyView {
+fn line(row: &Transfer, decimals: usize) -> AnyView {
     let description = if row.memo.is_empty() { kind_text(row.kind).to_owned() } else { row.memo.clone() };
     let expiry = row.expires_at.map(|at| {
         view! { <span class="table__sub">{format!("expires on {}", date_text(at))}</span> }
@@ -272,6 +280,7 @@ fn line(row: &Transfer) -> AnyView {
     } else {
         view! { <span class="id">{source}</span> }.into_any()
     };
+    let amount = signed_column_text(row.amount_micros, &row.currency, decimals);
     // Reserved and released money leaves the balance unchanged.
     let class = match row.kind {
         TransferKind::Credit => "good",
@@ -285,7 +294,7 @@ fn line(row: &Transfer) -> AnyView {
             <td role="cell" data-label="Kind">{kind_text(row.kind)}</td>
             <td role="cell" class="table__lead" data-label="Source">{source}</td>
             <td role="cell" class="num" data-label="Amount">
-                <span class=class>{signed_money(row.amount_micros, &row.currency)}</span>
+                <span class=class>{amount}</span>
             </td>
         </tr>
     }
@@ -334,7 +343,7 @@ mod tests {
 
     #[test]
     fn money_pages_are_recognized_by_their_path() {
-        for path in ["/billing", "/usage", "/invoices/inv_1"] {
+        for path in ["/billing", "/usage", "/invoices/inv_1", "/statements/2026-11"] {
             assert!(is_money_page(path), "{path}");
         }
         for path in ["/", "/jobs", "/usages", "/operator/invoices"] {

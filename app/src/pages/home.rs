@@ -8,8 +8,8 @@ use berth_types::events::JobChange;
 use berth_types::ids::OrgId;
 use berth_types::jobs::{Job, JobState};
 use berth_types::ledger::Balance;
-use berth_types::money::money_text;
 use berth_types::overview::{JobCounts, MAX_COUNTED};
+use berth_types::money::{available_text, column_decimals, column_text, price_text, reserved_text};
 use berth_types::quotas::Quota;
 use berth_types::time::duration_text;
 use leptos::prelude::*;
@@ -163,7 +163,7 @@ fn HomeView(overview: Overview) -> impl IntoView {
                         <div class="section__aside">
                             <FeedBadge feed=feed/>
                             " "
-                            <a href="/jobs?state=running">{move || all_text(counts.get().running)}</a>
+                            <a href=org_link("/jobs?state=running")>{move || all_text(counts.get().running)}</a>
                         </div>
                     </div>
                     {move || running(&jobs.get())}
@@ -187,7 +187,7 @@ fn NoJobs(org: OrgId, balance: RwSignal<Option<Balance>>) -> impl IntoView {
                 if balance.available_micros <= 0 {
                     return " No credit yet: request credit from the operator of this portal.".to_owned();
                 }
-                format!(" Available credit: {}.", money_text(balance.available_micros, &balance.currency))
+                format!(" Available credit: {}.", available_text(balance.available_micros, &balance.currency))
             })
         })
     };
@@ -257,7 +257,9 @@ fn ClosestLimit(quota: RwSignal<Option<Quota>>) -> impl IntoView {
 }
 
 fn money_figures(balance: &Balance) -> AnyView {
-    let text = |micros: i64| money_text(micros, &balance.currency);
+    let currency = balance.currency.as_str();
+    let reserved =
+        format!("{} reserved for jobs and reservations", reserved_text(balance.held_micros, currency));
     let hours = runway(balance.available_micros, balance.burn_per_hour_micros);
     let runway_note = if hours.is_some() { "at the current cost" } else { "no jobs charged now" };
     let runway = match hours {
@@ -267,8 +269,8 @@ fn money_figures(balance: &Balance) -> AnyView {
     view! {
         <div class="stat">
             <dt class="stat__label">"Available"</dt>
-            <dd class="stat__value">{text(balance.available_micros)}</dd>
-            <dd class="stat__note">{format!("{} reserved for jobs and reservations", text(balance.held_micros))}</dd>
+            <dd class="stat__value">{available_text(balance.available_micros, currency)}</dd>
+            <dd class="stat__note">{reserved}</dd>
         </div>
         <div class="stat">
             <dt class="stat__label">"Runway"</dt>
@@ -277,7 +279,7 @@ fn money_figures(balance: &Balance) -> AnyView {
         </div>
         <div class="stat">
             <dt class="stat__label">"Current cost"</dt>
-            <dd class="stat__value">{text(balance.burn_per_hour_micros)}<span class="stat__unit">"/h"</span></dd>
+            <dd class="stat__value">{price_text(balance.burn_per_hour_micros, currency)}<span class="stat__unit">"/h"</span></dd>
             <dd class="stat__note">"all running jobs"</dd>
         </div>
     }
@@ -285,8 +287,9 @@ fn money_figures(balance: &Balance) -> AnyView {
 }
 
 fn running(jobs: &[Job]) -> AnyView {
-    let with_devices = jobs.iter().filter(|job| has_devices(job.state));
-    let rows: Vec<AnyView> = with_devices.take(MAX_RUNNING).map(running_row).collect();
+    let jobs: Vec<&Job> = jobs.iter().filter(|job| has_devices(job.state)).take(MAX_RUNNING).collect();
+    let decimals = column_decimals(jobs.iter().map(|job| job.cost_micros));
+    let rows: Vec<AnyView> = jobs.into_iter().map(|job| running_row(job, decimals)).collect();
     if rows.is_empty() {
         return view! { <p class="quiet">"No running jobs."</p> }.into_any();
     }
@@ -297,14 +300,15 @@ fn running(jobs: &[Job]) -> AnyView {
     )
 }
 
-fn running_row(job: &Job) -> AnyView {
+fn running_row(job: &Job, decimals: usize) -> AnyView {
+    let cost = column_text(job.cost_micros, &job.currency, decimals);
     view! {
         <tr role="row">
             {name_cell(job, offering_text(&job.offering, job.count))}
             <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
             {board_cell(job)}
             <td role="cell" class="num" data-label="Run time">{duration_text(job.metered_ms)}</td>
-            <td role="cell" class="num" data-label="Cost so far">{money_text(job.cost_micros, &job.currency)}</td>
+            <td role="cell" class="num" data-label="Cost so far">{cost}</td>
         </tr>
     }
     .into_any()
@@ -320,7 +324,7 @@ fn queued(jobs: &[Job], all: u64) -> AnyView {
         <section class="section">
             <div class="section__head">
                 <h2>"Queued"</h2>
-                <div class="section__aside"><a href="/jobs?state=queued">{all_text(all)}</a></div>
+                <div class="section__aside"><a href=org_link("/jobs?state=queued")>{all_text(all)}</a></div>
             </div>
             {table_of("Queued jobs", &[("Job", ""), ("Reason", ""), ("Submitted", "nowrap")], rows)}
         </section>
@@ -341,8 +345,9 @@ fn queued_row(job: &Job) -> AnyView {
 }
 
 fn finished(jobs: &[Job], all: u64) -> AnyView {
-    let rows: Vec<AnyView> =
-        jobs.iter().filter(|job| job.state.ended()).take(MAX_FINISHED).map(finished_row).collect();
+    let jobs: Vec<&Job> = jobs.iter().filter(|job| job.state.ended()).take(MAX_FINISHED).collect();
+    let decimals = column_decimals(jobs.iter().map(|job| job.cost_micros));
+    let rows: Vec<AnyView> = jobs.into_iter().map(|job| finished_row(job, decimals)).collect();
     if rows.is_empty() {
         return ().into_any();
     }
@@ -362,7 +367,8 @@ fn finished(jobs: &[Job], all: u64) -> AnyView {
     .into_any()
 }
 
-fn finished_row(job: &Job) -> AnyView {
+fn finished_row(job: &Job, decimals: usize) -> AnyView {
+    let cost = column_text(job.cost_micros, &job.currency, decimals);
     let at = job.ended_at.unwrap_or(job.created_at);
     let below = match (&job.failure, job.exit_code) {
         (Some(failure), _) => failure.detail.clone(),
@@ -376,7 +382,7 @@ fn finished_row(job: &Job) -> AnyView {
             {offering_cell(job)}
             <td role="cell" class="nowrap" data-label="Finished"><When at=at/></td>
             <td role="cell" class="num" data-label="Run time">{duration_text(job.metered_ms)}</td>
-            <td role="cell" class="num" data-label="Cost">{money_text(job.cost_micros, &job.currency)}</td>
+            <td role="cell" class="num" data-label="Cost">{cost}</td>
         </tr>
     }
     .into_any()

@@ -7,7 +7,7 @@ use std::future::Future;
 use berth_types::events::JobChange;
 use berth_types::ids::OrgId;
 use berth_types::jobs::{Job, JobState};
-use berth_types::money::money_text;
+use berth_types::money::{column_decimals, column_text};
 use berth_types::time::duration_text;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -207,7 +207,8 @@ fn Empty(org: OrgId, state: Option<JobState>) -> impl IntoView {
 }
 
 fn table(jobs: &[Job]) -> AnyView {
-    let rows: Vec<AnyView> = jobs.iter().map(row).collect();
+    let decimals = column_decimals(jobs.iter().map(|job| job.cost_micros));
+    let rows: Vec<AnyView> = jobs.iter().map(|job| row(job, decimals)).collect();
     table_of(
         "Jobs",
         &[
@@ -224,13 +225,14 @@ fn table(jobs: &[Job]) -> AnyView {
     )
 }
 
-fn row(job: &Job) -> AnyView {
+fn row(job: &Job, decimals: usize) -> AnyView {
     let started = match job.started_at {
         Some(at) => view! { <When at=at/> }.into_any(),
         None => view! { <span class="quiet">"submitted "</span><When at=job.created_at/> }.into_any(),
     };
     let run_time = if job.metered_ms > 0 { duration_text(job.metered_ms) } else { "–".to_owned() };
     let by = job.created_by.clone();
+    let cost = column_text(job.cost_micros, &job.currency, decimals);
     view! {
         <tr role="row">
             {name_cell(job, job.id.to_string())}
@@ -240,7 +242,7 @@ fn row(job: &Job) -> AnyView {
             <td role="cell" data-label="Submitted by">{by}</td>
             <td role="cell" class="nowrap" data-label="Started">{started}</td>
             <td role="cell" class="num" data-label="Run time">{run_time}</td>
-            <td role="cell" class="num" data-label="Cost">{money_text(job.cost_micros, &job.currency)}</td>
+            <td role="cell" class="num" data-label="Cost">{cost}</td>
         </tr>
     }
     .into_any()

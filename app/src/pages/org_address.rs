@@ -97,7 +97,7 @@ pub fn OrgRedirect() -> impl IntoView {
     let (page, search) = (here.pathname.get_untracked(), here.search.get_untracked());
     let mut orgs = member_orgs();
     if orgs.is_empty() && session.me.user.operator {
-        return view! { <Redirected path="/operator/nodes".to_owned()/> }.into_any();
+        return view! { <Redirected path="/operator".to_owned()/> }.into_any();
     }
     if orgs.is_empty() {
         return view! { <Page title="Home".to_owned()><NoOrg/></Page> }.into_any();

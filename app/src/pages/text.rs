@@ -3,7 +3,7 @@
 //! Pure: without a clock and without components.
 
 use berth_types::jobs::{CheckpointSignal, JobState, Topology};
-use berth_types::money::money_text;
+pub use berth_types::money::{price_text, rate_text, signed_money, ticking_money, typed_amount};
 use berth_types::time::duration_text;
 
 /// Returns a count with its noun: `1 job`, `3 jobs`.
@@ -103,36 +103,6 @@ pub fn runway(available_micros: i64, burn_per_hour_micros: i64) -> Option<String
     Some(if tenths >= 10_000 { grouped(tenths / 10) } else { format!("{}.{}", tenths / 10, tenths % 10) })
 }
 
-/// Returns an amount with its sign: `+$5.00`, `−$0.02`, `$0.00`.
-pub fn signed_money(micros: i64, currency: &str) -> String {
-    let plus = if micros > 0 { "+" } else { "" };
-    format!("{plus}{}", money_text(micros, currency))
-}
-
-fn symbol(currency: &str) -> String {
-    money_text(0, currency).trim_end_matches("0.00").to_owned()
-}
-
-/// Returns an amount with all six decimals, for statements: `$11.573612`.
-pub fn full_money(micros: i64, currency: &str) -> String {
-    let sign = if micros < 0 { "−" } else { "" };
-    let magnitude = micros.unsigned_abs();
-    let units = grouped(i64::try_from(magnitude / 1_000_000).unwrap_or(i64::MAX));
-    format!("{sign}{}{units}.{:06}", symbol(currency), magnitude % 1_000_000)
-}
-
-/// Returns an amount with four decimals, for live counters: `$11.5736`.
-pub fn ticking_money(micros: i64, currency: &str) -> String {
-    let magnitude = micros.max(0) / 100;
-    format!("{}{}.{:04}", symbol(currency), grouped(magnitude / 10_000), magnitude % 10_000)
-}
-
-/// Returns a rate with all nine decimals: `$0.002677777`.
-pub fn rate_text(nano_per_second: i64, currency: &str) -> String {
-    let nano = nano_per_second.max(0);
-    format!("{}{}.{:09}", symbol(currency), grouped(nano / 1_000_000_000), nano % 1_000_000_000)
-}
-
 /// Calculates the charge for `metered_ms` in micro-units, rounded down like the portal.
 pub fn charge(nano_per_second: i64, metered_ms: i64) -> i64 {
     let product = i128::from(nano_per_second.max(0)) * i128::from(metered_ms.max(0));
@@ -155,29 +125,9 @@ pub fn limit_text(seconds: u64) -> String {
     [" 00 s", " 00 min", " 0 h"].iter().find_map(|none| text.strip_suffix(none)).unwrap_or(&text).to_owned()
 }
 
-/// Returns a price per hour with two or four decimals: `$0.30`, `$1.4950`.
-pub fn price_text(micros: i64, currency: &str) -> String {
-    if micros < 1_000 {
-        return money_text(micros, currency);
-    }
-    let parts = micros.saturating_add(50) / 100;
-    let text = format!("{}{}.{:04}", symbol(currency), grouped(parts / 10_000), parts % 10_000);
-    text.strip_suffix("00").unwrap_or(&text).to_owned()
-}
-
-/// Returns an amount as input: `2.41`, `0.0067`.
-pub fn typed_amount(micros: i64) -> String {
-    let text = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
-    let short = text.trim_end_matches('0');
-    // Prices have at least two decimals.
-    let keep = short.len().max(text.len().saturating_sub(4));
-    text.get(..keep).unwrap_or(&text).to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_types::money::parse_amount_micros;
 
     #[test]
     fn numbers_are_grouped() {
@@ -204,16 +154,6 @@ mod tests {
     }
 
     #[test]
-    fn money_in_statements_keeps_every_digit() {
-        assert_eq!(full_money(11_573_612, "USD"), "$11.573612");
-        assert_eq!(full_money(-3, "EUR"), "−€0.000003");
-        assert_eq!(ticking_money(1_234_567_899, "USD"), "$1,234.5678");
-        assert_eq!(rate_text(2_677_777, "USD"), "$0.002677777");
-        assert_eq!(signed_money(5_000_000, "USD"), "+$5.00");
-        assert_eq!(signed_money(-5_000_000, "USD"), "−$5.00");
-    }
-
-    #[test]
     fn a_charge_rounds_down() {
         assert_eq!(charge(2_677_777, 3_600_000), 9_639_997);
         assert_eq!(charge(1, 999_999), 0);
@@ -235,23 +175,6 @@ mod tests {
         assert_eq!(limit_text(10_800), "3 h");
         assert_eq!(limit_text(900), "15 min");
         assert_eq!(limit_text(930), "15 min 30 s");
-        assert_eq!(price_text(299_998, "USD"), "$0.30");
-        assert_eq!(price_text(1_495_000, "USD"), "$1.4950");
-    }
-
-    #[test]
-    fn amounts_survive_text_and_parsing() {
-        for (micros, text) in [
-            (2_410_000, "2.41"),
-            (2_000_000, "2.00"),
-            (6_700, "0.0067"),
-            (500_000, "0.50"),
-            (0, "0.00"),
-            (1, "0.000001"),
-        ] {
-            assert_eq!(typed_amount(micros), text);
-            assert_eq!(parse_amount_micros(text), Some(micros));
-        }
     }
 
     #[test]

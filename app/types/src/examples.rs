@@ -64,7 +64,7 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("AutoRecharge", vec![value(auto_recharge())]),
         ("NewPortTicket", vec![value(new_port_ticket())]),
         ("Limits", vec![value(limits())]),
-        ("NewQuotaRequest", vec![value(new_quota_request())]),
+        ("NewQuotaRequest", vec![value(new_quota_request()), value(new_credit_request())]),
         ("DecideQuotaRequest", vec![value(decide_quota_request())]),
         ("NewQuote", vec![value(new_quote())]),
         ("ReservationPolicy", vec![value(reservation_policy())]),
@@ -248,11 +248,28 @@ fn requested_limits() -> Limits {
 }
 
 fn new_quota_request() -> NewQuotaRequest {
-    NewQuotaRequest { limits: requested_limits(), reason: "A larger model in September.".to_owned() }
+    NewQuotaRequest {
+        limits: requested_limits(),
+        credit_micros: None,
+        reason: "A larger model in September.".to_owned(),
+    }
+}
+
+fn new_credit_request() -> NewQuotaRequest {
+    NewQuotaRequest {
+        limits: Limits::default(),
+        credit_micros: Some(25_000_000),
+        reason: "Runs for a deadline in September.".to_owned(),
+    }
 }
 
 fn decide_quota_request() -> DecideQuotaRequest {
-    DecideQuotaRequest { grant: true, limits: None, note: "Until the end of the year.".to_owned() }
+    DecideQuotaRequest {
+        grant: true,
+        limits: None,
+        credit_micros: None,
+        note: "Until the end of the year.".to_owned(),
+    }
 }
 
 fn new_quote() -> NewQuote {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{InvoiceId, OrgId};
+use crate::ledger::TransferKind;
 use crate::time::Timestamp;
 
 /// The kind of an invoice document.
@@ -174,4 +175,40 @@ pub struct Invoice {
     pub corrects: Option<InvoiceId>,
     /// The issued text.
     pub document: InvoiceDocument,
+}
+
+/// The sum of one month's credits or debits of one source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StatementEntry {
+    /// `credit` or `debit`.
+    pub kind: TransferKind,
+    /// The kind of the cause, such as `grant`, `stripe`, `invoice`, `debit` or `expiry`.
+    pub source: String,
+    /// The number of transfers.
+    pub count: i64,
+    /// The sum in micro-units of the currency, positive for credits and negative for debits.
+    pub amount_micros: i64,
+}
+
+/// The statement of an organization for a calendar month (UTC). It is no invoice: it has no number, no taxes
+/// and no payment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MonthStatement {
+    /// The month, such as `2026-11`.
+    pub month: String,
+    /// True after the end of the month.
+    pub complete: bool,
+    /// The ISO 4217 code of the currency.
+    pub currency: String,
+    /// The charges by offering and mode, then the returned charges with negative amounts.
+    pub lines: Vec<InvoiceLine>,
+    /// The sum of the lines in micro-units of the currency.
+    pub charged_micros: i64,
+    /// The credits and debits by source, without returned charges.
+    pub entries: Vec<StatementEntry>,
+    /// The sum of the entries less `charged_micros`: the change of the balance in this month, in micro-units of
+    /// the currency.
+    pub change_micros: i64,
 }

@@ -62,7 +62,7 @@ pub struct Invitation {
     pub created_by: String,
     /// The expiry of the link. A new mail sets a new expiry.
     pub expires_at: Timestamp,
-    /// The time of the mail's hand-over to the mail system; absent after a failure.
+    /// The time of the mail's hand-over to the mail server; absent after a failure, and on a portal without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mailed_at: Option<Timestamp>,
 }

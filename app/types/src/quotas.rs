@@ -122,14 +122,22 @@ pub struct Quota {
     pub month: String,
 }
 
-/// The body of a request for other limits.
+/// The body of a request for other limits or for credit. An organization has at most 20 pending requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewQuotaRequest {
-    /// The requested limits, at least one; absent limits stay. Only an operator sets
+    /// The requested limits, at least one without `credit_micros`; absent limits stay. Only an operator sets
     /// `guaranteed_boards_milli` and `weight_milli`.
+    #[serde(default)]
     pub limits: Limits,
+    /// The requested credit in micro-units of the currency: more than 0, at most 10^15.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 1, max = 1_000_000_000_000_000_i64), example = 25_000_000)
+    )]
+    pub credit_micros: Option<i64>,
     /// 1 to 1000 characters without the white space around them.
     #[cfg_attr(
         feature = "schema",
@@ -164,7 +172,7 @@ impl QuotaRequestState {
     }
 }
 
-/// A request for other limits, with its decision.
+/// A request for other limits or for credit, with its decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuotaRequest {
@@ -176,6 +184,9 @@ pub struct QuotaRequest {
     pub org_name: String,
     /// The requested limits.
     pub limits: Limits,
+    /// The requested credit in micro-units of the currency; absent in a request for limits only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credit_micros: Option<i64>,
     /// The reason of the organization.
     pub reason: String,
     /// The state of the request.
@@ -202,6 +213,11 @@ pub struct DecideQuotaRequest {
     /// The granted limits, if different from the requested ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
+    /// The granted credit in micro-units of the currency, if different from the requested one: more than 0, at
+    /// most 10^15.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_000_000_000_000_000_i64)))]
+    pub credit_micros: Option<i64>,
     /// At most 1000 characters.
     #[serde(default)]
     #[cfg_attr(feature = "schema", schemars(length(max = 1000)))]

@@ -16,7 +16,7 @@ pub enum GroupBy {
     Mode,
     /// The name of the submitting user.
     Member,
-    /// The values of one label.
+    /// The values of one label, and the use without it.
     Label,
 }
 
@@ -26,7 +26,7 @@ pub enum GroupBy {
 pub struct UsageRow {
     /// The day (UTC), such as `2026-11-21`.
     pub day: String,
-    /// The value of the key; empty without a key.
+    /// The value of the key; empty without a key, and for use without the label or with an empty value of it.
     pub key: String,
     /// Charged device-milliseconds; a share counts as its part.
     pub device_ms: i64,
@@ -59,7 +59,9 @@ pub struct Usage {
     /// an expense.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runway_hours: Option<i64>,
-    /// The expected cost of this month with the rate of the last seven days, in micro-units of the currency.
+    /// The expected cost of this month: `month_to_date_micros`, and for the rest the larger of two amounts. One
+    /// is the further charges of running jobs and active reservations, each at most its hold; the other is the
+    /// mean of the month so far. In micro-units of the currency.
     pub forecast_month_micros: i64,
     /// The cost of this month so far in micro-units of the currency.
     pub month_to_date_micros: i64,

@@ -11,7 +11,7 @@ use berth_types::Page;
 use berth_types::budgets::{AtLimit, Budget, NewBudget};
 use berth_types::ids::{BudgetId, JobId, OrgId};
 use berth_types::lists::ListOptions;
-use berth_types::money::money_text;
+use berth_types::money::{available_text, money_text, reserved_text};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -139,10 +139,10 @@ pub async fn check_cost(
         if worst_micros > left {
             let detail = format!(
                 "The maximum cost is {}. Budget {}: {} a month, {} left after spent and reserved money. Nothing was started or charged. Choose a shorter time limit, or raise the budget.",
-                money_text(worst_micros, currency),
+                reserved_text(worst_micros, currency),
                 row.name,
                 money_text(row.limit_micros, currency),
-                money_text(left.max(0), currency)
+                available_text(left.max(0), currency)
             );
             return Err(Problem::new(403, "budget.exceeded", "Budget exceeded", detail).into());
         }

@@ -3,6 +3,7 @@
 
 mod monthly;
 pub mod routes;
+mod statement;
 
 use berth_core::admission::check_name;
 use berth_types::Page;

@@ -2,6 +2,9 @@
 
 pub mod routes;
 
+use std::collections::BTreeMap;
+
+use berth_core::rating::charge_micros;
 use berth_types::ids::OrgId;
 use berth_types::overview::Revenue;
 use berth_types::problems::Problem;
@@ -12,14 +15,14 @@ use crate::budgets::MAX_LABEL_BYTES;
 use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_foundation::{Caller, Right};
-use berth_store as store;
+use berth_store::usage::{OpenCharge, Sums};
+use berth_store::{self as store, StoreError, Tx};
 
 /// The longest period of one request, in days.
 const MAX_DAYS: i64 = 366;
 
 fn date_of(day: i64) -> String {
-    let at = Timestamp::from_micros(day.saturating_mul(86_400_000_000));
-    at.to_string().chars().take(10).collect()
+    day_start(day).to_string().chars().take(10).collect()
 }
 
 /// Reads a date such as `2026-11-21` as a day number.
@@ -27,10 +30,78 @@ fn parse_day(text: &str) -> Option<i64> {
     (text.len() == 10).then(|| format!("{text}T00:00:00Z").parse().ok().map(day_of))?
 }
 
-/// The first day of the month of a day.
-fn first_of_month(day: i64) -> i64 {
-    let month: String = date_of(day).chars().take(8).collect();
-    parse_day(&format!("{month}01")).unwrap_or(day)
+/// Milliseconds of a day.
+const DAY_MS: i64 = 86_400_000;
+
+/// The begin of a day.
+fn day_start(day: i64) -> Timestamp {
+    Timestamp::from_micros(day.saturating_mul(DAY_MS * 1_000))
+}
+
+/// The first day of the month of a day, and the first day of the next month.
+fn month_days(today: i64) -> (i64, i64) {
+    let is_first = |day: &i64| date_of(*day).ends_with("-01");
+    let first = (today - 30..=today).rev().find(is_first).unwrap_or(today);
+    (first, (today + 1..today + 32).find(is_first).unwrap_or(today + 1))
+}
+
+/// Adds the use without a label to the sums of its values, under the empty key. The rows then add up to all
+/// use.
+fn with_unlabelled(all: Sums, labelled: Sums) -> Sums {
+    let mut sums: BTreeMap<(i64, String), (i64, i64)> = BTreeMap::new();
+    for (day, _, device_milli_ms, micros) in all {
+        sums.insert((day, String::new()), (device_milli_ms, micros));
+    }
+    // An empty value is no label, so its use stays in the rest.
+    let labelled = labelled.into_iter().filter(|(_, value, ..)| !value.is_empty());
+    for (day, value, device_milli_ms, micros) in labelled {
+        let rest = sums.entry((day, String::new())).or_default();
+        rest.0 -= device_milli_ms;
+        rest.1 -= micros;
+        sums.insert((day, value), (device_milli_ms, micros));
+    }
+    let row = |((day, key), (device_milli_ms, micros))| (day, key, device_milli_ms, micros);
+    sums.into_iter().filter(|(_, sum)| *sum != (0, 0)).map(row).collect()
+}
+
+/// The expected charges of a month from `begin` to `end`: those so far, and the larger of two estimates of the
+/// rest. One is the charges of what runs now, each at most its hold. The other is the mean of the month, over
+/// at least one day.
+fn forecast_micros(
+    spent_micros: i64,
+    open: &[OpenCharge],
+    (begin, end): (Timestamp, Timestamp),
+    now: Timestamp,
+) -> i64 {
+    let left_ms = end.millis_since(now).max(0);
+    let charge = |one: &OpenCharge| {
+        let further = charge_micros(one.nano_per_second, left_ms).unwrap_or(i64::MAX);
+        further.saturating_add(one.uncharged_micros).min(one.held_micros)
+    };
+    let running = open.iter().map(charge).fold(0, i64::saturating_add);
+    let elapsed_ms = now.millis_since(begin).max(DAY_MS);
+    let mean = i128::from(spent_micros.max(0)) * i128::from(left_ms) / i128::from(elapsed_ms);
+    spent_micros.saturating_add(running.max(i64::try_from(mean).unwrap_or(i64::MAX)))
+}
+
+/// Sums the use of an organization by day and group.
+async fn sums(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    days: (i64, i64),
+    (group, label): (GroupBy, &str),
+) -> Result<Sums, StoreError> {
+    let key = match group {
+        GroupBy::Day => "",
+        GroupBy::Offering => "offering",
+        GroupBy::Mode => "mode",
+        GroupBy::Member => "member",
+        GroupBy::Label => {
+            let labelled = store::usage::by_label(tx, org, days, label).await?;
+            return Ok(with_unlabelled(store::usage::by_day(tx, org, days, "").await?, labelled));
+        }
+    };
+    store::usage::by_day(tx, org, days, key).await
 }
 
 /// Reports of charged device time and its cost.
@@ -55,7 +126,7 @@ impl UsageReports {
         let mut tx = conn.tx();
         Ok(Revenue {
             today_micros: store::usage::total_cost(&mut tx, today, today).await?,
-            month_micros: store::usage::total_cost(&mut tx, first_of_month(today), today).await?,
+            month_micros: store::usage::total_cost(&mut tx, month_days(today).0, today).await?,
         })
     }
 
@@ -84,25 +155,12 @@ impl UsageReports {
         if until < from || until - from >= MAX_DAYS {
             return Err(Problem::malformed("`until` is not before `from`, and at most a year after it."));
         }
+        if group == GroupBy::Label && label.is_none() {
+            return Err(Problem::malformed("Name the label, as in `group=label&label=project`."));
+        }
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let sums = match (group, label) {
-            (GroupBy::Label, Some(label)) => {
-                store::usage::by_label(&mut tx, org, (from, until), label).await?
-            }
-            (GroupBy::Label, None) => {
-                return Err(Problem::malformed("Name the label, as in `group=label&label=project`."));
-            }
-            (other, _) => {
-                let key = match other {
-                    GroupBy::Offering => "offering",
-                    GroupBy::Mode => "mode",
-                    GroupBy::Member => "member",
-                    _ => "",
-                };
-                store::usage::by_day(&mut tx, org, (from, until), key).await?
-            }
-        };
+        let sums = sums(&mut tx, org, (from, until), (group, label.unwrap_or_default())).await?;
         let rows: Vec<UsageRow> = sums
             .into_iter()
             .map(|(day, key, device_milli_ms, cost_micros)| UsageRow {
@@ -112,15 +170,14 @@ impl UsageReports {
                 cost_micros,
             })
             .collect();
-        let month_to_date = store::usage::cost(&mut tx, org, first_of_month(today), today).await?;
-        let week = store::usage::cost(&mut tx, org, today - 7, today - 1).await?;
-        let next_month =
-            (today..today + 32).find(|d| *d > today && date_of(*d).ends_with("-01")).unwrap_or(today);
+        let (first, next_first) = month_days(today);
+        let month_to_date = store::usage::cost(&mut tx, org, first, today).await?;
+        let open = store::usage::list_open(&mut tx, org).await?;
+        let month = (day_start(first), day_start(next_first));
         let available = store::ledger::available(&mut tx, org).await?;
         let (_, rate) = store::jobs::open_use(&mut tx, org).await?;
         let per_hour = berth_types::money::per_hour_micros(rate).unwrap_or(i64::MAX);
-        let since = Timestamp::from_micros(from * 86_400_000_000);
-        let idle = store::reservations::idle_device_ms(&mut tx, org, since, now).await?;
+        let idle = store::reservations::idle_device_ms(&mut tx, org, day_start(from), now).await?;
         let underused = store::underuse::cost(&mut tx, org, from, until).await?;
         Ok(Usage {
             currency: self.context.settings.currency.clone(),
@@ -132,7 +189,7 @@ impl UsageReports {
             idle_reserved_device_ms: idle,
             underused_micros: underused,
             runway_hours: (per_hour > 0).then(|| available.max(0) / per_hour),
-            forecast_month_micros: month_to_date + week / 7 * (next_month - today),
+            forecast_month_micros: forecast_micros(month_to_date, &open, month, now),
             month_to_date_micros: month_to_date,
         })
     }
@@ -153,9 +210,53 @@ mod tests {
     }
 
     #[test]
-    fn a_month_begins_with_its_first_day() {
-        for (day, first) in [("2028-02-29", "2028-02-01"), ("2026-11-01", "2026-11-01")] {
-            assert_eq!(date_of(first_of_month(parse_day(day).unwrap())), first);
+    fn a_month_has_its_first_day_and_the_next_one() {
+        for (today, first, next) in [
+            ("2026-11-21", "2026-11-01", "2026-12-01"),
+            ("2028-02-29", "2028-02-01", "2028-03-01"),
+            ("2026-12-31", "2026-12-01", "2027-01-01"),
+            ("2026-05-01", "2026-05-01", "2026-06-01"),
+        ] {
+            let (from, until) = month_days(parse_day(today).unwrap());
+            assert_eq!((date_of(from).as_str(), date_of(until).as_str()), (first, next), "{today}");
         }
+    }
+
+    #[test]
+    fn use_without_the_label_is_the_rest_of_each_day() {
+        let all = vec![(1, String::new(), 1_000, 100), (2, String::new(), 500, 50), (3, String::new(), 7, 7)];
+        let value = |day: i64, value: &str, sum: i64| (day, value.to_owned(), sum * 10, sum);
+        let labelled =
+            vec![value(1, "alpha", 30), value(1, "beta", 20), value(2, "alpha", 50), value(3, "", 7)];
+        let rows = with_unlabelled(all, labelled);
+        let expected = vec![
+            value(1, "", 50),
+            value(1, "alpha", 30),
+            value(1, "beta", 20),
+            value(2, "alpha", 50),
+            (3, String::new(), 7, 7),
+        ];
+        assert_eq!(rows, expected);
+        assert_eq!(rows.iter().map(|row| row.3).sum::<i64>(), 157, "no charge is lost");
+        assert!(with_unlabelled(Vec::new(), Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn a_forecast_is_more_than_the_charges_so_far() {
+        let at = |text: &str| -> Timestamp { text.parse().unwrap() };
+        let month = (at("2026-11-01T00:00:00Z"), at("2026-12-01T00:00:00Z"));
+        let middle = at("2026-11-16T00:00:00Z");
+        // Half of the month is over, so its mean doubles the charges.
+        assert_eq!(forecast_micros(10, &[], month, middle), 20);
+        assert_eq!(forecast_micros(0, &[], month, middle), 0);
+        // A job of a thousandth a second for the rest of the month, and one whose hold ends before.
+        let job = |held_micros| OpenCharge { held_micros, uncharged_micros: 5, nano_per_second: 1_000_000 };
+        let rest = 15 * 86_400 * 1_000;
+        assert_eq!(forecast_micros(10, &[job(i64::MAX)], month, middle), 10 + rest + 5);
+        assert_eq!(forecast_micros(10, &[job(700), job(300)], month, middle), 1_010);
+        // On the first day the mean counts a whole day, and at the end nothing more is expected.
+        assert_eq!(forecast_micros(10, &[], month, at("2026-11-01T00:01:00Z")), 10 + 299);
+        assert_eq!(forecast_micros(10, &[], month, month.1), 10);
+        assert_eq!(forecast_micros(i64::MAX, &[job(i64::MAX)], month, middle), i64::MAX);
     }
 }

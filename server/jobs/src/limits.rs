@@ -1,7 +1,7 @@
 //! The limits of an organization in the form of the engine, and the problems of exceeded limits.
 
 use berth_placement::quotas::{self, Exceeded, LimitKind};
-use berth_types::money::{money_text, nano_per_second, per_hour_micros};
+use berth_types::money::{nano_per_second, per_hour_micros, price_text};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::Limits;
 
@@ -53,7 +53,7 @@ pub(crate) fn limit_problem(beyond: &Exceeded, currency: &str) -> Problem {
             exceeded("The limit of running jobs of the organization is 0. Nothing was started or charged. Ask for a higher limit.".to_owned(), "/offering")
         }
         LimitKind::Spend => {
-            let hour = |nano: i64| money_text(per_hour_micros(nano).unwrap_or(i64::MAX), currency);
+            let hour = |nano: i64| price_text(per_hour_micros(nano).unwrap_or(i64::MAX), currency);
             exceeded(
                 format!(
                     "The job costs {} an hour, and the limit on cost per hour is {}. Nothing was started or charged. Request fewer devices, or ask for a higher limit.",

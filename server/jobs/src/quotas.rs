@@ -3,6 +3,7 @@
 //! The engine enforces the limits on held devices: jobs beyond them wait. This module enforces the limits on
 //! submissions, in the transaction that records the job.
 
+mod credit;
 pub mod routes;
 
 use berth_core::admission::MAX_SLUG_BYTES;
@@ -32,6 +33,8 @@ const MAX_LIMIT: i64 = 1_000_000_000_000;
 const MAX_REASON_CHARS: usize = 1_000;
 /// The most bytes of an object's name in a query of audit events.
 const MAX_SUBJECT_BYTES: usize = 200;
+/// The open requests of one organization.
+const MAX_OPEN_REQUESTS: i64 = 20;
 
 /// The demand of a submission, which counts against the quota.
 #[derive(Debug, Clone)]
@@ -299,25 +302,29 @@ impl Quotas {
         Ok(())
     }
 
-    /// Records a request to the operator for other limits.
+    /// Records a request to the operator for other limits or for credit. Every member who sees the balance may
+    /// request credit.
     ///
     /// # Errors
-    /// The limits or the reason are invalid.
+    /// The limits, the amount or the reason are invalid, or the organization has too many open requests.
     pub async fn request_quota(
         &self,
         caller: &Caller,
         org: OrgId,
         input: NewQuotaRequest,
     ) -> Result<QuotaRequest, Problem> {
-        self.context.authorise(caller, org, Right::Manage).await?;
+        let only_credit = input.limits == Limits::default() && input.credit_micros.is_some();
+        let right = if only_credit { Right::ViewMoney } else { Right::Manage };
+        self.context.authorise(caller, org, right).await?;
         if let Some(created) = caller.already_created() {
             let id = created.parse().map_err(|_| Problem::internal())?;
             let mut conn = self.context.db.read().await?;
             return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
         }
         let mut errors = check(&input.limits, "/limits");
-        if input.limits == Limits::default() {
-            errors.push(FieldError::new("/limits", "Enter at least one limit."));
+        credit::check(input.credit_micros, &mut errors);
+        if input.limits == Limits::default() && !only_credit {
+            errors.push(FieldError::new("/limits", "Enter at least one limit or an amount of credit."));
         }
         if input.limits.guaranteed_boards_milli.is_some() || input.limits.weight_milli.is_some() {
             errors.push(FieldError::new(
@@ -338,6 +345,7 @@ impl Quotas {
             org,
             org_name: String::new(),
             limits: input.limits,
+            credit_micros: input.credit_micros,
             reason,
             state: QuotaRequestState::Pending,
             created_at: now,
@@ -349,13 +357,17 @@ impl Quotas {
             caller,
             "quota.requested",
             request.id.to_string(),
-            request.reason.clone(),
+            credit::request_text(&request, &self.context.settings.currency),
         );
         let (id, key) = (request.id, caller.idempotency_key.clone());
         let done = self.context.db.try_write(move |tx| {
             let (request, event, key) = (request.clone(), event.clone(), key.clone());
             async move {
                 check_offerings(tx, &request.limits, "/limits", now).await?;
+                if store::quotas::count_pending(tx, org).await? >= MAX_OPEN_REQUESTS {
+                    let detail = "The organization has 20 open requests. Wait for an answer of the operator. Nothing was requested.";
+                    return Err(Problem::invalid_field("/reason", detail).into());
+                }
                 idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
                 store::quotas::insert_request(tx, &request).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
@@ -401,7 +413,7 @@ impl Quotas {
     /// Grants or declines a request. The granted limits replace the present ones of the same names.
     ///
     /// # Errors
-    /// The request is unknown or decided already, or the limits are invalid.
+    /// The request is unknown or decided already, or the limits or the amount are invalid.
     pub async fn decide_quota_request(
         &self,
         caller: &Caller,
@@ -414,6 +426,7 @@ impl Quotas {
             return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
         }
         let mut errors = input.limits.as_ref().map_or_else(Vec::new, |l| check(l, "/limits"));
+        credit::check(input.credit_micros, &mut errors);
         if input.note.chars().count() > MAX_REASON_CHARS {
             errors.push(FieldError::new("/note", "Use at most 1000 characters."));
         }
@@ -423,9 +436,10 @@ impl Quotas {
         let now = self.context.now();
         let action = if input.grant { "quota.granted" } else { "quota.declined" };
         let event = self.context.audit_event(caller, action, id.to_string(), input.note.clone());
-        let key = caller.idempotency_key.clone();
+        let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let done = self.context.db.try_write(move |tx| {
-            let (input, event, key) = (input.clone(), event.clone(), key.clone());
+            let (context, input) = (context.clone(), input.clone());
+            let (event, key) = (event.clone(), key.clone());
             async move {
                 let Some(request) = store::quotas::find_request(tx, id).await? else {
                     return Err(Problem::not_found().into());
@@ -444,9 +458,13 @@ impl Quotas {
                     return Err(Problem::conflict("quota_request.decided", "Request decided", detail).into());
                 }
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
-                if input.grant {
+                // A grant of credit alone leaves an organization with the default limits.
+                if input.grant && *granted != Limits::default() {
                     let limits = effective(tx, request.org).await?.0.with(granted);
                     store::quotas::put(tx, Some(request.org), &limits).await?;
+                }
+                if let Some(micros) = input.credit_micros.or(request.credit_micros).filter(|_| input.grant) {
+                    credit::grant(tx, &context, request.org, micros, &event).await?;
                 }
                 store::quotas::insert_audit(tx, Some(request.org), &event).await?;
                 Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?)

@@ -1,6 +1,7 @@
 //! The columns of the answers in CSV, for the routes that write them and for the description of the API.
 
 use berth_types::Page;
+use berth_types::invoices::MonthStatement;
 use berth_types::ledger::Transfer;
 use berth_types::operations::{InventoryHost, OperatedJob};
 use berth_types::usage::Usage;
@@ -60,6 +61,11 @@ impl Table for Page<Transfer> {
 
 impl Table for Usage {
     const COLUMNS: &'static [&'static str] = &["day", "key", "device_ms", "cost_micros", "currency"];
+}
+
+impl Table for MonthStatement {
+    const COLUMNS: &'static [&'static str] =
+        &["month", "kind", "item", "mode", "device_ms", "amount_micros", "currency"];
 }
 
 /// Each fact of a host is a row, so that new facts add no columns.

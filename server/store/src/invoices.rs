@@ -3,6 +3,7 @@
 
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{InvoiceKind, InvoiceState};
+use berth_types::ledger::TransferKind;
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
@@ -184,4 +185,31 @@ pub async fn list_given_back(
     let sqlite = select_given_back!("IN (SELECT value FROM json_each($1))");
     let accounts: Vec<String> = orgs.iter().map(|org| super::ledger::org_account(*org)).collect();
     list_in!(tx, (OrgId, String, i64), sqlite, select_given_back!("= ANY($1)"), accounts, from, until)
+}
+
+/// The credits or debits of one source in a month, without returned charges.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct EntryRow {
+    pub kind: TransferKind,
+    pub source: String,
+    pub transfers: i64,
+    pub amount_micros: i64,
+}
+
+/// Sums the credits and debits of an organization between two times by kind and source. Returned charges are
+/// in [`list_given_back`].
+pub async fn list_entries(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    (from, until): (Timestamp, Timestamp),
+) -> Result<Vec<EntryRow>, StoreError> {
+    let sql = "SELECT kind, source, CAST(COUNT(*) AS BIGINT) AS transfers, \
+               CAST(SUM(amount_micros) AS BIGINT) AS amount_micros FROM transfers \
+               WHERE credit = $1 AND kind = 'credit' AND source NOT IN ('reservation', 'evidence') \
+               AND at >= $2 AND at < $3 GROUP BY kind, source \
+               UNION ALL SELECT kind, source, CAST(COUNT(*) AS BIGINT) AS transfers, \
+               CAST(SUM(amount_micros) AS BIGINT) AS amount_micros FROM transfers \
+               WHERE debit = $1 AND kind = 'debit' AND at >= $2 AND at < $3 GROUP BY kind, source \
+               ORDER BY kind, source";
+    list!(tx, EntryRow, sql, super::ledger::org_account(org), from, until)
 }

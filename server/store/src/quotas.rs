@@ -60,6 +60,7 @@ struct RequestRow {
     org_id: OrgId,
     org_name: String,
     limits: JsonColumn<Limits>,
+    credit_micros: Option<i64>,
     reason: String,
     state: QuotaRequestState,
     created_at: Timestamp,
@@ -75,6 +76,7 @@ impl From<RequestRow> for QuotaRequest {
             org: row.org_id,
             org_name: row.org_name,
             limits: row.limits.0,
+            credit_micros: row.credit_micros,
             reason: row.reason,
             state: row.state,
             created_at: row.created_at,
@@ -88,16 +90,16 @@ impl From<RequestRow> for QuotaRequest {
 macro_rules! select_requests {
     ($rest:literal) => {
         concat!(
-            "SELECT r.id, r.org_id, o.name AS org_name, r.limits, r.reason, r.state, r.created_at, r.created_by, \
-             r.decided_at, r.note FROM quota_requests r JOIN orgs o ON o.id = r.org_id ",
+            "SELECT r.id, r.org_id, o.name AS org_name, r.limits, r.credit_micros, r.reason, r.state, r.created_at, \
+             r.created_by, r.decided_at, r.note FROM quota_requests r JOIN orgs o ON o.id = r.org_id ",
             $rest
         )
     };
 }
 
 pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(), StoreError> {
-    let sql = "INSERT INTO quota_requests (id, org_id, limits, reason, state, created_at, created_by, note) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, '')";
+    let sql = "INSERT INTO quota_requests (id, org_id, limits, reason, state, created_at, created_by, note, credit_micros) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, '', $8)";
     exec!(
         tx,
         sql,
@@ -107,9 +109,16 @@ pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(
         &request.reason,
         request.state,
         request.created_at,
-        &request.created_by
+        &request.created_by,
+        request.credit_micros
     )
     .map(|_| ())
+}
+
+/// Counts the pending requests of an organization.
+pub async fn count_pending(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM quota_requests WHERE org_id = $1 AND state = 'pending'";
+    Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(n,)| n))
 }
 
 pub async fn find_request(tx: &mut Tx<'_>, id: QuotaRequestId) -> Result<Option<QuotaRequest>, StoreError> {

@@ -68,7 +68,7 @@ pub async fn add_charge(tx: &mut Tx<'_>, charge: &Charge<'_>) -> Result<(), Stor
 }
 
 /// Sums by day and a column: (day, key, device milli-ms, micros).
-type Sums = Vec<(i64, String, i64, i64)>;
+pub type Sums = Vec<(i64, String, i64, i64)>;
 
 /// The sums by day and one column. The groups follow the order of the table's key as far as possible, because
 /// a year of a large organization has many rows.
@@ -117,6 +117,25 @@ pub async fn by_label(
     let sql = "SELECT day, value, device_milli_ms, cost_micros FROM usage_label_days \
                WHERE org_id = $1 AND label = $4 AND day >= $2 AND day <= $3 ORDER BY day, value";
     list!(tx, (i64, String, i64, i64), sql, org, from, until, label)
+}
+
+/// A running job or an active reservation, with its open charges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+pub struct OpenCharge {
+    /// The hold that its further charges come from.
+    pub held_micros: i64,
+    /// The part of the hold that its metered use costs already.
+    pub uncharged_micros: i64,
+    pub nano_per_second: i64,
+}
+
+/// Lists the running jobs and the active reservations of an organization that have a hold.
+pub async fn list_open(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<OpenCharge>, StoreError> {
+    let sql = "SELECT held_micros, cost_micros - posted_micros AS uncharged_micros, nano_per_second FROM jobs \
+               WHERE org_id = $1 AND ended_at IS NULL AND state IN ('running', 'stopping') AND held_micros > 0 \
+               UNION ALL SELECT held_micros, CAST(0 AS BIGINT) AS uncharged_micros, nano_per_second FROM reservations \
+               WHERE org_id = $1 AND state = 'active' AND held_micros > 0";
+    list!(tx, OpenCharge, sql, org)
 }
 
 /// Sums the charges of an organization from one day to another, both counted, in micros.

@@ -62,6 +62,7 @@ mod reserved_time;
 mod secrets;
 mod shares;
 mod slugs;
+mod statements;
 mod store;
 mod store_accounts;
 mod store_billing;

@@ -70,7 +70,7 @@ async fn a_new_user_becomes_a_member_once_by_invitation() {
         let token = secret(&sent);
         assert_eq!(token.len(), 43, "256 bits");
         assert_eq!(sent["invitation"]["email"], "grace@example.org", "{engine}");
-        assert!(sent["invitation"]["mailed_at"].is_string(), "{engine}: {sent}");
+        assert!(sent["invitation"]["mailed_at"].is_null(), "{engine}: without a mail server: {sent}");
         let mails = mails(&t);
         assert_eq!(mails.len(), 1, "{engine}");
         assert!(

@@ -9,7 +9,7 @@ use std::future::Future;
 
 use berth_types::budgets::{AtLimit, Budget, NewBudget};
 use berth_types::ids::OrgId;
-use berth_types::money::money_text;
+use berth_types::money::{column_decimals, column_text};
 use berth_types::usage::GroupBy;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -154,7 +154,9 @@ fn gauge(budget: &Budget) -> AnyView {
 }
 
 fn card(budget: &Budget, ready: ReadSignal<bool>, target: ConfirmTarget<Budget>) -> AnyView {
-    let text = |micros: i64| money_text(micros, &budget.currency);
+    let amounts = [budget.spent_micros, budget.committed_micros, remaining(budget), budget.limit_micros];
+    let decimals = column_decimals(amounts);
+    let text = |micros: i64| column_text(micros, &budget.currency, decimals);
     let name = budget.name.clone();
     let label = format!("Delete {name}");
     let by = budget.created_by.clone();

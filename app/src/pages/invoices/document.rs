@@ -1,12 +1,13 @@
 //! The document of an invoice for screen and print. Its content never changes after the issue.
 
-use berth_types::invoices::{Invoice, InvoiceKind, InvoiceLine};
+use berth_types::invoices::{Invoice, InvoiceDocument, InvoiceKind, InvoiceLine};
+use berth_types::money::{column_decimals, column_text};
 use leptos::prelude::*;
 
 use super::super::days::date_text;
 use super::super::parts::ready;
 use super::super::usage::text::device_hours;
-use super::text::{exact_money, line_text, period, rate_text, status_text};
+use super::text::{line_text, period, rate_text, status_text};
 use crate::ui::*;
 
 /// The button that opens the print dialog of the browser.
@@ -24,10 +25,18 @@ pub fn PrintButton() -> impl IntoView {
     }
 }
 
+/// Returns the number of decimals of the lines and the sums, so that the printed lines add up to the total.
+fn decimals(document: &InvoiceDocument) -> usize {
+    let lines = document.lines.iter().map(|line| line.amount_micros);
+    let taxes = document.taxes.iter().map(|tax| tax.amount_micros);
+    column_decimals(lines.chain(taxes).chain([document.subtotal_micros, document.total_micros]))
+}
+
 /// Returns the document; `other` is the line about its credit note or its voided invoice.
 pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
     let document = &invoice.document;
-    let text = |micros: i64| exact_money(micros, &document.currency);
+    let decimals = decimals(document);
+    let text = |micros: i64| column_text(micros, &document.currency, decimals);
     let seller = if document.seller.trim().is_empty() {
         "The operator of this portal".to_owned()
     } else {
@@ -47,7 +56,7 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
             {date_text(at)}
         }
     });
-    let lines: Vec<AnyView> = document.lines.iter().map(|one| line(one, &document.currency)).collect();
+    let lines: Vec<AnyView> = document.lines.iter().map(|one| line(one, text(one.amount_micros))).collect();
     let taxes: Vec<AnyView> = document
         .taxes
         .iter()
@@ -115,7 +124,8 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
     .into_any()
 }
 
-fn line(line: &InvoiceLine, currency: &str) -> AnyView {
+/// Returns the row of a line with its amount as text.
+pub fn line(line: &InvoiceLine, amount: String) -> AnyView {
     // A line without device time has no hours.
     let hours = if line.device_ms > 0 {
         let hours = device_hours(line.device_ms);
@@ -123,7 +133,6 @@ fn line(line: &InvoiceLine, currency: &str) -> AnyView {
     } else {
         view! { <td role="cell" class="num"></td> }.into_any()
     };
-    let amount = exact_money(line.amount_micros, currency);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{line_text(line)}</th>

@@ -1,21 +1,26 @@
-//! Page of the monthly invoices of an organization. An invoice is final after its issue.
+//! Page of the monthly invoices of an organization. An invoice is final after its issue. Beside them are the
+//! statements of the months, also of the present one.
 
 pub mod document;
 pub mod one;
+pub mod statement;
 pub mod text;
 
 use std::future::Future;
 
 use berth_types::Page as Rows;
 use berth_types::ids::OrgId;
-use berth_types::invoices::{Invoice, InvoiceKind};
+use berth_types::invoices::{Invoice, InvoiceKind, MonthStatement};
+use berth_types::money::{column_decimals, column_text};
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 pub use self::one::InvoicePage;
-use self::text::{exact_money, merge, period, title};
+pub use self::statement::StatementPage;
+use self::statement::Statements;
+use self::text::{merge, period, title};
 use super::billing::BillingTabs;
 use super::curl;
 use super::days::date_text;
@@ -34,11 +39,14 @@ use crate::ui::*;
 struct Loaded {
     org: OrgId,
     first: Rows<Invoice>,
+    /// The statement of the present month.
+    statement: MonthStatement,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let first = api::invoices::list(org, None);
-    async move { Ok(Loaded { org, first: first.await? }) }
+    let statement = api::invoices::statement(org, None);
+    async move { Ok(Loaded { org, first: first.await?, statement: statement.await? }) }
 }
 
 /// The page of all invoices.
@@ -54,7 +62,7 @@ pub fn InvoicesPage() -> impl IntoView {
 
 #[component]
 fn InvoicesView(loaded: Loaded) -> impl IntoView {
-    let Loaded { org, first } = loaded;
+    let Loaded { org, first, statement } = loaded;
     let all = RwSignal::new(first.items);
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
@@ -79,14 +87,18 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
     };
     let none = Memo::new(move |_| all.with(Vec::is_empty));
     view! {
-        {move || {
-            if none.get() {
-                view! { <NoInvoices org=org/> }.into_any()
-            } else {
-                all.with(|all| table(all))
-            }
-        }}
-        <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+        <section class="section">
+            <div class="section__head"><h2>"Invoices"</h2></div>
+            {move || {
+                if none.get() {
+                    view! { <NoInvoices org=org/> }.into_any()
+                } else {
+                    all.with(|all| table(all))
+                }
+            }}
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+        </section>
+        <Statements org=org first=statement/>
     }
 }
 
@@ -98,7 +110,7 @@ fn NoInvoices(org: OrgId) -> impl IntoView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "No invoices yet. An invoice is issued soon after the end of each month with charges. Charges of the current month are under Usage."
+                "No invoices yet. An invoice is issued soon after the end of each month with charges. The charges of the current month are in its statement below."
             </p>
             <a class="btn" href=org_link("/usage")>"Show usage"</a>
             <CopyBlock text=line label="Invoices with curl".to_owned()/>
@@ -131,7 +143,8 @@ pub fn corrected_text(invoice: &Invoice, all: &[Invoice]) -> Option<String> {
 }
 
 fn table(all: &[Invoice]) -> AnyView {
-    let rows: Vec<AnyView> = all.iter().map(|one| row(one, all)).collect();
+    let decimals = column_decimals(all.iter().map(|one| one.document.total_micros));
+    let rows: Vec<AnyView> = all.iter().map(|one| row(one, all, decimals)).collect();
     table_of(
         "Invoices, newest first",
         &[("Invoice", ""), STATE, ("Month", ""), ("Issued", "nowrap"), ("Due", "nowrap"), ("Total", "num")],
@@ -139,10 +152,10 @@ fn table(all: &[Invoice]) -> AnyView {
     )
 }
 
-fn row(invoice: &Invoice, all: &[Invoice]) -> AnyView {
+fn row(invoice: &Invoice, all: &[Invoice], decimals: usize) -> AnyView {
     let path = org_link(&format!("/invoices/{}", invoice.id));
     let below = corrected_text(invoice, all).map(|text| view! { <span class="table__sub">{text}</span> });
-    let total = exact_money(invoice.document.total_micros, &invoice.document.currency);
+    let total = column_text(invoice.document.total_micros, &invoice.document.currency, decimals);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><a href=path>{title(invoice)}</a>{below}</th>

@@ -1,4 +1,4 @@
-//! Texts of invoices: titles, exact amounts, tax rates and payment status.
+//! Texts of invoices: titles, tax rates and payment status.
 //!
 //! Pure.
 
@@ -6,7 +6,6 @@ use berth_types::invoices::{Invoice, InvoiceKind, InvoiceLine, InvoiceState};
 use berth_types::money::{money_text, parse_amount_micros};
 
 use super::super::days::{date_text, month_text};
-use super::super::text::full_money;
 use super::super::usage::text::mode_text;
 
 /// Returns the title: `Invoice 12`, `Credit note 13`.
@@ -15,15 +14,6 @@ pub fn title(invoice: &Invoice) -> String {
         InvoiceKind::Invoice => format!("Invoice {}", invoice.number),
         InvoiceKind::CreditNote => format!("Credit note {}", invoice.number),
     }
-}
-
-/// Returns an amount with all its digits and at least two decimals: `$11.573612`, `$12.50`. Printed lines
-/// then add up to the printed sum.
-pub fn exact_money(micros: i64, currency: &str) -> String {
-    let text = full_money(micros, currency);
-    let keep = text.len().saturating_sub(4);
-    let short = text.trim_end_matches('0').len().max(keep);
-    text.get(..short).unwrap_or(&text).to_owned()
 }
 
 /// Returns a tax rate as text: `19 %`, `7.25 %`.
@@ -107,20 +97,6 @@ mod tests {
             },
         }))
         .unwrap()
-    }
-
-    #[test]
-    fn amounts_are_exact_without_trailing_zeros() {
-        for (micros, text) in [
-            (11_573_612, "$11.573612"),
-            (12_500_000, "$12.50"),
-            (0, "$0.00"),
-            (-3, "−$0.000003"),
-            (10, "$0.00001"),
-        ] {
-            assert_eq!(exact_money(micros, "USD"), text);
-        }
-        assert_eq!(exact_money(5_000_000, "EUR"), "€5.00");
     }
 
     #[test]

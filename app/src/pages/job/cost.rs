@@ -5,12 +5,12 @@
 
 use berth_types::events::JobCost;
 use berth_types::jobs::{Job, JobState};
-use berth_types::money::{money_text, per_hour_micros};
+use berth_types::money::{money_text, per_hour_micros, reserved_text};
 use berth_types::time::duration_text;
 use leptos::prelude::*;
 
 use super::super::parts::{interval, now_ms};
-use super::super::text::{charge, full_money, grouped, limit_text, price_text, rate_text, ticking_money};
+use super::super::text::{charge, grouped, limit_text, price_text, rate_text, ticking_money};
 use super::LiveJob;
 use crate::ui::*;
 
@@ -114,7 +114,7 @@ pub fn CostFigures(
     };
     let held = move || {
         let micros = meter.with(|meter| meter.held_micros);
-        job.with(|job| money_text(micros, &job.currency))
+        job.with(|job| reserved_text(micros, &job.currency))
     };
     let held_note = move || if finished() { "unused rest released" } else { "until the job ends" };
     let run_time = move || duration_text(shown.get().0);
@@ -177,7 +177,7 @@ fn calculation(job: &Job) -> Option<String> {
         "{}/s × {} ms = {}, rounded down",
         rate_text(job.nano_per_second, &job.currency),
         grouped(job.metered_ms),
-        full_money(job.cost_micros, &job.currency)
+        money_text(job.cost_micros, &job.currency)
     ))
 }
 
@@ -203,7 +203,7 @@ fn evidence_text(job: &Job) -> Option<String> {
         ));
     }
     if job.credited_micros > 0 {
-        let credit = full_money(job.credited_micros, &job.currency);
+        let credit = money_text(job.credited_micros, &job.currency);
         text.push_str(&format!(" {credit} credited for billed time without evidence."));
     }
     Some(text)

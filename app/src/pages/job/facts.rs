@@ -3,7 +3,7 @@
 //! Values of environment variables stay hidden: the portal does not return them.
 
 use berth_types::jobs::{Condition, Device, Job, Priority};
-use berth_types::money::money_text;
+use berth_types::money::{money_text, reserved_text};
 use berth_types::volumes::{JobVolume, VolumeMode};
 use leptos::prelude::*;
 
@@ -254,7 +254,7 @@ fn volume_line(volume: &JobVolume) -> AnyView {
 
 fn max_cost(job: &Job) -> String {
     let ms = i64::try_from(job.max_duration_s).unwrap_or(i64::MAX).saturating_mul(1_000);
-    money_text(charge(job.nano_per_second, ms), &job.currency)
+    reserved_text(charge(job.nano_per_second, ms), &job.currency)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Head of a job's page: name, state and actions. The buttons follow the job's own list of actions.
 
 use berth_types::jobs::{Action as JobAction, ExtendJob, Job, JobState};
-use berth_types::money::money_text;
+use berth_types::money::{money_text, reserved_text};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
@@ -77,7 +77,7 @@ pub fn Head(
 
 /// Returns the consequences of a stop for the work and the money.
 fn consequence(job: &Job) -> String {
-    let held = money_text(job.held_micros, &job.currency);
+    let held = reserved_text(job.held_micros, &job.currency);
     if job.state == JobState::Queued {
         return format!("The job has not started. Nothing is charged, and the reserved {held} is released.");
     }

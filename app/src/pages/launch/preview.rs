@@ -4,17 +4,19 @@
 
 use berth_types::ids::OrgId;
 use berth_types::jobs::{Blocker, JobPlan, NewJob};
-use berth_types::money::money_text;
+use berth_types::money::{available_text, reserved_text};
 use berth_types::problems::FieldError;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use super::super::limits::credit_form::CreditRequest;
 use super::super::parts::{Call, later, origin};
 use super::super::rows::device_text;
 use super::super::{curl, text};
 use super::draft::for_plan;
 use crate::api;
 use crate::api::Answer;
+use crate::session::use_session;
 use crate::ui::*;
 
 /// The request of the form, or its errors.
@@ -55,6 +57,17 @@ pub fn Preview(
             });
         });
     });
+    let missing =
+        Memo::new(
+            move |_| if inside.get() { 0 } else { plan.with(|plan| plan.as_ref().map_or(0, missing_micros)) },
+        );
+    let is_short = Memo::new(move |_| missing.get() > 0);
+    let currency = use_session().me.currency;
+    // An edit of the form redraws the remarks, but not the dialog.
+    let request_credit = move || {
+        let currency = currency.clone();
+        is_short.get().then(|| view! { <CreditRequest org=org currency=currency missing_micros=missing/> })
+    };
     view! {
         <aside class="summary" aria-label="Price and start">
             <h2 class="summary__title">"Price and start"</h2>
@@ -71,6 +84,7 @@ pub fn Preview(
                 </button>
             </div>
             {move || remarks(plan.get(), inside.get())}
+            {request_credit}
         </aside>
     }
 }
@@ -117,13 +131,12 @@ fn figures(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
         }
         .into_any();
     };
-    let text = |micros: i64| money_text(micros, &plan.currency);
     // The plan of a job in a reservation has the price without the reservation.
     let (hourly, worst) = if inside { (0, 0) } else { (plan.per_hour_micros, plan.worst_case_micros) };
     let price = text::price_text(hourly, &plan.currency);
     let price = view! { {price}<span class="unit">"/h"</span> }.into_any();
-    let maximum = text(worst);
-    let available = text(plan.available_micros);
+    let maximum = reserved_text(worst, &plan.currency);
+    let available = available_text(plan.available_micros, &plan.currency);
     let short = !inside && !plan.affordable;
     let available_class = if short { "summary__row summary__row--short" } else { "summary__row" };
     let start = if plan.blockers.is_empty() { "immediately" } else { "after waiting" };
@@ -157,8 +170,13 @@ fn remarks(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
     }
 }
 
+/// Returns the missing money of a plan in micro-units; 0 for a problem.
+fn missing_micros(plan: &Answer<JobPlan>) -> i64 {
+    plan.as_ref().map_or(0, |plan| plan.worst_case_micros.saturating_sub(plan.available_micros).max(0))
+}
+
 fn plan_remarks(plan: &JobPlan, inside: bool) -> AnyView {
-    let text = |micros: i64| money_text(micros, &plan.currency);
+    let text = |micros: i64| reserved_text(micros, &plan.currency);
     let money = if inside {
         "Paid with the reservation: no further money is reserved or charged.".to_owned()
     } else if plan.affordable {
@@ -169,7 +187,7 @@ fn plan_remarks(plan: &JobPlan, inside: bool) -> AnyView {
         )
     } else {
         format!(
-            "{} more credit is required. Request credit from your operator, or choose a shorter time limit, fewer devices or a smaller offering.",
+            "{} more credit is required. Request credit from the operator, or choose a shorter time limit, fewer devices or a smaller offering.",
             text(plan.worst_case_micros.saturating_sub(plan.available_micros))
         )
     };

@@ -1,5 +1,6 @@
 //! Page of the limits of an organization, their use and requests for other limits.
 
+pub mod credit_form;
 pub mod form;
 pub mod kinds;
 pub mod lines;

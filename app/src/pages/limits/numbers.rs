@@ -2,9 +2,9 @@
 //!
 //! Pure.
 
-use berth_types::money::{money_text, parse_amount_micros};
+use berth_types::money::parse_amount_micros;
 
-use super::super::text::{grouped, typed_amount};
+use super::super::text::{grouped, price_text, typed_amount};
 
 /// Parses a decimal such as `2`, `1.5` or `0.125` to thousandths; `None` for other text or more decimals.
 pub fn parse_milli(text: &str) -> Option<i64> {
@@ -47,7 +47,7 @@ pub enum Unit {
     Milli,
     /// Whole numbers.
     Whole,
-    /// Micro-units of the currency with an amount as input.
+    /// Micro-units of the currency an hour with an amount as input.
     Money,
 }
 
@@ -75,7 +75,7 @@ impl Unit {
         match self {
             Self::Milli => milli_text(value),
             Self::Whole => grouped(value),
-            Self::Money => money_text(value, currency),
+            Self::Money => price_text(value, currency),
         }
     }
 

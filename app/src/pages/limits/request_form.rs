@@ -35,9 +35,11 @@ fn request(subject: &Subject, value: &str, reason: &str) -> Result<NewQuotaReque
         errors.push(Wrong::new("/reason", "Enter a reason: the operator decides by it."));
     }
     match value {
-        Some(value) if errors.is_empty() => {
-            Ok(NewQuotaRequest { limits: subject.only(value), reason: reason.to_owned() })
-        }
+        Some(value) if errors.is_empty() => Ok(NewQuotaRequest {
+            limits: subject.only(value),
+            credit_micros: None,
+            reason: reason.to_owned(),
+        }),
         _ => Err(errors),
     }
 }

@@ -1,5 +1,6 @@
-//! Table of requests for other limits.
+//! Table of requests for other limits and for credit.
 
+use berth_types::money::money_text;
 use berth_types::quotas::{QuotaRequest, QuotaRequestState};
 use leptos::prelude::*;
 
@@ -16,7 +17,7 @@ pub fn table(requests: &[QuotaRequest], currency: &str, with_org: bool) -> AnyVi
                 <caption class="visually-hidden">"Requests"</caption>
                 <thead role="rowgroup">
                     <tr role="row">
-                        <th role="columnheader" scope="col">"Requested limits"</th>
+                        <th role="columnheader" scope="col">"Request"</th>
                         <th role="columnheader" scope="col" class="table__state">"State"</th>
                         {org}
                         <th role="columnheader" scope="col">"Reason"</th>
@@ -31,8 +32,15 @@ pub fn table(requests: &[QuotaRequest], currency: &str, with_org: bool) -> AnyVi
     .into_any()
 }
 
+/// Returns the requested limits and credit: `Credit: $5.00`.
+pub fn requested_text(request: &QuotaRequest, currency: &str) -> String {
+    let credit = request.credit_micros.map(|micros| format!("Credit: {}", money_text(micros, currency)));
+    let parts: Vec<String> = limits_text(&request.limits, currency).into_iter().chain(credit).collect();
+    parts.join(", ")
+}
+
 fn row(request: &QuotaRequest, currency: &str, with_org: bool) -> AnyView {
-    let limits = limits_text(&request.limits, currency).join(", ");
+    let requested = requested_text(request, currency);
     let name = request.org_name.clone();
     let org = with_org.then(|| {
         let path = format!("/operator/limits/{}", request.org);
@@ -42,7 +50,7 @@ fn row(request: &QuotaRequest, currency: &str, with_org: bool) -> AnyView {
     let by = request.created_by.clone();
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{limits}</th>
+            <th role="rowheader" scope="row">{requested}</th>
             <td role="cell" class="table__state" data-label="State"><RequestBadge state=request.state/></td>
             {org}
             <td role="cell" data-label="Reason">{reason}</td>

@@ -7,7 +7,7 @@ use std::future::Future;
 
 use berth_types::accounts::OrgSummary;
 use berth_types::jobs::JobState;
-use berth_types::money::money_text;
+use berth_types::money::{column_decimals, column_text};
 use berth_types::nodes::Node;
 use berth_types::operations::{JobFilter, OperatedJob};
 use berth_types::time::duration_text;
@@ -193,7 +193,8 @@ fn table(jobs: &[OperatedJob]) -> AnyView {
     if jobs.is_empty() {
         return empty("No jobs match. Clear the filter to see all jobs.");
     }
-    let rows: Vec<AnyView> = jobs.iter().map(row).collect();
+    let decimals = column_decimals(jobs.iter().map(|job| job.cost_micros));
+    let rows: Vec<AnyView> = jobs.iter().map(|job| row(job, decimals)).collect();
     table_of(
         "Jobs of all organizations, newest first",
         &[
@@ -210,8 +211,9 @@ fn table(jobs: &[OperatedJob]) -> AnyView {
     )
 }
 
-fn row(job: &OperatedJob) -> AnyView {
+fn row(job: &OperatedJob, decimals: usize) -> AnyView {
     let name = job.name.clone();
+    let cost = column_text(job.cost_micros, &job.currency, decimals);
     let id = job.id.to_string();
     let org = job.org_name.clone();
     let creator = job.created_by.clone();
@@ -231,7 +233,7 @@ fn row(job: &OperatedJob) -> AnyView {
             <td role="cell" data-label="Node">{node}</td>
             <td role="cell" class="nowrap" data-label="Submitted"><When at=job.created_at/></td>
             <td role="cell" class="num" data-label="Metered">{duration_text(job.metered_ms)}</td>
-            <td role="cell" class="num" data-label="Cost">{money_text(job.cost_micros, &job.currency)}</td>
+            <td role="cell" class="num" data-label="Cost">{cost}</td>
         </tr>
     }
     .into_any()

@@ -9,7 +9,7 @@ use std::future::Future;
 use berth_types::accounts::OrgSummary;
 use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, NewCredit};
-use berth_types::money::{money_text, parse_amount_micros};
+use berth_types::money::{column_decimals, column_text, money_text, parse_amount_micros};
 use berth_types::problems::{FieldError as Wrong, Problem};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
@@ -121,8 +121,12 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
         status: RwSignal::new(String::new()),
         ready: ready(),
     };
-    let rows =
-        move || state.orgs.with(|orgs| orgs.iter().map(|org| row(org, state)).collect::<Vec<AnyView>>());
+    let rows = move || {
+        state.orgs.with(|orgs| {
+            let decimals = ColumnDecimals::new(orgs);
+            orgs.iter().map(|org| row(org, decimals, state)).collect::<Vec<AnyView>>()
+        })
+    };
     view! {
         <div class="table-wrap">
             <table class="table" role="table">
@@ -151,15 +155,33 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
     }
 }
 
-fn row(summary: &OrgSummary, state: OrgsState) -> AnyView {
+/// The numbers of decimals of the columns with amounts.
+#[derive(Clone, Copy)]
+struct ColumnDecimals {
+    posted: usize,
+    held: usize,
+    credit_limit: usize,
+}
+
+impl ColumnDecimals {
+    fn new(orgs: &[OrgSummary]) -> Self {
+        Self {
+            posted: column_decimals(orgs.iter().map(|org| org.posted_micros)),
+            held: column_decimals(orgs.iter().map(|org| org.held_micros)),
+            credit_limit: column_decimals(orgs.iter().map(|org| org.credit_limit_micros)),
+        }
+    }
+}
+
+fn row(summary: &OrgSummary, decimals: ColumnDecimals, state: OrgsState) -> AnyView {
     let name = summary.org.name.clone();
     let members = counted(usize::try_from(summary.members).unwrap_or(0), "member", "members");
-    let posted = money_text(summary.posted_micros, &summary.currency);
+    let posted = column_text(summary.posted_micros, &summary.currency, decimals.posted);
     let posted_class = if summary.posted_micros < 0 { "bad" } else { "" };
-    let held = money_text(summary.held_micros, &summary.currency);
+    let held = column_text(summary.held_micros, &summary.currency, decimals.held);
     let credit_limit = match summary.credit_limit_micros {
         0 => "none".to_owned(),
-        micros => money_text(micros, &summary.currency),
+        micros => column_text(micros, &summary.currency, decimals.credit_limit),
     };
     let limits = format!("/operator/limits/{}", summary.org.id);
     let limits_label = format!("Limits of {name}");

@@ -9,7 +9,7 @@ mod top_up;
 use std::future::Future;
 
 use berth_types::ids::{InvoiceId, OrgId};
-use berth_types::money::money_text;
+use berth_types::money::{column_decimals, column_text};
 use berth_types::payments::{NewTopUp, PayHere, Payment, PaymentSettings, PaymentState};
 use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
@@ -198,7 +198,8 @@ fn NoPayments(org: OrgId, pays: bool) -> impl IntoView {
 }
 
 fn table(payments: &[Payment]) -> AnyView {
-    let rows: Vec<AnyView> = payments.iter().map(row).collect();
+    let decimals = column_decimals(payments.iter().map(|payment| payment.amount_micros));
+    let rows: Vec<AnyView> = payments.iter().map(|payment| row(payment, decimals)).collect();
     table_of(
         "Payments",
         &[("Payment", ""), STATE, ("Time", "nowrap"), ("Created by", ""), ("Amount", "num")],
@@ -206,14 +207,14 @@ fn table(payments: &[Payment]) -> AnyView {
     )
 }
 
-fn row(payment: &Payment) -> AnyView {
+fn row(payment: &Payment, decimals: usize) -> AnyView {
     let kind = kind_text(&payment.kind);
     let failure = (!payment.failure.is_empty()).then(|| {
         let text = payment.failure.clone();
         view! { <span class="table__sub">{text}</span> }
     });
     let by = payment.created_by.clone();
-    let amount = money_text(payment.amount_micros, &payment.currency);
+    let amount = column_text(payment.amount_micros, &payment.currency, decimals);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{kind}{failure}</th>

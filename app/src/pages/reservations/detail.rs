@@ -4,7 +4,7 @@ use std::future::Future;
 
 use berth_types::ids::{OrgId, ReservationId};
 use berth_types::jobs::Device;
-use berth_types::money::{money_text, per_hour_micros};
+use berth_types::money::{column_decimals, column_text, money_text, per_hour_micros, reserved_text};
 use berth_types::problems::Problem;
 use berth_types::reservations::{Reservation, ReservationState};
 use berth_types::time::{Timestamp, duration_text};
@@ -243,7 +243,7 @@ fn notices(one: &Reservation, now: Option<Timestamp>) -> Vec<AnyView> {
         let title = "Pending operator approval".to_owned();
         let rest = format!(
             "Its devices and {} are reserved meanwhile. Without approval before the start, the reservation expires free of charge.",
-            text(one.held_micros)
+            reserved_text(one.held_micros, &one.currency)
         );
         out.push(banner("banner banner--info", title, rest));
     }
@@ -294,9 +294,9 @@ fn figures(one: &Reservation) -> AnyView {
     let length = length_text(one.ends_at.millis_since(one.starts_at) / 1_000);
     view! {
         <dl class="stats">
-            {stat("Price", text(one.total_micros), rate)}
+            {stat("Price", reserved_text(one.total_micros, &one.currency), rate)}
             {stat("Charged", text(one.posted_micros), credited)}
-            {stat("Reserved", text(one.held_micros), held.to_owned())}
+            {stat("Reserved", reserved_text(one.held_micros, &one.currency), held.to_owned())}
             {stat("Duration", length, used_text(one))}
         </dl>
     }
@@ -323,7 +323,8 @@ fn bar(label: String, line: String, tiles: Vec<BarTile>) -> AnyView {
 
 /// Returns the bars of money and device time.
 fn bars(one: &Reservation) -> AnyView {
-    let text = |micros: i64| money_text(micros, &one.currency);
+    let decimals = column_decimals([one.total_micros, one.posted_micros, one.held_micros]);
+    let text = |micros: i64| column_text(micros, &one.currency, decimals);
     let released = one.total_micros.saturating_sub(one.posted_micros).saturating_sub(one.held_micros);
     let money = [("charged", one.posted_micros, 1, "plain"), ("reserved", one.held_micros, 1, "stripes")];
     let tiles = part_tiles(&money, released, PARTS);

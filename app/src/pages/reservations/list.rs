@@ -1,7 +1,7 @@
 //! List of the reservations of an organization, newest first.
 
 use berth_types::ids::OrgId;
-use berth_types::money::money_text;
+use berth_types::money::{column_decimals, column_text};
 use berth_types::reservations::Reservation;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -108,7 +108,8 @@ fn count_text(count: usize, more: bool) -> String {
 }
 
 fn table(all: &[Reservation], zone: RwSignal<Zone>) -> AnyView {
-    let rows: Vec<AnyView> = all.iter().map(|one| row(one, zone)).collect();
+    let decimals = column_decimals(all.iter().map(cost_micros));
+    let rows: Vec<AnyView> = all.iter().map(|one| row(one, decimals, zone)).collect();
     table_of(
         "Reservations",
         &[("Reservation", ""), STATE, ("Time", ""), ("Devices", ""), ("Used", ""), ("Cost", "num")],
@@ -116,14 +117,17 @@ fn table(all: &[Reservation], zone: RwSignal<Zone>) -> AnyView {
     )
 }
 
-fn row(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {
+/// The charges of an ended reservation, whose rest is released; the price of any other.
+fn cost_micros(one: &Reservation) -> i64 {
+    if one.state.holds() { one.total_micros } else { one.posted_micros }
+}
+
+fn row(one: &Reservation, decimals: usize, zone: RwSignal<Zone>) -> AnyView {
     let path = org_link(&format!("/reservations/{}", one.id));
     let name = one.name.clone();
     let devices = devices_text(&one.offering, one.nodes, one.gpus_per_node);
     let length = length_text(one.ends_at.millis_since(one.starts_at) / 1_000);
-    let ended = !one.state.holds();
-    // An ended reservation costs its charges; the rest of its price is released.
-    let cost = money_text(if ended { one.posted_micros } else { one.total_micros }, &one.currency);
+    let cost = column_text(cost_micros(one), &one.currency, decimals);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">

@@ -1,7 +1,7 @@
 //! Quote of the reservation form: price, capacity and terms. A quote can be confirmed only for its own form.
 
 use berth_types::ids::OrgId;
-use berth_types::money::money_text;
+use berth_types::money::{available_text, reserved_text};
 use berth_types::problems::{FieldError, Problem};
 use berth_types::reservations::{Conflict, NewQuote, Quote, Window};
 use berth_types::time::duration_text;
@@ -160,7 +160,7 @@ pub fn QuotePanel(
             return "Reserving…".to_owned();
         }
         quotes.current.with(|quote| match quote {
-            Some(quote) => format!("Reserve for {}", money_text(quote.total_micros, &quote.currency)),
+            Some(quote) => format!("Reserve for {}", reserved_text(quote.total_micros, &quote.currency)),
             None => "Reserve".to_owned(),
         })
     };
@@ -206,9 +206,9 @@ fn figures(quote: Option<Quote>) -> AnyView {
         Some(quote) => {
             let hourly = price_text(quote.per_hour_micros, &quote.currency);
             (
-                money_text(quote.total_micros, &quote.currency).into_any(),
+                reserved_text(quote.total_micros, &quote.currency).into_any(),
                 view! { {hourly}<span class="unit">"/h"</span> }.into_any(),
-                money_text(quote.available_micros, &quote.currency).into_any(),
+                available_text(quote.available_micros, &quote.currency).into_any(),
                 windows_text(&quote.windows).into_any(),
             )
         }

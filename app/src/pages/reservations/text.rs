@@ -2,7 +2,7 @@
 //!
 //! Pure. All figures come from the portal.
 
-use berth_types::money::money_text;
+use berth_types::money::{money_text, reserved_text};
 use berth_types::reservations::{
     Conflict, Quote, Reservation, ReservationPolicy, ReservationState, SpanKind, Window,
 };
@@ -77,7 +77,7 @@ pub fn terms_text(
 
 /// Lists remarks about money, approval and series.
 pub fn remarks(quote: &Quote, zone: Zone) -> Vec<String> {
-    let total = money_text(quote.total_micros, &quote.currency);
+    let total = reserved_text(quote.total_micros, &quote.currency);
     let mut out = vec![format!(
         "{total} is reserved and charged as time passes. Jobs in the reservation cost nothing more. Price version {}.",
         quote.price_version
@@ -115,7 +115,7 @@ pub fn shortage_text(quote: &Quote) -> Option<String> {
     (!quote.affordable).then(|| {
         format!(
             "{} more credit is required. Request credit from your operator, or choose a shorter time, fewer devices or a smaller offering.",
-            money_text(missing, &quote.currency)
+            reserved_text(missing, &quote.currency)
         )
     })
 }
@@ -178,7 +178,9 @@ pub fn portal_time(reservation: &Reservation) -> Option<Timestamp> {
 pub fn consequence(reservation: &Reservation) -> String {
     let text = |micros: i64| money_text(micros, &reservation.currency);
     let fee = reservation.cancel_fee_micros;
-    let rest = text(reservation.held_micros.saturating_sub(fee).max(0));
+    let rest_micros = reservation.held_micros.saturating_sub(fee).max(0);
+    // A hold that returns as a whole has the text of its reservation.
+    let rest = if fee == 0 { reserved_text(rest_micros, &reservation.currency) } else { text(rest_micros) };
     if reservation.state == ReservationState::Active {
         return format!(
             "Jobs in the reservation are stopped, and its devices are released at once. Another {} is charged: the time since the last charge and {} % of the price of the remaining time. {rest} is released.",

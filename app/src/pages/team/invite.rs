@@ -71,7 +71,7 @@ pub(super) fn InvitationLink(
             <section class="secret" role="status">
                 <p>
                     <strong>"Copy the link now and send it to " <span class="break">{email}</span> "."</strong>
-                    " This portal has no mail server, so the link is shown here, only once. Anyone with the link can accept the invitation: do not share it with others. It works once and expires after 7 days."
+                    " This portal sends no mail; give the link to the person yourself. It is shown here, only once. Anyone with the link can accept the invitation: do not share it with others. It works once and expires after 7 days."
                 </p>
                 <CopyBlock text=Signal::derive(move || link.clone()) label="Invitation link".to_owned()/>
             </section>

@@ -3,7 +3,7 @@
 //! Without inline styles: positions are coordinates, colours are classes. The line above the chart shows the
 //! values of one day, by pointer or arrow keys; the table below has all values.
 
-use berth_types::money::money_text;
+use berth_types::money::{column_decimals, column_text, money_text};
 use leptos::prelude::*;
 use leptos::web_sys;
 
@@ -115,8 +115,10 @@ fn values(bands: &Bands, at: Option<usize>) -> AnyView {
 }
 
 fn scale(bands: &Bands) -> AnyView {
-    let marks = [bands.top, bands.top / 2, 0].map(|micros| {
-        let text = money_text(micros, &bands.currency);
+    let marks = [bands.top, bands.top / 2, 0];
+    let decimals = column_decimals(marks);
+    let marks = marks.map(|micros| {
+        let text = column_text(micros, &bands.currency, decimals);
         view! { <span>{text}</span> }
     });
     marks.into_iter().collect_view().into_any()

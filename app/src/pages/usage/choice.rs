@@ -10,24 +10,27 @@ use crate::api::usage::UsageQuery;
 /// The maximum number of shown days.
 pub const MAX_DAYS: i64 = 366;
 
-/// A period that ends today.
+/// A period at or before today.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
     /// A number of days, including today.
     Days(i64),
     /// This month so far.
     Month,
+    /// The whole last month.
+    LastMonth,
 }
 
 impl Preset {
     /// All presets in the order of the page.
-    pub const ALL: [Self; 4] = [Self::Days(7), Self::Days(30), Self::Days(90), Self::Month];
+    pub const ALL: [Self; 5] = [Self::Days(7), Self::Days(30), Self::Days(90), Self::Month, Self::LastMonth];
 
     /// Returns the label of the preset.
     pub fn text(self) -> String {
         match self {
             Self::Days(count) => format!("{count} days"),
             Self::Month => "This month".to_owned(),
+            Self::LastMonth => "Last month".to_owned(),
         }
     }
 
@@ -36,19 +39,36 @@ impl Preset {
         match self {
             Self::Days(count) => days::plus(today, 1_i64.saturating_sub(count)),
             Self::Month => Some(days::first_of_month(today)),
+            Self::LastMonth => Some(format!("{}-01", days::month_before(today)?)),
+        }
+    }
+
+    /// Returns the last day of the period; `None` for today.
+    fn last(self, today: &str) -> Option<String> {
+        match self {
+            Self::Days(_) | Self::Month => None,
+            Self::LastMonth => days::plus(&days::first_of_month(today), -1),
         }
     }
 
     /// Returns the query of the period with the group of `before`. Thirty days are the default of the portal.
     pub fn query(self, today: &str, before: UsageQuery) -> UsageQuery {
         let from = if self == Self::Days(30) { None } else { self.first(today) };
-        UsageQuery { from, until: None, ..before }
+        UsageQuery { from, until: self.last(today), ..before }
     }
 
-    /// Finds the preset of the shown period. A period with a chosen last day has none.
-    pub fn selected(query: &UsageQuery, usage: &Usage) -> Option<Self> {
-        let fits = |preset: &Self| preset.first(&usage.until).as_deref() == Some(usage.from.as_str());
-        Self::ALL.into_iter().find(fits).filter(|_| query.until.is_none())
+    /// Finds the preset of the shown period. `today` is absent before hydration: the period of the answer
+    /// then ends today, unless the query has a last day.
+    pub fn selected(query: &UsageQuery, usage: &Usage, today: Option<&str>) -> Option<Self> {
+        let today = match (today, &query.until) {
+            (Some(today), Some(_)) => today,
+            (None, Some(_)) => return None,
+            (_, None) => usage.until.as_str(),
+        };
+        let fits = |preset: &Self| {
+            preset.first(today).as_deref() == Some(usage.from.as_str()) && preset.last(today) == query.until
+        };
+        Self::ALL.into_iter().find(fits)
     }
 }
 
@@ -116,11 +136,17 @@ mod tests {
         for preset in Preset::ALL {
             let query = preset.query(today, UsageQuery::default());
             let from = query.from.clone().unwrap_or_else(|| "2026-10-23".to_owned());
-            assert_eq!(Preset::selected(&query, &usage(&from, today)), Some(preset));
+            let until = query.until.clone().unwrap_or_else(|| today.to_owned());
+            assert_eq!(Preset::selected(&query, &usage(&from, &until), Some(today)), Some(preset));
         }
         let fixed = UsageQuery { until: Some(today.to_owned()), ..UsageQuery::default() };
-        assert_eq!(Preset::selected(&fixed, &usage("2026-11-15", today)), None);
-        assert_eq!(Preset::selected(&UsageQuery::default(), &usage("2026-11-14", today)), None);
+        assert_eq!(Preset::selected(&fixed, &usage("2026-11-15", today), Some(today)), None);
+        assert_eq!(Preset::selected(&UsageQuery::default(), &usage("2026-11-14", today), None), None);
+        let month = Preset::LastMonth.query("2027-01-31", UsageQuery::default());
+        assert_eq!((month.from.as_deref(), month.until.as_deref()), (Some("2026-12-01"), Some("2026-12-31")));
+        let shown = usage("2026-12-01", "2026-12-31");
+        assert_eq!(Preset::selected(&month, &shown, None), None, "without a clock no month is the last");
+        assert_eq!(Preset::selected(&month, &shown, Some("2027-02-01")), None);
     }
 
     #[test]

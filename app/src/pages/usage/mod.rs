@@ -11,7 +11,7 @@ pub mod text;
 use std::future::Future;
 
 use berth_types::ids::OrgId;
-use berth_types::money::money_text;
+use berth_types::money::{money_text, reserved_text};
 use berth_types::problems::Problem;
 use berth_types::usage::{GroupBy, Usage};
 use leptos::prelude::*;
@@ -176,7 +176,10 @@ fn group_totals(bands: &Bands, group: GroupBy) -> Option<AnyView> {
 fn Filters(query: Memo<UsageQuery>, shown: RwSignal<ShownUsage>) -> impl IntoView {
     let (ready, links) = (ready(), use_org_links());
     let period_error = RwSignal::new(None::<String>);
-    let preset = Memo::new(move |_| shown.with(|shown| Preset::selected(&shown.query, &shown.usage)));
+    let preset = Memo::new(move |_| {
+        let today = ready.get().then(|| day_at(now_ms()));
+        shown.with(|shown| Preset::selected(&shown.query, &shown.usage, today.as_deref()))
+    });
     let choice = move |value: Preset| {
         let initial = preset.get_untracked() == Some(value);
         let pick = move |_: leptos::ev::Event| {
@@ -233,7 +236,7 @@ fn Filters(query: Memo<UsageQuery>, shown: RwSignal<ShownUsage>) -> impl IntoVie
     view! {
         <div class="stack">
             <div class="filters">
-                <div class="segmented" role="radiogroup" aria-label="Period until today">
+                <div class="segmented" role="radiogroup" aria-label="Period">
                     {Preset::ALL.map(choice).into_iter().collect_view()}
                 </div>
                 <label class="filters__field">
@@ -341,8 +344,8 @@ fn figures(usage: &Usage) -> AnyView {
             </div>
             <div class="stat">
                 <dt class="stat__label">"Month forecast"</dt>
-                <dd class="stat__value">{text(usage.forecast_month_micros)}</dd>
-                <dd class="stat__note">{so_far}", rest at the rate of the last 7 days"</dd>
+                <dd class="stat__value">{reserved_text(usage.forecast_month_micros, &usage.currency)}</dd>
+                <dd class="stat__note">{so_far}", rest by running jobs or the mean of the month"</dd>
             </div>
         </dl>
     }
@@ -360,11 +363,6 @@ fn NoCharges(org: OrgId, shown: RwSignal<ShownUsage>) -> impl IntoView {
     let text = move || {
         shown.with(|shown| {
             let (from, until) = (day_text(&shown.usage.from), day_text(&shown.usage.until));
-            let query = shown.query.answerable();
-            if query.group == GroupBy::Label {
-                let label = query.label;
-                return format!("No charges of jobs with the label key {label} from {from} to {until}. Labels are set at launch.");
-            }
             format!("No charges from {from} to {until}. Running jobs are charged about once a minute; their usage appears here on its day (UTC).")
         })
     };

@@ -60,10 +60,11 @@ pub struct Bands {
 }
 
 /// Returns the label of a key.
-fn key_label(key: &str, group: GroupBy) -> String {
+pub fn key_label(key: &str, group: GroupBy) -> String {
     match group {
         GroupBy::Day => "Cost".to_owned(),
         GroupBy::Mode => mode_text(key).to_owned(),
+        GroupBy::Label if key.is_empty() => "No label".to_owned(),
         _ if key.is_empty() => "none".to_owned(),
         _ => key.to_owned(),
     }
@@ -212,6 +213,7 @@ mod tests {
     fn keys_have_labels() {
         assert_eq!(key_label("on_demand", GroupBy::Mode), "on demand");
         assert_eq!(key_label("", GroupBy::Day), "Cost");
-        assert_eq!(key_label("", GroupBy::Label), "none");
+        assert_eq!(key_label("", GroupBy::Label), "No label");
+        assert_eq!(key_label("", GroupBy::Member), "none");
     }
 }

@@ -1,21 +1,22 @@
 //! Tables of the chart's numbers: totals by group, and daily usage.
 //!
-//! The tables and the chart use the same texts, so that they round alike.
+//! The amounts of a table are exact, so that they add up to the total.
 
-use berth_types::money::money_text;
+use berth_types::money::{column_decimals, column_text};
 use berth_types::usage::{GroupBy, Usage, UsageRow};
 use leptos::prelude::*;
 
 use super::super::days::day_text;
-use super::series::{Bands, Series};
-use super::text::{device_hours, group_head, mode_text};
+use super::series::{Bands, Series, key_label};
+use super::text::{device_hours, group_head};
 
 /// Returns the table of totals by group, with the colours of the chart.
 pub fn totals(bands: &Bands, group: GroupBy) -> AnyView {
+    let decimals = column_decimals(bands.series.iter().map(|series| series.cost_micros));
     let row = |(index, series): (usize, &Series)| {
         let class = format!("days__key {}", series.class(index));
         let label = series.label.clone();
-        let cost = money_text(series.cost_micros, &bands.currency);
+        let cost = column_text(series.cost_micros, &bands.currency, decimals);
         view! {
             <tr role="row">
                 <th role="rowheader" scope="row"><span class=class aria-hidden="true"></span>" "{label}</th>
@@ -48,7 +49,10 @@ pub fn totals(bands: &Bands, group: GroupBy) -> AnyView {
 pub fn by_day(usage: &Usage, group: GroupBy) -> AnyView {
     let grouped = group != GroupBy::Day;
     let head = grouped.then(|| view! { <th role="columnheader" scope="col">{group_head(group)}</th> });
-    let rows: Vec<AnyView> = usage.rows.iter().rev().map(|row| line(row, usage, group)).collect();
+    let decimals = column_decimals(usage.rows.iter().map(|row| row.cost_micros).chain([usage.cost_micros]));
+    let text = |micros: i64| column_text(micros, &usage.currency, decimals);
+    let rows: Vec<AnyView> =
+        usage.rows.iter().rev().map(|row| line(row, text(row.cost_micros), group)).collect();
     let blank = grouped.then(|| view! { <td role="cell"></td> });
     view! {
         <div class="table-wrap table-wrap--tall" tabindex="0" role="region" aria-label="Daily usage">
@@ -69,7 +73,7 @@ pub fn by_day(usage: &Usage, group: GroupBy) -> AnyView {
                         {blank}
                         <td role="cell" class="num" data-label="Device-hours">{device_hours(usage.device_ms)}</td>
                         <td role="cell" class="num" data-label="Cost">
-                            {money_text(usage.cost_micros, &usage.currency)}
+                            {text(usage.cost_micros)}
                         </td>
                     </tr>
                 </tfoot>
@@ -79,10 +83,9 @@ pub fn by_day(usage: &Usage, group: GroupBy) -> AnyView {
     .into_any()
 }
 
-fn line(row: &UsageRow, usage: &Usage, group: GroupBy) -> AnyView {
+fn line(row: &UsageRow, cost: String, group: GroupBy) -> AnyView {
     let key = (group != GroupBy::Day).then(|| {
-        let text = if group == GroupBy::Mode { mode_text(&row.key) } else { row.key.as_str() };
-        let text = text.to_owned();
+        let text = key_label(&row.key, group);
         view! { <td role="cell" data-label=group_head(group)>{text}</td> }
     });
     view! {
@@ -90,7 +93,7 @@ fn line(row: &UsageRow, usage: &Usage, group: GroupBy) -> AnyView {
             <th role="rowheader" scope="row">{day_text(&row.day)}</th>
             {key}
             <td role="cell" class="num" data-label="Device-hours">{device_hours(row.device_ms)}</td>
-            <td role="cell" class="num" data-label="Cost">{money_text(row.cost_micros, &usage.currency)}</td>
+            <td role="cell" class="num" data-label="Cost">{cost}</td>
         </tr>
     }
     .into_any()

@@ -28,15 +28,15 @@ const GIVEN_BACK: [(&str, &str); 2] = [
 
 /// The charges of an organization for the document of a month.
 #[derive(Default)]
-struct MonthCharges {
-    lines: Vec<InvoiceLine>,
+pub(super) struct MonthCharges {
+    pub(super) lines: Vec<InvoiceLine>,
     /// True if it has a credit limit.
     pays_later: bool,
 }
 
 /// The charges of these organizations on some days, and the charges that were given back within some times.
 /// Organizations without any are absent.
-async fn list_charges(
+pub(super) async fn list_charges(
     tx: &mut Tx<'_>,
     orgs: &[OrgId],
     days: (i64, i64),

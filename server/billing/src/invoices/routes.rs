@@ -5,13 +5,17 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
 use axum::Json as Answer;
 use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
 use berth_foundation::Scope;
 use berth_rest::answers::Created;
+use berth_rest::columns::Table;
+use berth_rest::csv::{Format, broken, csv_answer, wants_csv};
 use berth_rest::lists::ListQuery;
-use berth_rest::operations::doc;
+use berth_rest::operations::{doc, or_csv};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{InvoiceId, OrgId};
-use berth_types::invoices::{BillingSettings, Invoice, InvoiceState};
+use berth_types::invoices::{BillingSettings, Invoice, InvoiceState, MonthStatement};
 use berth_types::{Page, Sort};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +23,13 @@ pub fn routes() -> ApiRouter<Invoices> {
     ApiRouter::new()
         .api_route("/orgs/{org}/invoices", get_with(list, doc("Lists the invoices of an organization.")))
         .api_route("/orgs/{org}/invoices/{id}", get_with(show, doc("Gives an invoice.")))
+        .api_route(
+            "/orgs/{org}/statement",
+            get_with(
+                statement,
+                or_csv::<MonthStatement>("Gives the statement of an organization for a month."),
+            ),
+        )
         .api_route(
             "/operator/invoices",
             get_with(list_all, doc("Lists all invoices."))
@@ -65,6 +76,66 @@ async fn show(
     Path((org, id)): Path<(OrgId, InvoiceId)>,
 ) -> Result<Answer<Invoice>, Failed> {
     Ok(Answer(invoices.get_invoice(&caller, org, id).await?))
+}
+
+/// The query of a statement.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StatementQuery {
+    /// A month in UTC that has begun, as `YYYY-MM`; the present month when absent.
+    #[schemars(length(min = 7, max = 7), regex(pattern = r"^\d{4}-\d{2}$"))]
+    month: Option<String>,
+    /// The format of the answer; by `Accept` when absent.
+    format: Option<Format>,
+}
+
+async fn statement(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<StatementQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let statement = invoices.statement(&caller, org, query.month.as_deref()).await?;
+    if !wants_csv(query.format, &headers) {
+        return Ok(Answer(statement).into_response());
+    }
+    statement_csv(statement)
+}
+
+/// A statement as CSV. The amounts have the sign of their effect on the balance.
+fn statement_csv(statement: MonthStatement) -> Result<Response, Failed> {
+    let MonthStatement { month, currency, lines, entries, .. } = statement;
+    let mut file = csv::Writer::from_writer(Vec::new());
+    file.write_record(MonthStatement::COLUMNS).map_err(broken)?;
+    for line in lines {
+        let amount = line.amount_micros.saturating_neg().to_string();
+        let device_ms = line.device_ms.to_string();
+        let cells = [
+            month.as_str(),
+            "charge",
+            line.item.as_str(),
+            line.mode.as_str(),
+            device_ms.as_str(),
+            amount.as_str(),
+            currency.as_str(),
+        ];
+        file.write_record(cells).map_err(broken)?;
+    }
+    for entry in entries {
+        let amount = entry.amount_micros.to_string();
+        let cells = [
+            month.as_str(),
+            entry.kind.name(),
+            entry.source.as_str(),
+            "",
+            "0",
+            amount.as_str(),
+            currency.as_str(),
+        ];
+        file.write_record(cells).map_err(broken)?;
+    }
+    csv_answer(file, &format!("statement-{month}.csv"))
 }
 
 /// The query of all invoices.

@@ -41,6 +41,11 @@ struct UsageQuery {
     format: Option<Format>,
 }
 
+/// The key of a row in CSV, where the use without a label has a name.
+fn csv_key(key: String, group: GroupBy) -> String {
+    if group == GroupBy::Label && key.is_empty() { "No label".to_owned() } else { key }
+}
+
 async fn usage(
     State(usage): State<UsageReports>,
     Signed(caller): Signed,
@@ -58,7 +63,7 @@ async fn usage(
     for row in usage.rows {
         let cells = [
             row.day,
-            plain_cell(row.key),
+            plain_cell(csv_key(row.key, query.group)),
             row.device_ms.to_string(),
             row.cost_micros.to_string(),
             usage.currency.clone(),

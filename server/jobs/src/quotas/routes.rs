@@ -25,8 +25,11 @@ pub fn routes() -> ApiRouter<Quotas> {
         )
         .api_route(
             "/orgs/{org}/quota-requests",
-            get_with(list_requests, doc("Lists the requests of an organization for a higher quota."))
-                .post_with(request, doc("Requests a higher quota.")),
+            get_with(
+                list_requests,
+                doc("Lists the requests of an organization for a higher quota or for credit."),
+            )
+            .post_with(request, doc("Requests a higher quota or credit.")),
         )
         .api_route(
             "/orgs/{org}/audit-events",
@@ -49,7 +52,7 @@ pub fn routes() -> ApiRouter<Quotas> {
         )
         .api_route(
             "/operator/quota-requests/{id}",
-            post_with(decide, doc("Decides a request for a higher quota.")),
+            post_with(decide, doc("Decides a request for a higher quota or for credit.")),
         )
         .api_route("/operator/audit-events", get_with(list_all_audit, doc("Lists all audit events.")))
 }

@@ -9,6 +9,7 @@ use std::future::Future;
 use berth_types::Page as Rows;
 use berth_types::ids::InvoiceId;
 use berth_types::invoices::{BillingSettings, Invoice, InvoiceKind, InvoiceState};
+use berth_types::money::{column_decimals, column_text};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -18,7 +19,7 @@ use self::close::{Close, CloseDialog};
 use self::settings::SettingsForm;
 use super::super::days::{day_at, month_before, month_text};
 use super::super::invoices::document::{PrintButton, document};
-use super::super::invoices::text::{exact_money, merge, period, title};
+use super::super::invoices::text::{merge, period, title};
 use super::super::invoices::{corrected_text, day_cell, state_cell};
 use super::super::limits::replace;
 use super::super::load_more::LoadMore;
@@ -176,7 +177,8 @@ fn DocumentView(invoice: Invoice, state: InvoicesState) -> impl IntoView {
 }
 
 fn table(all: &[Invoice], state: InvoicesState) -> AnyView {
-    let rows: Vec<AnyView> = all.iter().map(|one| row(one, all, state)).collect();
+    let decimals = column_decimals(all.iter().map(|one| one.document.total_micros));
+    let rows: Vec<AnyView> = all.iter().map(|one| row(one, (all, decimals), state)).collect();
     table_of(
         "Invoices, newest first",
         &[
@@ -192,12 +194,12 @@ fn table(all: &[Invoice], state: InvoicesState) -> AnyView {
     )
 }
 
-fn row(invoice: &Invoice, all: &[Invoice], state: InvoicesState) -> AnyView {
+fn row(invoice: &Invoice, (all, decimals): (&[Invoice], usize), state: InvoicesState) -> AnyView {
     let id = invoice.id;
     let name = title(invoice);
     let below = corrected_text(invoice, all).map(|text| view! { <span class="table__sub">{text}</span> });
     let buyer = invoice.document.buyer.clone();
-    let total = exact_money(invoice.document.total_micros, &invoice.document.currency);
+    let total = column_text(invoice.document.total_micros, &invoice.document.currency, decimals);
     let open = invoice.kind == InvoiceKind::Invoice && invoice.state == InvoiceState::Open;
     let close_button = |how: Close| {
         let this = invoice.clone();

@@ -1,18 +1,20 @@
-//! Pending requests for other limits with the decision of the operator: granted, granted with other values, or
-//! declined. A decided request leaves the list.
+//! Pending requests for other limits and for credit with the decision of the operator: granted, granted with
+//! other values, or declined. A decided request leaves the list.
 
+use berth_types::money::parse_amount_micros;
 use berth_types::problems::{FieldError as Wrong, Problem};
 use berth_types::quotas::{DecideQuotaRequest, Limits, QuotaRequest, QuotaRequestState};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::super::limits::form::{Frame, LimitForm, NamedLimits};
-use super::super::super::limits::kinds::limits_text;
+use super::super::super::limits::form::{Frame, LimitForm, NamedLimits, NumberField};
+use super::super::super::limits::requests::requested_text;
 use super::super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
+use super::super::super::text::typed_amount;
 use crate::api;
 use crate::ui::*;
 
-const FIELDS: &[&str] = &["/limits", "/note"];
+const FIELDS: &[&str] = &["/limits", "/credit_micros", "/note"];
 
 /// The pending requests, one card each.
 #[component]
@@ -41,7 +43,7 @@ pub fn PendingRequests(
                 <div class="section__aside" role="status">{move || status.get()}</div>
             </div>
             {move || none.get().then(|| {
-                empty("No pending requests. Requests of organizations for other limits appear here.")
+                empty("No pending requests. Requests of organizations for other limits and for credit appear here.")
             })}
             <div class="stack" hidden=move || none.get()>
                 <For each=pending key=|request: &QuotaRequest| request.id children=card/>
@@ -50,17 +52,38 @@ pub fn PendingRequests(
     }
 }
 
-/// Parses the granted limits. An empty field keeps the present limit.
+/// The granted limits and credit; absent without a request for them.
+struct Granted {
+    limits: Option<Limits>,
+    credit_micros: Option<i64>,
+}
+
+/// Parses the granted limits of a request. An empty field keeps the present limit.
 ///
 /// # Errors
 /// One error for each invalid field, or for a form without values.
-fn parse_granted(form: LimitForm) -> Result<Limits, Vec<Wrong>> {
+fn parse_limits(requested: &Limits, form: LimitForm) -> Result<Option<Limits>, Vec<Wrong>> {
+    if *requested == Limits::default() {
+        return Ok(None);
+    }
     let limits = form.limits("/limits")?;
     if limits == Limits::default() {
         let detail = "All fields are empty. Enter a value, or decline the request.";
         return Err(vec![Wrong::new("/limits", detail)]);
     }
-    Ok(limits)
+    Ok(Some(limits))
+}
+
+/// Parses the granted credit of a request.
+///
+/// # Errors
+/// The text is no amount.
+fn parse_credit(requested: Option<i64>, text: &str) -> Result<Option<i64>, Vec<Wrong>> {
+    if requested.is_none() {
+        return Ok(None);
+    }
+    let detail = "Enter an amount, such as 500 or 12.50.";
+    parse_amount_micros(text).map(Some).ok_or_else(|| vec![Wrong::new("/credit_micros", detail)])
 }
 
 #[component]
@@ -74,17 +97,34 @@ fn Decision(
     let call = Call::idle();
     let note = RwSignal::new(String::new());
     let form = LimitForm::new(&request.limits);
+    let (limits, credit) = (request.limits.clone(), request.credit_micros);
+    let amount = RwSignal::new(credit.map(typed_amount).unwrap_or_default());
     let id = request.id;
     let prefix = id.to_string();
     let (note_id, note_error) = (format!("{prefix}-note"), format!("{prefix}-note-error"));
     let (note_label, note_described) = (note_id.clone(), note_error.clone());
-    let requested = limits_text(&request.limits, &currency).join(", ");
+    let requested = requested_text(&request, &currency);
+    let credit_field = credit.map(|_| {
+        view! {
+            <NumberField
+                label="Amount"
+                id=format!("{id}-credit")
+                unit=currency.clone()
+                value=amount
+                hint="Added to the balance of the organization at once."
+                error=call.field("/credit_micros")
+            />
+        }
+    });
     let frame = Frame { form, call, base: "/limits", prefix, currency, ready };
     let org_name = request.org_name.clone();
     let path = format!("/operator/limits/{}", request.org);
-    let send = move |limits: Option<Limits>| {
-        let grant = limits.is_some();
-        let body = DecideQuotaRequest { grant, limits, note: note.get_untracked().trim().to_owned() };
+    let send = move |granted: Option<Granted>| {
+        let grant = granted.is_some();
+        let Granted { limits, credit_micros } =
+            granted.unwrap_or(Granted { limits: None, credit_micros: None });
+        let note = note.get_untracked().trim().to_owned();
+        let body = DecideQuotaRequest { grant, limits, credit_micros, note };
         let name = org_name.clone();
         call.run(api::quotas::decide(id, &body), move |decided: QuotaRequest| {
             let decision = if grant { "granted" } else { "declined" };
@@ -102,9 +142,13 @@ fn Decision(
     };
     let grant = move |event: SubmitEvent| {
         event.prevent_default();
-        match parse_granted(form) {
+        let granted = parse_limits(&limits, form).and_then(|limits| {
+            let credit_micros = parse_credit(credit, &amount.get_untracked())?;
+            Ok(Granted { limits, credit_micros })
+        });
+        match granted {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
-            Ok(limits) => send(Some(limits)),
+            Ok(granted) => send(Some(granted)),
         }
     };
     let wrong_limits = call.field("/limits");
@@ -120,6 +164,7 @@ fn Decision(
             <p>{requested}</p>
             <p class="prose">{request.reason.clone()}</p>
             <CallProblem call=call beside_fields=FIELDS/>
+            {credit_field}
             <NamedLimits frame=frame named=request.limits/>
             <FieldError id=format!("{id}-limits-error") error=wrong_limits/>
             <div class="field field--wide">

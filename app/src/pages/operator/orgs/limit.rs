@@ -1,7 +1,7 @@
 //! Dialog of the credit limit. The portal refuses a limit below the present debt.
 
 use berth_types::ledger::{Balance, CreditLimit};
-use berth_types::money::{money_text, parse_amount_micros};
+use berth_types::money::{available_text, money_text, parse_amount_micros};
 use berth_types::problems::Problem;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
@@ -13,11 +13,12 @@ use crate::api;
 
 /// Returns the new credit limit and the available money.
 fn status_text(name: &str, balance: &Balance) -> String {
-    let text = |micros: i64| money_text(micros, &balance.currency);
-    let available = text(balance.available_micros);
+    let available = available_text(balance.available_micros, &balance.currency);
     match balance.credit_limit_micros {
         0 => format!("{name}: no credit limit, prepaid only. Available: {available}."),
-        limit => format!("{name}: credit limit {}. Available: {available}.", text(limit)),
+        limit => {
+            format!("{name}: credit limit {}. Available: {available}.", money_text(limit, &balance.currency))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! actions.
 
 use berth_types::jobs::Device;
-use berth_types::money::money_text;
+use berth_types::money::{column_decimals, column_text, reserved_text};
 use berth_types::reservations::{Reservation, ReservationState, SpanKind};
 use leptos::prelude::*;
 
@@ -58,7 +58,10 @@ impl TableState {
 
 /// Returns the table of reservations.
 pub fn table(reservations: &[Reservation], caption: &'static str, state: TableState) -> AnyView {
-    let rows: Vec<AnyView> = reservations.iter().map(|reservation| row(reservation, state)).collect();
+    let amounts = |reservation: &Reservation| [reservation.total_micros, reservation.posted_micros];
+    let decimals = column_decimals(reservations.iter().flat_map(amounts));
+    let rows: Vec<AnyView> =
+        reservations.iter().map(|reservation| row(reservation, decimals, state)).collect();
     table_of(
         caption,
         &[
@@ -98,11 +101,11 @@ fn devices_text(reservation: &Reservation) -> String {
     offering_text(&reservation.offering, devices)
 }
 
-fn price(reservation: &Reservation) -> AnyView {
+fn price(reservation: &Reservation, decimals: usize) -> AnyView {
     if reservation.kind == SpanKind::Maintenance {
         return "–".into_any();
     }
-    let text = |micros: i64| money_text(micros, &reservation.currency);
+    let text = |micros: i64| column_text(micros, &reservation.currency, decimals);
     let charged = (reservation.posted_micros > 0).then(|| {
         let text = format!("{} charged", text(reservation.posted_micros));
         view! { <span class="table__sub">{text}</span> }
@@ -110,7 +113,7 @@ fn price(reservation: &Reservation) -> AnyView {
     view! { {text(reservation.total_micros)} {charged} }.into_any()
 }
 
-fn row(reservation: &Reservation, state: TableState) -> AnyView {
+fn row(reservation: &Reservation, decimals: usize, state: TableState) -> AnyView {
     let name = reservation.name.clone();
     let owner = if reservation.kind == SpanKind::Maintenance {
         "maintenance".to_owned()
@@ -135,7 +138,7 @@ fn row(reservation: &Reservation, state: TableState) -> AnyView {
             <td role="cell" data-label="Devices">{devices_text(reservation)}<span class="table__sub">{nodes}</span></td>
             <td role="cell" class="nowrap" data-label="Start"><When at=reservation.starts_at/></td>
             <td role="cell" class="nowrap" data-label="End"><When at=reservation.ends_at/></td>
-            <td role="cell" class="num" data-label="Price">{price(reservation)}</td>
+            <td role="cell" class="num" data-label="Price">{price(reservation, decimals)}</td>
             <td role="cell" class="table__actions">{actions(reservation, state)}</td>
         </tr>
     }
@@ -190,7 +193,7 @@ fn actions(reservation: &Reservation, state: TableState) -> Option<AnyView> {
 /// Returns the consequences for the organization and its money.
 fn consequence(reservation: &Reservation, end: End) -> String {
     let org = &reservation.org_name;
-    let held = money_text(reservation.held_micros, &reservation.currency);
+    let held = reserved_text(reservation.held_micros, &reservation.currency);
     if reservation.kind == SpanKind::Maintenance {
         return "The boards become available for jobs and reservations at once. This cannot be undone."
             .to_owned();

@@ -1,0 +1,84 @@
+//! Requests for credit: their limits, and the credit of a grant.
+
+use berth_foundation::Context;
+use berth_store::ledger::Posting;
+use berth_store::{self as store, StoreError, Tx};
+use berth_types::ids::{OrgId, TransferId};
+use berth_types::ledger::TransferKind;
+use berth_types::money::money_text;
+use berth_types::problems::FieldError;
+use berth_types::quotas::{AuditEvent, QuotaRequest};
+
+/// The largest amount of one request: a billion units of the currency.
+const MAX_CREDIT_MICROS: i64 = 1_000_000_000_000_000;
+
+/// Adds the error of an invalid amount.
+pub(super) fn check(credit_micros: Option<i64>, errors: &mut Vec<FieldError>) {
+    if credit_micros.is_some_and(|micros| !(1..=MAX_CREDIT_MICROS).contains(&micros)) {
+        errors.push(FieldError::new("/credit_micros", "Enter more than zero and at most a billion."));
+    }
+}
+
+/// The text of a new request for the audit event.
+pub(super) fn request_text(request: &QuotaRequest, currency: &str) -> String {
+    match request.credit_micros {
+        Some(micros) => format!("{} of credit: {}", money_text(micros, currency), request.reason),
+        None => request.reason.clone(),
+    }
+}
+
+/// Posts the credit of a granted request, with an audit event of the operator in `decision`.
+pub(super) async fn grant(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    org: OrgId,
+    micros: i64,
+    decision: &AuditEvent,
+) -> Result<(), StoreError> {
+    let id: TransferId = context.new_id(decision.at);
+    let posting = Posting {
+        id,
+        org,
+        kind: TransferKind::Credit,
+        amount_micros: micros,
+        pending: None,
+        source: "grant",
+        source_id: id.to_string(),
+        seq: 1,
+        memo: "Credit as requested".to_owned(),
+        at: decision.at,
+    };
+    store::ledger::post(tx, &posting).await?;
+    let event = AuditEvent {
+        id: context.new_id(decision.at),
+        action: "credit.granted".to_owned(),
+        subject: org.to_string(),
+        detail: format!("{}: {}", money_text(micros, &context.settings.currency), posting.memo),
+        ..decision.clone()
+    };
+    store::quotas::insert_audit(tx, Some(org), &event).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_positive_and_at_most_a_billion() {
+        let refused = |micros: Option<i64>| {
+            let mut errors = Vec::new();
+            check(micros, &mut errors);
+            !errors.is_empty()
+        };
+        for (micros, expected) in [
+            (None, false),
+            (Some(1), false),
+            (Some(MAX_CREDIT_MICROS), false),
+            (Some(0), true),
+            (Some(-1), true),
+            (Some(MAX_CREDIT_MICROS + 1), true),
+        ] {
+            assert_eq!(refused(micros), expected, "{micros:?}");
+        }
+    }
+}
