@@ -5,8 +5,6 @@
 use leptos::prelude::*;
 use leptos_router::hooks::use_location;
 
-use crate::pages::billing::is_money_page;
-
 /// A group of links.
 struct Group {
     /// The unique id of the group.
@@ -70,6 +68,17 @@ static OPERATOR: [Group; 2] = [
         ],
     },
 ];
+
+/// The tabs of the money pages, which are one link of the rail: path and label.
+pub const MONEY_TABS: [(&str, &str); 4] =
+    [("/billing", "Ledger"), ("/usage", "Usage"), ("/budgets", "Budgets"), ("/invoices", "Invoices")];
+
+/// Tells whether a path belongs to a money page.
+fn is_money_page(path: &str) -> bool {
+    MONEY_TABS
+        .iter()
+        .any(|(tab, _)| path.strip_prefix(*tab).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
 
 /// The links in the bar of a phone, all of the first group; the others are under More.
 const BAR_PATHS: [&str; 4] = ["/", "/launch", "/jobs", "/cluster"];
@@ -142,6 +151,16 @@ mod tests {
     fn the_bar_has_links_of_the_first_group() {
         let [first, ..] = &TENANT;
         assert!(BAR_PATHS.iter().all(|path| first.links.iter().any(|(known, _)| known == path)));
+    }
+
+    #[test]
+    fn money_pages_are_recognized_by_their_path() {
+        for path in ["/billing", "/usage", "/invoices/inv_1"] {
+            assert!(is_money_page(path), "{path}");
+        }
+        for path in ["/", "/jobs", "/usages", "/operator/invoices"] {
+            assert!(!is_money_page(path), "{path}");
+        }
     }
 
     #[test]

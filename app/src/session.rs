@@ -10,7 +10,6 @@ use leptos_router::components::Outlet;
 use leptos_router::hooks::use_location;
 
 use crate::api;
-use crate::pages::parts::ready;
 use crate::rail::{RailGroups, SheetGroups};
 use crate::ui::*;
 

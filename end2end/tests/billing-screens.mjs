@@ -373,10 +373,10 @@ test('all of it stands in the record', async () => {
   await page.goto('/operator/audit');
   await settled(page);
   const row = (what) => page.getByRole('row').filter({ hasText: what }).first();
-  await row('set the invoice settings').filter({ hasText: 'VAT 19 %; due after 14 days' }).waitFor();
-  await row('debited an account').filter({ hasText: '$1.00: a correction' }).waitFor();
-  await row('set a credit limit').filter({ hasText: '$5.00' }).waitFor();
-  await row('set a price').filter({ hasText: PRICED }).waitFor();
+  await row('Invoice settings set').filter({ hasText: 'VAT 19 %; due after 14 days' }).waitFor();
+  await row('Account debited').filter({ hasText: '$1.00: a correction' }).waitFor();
+  await row('Credit limit set').filter({ hasText: '$5.00' }).waitFor();
+  await row('Price set').filter({ hasText: PRICED }).waitFor();
 });
 
 test('nothing went wrong in the browser on the way', () => {

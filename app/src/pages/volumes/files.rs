@@ -10,7 +10,7 @@ use super::super::confirm::ConfirmDialog;
 use super::super::parts::{Call, CallProblem};
 use super::super::text::size_text;
 use super::files_text;
-use super::one::{VolumeState, dir_href};
+use super::state::{VolumeState, dir_href};
 use crate::api;
 use crate::ui::*;
 
