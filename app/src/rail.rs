@@ -6,7 +6,6 @@ use leptos::prelude::*;
 use leptos_router::hooks::use_location;
 
 use crate::address::{org_link, parse_org_path};
-use crate::pages::billing::is_money_page;
 
 /// A group of links.
 struct Group {
@@ -72,6 +71,17 @@ static OPERATOR: [Group; 2] = [
         ],
     },
 ];
+
+/// The tabs of the money pages, which are one link of the rail: path and label.
+pub const MONEY_TABS: [(&str, &str); 4] =
+    [("/billing", "Ledger"), ("/usage", "Usage"), ("/budgets", "Budgets"), ("/invoices", "Invoices")];
+
+/// Tells whether a path belongs to a money page.
+fn is_money_page(path: &str) -> bool {
+    // Statements belong to the tab of invoices.
+    let mut paths = MONEY_TABS.iter().map(|(tab, _)| *tab).chain(["/statements"]);
+    paths.any(|tab| path.strip_prefix(tab).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
 
 /// The links in the bar of a phone, all of the first group; the others are under More.
 const BAR_PATHS: [&str; 4] = ["/", "/launch", "/jobs", "/cluster"];
@@ -172,6 +182,16 @@ mod tests {
         assert_eq!(links("/jobs/job_1"), ["/jobs"]);
         assert_eq!(links("/usage"), ["/billing"]);
         assert_eq!(links("/elsewhere"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn money_pages_are_recognized_by_their_path() {
+        for path in ["/billing", "/usage", "/invoices/inv_1", "/statements/2026-11"] {
+            assert!(is_money_page(path), "{path}");
+        }
+        for path in ["/", "/jobs", "/usages", "/operator/invoices"] {
+            assert!(!is_money_page(path), "{path}");
+        }
     }
 
     #[test]

@@ -11,7 +11,6 @@ use leptos_router::hooks::use_location;
 
 use crate::address::{OrgLinks, is_object, list_of, org_path, parse_org_path};
 use crate::api;
-use crate::pages::parts::ready;
 use crate::rail::{RailGroups, SheetGroups};
 use crate::ui::*;
 

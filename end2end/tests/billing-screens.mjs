@@ -410,7 +410,7 @@ test('without credit a job is preceded by a request, which the operator grants',
   await button(request, 'Grant').click();
   await request.waitFor({ state: 'detached' });
 
-  await page.goto('/billing');
+  await page.goto(inOrg(poor.slug, '/billing'));
   await settled(page);
   await page.getByRole('row').filter({ hasText: 'Credit as requested' }).filter({ hasText: '+$4.995' }).waitFor();
   assert.equal(await stat(page, 'Available').innerText(), '$4.99');
@@ -420,7 +420,7 @@ test('without credit a job is preceded by a request, which the operator grants',
 
 test('the running statement of the month is read, saved and printed', async () => {
   const { page } = view;
-  await page.goto('/invoices');
+  await page.goto(inOrg(tenant.slug, '/invoices'));
   await settled(page);
   const card = page.getByRole('article', { name: 'So far this month' });
   await card.getByText(/A running statement, not an invoice\./).waitFor();
@@ -466,10 +466,10 @@ test('all of it stands in the record', async () => {
   await page.goto('/operator/audit');
   await settled(page);
   const row = (what) => page.getByRole('row').filter({ hasText: what }).first();
-  await row('set the invoice settings').filter({ hasText: 'VAT 19 %; due after 14 days' }).waitFor();
-  await row('debited an account').filter({ hasText: '$1.00: a correction' }).waitFor();
-  await row('set a credit limit').filter({ hasText: '$5.00' }).waitFor();
-  await row('set a price').filter({ hasText: PRICED }).waitFor();
+  await row('Invoice settings set').filter({ hasText: 'VAT 19 %; due after 14 days' }).waitFor();
+  await row('Account debited').filter({ hasText: '$1.00: a correction' }).waitFor();
+  await row('Credit limit set').filter({ hasText: '$5.00' }).waitFor();
+  await row('Price set').filter({ hasText: PRICED }).waitFor();
 });
 
 test('nothing went wrong in the browser on the way', () => {

@@ -175,10 +175,10 @@ test('all of it stands in the record', async () => {
   await page.goto('/operator/audit');
   await settled(page);
   const row = (what) => page.getByRole('row').filter({ hasText: what }).first();
-  await row('restored the default limits').waitFor();
-  await row('declined a request').filter({ hasText: 'There are three boards in all.' }).waitFor();
-  await row('granted a request').filter({ hasText: 'Until Friday.' }).waitFor();
-  await row('requested other limits').filter({ hasText: tenant.name }).waitFor();
+  await row('Default limits restored').waitFor();
+  await row('Request declined').filter({ hasText: 'There are three boards in all.' }).waitFor();
+  await row('Request granted').filter({ hasText: 'Until Friday.' }).waitFor();
+  await row('Limits or credit requested').filter({ hasText: tenant.name }).waitFor();
   await page.getByRole('row').filter({ hasText: tenant.org }).filter({ hasText: 'Boards at once: 0.125' }).waitFor();
 });
 

@@ -29,12 +29,40 @@ after(async () => {
 
 test('the launch form takes ports, and says what is wrong with one', async () => {
   await page.goto(inOrg(demo.tenant.slug, '/launch'));
-  const ports = page.getByRole('textbox', { name: 'Ports', exact: true });
-  await page.getByRole('button', { name: 'Launch job' }).and(page.locator(':enabled')).waitFor();
+  const launch = page.getByRole('button', { name: 'Launch job' });
+  await launch.and(page.locator(':enabled')).waitFor();
   await page.getByText('Secrets, volumes, ports and labels', { exact: true }).click();
-  await ports.fill('http');
-  await page.getByRole('button', { name: 'Launch job' }).click();
-  await page.getByText('http: expected a port number, such as 8888.').first().waitFor();
+  const ports = page.getByRole('textbox', { name: 'Port number', exact: true });
+  const row = (number) => page.getByRole('group', { name: `Port ${number}`, exact: true });
+  const add = page.getByRole('button', { name: 'Add port', exact: true });
+  // By keyboard only: a new row has the focus.
+  await add.focus();
+  await page.keyboard.press('Enter');
+  await waitFor('the focus in the first row', () => ports.nth(0).evaluate((input) => input === document.activeElement));
+  await page.keyboard.type('8888');
+  await add.click();
+  await ports.nth(1).fill('http');
+  await launch.click();
+  await row(2).getByText('Port 2: Enter a port number, such as 8888.').waitFor();
+  assert.deepEqual(
+    [await ports.nth(0).getAttribute('aria-invalid'), await ports.nth(1).getAttribute('aria-invalid')],
+    [null, 'true'],
+  );
+  // The error leaves with its row, and the other row keeps its number.
+  await row(2).getByRole('button', { name: 'Remove' }).click();
+  await page.getByText('Port 2: Enter a port number, such as 8888.').waitFor({ state: 'detached' });
+  assert.equal(await ports.inputValue(), '8888');
+  await page.getByText('1 of 8', { exact: true }).waitFor();
+  for (let count = 2; count <= 8; count += 1) await add.click();
+  await page.getByText('8 of 8', { exact: true }).waitFor();
+  assert.equal(await add.isDisabled(), true);
+  // The portal judges the range: its error is beside the row too. Empty rows do not count.
+  await ports.nth(7).fill('70000');
+  await page.getByRole('textbox', { name: 'Name', exact: true }).fill('ports');
+  await page.getByRole('textbox', { name: 'Command', exact: true }).fill('true');
+  await launch.click();
+  await row(8).getByText(/^Port 2: /).waitFor();
+  assert.equal(await page.locator('#ports-rows [aria-invalid="true"]').count(), 1);
 });
 
 test('a port is opened from the page of the job', async () => {

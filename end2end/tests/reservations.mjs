@@ -177,6 +177,7 @@ test('a job is launched inside it without another price', async () => {
   assert.equal(await page.getByRole('combobox', { name: 'Reservation' }).inputValue(), made.first);
   await page.getByRole('radio', { name: /Whole board.*h100-80gb/ }).and(page.locator(':checked')).waitFor();
   await page.locator('.summary').getByText(/Paid with the reservation/).waitFor();
+  await page.locator('.summary').getByText(/^Starts when the reservation begins, on .* UTC\.$/).waitFor();
   await named(page).fill('inside');
   await page.getByRole('textbox', { name: 'Command', exact: true }).fill('true');
   await button(page, 'Launch job').click();

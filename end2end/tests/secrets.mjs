@@ -45,6 +45,24 @@ test('a secret is set, replaced and deleted, and its value never comes back', as
   await row.getByRole('cell', { name: '2', exact: true }).waitFor();
   assert.ok(!(await page.content()).includes(VALUE));
 
+  // The launch form offers it by its name.
+  await page.goto(inOrg(owner.slug, '/launch'));
+  await awake(page.getByRole('button', { name: 'Launch job' }));
+  await page.getByText('Secrets, volumes, ports and labels', { exact: true }).click();
+  await page.getByRole('button', { name: 'Add secret' }).click();
+  const secret = page.getByRole('group', { name: 'Secret 1', exact: true });
+  await secret.getByRole('combobox', { name: 'Secret', exact: true }).selectOption('hf-token');
+  await page.getByRole('button', { name: 'Launch job' }).click();
+  await secret.getByText('Secret 1, variable: Enter the name of a variable, such as HF_TOKEN.').waitFor();
+  await secret.getByRole('textbox', { name: 'Secret variable' }).fill('HF_TOKEN');
+  await secret.getByRole('combobox', { name: 'Kind' }).selectOption('Variable');
+  await page.getByText('Copy as curl', { exact: true }).click();
+  await page.getByText(/"secrets":\[\{"name":"hf-token","env":"HF_TOKEN"\}\]/).first().waitFor();
+  await secret.getByRole('combobox', { name: 'Kind' }).selectOption('File');
+  await page.getByText(/"secrets":\[\{"name":"hf-token","file":"HF_TOKEN"\}\]/).first().waitFor();
+  await page.goto(inOrg(owner.slug, '/secrets'));
+  await settled(page);
+
   const remove = page.getByRole('button', { name: 'Delete hf-token' });
   await awake(remove);
   await remove.click();

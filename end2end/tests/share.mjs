@@ -72,16 +72,29 @@ test('it is launched by the form and says on its page how much of a board it has
   assert.equal(BigInt(done.cost_micros), charge);
 });
 
+test('the form begins with the offering that was launched last', async () => {
+  const { page } = view;
+  await page.goto(inOrg(demo.tenant.slug, '/launch'));
+  await page.getByRole('radio', { name: /Whole board.*h100-80gb/ }).and(page.locator(':checked')).waitFor();
+});
+
 test('labels and the rule for idle devices reach the portal', async () => {
   const { page, close } = await openPage(browser, demo.url, { headers });
   await openForm(page);
   await textbox(page, 'Name').fill('labelled');
   await textbox(page, 'Command').fill('echo labelled');
   await part(page, 'Secrets, volumes, ports and labels').click();
-  await textbox(page, 'Labels').fill('project=ocr\nteam');
+  // Inputs with suggestions are combo boxes.
+  const label = (name, at) => page.getByRole('combobox', { name, exact: true }).nth(at);
+  for (const [at, value] of ['ocr', 'night shift'].entries()) {
+    await page.getByRole('button', { name: 'Add label' }).click();
+    await label('Label value', at).fill(value);
+  }
+  await label('Label key', 0).fill('project');
   await launch(page).click();
-  await page.locator('#labels-error').getByText(/Line 2/).waitFor();
-  await textbox(page, 'Labels').fill('project=ocr\nteam = night shift');
+  await page.getByRole('group', { name: 'Label 2', exact: true }).getByText(/^Label: Enter a name for the label/).waitFor();
+  assert.equal(await label('Label key', 0).getAttribute('aria-invalid'), null);
+  await label('Label key', 1).fill('team');
   await page.getByRole('checkbox', { name: /Stop when idle/ }).check();
   await textbox(page, 'Utilization below').fill('30');
   // What only the portal can judge stands at its field.

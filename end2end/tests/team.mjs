@@ -83,7 +83,7 @@ test('somebody new is invited, joins, gets another role, and is removed', async 
   await choice.selectOption('billing');
   await desk.page.getByText(`Role of ${person.name}: billing.`).waitFor();
   assert.equal((await far.page.request.get(`/api/v1/orgs/${owner.org}/balance`)).status(), 200);
-  await desk.page.getByRole('row').filter({ hasText: 'changed a member' }).first().waitFor();
+  await desk.page.getByRole('row').filter({ hasText: 'Role of a member changed' }).first().waitFor();
 
   // The only owner stays, and the choice says so.
   const own = desk.page.getByRole('combobox', { name: `Role of ${owner.name}` });

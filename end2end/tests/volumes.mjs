@@ -96,6 +96,52 @@ test('a volume is made, filled over a lost connection, fetched and deleted', asy
   await page.getByText('No volumes yet.').waitFor();
 });
 
+test('the launch form offers volumes, jobs and pasted variables, on a phone too', async () => {
+  const owner = await signUp(demo.url);
+  await owner.api('POST', `/orgs/${owner.org}/volumes`, { name: 'training', max_bytes: 1000 });
+  const { page } = await openPage(browser, demo.url, {
+    headers: owner.headers,
+    viewport: { width: 390, height: 844 },
+  });
+  await page.goto(inOrg(owner.slug, '/launch'));
+  await awake(page.getByRole('button', { name: 'Launch job' }));
+  await page.getByText('Paste as lines', { exact: true }).click();
+  const lines = page.getByRole('textbox', { name: 'Variables, one per line' });
+  await lines.fill('SEED=7\n\nEPOCHS=4\nnothing');
+  await page.getByRole('button', { name: 'Add variables' }).click();
+  await page.getByText('Line 4: expected NAME=value.').waitFor();
+  await lines.fill('SEED=7\nEPOCHS=4\nSEED=8');
+  await page.getByRole('button', { name: 'Add variables' }).click();
+  await page.getByText('2 of 256', { exact: true }).waitFor();
+
+  await page.getByText('Secrets, volumes, ports and labels', { exact: true }).click();
+  await page.getByRole('button', { name: 'Add secret' }).click();
+  await page.getByText('No secrets yet.').waitFor();
+  await page.getByRole('button', { name: 'Add volume' }).click();
+  const volume = page.getByRole('group', { name: 'Volume 1', exact: true });
+  await volume.getByRole('combobox', { name: 'Volume' }).selectOption('training');
+  await volume.getByRole('textbox', { name: 'Path' }).fill('/etc');
+  await volume.getByRole('checkbox', { name: 'Writable' }).check();
+  // A mistake in the name of a job is beside its row, with what is expected.
+  await page.getByRole('button', { name: 'Add job' }).click();
+  const dependency = page.getByRole('group', { name: 'Dependency 1', exact: true });
+  await dependency.getByRole('combobox', { name: 'Job', exact: true }).fill('no job');
+  await page.getByRole('button', { name: 'Launch job' }).click();
+  await dependency.getByText(/^Dependency 1, job: Choose a job of the list, or enter a job ID/).waitFor();
+  await dependency.getByRole('button', { name: 'Remove' }).click();
+  await page.getByText('Copy as curl', { exact: true }).click();
+  const body = '"env":{"EPOCHS":"4","SEED":"8"}';
+  await page.getByText(body).first().waitFor();
+  await page.getByText('"volumes":[{"name":"training","path":"/etc","mode":"rw"}]').first().waitFor();
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(wide <= 390, `the form is ${wide} px wide`);
+  // The portal judges the path: its error names the part of the row.
+  await page.getByRole('textbox', { name: 'Name', exact: true }).fill('mounts');
+  await page.getByRole('textbox', { name: 'Command', exact: true }).fill('true');
+  await page.getByRole('button', { name: 'Launch job' }).click();
+  await volume.getByText(/^Volume 1, path: /).waitFor();
+});
+
 test('the page of a volume fits a phone', async () => {
   const owner = await signUp(demo.url);
   await owner.api('POST', `/orgs/${owner.org}/volumes`, { name: 'small', max_bytes: 1000 });

@@ -26,12 +26,11 @@ LONG_FILES: dict[str, int] = {
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
-    "app": 31_000,
+    "app": 32_400,
     "worker": 20_800,
 }
 # Types over the limit, with their methods.
 WIDE_TYPES: dict[str, int] = {
-    "app Pane": 26,
 }
 # Functions over the limit, with their lines.
 LONG_FUNCTIONS: dict[str, int] = {
@@ -51,10 +50,6 @@ LONG_FUNCTIONS: dict[str, int] = {
 }
 # Crates with modules that import each other in a circle, with the number of modules in the largest circle.
 CYCLES: dict[str, int] = {
-    "app": 3,
-    "app/pages/launch": 10,
-    "app/pages/reservations": 3,
-    "app/pages/volumes": 3,
     "worker/nvml-sim": 2,
 }
 

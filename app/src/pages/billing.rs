@@ -25,6 +25,7 @@ use super::text::runway;
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
+use crate::rail::MONEY_TABS;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
@@ -51,17 +52,6 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Statement>> + Send + 'static 
     }
 }
 
-/// The tabs of the money pages: path and label.
-const TABS: [(&str, &str); 4] =
-    [("/billing", "Ledger"), ("/usage", "Usage"), ("/budgets", "Budgets"), ("/invoices", "Invoices")];
-
-/// Tells whether a path belongs to a money page.
-pub fn is_money_page(path: &str) -> bool {
-    // Statements belong to the tab of invoices.
-    let mut paths = TABS.iter().map(|(tab, _)| *tab).chain(["/statements"]);
-    paths.any(|tab| path.strip_prefix(tab).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
-}
-
 /// The tabs of the money pages.
 #[component]
 pub fn BillingTabs(
@@ -72,7 +62,7 @@ pub fn BillingTabs(
         let here = (path == current).then_some("page");
         view! { <a href=org_link(path) aria-current=here>{name}</a> }
     };
-    view! { <nav class="tabs" aria-label="Billing">{TABS.map(tab).into_iter().collect_view()}</nav> }
+    view! { <nav class="tabs" aria-label="Billing">{MONEY_TABS.map(tab).into_iter().collect_view()}</nav> }
 }
 
 /// The page of the balance and the ledger.
@@ -339,16 +329,6 @@ mod tests {
         assert_eq!(expiries(&balance(1)), ["$5.00 expires on 1 January 1970"]);
         assert_eq!(expiries(&balance(4)).len(), 4);
         assert_eq!(expiries(&balance(4)).last().map(String::as_str), Some("more expires later"));
-    }
-
-    #[test]
-    fn money_pages_are_recognized_by_their_path() {
-        for path in ["/billing", "/usage", "/invoices/inv_1", "/statements/2026-11"] {
-            assert!(is_money_page(path), "{path}");
-        }
-        for path in ["/", "/jobs", "/usages", "/operator/invoices"] {
-            assert!(!is_money_page(path), "{path}");
-        }
     }
 
     #[test]

@@ -4,16 +4,23 @@
 
 pub mod advanced;
 pub mod checkpoint;
+pub mod dependencies;
 pub mod draft;
+pub mod env;
+pub mod files;
 pub mod form;
 pub mod idle;
+pub mod inputs;
 pub mod labels;
+pub mod last_offering;
+pub mod lists;
 pub mod offers;
 pub mod placement;
 pub mod ports;
 pub mod preview;
 pub mod program;
 pub mod reservation;
+pub mod rows;
 pub mod secrets;
 pub mod section;
 pub mod units;
@@ -34,18 +41,24 @@ use serde::{Deserialize, Serialize};
 
 use self::advanced::AdvancedSection;
 use self::checkpoint::CheckpointSection;
-use self::form::{EnvRows, FileRows, Form};
-use self::labels::LabelLines;
+use self::dependencies::DependencyRows;
+use self::draft::Draft;
+use self::env::EnvRows;
+use self::files::FileRows;
+use self::form::Form;
+use self::labels::LabelRows;
+use self::last_offering::{last_offering, store_offering};
+use self::lists::Lists;
 use self::offers::{Offers, first_choice};
 use self::placement::PlacementAndRetries;
-use self::ports::PortFields;
+use self::ports::PortRows;
 use self::preview::{CurlLine, Preview, Request};
 use self::program::ProgramFields;
 use self::reservation::ReservationSelect;
-use self::secrets::SecretLines;
+use self::secrets::SecretRows;
 use self::section::{FormSection, focus_first_invalid};
 use self::units::LimitUnit;
-use self::volumes::VolumeLines;
+use self::volumes::VolumeRows;
 use super::org_data::org_view;
 use super::parts::{Call, CallProblem, FieldError, FormKey, every, ready, redirect};
 use crate::address::{org_link, use_org_links};
@@ -133,38 +146,15 @@ fn NoOfferings() -> impl IntoView {
     }
 }
 
-/// Joins the errors at a pointer and below it, for the rows of one field.
-fn errors_at(call: Call, pointer: &'static str) -> Signal<Option<String>> {
-    Signal::derive(move || {
-        let problem = call.problem.get()?;
-        let prefix = format!("{pointer}/");
-        let details: Vec<String> = problem
-            .errors
-            .iter()
-            .filter_map(|error| {
-                if error.pointer == pointer {
-                    return Some(error.detail.clone());
-                }
-                let key = error.pointer.strip_prefix(prefix.as_str())?;
-                // Lists have numbers, maps have names.
-                let place = match key.split('/').next().and_then(|number| number.parse::<u32>().ok()) {
-                    Some(number) => format!("Entry {}", number.saturating_add(1)),
-                    None => key.replace("~1", "/").replace("~0", "~"),
-                };
-                Some(format!("{place}: {}", error.detail))
-            })
-            .collect();
-        (!details.is_empty()).then(|| details.join(" "))
-    })
-}
-
 #[component]
 fn LaunchForm(choices: Choices) -> impl IntoView {
     let Choices { org, offerings, reservations } = choices;
     let requested = use_query_map()
         .with_untracked(|query| query.get("reservation"))
         .and_then(|id| id.parse::<ReservationId>().ok());
-    let form = Form::with_offering(first_choice(&offerings));
+    let first = first_choice(&offerings);
+    let form = Form::new(Draft::new(first.clone()));
+    let lists = Lists::new(org);
     let offerings = RwSignal::new(offerings);
     let ready = ready();
     let next = redirect();
@@ -183,6 +173,16 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
         draft.request()
     });
 
+    // The browser knows the last offering, unlike the portal. A choice of the user stays.
+    Effect::new(move || {
+        let priced = |slug: &String| {
+            offerings.with_untracked(|all| all.iter().any(|o| o.slug == *slug && o.price.version > 0))
+        };
+        let untouched = form.reservation.get_untracked().is_none() && form.offering.get_untracked() == first;
+        if untouched && let Some(slug) = last_offering(org).filter(priced) {
+            form.offering.set(slug);
+        }
+    });
     // The free capacity changes while the form is open.
     every(10_000, move || {
         spawn_local(async move {
@@ -211,6 +211,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
         let jobs = links.path("/jobs");
         call.run(api::jobs::submit(org, &job, idempotency_key), move |job: Job| {
             key.reset();
+            store_offering(org, &job.offering);
             next.set(Some(format!("{jobs}/{}", job.id)));
         });
     };
@@ -229,13 +230,13 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                         autocomplete=Some("off")
                     />
                     <ProgramFields form=form call=call/>
-                    <FileRows pairs=form.files error=errors_at(call, "/files")/>
-                    <EnvRows pairs=form.env error=errors_at(call, "/env")/>
+                    <FileRows rows=form.files call=call/>
+                    <EnvRows rows=form.env call=call/>
                     <FormSection title="Secrets, volumes, ports and labels" call=call pointers=&["/secrets", "/volumes", "/ports", "/labels"]>
-                        <SecretLines value=form.secrets error=errors_at(call, "/secrets")/>
-                        <VolumeLines value=form.volumes error=errors_at(call, "/volumes")/>
-                        <PortFields form=form call=call/>
-                        <LabelLines value=form.labels error=errors_at(call, "/labels")/>
+                        <SecretRows rows=form.secrets lists=lists call=call/>
+                        <VolumeRows rows=form.volumes lists=lists call=call/>
+                        <PortRows form=form call=call/>
+                        <LabelRows rows=form.labels lists=lists call=call/>
                     </FormSection>
                 </fieldset>
                 <fieldset class="form__section">
@@ -264,15 +265,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                 <fieldset class="form__section">
                     <legend>"Scheduling"</legend>
                     <PriorityChoice form=form/>
-                    <Field
-                        label="Start after"
-                        name="depends_on"
-                        kind="text"
-                        value=form.after
-                        hint=Some("Job IDs, comma-separated. These jobs must succeed first. Empty: no dependency.".to_owned())
-                        error=call.field("/depends_on")
-                        autocomplete=Some("off")
-                    />
+                    <DependencyRows rows=form.after lists=lists call=call/>
                 </fieldset>
                 <PlacementAndRetries form=form call=call whole_board=whole_board/>
                 <CheckpointSection fields=form.checkpoint call=call/>

@@ -12,6 +12,8 @@ use serde::Serialize;
 use crate::api::{self, Answer};
 use crate::ui::*;
 
+pub use crate::ui::ready;
+
 /// The request of a button or a form, one at a time.
 #[derive(Clone, Copy)]
 pub struct Call {
@@ -67,6 +69,20 @@ impl Call {
                 problem.errors.iter().any(|error| fields.iter().any(|field| is_into(&error.pointer, field)))
             })
         })
+    }
+
+    /// Forgets the errors of a field and of its parts.
+    pub fn forget(self, field: &str) {
+        self.problem.maybe_update(|problem| {
+            let Some(known) = problem else { return false };
+            let before = known.errors.len();
+            known.errors.retain(|error| !is_into(&error.pointer, field));
+            let changed = known.errors.len() < before;
+            if changed && known.errors.is_empty() {
+                *problem = None;
+            }
+            changed
+        });
     }
 
     /// Returns the problem, unless the fields show all its errors.
@@ -162,13 +178,6 @@ pub fn Submit(
             {children()}
         </button>
     }
-}
-
-/// Returns a signal that is false before hydration. A form without hydration would post natively.
-pub fn ready() -> ReadSignal<bool> {
-    let (ready, set_ready) = signal(false);
-    Effect::new(move || set_ready.set(true));
-    ready
 }
 
 /// Returns a signal that navigates to the path in it. Tasks can set it without a router.

@@ -8,6 +8,7 @@ mod field;
 mod log_view;
 mod menu;
 mod notice;
+mod pointers;
 mod states;
 mod table;
 mod terminal;
@@ -19,6 +20,7 @@ pub use field::Field;
 pub use log_view::LogView;
 pub use menu::Menu;
 pub use notice::{NotFound, ProblemNotice};
+pub use pointers::labelled_error;
 pub use states::{
     BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge,
     StateBadge,
@@ -34,6 +36,13 @@ use leptos::prelude::*;
 pub fn When(at: Timestamp) -> impl IntoView {
     let exact = at.to_string();
     view! { <time datetime=exact.clone() title=exact>{at.minute()}</time> }
+}
+
+/// Returns a signal that is false before hydration. A form without hydration would post natively.
+pub fn ready() -> ReadSignal<bool> {
+    let (ready, set_ready) = signal(false);
+    Effect::new(move || set_ready.set(true));
+    ready
 }
 
 /// Navigates to a path of this app: by a redirect on the server, by the router in the browser.

@@ -3,6 +3,7 @@
 use berth_types::problems::Problem;
 use leptos::prelude::*;
 
+use super::pointers::labelled_error;
 use super::set_status;
 
 /// A problem of the portal with its code and request id.
@@ -13,7 +14,7 @@ pub fn ProblemNotice(problem: Problem) -> impl IntoView {
     } else {
         format!("{}, {}", problem.code, problem.request_id)
     };
-    let more = problem.errors.iter().map(|error| view! { <li>{error.detail.clone()}</li> }).collect_view();
+    let more = problem.errors.iter().map(|error| view! { <li>{labelled_error(error)}</li> }).collect_view();
     let list = (!problem.errors.is_empty()).then(|| view! { <ul>{more}</ul> });
     view! {
         <div class="banner banner--error" role="alert">

@@ -405,6 +405,9 @@ pub struct JobPlan {
     pub currency: String,
     /// The devices of an immediate start; empty for a job that would wait.
     pub placement: Vec<Device>,
+    /// The begin of the job's reservation; absent without one and after its begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation_starts_at: Option<Timestamp>,
     /// The reasons for a wait; empty for a job that would start at once.
     pub blockers: Vec<Blocker>,
 }

@@ -58,7 +58,7 @@ impl Engine {
         Some(why)
     }
 
-    /// The reasons and places of a request as if it were submitted now.
+    /// The reasons and places of a request as if it were submitted now, in a booking if it names one.
     ///
     /// # Errors
     /// No cluster could ever meet the request.
@@ -68,17 +68,36 @@ impl Engine {
         org: OrgId,
         priority: Priority,
         seconds: i64,
+        booking: Option<BookingId>,
         now: Timestamp,
     ) -> Result<(WaitReasons, Vec<(NodeId, Vec<Slot>)>), InvalidRequest> {
         let ask = Ask::from_request(request, org, &mut self.cluster)?;
-        let why = match forecast::is_small(self) {
-            true => why_if_submitted(self, request, org, priority, seconds, now),
-            false => None,
+        let facts = JobFacts {
+            id: JobId::from_uuid(uuid::Uuid::max()),
+            generation: 0,
+            attempt: 0,
+            org,
+            request: request.clone(),
+            priority,
+            max_duration_s: seconds,
+            preemptible: false,
+            grace_s: 0,
+            queued_at: now,
+            depends_on: Vec::new(),
+            inside: booking,
+            volume: None,
         };
-        let why = why.unwrap_or_else(|| why_ask(self, &ask, org, seconds, &[], now));
-        let until = run_end(now, seconds);
-        let places =
-            if why.fits { place::find_places(self, &ask, now, until, Exclusions::default()) } else { None };
+        let simulated = if forecast::is_small(self) { why_if_submitted(self, &facts, now) } else { None };
+        let why = match (simulated, booking) {
+            (Some(why), _) => why,
+            (None, Some(id)) => why_inside(self, facts.id, &ask, id, &facts, now),
+            (None, None) => why_ask(self, &ask, org, seconds, &[], now),
+        };
+        let places = match booking {
+            _ if !why.fits => None,
+            Some(id) => inside::find_places_now(self, &ask, id, (facts.id, seconds), now, false),
+            None => place::find_places(self, &ask, now, run_end(now, seconds), Exclusions::default()),
+        };
         let places = places.unwrap_or_default();
         let named = places.into_iter().filter_map(|p| Some((find_node_id(&self.cluster, p.node)?, p.slots)));
         Ok((why, named.collect()))
@@ -226,33 +245,11 @@ fn promised_beside(engine: &Engine, job: JobId) -> impl Iterator<Item = &Booking
     engine.calendar.iter().filter(move |b| b.id != hold_id(job)).filter(meets)
 }
 
-/// The reasons of the request in a copy of the engine that has the job.
-fn why_if_submitted(
-    engine: &Engine,
-    request: &Request,
-    org: OrgId,
-    priority: Priority,
-    max_duration_s: i64,
-    now: Timestamp,
-) -> Option<WaitReasons> {
-    let facts = JobFacts {
-        id: JobId::from_uuid(uuid::Uuid::max()),
-        generation: 0,
-        attempt: 0,
-        org,
-        request: request.clone(),
-        priority,
-        max_duration_s,
-        preemptible: false,
-        grace_s: 0,
-        queued_at: now,
-        depends_on: Vec::new(),
-        inside: None,
-        volume: None,
-    };
-    let (job, mut copy) = (facts.id, engine.clone());
-    apply::put_job(&mut copy, facts);
-    copy.why(job, now)
+/// The reasons of a job in a copy of the engine that has it.
+fn why_if_submitted(engine: &Engine, facts: &JobFacts, now: Timestamp) -> Option<WaitReasons> {
+    let mut copy = engine.clone();
+    apply::put_job(&mut copy, facts.clone());
+    copy.why(facts.id, now)
 }
 
 /// The reasons for which a request cannot start now, apart from other waiting jobs.

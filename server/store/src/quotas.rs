@@ -2,7 +2,7 @@
 
 use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
 use berth_types::lists::ListOptions;
-use berth_types::quotas::{AuditEvent, Limits, QuotaRequest, QuotaRequestState};
+use berth_types::quotas::{AUDIT_ACTIONS, AuditEvent, Limits, QuotaRequest, QuotaRequestState};
 use berth_types::time::Timestamp;
 
 use super::types::JsonColumn;
@@ -175,6 +175,10 @@ pub async fn decide_request(
 
 /// Records an audit event of an organization, or (`None`) of the operators.
 pub async fn insert_audit(tx: &mut Tx<'_>, org: Option<OrgId>, event: &AuditEvent) -> Result<(), StoreError> {
+    // The pages have a text for each listed action, so the tests meet no other one.
+    if cfg!(debug_assertions) && !AUDIT_ACTIONS.contains(&event.action.as_str()) {
+        return Err(StoreError::Corrupt(format!("{} is not in AUDIT_ACTIONS", event.action)));
+    }
     let sql = "INSERT INTO audit_events (id, org_id, at, actor, action, subject, detail) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
     exec!(tx, sql, event.id, key(org), event.at, &event.actor, &event.action, &event.subject, &event.detail)

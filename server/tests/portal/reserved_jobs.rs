@@ -115,6 +115,40 @@ async fn reserve(setup: &WorkerPortal, offering: &str, starts_at: Timestamp) -> 
     setup.t.post(&setup.ada, &path, body).await.expect(201)["items"][0].clone()
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_in_a_later_reservation_has_its_begin() {
+    let setup = WorkerPortal::open().await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
+    let ready = async || {
+        let nodes = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
+        (nodes["items"][0]["state"] == "ready").then_some(())
+    };
+    crate::worker_portal::eventually("the node is ready", ready).await;
+    let begins = setup.t.portal.context.now().plus_seconds(6 * HOUR);
+    let reservation = reserve(&setup, "h100-80gb", begins).await;
+    let path = format!("/orgs/{}/jobs?dry_run=true", setup.org);
+    let body = |reservation: &Value, seconds: i64| {
+        json!({"name": "later", "offering": "h100-80gb", "script": "true", "reservation": reservation,
+               "max_duration_s": seconds})
+    };
+    let plan = setup.t.post(&setup.ada, &path, body(&reservation["id"], 60)).await.expect(200);
+    assert_eq!((&plan["placement"], &plan["per_hour_micros"]), (&json!([]), &json!(0)), "{plan}");
+    assert_eq!(plan["reservation_starts_at"], reservation["starts_at"], "{plan}");
+    assert_eq!(plan["blockers"][0]["code"], "reservation.closed", "{plan}");
+    let outside = setup.t.post(&setup.ada, &path, body(&Value::Null, 60)).await.expect(200);
+    assert_eq!(outside["reservation_starts_at"], Value::Null, "{outside}");
+
+    // The plan refuses the same references as the submission.
+    for (body, pointer) in [
+        (body(&reservation["id"], HOUR), "/max_duration_s"),
+        (body(&json!("res_00000000000000000000000000"), 60), "/reservation"),
+    ] {
+        let problem = setup.t.post(&setup.ada, &path, body).await.problem(422, "request.invalid");
+        assert_eq!(problem["errors"][0]["pointer"], pointer, "{problem}");
+    }
+}
+
 async fn state_of(setup: &WorkerPortal, reservation: &Value) -> Value {
     let path = format!("/orgs/{}/reservations/{}", setup.org, reservation["id"].as_str().unwrap());
     setup.t.get(&setup.ada, &path).await.expect(200)["state"].clone()

@@ -194,7 +194,7 @@ fn StatementView(loaded: Loaded) -> impl IntoView {
         <div class="page">
             <nav class="crumbs" aria-label="Breadcrumb">
                 <ol>
-                    <li><a href="/invoices">"Invoices"</a></li>
+                    <li><a href=org_link("/invoices")>"Invoices"</a></li>
                     <li><span aria-current="page" class="quiet">{name}</span></li>
                 </ol>
             </nav>

@@ -5,11 +5,11 @@
 use berth_types::jobs::{Checkpoint, CheckpointSignal};
 use berth_types::problems::FieldError;
 use leptos::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use super::super::parts::Call;
 use super::super::text::signal_text;
-use super::form::TextBlock;
-use super::placement::UnitField;
+use super::inputs::{TextBlock, UnitField};
 use super::section::{FormSection, optional};
 use crate::ui::Field;
 
@@ -28,7 +28,7 @@ pub fn parse_signal(name: &str) -> CheckpointSignal {
 }
 
 /// The input of this section.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CheckpointDraft {
     /// Seconds of the grace period; empty for the default.
     pub grace: String,
@@ -84,16 +84,15 @@ pub struct CheckpointForm {
 }
 
 impl CheckpointForm {
-    /// Returns a section without input.
-    pub fn empty() -> Self {
-        let text = || RwSignal::new(String::new());
+    /// Returns a section with this input.
+    pub fn new(draft: CheckpointDraft) -> Self {
         Self {
-            grace: text(),
-            signal: RwSignal::new(CheckpointSignal::default()),
-            dir: text(),
-            every: text(),
-            keep: text(),
-            artifacts: text(),
+            grace: RwSignal::new(draft.grace),
+            signal: RwSignal::new(draft.signal),
+            dir: RwSignal::new(draft.dir),
+            every: RwSignal::new(draft.every),
+            keep: RwSignal::new(draft.keep),
+            artifacts: RwSignal::new(draft.artifacts),
         }
     }
 

@@ -2,18 +2,22 @@
 //!
 //! Pure. Checks only the format of input, with the same error pointers as the portal.
 
+pub mod rows;
+
 use std::collections::BTreeMap;
 
 use berth_types::ids::ReservationId;
-use berth_types::jobs::{Condition, DependsOn, NewJob, Priority, Retry, RetryOn, Topology};
+use berth_types::jobs::{NewJob, Priority, Retry, RetryOn, Topology};
 use berth_types::problems::FieldError;
 use berth_types::secrets::RegistryUse;
+use serde::{Deserialize, Serialize};
 
+use self::rows::{DependencyRow, SecretRow, VolumeRow};
 use super::super::shell_words;
 use super::advanced::AdvancedDraft;
 use super::checkpoint::CheckpointDraft;
+use super::idle;
 use super::units::{LimitUnit, limit_seconds, share_milli};
-use super::{idle, labels, ports, secrets, volumes};
 
 /// The topologies in the order of the form, without one node: a job of one node has this topology anyway.
 pub const TOPOLOGIES: [Topology; 4] =
@@ -25,7 +29,7 @@ pub fn parse_topology(name: &str) -> Topology {
 }
 
 /// The input of the form.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
     /// The name of the job.
     pub name: String,
@@ -57,8 +61,8 @@ pub struct Draft {
     pub priority: Priority,
     /// True for a preemptible job.
     pub preemptible: bool,
-    /// Ids of jobs that must succeed first.
-    pub after: String,
+    /// Jobs that must end first.
+    pub after: Vec<DependencyRow>,
     /// Percent of a board; empty for the whole board.
     pub share: String,
     /// The required topology of the devices.
@@ -71,14 +75,14 @@ pub struct Draft {
     pub advanced: AdvancedDraft,
     /// The reservation of the job.
     pub reservation: Option<ReservationId>,
-    /// Secrets, one per line.
-    pub secrets: String,
-    /// Volumes, one per line.
-    pub volumes: String,
-    /// Labels, one per line.
-    pub labels: String,
+    /// Secrets.
+    pub secrets: Vec<SecretRow>,
+    /// Volumes.
+    pub volumes: Vec<VolumeRow>,
+    /// Key and value of each label.
+    pub labels: Vec<(String, String)>,
     /// Port numbers.
-    pub ports: String,
+    pub ports: Vec<String>,
     /// True to pass the full path to the program behind a port.
     pub ports_keep_path: bool,
     /// True to stop the job when idle.
@@ -94,30 +98,43 @@ fn non_empty(text: &str) -> Option<String> {
     Some(text.trim()).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
-/// Collects rows by their names, without empty rows.
-fn rows(
-    rows: &[(String, String)],
-    pointer: &str,
-    kind: &str,
-    errors: &mut Vec<FieldError>,
-) -> BTreeMap<String, String> {
-    let mut out = BTreeMap::new();
-    for (name, value) in rows {
-        let name = name.trim();
-        if name.is_empty() && value.is_empty() {
-            continue;
-        }
-        if name.is_empty() {
-            errors
-                .push(FieldError::new(pointer, format!("Enter a name for each {kind}, or remove its row.")));
-        } else if out.insert(name.to_owned(), value.clone()).is_some() {
-            errors.push(FieldError::new(pointer, format!("Duplicate name {name}: remove one row.")));
+impl Draft {
+    /// Returns an empty form with a chosen offering.
+    pub fn new(offering: String) -> Self {
+        Self {
+            name: String::new(),
+            offering,
+            count: "1".to_owned(),
+            nodes: "1".to_owned(),
+            as_script: false,
+            command: String::new(),
+            script: String::new(),
+            image: String::new(),
+            registry: String::new(),
+            files: Vec::new(),
+            env: Vec::new(),
+            limit: "1".to_owned(),
+            unit: LimitUnit::Hours,
+            priority: Priority::Normal,
+            preemptible: false,
+            after: Vec::new(),
+            share: String::new(),
+            topology: Topology::Any,
+            retries: "0".to_owned(),
+            checkpoint: CheckpointDraft::default(),
+            advanced: AdvancedDraft::default(),
+            reservation: None,
+            secrets: Vec::new(),
+            volumes: Vec::new(),
+            labels: Vec::new(),
+            ports: Vec::new(),
+            ports_keep_path: false,
+            idle: false,
+            idle_percent: "40".to_owned(),
+            idle_minutes: "60".to_owned(),
         }
     }
-    out
-}
 
-impl Draft {
     /// Parses the request.
     ///
     /// # Errors
@@ -142,28 +159,19 @@ impl Draft {
                 Vec::new()
             })
         });
-        let mut depends_on = Vec::new();
-        for id in self.after.split(|c: char| c.is_whitespace() || c == ',').filter(|id| !id.is_empty()) {
-            match id.parse() {
-                Ok(job) => depends_on.push(DependsOn { job, condition: Condition::Succeeded }),
-                Err(_) => {
-                    let detail = format!("{id}: expected a job ID, such as job_01k….");
-                    errors.push(FieldError::new("/depends_on", detail));
-                }
-            }
-        }
+        let depends_on = rows::dependencies(&self.after, &mut errors);
         let gpu_milli = self.gpu_milli(&mut errors);
         let retry = self.retry(&mut errors);
         let checkpoint = self.checkpoint.parse(&mut errors);
         let stop_when_idle = idle::parse(self.idle, &self.idle_percent, &self.idle_minutes, &mut errors);
-        let secrets = secrets::parse(&self.secrets, &mut errors);
-        let volumes = volumes::parse(&self.volumes, &mut errors);
-        let labels = labels::parse(&self.labels, &mut errors);
-        let ports = ports::parse(&self.ports, &mut errors);
+        let secrets = rows::secrets(&self.secrets, &mut errors);
+        let volumes = rows::volumes(&self.volumes, &mut errors);
+        let labels = rows::labels(&self.labels, &mut errors);
+        let ports = rows::ports(&self.ports, &mut errors);
         let (cpus, memory_mib) = (self.advanced.cpus(&mut errors), self.advanced.memory_mib(&mut errors));
         let lease_s = self.advanced.lease_s(&mut errors);
-        let files = rows(&self.files, "/files", "file", &mut errors);
-        let env = rows(&self.env, "/env", "variable", &mut errors);
+        let files = rows::named(&self.files, "/files", "file", &mut errors);
+        let env = rows::named(&self.env, "/env", "variable", &mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -252,40 +260,20 @@ pub fn for_plan(job: NewJob) -> NewJob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_types::jobs::{Network, StopWhenIdle};
+    use berth_types::jobs::{Condition, Network, StopWhenIdle};
+    use berth_types::volumes::VolumeMode;
 
     fn draft() -> Draft {
         Draft {
             name: " hello ".to_owned(),
-            offering: "h100-80gb.1g.10gb".to_owned(),
             count: "2".to_owned(),
-            nodes: "1".to_owned(),
-            as_script: false,
             command: "python3 'a b.py'".to_owned(),
-            script: String::new(),
             image: " ".to_owned(),
             registry: "pull".to_owned(),
             files: vec![(String::new(), String::new()), ("a b.py".to_owned(), "print(1)".to_owned())],
             env: vec![("SEED".to_owned(), "7".to_owned())],
             limit: "1.5".to_owned(),
-            unit: LimitUnit::Hours,
-            priority: Priority::Normal,
-            preemptible: false,
-            after: String::new(),
-            share: String::new(),
-            topology: Topology::Any,
-            retries: "0".to_owned(),
-            checkpoint: CheckpointDraft::default(),
-            advanced: AdvancedDraft::default(),
-            reservation: None,
-            secrets: String::new(),
-            volumes: String::new(),
-            labels: String::new(),
-            ports: String::new(),
-            ports_keep_path: false,
-            idle: false,
-            idle_percent: "40".to_owned(),
-            idle_minutes: "60".to_owned(),
+            ..Draft::new("h100-80gb.1g.10gb".to_owned())
         }
     }
 
@@ -323,8 +311,9 @@ mod tests {
             env: vec![("A".to_owned(), "1".to_owned()), ("A".to_owned(), "2".to_owned())],
             ..draft()
         };
-        let bad = Draft { after: "job_nonsense".to_owned(), ..bad };
-        let all = ["/count", "/max_duration_s", "/command", "/depends_on", "/files", "/env"];
+        let after = vec![DependencyRow { job: "job_nonsense".to_owned(), ..DependencyRow::default() }];
+        let bad = Draft { after, ..bad };
+        let all = ["/count", "/max_duration_s", "/command", "/depends_on/0/job", "/files/", "/env/A"];
         assert_eq!(pointers(&bad), all);
     }
 
@@ -402,15 +391,40 @@ mod tests {
     fn labels_and_the_idle_rule_are_in_request_and_plan() {
         let plain = draft().request().unwrap();
         assert_eq!((plain.stop_when_idle, plain.labels.len()), (None, 0));
-        let wanted = Draft { labels: "project=ocr".to_owned(), idle: true, ..draft() };
+        let label = |key: &str| vec![(key.to_owned(), "ocr".to_owned())];
+        let wanted = Draft { labels: label("project"), idle: true, ..draft() };
         let job = wanted.request().unwrap();
         let rule = Some(StopWhenIdle { below_percent: 40, for_s: 3_600 });
         assert_eq!((job.stop_when_idle, job.labels.get("project").map(String::as_str)), (rule, Some("ocr")));
         assert_eq!((for_plan(job.clone()).labels, for_plan(job.clone()).stop_when_idle), (job.labels, rule));
-        let ported = Draft { ports: "8888".to_owned(), ports_keep_path: true, ..draft() }.request().unwrap();
+        let ports = vec!["8888".to_owned()];
+        let ported = Draft { ports, ports_keep_path: true, ..draft() }.request().unwrap();
         assert_eq!((ported.ports, ported.ports_keep_path), (vec![8_888], true));
-        let bad = Draft { labels: "project".to_owned(), idle_percent: "low".to_owned(), ..wanted };
-        assert_eq!(pointers(&bad), ["/stop_when_idle/below_percent", "/labels"]);
+        let bad = Draft { labels: label(""), idle_percent: "low".to_owned(), ..wanted };
+        assert_eq!(pointers(&bad), ["/stop_when_idle/below_percent", "/labels/"]);
+    }
+
+    #[test]
+    fn rows_become_items_of_the_request_and_a_draft_survives_its_text() {
+        let text = str::to_owned;
+        let job = "job_01h455vb4pex5vsknk084sn02q";
+        let full = Draft {
+            after: vec![DependencyRow { job: format!("train ({job})"), condition: Condition::Finished }],
+            secrets: vec![SecretRow { name: text("hf-token"), as_file: false, target: text("HF_TOKEN") }],
+            volumes: vec![VolumeRow { name: text("set-1"), path: text("/data"), writable: true }],
+            ..draft()
+        };
+        let made = full.request().unwrap();
+        let [dependency] = made.depends_on.as_slice() else { panic!("{made:?}") };
+        assert_eq!((dependency.job.to_string().as_str(), dependency.condition), (job, Condition::Finished));
+        let uses: Vec<_> =
+            made.secrets.iter().map(|s| (s.name.as_str(), s.env.as_deref(), s.file.as_deref())).collect();
+        assert_eq!(uses, [("hf-token", Some("HF_TOKEN"), None)]);
+        let mounts: Vec<_> =
+            made.volumes.iter().map(|v| (v.name.as_str(), v.path.as_str(), v.mode)).collect();
+        assert_eq!(mounts, [("set-1", "/data", VolumeMode::Rw)]);
+        let stored = serde_json::to_string(&full).unwrap();
+        assert_eq!(serde_json::from_str::<Draft>(&stored).unwrap(), full);
     }
 
     #[test]

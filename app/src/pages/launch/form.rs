@@ -1,56 +1,14 @@
-//! Signals and row fields of the launch form. Without requests to the portal.
+//! Signals of the launch form. Without requests to the portal.
 
 use berth_types::ids::ReservationId;
 use berth_types::jobs::{Priority, Topology};
 use leptos::prelude::*;
 
-use super::super::parts::FieldError;
 use super::advanced::AdvancedForm;
 use super::checkpoint::CheckpointForm;
 use super::draft::Draft;
+use super::rows::{DependencySignals, PairSignals, PortSignals, Rows, SecretSignals, VolumeSignals};
 use super::units::LimitUnit;
-
-/// A row of files or environment variables.
-#[derive(Clone, Copy)]
-pub struct Pair {
-    /// The key of the row.
-    pub id: u32,
-    /// The path or name.
-    pub name: RwSignal<String>,
-    /// The content or value.
-    pub value: RwSignal<String>,
-}
-
-/// The rows of a field.
-#[derive(Clone, Copy)]
-pub struct Pairs {
-    /// The rows in the order of their creation.
-    pub rows: RwSignal<Vec<Pair>>,
-    next: StoredValue<u32>,
-}
-
-impl Pairs {
-    fn empty() -> Self {
-        Self { rows: RwSignal::new(Vec::new()), next: StoredValue::new(0) }
-    }
-
-    /// Adds an empty row.
-    pub fn add(self) {
-        let id = self.next.get_value();
-        self.next.set_value(id.saturating_add(1));
-        let pair = Pair { id, name: RwSignal::new(String::new()), value: RwSignal::new(String::new()) };
-        self.rows.update(|rows| rows.push(pair));
-    }
-
-    /// Removes a row.
-    pub fn remove(self, id: u32) {
-        self.rows.update(|rows| rows.retain(|row| row.id != id));
-    }
-
-    fn texts(self) -> Vec<(String, String)> {
-        self.rows.with(|rows| rows.iter().map(|row| (row.name.get(), row.value.get())).collect())
-    }
-}
 
 /// All signals of the form.
 #[derive(Clone, Copy)]
@@ -72,9 +30,9 @@ pub struct Form {
     /// The name of the registry secret.
     pub registry: RwSignal<String>,
     /// Files.
-    pub files: Pairs,
+    pub files: Rows<PairSignals>,
     /// Environment variables.
-    pub env: Pairs,
+    pub env: Rows<PairSignals>,
     /// The time limit.
     pub limit: RwSignal<String>,
     /// The number of nodes.
@@ -85,8 +43,8 @@ pub struct Form {
     pub priority: RwSignal<Priority>,
     /// True for a preemptible job.
     pub preemptible: RwSignal<bool>,
-    /// Ids of jobs that must succeed first.
-    pub after: RwSignal<String>,
+    /// Jobs that must end first.
+    pub after: Rows<DependencySignals>,
     /// Percent of a board; empty for the whole board.
     pub share: RwSignal<String>,
     /// The required topology of the devices.
@@ -99,14 +57,14 @@ pub struct Form {
     pub advanced: AdvancedForm,
     /// The reservation of the job.
     pub reservation: RwSignal<Option<ReservationId>>,
-    /// Secrets, one per line.
-    pub secrets: RwSignal<String>,
-    /// Volumes, one per line.
-    pub volumes: RwSignal<String>,
-    /// Labels, one per line.
-    pub labels: RwSignal<String>,
+    /// Secrets.
+    pub secrets: Rows<SecretSignals>,
+    /// Volumes.
+    pub volumes: Rows<VolumeSignals>,
+    /// Labels.
+    pub labels: Rows<PairSignals>,
     /// Port numbers.
-    pub ports: RwSignal<String>,
+    pub ports: Rows<PortSignals>,
     /// True to pass the full path to the program behind a port.
     pub ports_keep_path: RwSignal<bool>,
     /// True to stop the job when idle.
@@ -118,39 +76,39 @@ pub struct Form {
 }
 
 impl Form {
-    /// Returns an empty form with a chosen offering.
-    pub fn with_offering(offering: String) -> Self {
+    /// Returns a form with this input.
+    pub fn new(draft: Draft) -> Self {
         Self {
-            name: RwSignal::new(String::new()),
-            offering: RwSignal::new(offering),
-            count: RwSignal::new("1".to_owned()),
-            nodes: RwSignal::new("1".to_owned()),
-            as_script: RwSignal::new(false),
-            command: RwSignal::new(String::new()),
-            script: RwSignal::new(String::new()),
-            image: RwSignal::new(String::new()),
-            registry: RwSignal::new(String::new()),
-            files: Pairs::empty(),
-            env: Pairs::empty(),
-            limit: RwSignal::new("1".to_owned()),
-            unit: RwSignal::new(LimitUnit::Hours),
-            priority: RwSignal::new(Priority::Normal),
-            preemptible: RwSignal::new(false),
-            after: RwSignal::new(String::new()),
-            share: RwSignal::new(String::new()),
-            topology: RwSignal::new(Topology::Any),
-            retries: RwSignal::new("0".to_owned()),
-            checkpoint: CheckpointForm::empty(),
-            advanced: AdvancedForm::empty(),
-            reservation: RwSignal::new(None),
-            secrets: RwSignal::new(String::new()),
-            volumes: RwSignal::new(String::new()),
-            labels: RwSignal::new(String::new()),
-            ports: RwSignal::new(String::new()),
-            ports_keep_path: RwSignal::new(false),
-            idle: RwSignal::new(false),
-            idle_percent: RwSignal::new("40".to_owned()),
-            idle_minutes: RwSignal::new("60".to_owned()),
+            name: RwSignal::new(draft.name),
+            offering: RwSignal::new(draft.offering),
+            count: RwSignal::new(draft.count),
+            nodes: RwSignal::new(draft.nodes),
+            as_script: RwSignal::new(draft.as_script),
+            command: RwSignal::new(draft.command),
+            script: RwSignal::new(draft.script),
+            image: RwSignal::new(draft.image),
+            registry: RwSignal::new(draft.registry),
+            files: Rows::new(draft.files),
+            env: Rows::new(draft.env),
+            limit: RwSignal::new(draft.limit),
+            unit: RwSignal::new(draft.unit),
+            priority: RwSignal::new(draft.priority),
+            preemptible: RwSignal::new(draft.preemptible),
+            after: Rows::new(draft.after),
+            share: RwSignal::new(draft.share),
+            topology: RwSignal::new(draft.topology),
+            retries: RwSignal::new(draft.retries),
+            checkpoint: CheckpointForm::new(draft.checkpoint),
+            advanced: AdvancedForm::new(draft.advanced),
+            reservation: RwSignal::new(draft.reservation),
+            secrets: Rows::new(draft.secrets),
+            volumes: Rows::new(draft.volumes),
+            labels: Rows::new(draft.labels),
+            ports: Rows::new(draft.ports),
+            ports_keep_path: RwSignal::new(draft.ports_keep_path),
+            idle: RwSignal::new(draft.idle),
+            idle_percent: RwSignal::new(draft.idle_percent),
+            idle_minutes: RwSignal::new(draft.idle_minutes),
         }
     }
 
@@ -166,160 +124,27 @@ impl Form {
             script: self.script.get(),
             image: self.image.get(),
             registry: self.registry.get(),
-            files: self.files.texts(),
-            env: self.env.texts(),
+            files: self.files.inputs(),
+            env: self.env.inputs(),
             limit: self.limit.get(),
             unit: self.unit.get(),
             priority: self.priority.get(),
             preemptible: self.preemptible.get(),
-            after: self.after.get(),
+            after: self.after.inputs(),
             share: self.share.get(),
             topology: self.topology.get(),
             retries: self.retries.get(),
             checkpoint: self.checkpoint.draft(),
             advanced: self.advanced.draft(),
             reservation: self.reservation.get(),
-            secrets: self.secrets.get(),
-            volumes: self.volumes.get(),
-            labels: self.labels.get(),
-            ports: self.ports.get(),
+            secrets: self.secrets.inputs(),
+            volumes: self.volumes.inputs(),
+            labels: self.labels.inputs(),
+            ports: self.ports.inputs(),
             ports_keep_path: self.ports_keep_path.get(),
             idle: self.idle.get(),
             idle_percent: self.idle_percent.get(),
             idle_minutes: self.idle_minutes.get(),
         }
-    }
-}
-
-/// A field of several lines.
-#[component]
-pub fn TextBlock(
-    /// The label above the text.
-    label: &'static str,
-    /// Name and id.
-    name: &'static str,
-    /// The text.
-    value: RwSignal<String>,
-    /// The number of visible lines.
-    rows: u32,
-    /// The hint below the text.
-    hint: &'static str,
-    /// The error below the text.
-    error: Signal<Option<String>>,
-) -> impl IntoView {
-    let hint_id = format!("{name}-hint");
-    let error_id = format!("{name}-error");
-    let described = format!("{hint_id} {error_id}");
-    view! {
-        <div class="field field--wide">
-            <label class="field__label" for=name>{label}</label>
-            <textarea
-                class="mono"
-                id=name
-                name=name
-                rows=rows.to_string()
-                spellcheck="false"
-                aria-describedby=described
-                aria-invalid=move || error.get().map(|_| "true")
-                prop:value=move || value.get()
-                on:input=move |ev| value.set(event_target_value(&ev))
-            ></textarea>
-            <p class="field__hint" id=hint_id>{hint}</p>
-            <FieldError id=error_id error=error/>
-        </div>
-    }
-}
-
-/// Environment variables, one row for each.
-#[component]
-pub fn EnvRows(
-    /// The rows.
-    pairs: Pairs,
-    /// The error below the rows.
-    error: Signal<Option<String>>,
-) -> impl IntoView {
-    let row = move |pair: Pair| {
-        let id = pair.id;
-        view! {
-            <div class="pairs__row">
-                <input
-                    class="input mono"
-                    aria-label="Variable name"
-                    placeholder="NAME"
-                    spellcheck="false"
-                    prop:value=move || pair.name.get()
-                    on:input=move |ev| pair.name.set(event_target_value(&ev))
-                />
-                <input
-                    class="input mono"
-                    aria-label="Variable value"
-                    placeholder="value"
-                    spellcheck="false"
-                    prop:value=move || pair.value.get()
-                    on:input=move |ev| pair.value.set(event_target_value(&ev))
-                />
-                <button class="btn btn--quiet" type="button" on:click=move |_| pairs.remove(id)>"Remove"</button>
-            </div>
-        }
-    };
-    view! {
-        <div class="field field--wide">
-            <span class="field__label">"Environment variables"</span>
-            <div class="pairs">
-                <For each=move || pairs.rows.get() key=|pair: &Pair| pair.id children=row/>
-            </div>
-            <p>
-                <button class="btn btn--small" type="button" on:click=move |_| pairs.add()>"Add variable"</button>
-            </p>
-            <FieldError id="env-error" error=error/>
-        </div>
-    }
-}
-
-/// Text files, one row for each.
-#[component]
-pub fn FileRows(
-    /// The rows.
-    pairs: Pairs,
-    /// The error below the rows.
-    error: Signal<Option<String>>,
-) -> impl IntoView {
-    let row = move |pair: Pair| {
-        let id = pair.id;
-        view! {
-            <div class="stack">
-                <div class="pairs__row">
-                    <input
-                        class="input mono"
-                        aria-label="File path"
-                        placeholder="train.py"
-                        spellcheck="false"
-                        prop:value=move || pair.name.get()
-                        on:input=move |ev| pair.name.set(event_target_value(&ev))
-                    />
-                    <span></span>
-                    <button class="btn btn--quiet" type="button" on:click=move |_| pairs.remove(id)>"Remove"</button>
-                </div>
-                <textarea
-                    class="mono"
-                    rows="6"
-                    spellcheck="false"
-                    aria-label="File content"
-                    prop:value=move || pair.value.get()
-                    on:input=move |ev| pair.value.set(event_target_value(&ev))
-                ></textarea>
-            </div>
-        }
-    };
-    view! {
-        <div class="field field--wide">
-            <span class="field__label">"Files"</span>
-            <p class="field__hint">"Written to the job directory before the start, with paths relative to it."</p>
-            <For each=move || pairs.rows.get() key=|pair: &Pair| pair.id children=row/>
-            <p>
-                <button class="btn btn--small" type="button" on:click=move |_| pairs.add()>"Add file"</button>
-            </p>
-            <FieldError id="files-error" error=error/>
-        </div>
     }
 }

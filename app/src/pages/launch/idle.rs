@@ -7,8 +7,7 @@ use berth_types::problems::FieldError as Wrong;
 use leptos::prelude::*;
 
 use super::super::parts::{Call, FieldError};
-use super::form::Form;
-use super::placement::UnitField;
+use super::inputs::UnitField;
 
 /// The error pointers of the fields.
 const POINTERS: [&str; 3] = ["/stop_when_idle", "/stop_when_idle/below_percent", "/stop_when_idle/for_s"];
@@ -38,12 +37,16 @@ pub fn parse(enabled: bool, percent: &str, minutes: &str, errors: &mut Vec<Wrong
 /// The checkbox, with two number fields when checked.
 #[component]
 pub fn StopWhenIdleFields(
-    /// The form.
-    form: Form,
+    /// True with the rule.
+    enabled: RwSignal<bool>,
+    /// Percent of utilization below which the devices are idle.
+    percent: RwSignal<String>,
+    /// Minutes of idle devices before the stop.
+    minutes: RwSignal<String>,
     /// The submission.
     call: Call,
 ) -> impl IntoView {
-    let [whole, percent, minutes] = POINTERS.map(|at| call.field(at));
+    let [whole, percent_error, minutes_error] = POINTERS.map(|at| call.field(at));
     view! {
         <div class="field field--wide">
             <label class="check">
@@ -51,8 +54,8 @@ pub fn StopWhenIdleFields(
                     type="checkbox"
                     name="stop_when_idle"
                     aria-describedby="idle-error"
-                    prop:checked=move || form.idle.get()
-                    on:change=move |ev| form.idle.set(event_target_checked(&ev))
+                    prop:checked=move || enabled.get()
+                    on:change=move |ev| enabled.set(event_target_checked(&ev))
                 />
                 <span>
                     "Stop when idle"
@@ -64,7 +67,7 @@ pub fn StopWhenIdleFields(
             <FieldError id="idle-error" error=whole/>
         </div>
         {move || {
-            form.idle
+            enabled
                 .get()
                 .then(|| {
                     view! {
@@ -73,17 +76,17 @@ pub fn StopWhenIdleFields(
                                 label="Utilization below"
                                 name="idle_percent"
                                 unit="%"
-                                value=form.idle_percent
+                                value=percent
                                 hint="Mean of all devices of the job."
-                                error=percent
+                                error=percent_error
                             />
                             <UnitField
                                 label="Idle period"
                                 name="idle_minutes"
                                 unit="min"
-                                value=form.idle_minutes
+                                value=minutes
                                 hint="10 to 1,440 min."
-                                error=minutes
+                                error=minutes_error
                             />
                         </div>
                     }

@@ -1,81 +1,73 @@
-//! Labels of a job, one per line.
-//!
-//! Checks only the format of lines.
+//! Labels of a job, with the labels of earlier jobs as suggestions.
 
-use std::collections::BTreeMap;
-
-use berth_types::problems::FieldError;
 use leptos::prelude::*;
 
-use super::form::TextBlock;
+use super::super::parts::Call;
+use super::draft::rows::key_pointer;
+use super::lists::{Entry, Lists, known_labels, load_for, suggestions};
+use super::rows::{PairSignals, Row, RowFrame, RowKind, Rows, row_list};
 
-/// Parses lines such as `project=ocr`, without empty lines.
-pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> BTreeMap<String, String> {
-    let mut out = BTreeMap::new();
-    let mut refuse = |detail: String| errors.push(FieldError::new("/labels", detail));
-    for (number, line) in (1_u32..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() {
-            continue;
-        }
-        match line.split_once('=').map(|(key, value)| (key.trim(), value.trim())) {
-            None => refuse(format!("Line {number}: expected key=value, such as project=ocr.")),
-            Some(("", _)) => refuse(format!("Line {number}: expected a key before the =.")),
-            Some((key, value)) => {
-                if out.insert(key.to_owned(), value.to_owned()).is_some() {
-                    refuse(format!("Line {number}: duplicate key {key}; remove one line."));
-                }
-            }
-        }
-    }
-    out
+static LABELS: RowKind = RowKind {
+    label: "Labels",
+    one: "Label",
+    add: "Add label",
+    id: "labels",
+    pointer: "/labels",
+    hint: "Such as project with the value ocr. Usage and budgets can be grouped by label.",
+    max: 32,
+};
+
+/// Returns the pointer of an item of a map, whose input is a name with its value.
+pub fn named_pointer(kind: &'static RowKind, _: usize, (name, _): &(String, String)) -> String {
+    key_pointer(kind.pointer, name)
 }
 
-/// The field with one label per line.
-#[component]
-pub fn LabelLines(
-    /// The input.
-    value: RwSignal<String>,
-    /// The error below the field.
-    error: Signal<Option<String>>,
-) -> impl IntoView {
+/// A text input of a row with suggestions.
+fn suggested_input(label: &'static str, list: String, value: RwSignal<String>, frame: RowFrame) -> AnyView {
+    let invalid = frame.invalid("");
     view! {
-        <TextBlock
-            label="Labels"
-            name="labels"
-            value=value
-            rows=2
-            hint="One per line, such as project=ocr. Usage and budgets can be grouped by label."
-            error=error
+        <input
+            class="input mono"
+            aria-label=label
+            list=list
+            autocomplete="off"
+            spellcheck="false"
+            aria-describedby=frame.error_id()
+            aria-invalid=move || invalid.get()
+            prop:value=move || value.get()
+            on:input=move |ev| value.set(event_target_value(&ev))
         />
     }
+    .into_any()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> (Vec<(String, String)>, Vec<String>) {
-        let mut errors = Vec::new();
-        let labels = parse(text, &mut errors).into_iter().collect();
-        assert!(errors.iter().all(|error| error.pointer == "/labels"));
-        (labels, errors.into_iter().map(|error| error.detail).collect())
-    }
-
-    #[test]
-    fn every_line_is_a_label() {
-        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let (labels, errors) = read("\n project = ocr \r\nformula=a=b\nempty=\n\n");
-        assert_eq!(labels, [pair("empty", ""), pair("formula", "a=b"), pair("project", "ocr")]);
-        assert_eq!((errors, read("")), (vec![], (vec![], vec![])));
-    }
-
-    #[test]
-    fn each_error_has_its_line() {
-        let (_, errors) = read("a=1\nproject\n\n=x\na=2");
-        assert_eq!(errors.len(), 3);
-        for (error, line) in errors.iter().zip(["Line 2: ", "Line 4: ", "Line 5: duplicate key a;"]) {
-            assert!(error.starts_with(line), "{error}");
+/// The rows of labels.
+#[component]
+pub fn LabelRows(
+    /// The rows.
+    rows: Rows<PairSignals>,
+    /// The lists of the organization.
+    lists: Lists,
+    /// The submission.
+    call: Call,
+) -> impl IntoView {
+    load_for(rows, move || lists.load_jobs());
+    let known = move |key: Option<String>| {
+        let texts = lists.jobs.with(|list| known_labels(list.items(), key.as_deref()));
+        texts.into_iter().map(|text| (text, String::new())).collect::<Vec<Entry>>()
+    };
+    let controls = move |row: Row<PairSignals>, frame: RowFrame| {
+        let PairSignals { name, value } = row.fields;
+        let values = format!("label-values-{}", row.id);
+        view! {
+            {suggested_input("Label key", "label-keys".to_owned(), name, frame)}
+            {suggested_input("Label value", values.clone(), value, frame)}
+            {suggestions(values, move || known(Some(name.get().trim().to_owned())))}
         }
+        .into_any()
+    };
+    view! {
+        {row_list(&LABELS, rows, call, named_pointer, controls)}
+        {suggestions("label-keys".to_owned(), move || known(None))}
     }
 }

@@ -7,12 +7,12 @@ use super::super::parts::FieldError;
 use super::super::text::{gib, price_text};
 use crate::ui::*;
 
-/// Returns the first choice: the smallest free offering with a price, otherwise the first with a price.
+/// Returns the first choice: the free offering with the lowest price, otherwise the first with a price.
 pub fn first_choice(offerings: &[Offering]) -> String {
     let priced = || offerings.iter().filter(|offering| offering.price.version > 0);
-    let smallest_free =
-        priced().filter(|offering| offering.available > 0).min_by_key(|offering| offering.memory_mib);
-    smallest_free.or_else(|| priced().next()).map(|offering| offering.slug.clone()).unwrap_or_default()
+    let free = priced().filter(|offering| offering.available > 0);
+    let cheapest = free.min_by_key(|offering| offering.price.per_hour_micros);
+    cheapest.or_else(|| priced().next()).map(|offering| offering.slug.clone()).unwrap_or_default()
 }
 
 /// Lists the board models in the order of the portal.
@@ -149,4 +149,31 @@ fn line(offering: &Offering, offerings: RwSignal<Vec<Offering>>, chosen: RwSigna
         </label>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offering(slug: &str, available: u32, (per_hour_micros, version): (i64, i64)) -> Offering {
+        serde_json::from_value(serde_json::json!({
+            "id": "off_00000000000000000000000001", "slug": slug, "gpu_model": "H100-80GB", "mig_profile": null,
+            "memory_mib": 1, "cells": 1, "board_cells": 8, "simulated": true, "available": available, "capacity": 1,
+            "price": {"nano_per_second": 1, "per_hour_micros": per_hour_micros, "currency": "USD", "version": version},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_first_choice_is_free_and_cheap() {
+        let all = [
+            offering("taken", 0, (1, 1)),
+            offering("dear", 4, (900, 1)),
+            offering("cheap", 1, (300, 1)),
+            offering("unpriced", 1, (0, 0)),
+        ];
+        assert_eq!(first_choice(&all), "cheap");
+        assert_eq!(first_choice(all.get(..1).unwrap()), "taken");
+        assert_eq!(first_choice(all.get(3..).unwrap()), "");
+    }
 }

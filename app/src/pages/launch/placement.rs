@@ -10,6 +10,7 @@ use super::super::text::topology_text;
 use super::draft::{TOPOLOGIES, parse_topology};
 use super::form::Form;
 use super::idle::StopWhenIdleFields;
+use super::inputs::UnitField;
 use super::section::FormSection;
 
 /// The section of the form.
@@ -57,56 +58,8 @@ pub fn PlacementAndRetries(
                     error=retries
                 />
             </div>
-            <StopWhenIdleFields form=form call=call/>
+            <StopWhenIdleFields enabled=form.idle percent=form.idle_percent minutes=form.idle_minutes call=call/>
         </FormSection>
-    }
-}
-
-/// A number field with a unit.
-#[component]
-pub fn UnitField(
-    /// The label above the field.
-    label: &'static str,
-    /// Name and id.
-    name: &'static str,
-    /// The unit behind the number.
-    unit: &'static str,
-    /// The input.
-    value: RwSignal<String>,
-    /// The hint below the field.
-    #[prop(into)]
-    hint: Signal<String>,
-    /// The error below the field.
-    error: Signal<Option<String>>,
-    /// True for a field without effect.
-    #[prop(optional, into)]
-    disabled: Signal<bool>,
-) -> impl IntoView {
-    let hint_id = format!("{name}-hint");
-    let error_id = format!("{name}-error");
-    let described = format!("{hint_id} {error_id}");
-    let initial = value.get_untracked();
-    view! {
-        <div class="field">
-            <label class="field__label" for=name>{label}</label>
-            <span class="with-unit">
-                <input
-                    id=name
-                    name=name
-                    inputmode="decimal"
-                    autocomplete="off"
-                    value=initial
-                    disabled=move || disabled.get()
-                    aria-describedby=described
-                    aria-invalid=move || error.get().map(|_| "true")
-                    prop:value=move || value.get()
-                    on:input=move |ev| value.set(event_target_value(&ev))
-                />
-                <span class="with-unit__unit">{unit}</span>
-            </span>
-            <p class="field__hint" id=hint_id>{move || hint.get()}</p>
-            <FieldError id=error_id error=error/>
-        </div>
     }
 }
 

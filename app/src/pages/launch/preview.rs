@@ -6,6 +6,7 @@ use berth_types::ids::OrgId;
 use berth_types::jobs::{Blocker, JobPlan, NewJob};
 use berth_types::money::{available_text, reserved_text};
 use berth_types::problems::FieldError;
+use berth_types::time::Timestamp;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
@@ -139,7 +140,7 @@ fn figures(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
     let available = available_text(plan.available_micros, &plan.currency);
     let short = !inside && !plan.affordable;
     let available_class = if short { "summary__row summary__row--short" } else { "summary__row" };
-    let start = if plan.blockers.is_empty() { "immediately" } else { "after waiting" };
+    let start = start_text(&plan);
     view! {
         <dl class="summary__rows" aria-live="polite">
             {row("Price", "summary__row summary__row--lead", price)}
@@ -151,6 +152,15 @@ fn figures(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
     .into_any()
 }
 
+/// Returns the start of a job in two words.
+fn start_text(plan: &JobPlan) -> &'static str {
+    match (plan.reservation_starts_at, plan.blockers.is_empty()) {
+        (Some(_), _) => "with reservation",
+        (None, true) => "immediately",
+        (None, false) => "after waiting",
+    }
+}
+
 fn remarks(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
     match plan {
         None => view! { <p class="summary__note">"Loading the price."</p> }.into_any(),
@@ -159,8 +169,8 @@ fn remarks(plan: Option<Answer<JobPlan>>, inside: bool) -> AnyView {
                 .errors
                 .iter()
                 .map(|error| {
-                    let detail = error.detail.clone();
-                    view! { <p class="field__error">{detail}</p> }.into_any()
+                    let text = labelled_error(error);
+                    view! { <p class="field__error">{text}</p> }.into_any()
                 })
                 .collect();
             let lead = if faults.is_empty() { problem.detail.clone() } else { String::new() };
@@ -197,8 +207,20 @@ fn plan_remarks(plan: &JobPlan, inside: bool) -> AnyView {
         let text = format!("Placement: {}.", places.join("; "));
         view! { <p class="summary__note">{text}</p> }
     });
-    let waits: Vec<AnyView> = plan.blockers.iter().map(wait).collect();
+    let waits: Vec<AnyView> = match plan.reservation_starts_at {
+        // Before the begin of its reservation, nothing else is known about the start.
+        Some(begins) => {
+            let text = begin_text(begins);
+            vec![view! { <p class="summary__note">{text}</p> }.into_any()]
+        }
+        None => plan.blockers.iter().map(wait).collect(),
+    };
     view! { <p class=money_class>{money}</p> {place} {waits} }.into_any()
+}
+
+/// Returns the remark about the begin of the job's reservation.
+fn begin_text(begins: Timestamp) -> String {
+    format!("Starts when the reservation begins, on {}.", begins.minute())
 }
 
 fn wait(blocker: &Blocker) -> AnyView {
@@ -206,4 +228,33 @@ fn wait(blocker: &Blocker) -> AnyView {
     let change = text::sentence(&blocker.change);
     view! { <p class="summary__note">"The job would wait. "{detail}" "<strong>{change}</strong></p> }
         .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_of_a_later_reservation_starts_with_it() {
+        let plan = |begins: Option<&str>, blocked: bool| -> JobPlan {
+            let blocker = serde_json::json!({"code": "x", "detail": "It waits.", "change": "Wait."});
+            let blockers = if blocked { vec![blocker] } else { Vec::new() };
+            serde_json::from_value(serde_json::json!({
+                "offering": "h100", "price_version": 1, "per_hour_micros": 0, "worst_case_micros": 0,
+                "available_micros": 0, "affordable": true, "currency": "USD", "placement": [],
+                "reservation_starts_at": begins, "blockers": blockers,
+            }))
+            .unwrap()
+        };
+        let later = plan(Some("2026-11-22T09:00:00Z"), true);
+        assert_eq!(start_text(&later), "with reservation");
+        assert_eq!(
+            later.reservation_starts_at.map(begin_text).as_deref(),
+            Some("Starts when the reservation begins, on 2026-11-22 09:00 UTC.")
+        );
+        assert_eq!(
+            [false, true].map(|blocked| start_text(&plan(None, blocked))),
+            ["immediately", "after waiting"]
+        );
+    }
 }

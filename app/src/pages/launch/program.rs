@@ -3,7 +3,8 @@
 use leptos::prelude::*;
 
 use super::super::parts::Call;
-use super::form::{Form, TextBlock};
+use super::form::Form;
+use super::inputs::TextBlock;
 use crate::ui::Field;
 
 /// A command line or a script.

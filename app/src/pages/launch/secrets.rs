@@ -1,76 +1,67 @@
-//! Secrets of a job, one per line.
-//!
-//! Checks only the format of lines.
+//! Secrets of a job: a row with the secret and its variable or file.
 
-use berth_types::problems::FieldError;
-use berth_types::secrets::SecretUse;
 use leptos::prelude::*;
 
-use super::form::TextBlock;
+use super::super::parts::Call;
+use super::lists::{Listing, Lists, entry_select, list_notice, load_for};
+use super::rows::{Row, RowFrame, RowKind, Rows, SecretSignals, item_pointer, row_list};
 
-/// The directory of secrets as files; other names are environment variables.
-const SECRET_DIR: &str = "/run/secrets/";
+static SECRETS: RowKind = RowKind {
+    label: "Secrets",
+    one: "Secret",
+    add: "Add secret",
+    id: "secrets",
+    pointer: "/secrets",
+    hint: "A secret of the organization as an environment variable, or as a file in /run/secrets.",
+    max: 32,
+};
 
-/// Parses lines such as `HF_TOKEN=hf-token` and `/run/secrets/key.pem=deploy-key`, without empty lines.
-pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> Vec<SecretUse> {
-    let mut out = Vec::new();
-    for (number, line) in (1_u32..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() {
-            continue;
-        }
-        let Some((place, name)) = line.split_once('=').map(|(place, name)| (place.trim(), name.trim()))
-        else {
-            let detail = format!("Line {number}: expected NAME=secret, such as HF_TOKEN=hf-token.");
-            errors.push(FieldError::new("/secrets", detail));
-            continue;
-        };
-        let file = place.strip_prefix(SECRET_DIR).map(str::to_owned);
-        let env = file.is_none().then(|| place.to_owned());
-        out.push(SecretUse { name: name.to_owned(), env, file });
-    }
-    out
-}
-
-/// The field with one secret per line.
+/// The rows of secrets.
 #[component]
-pub fn SecretLines(
-    /// The input.
-    value: RwSignal<String>,
-    /// The error below the field.
-    error: Signal<Option<String>>,
+pub fn SecretRows(
+    /// The rows.
+    rows: Rows<SecretSignals>,
+    /// The lists of the organization.
+    lists: Lists,
+    /// The submission.
+    call: Call,
 ) -> impl IntoView {
+    load_for(rows, move || lists.load_secrets());
+    let none = move || rows.count() > 0 && lists.secrets.with(|list| *list == Listing::Ready(Vec::new()));
+    let controls = move |row: Row<SecretSignals>, frame: RowFrame| {
+        let SecretSignals { name, as_file, target } = row.fields;
+        let (env, file) = (frame.invalid("/env"), frame.invalid("/file"));
+        view! {
+            {entry_select("Secret", "No secrets", lists.secrets, name, frame)}
+            <select
+                class="select"
+                aria-label="Kind"
+                on:change=move |ev| as_file.set(event_target_value(&ev) == "file")
+            >
+                <option value="env" prop:selected=move || { !as_file.get() }>"Variable"</option>
+                <option value="file" prop:selected=move || { as_file.get() }>"File"</option>
+            </select>
+            <input
+                class="input mono"
+                aria-label=move || if as_file.get() { "Secret file" } else { "Secret variable" }
+                placeholder=move || if as_file.get() { "key.pem" } else { "HF_TOKEN" }
+                autocomplete="off"
+                spellcheck="false"
+                aria-describedby=frame.error_id()
+                aria-invalid=move || env.get().or_else(|| file.get())
+                prop:value=move || target.get()
+                on:input=move |ev| target.set(event_target_value(&ev))
+            />
+        }
+        .into_any()
+    };
     view! {
-        <TextBlock
-            label="Secrets"
-            name="secrets"
-            value=value
-            rows=2
-            hint="One per line: HF_TOKEN=hf-token for an environment variable, /run/secrets/key.pem=deploy-key for a file."
-            error=error
-        />
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_line_is_a_variable_or_a_file() {
-        let mut errors = Vec::new();
-        let secrets =
-            parse("\n HF_TOKEN = hf-token\r\n/run/secrets/key.pem=deploy-key\nnothing\n", &mut errors);
-        let wanted = |name: &str, env: Option<&str>, file: Option<&str>| SecretUse {
-            name: name.to_owned(),
-            env: env.map(str::to_owned),
-            file: file.map(str::to_owned),
-        };
-        assert_eq!(
-            secrets,
-            [wanted("hf-token", Some("HF_TOKEN"), None), wanted("deploy-key", None, Some("key.pem"))]
-        );
-        let details: Vec<&str> = errors.iter().map(|error| error.detail.as_str()).collect();
-        assert_eq!(details, ["Line 4: expected NAME=secret, such as HF_TOKEN=hf-token."]);
+        {row_list(&SECRETS, rows, call, item_pointer, controls)}
+        {list_notice(lists.secrets, move || lists.load_secrets())}
+        {move || {
+            none().then(|| {
+                view! { <p class="field__hint">"No secrets yet. " <a href=org_link("/secrets")>"Create secret"</a></p> }
+            })
+        }}
     }
 }

@@ -51,21 +51,28 @@ pub fn optional<T: FromStr>(
     number
 }
 
-/// Focuses the first invalid field, which may be far from the button.
-pub fn focus_first_invalid() {
+/// Focuses the first element of a selector after the present change of the page.
+pub fn focus_soon(selector: String) {
     #[cfg(feature = "hydrate")]
     {
         use wasm_bindgen::JsCast;
 
-        // At the next frame the error is drawn and its section open.
-        request_animation_frame(|| {
-            let found = document().query_selector("#launch [aria-invalid=\"true\"]").ok().flatten();
+        // At the next frame the change is drawn.
+        request_animation_frame(move || {
+            let found = document().query_selector(&selector).ok().flatten();
             if let Some(field) = found.and_then(|field| field.dyn_into::<web_sys::HtmlElement>().ok()) {
-                // An unfocusable field still shows its error.
+                // An unfocusable field is still visible.
                 let _ = field.focus();
             }
         });
     }
+    #[cfg(not(feature = "hydrate"))]
+    let _ = selector;
+}
+
+/// Focuses the first invalid field, which may be far from the button.
+pub fn focus_first_invalid() {
+    focus_soon("#launch [aria-invalid=\"true\"]".to_owned());
 }
 
 #[cfg(test)]

@@ -1,79 +1,57 @@
-//! Volumes of a job, one per line.
-//!
-//! Checks only the format of lines.
+//! Volumes of a job: a row with the volume, its path and its access.
 
-use berth_types::problems::FieldError;
-use berth_types::volumes::{VolumeMode, VolumeUse};
 use leptos::prelude::*;
 
-use super::form::TextBlock;
+use super::super::parts::Call;
+use super::lists::{Listing, Lists, entry_select, list_notice, load_for};
+use super::rows::{Row, RowFrame, RowKind, Rows, VolumeSignals, item_pointer, row_input, row_list};
 
-/// Parses lines such as `/data=training-set` and `runs=results rw`, without empty lines.
-pub fn parse(text: &str, errors: &mut Vec<FieldError>) -> Vec<VolumeUse> {
-    let mut out = Vec::new();
-    for (number, line) in (1_u32..).zip(text.lines()) {
-        let line = line.trim();
-        if line.is_empty() {
-            continue;
-        }
-        let volume = line.split_once('=').and_then(|(path, rest)| {
-            let mut parts = rest.split_whitespace();
-            let name = parts.next()?.to_owned();
-            let mode = match (parts.next(), parts.next()) {
-                (None, _) | (Some("ro"), None) => VolumeMode::Ro,
-                (Some("rw"), None) => VolumeMode::Rw,
-                _ => return None,
-            };
-            Some(VolumeUse { name, path: path.trim().to_owned(), mode })
-        });
-        match volume {
-            Some(volume) => out.push(volume),
-            None => {
-                let detail = format!(
-                    "Line {number}: expected path=volume, such as /data=training-set or runs=results rw."
-                );
-                errors.push(FieldError::new("/volumes", detail));
-            }
-        }
-    }
-    out
-}
+static VOLUMES: RowKind = RowKind {
+    label: "Volumes",
+    one: "Volume",
+    add: "Add volume",
+    id: "volumes",
+    pointer: "/volumes",
+    hint: "A directory of the root, such as /data, or a path below the job directory, such as runs. The changes of a writable volume become its next version.",
+    max: 16,
+};
 
-/// The field with one volume per line.
+/// The rows of volumes.
 #[component]
-pub fn VolumeLines(
-    /// The input.
-    value: RwSignal<String>,
-    /// The error below the field.
-    error: Signal<Option<String>>,
+pub fn VolumeRows(
+    /// The rows.
+    rows: Rows<VolumeSignals>,
+    /// The lists of the organization.
+    lists: Lists,
+    /// The submission.
+    call: Call,
 ) -> impl IntoView {
+    load_for(rows, move || lists.load_volumes());
+    let none = move || rows.count() > 0 && lists.volumes.with(|list| *list == Listing::Ready(Vec::new()));
+    let controls = move |row: Row<VolumeSignals>, frame: RowFrame| {
+        let VolumeSignals { name, path, writable } = row.fields;
+        view! {
+            {entry_select("Volume", "No volumes", lists.volumes, name, frame)}
+            {row_input("Path", "/data", path, frame, "/path")}
+            <label class="check">
+                <input
+                    type="checkbox"
+                    aria-describedby=frame.error_id()
+                    prop:checked=move || writable.get()
+                    on:change=move |ev| writable.set(event_target_checked(&ev))
+                />
+                "Writable"
+            </label>
+        }
+        .into_any()
+    };
     view! {
-        <TextBlock
-            label="Volumes"
-            name="volumes"
-            value=value
-            rows=2
-            hint="Path and volume, one per line: /data=training-set for read-only, runs=results rw for read-write."
-            error=error
-        />
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_line_is_a_volume() {
-        let mut errors = Vec::new();
-        let volumes = parse("\n /data = set-1\nruns=out rw\r\nx=y ro\nnone\na=b no\nc=\n", &mut errors);
-        let parsed: Vec<(&str, &str, VolumeMode)> =
-            volumes.iter().map(|v| (v.path.as_str(), v.name.as_str(), v.mode)).collect();
-        assert_eq!(
-            parsed,
-            [("/data", "set-1", VolumeMode::Ro), ("runs", "out", VolumeMode::Rw), ("x", "y", VolumeMode::Ro)]
-        );
-        assert_eq!(errors.len(), 3);
-        assert!(errors.iter().all(|error| error.pointer == "/volumes"));
+        {row_list(&VOLUMES, rows, call, item_pointer, controls)}
+        {list_notice(lists.volumes, move || lists.load_volumes())}
+        {move || {
+            none().then(|| {
+                view! { <p class="field__hint">"No volumes yet. " <a href=org_link("/volumes")>"Create volume"</a></p> }
+            })
+        }}
     }
 }

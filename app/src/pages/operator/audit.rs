@@ -13,7 +13,7 @@ use super::super::invoices::text::rate_text;
 use super::super::limits::kinds::limits_text;
 use super::super::load_more::LoadMore;
 use super::super::parts::{Call, Loading, every};
-use super::super::text::counted;
+use super::super::text::{counted, size_text};
 use super::is_operator;
 use super::reservations::terms::policy_text;
 use crate::api;
@@ -116,66 +116,66 @@ fn table(events: &[AuditEvent], currency: &str) -> AnyView {
 /// Returns the text of an action, or the recorded action without one.
 pub(in crate::pages) fn action_text(action: &str) -> &str {
     match action {
-        "join_token.created" => "created a join token",
-        "quota.set" => "set limits",
-        "quota.cleared" => "restored the default limits",
-        "quota.requested" => "requested other limits or credit",
-        "quota.granted" => "granted a request",
-        "quota.declined" => "declined a request",
-        "reservation.extended" => "extended a reservation",
-        "reservation.cancelled" => "cancelled or returned a reservation",
-        "reservation.approved" => "approved a reservation",
-        "reservation.declined" => "declined a reservation",
-        "reservation_policy.set" => "set the reservation terms",
-        "maintenance.planned" => "planned maintenance",
-        "node.drain_set" => "started a drain",
-        "node.drain_called_off" => "cancelled a drain",
-        "node.drained" => "completed a drain",
-        "node.shutdown" => "reported a host shutdown",
-        "node.lost" => "counted a node as lost",
-        "node.declared_lost" => "declared a node lost",
-        "node.returned" => "reconnected a lost node",
-        "node.cloned" => "detected a copied node",
-        "node.revoked" => "revoked a node certificate",
-        "node.boards_left_out" => "excluded boards of another node",
-        "gpu.quarantined" => "put a board out of service",
-        "gpu.cleared" => "put a board back into service",
-        "gpu.released" => "released a board",
-        "gpu.check_asked" => "requested a board check",
-        "gpu.mode_asked" => "requested a MIG mode",
-        "attempt.late" => "reported an attempt that counted as lost",
-        "jobs.stopped" => "stopped jobs",
-        "terminal.opened" => "opened a terminal",
-        "terminal.closed" => "closed a terminal",
-        "port.opened" => "opened a port",
-        "file.removed" => "deleted a file",
-        "rack.budget_set" => "set a rack power budget",
-        "rack.budget_removed" => "removed a rack power budget",
-        "price.set" => "set a price",
-        "credit.granted" => "granted credit",
-        "credit.taken_back" => "debited an account",
-        "credit_limit.set" => "set a credit limit",
-        "budget.created" => "created a budget",
-        "budget.deleted" => "deleted a budget",
-        "secret.created" => "created a secret",
-        "secret.replaced" => "replaced a secret value",
-        "secret.deleted" => "deleted a secret",
-        "volume.created" => "created a volume",
-        "volume.deleted" => "deleted a volume",
-        "volume.file_put" => "uploaded a file to a volume",
-        "volume.file_removed" => "deleted a file from a volume",
-        "webhook.created" => "created a webhook",
-        "webhook.deleted" => "deleted a webhook",
-        "member.role_changed" => "changed a member's role",
-        "member.removed" => "removed a member",
-        "member.left" => "left the organization",
-        "member.joined" => "joined the organization",
-        "invitation.created" => "created an invitation",
-        "invitation.resent" => "resent an invitation",
-        "invitation.withdrawn" => "withdrew an invitation",
-        "invoice.paid" => "marked an invoice as paid",
-        "invoice.voided" => "voided an invoice",
-        "billing_settings.set" => "set the invoice settings",
+        "join_token.created" => "Join token created",
+        "quota.set" => "Limits set",
+        "quota.cleared" => "Default limits restored",
+        "quota.requested" => "Limits or credit requested",
+        "quota.granted" => "Request granted",
+        "quota.declined" => "Request declined",
+        "reservation.extended" => "Reservation extended",
+        "reservation.cancelled" => "Reservation cancelled or returned",
+        "reservation.approved" => "Reservation approved",
+        "reservation.declined" => "Reservation declined",
+        "reservation_policy.set" => "Reservation terms set",
+        "maintenance.planned" => "Maintenance planned",
+        "node.drain_set" => "Drain started",
+        "node.drain_called_off" => "Drain cancelled",
+        "node.drained" => "Drain completed",
+        "node.shutdown" => "Host shutdown reported",
+        "node.lost" => "Node counted as lost",
+        "node.declared_lost" => "Node declared lost",
+        "node.returned" => "Lost node reconnected",
+        "node.cloned" => "Copied node detected",
+        "node.revoked" => "Node certificate revoked",
+        "node.boards_left_out" => "Boards of another node excluded",
+        "gpu.quarantined" => "Board put out of service",
+        "gpu.cleared" => "Board put back into service",
+        "gpu.released" => "Board released",
+        "gpu.check_asked" => "Board check requested",
+        "gpu.mode_asked" => "MIG mode requested",
+        "attempt.late" => "Attempt reported after its loss",
+        "jobs.stopped" => "Jobs stopped",
+        "terminal.opened" => "Terminal opened",
+        "terminal.closed" => "Terminal closed",
+        "port.opened" => "Port opened",
+        "file.removed" => "File deleted",
+        "rack.budget_set" => "Rack power budget set",
+        "rack.budget_removed" => "Rack power budget removed",
+        "price.set" => "Price set",
+        "credit.granted" => "Credit granted",
+        "credit.taken_back" => "Account debited",
+        "credit_limit.set" => "Credit limit set",
+        "budget.created" => "Budget created",
+        "budget.deleted" => "Budget deleted",
+        "secret.created" => "Secret created",
+        "secret.replaced" => "Secret value replaced",
+        "secret.deleted" => "Secret deleted",
+        "volume.created" => "Volume created",
+        "volume.deleted" => "Volume deleted",
+        "volume.file_put" => "File uploaded to a volume",
+        "volume.file_removed" => "File deleted from a volume",
+        "webhook.created" => "Webhook created",
+        "webhook.deleted" => "Webhook deleted",
+        "member.role_changed" => "Role of a member changed",
+        "member.removed" => "Member removed",
+        "member.left" => "Member left",
+        "member.joined" => "Member joined",
+        "invitation.created" => "Invitation created",
+        "invitation.resent" => "Invitation resent",
+        "invitation.withdrawn" => "Invitation withdrawn",
+        "invoice.paid" => "Invoice marked as paid",
+        "invoice.voided" => "Invoice voided",
+        "billing_settings.set" => "Invoice settings set",
         other => other,
     }
 }
@@ -193,9 +193,20 @@ pub(in crate::pages) fn detail_text(event: &AuditEvent, currency: &str) -> Strin
         "billing_settings.set" => {
             serde_json::from_str::<BillingSettings>(&event.detail).ok().map(|set| settings_text(&set))
         }
+        "volume.created" | "volume.deleted" => Some(sized(&event.detail)),
         _ => None,
     };
     text.unwrap_or_else(|| event.detail.clone())
+}
+
+/// Writes a size at the end, such as `1073741824 bytes`, in binary units.
+fn sized(detail: &str) -> String {
+    let Some(rest) = detail.strip_suffix(" bytes") else { return detail.to_owned() };
+    let (lead, number) = match rest.rsplit_once(' ') {
+        Some((lead, number)) => (format!("{lead} "), number),
+        None => (String::new(), rest),
+    };
+    number.parse::<u64>().map_or_else(|_| detail.to_owned(), |bytes| format!("{lead}{}", size_text(bytes)))
 }
 
 /// Returns the invoice settings in one line.
@@ -225,14 +236,10 @@ fn subject(event: &AuditEvent) -> AnyView {
 
 fn row(event: &AuditEvent, currency: &str) -> AnyView {
     let action = action_text(&event.action).to_owned();
-    let recorded = (action != event.action).then(|| {
-        let recorded = event.action.clone();
-        view! { <span class="table__sub mono">{recorded}</span> }
-    });
-    let user = event.actor.clone();
+    let (recorded, user) = (event.action.clone(), event.actor.clone());
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{action}{recorded}</th>
+            <th role="rowheader" scope="row"><span title=recorded>{action}</span></th>
             <td role="cell" data-label="User">{user}</td>
             <td role="cell" class="nowrap" data-label="Time"><When at=event.at/></td>
             <td role="cell" class="table__lead" data-label="Subject">{subject(event)}</td>
@@ -245,6 +252,7 @@ fn row(event: &AuditEvent, currency: &str) -> AnyView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_types::quotas::AUDIT_ACTIONS;
 
     fn event(number: u32, action: &str, detail: &str) -> AuditEvent {
         AuditEvent {
@@ -273,7 +281,18 @@ mod tests {
             text("billing_settings.set", invoices),
             "VAT 19 %; due after 14 days; billed by Harbour, Kade 4"
         );
-        assert_eq!(action_text("quota.set"), "set limits");
+        assert_eq!(text("volume.created", "1073741824 bytes"), "1.0 GiB");
+        assert_eq!(text("volume.deleted", "3 files, 1536 bytes"), "3 files, 1.5 KiB");
+        assert_eq!(text("volume.deleted", "some bytes"), "some bytes");
+        // Only a recorded size is a number of bytes.
+        assert_eq!(text("quota.granted", "1024 bytes"), "1024 bytes");
+    }
+
+    #[test]
+    fn each_action_of_the_portal_has_a_text() {
+        let raw: Vec<&&str> = AUDIT_ACTIONS.iter().filter(|action| action_text(action) == **action).collect();
+        assert_eq!(raw, Vec::<&&str>::new());
+        assert_eq!(action_text("terminal.opened"), "Terminal opened");
         assert_eq!(action_text("moon.landed"), "moon.landed");
     }
 

@@ -9,90 +9,15 @@ use berth_types::reservations::{Every, NewReservation, Reservation};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::choice::Choice;
-use super::draft::{Draft, every_name, parse_every};
-use super::quote::{ParsedForm, QuotePanel, QuoteState};
 use crate::address::use_org_links;
+use super::draft::{every_name, parse_every};
+use super::form::Form;
+use super::quote::{QuotePanel, QuoteState};
 use crate::api;
-use crate::pages::curl;
 use crate::pages::launch::draft::{TOPOLOGIES, parse_topology};
-use crate::pages::parts::{Call, FieldError, origin, redirect};
+use crate::pages::parts::{Call, FieldError, redirect};
 use crate::pages::text::{price_text, topology_text};
 use crate::ui::*;
-
-/// The pointers of the fields with their own errors.
-pub const FIELDS: &[&str] = &[
-    "/offering",
-    "/nodes",
-    "/gpus_per_node",
-    "/starts_at",
-    "/ends_at",
-    "/topology",
-    "/repeat/every",
-    "/repeat/count",
-];
-
-/// The signals of the form.
-#[derive(Clone, Copy)]
-pub struct Form {
-    /// The time.
-    pub choice: Choice,
-    /// The name.
-    pub name: RwSignal<String>,
-    /// The parsed form.
-    pub parsed: Memo<ParsedForm>,
-    offering: RwSignal<String>,
-    nodes: RwSignal<String>,
-    devices: RwSignal<String>,
-    topology: RwSignal<Topology>,
-    every: RwSignal<Option<Every>>,
-    occurrences: RwSignal<String>,
-}
-
-impl Form {
-    /// Returns a form with the first whole board with a price, or else with the first offering with a price.
-    pub fn new(offerings: &[Offering], choice: Choice) -> Self {
-        let priced = || offerings.iter().filter(|offering| offering.price.version > 0);
-        let board = priced().find(|offering| offering.mig_profile.is_none());
-        let first = board.or_else(|| priced().next()).map(|offering| offering.slug.clone());
-        let offering = RwSignal::new(first.unwrap_or_default());
-        let (nodes, devices) = (RwSignal::new("1".to_owned()), RwSignal::new("1".to_owned()));
-        let topology = RwSignal::new(Topology::Any);
-        let every = RwSignal::new(None::<Every>);
-        let occurrences = RwSignal::new("2".to_owned());
-        let parsed = Memo::new(move |_| {
-            if choice.empty() {
-                return None;
-            }
-            let (begin, end) = choice.instants();
-            let draft = Draft {
-                offering: offering.get(),
-                nodes: nodes.get(),
-                devices: devices.get(),
-                begin,
-                end,
-                topology: topology.get(),
-                every: every.get(),
-                occurrences: occurrences.get(),
-            };
-            Some(draft.request())
-        });
-        let name = RwSignal::new(String::new());
-        Self { choice, name, parsed, offering, nodes, devices, topology, every, occurrences }
-    }
-
-    /// Returns the request for a quote as a curl command.
-    pub fn curl(self, org: OrgId) -> Signal<String> {
-        let origin = origin();
-        Signal::derive(move || match self.parsed.get() {
-            Some(Ok(request)) => {
-                let body = serde_json::to_string(&request).unwrap_or_default();
-                curl::post(&origin.get(), &format!("/orgs/{org}/quotes"), &body)
-            }
-            _ => "Complete the form to get the command.".to_owned(),
-        })
-    }
-}
 
 /// The form with its quote.
 #[component]

@@ -6,7 +6,7 @@ use berth_types::reservations::{ExtendReservation, Reservation, ReservationState
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::detail::LiveReservation;
+use super::live::LiveReservation;
 use super::text::consequence;
 use crate::api;
 use crate::pages::confirm::ConfirmDialog;

@@ -9,11 +9,11 @@ use berth_types::problems::Problem;
 use berth_types::reservations::{Reservation, ReservationState};
 use berth_types::time::{Timestamp, duration_text};
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
 
 use super::change::{CancelDialog, ExtendDialog};
+use super::live::LiveReservation;
 use super::steps::Steps;
 use super::text::{cause_text, devices_text, length_text, part_tiles, portal_time, terms_text, used_text};
 use super::zone::{Moment, Zone, ZoneSwitch, use_zone};
@@ -32,52 +32,6 @@ const REFRESH_MS: u64 = 5_000;
 const WARN_MS: i64 = 30 * 60 * 1_000;
 /// The number of cells of a bar.
 const PARTS: u32 = 48;
-
-/// The signals of the page.
-#[derive(Clone, Copy)]
-pub struct LiveReservation {
-    /// The organization.
-    pub org: OrgId,
-    /// The id of the reservation.
-    pub id: ReservationId,
-    /// The reservation.
-    pub one: RwSignal<Reservation>,
-    /// The zone of all times on the page.
-    pub zone: RwSignal<Zone>,
-    /// The present time: first of the portal, then of the browser.
-    pub now: RwSignal<Option<Timestamp>>,
-}
-
-impl LiveReservation {
-    /// Updates the reservation, unless the answer is older.
-    pub fn update(self, fresh: Reservation) {
-        self.one.maybe_update(|one| {
-            let newer = fresh.generation >= one.generation && *one != fresh;
-            if newer {
-                *one = fresh;
-            }
-            newer
-        });
-    }
-
-    /// Reloads the reservation.
-    pub fn reload(self) {
-        spawn_local(async move {
-            // The next round repeats a failed request.
-            if let Ok(fresh) = api::reservations::get(self.org, self.id).await {
-                self.update(fresh);
-            }
-        });
-    }
-
-    fn holds(self) -> bool {
-        self.one.with(|one| one.state.holds())
-    }
-
-    fn usable(self) -> bool {
-        self.one.with(|one| matches!(one.state, ReservationState::Scheduled | ReservationState::Active))
-    }
-}
 
 fn load(org: OrgId, id: Option<ReservationId>) -> impl Future<Output = Answer<Reservation>> + Send + 'static {
     let call = id.map(|id| api::reservations::get(org, id));

@@ -9,7 +9,7 @@ use leptos::prelude::*;
 use leptos::web_sys;
 
 use super::Board;
-use super::calendar::CalendarState;
+use super::calendar_state::CalendarState;
 use super::choice::{selectable, union};
 use super::clock::{Frame, Mark};
 use super::columns::{Block, BlockKind, column_text};

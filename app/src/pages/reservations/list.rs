@@ -7,7 +7,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::PAGE;
-use super::booking::Form;
+use super::form::Form;
 use super::text::{cell_counts, devices_text, length_text, used_text};
 use super::zone::{Moment, Zone};
 use crate::address::org_link;

@@ -2,14 +2,17 @@
 
 mod booking;
 mod calendar;
+mod calendar_state;
 mod change;
 mod choice;
 mod clock;
 mod columns;
 mod detail;
 mod draft;
+mod form;
 mod grid;
 mod list;
+mod live;
 mod quote;
 mod steps;
 mod table;
@@ -27,9 +30,10 @@ use berth_types::reservations::{CalendarRow, Reservation};
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use self::booking::{Booking, Form};
+use self::booking::Booking;
 use self::calendar::Schedule;
 use self::choice::{Choice, first_window};
+use self::form::Form;
 use self::list::List;
 use super::org_data::org_view;
 use super::parts::{every, now_ms, ready};

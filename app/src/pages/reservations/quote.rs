@@ -2,14 +2,14 @@
 
 use berth_types::ids::OrgId;
 use berth_types::money::{available_text, reserved_text};
-use berth_types::problems::{FieldError, Problem};
+use berth_types::problems::Problem;
 use berth_types::reservations::{Conflict, NewQuote, Quote, Window};
 use berth_types::time::duration_text;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::booking::{FIELDS, Form};
 use super::choice::Choice;
+use super::form::{FIELDS, Form, ParsedForm};
 use super::text::{conflict_text, remarks, shortage_text, terms_text, unavailable_text, windows_text};
 use super::zone::Zone;
 use crate::address::org_link;
@@ -20,9 +20,6 @@ use crate::ui::*;
 
 /// Milliseconds without a change before a request.
 const DEBOUNCE_MS: u64 = 300;
-
-/// The parsed form: a request or its errors; absent without a chosen time.
-pub type ParsedForm = Option<Result<NewQuote, Vec<FieldError>>>;
 
 /// A quote with its request.
 #[derive(Debug, Clone, PartialEq)]

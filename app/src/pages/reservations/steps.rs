@@ -4,7 +4,7 @@ use berth_types::reservations::{Reservation, ReservationState};
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
 
-use super::detail::LiveReservation;
+use super::live::LiveReservation;
 use super::text::free_until;
 use super::zone::Zone;
 

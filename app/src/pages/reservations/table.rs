@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 
 use super::Board;
-use super::calendar::CalendarState;
+use super::calendar_state::CalendarState;
 use super::columns::Block;
 use super::zone::Zone;
 use crate::address::org_link;

@@ -39,10 +39,10 @@ fn table(changes: &[AuditEvent], currency: &str) -> AnyView {
 
 fn row(change: &AuditEvent, currency: &str) -> AnyView {
     let action = action_text(&change.action).to_owned();
-    let user = change.actor.clone();
+    let (recorded, user) = (change.action.clone(), change.actor.clone());
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{action}</th>
+            <th role="rowheader" scope="row"><span title=recorded>{action}</span></th>
             <td role="cell" data-label="User">{user}</td>
             <td role="cell" class="nowrap" data-label="Time"><When at=change.at/></td>
             <td role="cell" class="table__lead" data-label="Details">

@@ -4,6 +4,7 @@
 
 mod files;
 pub mod one;
+mod state;
 mod uploads;
 
 use std::future::Future;

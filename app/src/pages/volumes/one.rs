@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::super::confirm::ConfirmTarget;
 use super::super::parts::{Loading, NoOrg, ready, when_some};
 use super::files::{FileTable, RemoveDialog};
+use super::state::{VolumeState, dir_path};
 use super::uploads::Uploads;
 use super::{files_text, used_text};
 use crate::address::org_link;
@@ -78,47 +79,6 @@ pub fn VolumePage() -> impl IntoView {
     }
 }
 
-/// The shared state of the parts of the page.
-#[derive(Clone, Copy)]
-pub(super) struct VolumeState {
-    pub org: OrgId,
-    pub volume: RwSignal<Volume>,
-    /// The name of the volume.
-    pub name: StoredValue<String>,
-    /// The current directory, `""` for the root.
-    pub dir: StoredValue<String>,
-    pub entries: RwSignal<Vec<VolumeEntry>>,
-    /// The cursor of the next page of entries.
-    pub next: RwSignal<Option<String>>,
-    /// The file of the dialog.
-    pub target: ConfirmTarget<String>,
-    pub ready: ReadSignal<bool>,
-    /// True with the buttons to upload and to delete.
-    pub writes: bool,
-}
-
-impl VolumeState {
-    /// Reads the volume and the first page of the directory again.
-    pub fn reload(self) {
-        let (name, dir) = (self.name.get_value(), self.dir.get_value());
-        let calls =
-            (api::volumes::get_one(self.org, &name), api::volumes::files(self.org, &name, &dir, None));
-        leptos::task::spawn_local(async move {
-            if let Ok(volume) = calls.0.await {
-                let _closed = self.volume.try_set(volume);
-            }
-            let page = match calls.1.await {
-                Ok(page) => page,
-                Err(problem) if problem.status == 404 => Page::whole(Vec::new()),
-                // A failed request leaves the shown entries.
-                Err(_) => return,
-            };
-            let _closed = self.entries.try_set(page.items);
-            let _closed = self.next.try_set(page.next_cursor);
-        });
-    }
-}
-
 /// Returns the directories of a path from the volume on, each with its page.
 fn breadcrumbs(name: &str, dir: &str) -> Vec<(String, String)> {
     let mut out = vec![(name.to_owned(), format!("/volumes/{name}"))];
@@ -128,11 +88,6 @@ fn breadcrumbs(name: &str, dir: &str) -> Vec<(String, String)> {
         out.push((part.to_owned(), dir_path(name, &at)));
     }
     out
-}
-
-/// Returns the page of a directory.
-pub(super) fn dir_path(name: &str, dir: &str) -> String {
-    format!("/volumes/{name}?dir={}", api::volumes::encoded_value(dir))
 }
 
 #[component]

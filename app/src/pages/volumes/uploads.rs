@@ -6,7 +6,7 @@
 use leptos::prelude::*;
 
 use super::super::text::size_text;
-use super::one::VolumeState;
+use super::state::VolumeState;
 
 /// The state of an upload.
 #[cfg_attr(not(feature = "hydrate"), expect(dead_code, reason = "only a browser sends files"))]
@@ -105,7 +105,7 @@ mod browser {
     use leptos::task::spawn_local;
     use web_sys::{File, HtmlInputElement};
 
-    use super::super::one::VolumeState;
+    use super::super::state::VolumeState;
     use super::{FileUpload, UploadStatus};
     use crate::api::{self, Answer};
 

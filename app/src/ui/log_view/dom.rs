@@ -427,7 +427,7 @@ impl Pane {
     fn show_end(&mut self) {
         self.following = true;
         self.view.set_scroll_top(self.view.scroll_height());
-        self.reset_unseen();
+        reset_unseen(self.controls);
     }
 
     /// Follows new lines only while the end is visible.
@@ -435,13 +435,7 @@ impl Pane {
         let below = self.view.scroll_height() - self.view.scroll_top() - self.view.client_height();
         self.following = below <= NEAR_PX;
         if self.following {
-            self.reset_unseen();
-        }
-    }
-
-    fn reset_unseen(&self) {
-        if self.controls.unseen.try_get_untracked() != Some(0) {
-            let _ = self.controls.unseen.try_set(0);
+            reset_unseen(self.controls);
         }
     }
 
@@ -463,6 +457,12 @@ impl Pane {
         {
             let _ = history.replace_state_with_url(&state, "", Some(&address));
         }
+    }
+}
+
+fn reset_unseen(controls: Controls) {
+    if controls.unseen.try_get_untracked() != Some(0) {
+        let _ = controls.unseen.try_set(0);
     }
 }
 

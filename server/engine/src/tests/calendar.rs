@@ -119,6 +119,23 @@ fn a_reservation_is_for_its_own_jobs() {
 }
 
 #[test]
+fn a_plan_in_a_reservation_has_its_begin_and_its_boards() {
+    let mut e = engine(1, 2);
+    book(&mut e, 1, &boards(2, 1), window(100, 5_000), 0).unwrap();
+    let id = BookingId(Uuid::from_u128(1));
+    let plan = |e: &mut Engine, now| {
+        e.dry_run(&boards(1, 1), org(1), Priority::Normal, 1_000, Some(id), at(now)).unwrap()
+    };
+    let (why, places) = plan(&mut e, 50);
+    let begins = ReservationBlocker::NotBegun { begins: at(100) };
+    assert_eq!((why.blockers, places), (vec![Blocker::Booking(id, begins)], Vec::new()));
+    let (why, places) = plan(&mut e, 100);
+    assert_eq!((why.fits, why.blockers, places.len()), (true, Vec::new(), 1));
+    let outside = e.dry_run(&boards(1, 1), org(1), Priority::Normal, 1_000, None, at(100)).unwrap();
+    assert_eq!((outside.0.fits, outside.1), (false, Vec::new()), "the boards are promised");
+}
+
+#[test]
 fn a_booking_changes_the_versions_of_its_nodes_models_only() {
     let mut e = engine(1, 2);
     for facts in [node(2, "A100-80GB", 2), NodeFacts { open: false, ..node(3, "L40S", 2) }] {

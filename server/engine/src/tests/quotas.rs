@@ -89,14 +89,14 @@ fn offerings_and_spending_have_limits_of_their_own() {
     assert_eq!(kinds(&mut e, 4), [LimitKind::Spend]);
     // If only a limit blocks a request, the smallest change is within the limit.
     let two = ordered("other", 100, boards(2, 1));
-    let (why, places) = e.dry_run(&two, org(2), Priority::Normal, 60, at(10)).unwrap();
+    let (why, places) = e.dry_run(&two, org(2), Priority::Normal, 60, None, at(10)).unwrap();
     assert!(why.fits && places.len() == 1);
     limit(&mut e, 2, most_boards(1_000));
-    let (why, places) = e.dry_run(&two, org(2), Priority::Normal, 60, at(10)).unwrap();
+    let (why, places) = e.dry_run(&two, org(2), Priority::Normal, 60, None, at(10)).unwrap();
     assert!(!why.fits && places.is_empty());
     assert_eq!(why.changes, [vec![SuggestedChange::Count(1)]]);
     let one = ordered("other", 50, boards(1, 1));
-    assert!(e.dry_run(&one, org(2), Priority::Normal, 60, at(10)).unwrap().0.fits);
+    assert!(e.dry_run(&one, org(2), Priority::Normal, 60, None, at(10)).unwrap().0.fits);
 }
 
 #[test]

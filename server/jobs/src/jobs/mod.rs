@@ -38,7 +38,6 @@ use berth_billing::budgets;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
 use berth_recordings::Recordings;
-use berth_storage::secrets;
 use berth_storage::volumes::uses;
 use berth_store::jobs::{JobInputs, NewStoredJob};
 use berth_store::offerings::StoredOffering;
@@ -253,15 +252,17 @@ impl Jobs {
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
+        let now = self.context.now();
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let offering = store::offerings::find(&mut tx, &spec.offering, self.context.now())
-            .await?
-            .ok_or_else(no_such_offering)?;
+        let offering =
+            store::offerings::find(&mut tx, &spec.offering, now).await?.ok_or_else(no_such_offering)?;
         let price = offering.price.ok_or_else(no_price)?;
-        check_share(spec, offering.mig_profile.as_deref())?;
-        secrets::check_secrets_exist(&mut tx, org, spec).await?;
-        uses::check_volumes_exist(&mut tx, org, spec).await?;
+        check_references(&mut tx, org, spec, &offering, now).await?;
+        let reservation = match spec.reservation {
+            Some(id) => store::reservations::find(&mut tx, org, id).await?,
+            None => None,
+        };
         let job_price = job_price(spec, device_price(spec, &price))?;
         let available = store::ledger::available(&mut tx, org).await?;
         drop(conn);
@@ -278,6 +279,7 @@ impl Jobs {
             affordable: job_price.worst_micros <= available,
             currency: self.context.settings.currency.clone(),
             placement,
+            reservation_starts_at: reservation.map(|row| row.starts_at).filter(|at| *at > now),
             blockers: why.blockers,
         })
     }

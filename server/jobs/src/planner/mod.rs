@@ -420,7 +420,8 @@ impl Planner {
         Ok(why.map(|why| explanation(&why, &asked, self.context.now())))
     }
 
-    /// The blockers of a submission, and the devices on which it would start at once. Records nothing.
+    /// The blockers of a submission, and the devices on which it would start at once, of its reservation if it
+    /// has one. Records nothing.
     pub async fn dry_run(
         &self,
         org: OrgId,
@@ -432,8 +433,8 @@ impl Planner {
         let model = offering.gpu_model.as_str();
         let (request, asked) = submission_request(spec, offering, nano_per_second);
         let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
-        let priority = spec.priority;
-        match self.ask(move |engine| engine.dry_run(&request, org, priority, seconds, now)).await {
+        let (priority, booking) = (spec.priority, spec.reservation.map(bookings::booking_id));
+        match self.ask(move |engine| engine.dry_run(&request, org, priority, seconds, booking, now)).await {
             Ok((why, places)) => {
                 let places = places.into_iter().map(|(node, slots)| (node, assigned_devices(model, &slots)));
                 (explanation(&why, &asked, now), places.collect())

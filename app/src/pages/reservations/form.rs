@@ -1,0 +1,90 @@
+//! The signals of the reservation form.
+
+use berth_types::ids::OrgId;
+use berth_types::jobs::Topology;
+use berth_types::offerings::Offering;
+use berth_types::problems::FieldError;
+use berth_types::reservations::{Every, NewQuote};
+use leptos::prelude::*;
+
+use super::choice::Choice;
+use super::draft::Draft;
+use crate::pages::curl;
+use crate::pages::parts::origin;
+
+/// The pointers of the fields with their own errors.
+pub const FIELDS: &[&str] = &[
+    "/offering",
+    "/nodes",
+    "/gpus_per_node",
+    "/starts_at",
+    "/ends_at",
+    "/topology",
+    "/repeat/every",
+    "/repeat/count",
+];
+
+/// The parsed form: a request or its errors; absent without a chosen time.
+pub type ParsedForm = Option<Result<NewQuote, Vec<FieldError>>>;
+
+/// The signals of the form.
+#[derive(Clone, Copy)]
+pub struct Form {
+    /// The time.
+    pub choice: Choice,
+    /// The name.
+    pub name: RwSignal<String>,
+    /// The parsed form.
+    pub parsed: Memo<ParsedForm>,
+    pub(super) offering: RwSignal<String>,
+    pub(super) nodes: RwSignal<String>,
+    pub(super) devices: RwSignal<String>,
+    pub(super) topology: RwSignal<Topology>,
+    pub(super) every: RwSignal<Option<Every>>,
+    pub(super) occurrences: RwSignal<String>,
+}
+
+impl Form {
+    /// Returns a form with the first whole board with a price, or else with the first offering with a price.
+    pub fn new(offerings: &[Offering], choice: Choice) -> Self {
+        let priced = || offerings.iter().filter(|offering| offering.price.version > 0);
+        let board = priced().find(|offering| offering.mig_profile.is_none());
+        let first = board.or_else(|| priced().next()).map(|offering| offering.slug.clone());
+        let offering = RwSignal::new(first.unwrap_or_default());
+        let (nodes, devices) = (RwSignal::new("1".to_owned()), RwSignal::new("1".to_owned()));
+        let topology = RwSignal::new(Topology::Any);
+        let every = RwSignal::new(None::<Every>);
+        let occurrences = RwSignal::new("2".to_owned());
+        let parsed = Memo::new(move |_| {
+            if choice.empty() {
+                return None;
+            }
+            let (begin, end) = choice.instants();
+            let draft = Draft {
+                offering: offering.get(),
+                nodes: nodes.get(),
+                devices: devices.get(),
+                begin,
+                end,
+                topology: topology.get(),
+                every: every.get(),
+                occurrences: occurrences.get(),
+            };
+            Some(draft.request())
+        });
+        let name = RwSignal::new(String::new());
+        Self { choice, name, parsed, offering, nodes, devices, topology, every, occurrences }
+    }
+
+    /// Returns the request for a quote as a curl command.
+    pub fn curl(self, org: OrgId) -> Signal<String> {
+        let origin = origin();
+        Signal::derive(move || match self.parsed.get() {
+            Some(Ok(request)) => {
+                let body = serde_json::to_string(&request).unwrap_or_default();
+                curl::post(&origin.get(), &format!("/orgs/{org}/quotes"), &body)
+            }
+            _ => "Complete the form to get the command.".to_owned(),
+        })
+    }
+}
