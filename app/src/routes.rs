@@ -92,6 +92,8 @@ route!(
     operator::reservations::ReservationsPage
 );
 route!(forms, Audit, audit, load_audit, operator::audit::AuditPage);
+route!(forms, Settings, settings, load_settings, operator::settings::SettingsPage);
+route!(forms, Gallery, gallery, load_gallery, pages::gallery::GalleryPage);
 route!(forms, AllInvoices, all_invoices, load_all_invoices, operator::invoices::InvoicesPage);
 route!(forms, System, system, load_system, operator::system::SystemPage);
 route!(

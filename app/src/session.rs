@@ -10,8 +10,10 @@ use leptos_router::components::Outlet;
 use leptos_router::hooks::use_location;
 
 use crate::api;
+use crate::identity::window_title;
 use crate::pages::parts::ready;
-use crate::rail::{RailGroups, SheetGroups};
+use crate::rail::{RailGroups, SheetGroups, all_links};
+use crate::theme::ThemeSwitch;
 use crate::ui::*;
 
 /// The key of the chosen organization in the local storage.
@@ -52,7 +54,7 @@ pub fn Page(
     actions: Option<AnyView>,
     children: Children,
 ) -> impl IntoView {
-    let window_title = format!("{title} · Berth");
+    let window_title = window_title(&title);
     view! {
         <Title text=window_title/>
         <div class="page">
@@ -65,7 +67,8 @@ pub fn Page(
     }
 }
 
-/// The rail, the top bar and the page; without a session a redirect to the sign-in or the set-up.
+/// The rail, the top bar and the page. Without a session: the start page, or a redirect to the sign-in or the
+/// set-up.
 #[component]
 pub fn Layout() -> impl IntoView {
     let me = Resource::new(|| (), |()| api::accounts::me());
@@ -77,7 +80,7 @@ pub fn Layout() -> impl IntoView {
                     Ok(me) => view! { <SignedIn me=me/> }.into_any(),
                     Err(problem) if problem.status == 401 => {
                         let fresh = info.await.is_ok_and(|info| info.needs_setup);
-                        view! { <SignInRedirect fresh=fresh/> }.into_any()
+                        view! { <Visitor fresh=fresh/> }.into_any()
                     }
                     Err(problem) => {
                         view! { <main class="main" id="main"><ProblemNotice problem=problem/></main> }.into_any()
@@ -85,6 +88,20 @@ pub fn Layout() -> impl IntoView {
                 }
             })}
         </Suspense>
+    }
+}
+
+/// The view without a session: the start page at `/`, otherwise a redirect.
+#[component]
+fn Visitor(fresh: bool) -> impl IntoView {
+    let here = use_location();
+    let at_start = Memo::new(move |_| here.pathname.with(|path| path == "/"));
+    move || {
+        if at_start.get() && !fresh {
+            view! { <Outlet/> }.into_any()
+        } else {
+            view! { <SignInRedirect fresh=fresh/> }.into_any()
+        }
     }
 }
 
@@ -162,6 +179,17 @@ fn SignedIn(me: Me) -> impl IntoView {
         }
     };
     let several = names.len() > 1;
+    let palette = PaletteData {
+        links: all_links(me.user.operator),
+        orgs: names.clone(),
+        org,
+        choose: Callback::new(move |id: OrgId| {
+            store_org(id);
+            org.set(Some(id));
+        }),
+        open: RwSignal::new(false),
+    };
+    let palette_open = palette.open;
     let options = move || {
         let names = names.iter().cloned();
         names
@@ -211,11 +239,12 @@ fn SignedIn(me: Me) -> impl IntoView {
         <a class="skip" href="#main">"Skip to content"</a>
         <div class="shell">
             <header class="topbar">
-                <a class="brand" href="/"><Mark class="brand__mark"/>"Berth"</a>
+                <a class="brand" href="/"><PortalName mark="brand__mark"/></a>
                 <span class="topbar__org">{org_name}</span>
             </header>
             <div class=rail>
-                <a class="rail__brand" href="/"><Mark class="rail__mark"/>"Berth"</a>
+                <a class="rail__brand" href="/"><PortalName mark="rail__mark"/></a>
+                <div class="rail__find"><PaletteButton open=palette_open/></div>
                 <div class="rail__org" hidden=orgs.is_empty()>
                     <label class="visually-hidden" for="org">"Organization"</label>
                     <select
@@ -234,6 +263,8 @@ fn SignedIn(me: Me) -> impl IntoView {
                         <div class="rail__sheet">
                             <SheetGroups operator=operator/>
                             {in_sheet}
+                            <PaletteButton open=palette_open/>
+                            <ThemeSwitch id="theme-in-sheet"/>
                             <p class="rail__group">{me.user.email.clone()}</p>
                             <button
                                 class="rail__link link-button"
@@ -248,6 +279,7 @@ fn SignedIn(me: Me) -> impl IntoView {
                 </nav>
                 <div class="rail__foot">
                     <p>{me.user.name.clone()}<br/>{role_text}</p>
+                    <p class="rail__theme"><ThemeSwitch id="theme"/></p>
                     <p>
                         <button
                             class="btn btn--quiet btn--small"
@@ -262,6 +294,7 @@ fn SignedIn(me: Me) -> impl IntoView {
             </div>
             <main class="main" id="main" tabindex="-1"><Outlet/></main>
         </div>
+        <Palette data=palette/>
     }
 }
 

@@ -20,12 +20,13 @@ use super::limits::lines::closest_limit;
 use super::org_data::org_view;
 use super::parts::{every, origin};
 use super::rows::{board_cell, merge, name_cell, offering_cell};
+use super::start::StartPage;
 use super::text::{counted, offering_text, runway};
 use crate::api;
 use crate::api::Answer;
 use crate::live;
 use crate::live::{FeedBadge, FeedState};
-use crate::session::{Page, use_session};
+use crate::session::{Page, Session, use_session};
 use crate::ui::*;
 
 /// The maximum number of finished jobs on the page.
@@ -64,15 +65,19 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
     }
 }
 
-/// The first page after the sign-in.
+/// The first page after the sign-in; the start page without a session.
 #[component]
 pub fn HomePage() -> impl IntoView {
+    if use_context::<Session>().is_none() {
+        return view! { <StartPage/> }.into_any();
+    }
     let launch = view! { <a class="btn btn--primary" href="/launch">"Launch job"</a> }.into_any();
     view! {
         <Page title="Home".to_owned() actions=launch>
             {org_view(load, |overview: Overview| view! { <HomeView overview=overview/> }.into_any())}
         </Page>
     }
+    .into_any()
 }
 
 #[component]

@@ -2,23 +2,27 @@
 
 mod ansi;
 mod berth_bar;
+mod brand;
 mod charts;
 mod copy;
 mod field;
 mod log_view;
 mod menu;
 mod notice;
+mod palette;
 mod states;
 mod table;
 mod terminal;
 
 pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, board_tiles, percent, runs};
+pub use brand::PortalName;
 pub use charts::Charts;
 pub use copy::CopyBlock;
 pub use field::Field;
 pub use log_view::LogView;
 pub use menu::Menu;
 pub use notice::{NotFound, ProblemNotice};
+pub use palette::{Palette, PaletteButton, PaletteData};
 pub use states::{
     DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge, StateBadge,
 };

@@ -4,6 +4,7 @@ use berth_types::problems::Problem;
 use leptos::prelude::*;
 
 use super::set_status;
+use crate::identity::window_title;
 
 /// A problem of the portal with its code and request id.
 #[component]
@@ -32,7 +33,7 @@ pub fn ProblemNotice(problem: Problem) -> impl IntoView {
 pub fn NotFound() -> impl IntoView {
     set_status(404);
     view! {
-        <leptos_meta::Title text="Not found · Berth"/>
+        <leptos_meta::Title text=window_title("Not found")/>
         <div class="page">
             <div class="page__head"><h1>"Not found"</h1></div>
             <div class="empty">

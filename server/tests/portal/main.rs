@@ -52,6 +52,7 @@ mod openapi;
 mod operations;
 mod pages;
 mod payments;
+mod portal_settings;
 mod ports;
 mod queue;
 mod quotas;

@@ -18,6 +18,7 @@ use super::document::{PrintButton, document};
 use super::text::title;
 use crate::api;
 use crate::api::Answer;
+use crate::identity::window_title;
 use crate::session::use_session;
 use crate::ui::*;
 
@@ -97,7 +98,7 @@ fn InvoiceView(loaded: Loaded) -> impl IntoView {
         (by_card && use_session().pays_for(org)).then(|| view! { <PayInvoice org=org id=id call=call/> });
     let name = title(&invoice);
     let heading = name.clone();
-    let window_title = format!("{name} · Berth");
+    let window_title = window_title(&name);
     let other = other_line(&invoice, other.as_ref());
     view! {
         <Title text=window_title/>

@@ -176,6 +176,9 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "invoice.paid" => "marked an invoice as paid",
         "invoice.voided" => "voided an invoice",
         "billing_settings.set" => "set the invoice settings",
+        "portal_settings.set" => "set the portal settings",
+        "portal_logo.set" => "set the portal logo",
+        "portal_logo.removed" => "removed the portal logo",
         other => other,
     }
 }

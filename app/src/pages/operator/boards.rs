@@ -17,6 +17,7 @@ use super::super::parts::{Call, CallProblem, Loading, every, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
+use crate::identity::window_title;
 use crate::ui::*;
 
 /// The first data of the page.
@@ -122,7 +123,7 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
         });
     });
     let heading = format!("Boards of {name}");
-    let title = format!("{heading} · Berth");
+    let title = window_title(&heading);
     let ready = ready();
     let cards = move || {
         state.gpus.with(|gpus| gpus.iter().map(|gpu| card(gpu, state, ready)).collect::<Vec<AnyView>>())

@@ -13,6 +13,7 @@ pub mod orgs;
 pub mod prices;
 pub mod reconciliation;
 pub mod reservations;
+pub mod settings;
 pub mod stuck;
 pub mod system;
 

@@ -19,6 +19,7 @@ use super::text::{cause_text, devices_text, length_text, part_tiles, portal_time
 use super::zone::{Moment, Zone, ZoneSwitch, use_zone};
 use crate::api;
 use crate::api::Answer;
+use crate::identity::window_title;
 use crate::pages::job::facts::device_line;
 use crate::pages::parts::{Loading, NoOrg, every, now_ms, ready, when_some};
 use crate::pages::text::{price_text, topology_text};
@@ -123,7 +124,7 @@ pub fn ReservationPage() -> impl IntoView {
 #[component]
 fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
     let name = one.name.clone();
-    let title = format!("{name} · Berth");
+    let title = window_title(&name);
     let ready = ready();
     let zone = use_zone();
     let now = RwSignal::new(portal_time(&one));

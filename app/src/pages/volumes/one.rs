@@ -19,6 +19,7 @@ use super::uploads::Uploads;
 use super::{files_text, used_text};
 use crate::api;
 use crate::api::Answer;
+use crate::identity::window_title;
 use crate::session::use_session;
 use crate::ui::*;
 
@@ -140,7 +141,7 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
     let memberships = use_session().me.memberships;
     let writes = |role: Role| matches!(role, Role::Owner | Role::Member);
     let name = volume.name.clone();
-    let title = format!("{name} · Berth");
+    let title = window_title(&name);
     let mut crumbs = breadcrumbs(&name, &dir);
     let last = crumbs.pop().map(|(name, _)| name).unwrap_or_default();
     let crumbs: Vec<AnyView> = crumbs
