@@ -1,5 +1,5 @@
 # build, demo, test and bench do all the set-up they need; each is safe to run again.
-.PHONY: build demo test test-hardware test-host bench serve
+.PHONY: build demo test test-hardware test-host bench screens serve
 
 # Everything that is installed, in target/dist: berth-portal, berth-worker, libberth_nvml_sim.so, web/.
 build:
@@ -31,6 +31,11 @@ test-host: build
 # ONLY=jobs runs HyperQueue too, where hq is on the PATH (docs/pace.md).
 bench: build
 	@ONLY="$(ONLY)" exec python3 end2end/tools/bench.py
+
+# Pictures of all screens at three widths, light and dark, and a contact sheet for each theme, in target/screens.
+screens:
+	@end2end/tools/build.sh demo
+	@DIST=$${DIST:-target/demo} exec node end2end/tools/contact_sheets.mjs
 
 # The portal alone, with its data in ./data.
 serve: build

@@ -8,6 +8,7 @@
 pub mod address;
 pub mod api;
 mod hydration;
+pub mod identity;
 pub mod live;
 pub mod pages;
 mod rail;
@@ -15,10 +16,11 @@ mod routes;
 pub mod session;
 #[cfg(feature = "ssr")]
 pub mod shell;
+pub mod theme;
 pub mod ui;
 
 use leptos::prelude::*;
-use leptos_meta::provide_meta_context;
+use leptos_meta::{Title, provide_meta_context};
 use leptos_router::components::{ParentRoute, Route, Router, Routes};
 use leptos_router::{Lazy, SsrMode, path};
 
@@ -30,6 +32,8 @@ use ui::NotFound;
 #[component]
 pub fn App() -> impl IntoView {
     provide_meta_context();
+    provide_context(identity::page_identity());
+    provide_context(RwSignal::new(theme::page_theme()));
     view! {
         <Router>
             <Routes fallback=|| view! { <NotFoundPage/> }>
@@ -64,7 +68,7 @@ pub fn App() -> impl IntoView {
                         <Route path=path!("/volumes") view={Lazy::<routes::Volumes>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/volumes/:volume") view={Lazy::<routes::Volume>::new()} ssr=SsrMode::Async/>
                     </ParentRoute>
-                    <Route path=path!("/") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/") view={Lazy::<routes::Root>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/launch") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs/:job") view=OrgRedirect ssr=SsrMode::Async/>
@@ -98,11 +102,27 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/operator/limits") view={Lazy::<routes::AllLimits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/limits/:org") view={Lazy::<routes::OrgLimits>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/reservations") view={Lazy::<routes::AllReservations>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/settings") view={Lazy::<routes::Settings>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/gallery") view={Lazy::<routes::Gallery>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/audit") view={Lazy::<routes::Audit>::new()} ssr=SsrMode::Async/>
                 </ParentRoute>
             </Routes>
         </Router>
+        <Title formatter=title_html/>
     }
+}
+
+/// Returns a title as HTML on the server, because `leptos_meta` writes it without escapes. Names of other people
+/// are parts of titles.
+#[cfg(not(feature = "hydrate"))]
+fn title_html(title: String) -> String {
+    title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Returns a title as text for the browser.
+#[cfg(feature = "hydrate")]
+fn title_html(title: String) -> String {
+    title
 }
 
 /// The page of an unknown address.

@@ -68,6 +68,7 @@ static OPERATOR: [Group; 2] = [
             ("/operator/books", "Reconciliation"),
             ("/operator/limits", "Limits"),
             ("/operator/audit", "Audit"),
+            ("/operator/settings", "Portal settings"),
         ],
     },
 ];
@@ -138,6 +139,16 @@ fn link_groups(tenant: bool, operator: bool, in_sheet: bool) -> Vec<AnyView> {
         .into_any()
     };
     all.map(view).collect()
+}
+
+/// Lists the paths and the names of all links, with the group of operators' links in the name.
+pub fn all_links(tenant: bool, operator: bool) -> Vec<(&'static str, String)> {
+    let groups = TENANT.iter().take(if tenant { TENANT.len() } else { 0 });
+    let tenant = groups.flat_map(|group| group.links).map(|(path, name)| (*path, (*name).to_owned()));
+    let groups = OPERATOR.iter().take(if operator { OPERATOR.len() } else { 0 });
+    let operator =
+        groups.flat_map(|group| group.links).map(|(path, name)| (*path, format!("Operator: {name}")));
+    tenant.chain(operator).collect()
 }
 
 /// The groups of the rail; a phone shows the first group in its bar.

@@ -56,6 +56,7 @@ route!(entry, Setup, setup, load_setup, pages::setup::SetupPage);
 route!(entry, SignIn, sign_in, load_sign_in, pages::sign_in::SignInPage);
 route!(entry, SignUp, sign_up, load_sign_up, pages::sign_up::SignUpPage);
 route!(entry, Join, join, load_join, pages::join::JoinPage);
+route!(entry, Root, root, load_root, pages::start::RootPage);
 route!(lists, Home, home, load_home, pages::home::HomePage);
 route!(forms, Launch, launch, load_launch, pages::launch::LaunchPage);
 route!(lists, Jobs, jobs, load_jobs, pages::jobs::JobsPage);
@@ -94,6 +95,8 @@ route!(
     operator::reservations::ReservationsPage
 );
 route!(forms, Audit, audit, load_audit, operator::audit::AuditPage);
+route!(forms, Settings, settings, load_settings, operator::settings::SettingsPage);
+route!(forms, Gallery, gallery, load_gallery, pages::gallery::GalleryPage);
 route!(forms, AllInvoices, all_invoices, load_all_invoices, operator::invoices::InvoicesPage);
 route!(forms, System, system, load_system, operator::system::SystemPage);
 route!(

@@ -11,7 +11,10 @@ use leptos_router::hooks::use_location;
 
 use crate::address::{OrgLinks, is_object, list_of, org_path, parse_org_path};
 use crate::api;
-use crate::rail::{RailGroups, SheetGroups};
+use crate::identity::window_title;
+use crate::pages::parts::ready;
+use crate::rail::{RailGroups, SheetGroups, all_links};
+use crate::theme::ThemeSwitch;
 use crate::ui::*;
 
 /// The cookie with the slug of the last organization of this browser. It decides only about pages without an
@@ -67,7 +70,7 @@ pub fn Page(
     actions: Option<AnyView>,
     children: Children,
 ) -> impl IntoView {
-    let window_title = format!("{title} · Berth");
+    let window_title = window_title(&title);
     view! {
         <Title text=window_title/>
         <div class="page">
@@ -80,7 +83,8 @@ pub fn Page(
     }
 }
 
-/// The rail, the top bar and the page; without a session a redirect to the sign-in or the set-up.
+/// The rail, the top bar and the page. Without a session: the start page, or a redirect to the sign-in or the
+/// set-up.
 #[component]
 pub fn Layout() -> impl IntoView {
     let me = Resource::new(|| (), |()| api::accounts::me());
@@ -98,7 +102,7 @@ pub fn Layout() -> impl IntoView {
                     }
                     Err(problem) if problem.status == 401 => {
                         let fresh = info.await.is_ok_and(|info| info.needs_setup);
-                        view! { <SignInRedirect fresh=fresh/> }.into_any()
+                        view! { <Visitor fresh=fresh/> }.into_any()
                     }
                     Err(problem) => {
                         view! { <main class="main" id="main"><ProblemNotice problem=problem/></main> }.into_any()
@@ -106,6 +110,20 @@ pub fn Layout() -> impl IntoView {
                 }
             })}
         </Suspense>
+    }
+}
+
+/// The view without a session: the start page at `/`, otherwise a redirect.
+#[component]
+fn Visitor(fresh: bool) -> impl IntoView {
+    let here = use_location();
+    let at_start = Memo::new(move |_| here.pathname.with(|path| path == "/"));
+    move || {
+        if at_start.get() && !fresh {
+            view! { <Outlet/> }.into_any()
+        } else {
+            view! { <SignInRedirect fresh=fresh/> }.into_any()
+        }
     }
 }
 
@@ -224,16 +242,26 @@ fn SignedIn(
     provide_context(OrgLinks::new(slug));
     let org_name = move || shown.with(|shown| shown.as_ref().map(|m| m.org.name.clone())).unwrap_or_default();
     let pathname = use_location().pathname;
-    let choose = move |ev| {
+    let choose_slug = move |slug: String| {
         // An object belongs to one organization.
         let page = pathname.with_untracked(|path| {
             parse_org_path(path).map_or_else(|| "/".to_owned(), |(_, page)| list_of(page))
         });
-        go(&org_path(&event_target_value(&ev), &page));
+        go(&org_path(&slug, &page));
     };
+    let choose = move |ev| choose_slug(event_target_value(&ev));
     let several = orgs.len() > 1;
     let none = orgs.is_empty();
     let tenant = !none;
+    let palette = PaletteData {
+        links: all_links(tenant, me.user.operator),
+        orgs: orgs.iter().map(|org| (org.slug.clone(), org.name.clone())).collect(),
+        org,
+        pages: OrgLinks::new(slug),
+        choose: Callback::new(choose_slug),
+        open: RwSignal::new(false),
+    };
+    let palette_open = palette.open;
     let options = move || {
         let option = |org: Org| {
             let (value, initial) = (org.slug, slug.get_untracked());
@@ -287,11 +315,12 @@ fn SignedIn(
         <a class="skip" href="#main">"Skip to content"</a>
         <div class="shell">
             <header class="topbar">
-                <a class="brand" href=home><Mark class="brand__mark"/>"Berth"</a>
+                <a class="brand" href=home><PortalName mark="brand__mark"/></a>
                 <span class="topbar__org">{org_name}</span>
             </header>
             <div class=rail>
-                <a class="rail__brand" href=home><Mark class="rail__mark"/>"Berth"</a>
+                <a class="rail__brand" href=home><PortalName mark="rail__mark"/></a>
+                <div class="rail__find"><PaletteButton open=palette_open/></div>
                 <div class="rail__org" hidden=none>
                     <label class="visually-hidden" for="org">"Organization"</label>
                     <select
@@ -310,6 +339,8 @@ fn SignedIn(
                         <div class="rail__sheet">
                             <SheetGroups tenant=tenant operator=operator/>
                             {in_sheet}
+                            <PaletteButton open=palette_open/>
+                            <ThemeSwitch id="theme-in-sheet"/>
                             <p class="rail__group">{me.user.email.clone()}</p>
                             <button
                                 class="rail__link link-button"
@@ -324,6 +355,7 @@ fn SignedIn(
                 </nav>
                 <div class="rail__foot">
                     <p>{me.user.name.clone()}<br/>{role_text}</p>
+                    <p class="rail__theme"><ThemeSwitch id="theme"/></p>
                     <p>
                         <button
                             class="btn btn--quiet btn--small"
@@ -338,6 +370,7 @@ fn SignedIn(
             </div>
             <main class="main" id="main" tabindex="-1"><Outlet/></main>
         </div>
+        <Palette data=palette/>
     }
 }
 

@@ -9,6 +9,8 @@ use leptos_meta::MetaTags;
 
 use crate::App;
 use crate::hydration::NOTICE_ID;
+use crate::identity::{META_NAME, page_identity};
+use crate::theme::{Theme, page_theme};
 
 /// Sets the headers: scripts by nonce only, no inline code, no other origins, no frames.
 fn set_policy(nonce: &str) {
@@ -51,13 +53,20 @@ pub fn shell(build: String) -> impl IntoView {
             <script type="module" nonce=nonce>{start}</script>
         }
     });
+    let (identity, theme) = (page_identity(), page_theme());
+    let json = serde_json::to_string(&identity).unwrap_or_default();
+    let scheme = match theme {
+        Theme::System => "light dark",
+        Theme::Light | Theme::Dark => theme.name(),
+    };
     view! {
         <!DOCTYPE html>
-        <html lang="en">
+        <html lang="en" data-theme=theme.attribute() data-accent=identity.accent.name()>
             <head>
                 <meta charset="utf-8"/>
                 <meta name="viewport" content="width=device-width, initial-scale=1"/>
-                <meta name="color-scheme" content="light dark"/>
+                <meta name="color-scheme" content=scheme/>
+                <meta name=META_NAME content=json/>
                 <link rel="icon" href=ICON/>
                 {assets}
                 <MetaTags/>
@@ -65,6 +74,11 @@ pub fn shell(build: String) -> impl IntoView {
             <body>
                 <App/>
                 <p class="waking" id=NOTICE_ID role="status"></p>
+                <noscript>
+                    <p class="noscript">
+                        "JavaScript is off. Pages show their data as of their loading. Forms, buttons, live values, charts, logs and terminals do not work. Turn on JavaScript for this site, or use the API with a token."
+                    </p>
+                </noscript>
             </body>
         </html>
     }

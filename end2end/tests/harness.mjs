@@ -256,7 +256,9 @@ export async function openPage(browser, url, { headers, ...options } = {}) {
 export async function settled(page) {
   await page.locator('h1').first().waitFor();
   await page.evaluate(() => document.fonts.ready);
-  await page.waitForFunction(() => !document.querySelector('.skeleton, [aria-busy="true"]'));
+  // The samples of the gallery wait for nothing.
+  await page.waitForFunction(() =>
+    [...document.querySelectorAll('.skeleton, [aria-busy="true"]')].every((one) => one.closest('[data-sample]')));
 }
 
 /** `$2.41`, `$0.0067`, `$0.149999`: an exact amount of dollars as the pages write it. */

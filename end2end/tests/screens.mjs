@@ -13,7 +13,9 @@ import {
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SHOTS = join(ROOT, 'target/screens');
 const SLICE = 'h100-80gb.1g.10gb';
-const SIZES = [{ width: 1440, height: 900 }, { width: 390, height: 844 }];
+const HEIGHTS = { 1440: 900, 1024: 768, 390: 844 };
+const WIDTHS = (process.env.BERTH_SCREEN_WIDTHS || '1440,390').split(',').map(Number);
+const SIZES = WIDTHS.map((width) => ({ width, height: HEIGHTS[width] }));
 
 let demo, browser, bare, operator, request, maintenance, harbour, webhook, invitation;
 const jobs = {};
@@ -113,6 +115,7 @@ after(async () => {
 // organization is of a page of it.
 const SCREENS = [
   ['setup', 'first', '/setup'],
+  ['start', 'nobody', '/'],
   ['sign-in', 'nobody', '/sign-in'],
   ['sign-up', 'nobody', '/sign-up'],
   ['not-found', 'nobody', '/no/such/page'],
@@ -165,6 +168,8 @@ const SCREENS = [
   ['operator-org-limits', 'operator', () => `/operator/limits/${demo.tenant.organization}`],
   ['operator-reservations', 'operator', '/operator/reservations'],
   ['operator-audit', 'operator', '/operator/audit'],
+  ['operator-settings', 'operator', '/operator/settings'],
+  ['operator-gallery', 'operator', '/operator/gallery'],
 ];
 
 /** The page is drawn in its new colours: transitions are over. */

@@ -22,7 +22,7 @@ say() { printf '>> %s\n' "$*" >&2; }
 npm=end2end/node_modules
 
 # A hash over the names and contents of files and folders.
-key() { find "$@" -type f ! -name 'reference.*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1; }
+key() { find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1; }
 fresh() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
 code_key=$mode-$(key app .cargo Cargo.toml Cargo.lock end2end/tools/web.sh end2end/package-lock.json)

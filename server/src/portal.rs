@@ -25,6 +25,7 @@ use berth_storage::{Bundles, Files, HandOvers, Secrets, VolumeUses, Volumes};
 use berth_store::Db;
 use rand_chacha::ChaCha20Rng;
 
+use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::volume_lists::decode_list;
 use crate::webhooks::Webhooks;
@@ -81,6 +82,7 @@ pub struct Portal {
     pub terminals: Terminals,
     pub ports: Ports,
 
+    pub identity: Identity,
     pub webhooks: Webhooks,
     pub metrics: Metrics,
 }
@@ -183,6 +185,7 @@ impl Portal {
             scheduler: Scheduler::new(planner.clone(), attempts.clone(), placements, telemetry.clone()),
             reservations: Reservations::new(ctx(), planner.clone(), attempts.clone()),
             ports: Ports::new(ctx(), terminals.clone(), tunnels.clone()),
+            identity: Identity::new(ctx(), offerings.clone()),
             webhooks: Webhooks::new(ctx(), secrets.clone(), transport),
             metrics: Metrics::new(
                 (ctx(), accounts.clone()),

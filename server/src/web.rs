@@ -9,13 +9,15 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::{ConnectInfo, Request};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
 use berth_app::api::ApiClient;
 use berth_app::{App, shell::shell};
+use berth_types::portal::PortalIdentity;
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
 use leptos::config::LeptosOptions;
@@ -28,6 +30,8 @@ use tower_http::set_header::SetResponseHeaderLayer;
 
 /// Bytes of an answer of the API to a page.
 const ANSWER_LIMIT: usize = 16 << 20;
+/// Bytes of the answer with the name and the look of the portal.
+const IDENTITY_LIMIT: usize = 64 << 10;
 
 /// The built files for the browser: the directory with `build-id` and `pkg`.
 #[derive(Debug, Clone)]
@@ -78,6 +82,27 @@ fn api_client(api: &Router, parts: Option<&Parts>) -> ApiClient {
     }))
 }
 
+/// The name and the look of the portal; the defaults if the API does not answer.
+async fn portal_identity(api: Router) -> PortalIdentity {
+    let Ok(request) = http::Request::builder().uri("/api/v1/portal").body(Body::empty()) else {
+        return PortalIdentity::default();
+    };
+    let Ok(answer) = api.oneshot(request).await;
+    let bytes = to_bytes(answer.into_body(), IDENTITY_LIMIT).await.unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
+/// Gives a page the name and the look of the portal for its first HTML, so that nothing changes after its first
+/// display.
+async fn add_identity(
+    State(api): State<Router>,
+    mut request: Request,
+    next: Next,
+) -> axum::response::Response {
+    request.extensions_mut().insert(portal_identity(api).await);
+    next.run(request).await
+}
+
 /// The request without the extensions of the outer router: the inner router would take the outer path
 /// parameters for its own.
 fn without_extensions(request: Request) -> Request {
@@ -108,7 +133,8 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
     let pages = Router::new()
         .leptos_routes_with_context(&options, generate_route_list(App), context.clone(), page)
         .fallback(file_and_error_handler_with_context::<LeptosOptions, _>(context, move |_| missing()))
-        .with_state(options);
+        .with_state(options)
+        .layer(from_fn_with_state(api.clone(), add_identity));
     let to_api = move |request: Request| {
         let api = api.clone();
         async move {

@@ -84,6 +84,7 @@ pub fn HomePage() -> impl IntoView {
             {org_view(load, |overview: Overview| view! { <HomeView overview=overview/> }.into_any())}
         </Page>
     }
+    .into_any()
 }
 
 #[component]

@@ -12,6 +12,7 @@ use serde::de::IgnoredAny;
 use super::parts::{Loading, NoOrg};
 use crate::address::{is_object, org_path, parse_org_path, use_org_links};
 use crate::api;
+use crate::identity::window_title;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
@@ -56,7 +57,7 @@ fn UnknownOrg(
     let links: Vec<_> = member_orgs().into_iter().map(link).collect();
     let own = (!links.is_empty()).then(|| view! { <p>"Your organizations:"</p> <ul>{links}</ul> });
     view! {
-        <Title text="Organization not found · Berth"/>
+        <Title text=window_title("Organization not found")/>
         <div class="page">
             <div class="page__head"><h1>"Organization not found"</h1></div>
             <div class="empty">

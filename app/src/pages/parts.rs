@@ -392,8 +392,7 @@ pub fn NoOrg() -> impl IntoView {
 pub fn Brand() -> impl IntoView {
     view! {
         <a class="brand" href="/">
-            <Mark class="brand__mark"/>
-            "Berth"
+            <PortalName mark="brand__mark"/>
         </a>
     }
 }

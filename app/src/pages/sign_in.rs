@@ -11,6 +11,7 @@ use leptos_router::hooks::use_query_map;
 use super::parts::{Brand, Call, CallProblem, PasswordField, Submit, redirect};
 use crate::api;
 use crate::api::Answer;
+use crate::identity::use_identity;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/email", "/password"];
@@ -32,6 +33,7 @@ pub fn safe_next(requested: Option<&str>) -> String {
 #[component]
 pub fn SignInPage() -> impl IntoView {
     let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
+    let title = format!("Sign in to {}", use_identity().name);
     let query = use_query_map();
     let next = redirect();
     let call = Call::idle();
@@ -46,7 +48,7 @@ pub fn SignInPage() -> impl IntoView {
         call.run(api::accounts::sign_in(&credentials), move |_: User| next.set(Some(target)));
     };
     view! {
-        <Title text="Sign in to Berth"/>
+        <Title text=title/>
         <main class="auth" id="main">
             <Brand/>
             <form class="auth__card" method="post" on:submit=submit>

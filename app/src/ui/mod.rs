@@ -2,6 +2,7 @@
 
 mod ansi;
 mod berth_bar;
+mod brand;
 mod charts;
 mod copy;
 mod field;
@@ -9,11 +10,13 @@ mod log_view;
 mod menu;
 mod notice;
 mod pointers;
+mod palette;
 mod states;
 mod table;
 mod terminal;
 
 pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, board_tiles, percent, runs};
+pub use brand::PortalName;
 pub use charts::Charts;
 pub use copy::CopyBlock;
 pub use field::Field;
@@ -21,6 +24,7 @@ pub use log_view::LogView;
 pub use menu::Menu;
 pub use notice::{NotFound, ProblemNotice};
 pub use pointers::labelled_error;
+pub use palette::{Palette, PaletteButton, PaletteData};
 pub use states::{
     BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge,
     StateBadge,

@@ -5,6 +5,7 @@ use leptos::prelude::*;
 
 use super::pointers::labelled_error;
 use super::set_status;
+use crate::identity::window_title;
 
 /// A problem of the portal with its code and request id.
 #[component]
@@ -33,7 +34,7 @@ pub fn ProblemNotice(problem: Problem) -> impl IntoView {
 pub fn NotFound() -> impl IntoView {
     set_status(404);
     view! {
-        <leptos_meta::Title text="Not found · Berth"/>
+        <leptos_meta::Title text=window_title("Not found")/>
         <div class="page">
             <div class="page__head"><h1>"Not found"</h1></div>
             <div class="empty">

@@ -18,6 +18,7 @@ use crate::nodes::{NewJoinToken, PatchNode};
 use crate::offerings::NewPrice;
 use crate::operations::{JobFilter, NewDrain, PutRack, StopJobs};
 use crate::payments::{AutoRecharge, NewTopUp};
+use crate::portal::{Accent, PortalSettings, PutLogo};
 use crate::ports::NewPortTicket;
 use crate::quotas::{DecideQuotaRequest, Limits, NewQuotaRequest};
 use crate::reservations::{
@@ -62,6 +63,8 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("PutRack", vec![value(put_rack())]),
         ("NewTopUp", vec![value(new_top_up())]),
         ("AutoRecharge", vec![value(auto_recharge())]),
+        ("PortalSettings", vec![value(portal_settings())]),
+        ("PutLogo", vec![value(put_logo())]),
         ("NewPortTicket", vec![value(new_port_ticket())]),
         ("Limits", vec![value(limits())]),
         ("NewQuotaRequest", vec![value(new_quota_request()), value(new_credit_request())]),
@@ -340,6 +343,21 @@ fn put_rack() -> PutRack {
 
 fn new_terminal() -> NewTerminal {
     NewTerminal { rank: 0, reason: Some("Help with a support request".to_owned()) }
+}
+
+fn portal_settings() -> PortalSettings {
+    PortalSettings {
+        name: "Harbour Compute".to_owned(),
+        support_email: Some("support@example.org".to_owned()),
+        terms_url: Some("https://example.org/terms".to_owned()),
+        accent: Accent::Teal,
+        offer_public: true,
+    }
+}
+
+fn put_logo() -> PutLogo {
+    let png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUIOwAAAABJRU5ErkJggg==";
+    PutLogo { png: png.to_owned() }
 }
 
 fn new_port_ticket() -> NewPortTicket {

@@ -28,6 +28,7 @@ pub mod paths;
 #[cfg(feature = "schema")]
 mod patterns;
 pub mod payments;
+pub mod portal;
 pub mod ports;
 pub mod problems;
 pub mod quotas;

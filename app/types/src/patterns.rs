@@ -31,6 +31,9 @@ pub const PADDED_EMAIL: &str = concat!(
     r"[\u0009-\u000D\u0020\u0085\u00A0\u1680\u2000-\u200A\u2028\u2029\u202F\u205F\u3000]*$",
 );
 
+/// An address with https in printable ASCII characters.
+pub const HTTPS: &str = "^https://[!-~]+$";
+
 /// A label as `key=value`, in printable characters.
 pub const LABEL: &str = r"^[^=\u0000-\u001F\u007F-\u009F]+=[^\u0000-\u001F\u007F-\u009F]*$";
 

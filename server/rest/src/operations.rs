@@ -115,6 +115,11 @@ pub fn bytes(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     }
 }
 
+/// A PNG image.
+pub fn png(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    move |op| with_media(op.summary(summary), 200, "The image.", "image/png", &binary())
+}
+
 /// A request with a part of a file as its body.
 pub fn upload(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {

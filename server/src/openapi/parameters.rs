@@ -31,6 +31,10 @@ fn path_parameter(name: &str, kind: &Value, schemas: &Map<String, Value>) -> Val
                 "pattern": r"^[^\u0000-\u001F\u007F-\u009F]+$",
             }),
         ),
+        "sha256" => (
+            "The SHA-256 of a logo in hexadecimal digits.",
+            json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" }),
+        ),
         "port" => (
             "The number of a TCP port of the job.",
             json!({ "type": "integer", "minimum": 1, "maximum": u16::MAX }),

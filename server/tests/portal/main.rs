@@ -53,6 +53,7 @@ mod operations;
 mod overview;
 mod pages;
 mod payments;
+mod portal_settings;
 mod ports;
 mod queue;
 mod quotas;

@@ -35,7 +35,10 @@ async fn pages_have_their_data_and_a_strict_content_security_policy() {
     let nobody = Caller::Nobody;
     assert_eq!(open(&pages, &nobody, "/").await.location, "/setup", "a fresh portal is set up first");
     let operator = t.operator().await;
-    assert_eq!(open(&pages, &nobody, "/").await.location, "/sign-in");
+    let start = open(&pages, &nobody, "/").await;
+    assert_eq!(start.status, StatusCode::OK);
+    assert!(start.html.contains("GPUs for your jobs") && start.html.contains("<noscript>"), "{}", start.html);
+    assert!(!start.html.contains(" style="), "no inline style");
     let away = open(&pages, &nobody, "/jobs?state=queued").await;
     assert_eq!(away.status, StatusCode::SEE_OTHER);
     assert_eq!(away.location, "/sign-in?next=/jobs%3Fstate%3Dqueued");
@@ -113,7 +116,7 @@ async fn an_address_without_an_organization_redirects_to_one() {
     };
     assert_eq!(to(&ada, "/").await, "/orgs/lab");
     assert_eq!(to(&ada, "/usage?group=label&label=a%20b").await, "/orgs/lab/usage?group=label&label=a%20b");
-    assert_eq!(to(&operator, "/").await, "/operator/nodes", "an operator without an organization");
+    assert_eq!(to(&operator, "/").await, "/operator", "an operator without an organization");
 
     // With two organizations the address of an object leads to its own one.
     let invited = json!({"email": "lab@example.org", "role": "member"});
@@ -130,5 +133,38 @@ async fn an_address_without_an_organization_redirects_to_one() {
     for (slug, path) in [("other", "/orgs/other/team"), ("elsewhere", "/orgs/lab/team")] {
         let with_last = Caller::Cookie(format!("{session}; berth_org={slug}"));
         assert_eq!(to(&with_last, "/team").await, path, "{slug}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_html_has_the_theme_the_name_and_the_look() {
+    let t = TestPortal::sqlite().await;
+    let pages = web::router(t.router.clone(), None, false);
+    let operator = t.operator().await;
+    let body = serde_json::json!({"name": "Harbour <b> & Co", "accent": "rose", "offer_public": true});
+    t.call(&operator, "PUT", "/operator/portal-settings", body).await.expect(200);
+    let plain = open(&pages, &Caller::Nobody, "/").await;
+    assert!(plain.html.contains("data-accent=\"rose\""), "{}", plain.html);
+    assert!(!plain.html.contains("data-theme") && !plain.html.contains("<b>"), "{}", plain.html);
+    assert!(plain.html.contains("<title>Harbour &lt;b&gt; &amp; Co</title>"), "{}", plain.html);
+    assert!(plain.html.contains("Prices and free boards"), "{}", plain.html);
+    for (cookie, expected) in [
+        ("berth_theme=dark", Some("data-theme=\"dark\"")),
+        ("a=b; berth_theme=light", Some("data-theme=\"light\"")),
+        ("berth_theme=\"><script>", None),
+        ("berth_theme=system", None),
+    ] {
+        let page = open(&pages, &Caller::Cookie(cookie.to_owned()), "/sign-in").await;
+        match expected {
+            Some(attribute) => assert!(page.html.contains(attribute), "{cookie}: {}", page.html),
+            None => assert!(!page.html.contains("data-theme"), "{cookie}: {}", page.html),
+        }
+    }
+    let settings = open(&pages, &operator, "/operator/settings").await;
+    assert!(settings.html.contains("Name and look"), "{}", settings.html);
+    assert_eq!(open(&pages, &operator, "/operator/gallery").await.status, StatusCode::OK);
+    let (ada, _) = t.tenant("lab").await;
+    for path in ["/operator/settings", "/operator/gallery"] {
+        assert_eq!(open(&pages, &ada, path).await.status, StatusCode::NOT_FOUND, "{path}");
     }
 }

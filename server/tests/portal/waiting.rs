@@ -1,6 +1,5 @@
 //! Tests of waiting jobs with a real worker: capacity, preemption, dependencies and held starts.
 
-use crate::common::Caller;
 use crate::worker_portal::WorkerPortal;
 use serde_json::{Value, json};
 
@@ -23,7 +22,7 @@ async fn a_waiting_job_is_explained_and_starts_when_devices_are_free() {
     let plan =
         setup.t.post(&setup.ada, &format!("/orgs/{}/jobs?dry_run=true", setup.org), body).await.expect(200);
     assert_eq!(plan["placement"], json!([]), "{plan}");
-    let offerings = setup.t.get(&Caller::Nobody, "/offerings").await.expect(200);
+    let offerings = setup.t.get(&setup.ada, "/offerings").await.expect(200);
     let slice = offerings["items"]
         .as_array()
         .unwrap()

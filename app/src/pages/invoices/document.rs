@@ -69,7 +69,7 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
     view! {
         <article class="invoice">
             <div class="invoice__head">
-                <span class="brand"><Mark class="brand__mark"/>"Berth"</span>
+                <span class="brand"><PortalName mark="brand__mark"/></span>
                 {kind}
             </div>
             <div class="invoice__parties">

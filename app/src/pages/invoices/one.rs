@@ -20,6 +20,7 @@ use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{use_object_org, use_session};
+use crate::identity::window_title;
 use crate::ui::*;
 
 /// An invoice with its credit note or its voided invoice.
@@ -98,7 +99,7 @@ fn InvoiceView(loaded: Loaded) -> impl IntoView {
         (by_card && use_session().pays_for(org)).then(|| view! { <PayInvoice org=org id=id call=call/> });
     let name = title(&invoice);
     let heading = name.clone();
-    let window_title = format!("{name} · Berth");
+    let window_title = window_title(&name);
     let other = other_line(&invoice, other.as_ref());
     view! {
         <Title text=window_title/>

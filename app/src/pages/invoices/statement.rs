@@ -20,6 +20,7 @@ use super::document::{PrintButton, line};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
+use crate::identity::window_title;
 use crate::session::use_session;
 use crate::ui::*;
 
@@ -186,7 +187,7 @@ fn StatementView(loaded: Loaded) -> impl IntoView {
     let membership = session.me.memberships.iter().find(|member| member.org.id == org);
     let buyer = membership.map(|member| member.org.name.clone()).unwrap_or_default();
     let name = title(&statement);
-    let (heading, window_title) = (name.clone(), format!("{name} · Berth"));
+    let (heading, window_title) = (name.clone(), window_title(&name));
     let csv = api::invoices::statement_csv_path(org, &statement.month);
     let file = format!("statement-{}.csv", statement.month);
     view! {

@@ -176,6 +176,9 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "invoice.paid" => "Invoice marked as paid",
         "invoice.voided" => "Invoice voided",
         "billing_settings.set" => "Invoice settings set",
+        "portal_settings.set" => "Portal settings set",
+        "portal_logo.set" => "Portal logo set",
+        "portal_logo.removed" => "Portal logo removed",
         other => other,
     }
 }

@@ -23,6 +23,7 @@ use super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
+use crate::identity::window_title;
 use crate::ui::*;
 
 /// The first data of the page.
@@ -126,7 +127,7 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
         });
     });
     let heading = format!("Boards of {name}");
-    let title = format!("{heading} · Berth");
+    let title = window_title(&heading);
     let ready = ready();
     let boards = Memo::new(move |_| {
         state.gpus.with(|gpus| gpus.iter().map(|gpu| gpu.uuid.clone()).collect::<Vec<String>>())

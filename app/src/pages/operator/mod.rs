@@ -14,6 +14,7 @@ pub mod overview;
 pub mod prices;
 pub mod reconciliation;
 pub mod reservations;
+pub mod settings;
 pub mod stuck;
 pub mod system;
 

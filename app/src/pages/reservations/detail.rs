@@ -20,6 +20,7 @@ use super::zone::{Moment, Zone, ZoneSwitch, use_zone};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
+use crate::identity::window_title;
 use crate::pages::job::facts::device_line;
 use crate::pages::parts::{Loading, NoOrg, every, now_ms, ready, when_some};
 use crate::pages::text::{price_text, topology_text};
@@ -78,7 +79,7 @@ pub fn ReservationPage() -> impl IntoView {
 #[component]
 fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
     let name = one.name.clone();
-    let title = format!("{name} · Berth");
+    let title = window_title(&name);
     let ready = ready();
     let zone = use_zone();
     let now = RwSignal::new(portal_time(&one));

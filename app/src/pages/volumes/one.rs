@@ -22,6 +22,7 @@ use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{use_object_org, use_session};
+use crate::identity::window_title;
 use crate::ui::*;
 
 /// The first data of the page.
@@ -96,7 +97,7 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
     let memberships = use_session().me.memberships;
     let writes = |role: Role| matches!(role, Role::Owner | Role::Member);
     let name = volume.name.clone();
-    let title = format!("{name} · Berth");
+    let title = window_title(&name);
     let mut crumbs = breadcrumbs(&name, &dir);
     let last = crumbs.pop().map(|(name, _)| name).unwrap_or_default();
     let crumbs: Vec<AnyView> = crumbs

@@ -31,6 +31,8 @@ pub fn routes() -> ApiRouter<Offerings> {
 
 async fn list_offerings(
     State(offerings): State<Offerings>,
+    // The operator decides about public prices (`/offer`).
+    Signed(_): Signed,
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<Offering>>, Failed> {
     let options = query.by_name()?;

@@ -20,6 +20,7 @@ use super::super::is_operator;
 use super::{FIELDS, SaveLimits};
 use crate::api;
 use crate::api::Answer;
+use crate::identity::window_title;
 use crate::session::use_session;
 use crate::ui::*;
 
@@ -87,7 +88,7 @@ fn OrgLimits(loaded: Loaded) -> impl IntoView {
         });
     });
     let heading = format!("Limits of {name}");
-    let title = format!("{heading} · Berth");
+    let title = window_title(&heading);
     let origin = move || {
         if quota.with(|quota| quota.is_default) { "Default limits apply" } else { "Own limits apply" }
     };
