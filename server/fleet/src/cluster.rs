@@ -1,9 +1,10 @@
 //! The cluster: boards with their occupants for placements, and nodes with tiles for people. The sources are
 //! the database and the open sessions.
 
+mod map;
 pub mod routes;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
 use berth_placement::assignment::{BoardState, Occupant};
@@ -11,21 +12,22 @@ use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::Placement;
 use berth_types::nodes::{Gpu, Node, NodeState, Tile, TileOwner};
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 
 use crate::leases::{Leases, Silences};
 use berth_foundation::Context;
 use berth_foundation::{Caller, Right};
-use berth_store::attempts::{AllocationRow, HeldRow};
-use berth_store::nodes::{GpuRow, NodeRow};
+use berth_store::attempts::{StoredAllocation, HeldAllocation};
+use berth_store::nodes::{StoredGpu, StoredNode};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
 /// The MIG instances of a board that were created outside this portal.
-pub fn foreign_instances(row: &GpuRow) -> Vec<Instance> {
+pub fn foreign_instances(row: &StoredGpu) -> Vec<Instance> {
     row.foreign_instances.iter().map(|&(profile_id, start)| Instance { profile_id, start }).collect()
 }
 
-fn instance(row: &AllocationRow) -> Option<Instance> {
+fn instance(row: &StoredAllocation) -> Option<Instance> {
     let profile_id = row.profile_id?;
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     Some(Instance { profile_id: number(profile_id), start: number(row.start) })
@@ -35,10 +37,23 @@ fn instance(row: &AllocationRow) -> Option<Instance> {
 pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<BoardState>, StoreError> {
     let gpus = store::nodes::list_gpus(tx).await?;
     let held = store::attempts::list_held_allocations(tx).await?;
+    Ok(board_states(&gpus, held.iter(), connected))
+}
+
+/// The boards of `gpus` with their occupants, without boards of unknown models.
+fn board_states<'a>(
+    gpus: &[StoredGpu],
+    held: impl Iterator<Item = &'a StoredAllocation>,
+    connected: &HashSet<NodeId>,
+) -> Vec<BoardState> {
+    let mut held_by_board: HashMap<&str, Vec<&StoredAllocation>> = HashMap::new();
+    for row in held {
+        held_by_board.entry(row.gpu_uuid.as_str()).or_default().push(row);
+    }
     let mut out = Vec::new();
-    for gpu in &gpus {
+    for gpu in gpus {
         let Some(board) = board_by_name(&gpu.model) else { continue };
-        let allocations = held.iter().filter(|a| a.gpu_uuid == gpu.uuid);
+        let allocations = held_by_board.get(gpu.uuid.as_str()).into_iter().flatten();
         let ours = allocations.map(|a| {
             let share = a.share_milli.map(|n| (a.org_id, u16::try_from(n).unwrap_or(u16::MAX)));
             Occupant { instance: instance(a), share }
@@ -54,7 +69,27 @@ pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<
             occupants: ours.chain(others).collect(),
         });
     }
-    Ok(out)
+    out
+}
+
+/// Adds the devices of present reservations to the occupants. Reserved devices are not available without the
+/// reservation.
+pub async fn occupy_reserved(
+    tx: &mut Tx<'_>,
+    boards: &mut [BoardState],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let just_after = Timestamp::from_micros(now.micros() + 1);
+    for row in store::reservations::list_between(tx, now, just_after).await? {
+        for device in row.places()?.iter().flat_map(|(_, devices)| devices) {
+            let instance = device.profile_id.map(|profile_id| Instance { profile_id, start: device.start });
+            if let Some(gpu) = boards.iter_mut().find(|g| g.uuid == device.gpu_uuid) {
+                gpu.occupants.retain(|o| o.instance != instance);
+                gpu.occupants.push(Occupant { instance, share: None });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The hue and pattern of an organization, always the same: one of eight hues and three patterns.
@@ -68,7 +103,7 @@ fn tile_style(org: &str) -> (u32, &'static str) {
     (hash % 8 + 1, pattern)
 }
 
-fn tile(held: &HeldRow, board: Option<&'static Board>, shown_to: Option<OrgId>) -> Tile {
+fn tile(held: &HeldAllocation, board: Option<&'static Board>, shown_to: Option<OrgId>) -> Tile {
     let a = &held.allocation;
     let cells = |n: i64| u32::try_from(n).unwrap_or(0);
     let seen = shown_to.is_none_or(|org| org == a.org_id);
@@ -138,8 +173,8 @@ impl Cluster {
             Some(_) => None,
         };
         let connected = self.context.live.connected();
-        let node = |row: NodeRow| {
-            let node_gpus: Vec<&GpuRow> = gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
+        let node = |row: StoredNode| {
+            let node_gpus: Vec<&StoredGpu> = gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
             let mut node = self.node(row, &node_gpus, &held, &connected, shown_to);
             node.silence =
                 silences.as_ref().and_then(|silences| silences.find(&self.context, &self.leases, node.id));
@@ -150,9 +185,9 @@ impl Cluster {
 
     fn node(
         &self,
-        row: NodeRow,
-        gpus: &[&GpuRow],
-        held: &[HeldRow],
+        row: StoredNode,
+        gpus: &[&StoredGpu],
+        held: &[HeldAllocation],
         connected: &HashSet<NodeId>,
         shown_to: Option<OrgId>,
     ) -> Node {
@@ -181,9 +216,9 @@ impl Cluster {
         }
     }
 
-    fn gpu(&self, row: &GpuRow, held: &[HeldRow], shown_to: Option<OrgId>) -> Gpu {
+    fn gpu(&self, row: &StoredGpu, held: &[HeldAllocation], shown_to: Option<OrgId>) -> Gpu {
         let board = board_by_name(&row.model);
-        let held_here: Vec<&HeldRow> = held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
+        let held_here: Vec<&HeldAllocation> = held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
         let mut tiles: Vec<Tile> = held_here.iter().map(|h| tile(h, board, shown_to)).collect();
         spread_shares(&mut tiles, board.map_or(1, |b| b.memory_slices));
         let foreign = foreign_instances(row);

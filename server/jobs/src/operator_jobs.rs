@@ -22,8 +22,8 @@ use crate::drains::with_full_stop;
 use crate::transitions::advance;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::jobs::JobRow;
-use berth_store::operations::{JobQuery, OperatorJobRow};
+use berth_store::jobs::StoredJob;
+use berth_store::operations::{JobQuery, StoredOperatorJob};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The most jobs that one order stops, in one transaction.
@@ -63,7 +63,7 @@ fn job_query(filter: &JobFilter) -> Result<JobQuery, Problem> {
     })
 }
 
-fn operated_job(row: OperatorJobRow, currency: &str) -> OperatedJob {
+fn operated_job(row: StoredOperatorJob, currency: &str) -> OperatedJob {
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     OperatedJob {
         id: row.id,
@@ -140,7 +140,7 @@ async fn stop_matched(
 ) -> Result<Vec<StoppedJob>, StoreError> {
     let jobs = store::operations::list_stoppable(tx, query, MAX_STOPS).await?;
     let rows = store::jobs::list_any(tx, &jobs).await?;
-    let mut rows: HashMap<JobId, JobRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+    let mut rows: HashMap<JobId, StoredJob> = rows.into_iter().map(|row| (row.id, row)).collect();
     let mut nodes: HashMap<JobId, Vec<NodeId>> = HashMap::new();
     for slot in store::attempts::list_latest_allocations(tx, &jobs).await? {
         nodes.entry(slot.job_id).or_default().push(slot.node_id);

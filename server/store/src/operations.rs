@@ -33,7 +33,7 @@ impl JobQuery {
 
 /// A job of any organization.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OperatorJobRow {
+pub struct StoredOperatorJob {
     pub id: JobId,
     pub org_id: OrgId,
     pub org_name: String,
@@ -76,7 +76,7 @@ pub async fn list_jobs(
     tx: &mut Tx<'_>,
     query: &JobQuery,
     options: &ListOptions<JobId>,
-) -> Result<Vec<OperatorJobRow>, StoreError> {
+) -> Result<Vec<StoredOperatorJob>, StoreError> {
     let sql = page_sql!(
         options.sort,
         [matching_jobs!(
@@ -93,7 +93,7 @@ pub async fn list_jobs(
     let (org, node, state) = query.texts();
     let (cursor, rows) = (options.cursor_text(), options.rows());
     let JobQuery { offering, label, .. } = query;
-    list!(tx, OperatorJobRow, sql, &org, &node, state, offering, label, cursor, rows)
+    list!(tx, StoredOperatorJob, sql, &org, &node, state, offering, label, cursor, rows)
 }
 
 /// Counts the matching jobs that can be stopped, by organization: (id, name, jobs). A job whose present stop
@@ -125,7 +125,7 @@ pub async fn list_stoppable(tx: &mut Tx<'_>, query: &JobQuery, limit: i64) -> Re
 
 /// A drain of a node.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct DrainRow {
+pub struct StoredDrain {
     pub node_id: NodeId,
     pub node_name: String,
     pub reason: String,
@@ -140,7 +140,7 @@ pub struct DrainRow {
 }
 
 /// Starts a drain or replaces the terms of a drain, and cordons the node. Returns true if the node exists.
-pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Result<bool, StoreError> {
+pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &StoredDrain) -> Result<bool, StoreError> {
     let found = find!(tx, (bool,), "SELECT cordoned, id AS row_id FROM nodes WHERE id = $1", node)?;
     let Some((was_cordoned,)) = found else { return Ok(false) };
     let sql = "INSERT INTO drains (node_id, reason, deadline_at, grace_s, was_cordoned, started_by, started_at, by_host) \
@@ -161,14 +161,14 @@ pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Resul
     super::nodes::set_cordoned(tx, node, true).await
 }
 
-pub async fn list_drains(tx: &mut Tx<'_>) -> Result<Vec<DrainRow>, StoreError> {
+pub async fn list_drains(tx: &mut Tx<'_>) -> Result<Vec<StoredDrain>, StoreError> {
     let sql = "SELECT d.node_id, n.name AS node_name, d.reason, d.deadline_at, d.grace_s, d.was_cordoned, d.started_by, \
                d.started_at, d.emptied_at, d.by_host FROM drains d JOIN nodes n ON n.id = d.node_id ORDER BY n.name, d.node_id";
-    list!(tx, DrainRow, sql)
+    list!(tx, StoredDrain, sql)
 }
 
 /// Finds the drain of a node.
-pub async fn find_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<DrainRow>, StoreError> {
+pub async fn find_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<StoredDrain>, StoreError> {
     Ok(list_drains(tx).await?.into_iter().find(|row| row.node_id == node))
 }
 
@@ -199,7 +199,7 @@ pub async fn set_emptied(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Resul
 
 /// An open rank, with its job.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OperatorRankRow {
+pub struct StoredOperatorRank {
     pub job_id: JobId,
     pub number: i64,
     pub org_id: OrgId,
@@ -249,16 +249,16 @@ macro_rules! select_open {
 }
 
 /// Lists the open ranks of a node (`None`: of all).
-pub async fn list_open(tx: &mut Tx<'_>, node: Option<NodeId>) -> Result<Vec<OperatorRankRow>, StoreError> {
+pub async fn list_open(tx: &mut Tx<'_>, node: Option<NodeId>) -> Result<Vec<StoredOperatorRank>, StoreError> {
     let node = node.map_or_else(String::new, |node| node.to_string());
-    list!(tx, OperatorRankRow, select_open!("($1 = '' OR a.node_id = $1)"), &node, true)
+    list!(tx, StoredOperatorRank, select_open!("($1 = '' OR a.node_id = $1)"), &node, true)
 }
 
 /// Lists the open ranks of these nodes.
-pub async fn list_open_on(tx: &mut Tx<'_>, nodes: &[NodeId]) -> Result<Vec<OperatorRankRow>, StoreError> {
+pub async fn list_open_on(tx: &mut Tx<'_>, nodes: &[NodeId]) -> Result<Vec<StoredOperatorRank>, StoreError> {
     let sqlite = select_open!("a.node_id IN (SELECT value FROM json_each($1))");
     let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-    list_in!(tx, OperatorRankRow, sqlite, select_open!("a.node_id = ANY($1)"), nodes, true)
+    list_in!(tx, StoredOperatorRank, sqlite, select_open!("a.node_id = ANY($1)"), nodes, true)
 }
 
 /// Lists the racks with their power budgets in watts.
