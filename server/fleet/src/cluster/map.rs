@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use berth_foundation::{Caller, Context, Right};
 use berth_mig::{Instance, blocked_slices, board_by_name};
 use berth_placement::assignment::BoardState as Occupied;
-use berth_store::attempts::{StoredAllocation, HeldAllocation};
+use berth_store::attempts::{HeldAllocation, StoredAllocation};
 use berth_store::nodes::{StoredGpu, StoredNode};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::cluster::{
