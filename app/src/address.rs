@@ -49,6 +49,11 @@ impl OrgLinks {
         move || self.slug.with(|slug| org_path(slug, &page))
     }
 
+    /// Returns the address of a page that changes with its caller. It follows a change of the organization too.
+    pub fn tracked_path(self, page: &str) -> String {
+        self.slug.with(|slug| org_path(slug, page))
+    }
+
     /// Returns the present address of a page for a navigation.
     pub fn path(self, page: &str) -> String {
         self.slug.with_untracked(|slug| org_path(slug, page))

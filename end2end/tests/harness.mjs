@@ -113,6 +113,20 @@ export async function startClockedPortal() {
   return { ...portal, forward, now: () => Date.now() + ahead_s * 1_000 };
 }
 
+/** A portal of the example `large`: `fill` writes a thousand boards and 100,000 jobs for two organizations. */
+export async function startLargePortal(program) {
+  const portal = await startPortal([program], {}, 'pipe');
+  const fill = async (org, other) => {
+    portal.tell(`fill ${org} ${other}`);
+    await waitFor('the boards and jobs', () => {
+      const failed = /^failed: .*$/m.exec(portal.output());
+      if (failed) throw new Error(failed[0]);
+      return portal.output().includes('filled\n');
+    }, 300_000);
+  };
+  return { ...portal, fill };
+}
+
 /**
  * A worker of this machine on simulated boards, which joined a portal; `stop` ends it, and `faults` says what goes
  * wrong with its boards from now on.

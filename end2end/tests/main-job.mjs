@@ -164,8 +164,9 @@ test('its slices are free again, for the portal and on the map', async () => {
   assert.equal(offering.available, offering.capacity);
   await page.goto(inOrg(slug, '/cluster'));
   await settled(page);
-  await page.locator('.map .berth-bar').first().waitFor();
-  await waitFor('a map without tiles', async () => (await page.locator('.map .berth-bar .tile').count()) === 0);
+  await page.locator('.boards .board').first().waitFor();
+  const used = page.locator('.boards .board:is([class*=" o"], [class*=" x"], [class*=" q"])');
+  await waitFor('a map without used slices', async () => (await used.count()) === 0);
 });
 
 test('nothing went wrong in the browser on the way', () => assert.deepEqual(view.faults, []));

@@ -135,6 +135,8 @@ const SCREENS = [
   ['reservation-scheduled', 'tenant', () => `/reservations/${reservations.scheduled}`],
   ['launch-inside', 'tenant', () => `/launch?reservation=${reservations.active}`],
   ['cluster', 'tenant', '/cluster'],
+  ['cluster-use', 'tenant', '/cluster?colour=use'],
+  ['cluster-table', 'tenant', '/cluster?view=table'],
   ['billing', 'tenant', '/billing'],
   ['billing-empty', 'newcomer', '/billing'],
   ['usage', 'tenant', '/usage?group=offering'],

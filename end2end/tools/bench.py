@@ -32,6 +32,7 @@ import oracle_live
 import pace_bench
 import placement_bench
 import planner_bench
+import screens_bench
 import worker_bench
 import terminal_bench
 from rest import Api, Failed, find_json, put_json
@@ -300,7 +301,8 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "terminal-echo": terminal_echo,
     "durable-submissions": durable_submissions,
 } | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
-    | metrics_bench.BENCHES | planner_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES | fuzz.BENCHES).items()}
+    | metrics_bench.BENCHES | planner_bench.BENCHES | screens_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES
+    | fuzz.BENCHES).items()}
 
 
 def show(machine: dict[str, float], rows: list[Row]) -> None:

@@ -44,11 +44,15 @@ pub(crate) struct ApiRequest {
     pub body: Option<String>,
     /// The Idempotency-Key.
     pub key: Option<String>,
+    /// The tag of the known answer.
+    pub tag: Option<String>,
 }
 
 /// A response of the API.
 pub(crate) struct ApiResponse {
     pub status: u16,
+    /// The tag of the answer, if it has one.
+    pub tag: Option<String>,
     pub body: Vec<u8>,
 }
 
@@ -88,7 +92,28 @@ fn call<T: DeserializeOwned + Send + 'static>(
 pub fn get<T: DeserializeOwned + Send + 'static>(
     path: impl Into<String>,
 ) -> impl Future<Output = Answer<T>> + Send + 'static {
-    call(ApiRequest { method: "GET", path: format!("/api/v1{}", path.into()), body: None, key: None })
+    let path = format!("/api/v1{}", path.into());
+    call(ApiRequest { method: "GET", path, body: None, key: None, tag: None })
+}
+
+/// An answer with its tag.
+pub type Tagged<T> = (T, Option<String>);
+
+/// Gets a path below `/api/v1`. `None`: the answer still has the tag `known`.
+pub fn get_changed<T: DeserializeOwned + Send + 'static>(
+    path: impl Into<String>,
+    known: Option<String>,
+) -> impl Future<Output = Answer<Option<Tagged<T>>>> + Send + 'static {
+    let path = format!("/api/v1{}", path.into());
+    let response = transport::send(ApiRequest { method: "GET", path, body: None, key: None, tag: known });
+    async move {
+        let response = response.await;
+        if response.as_ref().is_some_and(|response| response.status == 304) {
+            return Ok(None);
+        }
+        let tag = response.as_ref().and_then(|response| response.tag.clone());
+        Ok(Some((parse_response(response)?, tag)))
+    }
 }
 
 /// The maximum number of pages of [`list_all`].
@@ -106,7 +131,7 @@ pub fn list_all<T: DeserializeOwned + Send + 'static>(
         let mut all = Page::whole(Vec::new());
         for _ in 0..MAX_PAGES {
             let path = page_path(&path, all.next_cursor.as_deref());
-            let request = ApiRequest { method: "GET", path, body: None, key: None };
+            let request = ApiRequest { method: "GET", path, body: None, key: None, tag: None };
             let page: Page<T> = parse_response(sender.clone().send(request).await)?;
             all.items.extend(page.items);
             all.next_cursor = page.next_cursor;
@@ -133,7 +158,7 @@ pub fn send<B: Serialize, T: DeserializeOwned + Send + 'static>(
     key: Option<String>,
 ) -> impl Future<Output = Answer<T>> + Send + 'static {
     let body = serde_json::to_string(body).ok().filter(|text| text != "null");
-    call(ApiRequest { method, path: format!("/api/v1{}", path.into()), body, key })
+    call(ApiRequest { method, path: format!("/api/v1{}", path.into()), body, key, tag: None })
 }
 
 /// Returns a new Idempotency-Key; empty outside of a browser.

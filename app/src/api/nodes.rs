@@ -3,15 +3,55 @@
 use std::future::Future;
 
 use berth_types::Page;
+use berth_types::cluster::{Board, BoardFilter, ClusterMap};
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::nodes::{JoinToken, NewJoinToken, Node, NodeFilter, PatchNode};
 
 use super::escape::escaped;
-use super::{Answer, get, list_all, send};
+use super::{Answer, Tagged, get, get_changed, list_all, send};
 
 /// Lists the nodes with the tiles visible to an organization.
 pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Node>>> + Send + 'static {
     list_all(format!("/orgs/{org}/nodes"))
+}
+
+/// Gets all boards in a short form. `None`: they are unchanged since the answer with the tag `known`.
+pub fn map(
+    org: OrgId,
+    known: Option<String>,
+) -> impl Future<Output = Answer<Option<Tagged<ClusterMap>>>> + Send + 'static {
+    get_changed(format!("/orgs/{org}/cluster"), known)
+}
+
+/// Returns a filter of boards as parts of a query; empty without conditions.
+pub fn board_query(filter: &BoardFilter) -> Vec<String> {
+    let text = |name: &str, value: &Option<String>| value.as_ref().map(|v| format!("{name}={}", escaped(v)));
+    let parts = [
+        text("model", &filter.model),
+        text("rack", &filter.rack),
+        text("label", &filter.label),
+        filter.state.map(|state| format!("state={}", state.name())),
+        text("fits", &filter.fits),
+        filter.own.then(|| "own=true".to_owned()),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+/// Lists a page of the boards of a query by node and number.
+pub fn boards(
+    org: OrgId,
+    query: &str,
+    cursor: Option<String>,
+    limit: usize,
+) -> impl Future<Output = Answer<Page<Board>>> + Send + 'static + use<> {
+    let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={}", escaped(&cursor)));
+    let query = if query.is_empty() { String::new() } else { format!("&{query}") };
+    get(format!("/orgs/{org}/boards?limit={limit}{query}{cursor}"))
+}
+
+/// Gets a board with the tiles visible to an organization.
+pub fn board(org: OrgId, uuid: &str) -> impl Future<Output = Answer<Board>> + Send + 'static + use<> {
+    get(format!("/orgs/{org}/boards/{}", escaped(uuid)))
 }
 
 /// Lists the nodes with all owners, for operators.

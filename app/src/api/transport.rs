@@ -64,13 +64,17 @@ mod inner {
             if let Some(key) = &request.key {
                 builder = builder.header("idempotency-key", key);
             }
+            if let Some(tag) = &request.tag {
+                builder = builder.header("if-none-match", tag);
+            }
             let response = match request.body {
                 Some(body) => {
                     builder.header("content-type", "application/json").body(body).ok()?.send().await.ok()?
                 }
                 None => builder.send().await.ok()?,
             };
-            Some(ApiResponse { status: response.status(), body: response.binary().await.ok()? })
+            let tag = response.headers().get("etag");
+            Some(ApiResponse { status: response.status(), tag, body: response.binary().await.ok()? })
         })
     }
 
@@ -84,7 +88,7 @@ mod inner {
             .body(part)
             .ok()?;
         let response = request.send().await.ok()?;
-        Some(ApiResponse { status: response.status(), body: response.binary().await.ok()? })
+        Some(ApiResponse { status: response.status(), tag: None, body: response.binary().await.ok()? })
     }
 
     pub fn new_key() -> String {
@@ -109,7 +113,7 @@ mod inner {
         }
         #[cfg(not(feature = "ssr"))]
         {
-            let _ = (request.method, request.path, request.body, request.key);
+            let _ = (request.method, request.path, request.body, request.key, request.tag);
             std::future::ready(None)
         }
     }
@@ -149,11 +153,15 @@ mod server {
         if let Some(key) = &request.key {
             builder = builder.header("idempotency-key", key);
         }
+        if let Some(tag) = &request.tag {
+            builder = builder.header("if-none-match", tag);
+        }
         if request.body.is_some() {
             builder = builder.header("content-type", "application/json");
         }
         let request = builder.body(Bytes::from(request.body.unwrap_or_default())).ok()?;
         let response = (client?.0)(request).await;
-        Some(ApiResponse { status: response.status().as_u16(), body: response.into_body().to_vec() })
+        let tag = response.headers().get("etag").and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+        Some(ApiResponse { status: response.status().as_u16(), tag, body: response.into_body().to_vec() })
     }
 }

@@ -1,61 +1,115 @@
-//! Page of the cluster: all boards with the jobs of the organization.
+//! Page of the cluster: all boards as a map or as a table, and the details of one board.
 //!
-//! The organizations behind other tiles stay private.
+//! The organizations behind other tiles stay private. The filter is a part of the address.
+
+mod choice;
+mod filters;
+mod layout;
+mod map;
+mod panel;
+mod summary;
+mod table;
+mod text;
 
 use std::future::Future;
 
+use berth_types::cluster::ClusterMap;
 use berth_types::ids::OrgId;
-use berth_types::nodes::{Gpu, Node, NodeState};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use leptos_router::hooks::use_query_map;
+use serde::{Deserialize, Serialize};
 
+use self::choice::Choice;
+use self::filters::{Filters, Views};
+use self::map::BoardMap;
+use self::panel::{BoardPanel, OpenBoard, REFRESH_MS, is_hidden};
+use self::summary::{ModelSummary, summaries};
+use self::table::BoardTable;
+use super::limits::replace;
 use super::org_data::org_view;
 use super::parts::every;
-use super::text::counted;
+use super::text::{counted, grouped};
+use crate::address::use_org_links;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
 use crate::ui::*;
 
-/// Milliseconds between two requests.
-const REFRESH_MS: u64 = 3_000;
-
-fn load(org: OrgId) -> impl Future<Output = Answer<(OrgId, Vec<Node>)>> + Send + 'static {
-    let nodes = api::nodes::list(org);
-    async move { Ok((org, nodes.await?.items)) }
+/// The first data of the page.
+#[derive(Clone, Serialize, Deserialize)]
+struct Loaded {
+    org: OrgId,
+    map: ClusterMap,
+    /// The tag of the map for later requests.
+    tag: Option<String>,
 }
 
-/// The page of all nodes.
+fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let answer = api::nodes::map(org, None);
+    async move {
+        let (map, tag) = answer.await?.unwrap_or_default();
+        Ok(Loaded { org, map, tag })
+    }
+}
+
+/// The page of all boards.
 #[component]
 pub fn ClusterPage() -> impl IntoView {
     view! {
         <Page title="Cluster".to_owned()>
-            {org_view(load, |(org, nodes): (OrgId, Vec<Node>)| view! { <Map org=org nodes=nodes/> }.into_any())}
+            {org_view(load, |loaded: Loaded| view! { <Cluster loaded=loaded/> }.into_any())}
         </Page>
     }
 }
 
 #[component]
-fn Map(org: OrgId, nodes: Vec<Node>) -> impl IntoView {
-    let nodes = RwSignal::new(nodes);
+fn Cluster(loaded: Loaded) -> impl IntoView {
+    let Loaded { org, map, tag } = loaded;
+    let map = RwSignal::new(map);
+    let tag = StoredValue::new(tag);
     // Failed requests since the last successful one.
     let missed = RwSignal::new(0_u32);
     every(REFRESH_MS, move || {
+        if is_hidden() {
+            return;
+        }
+        let Some(known) = tag.try_get_value() else { return };
+        let answer = api::nodes::map(org, known);
         spawn_local(async move {
-            match api::nodes::list(org).await {
-                Ok(fresh) => {
-                    missed.set(0);
-                    // Unchanged nodes are not redrawn, so that the focus stays.
-                    nodes.maybe_update(|nodes| {
-                        let moved = *nodes != fresh.items;
-                        *nodes = fresh.items;
-                        moved
-                    });
+            match answer.await {
+                Ok(changed) => {
+                    replace(missed, 0);
+                    if let Some((fresh, fresh_tag)) = changed {
+                        tag.set_value(fresh_tag);
+                        replace(map, fresh);
+                    }
                 }
                 Err(_) => missed.update(|missed| *missed = missed.saturating_add(1)),
             }
         });
     });
+    let query = use_query_map();
+    let choice = Memo::new(move |_| query.with(|query| Choice::parse(|name| query.get(name))));
+    let none = Memo::new(move |_| map.with(|map| map.nodes.is_empty()));
+    move || {
+        if none.get() {
+            return empty(
+                "No boards yet. The operator adds nodes under Nodes; their boards appear here within seconds.",
+            );
+        }
+        view! { <Boards org=org map=map choice=choice missed=missed/> }.into_any()
+    }
+}
+
+#[component]
+fn Boards(
+    org: OrgId,
+    map: RwSignal<ClusterMap>,
+    choice: Memo<Choice>,
+    missed: RwSignal<u32>,
+) -> impl IntoView {
+    let opened = RwSignal::new(None::<OpenBoard>);
     let age = move || match missed.get() {
         0 => ().into_any(),
         missed => {
@@ -68,175 +122,90 @@ fn Map(org: OrgId, nodes: Vec<Node>) -> impl IntoView {
             .into_any()
         }
     };
-    view! {
-        <div class="row">
-            <Legend/>
-            <span class="row__end">{age}</span>
-        </div>
-        {move || {
-            let nodes = nodes.get();
-            if nodes.is_empty() {
-                empty("No nodes yet. The operator adds nodes under Nodes; their boards appear here within seconds.")
-            } else {
-                let cards: Vec<AnyView> = nodes.iter().map(node_card).collect();
-                view! { <div class="map">{cards}</div> }.into_any()
-            }
-        }}
-    }
-}
-
-/// Counts memory slices that a job can use.
-pub fn free_cells(gpu: &Gpu) -> u32 {
-    // A shared board accepts only further shares.
-    if gpu.quarantined.is_some() || gpu.tiles.iter().any(|tile| tile.gpu_milli.is_some()) {
-        return 0;
-    }
-    let taken: u32 = gpu.tiles.iter().map(|tile| tile.placement.size).sum();
-    let blocked = u32::try_from(gpu.blocked_cells.len()).unwrap_or(u32::MAX);
-    gpu.cells.saturating_sub(taken).saturating_sub(blocked)
-}
-
-/// Returns the free capacity: `2 of 8 boards free, 11 memory slices free`.
-fn free_text(node: &Node) -> String {
-    let boards = node.gpus.iter().filter(|gpu| gpu.tiles.is_empty() && gpu.quarantined.is_none()).count();
-    let slices: u32 = node.gpus.iter().filter(|gpu| gpu.cells > 1).map(free_cells).sum();
-    let boards = format!("{boards} of {} free", counted(node.gpus.len(), "board", "boards"));
-    if node.gpus.iter().any(|gpu| gpu.cells > 1) {
-        let slices = counted(usize::try_from(slices).unwrap_or(usize::MAX), "memory slice", "memory slices");
-        format!("{boards}, {slices} free")
-    } else {
-        boards
-    }
-}
-
-/// Returns the reported power, temperature and utilization.
-fn readings(gpu: &Gpu) -> String {
-    let power = gpu.power_watts.map(|watts| format!("{watts:.0} W"));
-    let heat = gpu.temperature_celsius.map(|degrees| format!("{degrees:.0} °C"));
-    let used = gpu.utilization_percent.map(|percent| format!("{percent:.0} % utilization"));
-    let all: Vec<String> = [power, heat, used].into_iter().flatten().collect();
-    if all.is_empty() { "no metrics".to_owned() } else { all.join(" · ") }
-}
-
-fn node_card(node: &Node) -> AnyView {
-    let boards: Vec<AnyView> = node.gpus.iter().map(|gpu| board(gpu, &node.name)).collect();
-    let name = node.name.clone();
-    let label = node.name.clone();
-    let class = if node.state == NodeState::Unreachable { "map__node map__node--lost" } else { "map__node" };
-    let simulated = node.simulated.then(|| view! { <span class="tag tag--simulated">"simulated"</span> });
-    let unisolated = node.unisolated.then(|| view! { <span class="tag tag--warn">"not isolated"</span> });
-    let seen = node.last_seen_at.filter(|_| node.state == NodeState::Unreachable);
-    let note = match seen {
-        Some(at) => view! { "last seen " <When at=at/> }.into_any(),
-        None => free_text(node).into_any(),
-    };
-    view! {
-        <section class=class aria-label=label>
-            <div class="map__head">
-                <h2 class="map__name">{name}</h2>
-                <NodeBadge state=node.state/>
-                {simulated}
-                {unisolated}
-                <span class="map__aside">{note}</span>
-            </div>
-            <ul class="list">{boards}</ul>
-        </section>
-    }
-    .into_any()
-}
-
-fn board(gpu: &Gpu, node: &str) -> AnyView {
-    let note = gpu.quarantined.as_ref().map(|reason| {
-        let text = format!("Quarantined: {reason}");
-        view! { <p class="map__note map__note--bad">{text}</p> }
+    let summary = Memo::new(move |_| map.with(summaries));
+    let matching = Memo::new(move |_| {
+        map.with(|map| {
+            let boards = map.nodes.iter().flat_map(|node| node.boards.iter().map(move |board| (node, board)));
+            choice.with(|choice| {
+                boards.filter(|(node, board)| choice.filter.matches(&map.facts(node, board))).count()
+            })
+        })
     });
-    let readings = readings(gpu);
-    let gpu = gpu.clone();
-    let node = node.to_owned();
-    view! {
-        <li class="list__item">
-            <div class="list__main">
-                <GpuBar gpu=gpu node_name=node size=BarSize::Full/>
-                <p class="quiet small num">{readings}</p>
-                {note}
-            </div>
-        </li>
-    }
-    .into_any()
-}
-
-/// The legend of the bar patterns.
-#[component]
-fn Legend() -> impl IntoView {
-    let entry = |class: &'static str, hue: Option<&'static str>, text: &'static str| {
-        let pattern = hue.map(|_| "plain");
-        view! {
-            <li>
-                <span class="berth-bar berth-bar--inline" aria-hidden="true" data-cells="1">
-                    <span class=class data-start="0" data-size="1" data-hue=hue data-pattern=pattern></span>
-                </span>
-                " "
-                {text}
-            </li>
-        }
+    let total =
+        Memo::new(move |_| map.with(|map| map.nodes.iter().map(|node| node.boards.len()).sum::<usize>()));
+    let is_table = Memo::new(move |_| choice.with(|choice| choice.table));
+    let links = use_org_links();
+    let clear = move || links.tracked_path(&Choice::unfiltered(&choice.get()).page());
+    let matches = move || {
+        choice.with(Choice::is_filtered).then(|| {
+            let number = grouped(i64::try_from(matching.get()).unwrap_or(i64::MAX));
+            let text = format!("{number} of {} match the filter. ", counted(total.get(), "board", "boards"));
+            view! { {text} <a href=clear>"Clear filter"</a> }
+        })
     };
     view! {
-        <ul class="legend">
-            {entry("tile tile--own", Some("1"), "your jobs")}
-            {entry("tile tile--foreign", None, "in use by others")}
-            {entry("cell", None, "free")}
-            {entry("cell cell--blocked", None, "free, no profile fits")}
-            {entry("cell cell--quarantined", None, "quarantined")}
-        </ul>
+        <Views choice=choice/>
+        <Filters map=map choice=choice/>
+        <div class="stack">
+            <ul class="boards__summary">{move || summary.get().into_iter().map(summary_line).collect_view()}</ul>
+            <div class="row boards__status">
+                <p role="status">{matches}</p>
+                <span class="row__end">{age}</span>
+            </div>
+            {move || {
+                if is_table.get() {
+                    view! { <BoardTable org=org map=map choice=choice opened=opened/> }.into_any()
+                } else {
+                    view! {
+                        <Legend choice=choice/>
+                        <BoardMap map=map choice=choice opened=opened/>
+                    }
+                        .into_any()
+                }
+            }}
+        </div>
+        <BoardPanel org=org opened=opened/>
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use berth_types::jobs::Placement;
-    use berth_types::nodes::Tile;
+fn summary_line(summary: ModelSummary) -> AnyView {
+    let text = format!(": {}", summary.text());
+    view! { <li><strong>{summary.model}</strong>{text}</li> }.into_any()
+}
 
-    fn gpu(cells: u32, tiles: &[(u32, u32)], blocked: Vec<u32>) -> Gpu {
-        let tile = |(start, size): &(u32, u32)| Tile {
-            placement: Placement { start: *start, size: *size },
-            profile: None,
-            gpu_milli: None,
-            quarantined: None,
-            owner: None,
-        };
-        Gpu {
-            uuid: "GPU-1".to_owned(),
-            index: 0,
-            model: "H100".to_owned(),
-            memory_mib: 81_920,
-            cells,
-            blocked_cells: blocked,
-            mig_enabled: cells > 1,
-            nvlink_island: None,
-            quarantined: None,
-            tiles: tiles.iter().map(tile).collect(),
-            power_watts: Some(71.6),
-            temperature_celsius: None,
-            utilization_percent: Some(0.0),
-        }
-    }
+/// The classes and the texts of the legend by state.
+const STATES: [(&str, &str); 9] = [
+    ("board board--full board--own board--n1 o0", "your jobs"),
+    ("board board--full board--n1 x0", "in use by others"),
+    ("board board--free board--n1", "free"),
+    ("board board--partly-free board--n4 x0 x1", "partly free"),
+    ("board board--full board--n1 b0", "free, no profile fits"),
+    ("board board--quarantined board--n1", "quarantined"),
+    ("board board--draining board--n1", "node draining"),
+    ("board board--cordoned board--n1", "node cordoned"),
+    ("board board--not-connected board--n1", "node not connected"),
+];
 
-    #[test]
-    fn free_slices_are_usable_slices() {
-        assert_eq!(free_cells(&gpu(8, &[(0, 4), (4, 2)], vec![7])), 1);
-        assert_eq!(free_cells(&gpu(1, &[], Vec::new())), 1);
-        let broken = Gpu { quarantined: Some("a process is left".to_owned()), ..gpu(8, &[], Vec::new()) };
-        assert_eq!(free_cells(&broken), 0);
-        let mut shared = gpu(8, &[(0, 1)], Vec::new());
-        shared.tiles.iter_mut().for_each(|tile| tile.gpu_milli = Some(100));
-        assert_eq!(free_cells(&shared), 0);
-    }
+/// The classes and the texts of the legend by use.
+const USE: [(&str, &str); 5] = [
+    ("board board--used board--used-0", "not in use"),
+    ("board board--used board--used-1", "up to a quarter in use"),
+    ("board board--used board--used-2", "up to half"),
+    ("board board--used board--used-3", "more than half"),
+    ("board board--used board--used-4", "all in use"),
+];
 
-    #[test]
-    fn absent_readings_are_left_out() {
-        assert_eq!(readings(&gpu(8, &[], Vec::new())), "72 W · 0 % utilization");
-        let silent = Gpu { power_watts: None, utilization_percent: None, ..gpu(8, &[], Vec::new()) };
-        assert_eq!(readings(&silent), "no metrics");
-    }
+/// The legend of the map.
+#[component]
+fn Legend(choice: Memo<Choice>) -> impl IntoView {
+    let by_use = Memo::new(move |_| choice.with(|choice| choice.by_use));
+    let entry = |(class, text): &(&'static str, &'static str)| {
+        let (class, text) = (*class, *text);
+        view! { <li><span class=class aria-hidden="true"></span> {text}</li> }
+    };
+    let entries = move || {
+        let all: &[(&'static str, &'static str)] = if by_use.get() { &USE } else { &STATES };
+        all.iter().map(entry).collect_view()
+    };
+    view! { <ul class="legend">{entries}</ul> }
 }

@@ -246,19 +246,21 @@ fn focus_tile(bar: NodeRef<leptos::html::Div>, index: usize) {
 
 /// A board with caption, and its tiles as a table.
 #[component]
-pub fn GpuBar(gpu: Gpu, node_name: String, size: BarSize) -> impl IntoView {
+pub fn GpuBar(
+    gpu: Gpu,
+    node_name: String,
+    /// The free devices as text.
+    free: String,
+    size: BarSize,
+) -> impl IntoView {
     let tiles = board_tiles(&gpu);
-    let free = free_cells(&tiles, gpu.cells);
-    let usable = free.iter().filter(|cell| !gpu.blocked_cells.contains(cell)).count();
-    let used = gpu.cells as usize - free.len();
+    let used = gpu.cells as usize - free_cells(&tiles, gpu.cells).len();
     let caption = format!("GPU {}: {}", gpu.index, gpu.model);
     let shared = shared_milli(&gpu);
     let summary = match (&gpu.quarantined, shared) {
         (Some(_), _) => "quarantined".to_owned(),
         (None, Some(used)) => format!("shared, {} free", percent(1_000_u32.saturating_sub(used))),
-        (None, None) if free.len() == gpu.cells as usize => "free".to_owned(),
-        (None, None) if free.is_empty() => "full".to_owned(),
-        (None, None) => format!("{usable} of {} memory slices free", gpu.cells),
+        (None, None) => free,
     };
     let label = match shared {
         Some(used) => {

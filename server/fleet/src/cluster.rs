@@ -1,11 +1,11 @@
 //! The cluster: boards with their occupants for placements, and nodes with tiles for people. The sources are
 //! the database and the open sessions.
 
+mod map;
 pub mod routes;
-
 mod summary;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
 use berth_placement::assignment::{BoardState, Occupant};
@@ -16,6 +16,7 @@ use berth_types::jobs::Placement;
 use berth_types::lists::{ListOptions, NameCursor};
 use berth_types::nodes::{Gpu, Node, NodeFilter, NodeState, Tile, TileOwner};
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 
 use crate::leases::{Leases, Silences};
 use berth_foundation::Context;
@@ -40,10 +41,23 @@ fn instance(row: &StoredAllocation) -> Option<Instance> {
 pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<BoardState>, StoreError> {
     let gpus = store::nodes::list_gpus(tx).await?;
     let held = store::attempts::list_held_allocations(tx).await?;
+    Ok(board_states(&gpus, held.iter(), connected))
+}
+
+/// The boards of `gpus` with their occupants, without boards of unknown models.
+fn board_states<'a>(
+    gpus: &[StoredGpu],
+    held: impl Iterator<Item = &'a StoredAllocation>,
+    connected: &HashSet<NodeId>,
+) -> Vec<BoardState> {
+    let mut held_by_board: HashMap<&str, Vec<&StoredAllocation>> = HashMap::new();
+    for row in held {
+        held_by_board.entry(row.gpu_uuid.as_str()).or_default().push(row);
+    }
     let mut out = Vec::new();
-    for gpu in &gpus {
+    for gpu in gpus {
         let Some(board) = board_by_name(&gpu.model) else { continue };
-        let allocations = held.iter().filter(|a| a.gpu_uuid == gpu.uuid);
+        let allocations = held_by_board.get(gpu.uuid.as_str()).into_iter().flatten();
         let ours = allocations.map(|a| {
             let share = a.share_milli.map(|n| (a.org_id, u16::try_from(n).unwrap_or(u16::MAX)));
             Occupant { instance: instance(a), share }
@@ -59,7 +73,27 @@ pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<
             occupants: ours.chain(others).collect(),
         });
     }
-    Ok(out)
+    out
+}
+
+/// Adds the devices of present reservations to the occupants. Reserved devices are not available without the
+/// reservation.
+pub async fn occupy_reserved(
+    tx: &mut Tx<'_>,
+    boards: &mut [BoardState],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let just_after = Timestamp::from_micros(now.micros() + 1);
+    for row in store::reservations::list_between(tx, now, just_after).await? {
+        for device in row.places()?.iter().flat_map(|(_, devices)| devices) {
+            let instance = device.profile_id.map(|profile_id| Instance { profile_id, start: device.start });
+            if let Some(gpu) = boards.iter_mut().find(|g| g.uuid == device.gpu_uuid) {
+                gpu.occupants.retain(|o| o.instance != instance);
+                gpu.occupants.push(Occupant { instance, share: None });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The state of a node. `connected` has the nodes with a session.

@@ -3,14 +3,13 @@
 pub mod routes;
 
 use berth_core::admission::MAX_SLUG_BYTES;
-use berth_mig::{Board, Instance};
-use berth_placement::assignment::{Occupant, OfferingShape, availability};
+use berth_mig::Board;
+use berth_placement::assignment::{OfferingShape, availability};
 use berth_types::Page;
 use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
 use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};
 use berth_types::problems::Problem;
-use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use crate::cluster;
@@ -79,19 +78,7 @@ impl Offerings {
         let mut tx = conn.tx();
         let stored = store::offerings::list(&mut tx, self.context.now()).await?;
         let mut boards = cluster::boards(&mut tx, &self.context.live.connected()).await?;
-        // Reserved devices are not available without the reservation.
-        let now = self.context.now();
-        let just_after = Timestamp::from_micros(now.micros() + 1);
-        for row in store::reservations::list_between(&mut tx, now, just_after).await? {
-            for device in row.places()?.iter().flat_map(|(_, devices)| devices) {
-                let instance =
-                    device.profile_id.map(|profile_id| Instance { profile_id, start: device.start });
-                if let Some(gpu) = boards.iter_mut().find(|g| g.uuid == device.gpu_uuid) {
-                    gpu.occupants.retain(|o| o.instance != instance);
-                    gpu.occupants.push(Occupant { instance, share: None });
-                }
-            }
-        }
+        cluster::occupy_reserved(&mut tx, &mut boards, self.context.now()).await?;
         let with_availability = |stored: StoredOffering| {
             let shape = OfferingShape {
                 model: stored.gpu_model.clone(),

@@ -80,7 +80,7 @@ impl BoardState {
     }
 
     /// True if a share fits beside the other shares of its organization.
-    fn has_room_for_share(&self, org: OrgId, milli: u16) -> bool {
+    pub fn has_room_for_share(&self, org: OrgId, milli: u16) -> bool {
         let taken = self.occupants.iter().try_fold(0u32, |sum, o| match o.share {
             Some((other, share)) if other == org && o.instance.is_none() => Some(sum + u32::from(share)),
             _ => None,
@@ -95,6 +95,19 @@ impl BoardState {
         }
         let share = slot.share_milli.map(|milli| (org, milli));
         self.occupants.push(Occupant { instance: slot.instance, share });
+    }
+
+    /// The devices that fit now, each with its number: the whole board (`None`), then the profiles from the
+    /// smallest. A device that does not fit is absent.
+    pub fn free_devices(&self) -> Vec<(Option<&'static str>, u32)> {
+        let board: &'static Board = self.board;
+        let profiles = board.profiles.iter().map(|profile| Some(profile.name.as_str()));
+        let room = |profile: Option<&'static str>| {
+            let shape =
+                OfferingShape { model: board.model.clone(), profile: profile.map(str::to_owned), count: 1 };
+            (profile, self.room(&shape, false))
+        };
+        std::iter::once(None).chain(profiles).map(room).filter(|(_, count)| *count > 0).collect()
     }
 
     /// The number of devices of the shape that fit here: now, or on the empty board.

@@ -1,13 +1,18 @@
 //! Answers with their status in their type, so that the description of the API has it.
 
+use std::hash::{DefaultHasher, Hasher};
+
 use aide::OperationOutput;
 use aide::generate::GenContext;
 use aide::openapi::{Operation, Response as Described};
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use berth_types::problems::Problem;
 use schemars::JsonSchema;
 use serde::Serialize;
+
+use crate::failed::Failed;
 
 /// An extension of answers that are never stored for a repeated request: nothing was done, or the answer grants
 /// access.
@@ -32,6 +37,28 @@ impl<T: Serialize> IntoResponse for Accepted<T> {
     }
 }
 
+/// 200 with the object and its `ETag`, or 304 if the request has this tag in `If-None-Match`.
+///
+/// # Errors
+/// The object cannot be written as JSON.
+pub fn if_changed<T: Serialize>(headers: &HeaderMap, value: &T) -> Result<Response, Failed> {
+    let body = serde_json::to_vec(value).map_err(|_| Failed(Problem::internal()))?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&body);
+    // Weak, because a compressed answer has other bytes.
+    let tag = format!("W/\"{:016x}\"", hasher.finish());
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    if known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
+        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+    }
+    let fields = [
+        (header::ETAG, tag),
+        (header::CACHE_CONTROL, "private, no-cache".to_owned()),
+        (header::CONTENT_TYPE, "application/json".to_owned()),
+    ];
+    Ok((fields, body).into_response())
+}
+
 fn described<T: JsonSchema>(
     ctx: &mut GenContext,
     operation: &mut Operation,
@@ -53,5 +80,29 @@ impl<T: JsonSchema> OperationOutput for Accepted<T> {
 
     fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Described)> {
         described::<T>(ctx, operation, 202)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unchanged_answer_has_no_body() {
+        let answer = |known: Option<&str>, value: &str| {
+            let mut headers = HeaderMap::new();
+            if let Some(known) = known {
+                headers.insert(header::IF_NONE_MATCH, known.parse().unwrap());
+            }
+            let answer = if_changed(&headers, &value).ok().unwrap();
+            (answer.status(), answer.headers()[header::ETAG].to_str().unwrap().to_owned())
+        };
+        let (status, tag) = answer(None, "one");
+        assert_eq!(status, StatusCode::OK);
+        assert_eq!(answer(Some(&tag), "one"), (StatusCode::NOT_MODIFIED, tag.clone()));
+        assert_eq!(answer(Some(&format!("\"other\", {tag}")), "one").0, StatusCode::NOT_MODIFIED);
+        let (status, other) = answer(Some(&tag), "two");
+        assert_eq!(status, StatusCode::OK);
+        assert_ne!(other, tag);
     }
 }

@@ -120,6 +120,17 @@ pub fn png(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| with_media(op.summary(summary), 200, "The image.", "image/png", &binary())
 }
 
+/// An answer with an `ETag`, or none if the caller has it.
+pub fn if_changed<T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    move |op| {
+        let op = op.summary(summary).response_with::<200, Answer<T>, _>(|answer| {
+            answer.description("The object. The header `ETag` changes with it.")
+        });
+        let op = op.response_with::<304, (), _>(|answer| answer.description("The caller has this object."));
+        with_header(op, "If-None-Match", false, "The `ETag` of the object that the caller has.", text())
+    }
+}
+
 /// A request with a part of a file as its body.
 pub fn upload(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {

@@ -37,7 +37,7 @@ fn each_list_of_the_document_has_the_same_parameters() {
         }
         lists += 1;
     }
-    assert_eq!(lists, 36, "lists of the document");
+    assert_eq!(lists, 37, "lists of the document");
 }
 
 /// A list with data.
@@ -166,7 +166,7 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
     {
         lists.push(by_creation(false, 0, format!("{org}/{path}")));
     }
-    for path in ["volumes", "secrets", "nodes"] {
+    for path in ["volumes", "secrets", "nodes", "boards"] {
         lists.push(by_name(false, 3, format!("{org}/{path}")));
     }
     lists.push(by_name(false, 0, format!("{org}/volumes/object-1/files")));
@@ -193,7 +193,7 @@ async fn each_list_has_each_object_once_in_both_directions() {
         let setup = IdlePortal::on(db).await;
         fill(&setup).await;
         let lists = lists(&setup).await;
-        assert_eq!(lists.len(), 36, "all lists of the document");
+        assert_eq!(lists.len(), 37, "all lists of the document");
         // A cursor of 4,097 characters.
         let long = format!("cursor=name_{}", "61".repeat(2_046));
         for List { path, operator, least, default } in lists {

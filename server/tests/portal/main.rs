@@ -30,6 +30,7 @@ mod worker_portal;
 mod api_v1;
 mod budgets;
 mod changes;
+mod cluster;
 mod credit;
 mod cut_off;
 mod draining;

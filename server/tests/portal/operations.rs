@@ -54,7 +54,7 @@ async fn text(t: &TestPortal, caller: &Caller, path: &str) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-async fn report(setup: &IdlePortal, n: u128, driver: &str, labels: Value) {
+pub async fn report(setup: &IdlePortal, n: u128, driver: &str, labels: Value) {
     let board = |i: u32| GpuReport {
         uuid: format!("GPU-{n}-{i}"),
         index: i64::from(i),

@@ -106,3 +106,19 @@ fn what_is_free_is_counted() {
     assert_eq!(availability(&gpus, &shape(None)), (0, 2));
     assert_eq!(availability(&gpus, &OfferingShape { model: "A30-24GB".into(), ..shape(None) }), (0, 0));
 }
+
+#[test]
+fn free_devices_are_the_board_and_its_profiles_from_the_smallest() {
+    let text = |board: &BoardState| {
+        let free = board.free_devices().into_iter();
+        free.map(|(profile, count)| format!("{count} {}", profile.unwrap_or("board"))).collect::<Vec<_>>()
+    };
+    let mut board = gpu(1, "a", "A30-24GB");
+    let whole = ["1 board", "4 1g.6gb", "1 1g.6gb+me", "2 2g.12gb", "1 2g.12gb+me", "1 4g.24gb"];
+    assert_eq!(text(&board), whole);
+    let small = board.board.profile_by_name("1g.6gb").unwrap().id;
+    board.occupants.push(Occupant { instance: Some(Instance { profile_id: small, start: 0 }), share: None });
+    assert_eq!(text(&board), ["3 1g.6gb", "1 1g.6gb+me", "1 2g.12gb", "1 2g.12gb+me"]);
+    board.ready = false;
+    assert!(text(&board).is_empty());
+}
