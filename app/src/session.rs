@@ -11,6 +11,7 @@ use leptos_router::hooks::use_location;
 
 use crate::api;
 use crate::pages::parts::ready;
+use crate::pages::retry::{Retry, RetryNotice};
 use crate::rail::{RailGroups, SheetGroups};
 use crate::ui::*;
 
@@ -34,6 +35,12 @@ impl Session {
     pub fn pays_for(&self, org: OrgId) -> bool {
         let member = self.me.memberships.iter().find(|member| member.org.id == org);
         member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Billing))
+    }
+
+    /// Tells whether the user's role can run jobs of an organization.
+    pub fn runs_in(&self, org: OrgId) -> bool {
+        let member = self.me.memberships.iter().find(|member| member.org.id == org);
+        member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Member))
     }
 }
 
@@ -69,6 +76,7 @@ pub fn Page(
 #[component]
 pub fn Layout() -> impl IntoView {
     let me = Resource::new(|| (), |()| api::accounts::me());
+    let retry = Retry::new(move || me.refetch());
     let info = Resource::new(|| (), |()| api::accounts::info());
     view! {
         <Suspense>
@@ -80,7 +88,10 @@ pub fn Layout() -> impl IntoView {
                         view! { <SignInRedirect fresh=fresh/> }.into_any()
                     }
                     Err(problem) => {
-                        view! { <main class="main" id="main"><ProblemNotice problem=problem/></main> }.into_any()
+                        view! {
+                            <main class="main" id="main"><RetryNotice problem=problem retry=retry/></main>
+                        }
+                        .into_any()
                     }
                 }
             })}
@@ -269,6 +280,11 @@ fn SignedIn(me: Me) -> impl IntoView {
 fn load_sign_in() {
     #[cfg(feature = "hydrate")]
     if let Some(window) = web_sys::window() {
+        // Drafts of forms.
+        if let Ok(Some(storage)) = window.session_storage() {
+            // Fails only without storage.
+            let _ = storage.clear();
+        }
         // Fails only for an invalid address.
         let _ = window.location().assign("/sign-in");
     }

@@ -24,7 +24,7 @@ use berth_fleet::Cluster;
 use berth_foundation::Context;
 use berth_foundation::loops::Loops;
 use berth_foundation::telemetry::{self, PostingCounts, Telemetry, first_transfer};
-use berth_store::attempts::HeldRow;
+use berth_store::attempts::HeldAllocation;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ type Owner = (Option<String>, String);
 struct Owners<'a>(HashMap<(&'a str, Option<i64>), Owner>);
 
 impl<'a> Owners<'a> {
-    fn from_held(held: &'a [HeldRow]) -> Self {
+    fn from_held(held: &'a [HeldAllocation]) -> Self {
         let mut owners: HashMap<(&str, Option<i64>), Owner> = HashMap::new();
         for row in held {
             let a = &row.allocation;

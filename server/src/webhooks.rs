@@ -17,7 +17,7 @@ use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
 use berth_storage::Secrets;
 use berth_store::types::JsonColumn;
-use berth_store::webhooks::{Channel, DeliveryRow, WebhookRow};
+use berth_store::webhooks::{Channel, StoredDelivery, StoredWebhook};
 use berth_store::{self as store, StoreError};
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn wait_s(tries: i64) -> i64 {
     (10i64 << tries.clamp(0, 11)).min(6 * 3_600)
 }
 
-fn webhook(row: WebhookRow, secret: Option<String>) -> Webhook {
+fn webhook(row: StoredWebhook, secret: Option<String>) -> Webhook {
     Webhook {
         id: row.id,
         url: row.url,
@@ -58,7 +58,7 @@ fn webhook(row: WebhookRow, secret: Option<String>) -> Webhook {
     }
 }
 
-fn delivery(row: DeliveryRow) -> Delivery {
+fn delivery(row: StoredDelivery) -> Delivery {
     Delivery {
         id: row.id,
         kind: row.kind,
@@ -115,7 +115,7 @@ impl Webhooks {
             return Err(Problem::invalid(errors));
         }
         let now = self.context.now();
-        let row = WebhookRow {
+        let row = StoredWebhook {
             id: self.context.new_id(now),
             org_id: org,
             url: input.url,
@@ -216,7 +216,7 @@ impl Webhooks {
             let mut conn = self.context.db.read().await?;
             store::webhooks::list(&mut conn.tx(), None).await?
         };
-        let jobs = |row: &WebhookRow| row.kinds.iter().any(|k| k.starts_with("job.") || k.starts_with('*'));
+        let jobs = |row: &StoredWebhook| row.kinds.iter().any(|k| k.starts_with("job.") || k.starts_with('*'));
         let orgs: HashSet<OrgId> = rows.into_iter().filter(jobs).map(|r| r.org_id).collect();
         self.context.publish(Change::Webhooks(orgs));
         Ok(())
@@ -276,7 +276,7 @@ impl Webhooks {
             .await
     }
 
-    async fn send(&self, row: &DeliveryRow) -> Result<Option<u16>, DeliveryError> {
+    async fn send(&self, row: &StoredDelivery) -> Result<Option<u16>, DeliveryError> {
         if row.channel == Channel::Mail {
             let text = format!("{}\n\nBerth\n", row.detail);
             return self.transport.send_mail(&row.target, &row.subject, text).await.map(|()| None);
@@ -310,7 +310,7 @@ impl Webhooks {
 
     async fn record(
         &self,
-        mut row: DeliveryRow,
+        mut row: StoredDelivery,
         outcome: Result<Option<u16>, DeliveryError>,
     ) -> Result<(), StoreError> {
         let now = self.context.now();

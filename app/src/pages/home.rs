@@ -4,7 +4,6 @@
 
 use std::future::Future;
 
-use berth_types::events::JobChange;
 use berth_types::ids::OrgId;
 use berth_types::jobs::{Job, JobState};
 use berth_types::ledger::Balance;
@@ -19,7 +18,7 @@ use super::curl;
 use super::limits::lines::closest_limit;
 use super::org_data::org_view;
 use super::parts::{every, origin};
-use super::rows::{board_cell, merge, name_cell, offering_cell};
+use super::rows::{again_cell, board_cell, merge, name_cell, offering_cell};
 use super::text::{counted, offering_text, runway};
 use crate::api;
 use crate::api::Answer;
@@ -93,17 +92,8 @@ fn HomeView(overview: Overview) -> impl IntoView {
             }
         });
     };
-    let feed = live::open(
-        move || format!("/api/v1/orgs/{org}/events"),
-        &["change", "beat"],
-        move |name: &str, data: &str, _id: &str| {
-            if name == "change"
-                && let Ok(change) = serde_json::from_str::<JobChange>(data)
-            {
-                jobs.update(|jobs| merge(jobs, change.job));
-            }
-        },
-    );
+    let runs = use_session().runs_in(org);
+    let feed = live::open_org(org, move |change| jobs.update(|jobs| merge(jobs, change.job)));
     // A reconnected feed misses earlier changes.
     Effect::new(move |was: Option<FeedState>| {
         let now = feed.state.get();
@@ -135,7 +125,7 @@ fn HomeView(overview: Overview) -> impl IntoView {
                     {move || running(&jobs.get())}
                 </section>
                 {move || queued(&jobs.get())}
-                {move || finished(&jobs.get())}
+                {move || finished(&jobs.get(), runs)}
             }
             .into_any()
         }
@@ -294,9 +284,9 @@ fn queued_row(job: &Job) -> AnyView {
     .into_any()
 }
 
-fn finished(jobs: &[Job]) -> AnyView {
-    let rows: Vec<AnyView> =
-        jobs.iter().filter(|job| job.state.ended()).take(MAX_FINISHED).map(finished_row).collect();
+fn finished(jobs: &[Job], runs: bool) -> AnyView {
+    let ended = jobs.iter().filter(|job| job.state.ended()).take(MAX_FINISHED);
+    let rows: Vec<AnyView> = ended.map(|job| finished_row(job, runs)).collect();
     if rows.is_empty() {
         return ().into_any();
     }
@@ -309,7 +299,7 @@ fn finished(jobs: &[Job]) -> AnyView {
             </div>
             {table_of(
                 "Finished jobs",
-                &[("Job", ""), STATE, ("Offering", ""), ("Finished", "nowrap"), ("Run time", "num"), ("Cost", "num")],
+                &[("Job", ""), STATE, ("Offering", ""), ("Finished", "nowrap"), ("Run time", "num"), ("Cost", "num"), ACTIONS],
                 rows,
             )}
         </section>
@@ -317,7 +307,7 @@ fn finished(jobs: &[Job]) -> AnyView {
     .into_any()
 }
 
-fn finished_row(job: &Job) -> AnyView {
+fn finished_row(job: &Job, runs: bool) -> AnyView {
     let at = job.ended_at.unwrap_or(job.created_at);
     let below = match (&job.failure, job.exit_code) {
         (Some(failure), _) => failure.detail.clone(),
@@ -332,6 +322,7 @@ fn finished_row(job: &Job) -> AnyView {
             <td role="cell" class="nowrap" data-label="Finished"><When at=at/></td>
             <td role="cell" class="num" data-label="Run time">{duration_text(job.metered_ms)}</td>
             <td role="cell" class="num" data-label="Cost">{money_text(job.cost_micros, &job.currency)}</td>
+            {again_cell(job, runs)}
         </tr>
     }
     .into_any()

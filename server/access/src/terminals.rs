@@ -21,14 +21,14 @@ use crate::tunnels::{Tunnel, TunnelError, Tunnels, limit_text};
 use berth_foundation::Context;
 use berth_foundation::credentials::new_opaque;
 use berth_foundation::{Caller, Right, idempotency};
-use berth_store::terminals::TerminalRow;
+use berth_store::terminals::StoredTerminal;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
 /// Lifetime of a ticket in seconds.
 const TICKET_S: i64 = 30;
 
-fn terminal_from_row(row: TerminalRow) -> Terminal {
+fn terminal_from_row(row: StoredTerminal) -> Terminal {
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     Terminal {
         id: row.id,
@@ -51,7 +51,7 @@ fn terminal_from_row(row: TerminalRow) -> Terminal {
 pub struct Entry {
     pub org: OrgId,
     pub user: UserId,
-    row: TerminalRow,
+    row: StoredTerminal,
 }
 
 /// The end of a connection to a terminal.
@@ -104,7 +104,7 @@ fn refused(refusal: TerminalRefusal) -> Problem {
 }
 
 /// The audit event of a closed terminal.
-fn closed_event(row: &TerminalRow, id: AuditEventId, at: Timestamp, cause: &str) -> AuditEvent {
+fn closed_event(row: &StoredTerminal, id: AuditEventId, at: Timestamp, cause: &str) -> AuditEvent {
     let lasted = duration_text(at.millis_since(row.opened_at));
     AuditEvent {
         id,
@@ -195,7 +195,7 @@ impl Terminals {
                     return Err(refused(refusal).into());
                 }
                 let Some(rank) = running_rank else { return Err(refused(TerminalRefusal::Rank).into()) };
-                let row = TerminalRow {
+                let row = StoredTerminal {
                     id,
                     org_id: org,
                     job_id: job,
@@ -226,7 +226,7 @@ impl Terminals {
         Ok(self.ticket(caller, row))
     }
 
-    fn ticket(&self, caller: &Caller, row: TerminalRow) -> TerminalTicket {
+    fn ticket(&self, caller: &Caller, row: StoredTerminal) -> TerminalTicket {
         let terminal = terminal_from_row(row);
         let (ticket, now) = (self.context.random(new_opaque), self.context.now());
         let expires_at = now.plus_seconds(TICKET_S);
@@ -241,7 +241,7 @@ impl Terminals {
         org: OrgId,
         job: JobId,
         id: TerminalId,
-    ) -> Result<TerminalRow, Problem> {
+    ) -> Result<StoredTerminal, Problem> {
         let allowed = self.context.authorise(caller, org, Right::Run).await;
         if let Err(problem) = &allowed
             && self.context.authorise_operator(caller).is_err()
@@ -341,7 +341,7 @@ impl Terminals {
     }
 
     /// True if the shell of a terminal has started.
-    async fn is_started(&self, row: &TerminalRow) -> Result<bool, StoreError> {
+    async fn is_started(&self, row: &StoredTerminal) -> Result<bool, StoreError> {
         let mut conn = self.context.db.read().await?;
         let row = store::terminals::find(&mut conn.tx(), row.org_id, row.job_id, row.id).await?;
         Ok(row.is_none_or(|row| row.attached_at.is_some()))
@@ -362,7 +362,7 @@ impl Terminals {
                     .db
                     .write(move |tx| async move { store::terminals::leave(tx, id, now).await }.boxed());
                 if left.await? {
-                    self.close_later(TerminalRow { left_at: Some(now), ..row });
+                    self.close_later(StoredTerminal { left_at: Some(now), ..row });
                 }
                 Ok(())
             }
@@ -371,7 +371,7 @@ impl Terminals {
 
     async fn close_terminal(
         &self,
-        row: TerminalRow,
+        row: StoredTerminal,
         left_at: Option<Timestamp>,
         exit_code: Option<i32>,
         cause: String,
@@ -387,7 +387,7 @@ impl Terminals {
     }
 
     /// Closes a terminal after a delay if the user does not connect again.
-    fn close_later(&self, row: TerminalRow) {
+    fn close_later(&self, row: StoredTerminal) {
         let terminals = self.clone();
         tokio::spawn(async move {
             tokio::time::sleep(TERMINAL_PATIENCE).await;
@@ -413,7 +413,7 @@ impl Terminals {
             .boxed()
         });
         for row in open.await? {
-            self.close_later(TerminalRow { left_at: Some(now), ..row });
+            self.close_later(StoredTerminal { left_at: Some(now), ..row });
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use futures::FutureExt;
 use berth_foundation::Context;
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::{Caller, Right, idempotency};
-use berth_store::budgets::{BudgetRow, OpenJobRow};
+use berth_store::budgets::{StoredBudget, OpenJob};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// Percentages of the limit, each with a notice, highest first.
@@ -47,7 +47,7 @@ fn day_start(day: i64) -> Timestamp {
     Timestamp::from_micros(day.saturating_mul(86_400_000_000))
 }
 
-fn in_scope(row: &BudgetRow, labels: &BTreeMap<String, String>) -> bool {
+fn in_scope(row: &StoredBudget, labels: &BTreeMap<String, String>) -> bool {
     row.label.is_empty() || labels.get(&row.label) == Some(&row.value)
 }
 
@@ -64,7 +64,7 @@ struct BudgetStatus {
 /// The use of an organization in one month, for the states of its budgets.
 #[derive(Default)]
 struct MonthUse {
-    open: Vec<OpenJobRow>,
+    open: Vec<OpenJob>,
     /// The charges in the scope of each budget, in micros.
     spent: HashMap<BudgetId, i64>,
     /// The holds of the reservations, in micros.
@@ -76,7 +76,7 @@ impl MonthUse {
     /// month only.
     async fn read(
         tx: &mut Tx<'_>,
-        rows: &[BudgetRow],
+        rows: &[StoredBudget],
         (now, at): (Timestamp, Timestamp),
     ) -> Result<Self, StoreError> {
         let Some(org) = rows.first().map(|row| row.org_id) else { return Ok(Self::default()) };
@@ -94,7 +94,7 @@ impl MonthUse {
         Ok(Self { open, spent, reserved })
     }
 
-    fn status(&self, row: &BudgetRow) -> BudgetStatus {
+    fn status(&self, row: &StoredBudget) -> BudgetStatus {
         let mut out = BudgetStatus {
             spent: self.spent.get(&row.id).copied().unwrap_or(0),
             committed: if row.label.is_empty() { self.reserved } else { 0 },
@@ -208,7 +208,7 @@ impl Budgets {
             return Err(Problem::invalid(errors));
         }
         let now = self.context.now();
-        let row = BudgetRow {
+        let row = StoredBudget {
             id: self.context.new_id(now),
             org_id: org,
             name: input.name.trim().to_owned(),
@@ -247,13 +247,13 @@ impl Budgets {
         Ok(self.budget(&mut conn.tx(), row).await?)
     }
 
-    async fn budget(&self, tx: &mut Tx<'_>, row: BudgetRow) -> Result<Budget, StoreError> {
+    async fn budget(&self, tx: &mut Tx<'_>, row: StoredBudget) -> Result<Budget, StoreError> {
         let now = self.context.now();
         let used = MonthUse::read(tx, std::slice::from_ref(&row), (now, now)).await?;
         Ok(self.budget_with_use(row, &used, now))
     }
 
-    fn budget_with_use(&self, row: BudgetRow, used: &MonthUse, now: Timestamp) -> Budget {
+    fn budget_with_use(&self, row: StoredBudget, used: &MonthUse, now: Timestamp) -> Budget {
         let status = used.status(&row);
         Budget {
             id: row.id,
@@ -330,7 +330,7 @@ impl Budgets {
     ///
     /// # Errors
     /// The use of the organization cannot be read.
-    async fn check_rows(&self, rows: &[BudgetRow], checked: &mut BudgetCheck) -> Result<(), StoreError> {
+    async fn check_rows(&self, rows: &[StoredBudget], checked: &mut BudgetCheck) -> Result<(), StoreError> {
         let now = self.context.now();
         let used = {
             let mut conn = self.context.db.read().await?;
@@ -347,7 +347,7 @@ impl Budgets {
 
     async fn check_one(
         &self,
-        row: &BudgetRow,
+        row: &StoredBudget,
         status: BudgetStatus,
         now: Timestamp,
     ) -> Result<Vec<(JobId, String)>, StoreError> {
@@ -364,7 +364,7 @@ impl Budgets {
 
     async fn record_threshold(
         &self,
-        row: &BudgetRow,
+        row: &StoredBudget,
         passed: i64,
         spent: i64,
         now: Timestamp,

@@ -13,7 +13,7 @@ use futures::FutureExt;
 
 use berth_foundation::Context;
 use berth_store::ledger::Posting;
-use berth_store::ledger::lots::{EXPIRY, ExpiringCreditRow};
+use berth_store::ledger::lots::{EXPIRY, StoredExpiringCredit};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The expired credits of an organization, each with the amount to take back in micros.
@@ -21,12 +21,12 @@ async fn expired_amounts(
     tx: &mut Tx<'_>,
     org: OrgId,
     now: Timestamp,
-) -> Result<Vec<(ExpiringCreditRow, i64)>, StoreError> {
+) -> Result<Vec<(StoredExpiringCredit, i64)>, StoreError> {
     let rows = store::ledger::lots::list_live(tx, org).await?;
     let expired: BTreeSet<Timestamp> =
         rows.iter().map(|row| row.expires_at).filter(|at| *at <= now).collect();
     let held = store::ledger::lots::held_before(tx, org, &expired).await?;
-    let with_hold = |row: &ExpiringCreditRow| (row.lot(), held.get(&row.expires_at).copied().unwrap_or(0));
+    let with_hold = |row: &StoredExpiringCredit| (row.lot(), held.get(&row.expires_at).copied().unwrap_or(0));
     let lots: Vec<(ExpiringCredit, i64)> = rows.iter().map(with_hold).collect();
     let available = store::ledger::available(tx, org).await?;
     let amounts = due(&lots, available, now);
@@ -34,7 +34,7 @@ async fn expired_amounts(
 }
 
 /// The memo of a debit: the grant that the debit takes back.
-fn memo(row: &ExpiringCreditRow, currency: &str) -> String {
+fn memo(row: &StoredExpiringCredit, currency: &str) -> String {
     let day: String = row.granted_at.to_string().chars().take(10).collect();
     format!("Expired: {} granted on {day} ({})", money_text(row.amount_micros, currency), row.memo)
 }
@@ -112,7 +112,7 @@ impl CreditExpiry {
             .await
     }
 
-    async fn record_warning(&self, row: ExpiringCreditRow, now: Timestamp) -> Result<(), StoreError> {
+    async fn record_warning(&self, row: StoredExpiringCredit, now: Timestamp) -> Result<(), StoreError> {
         let warnings = warnings_due(row.expires_at, now);
         if warnings <= row.warnings {
             return Ok(());

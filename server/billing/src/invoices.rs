@@ -20,7 +20,7 @@ use berth_foundation::Context;
 use berth_foundation::days::month_of;
 use berth_foundation::fault;
 use berth_foundation::{Caller, Right, Scope, idempotency};
-use berth_store::invoices::InvoiceRow;
+use berth_store::invoices::StoredInvoice;
 use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx};
 
@@ -86,7 +86,7 @@ fn closing(document: &InvoiceDocument, pays_later: bool) -> (InvoiceKind, Invoic
     }
 }
 
-fn invoice(row: InvoiceRow) -> Result<Invoice, StoreError> {
+fn invoice(row: StoredInvoice) -> Result<Invoice, StoreError> {
     let document = serde_json::from_str(&row.document)
         .map_err(|e| StoreError::corrupt("invoices", row.id, "document", e))?;
     Ok(Invoice {
@@ -293,10 +293,10 @@ impl Invoices {
 async fn credit_note(
     context: &Context,
     tx: &mut Tx<'_>,
-    row: &InvoiceRow,
+    row: &StoredInvoice,
     document: &InvoiceDocument,
     now: Timestamp,
-) -> Result<InvoiceRow, StoreError> {
+) -> Result<StoredInvoice, StoreError> {
     let negated = |line: &InvoiceLine| InvoiceLine { amount_micros: -line.amount_micros, ..line.clone() };
     let note = InvoiceDocument {
         lines: document.lines.iter().map(negated).collect(),
@@ -309,7 +309,7 @@ async fn credit_note(
         total_micros: -document.total_micros,
         ..document.clone()
     };
-    Ok(InvoiceRow {
+    Ok(StoredInvoice {
         id: context.new_id(now),
         number: store::invoices::next_number(tx).await?,
         kind: InvoiceKind::CreditNote,

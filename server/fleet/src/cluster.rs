@@ -15,17 +15,17 @@ use berth_types::problems::Problem;
 use crate::leases::{Leases, Silences};
 use berth_foundation::Context;
 use berth_foundation::{Caller, Right};
-use berth_store::attempts::{AllocationRow, HeldRow};
-use berth_store::nodes::{GpuRow, NodeRow};
+use berth_store::attempts::{StoredAllocation, HeldAllocation};
+use berth_store::nodes::{StoredGpu, StoredNode};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
 /// The MIG instances of a board that were created outside this portal.
-pub fn foreign_instances(row: &GpuRow) -> Vec<Instance> {
+pub fn foreign_instances(row: &StoredGpu) -> Vec<Instance> {
     row.foreign_instances.iter().map(|&(profile_id, start)| Instance { profile_id, start }).collect()
 }
 
-fn instance(row: &AllocationRow) -> Option<Instance> {
+fn instance(row: &StoredAllocation) -> Option<Instance> {
     let profile_id = row.profile_id?;
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     Some(Instance { profile_id: number(profile_id), start: number(row.start) })
@@ -68,7 +68,7 @@ fn tile_style(org: &str) -> (u32, &'static str) {
     (hash % 8 + 1, pattern)
 }
 
-fn tile(held: &HeldRow, board: Option<&'static Board>, shown_to: Option<OrgId>) -> Tile {
+fn tile(held: &HeldAllocation, board: Option<&'static Board>, shown_to: Option<OrgId>) -> Tile {
     let a = &held.allocation;
     let cells = |n: i64| u32::try_from(n).unwrap_or(0);
     let seen = shown_to.is_none_or(|org| org == a.org_id);
@@ -138,8 +138,8 @@ impl Cluster {
             Some(_) => None,
         };
         let connected = self.context.live.connected();
-        let node = |row: NodeRow| {
-            let node_gpus: Vec<&GpuRow> = gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
+        let node = |row: StoredNode| {
+            let node_gpus: Vec<&StoredGpu> = gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
             let mut node = self.node(row, &node_gpus, &held, &connected, shown_to);
             node.silence =
                 silences.as_ref().and_then(|silences| silences.find(&self.context, &self.leases, node.id));
@@ -150,9 +150,9 @@ impl Cluster {
 
     fn node(
         &self,
-        row: NodeRow,
-        gpus: &[&GpuRow],
-        held: &[HeldRow],
+        row: StoredNode,
+        gpus: &[&StoredGpu],
+        held: &[HeldAllocation],
         connected: &HashSet<NodeId>,
         shown_to: Option<OrgId>,
     ) -> Node {
@@ -181,9 +181,9 @@ impl Cluster {
         }
     }
 
-    fn gpu(&self, row: &GpuRow, held: &[HeldRow], shown_to: Option<OrgId>) -> Gpu {
+    fn gpu(&self, row: &StoredGpu, held: &[HeldAllocation], shown_to: Option<OrgId>) -> Gpu {
         let board = board_by_name(&row.model);
-        let held_here: Vec<&HeldRow> = held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
+        let held_here: Vec<&HeldAllocation> = held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
         let mut tiles: Vec<Tile> = held_here.iter().map(|h| tile(h, board, shown_to)).collect();
         spread_shares(&mut tiles, board.map_or(1, |b| b.memory_slices));
         let foreign = foreign_instances(row);

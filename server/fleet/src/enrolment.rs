@@ -19,7 +19,7 @@ use crate::cluster::Cluster;
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::{Caller, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::certificates::{CertificateRow, InstanceRow};
+use berth_store::certificates::{StoredCertificate, StoredInstance};
 use berth_store::{self as store, StoreError};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -77,8 +77,8 @@ fn certificate_row(
     node: NodeId,
     now: Timestamp,
     until: Timestamp,
-) -> CertificateRow {
-    CertificateRow {
+) -> StoredCertificate {
+    StoredCertificate {
         serial: issued.serial.clone(),
         node_id: node,
         issued_at: now,
@@ -87,7 +87,7 @@ fn certificate_row(
     }
 }
 
-fn last_daemon(row: &InstanceRow) -> Option<DaemonIdentity> {
+fn last_daemon(row: &StoredInstance) -> Option<DaemonIdentity> {
     (!row.instance.is_empty()).then(|| DaemonIdentity {
         instance: row.instance.clone(),
         epoch: row.epoch,

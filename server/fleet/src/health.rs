@@ -17,7 +17,7 @@ use futures::FutureExt;
 use crate::reports::{BoardReport, GpuTaskOrder};
 use berth_foundation::{Caller, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::health::{HealthRow, NewQuarantine};
+use berth_store::health::{StoredHealth, NewQuarantine};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The quarantine code of a board during a change of its MIG mode.
@@ -45,7 +45,7 @@ fn portal_event(
 async fn apply(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &HealthRow,
+    row: &StoredHealth,
     board: &BoardReport,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
@@ -87,7 +87,7 @@ async fn apply(
 }
 
 /// The refusal of a change of a board's MIG mode.
-fn mode_refusal(row: &HealthRow) -> Option<Problem> {
+fn mode_refusal(row: &StoredHealth) -> Option<Problem> {
     if row.quarantined.is_some() {
         let detail = "Check the board or release it first: a change would hide why it is out of service.";
         return Some(Problem::conflict("gpu.quarantined", "The board is out of service", detail));
@@ -160,7 +160,7 @@ impl Health {
     pub async fn board_tasks(&self, node: NodeId) -> Result<Vec<GpuTaskOrder>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let rows = store::health::list_tasks(&mut conn.tx(), node).await?;
-        let task = |row: store::health::TaskRow| {
+        let task = |row: store::health::StoredTask| {
             let kind = row.task_kind?;
             Some(GpuTaskOrder { gpu_uuid: row.uuid, number: row.task_number, kind })
         };
@@ -177,7 +177,7 @@ impl Health {
         Ok(rows.into_iter().map(|row| self.gpu_health(row)).collect())
     }
 
-    fn gpu_health(&self, row: HealthRow) -> GpuHealth {
+    fn gpu_health(&self, row: StoredHealth) -> GpuHealth {
         let over = row.task_done >= row.task_number;
         GpuHealth {
             node: row.node_id,
@@ -204,7 +204,7 @@ impl Health {
     }
 
     /// The board of an operator's command.
-    async fn get_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<HealthRow, Problem> {
+    async fn get_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<StoredHealth, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         store::health::find(&mut conn.tx(), gpu_uuid).await?.ok_or_else(Problem::not_found)

@@ -17,8 +17,8 @@ use futures::FutureExt;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
 use berth_store as store;
-use berth_store::nodes::{GpuRow, NodeRow};
-use berth_store::operations::OperatorRankRow;
+use berth_store::nodes::{StoredGpu, StoredNode};
+use berth_store::operations::StoredOperatorRank;
 
 const THRESHOLDS: StuckThresholds = StuckThresholds { start_s: 600, stop_s: 60, silent_s: 120 };
 /// The largest power budget of a rack, in watts.
@@ -26,7 +26,7 @@ const MAX_WATTS: i64 = 10_000_000;
 
 /// The compared facts of a host, without the firmware of its boards. The kernel can be added when workers
 /// report it.
-fn facts(row: &NodeRow) -> BTreeMap<String, String> {
+fn facts(row: &StoredNode) -> BTreeMap<String, String> {
     [("driver", &row.driver_version), ("worker", &row.worker_version)]
         .into_iter()
         .filter(|(_, value)| !value.is_empty())
@@ -35,7 +35,7 @@ fn facts(row: &NodeRow) -> BTreeMap<String, String> {
 }
 
 /// The firmware of boards by model. Different versions in one host are joined by commas.
-fn firmware<'a>(boards: impl Iterator<Item = &'a GpuRow>) -> BTreeMap<String, String> {
+fn firmware<'a>(boards: impl Iterator<Item = &'a StoredGpu>) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for board in boards {
         if let Some(vbios) = &board.facts.vbios {
@@ -55,7 +55,7 @@ fn firmware_text(firmware: &BTreeMap<String, String>) -> Option<String> {
     }
 }
 
-fn to_stuck(row: &OperatorRankRow, found: StuckFinding) -> Stuck {
+fn to_stuck(row: &StoredOperatorRank, found: StuckFinding) -> Stuck {
     Stuck {
         job: row.job_id,
         job_name: row.job_name.clone(),
@@ -79,16 +79,16 @@ struct NodeContacts<'a> {
 
 impl NodeContacts<'_> {
     /// The last message of the node of a rank. `None` if the node is connected.
-    fn silent_since(&self, row: &OperatorRankRow) -> Option<Timestamp> {
+    fn silent_since(&self, row: &StoredOperatorRank) -> Option<Timestamp> {
         let silent = !self.connected.contains(&row.node_id);
         silent.then(|| self.seen.get(&row.node_id).copied().unwrap_or(row.created_at))
     }
 }
 
 /// The findings about the open ranks of one job: the job itself, or ranks of its older attempts.
-fn stuck_job(rows: &[&OperatorRankRow], contacts: &NodeContacts<'_>, now: Timestamp) -> Vec<Stuck> {
+fn stuck_job(rows: &[&StoredOperatorRank], contacts: &NodeContacts<'_>, now: Timestamp) -> Vec<Stuck> {
     let mut out = Vec::new();
-    let mut current: Vec<(&OperatorRankRow, Option<Timestamp>)> = Vec::new();
+    let mut current: Vec<(&StoredOperatorRank, Option<Timestamp>)> = Vec::new();
     for row in rows.iter().copied() {
         let silent_since = contacts.silent_since(row);
         // A queued job has left its attempt.
@@ -155,7 +155,7 @@ impl Inventory {
         let connected = self.context.live.connected();
         let seen = nodes.into_iter().filter_map(|n| Some((n.id, n.last_seen_at?))).collect();
         let contacts = NodeContacts { connected: &connected, seen };
-        let mut by_job: BTreeMap<JobId, Vec<&OperatorRankRow>> = BTreeMap::new();
+        let mut by_job: BTreeMap<JobId, Vec<&StoredOperatorRank>> = BTreeMap::new();
         for row in &rows {
             by_job.entry(row.job_id).or_default().push(row);
         }
@@ -173,7 +173,7 @@ impl Inventory {
         let mut tx = conn.tx();
         let gpus = store::nodes::list_gpus(&mut tx).await?;
         let nodes = store::nodes::list(&mut tx).await?;
-        let models = |row: &NodeRow| {
+        let models = |row: &StoredNode| {
             let mut boards: BTreeMap<String, u32> = BTreeMap::new();
             for gpu in gpus.iter().filter(|g| g.node_id == row.id && g.present) {
                 *boards.entry(gpu.model.clone()).or_default() += 1;
@@ -225,7 +225,7 @@ impl Inventory {
             let (_, nodes, load) = racks.entry(name.clone()).or_default();
             *nodes += 1;
             let is_counted =
-                |g: &&GpuRow| g.node_id == node.id && (g.present || held.contains(g.uuid.as_str()));
+                |g: &&StoredGpu| g.node_id == node.id && (g.present || held.contains(g.uuid.as_str()));
             for gpu in gpus.iter().filter(is_counted) {
                 let drawn = self.context.live.reading(&gpu.uuid).power_watts;
                 let limit = gpu.facts.power_limit_watts.map(i64::from);

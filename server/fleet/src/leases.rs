@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_core::lease::{LeaseLimits, NodeLease};
 use berth_foundation::Context;
-use berth_store::leases::{NodeLeaseRow, UnendedCount};
+use berth_store::leases::{StoredNodeLease, UnendedCount};
 use berth_store::{self as store, StoreError};
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::nodes::{Silence, SilenceState};
@@ -94,7 +94,7 @@ impl Drop for TakeoverGuard {
 
 /// The states of silent nodes, for operators.
 pub(crate) struct Silences {
-    rows: HashMap<NodeId, NodeLeaseRow>,
+    rows: HashMap<NodeId, StoredNodeLease>,
     unended: HashMap<NodeId, UnendedCount>,
 }
 

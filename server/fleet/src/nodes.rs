@@ -13,12 +13,12 @@ use crate::leases::{Leases, node_audit};
 use crate::offerings::Offerings;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
-use berth_store::nodes::{BoardOwnerRow, NodeReport};
+use berth_store::nodes::{BoardOwner, NodeReport};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
 /// The reason why a reported board stays with its present node. `None` if it moves to the reporting node.
-fn stay_reason(gpu_uuid: &str, other: &BoardOwnerRow, has_session: bool) -> Option<String> {
+fn stay_reason(gpu_uuid: &str, other: &BoardOwner, has_session: bool) -> Option<String> {
     let why = match (other.held, other.present && has_session) {
         (true, _) => "still has work on it",
         (false, true) => "is connected and has reported it",
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_board_moves_only_from_a_node_that_is_gone_or_named_it_no_more() {
-        let other = |present, held| BoardOwnerRow {
+        let other = |present, held| BoardOwner {
             node_id: NodeId::from_uuid(uuid::Uuid::from_u128(1)),
             node_name: "alpha".to_owned(),
             present,

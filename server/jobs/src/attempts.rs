@@ -22,7 +22,7 @@ use berth_foundation::live::JobUpdate;
 use berth_foundation::{Change, Context};
 use berth_recordings::Recordings;
 
-use berth_store::attempts::{AllocationRow, OpenRankRow};
+use berth_store::attempts::{StoredAllocation, StoredOpenRank};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The attempts of jobs: workers' reports about them, and the assignments of nodes.
@@ -114,7 +114,7 @@ impl Attempts {
         let mut assignments = Vec::new();
         // One read gives the allocations of all attempts: a node may have many, and any change comes here.
         let open = store::attempts::list_open(&mut tx, node).await?;
-        let mut held: HashMap<(JobId, i64), Vec<AllocationRow>> = HashMap::new();
+        let mut held: HashMap<(JobId, i64), Vec<StoredAllocation>> = HashMap::new();
         for slot in store::attempts::list_node_allocations(&mut tx, node).await? {
             held.entry((slot.job_id, slot.attempt)).or_default().push(slot);
         }
@@ -138,10 +138,10 @@ impl Attempts {
     }
 
     /// The assignment of an open rank, without the start.
-    fn assignment(&self, row: &OpenRankRow, slots: &[AllocationRow]) -> Result<RankAssignment, StoreError> {
+    fn assignment(&self, row: &StoredOpenRank, slots: &[StoredAllocation]) -> Result<RankAssignment, StoreError> {
         let number = u32::try_from(row.number).unwrap_or(0);
         let to_u32 = |n: i64| u32::try_from(n).unwrap_or(0);
-        let device = |a: &AllocationRow| RankDevice {
+        let device = |a: &StoredAllocation| RankDevice {
             gpu_uuid: a.gpu_uuid.clone(),
             slice: a.profile_id.map(|id| RankSlice {
                 profile_id: to_u32(id),
@@ -168,7 +168,7 @@ impl Attempts {
 
     /// The start of a rank for a worker that does not know it yet. `None` as long as its inputs are not
     /// complete.
-    async fn start(&self, tx: &mut Tx<'_>, row: &OpenRankRow) -> Result<Option<RankStart>, StoreError> {
+    async fn start(&self, tx: &mut Tx<'_>, row: &StoredOpenRank) -> Result<Option<RankStart>, StoreError> {
         let submission = row.submission()?;
         let absent = || StoreError::corrupt("job_inputs", row.job_id, "job_id", "there is no such row");
         let inputs = store::jobs::find_inputs(tx, row.job_id).await?.ok_or_else(absent)?;

@@ -6,7 +6,7 @@ use berth_types::time::Timestamp;
 
 use berth_foundation::Context;
 use berth_foundation::days::day_of;
-use berth_store::jobs::JobRow;
+use berth_store::jobs::StoredJob;
 use berth_store::ledger::Posting;
 use berth_store::usage::{Charge, UsageMode};
 use berth_store::{self as store, StoreError, Tx};
@@ -14,7 +14,7 @@ use berth_store::{self as store, StoreError, Tx};
 /// The transfer that holds the worst case of a job. It is read from the job's row: a read of the ledger, to
 /// which every charge adds, would make charges of different jobs conflict on neighbouring entries of an
 /// index.
-pub(crate) async fn find_hold(tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<TransferId>, StoreError> {
+pub(crate) async fn find_hold(tx: &mut Tx<'_>, row: &StoredJob) -> Result<Option<TransferId>, StoreError> {
     match row.hold_id {
         Some(id) => Ok(Some(id)),
         // A job that cost nothing at its submission has no hold in its row, but an extension may have made
@@ -27,7 +27,7 @@ pub(crate) async fn find_hold(tx: &mut Tx<'_>, row: &JobRow) -> Result<Option<Tr
 pub(crate) async fn charge(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut JobRow,
+    row: &mut StoredJob,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let due = row.cost_micros - row.posted_micros;

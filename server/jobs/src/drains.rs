@@ -21,7 +21,7 @@ use crate::attempts::Attempts;
 use berth_fleet::leases::node_audit;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
-use berth_store::operations::{DrainRow, OperatorRankRow};
+use berth_store::operations::{StoredDrain, StoredOperatorRank};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The latest deadline of a drain, in seconds from now.
@@ -35,12 +35,12 @@ fn number(n: i64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-fn grace(row: &DrainRow) -> Option<u32> {
+fn grace(row: &StoredDrain) -> Option<u32> {
     row.grace_s.map(number)
 }
 
 /// The reason of a drain for the owners of the stopped jobs.
-fn reason_text(row: &DrainRow) -> String {
+fn reason_text(row: &StoredDrain) -> String {
     if row.by_host {
         return format!("Node {} is being shut down", row.node_name);
     }
@@ -49,7 +49,7 @@ fn reason_text(row: &DrainRow) -> String {
 
 /// The latest end of a rank: at the time limit of its job, or at the drain's deadline with the grace. `None`
 /// if its devices are unclean.
-fn ends_by(drain: &DrainRow, row: &OperatorRankRow, now: Timestamp) -> Option<Timestamp> {
+fn ends_by(drain: &StoredDrain, row: &StoredOperatorRank, now: Timestamp) -> Option<Timestamp> {
     let ended = row.ended || row.number != row.latest;
     let runs = matches!(row.state, JobState::Assigned | JobState::Starting | JobState::Running);
     if ended || !runs {
@@ -65,7 +65,7 @@ fn ends_by(drain: &DrainRow, row: &OperatorRankRow, now: Timestamp) -> Option<Ti
     Some(stopped.map_or(limit, |stopped| limit.min(stopped)))
 }
 
-fn drain_from_row(row: DrainRow, open: &[OperatorRankRow], now: Timestamp) -> Drain {
+fn drain_from_row(row: StoredDrain, open: &[StoredOperatorRank], now: Timestamp) -> Drain {
     let last: Option<Vec<Timestamp>> = open.iter().map(|rank| ends_by(&row, rank, now)).collect();
     let stopping = open.iter().filter(|r| r.number == r.latest && r.state == JobState::Stopping);
     Drain {
@@ -110,7 +110,7 @@ fn check(input: &NewDrain, present: Option<Timestamp>, now: Timestamp) -> Result
 
 /// The draining nodes, each with a notice for the jobs that run there.
 pub(crate) async fn list_notices(tx: &mut Tx<'_>) -> Result<Vec<(NodeId, String)>, StoreError> {
-    let notice = |row: DrainRow| {
+    let notice = |row: StoredDrain| {
         let until = match row.deadline_at {
             Some(at) => format!("Jobs still running there at {} are stopped.", at.minute()),
             None => "Running jobs continue to their end.".to_owned(),
@@ -146,11 +146,11 @@ impl Drains {
         let mut tx = conn.tx();
         let rows = store::operations::list_drains(&mut tx).await?;
         let nodes: Vec<NodeId> = rows.iter().map(|row| row.node_id).collect();
-        let mut open: HashMap<NodeId, Vec<OperatorRankRow>> = HashMap::new();
+        let mut open: HashMap<NodeId, Vec<StoredOperatorRank>> = HashMap::new();
         for rank in store::operations::list_open_on(&mut tx, &nodes).await? {
             open.entry(rank.node_id).or_default().push(rank);
         }
-        let drain = |row: DrainRow| {
+        let drain = |row: StoredDrain| {
             let ranks = open.remove(&row.node_id).unwrap_or_default();
             drain_from_row(row, &ranks, now)
         };
@@ -177,7 +177,7 @@ impl Drains {
             node.to_string(),
             format!("{until}: {reason}"),
         );
-        let row = DrainRow {
+        let row = StoredDrain {
             node_id: node,
             node_name: String::new(),
             reason,
@@ -238,7 +238,7 @@ impl Drains {
     /// the node stays, with the deadline now.
     pub async fn drain_for_shutdown(&self, node: NodeId) -> Result<(), StoreError> {
         let now = self.context.now();
-        let row = DrainRow {
+        let row = StoredDrain {
             node_id: node,
             node_name: String::new(),
             reason: "it is being shut down.".to_owned(),
@@ -286,12 +286,12 @@ impl Drains {
         Ok(())
     }
 
-    async fn tick_drain(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
+    async fn tick_drain(&self, row: &StoredDrain, now: Timestamp) -> Result<(), StoreError> {
         let open = {
             let mut conn = self.context.db.read().await?;
             store::operations::list_open(&mut conn.tx(), Some(row.node_id)).await?
         };
-        let attempt = |(job, rank): (usize, &OperatorRankRow)| NodeAttempt {
+        let attempt = |(job, rank): (usize, &StoredOperatorRank)| NodeAttempt {
             job,
             attempt: number(rank.number),
             latest: number(rank.latest),
@@ -316,7 +316,7 @@ impl Drains {
         Ok(())
     }
 
-    async fn record_emptied(&self, row: &DrainRow, now: Timestamp) -> Result<(), StoreError> {
+    async fn record_emptied(&self, row: &StoredDrain, now: Timestamp) -> Result<(), StoreError> {
         let node = row.node_id;
         let id: AuditEventId = self.context.new_id(now);
         let event = AuditEvent {

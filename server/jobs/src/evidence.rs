@@ -11,8 +11,8 @@ use berth_types::time::{Timestamp, duration_text};
 
 use crate::reports::AttemptReport;
 use berth_foundation::Context;
-use berth_store::attempts::AttemptRow;
-use berth_store::jobs::JobRow;
+use berth_store::attempts::StoredAttempt;
+use berth_store::jobs::StoredJob;
 use berth_store::ledger::{EVIDENCE, Posting};
 use berth_store::types::{JsonColumn, StoredEvidence};
 use berth_store::{self as store, StoreError, Tx};
@@ -25,7 +25,7 @@ fn losses(stored: &StoredEvidence) -> impl Iterator<Item = (i64, i64)> {
 }
 
 /// Brings the evidence of a rank up to a report. The evidence of the end is final.
-pub(super) fn update_evidence(row: &mut AttemptRow, report: &AttemptReport, ends_now: bool, at: Timestamp) {
+pub(super) fn update_evidence(row: &mut StoredAttempt, report: &AttemptReport, ends_now: bool, at: Timestamp) {
     if row.ended {
         return;
     }
@@ -62,7 +62,7 @@ pub(super) fn update_evidence(row: &mut AttemptRow, report: &AttemptReport, ends
 }
 
 /// The evidence of those ranks that have some.
-pub(super) fn rank_evidence(ranks: &[AttemptRow]) -> Vec<Evidence> {
+pub(super) fn rank_evidence(ranks: &[StoredAttempt]) -> Vec<Evidence> {
     ranks.iter().filter_map(|row| row.evidence.as_ref().map(|stored| stored.evidence)).collect()
 }
 
@@ -71,9 +71,9 @@ pub(super) fn rank_evidence(ranks: &[AttemptRow]) -> Vec<Evidence> {
 pub(super) async fn credit_uncovered(
     tx: &mut Tx<'_>,
     context: &Context,
-    job: &JobRow,
+    job: &StoredJob,
     before_ms: i64,
-    ranks: &[AttemptRow],
+    ranks: &[StoredAttempt],
     now: Timestamp,
 ) -> Result<(), StoreError> {
     // A job in a reservation pays nothing: the reservation gets the credit for failed boards.
@@ -89,7 +89,7 @@ pub(super) async fn credit_uncovered(
     if amount_micros <= 0 {
         return Ok(());
     }
-    let by_loss = |(_, evidence): &(&AttemptRow, &Option<Evidence>)| evidence.map_or(0, |e| e.lost_ms);
+    let by_loss = |(_, evidence): &(&StoredAttempt, &Option<Evidence>)| evidence.map_or(0, |e| e.lost_ms);
     let node = ranks.iter().zip(&evidence).max_by_key(by_loss).map(|(row, _)| row.node_id);
     let several = evidence.iter().flatten().filter(|e| e.lost_ms > 0).count() > 1;
     let slots = store::attempts::list_allocations(tx, job.id, first.number).await?;

@@ -2,8 +2,8 @@
 
 use berth_core::lease::LeaseLimits;
 use berth_foundation::Context;
-use berth_store::attempts::AttemptRow;
-use berth_store::jobs::JobRow;
+use berth_store::attempts::StoredAttempt;
+use berth_store::jobs::StoredJob;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError};
 use berth_types::ids::{AuditEventId, NodeId};
@@ -14,7 +14,7 @@ use crate::reports::AttemptReport;
 
 /// The length of the lease of a job's attempts in milliseconds: the choice of its submission, or
 /// `default_ms`.
-pub(crate) fn lease_ms(job: &JobRow, default_ms: i64) -> i64 {
+pub(crate) fn lease_ms(job: &StoredJob, default_ms: i64) -> i64 {
     job.spec.lease_s.map_or(default_ms, |s| i64::from(s) * 1_000)
 }
 
@@ -29,7 +29,7 @@ pub(crate) async fn record_late_report(
     tx: &mut store::Tx<'_>,
     context: &Context,
     node: NodeId,
-    attempt: &mut AttemptRow,
+    attempt: &mut StoredAttempt,
     report: &AttemptReport,
     now: Timestamp,
 ) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use futures::FutureExt;
 
 use berth_foundation::Context;
 use berth_recordings::Recordings;
-use berth_store::attempts::AttemptRow;
+use berth_store::attempts::StoredAttempt;
 use berth_store::{self as store, StoreError};
 
 /// The logs of attempts.
@@ -22,7 +22,7 @@ impl Logs {
 
     /// Returns true if the portal has all of a rank's log. `length` is its reported length in bytes, if
     /// known.
-    pub fn is_log_complete(&self, job: JobId, row: &AttemptRow, length: Option<u64>) -> bool {
+    pub fn is_log_complete(&self, job: JobId, row: &StoredAttempt, length: Option<u64>) -> bool {
         let (Some(length), Ok(number), Ok(rank)) =
             (length, u32::try_from(row.number), u32::try_from(row.rank))
         else {

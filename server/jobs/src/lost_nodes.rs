@@ -21,11 +21,11 @@ use berth_fleet::Cluster;
 use berth_fleet::leases::{Leases, node_audit};
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
-use berth_store::leases::UnendedRow;
+use berth_store::leases::UnendedAttempt;
 use berth_store::{self as store, StoreError};
 
 /// The report of an attempt's end in the place of a lost node. The evidence is the evidence stored before.
-fn lost_report(row: &UnendedRow, why: &str) -> Result<AttemptReport, StoreError> {
+fn lost_report(row: &UnendedAttempt, why: &str) -> Result<AttemptReport, StoreError> {
     let corrupt = || StoreError::Corrupt(format!("an attempt of {}", row.job_id));
     let number = u32::try_from(row.number).map_err(|_| corrupt())?;
     Ok(AttemptReport {
@@ -138,7 +138,7 @@ impl LostNodes {
 
     async fn end_as_lost(
         &self,
-        attempt: &UnendedRow,
+        attempt: &UnendedAttempt,
         node: NodeId,
         name: &str,
         lost: bool,

@@ -21,8 +21,8 @@ use berth_foundation::{Change, Context};
 use berth_storage::VolumeUses;
 use berth_storage::files::AwaitedHandOvers;
 use berth_storage::volumes::uses;
-use berth_store::attempts::AllocationRow;
-use berth_store::jobs::JobRow;
+use berth_store::attempts::StoredAllocation;
+use berth_store::jobs::StoredJob;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Placements {
                     let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
                     let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
                     let rows = store::jobs::list_any(tx, &jobs).await?;
-                    let mut rows: HashMap<JobId, JobRow> =
+                    let mut rows: HashMap<JobId, StoredJob> =
                         rows.into_iter().map(|row| (row.id, row)).collect();
                     for start in starts {
                         let Some(row) = rows.remove(&start.0) else { continue };
@@ -95,7 +95,7 @@ impl Placements {
 }
 
 /// The assignment of a start, the form for the check and the database.
-fn assignment_of(row: &JobRow, start: Start) -> Assignment {
+fn assignment_of(row: &StoredJob, start: Start) -> Assignment {
     let (job, generation, attempt, ranks) = start;
     let devices = |(node, slots): (NodeId, Vec<Slot>)| (node, assigned_devices(&row.gpu_model, &slots));
     let ranks = ranks.into_iter().map(devices).collect();
@@ -105,7 +105,7 @@ fn assignment_of(row: &JobRow, start: Start) -> Assignment {
 async fn assign(
     tx: &mut Tx<'_>,
     context: &Context,
-    mut row: JobRow,
+    mut row: StoredJob,
     assignment: &Assignment,
     (now, awaited): (Timestamp, &AwaitedHandOvers),
 ) -> Result<Option<(OrgId, JobEvent)>, StoreError> {
@@ -124,7 +124,7 @@ async fn assign(
     for (rank, (node, slots)) in (0..).zip(&assignment.ranks) {
         store::attempts::insert(tx, assignment.job, (number, rank), org, *node, lease_ms, now).await?;
         for (slot, idx) in slots.iter().zip(&mut idx) {
-            let row = AllocationRow {
+            let row = StoredAllocation {
                 job_id: row.id,
                 attempt: i64::from(number),
                 idx,

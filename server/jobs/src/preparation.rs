@@ -4,7 +4,7 @@ use berth_core::images::Reference;
 use berth_types::jobs::{Job, JobState};
 
 use crate::reports::{AttemptPhase, AttemptReport};
-use berth_store::attempts::AttemptRow;
+use berth_store::attempts::StoredAttempt;
 
 /// The full name of an image for a worker; `None` without an image. The submission has checked the name
 /// already.
@@ -13,7 +13,7 @@ pub fn full_image_name(name: Option<&str>) -> Option<String> {
 }
 
 /// Brings the progress and the image of a rank up to a report. Returns true if one of them changed.
-pub fn update_progress(row: &mut AttemptRow, report: &AttemptReport) -> bool {
+pub fn update_progress(row: &mut StoredAttempt, report: &AttemptReport) -> bool {
     let progress = match report.phase {
         // A repeated old report does not undo a newer one.
         AttemptPhase::Preparing if !row.running && !row.ended => report.progress.clone().unwrap_or_default(),
@@ -26,7 +26,7 @@ pub fn update_progress(row: &mut AttemptRow, report: &AttemptReport) -> bool {
 }
 
 /// Adds the progress and the image digests of an attempt to a job.
-pub fn add_progress(shown: &mut Job, ranks: Vec<AttemptRow>) {
+pub fn add_progress(shown: &mut Job, ranks: Vec<StoredAttempt>) {
     let is_prepared = matches!(shown.state, JobState::Assigned | JobState::Starting);
     if !is_prepared && shown.image.is_none() {
         return;
@@ -48,8 +48,8 @@ mod tests {
 
     use super::*;
 
-    fn row() -> AttemptRow {
-        AttemptRow {
+    fn row() -> StoredAttempt {
+        StoredAttempt {
             job_id: JobId::from_uuid(Uuid::nil()),
             number: 1,
             rank: 0,

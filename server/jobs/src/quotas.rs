@@ -23,7 +23,7 @@ use crate::planner::Planner;
 use berth_foundation::days::month_of;
 use berth_foundation::{Caller, Right, Scope, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::reservations::ReservationRow;
+use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::reservations::Window;
 
@@ -48,7 +48,7 @@ pub async fn effective(tx: &mut Tx<'_>, org: OrgId) -> Result<(Limits, bool), St
 }
 
 /// The highest number of an organization's boards reserved at one time within some windows, in thousandths.
-pub fn peak_milli(rows: &[ReservationRow], org: OrgId, windows: &[Window]) -> i64 {
+pub fn peak_milli(rows: &[StoredReservation], org: OrgId, windows: &[Window]) -> i64 {
     let own_rows = || rows.iter().filter(|r| r.org_id == Some(org));
     let mut peak = 0;
     for window in windows {

@@ -6,8 +6,8 @@ use berth_types::jobs::CheckpointSignal;
 
 use crate::assignments::StopSignal;
 use crate::reports::AttemptReport;
-use berth_store::attempts::{AttemptRow, OpenRankRow};
-use berth_store::jobs::JobRow;
+use berth_store::attempts::{StoredAttempt, StoredOpenRank};
+use berth_store::jobs::StoredJob;
 use berth_store::types::RankEnd;
 use berth_store::{self as store, StoreError, Tx};
 
@@ -40,7 +40,7 @@ fn end_detail(end: &RankEnd) -> String {
 
 /// The end of an attempt: the first bad end of a rank, or else the first end. The number of the rank comes
 /// with it if there are several ranks.
-fn deciding_end(ranks: &[AttemptRow]) -> Option<(Option<i64>, &RankEnd)> {
+fn deciding_end(ranks: &[StoredAttempt]) -> Option<(Option<i64>, &RankEnd)> {
     let ends = ranks.iter().filter_map(|row| Some((row, row.outcome.as_deref()?)));
     let (row, end) = ends.min_by_key(|(row, end)| (end.is_success(), row.ended_at, row.rank))?;
     Some(((ranks.len() > 1).then_some(row.rank), end))
@@ -48,10 +48,10 @@ fn deciding_end(ranks: &[AttemptRow]) -> Option<(Option<i64>, &RankEnd)> {
 
 /// The event of a job, with its text, that follows from the end of a rank.
 pub fn ended_event(
-    job: &JobRow,
+    job: &StoredJob,
     number: u32,
-    ranks: &[AttemptRow],
-    ended: &AttemptRow,
+    ranks: &[StoredAttempt],
+    ended: &StoredAttempt,
 ) -> Option<(MachineEvent, String)> {
     let (rank, end) = deciding_end(ranks)?;
     let with_rank = |text: String| rank.map_or(text.clone(), |rank| format!("Rank {rank}: {text}"));
@@ -87,7 +87,7 @@ pub fn ended_event(
 ///
 /// # Errors
 /// The submission is absent.
-pub fn stop_signal(row: &OpenRankRow) -> Result<Option<StopSignal>, StoreError> {
+pub fn stop_signal(row: &StoredOpenRank) -> Result<Option<StopSignal>, StoreError> {
     let checkpoint = || row.submission().map(|submission| submission.checkpoint.as_ref());
     Ok(match row.phase.stop.as_ref().map(|stop| stop.cause) {
         Some(StopCause::Preempted { .. }) => {
@@ -113,7 +113,7 @@ fn master_port(job: &str, number: i64) -> u32 {
 
 /// The environment variables for torchrun and similar launchers: the address of rank 0 and the number of
 /// ranks.
-pub async fn environment(tx: &mut Tx<'_>, row: &OpenRankRow) -> Result<Vec<(String, String)>, StoreError> {
+pub async fn environment(tx: &mut Tx<'_>, row: &StoredOpenRank) -> Result<Vec<(String, String)>, StoreError> {
     let mut master = "127.0.0.1".to_owned();
     if row.nodes > 1 {
         let ranks = store::attempts::list_ranks(tx, row.job_id, row.number).await?;
@@ -137,6 +137,6 @@ pub async fn environment(tx: &mut Tx<'_>, row: &OpenRankRow) -> Result<Vec<(Stri
 }
 
 /// The nodes of these ranks.
-pub fn node_ids(ranks: &[AttemptRow]) -> Vec<NodeId> {
+pub fn node_ids(ranks: &[StoredAttempt]) -> Vec<NodeId> {
     ranks.iter().map(|rank| rank.node_id).collect()
 }

@@ -2,7 +2,7 @@
 
 use berth_storage::start_inputs::{CheckpointDir, RestoredCheckpoint, StartCheckpoint, StartInputError};
 use berth_storage::{Files, Secrets, VolumeUses};
-use berth_store::attempts::OpenRankRow;
+use berth_store::attempts::StoredOpenRank;
 use berth_store::{StoreError, Tx};
 use berth_types::jobs::NewJob;
 
@@ -24,7 +24,7 @@ pub struct Inputs {
 pub(crate) async fn add_inputs(
     tx: &mut Tx<'_>,
     inputs: &Inputs,
-    row: &OpenRankRow,
+    row: &StoredOpenRank,
     submission: &NewJob,
     start: &mut RankStart,
 ) -> Result<bool, StoreError> {
@@ -52,7 +52,7 @@ fn add_checkpoint_dir(start: &mut RankStart, dir: CheckpointDir, restored: Optio
 async fn add_secrets_and_volumes(
     tx: &mut Tx<'_>,
     inputs: &Inputs,
-    row: &OpenRankRow,
+    row: &StoredOpenRank,
     submission: &NewJob,
     start: &mut RankStart,
 ) -> Result<(), StartInputError> {

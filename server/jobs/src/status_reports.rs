@@ -19,8 +19,8 @@ use crate::transitions::{record, step};
 use berth_foundation::Context;
 use berth_foundation::fault;
 use berth_storage::volumes::uses;
-use berth_store::attempts::AttemptRow;
-use berth_store::jobs::JobRow;
+use berth_store::attempts::StoredAttempt;
+use berth_store::jobs::StoredJob;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError, Tx};
 
@@ -111,7 +111,7 @@ pub(crate) async fn apply(
     report.update_rank(tx, &mut attempt, &mut changes).await?;
     for rank in &mut ranks {
         if rank.rank == attempt.rank {
-            *rank = AttemptRow { ended, ..attempt.clone() };
+            *rank = StoredAttempt { ended, ..attempt.clone() };
         }
     }
     report.update_job(tx, &mut row, &attempt, &ranks, &mut changes).await?;
@@ -135,7 +135,7 @@ impl Report<'_> {
     async fn update_rank(
         &self,
         tx: &mut Tx<'_>,
-        attempt: &mut AttemptRow,
+        attempt: &mut StoredAttempt,
         changes: &mut ReportChanges,
     ) -> Result<(), StoreError> {
         if self.begins && !self.report.mig_uuids.is_empty() {
@@ -163,9 +163,9 @@ impl Report<'_> {
     async fn update_job(
         &self,
         tx: &mut Tx<'_>,
-        row: &mut JobRow,
-        attempt: &AttemptRow,
-        ranks: &[AttemptRow],
+        row: &mut StoredJob,
+        attempt: &StoredAttempt,
+        ranks: &[StoredAttempt],
         changes: &mut ReportChanges,
     ) -> Result<(), StoreError> {
         let all_began = ranks.iter().all(|r| r.running || r.ended);
@@ -202,7 +202,7 @@ impl Report<'_> {
     async fn record_late_start(
         &self,
         tx: &mut Tx<'_>,
-        row: &mut JobRow,
+        row: &mut StoredJob,
         changes: &mut ReportChanges,
     ) -> Result<(), StoreError> {
         let (event, before) = (MachineEvent::Start { attempt: self.report.attempt }, row.started_at);
@@ -217,9 +217,9 @@ impl Report<'_> {
     /// The event of the job that follows from the report, with its text.
     fn event(
         &self,
-        row: &JobRow,
-        attempt: &AttemptRow,
-        ranks: &[AttemptRow],
+        row: &StoredJob,
+        attempt: &StoredAttempt,
+        ranks: &[StoredAttempt],
         all_began: bool,
     ) -> Option<(MachineEvent, String)> {
         let number = self.report.attempt;
@@ -241,7 +241,7 @@ impl Report<'_> {
     async fn count_use(
         &self,
         tx: &mut Tx<'_>,
-        row: &mut JobRow,
+        row: &mut StoredJob,
         all_ended: bool,
     ) -> Result<Option<JobCost>, StoreError> {
         let before = row.metered_ms;
@@ -261,7 +261,7 @@ impl Report<'_> {
     async fn update_ended_rank(
         &self,
         tx: &mut Tx<'_>,
-        attempt: &mut AttemptRow,
+        attempt: &mut StoredAttempt,
         changes: &mut ReportChanges,
     ) -> Result<(), StoreError> {
         if self.ends_now
@@ -287,13 +287,13 @@ impl Report<'_> {
 }
 
 /// The begin of a rank whose end is reported: its metered time ago, but not before the submission of its job.
-fn began_at(job: &JobRow, metered_ms: i64, now: Timestamp) -> Timestamp {
+fn began_at(job: &StoredJob, metered_ms: i64, now: Timestamp) -> Timestamp {
     let metered_ms = metered_ms.clamp(0, job.max_duration_s.saturating_mul(1_000));
     now.plus_millis(-metered_ms).max(job.created_at)
 }
 
 /// Moves the meter of a job forward, never back and never past its time limit.
-fn advance_meter(row: &mut JobRow, metered_ms: i64) {
+fn advance_meter(row: &mut StoredJob, metered_ms: i64) {
     if metered_ms <= row.metered_ms {
         return;
     }
@@ -306,7 +306,7 @@ fn advance_meter(row: &mut JobRow, metered_ms: i64) {
 /// operator.
 async fn release_devices(
     tx: &mut Tx<'_>,
-    attempt: &mut AttemptRow,
+    attempt: &mut StoredAttempt,
     unclean: Option<&str>,
 ) -> Result<(), StoreError> {
     let (job, number, node) = (attempt.job_id, attempt.number, attempt.node_id);

@@ -3,7 +3,7 @@
 use berth_core::jobs::{DRAINED, Effect, HALTED, Machine, MachineEvent, StopCause};
 use berth_foundation::Context;
 use berth_foundation::days::month_of;
-use berth_store::jobs::JobRow;
+use berth_store::jobs::StoredJob;
 use berth_store::ledger::Posting;
 use berth_store::stops::{Phase, Stop};
 use berth_store::{self as store, StoreError, Tx};
@@ -14,7 +14,7 @@ use berth_types::time::Timestamp;
 
 use crate::charges::{charge, find_hold, hold_posting};
 
-pub(crate) fn machine(row: &JobRow) -> Machine {
+pub(crate) fn machine(row: &StoredJob) -> Machine {
     Machine::restore(row.phase.state, u32::try_from(row.attempt).unwrap_or(0), row.stop_cause())
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn machine(row: &JobRow) -> Machine {
 pub(crate) async fn advance(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut JobRow,
+    row: &mut StoredJob,
     event: MachineEvent,
     detail: String,
     now: Timestamp,
@@ -36,7 +36,7 @@ pub(crate) async fn advance(
 }
 
 /// Writes a job after one or more steps, with the events of these steps in their order.
-pub(crate) async fn record(tx: &mut Tx<'_>, row: &JobRow, events: &[JobEvent]) -> Result<(), StoreError> {
+pub(crate) async fn record(tx: &mut Tx<'_>, row: &StoredJob, events: &[JobEvent]) -> Result<(), StoreError> {
     let steps = i64::try_from(events.len()).unwrap_or(i64::MAX);
     store::jobs::update(tx, row, row.generation - steps).await?;
     for event in events {
@@ -50,7 +50,7 @@ pub(crate) async fn record(tx: &mut Tx<'_>, row: &JobRow, events: &[JobEvent]) -
 pub(crate) async fn step(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut JobRow,
+    row: &mut StoredJob,
     event: MachineEvent,
     detail: String,
     now: Timestamp,
@@ -121,7 +121,7 @@ pub(crate) async fn step(
 async fn insert_notice(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &JobRow,
+    row: &StoredJob,
     event: &JobEvent,
 ) -> Result<(), StoreError> {
     if !context.live.has_webhook(row.org_id) {
@@ -153,7 +153,7 @@ fn phase(next: Machine, detail: &str) -> Phase {
 async fn settle(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut JobRow,
+    row: &mut StoredJob,
     at: Timestamp,
 ) -> Result<(), StoreError> {
     charge(tx, context, row, at).await?;

@@ -21,8 +21,8 @@ use crate::attempts::Attempts;
 use berth_foundation::days::day_of;
 use berth_foundation::{Change, Context, Listener};
 use berth_recordings::Recordings;
-use berth_store::jobs::JobRow;
-use berth_store::underuse::UnderuseRow;
+use berth_store::jobs::StoredJob;
+use berth_store::underuse::StoredUnderuse;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
@@ -237,12 +237,12 @@ impl IdleWatch {
     }
 }
 
-fn is_running(row: &JobRow, number: u32) -> bool {
+fn is_running(row: &StoredJob, number: u32) -> bool {
     row.phase.state == JobState::Running && row.attempt == i64::from(number)
 }
 
 /// The cost of the idle hour as text.
-fn cost_text(row: &JobRow, cost_micros: i64, currency: &str) -> String {
+fn cost_text(row: &StoredJob, cost_micros: i64, currency: &str) -> String {
     match &row.reservation_id {
         Some(_) => "this hour is paid with the reservation".to_owned(),
         None => format!("this hour cost {}", money_text(cost_micros, currency)),
@@ -269,7 +269,7 @@ async fn record(
     // The clock of the readings may be wrong: the cost is at most the charged cost.
     let cost_micros = charge_micros(row.nano_per_second, length_ms).unwrap_or(i64::MAX).min(row.cost_micros);
     let percent = idle.whole_percent();
-    let new = UnderuseRow {
+    let new = StoredUnderuse {
         job_id: job,
         attempt: row.attempt,
         org_id: org,

@@ -20,10 +20,10 @@ use berth_foundation::fault;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_jobs::planner::bookings;
 use berth_jobs::planner::bookings::is_free;
-use berth_store::reservations::ReservationRow;
+use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, WriteError};
 
-fn already_over(row: &ReservationRow) -> Problem {
+fn already_over(row: &StoredReservation) -> Problem {
     let detail = format!("The reservation is {} already; nothing was changed.", row.state.name());
     Problem::conflict("reservation.ended", "The reservation is over", detail)
 }
@@ -135,7 +135,7 @@ impl Reservations {
             let mut conn = self.context.db.read().await?;
             check_extension(&mut conn.tx(), &self.context, &row, input.ends_at, now).await?;
         }
-        let (longer, ends_at) = (ReservationRow { ends_at: input.ends_at, ..row.clone() }, row.ends_at);
+        let (longer, ends_at) = (StoredReservation { ends_at: input.ends_at, ..row.clone() }, row.ends_at);
         let free = self.planner.ask(move |engine| {
             let booking: Booking = bookings::booking(engine, &longer)?;
             // Jobs inside the reservation are no obstacle: only the time after its present end counts.
@@ -166,7 +166,7 @@ impl Reservations {
     async fn record_extension(
         &self,
         caller: &Caller,
-        old: ReservationRow,
+        old: StoredReservation,
         ends_at: Timestamp,
         now: Timestamp,
     ) -> Result<(), WriteError> {
@@ -264,8 +264,8 @@ mod tests {
 
     use super::*;
 
-    fn row() -> ReservationRow {
-        ReservationRow {
+    fn row() -> StoredReservation {
+        StoredReservation {
             id: "res_00000000000000000000000000".parse().unwrap(),
             org_id: None,
             org_name: None,

@@ -4,7 +4,7 @@ use berth_core::rating::charge_micros;
 use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_store::ledger::Posting;
-use berth_store::reservations::ReservationRow;
+use berth_store::reservations::StoredReservation;
 use berth_store::usage::{Charge, UsageMode};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::TransferId;
@@ -15,12 +15,12 @@ use berth_types::time::Timestamp;
 /// The shortest failure of devices in seconds that gets a credit.
 pub(crate) const MIN_LOST_S: i64 = 60;
 
-pub(crate) fn policy_of(row: &ReservationRow) -> Result<ReservationPolicy, StoreError> {
+pub(crate) fn policy_of(row: &StoredReservation) -> Result<ReservationPolicy, StoreError> {
     serde_json::from_str(&row.policy).map_err(|e| StoreError::corrupt("reservations", row.id, "policy", e))
 }
 
 /// The cost of a reservation so far: its rate over the time since its begin.
-pub(crate) fn elapsed_micros(row: &ReservationRow, now: Timestamp) -> i64 {
+pub(crate) fn elapsed_micros(row: &StoredReservation, now: Timestamp) -> i64 {
     let ms = now.min(row.ends_at).millis_since(row.starts_at).max(0);
     charge_micros(row.nano_per_second, ms).unwrap_or(row.total_micros).min(row.total_micros)
 }
@@ -32,7 +32,7 @@ fn percent(amount: i64, percent: i64) -> i64 {
 
 /// The whole cost of a reservation with its end now.
 pub(crate) fn cost_if_ended(
-    row: &ReservationRow,
+    row: &StoredReservation,
     state: ReservationState,
     policy: &ReservationPolicy,
     now: Timestamp,
@@ -54,7 +54,7 @@ pub(crate) fn cost_if_ended(
 pub(crate) async fn charge(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut ReservationRow,
+    row: &mut StoredReservation,
     cost_micros: i64,
     now: Timestamp,
 ) -> Result<(), StoreError> {
@@ -92,7 +92,7 @@ pub(crate) async fn charge(
 pub(crate) async fn end(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut ReservationRow,
+    row: &mut StoredReservation,
     (state, cause): (ReservationState, &str),
     cost_micros: i64,
     now: Timestamp,
@@ -116,7 +116,7 @@ pub(crate) async fn end(
 /// A posting of a reservation; variants of it change single fields.
 pub(crate) fn posting(
     context: &Context,
-    row: &ReservationRow,
+    row: &StoredReservation,
     kind: TransferKind,
     amount_micros: i64,
     seq: i64,
@@ -141,7 +141,7 @@ pub(crate) fn posting(
 pub(crate) async fn credit_lost(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut ReservationRow,
+    row: &mut StoredReservation,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let (Some(since), true) = (row.lost_since, row.lost_milli > 0 && row.org_id.is_some()) else {

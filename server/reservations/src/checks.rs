@@ -7,7 +7,7 @@ use berth_billing::budgets;
 use berth_core::rating::worst_case_micros;
 use berth_foundation::Context;
 use berth_store::offerings::StoredOffering;
-use berth_store::reservations::ReservationRow;
+use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::ids::OrgId;
 use berth_types::money::money_text;
@@ -82,7 +82,7 @@ pub(crate) async fn check_before_booking(
 pub(crate) async fn check_extension(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &ReservationRow,
+    row: &StoredReservation,
     ends_at: Timestamp,
     now: Timestamp,
 ) -> Result<(OrgId, i64), WriteError> {

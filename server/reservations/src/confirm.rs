@@ -24,7 +24,7 @@ use crate::{board_milli, span, stored_quote_request};
 use berth_foundation::{Caller, Change, Context, Right, fault, idempotency};
 use berth_jobs::planner::bookings::{self, booking_id, is_free, maintenance_org, stored_places};
 use berth_store::offerings::StoredOffering;
-use berth_store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
+use berth_store::reservations::{StoredReservation, StoredDevice, StoredPlaces};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The devices of new reservations, and the new devices of moved ones.
@@ -136,9 +136,9 @@ fn maintenance_row(
     places: &StoredPlaces,
     created_by: &str,
     now: Timestamp,
-) -> Result<ReservationRow, StoreError> {
+) -> Result<StoredReservation, StoreError> {
     let count = i64::try_from(places.iter().map(|(_, devices)| devices.len()).sum::<usize>()).unwrap_or(0);
-    Ok(ReservationRow {
+    Ok(StoredReservation {
         id,
         org_id: None,
         org_name: None,
@@ -179,7 +179,7 @@ fn maintenance_row(
 async fn record_maintenance(
     context: &Context,
     caller: &Caller,
-    row: ReservationRow,
+    row: StoredReservation,
     places: StoredPlaces,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
@@ -294,7 +294,7 @@ impl Reservations {
         windows: &[(ReservationId, Window)],
         placed: &Placed,
         now: Timestamp,
-    ) -> Result<Vec<ReservationRow>, StoreError> {
+    ) -> Result<Vec<StoredReservation>, StoreError> {
         let series = match windows {
             [_] => String::new(),
             several => several.first().map(|(id, _)| id.to_string()).unwrap_or_default(),
@@ -304,7 +304,7 @@ impl Reservations {
         let mut rows = Vec::new();
         for ((id, window), places) in windows.iter().zip(&placed.places) {
             let total = window_cost(window, quote.nano_per_second);
-            rows.push(ReservationRow {
+            rows.push(StoredReservation {
                 id: *id,
                 org_id: Some(org),
                 org_name: None,
@@ -349,7 +349,7 @@ impl Reservations {
         caller: &Caller,
         org: OrgId,
         quote: &Quote,
-        rows: Vec<ReservationRow>,
+        rows: Vec<StoredReservation>,
         moved: HashMap<ReservationId, StoredPlaces>,
         now: Timestamp,
     ) -> Result<Vec<ReservationId>, WriteError> {

@@ -14,8 +14,8 @@ use berth_types::time::Timestamp;
 
 use crate::charges::{cost_if_ended, policy_of};
 use berth_foundation::{Caller, Right, Scope};
-use berth_store::nodes::GpuRow;
-use berth_store::reservations::ReservationRow;
+use berth_store::nodes::StoredGpu;
+use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, Tx};
 
 /// The most days of the calendar in one answer.
@@ -24,7 +24,7 @@ const MAX_DAYS: i64 = 93;
 /// The names of nodes by id, and the boards by UUID.
 struct Boards {
     nodes: HashMap<NodeId, String>,
-    gpus: HashMap<String, GpuRow>,
+    gpus: HashMap<String, StoredGpu>,
 }
 
 impl Boards {
@@ -34,7 +34,7 @@ impl Boards {
         Ok(Self { nodes, gpus })
     }
 
-    fn devices(&self, row: &ReservationRow) -> Result<Vec<Device>, StoreError> {
+    fn devices(&self, row: &StoredReservation) -> Result<Vec<Device>, StoreError> {
         let mut out = Vec::new();
         for (node, devices) in row.places()? {
             for device in devices {
@@ -61,7 +61,7 @@ impl Reservations {
     async fn show_rows(
         &self,
         tx: &mut Tx<'_>,
-        rows: Vec<ReservationRow>,
+        rows: Vec<StoredReservation>,
     ) -> Result<Vec<Reservation>, StoreError> {
         let boards = Boards::read(tx).await?;
         let ids: Vec<ReservationId> = rows.iter().map(|row| row.id).collect();
@@ -69,7 +69,7 @@ impl Reservations {
         let used: HashMap<ReservationId, i64> =
             uses.into_iter().map(|row| (row.reservation_id, row.device_ms)).collect();
         let now = self.context.now();
-        let show = |row: ReservationRow| {
+        let show = |row: StoredReservation| {
             let used_device_ms = used.get(&row.id).copied().unwrap_or(0);
             self.reservation(row, &boards, used_device_ms, now)
         };
@@ -78,7 +78,7 @@ impl Reservations {
 
     fn reservation(
         &self,
-        row: ReservationRow,
+        row: StoredReservation,
         boards: &Boards,
         used_device_ms: i64,
         now: Timestamp,
@@ -135,9 +135,9 @@ impl Reservations {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let rows = store::reservations::list_any(&mut tx, ids).await?;
-        let mut rows: HashMap<ReservationId, ReservationRow> =
+        let mut rows: HashMap<ReservationId, StoredReservation> =
             rows.into_iter().map(|row| (row.id, row)).collect();
-        let rows: Option<Vec<ReservationRow>> = ids.iter().map(|id| rows.remove(id)).collect();
+        let rows: Option<Vec<StoredReservation>> = ids.iter().map(|id| rows.remove(id)).collect();
         Ok(self.show_rows(&mut tx, rows.ok_or_else(Problem::not_found)?).await?)
     }
 

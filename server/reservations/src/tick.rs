@@ -16,7 +16,7 @@ use crate::charges::MIN_LOST_S;
 use crate::charges::{charge, cost_if_ended, credit_lost, elapsed_micros, end, policy_of};
 use berth_foundation::fault;
 use berth_foundation::{Change, Context};
-use berth_store::reservations::ReservationRow;
+use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, Tx};
 
 /// A running reservation is charged at least this often.
@@ -28,7 +28,7 @@ const WARNING_S: i64 = 900;
 async fn notify(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &ReservationRow,
+    row: &StoredReservation,
     kind: &str,
     (change, detail): (&str, String),
 ) -> Result<(), StoreError> {
@@ -43,7 +43,7 @@ async fn notify(
 }
 
 /// The failed devices of a reservation, in thousandths of all its devices.
-fn lost_milli(row: &ReservationRow, good: &HashSet<String>) -> Result<i64, StoreError> {
+fn lost_milli(row: &StoredReservation, good: &HashSet<String>) -> Result<i64, StoreError> {
     let places = row.places()?;
     let devices = || places.iter().flat_map(|(_, devices)| devices);
     let all = i64::try_from(devices().count()).unwrap_or(i64::MAX).max(1);
@@ -55,7 +55,7 @@ fn lost_milli(row: &ReservationRow, good: &HashSet<String>) -> Result<i64, Store
 async fn credit_failures(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut ReservationRow,
+    row: &mut StoredReservation,
     good: &HashSet<String>,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
@@ -81,7 +81,7 @@ async fn credit_failures(
 async fn warn_of_end(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut ReservationRow,
+    row: &mut StoredReservation,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let due = !row.warned && row.ends_at <= now.plus_seconds(WARNING_S);
@@ -98,7 +98,7 @@ async fn warn_of_end(
 async fn return_unused(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut ReservationRow,
+    row: &mut StoredReservation,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let policy = policy_of(row)?;
@@ -122,7 +122,7 @@ async fn return_unused(
 async fn charge_elapsed(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut ReservationRow,
+    row: &mut StoredReservation,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let cost = elapsed_micros(row, now);
@@ -138,7 +138,7 @@ async fn charge_elapsed(
 async fn advance(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &mut ReservationRow,
+    row: &mut StoredReservation,
     good: &HashSet<String>,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
@@ -216,7 +216,7 @@ impl Reservations {
                 .collect();
             (rows, good)
         };
-        let due = |row: &&ReservationRow| {
+        let due = |row: &&StoredReservation| {
             let began = row.starts_at <= now;
             let active = row.state == ReservationState::Active;
             began && (!active || row.ends_at <= now || self.has_due_change(row, &good, now))
@@ -264,7 +264,7 @@ impl Reservations {
     }
 
     /// Returns true if a change other than the end is due for a running reservation.
-    fn has_due_change(&self, row: &ReservationRow, good: &HashSet<String>, now: Timestamp) -> bool {
+    fn has_due_change(&self, row: &StoredReservation, good: &HashSet<String>, now: Timestamp) -> bool {
         let hour = charge_micros(row.nano_per_second, CHARGE_EVERY_S * 1_000).unwrap_or(i64::MAX);
         let charge_due = row.nano_per_second > 0 && elapsed_micros(row, now) - row.posted_micros >= hour;
         let idle_s = now.millis_since(row.starts_at) / 1_000;

@@ -22,8 +22,8 @@ use crate::start_inputs::{RankSecret, RegistryLogin, StartInputError, StartSecre
 use berth_foundation::Context;
 use berth_foundation::envelope::{self, EnvelopeError, Keys, SealingContext};
 use berth_foundation::{Caller, Right};
-use berth_store::secrets::SecretRow;
-use berth_store::webhooks::WebhookRow;
+use berth_store::secrets::StoredSecret;
+use berth_store::webhooks::StoredWebhook;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The reason why a secret cannot be used.
@@ -62,7 +62,7 @@ impl Unusable {
     }
 }
 
-fn to_secret(row: SecretRow) -> Secret {
+fn to_secret(row: StoredSecret) -> Secret {
     Secret {
         name: row.name,
         version: row.version,
@@ -75,13 +75,13 @@ fn to_secret(row: SecretRow) -> Secret {
 }
 
 /// Runs `work` with the sealing context of a secret.
-fn with_secret_context<T>(row: &SecretRow, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
+fn with_secret_context<T>(row: &StoredSecret, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
     let org = row.org_id.to_string();
     work(&SealingContext { kind: "secret", org: &org, name: &row.name, version: row.version })
 }
 
 /// Runs `work` with the sealing context of the secret of a webhook.
-fn with_webhook_context<T>(row: &WebhookRow, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
+fn with_webhook_context<T>(row: &StoredWebhook, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
     let (org, id) = (row.org_id.to_string(), row.id.to_string());
     work(&SealingContext { kind: "webhook", org: &org, name: &id, version: 1 })
 }
@@ -117,11 +117,11 @@ pub async fn check_secrets_exist(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> 
 fn sealed_row(
     keys: &Keys,
     (org, name, value): (OrgId, &str, &str),
-    former: Option<SecretRow>,
+    former: Option<StoredSecret>,
     by: &str,
     now: Timestamp,
-) -> Result<SecretRow, StoreError> {
-    let first = SecretRow {
+) -> Result<StoredSecret, StoreError> {
+    let first = StoredSecret {
         org_id: org,
         name: name.to_owned(),
         version: 0,
@@ -331,14 +331,14 @@ impl Secrets {
     }
 
     /// Seals the secret of a webhook.
-    pub fn seal_webhook(&self, row: WebhookRow) -> Result<WebhookRow, Problem> {
+    pub fn seal_webhook(&self, row: StoredWebhook) -> Result<StoredWebhook, Problem> {
         let keys = self.sealing_keys()?;
         let sealed = with_webhook_context(&row, |context| keys.seal(context, &row.secret));
-        Ok(WebhookRow { secret: sealed.map_err(seal_error)?, ..row })
+        Ok(StoredWebhook { secret: sealed.map_err(seal_error)?, ..row })
     }
 
     /// The secret that signs the requests of a webhook. `None` if it cannot be opened.
-    pub fn signing_secret(&self, row: &WebhookRow) -> Option<String> {
+    pub fn signing_secret(&self, row: &StoredWebhook) -> Option<String> {
         if !envelope::is_sealed(&row.secret) {
             return Some(row.secret.clone());
         }
@@ -388,7 +388,7 @@ impl Secrets {
         Ok(counts)
     }
 
-    async fn sealed(&self) -> Result<(Vec<SecretRow>, Vec<WebhookRow>), StoreError> {
+    async fn sealed(&self) -> Result<(Vec<StoredSecret>, Vec<StoredWebhook>), StoreError> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         Ok((store::secrets::list_all(&mut tx).await?, store::webhooks::list(&mut tx, None).await?))
@@ -396,7 +396,7 @@ impl Secrets {
 
     async fn update_secret(
         &self,
-        row: SecretRow,
+        row: StoredSecret,
         resealed: Result<Option<String>, EnvelopeError>,
         counts: &mut Resealed,
     ) -> Result<(), StoreError> {
@@ -411,7 +411,7 @@ impl Secrets {
 
     async fn update_webhook(
         &self,
-        row: WebhookRow,
+        row: StoredWebhook,
         resealed: Result<Option<String>, EnvelopeError>,
         counts: &mut Resealed,
     ) -> Result<(), StoreError> {

@@ -72,7 +72,7 @@ pub async fn list_orgs(tx: &mut Tx<'_>) -> Result<Vec<Org>, StoreError> {
 
 /// An organization with the number of its members, the numbers of its open jobs, and its balance.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OrgSummaryRow {
+pub struct StoredOrgSummary {
     pub id: OrgId,
     pub name: String,
     pub created_at: Timestamp,
@@ -89,7 +89,7 @@ pub struct OrgSummaryRow {
 pub async fn list_org_summaries(
     tx: &mut Tx<'_>,
     options: &ListOptions<OrgId>,
-) -> Result<Vec<OrgSummaryRow>, StoreError> {
+) -> Result<Vec<StoredOrgSummary>, StoreError> {
     let sql = page_sql!(
         options.sort,
         ["SELECT o.id, o.name, o.created_at, \
@@ -106,7 +106,7 @@ pub async fn list_org_summaries(
         "$1",
         "$2"
     );
-    list!(tx, OrgSummaryRow, sql, options.cursor_text(), options.rows())
+    list!(tx, StoredOrgSummary, sql, options.cursor_text(), options.rows())
 }
 
 pub async fn find_org(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<Org>, StoreError> {

@@ -10,7 +10,7 @@ use super::types::{JsonColumn, RankEnd, StoredEvidence};
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct AttemptRow {
+pub struct StoredAttempt {
     pub job_id: JobId,
     pub number: i64,
     pub rank: i64,
@@ -36,7 +36,7 @@ pub struct AttemptRow {
 
 /// An open rank, with the fields of its job for the messages to its worker.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OpenRankRow {
+pub struct StoredOpenRank {
     pub job_id: JobId,
     pub number: i64,
     pub rank: i64,
@@ -57,7 +57,7 @@ pub struct OpenRankRow {
     pub spec: Option<JsonColumn<NewJob>>,
 }
 
-impl OpenRankRow {
+impl StoredOpenRank {
     /// Returns the submission.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl OpenRankRow {
 
 /// A device that an attempt holds or held on a board.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct AllocationRow {
+pub struct StoredAllocation {
     pub job_id: JobId,
     pub attempt: i64,
     pub idx: i64,
@@ -87,9 +87,9 @@ pub struct AllocationRow {
 
 /// A held allocation, with the fields of its job for the map and the planner.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct HeldRow {
+pub struct HeldAllocation {
     #[sqlx(flatten)]
-    pub allocation: AllocationRow,
+    pub allocation: StoredAllocation,
     pub job_name: String,
     pub org_name: String,
     pub started_at: Option<Timestamp>,
@@ -144,7 +144,7 @@ pub async fn insert(
     exec!(tx, sql, job, number, rank, org, node, no, yes, now, lease_ms).map(|_| ())
 }
 
-pub async fn insert_allocation(tx: &mut Tx<'_>, row: &AllocationRow) -> Result<(), StoreError> {
+pub async fn insert_allocation(tx: &mut Tx<'_>, row: &StoredAllocation) -> Result<(), StoreError> {
     let sql = "INSERT INTO allocations (job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, held) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     exec!(
@@ -171,18 +171,18 @@ pub async fn find(
     job: JobId,
     number: u32,
     node: NodeId,
-) -> Result<Option<AttemptRow>, StoreError> {
+) -> Result<Option<StoredAttempt>, StoreError> {
     let sql = select_attempts!("WHERE job_id = $1 AND number = $2 AND node_id = $3");
-    find!(tx, AttemptRow, sql, job, i64::from(number), node)
+    find!(tx, StoredAttempt, sql, job, i64::from(number), node)
 }
 
 /// Lists all ranks of an attempt.
-pub async fn list_ranks(tx: &mut Tx<'_>, job: JobId, number: i64) -> Result<Vec<AttemptRow>, StoreError> {
-    list!(tx, AttemptRow, select_attempts!("WHERE job_id = $1 AND number = $2 ORDER BY rank"), job, number)
+pub async fn list_ranks(tx: &mut Tx<'_>, job: JobId, number: i64) -> Result<Vec<StoredAttempt>, StoreError> {
+    list!(tx, StoredAttempt, select_attempts!("WHERE job_id = $1 AND number = $2 ORDER BY rank"), job, number)
 }
 
 /// Lists all ranks of these jobs' latest attempts, each job's ranks in order.
-pub async fn list_latest_ranks(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<AttemptRow>, StoreError> {
+pub async fn list_latest_ranks(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<StoredAttempt>, StoreError> {
     macro_rules! select_for_jobs {
         ($condition:literal) => {
             concat!(
@@ -196,7 +196,7 @@ pub async fn list_latest_ranks(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<At
     }
     list_in!(
         tx,
-        AttemptRow,
+        StoredAttempt,
         select_for_jobs!("IN (SELECT value FROM json_each($1))"),
         select_for_jobs!("= ANY($1)"),
         texts(jobs)
@@ -205,7 +205,7 @@ pub async fn list_latest_ranks(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<At
 
 /// The end of a rank's log, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct LogEndRow {
+pub struct StoredLogEnd {
     pub log_bytes: Option<i64>,
     pub outcome: Option<JsonColumn<RankEnd>>,
 }
@@ -216,14 +216,14 @@ pub async fn find_log_end(
     job: JobId,
     number: u32,
     rank: u32,
-) -> Result<Option<LogEndRow>, StoreError> {
+) -> Result<Option<StoredLogEnd>, StoreError> {
     let sql =
         "SELECT job_id, log_bytes, outcome FROM attempts WHERE job_id = $1 AND number = $2 AND rank = $3";
-    find!(tx, LogEndRow, sql, job, i64::from(number), i64::from(rank))
+    find!(tx, StoredLogEnd, sql, job, i64::from(number), i64::from(rank))
 }
 
 /// Stores the fields of a rank that can change.
-pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError> {
+pub async fn update(tx: &mut Tx<'_>, row: &StoredAttempt) -> Result<(), StoreError> {
     let sql = "UPDATE attempts SET known = $4, running = $5, ended = $6, outcome = $7, ended_at = $8, clean = $9, \
                log_bytes = $10, is_open = $11, evidence = $12, saving = $13, \
                progress = $14, image_digest = $15 WHERE job_id = $1 AND number = $2 AND rank = $3";
@@ -250,45 +250,45 @@ pub async fn update(tx: &mut Tx<'_>, row: &AttemptRow) -> Result<(), StoreError>
 }
 
 /// Lists the ranks of a job's attempts before `before` with files that the portal has not got yet.
-pub async fn list_saving(tx: &mut Tx<'_>, job: JobId, before: i64) -> Result<Vec<AttemptRow>, StoreError> {
+pub async fn list_saving(tx: &mut Tx<'_>, job: JobId, before: i64) -> Result<Vec<StoredAttempt>, StoreError> {
     let sql = select_attempts!("WHERE job_id = $1 AND number < $2 AND saving = $3");
-    list!(tx, AttemptRow, sql, job, before, true)
+    list!(tx, StoredAttempt, sql, job, before, true)
 }
 
 /// Lists the open ranks of a node.
-pub async fn list_open(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<OpenRankRow>, StoreError> {
+pub async fn list_open(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredOpenRank>, StoreError> {
     let sql = "SELECT t.job_id, t.number, t.rank, t.known, t.lease_ms, j.org_id, j.state, j.stop_cause, j.stop_reason, \
                j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, \
                j.attempt AS latest, j.max_duration_s, j.metered_before_ms, j.nodes, j.device_count, \
                CASE WHEN t.known = $3 OR j.stop_cause IS NOT NULL THEN j.spec END AS spec \
                FROM attempts t JOIN jobs j ON j.id = t.job_id \
                WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY t.job_id, t.number";
-    list!(tx, OpenRankRow, sql, node, true, false)
+    list!(tx, StoredOpenRank, sql, node, true, false)
 }
 
 pub async fn list_allocations(
     tx: &mut Tx<'_>,
     job: JobId,
     attempt: i64,
-) -> Result<Vec<AllocationRow>, StoreError> {
+) -> Result<Vec<StoredAllocation>, StoreError> {
     let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, mig_uuid, unclean \
                FROM allocations WHERE job_id = $1 AND attempt = $2 ORDER BY idx";
-    list!(tx, AllocationRow, sql, job, attempt)
+    list!(tx, StoredAllocation, sql, job, attempt)
 }
 
 /// Lists the allocations of open ranks on a node, also released allocations.
-pub async fn list_node_allocations(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<AllocationRow>, StoreError> {
+pub async fn list_node_allocations(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredAllocation>, StoreError> {
     let sql = "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, a.mig_uuid, a.unclean \
                FROM attempts t JOIN allocations a ON a.job_id = t.job_id AND a.attempt = t.number AND a.node_id = t.node_id \
                WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY a.job_id, a.attempt, a.idx";
-    list!(tx, AllocationRow, sql, node, true)
+    list!(tx, StoredAllocation, sql, node, true)
 }
 
 /// Lists the allocations of these jobs' latest attempts, also released allocations.
 pub async fn list_latest_allocations(
     tx: &mut Tx<'_>,
     jobs: &[JobId],
-) -> Result<Vec<AllocationRow>, StoreError> {
+) -> Result<Vec<StoredAllocation>, StoreError> {
     macro_rules! select_for_jobs {
         ($condition:literal) => {
             concat!(
@@ -302,7 +302,7 @@ pub async fn list_latest_allocations(
     }
     list_in!(
         tx,
-        AllocationRow,
+        StoredAllocation,
         select_for_jobs!("IN (SELECT value FROM json_each($1))"),
         select_for_jobs!("= ANY($1)"),
         texts(jobs)
@@ -310,10 +310,10 @@ pub async fn list_latest_allocations(
 }
 
 /// Lists the held allocations of all boards, without their jobs.
-pub async fn list_held_allocations(tx: &mut Tx<'_>) -> Result<Vec<AllocationRow>, StoreError> {
+pub async fn list_held_allocations(tx: &mut Tx<'_>) -> Result<Vec<StoredAllocation>, StoreError> {
     let sql = "SELECT job_id, attempt, idx, org_id, node_id, gpu_uuid, profile_id, start, size, share_milli, mig_uuid, unclean \
                FROM allocations WHERE held = $1 ORDER BY gpu_uuid, start";
-    list!(tx, AllocationRow, sql, true)
+    list!(tx, StoredAllocation, sql, true)
 }
 
 macro_rules! select_held {
@@ -330,19 +330,19 @@ macro_rules! select_held {
 }
 
 /// Lists the held allocations of all boards, with their jobs.
-pub async fn list_held(tx: &mut Tx<'_>) -> Result<Vec<HeldRow>, StoreError> {
-    list!(tx, HeldRow, select_held!("WHERE a.held = $1 ORDER BY a.gpu_uuid, a.start"), true)
+pub async fn list_held(tx: &mut Tx<'_>) -> Result<Vec<HeldAllocation>, StoreError> {
+    list!(tx, HeldAllocation, select_held!("WHERE a.held = $1 ORDER BY a.gpu_uuid, a.start"), true)
 }
 
 /// Lists the held allocations of these jobs.
-pub async fn list_held_by(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<HeldRow>, StoreError> {
+pub async fn list_held_by(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<HeldAllocation>, StoreError> {
     // With `a.held = …` SQLite would read all held allocations and filter them by job.
     let sqlite = select_held!(
         "WHERE a.job_id IN (SELECT value FROM json_each($1)) AND a.held <> $2 ORDER BY a.job_id, a.attempt, a.idx"
     );
     let postgres =
         select_held!("WHERE a.job_id = ANY($1) AND a.held <> $2 ORDER BY a.job_id, a.attempt, a.idx");
-    list_in!(tx, HeldRow, sqlite, postgres, texts(jobs), false)
+    list_in!(tx, HeldAllocation, sqlite, postgres, texts(jobs), false)
 }
 
 /// Records the job for which an attempt is stopped.

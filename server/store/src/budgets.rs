@@ -11,7 +11,7 @@ use super::types::JsonColumn;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct BudgetRow {
+pub struct StoredBudget {
     pub id: BudgetId,
     pub org_id: OrgId,
     pub name: String,
@@ -36,7 +36,7 @@ macro_rules! select_budgets {
     };
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredBudget) -> Result<(), StoreError> {
     let sql = "INSERT INTO budgets (id, org_id, name, label, value, limit_micros, at_limit, notified_percent, notified_month, \
                created_by, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     exec!(
@@ -58,10 +58,10 @@ pub async fn insert(tx: &mut Tx<'_>, row: &BudgetRow) -> Result<(), StoreError> 
 }
 
 /// Lists the budgets of an organization (`None`: of all).
-pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<BudgetRow>, StoreError> {
+pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<StoredBudget>, StoreError> {
     match org {
-        Some(org) => list!(tx, BudgetRow, select_budgets!("WHERE org_id = $1 ORDER BY id"), org),
-        None => list!(tx, BudgetRow, select_budgets!("ORDER BY org_id, id")),
+        Some(org) => list!(tx, StoredBudget, select_budgets!("WHERE org_id = $1 ORDER BY id"), org),
+        None => list!(tx, StoredBudget, select_budgets!("ORDER BY org_id, id")),
     }
 }
 
@@ -70,9 +70,9 @@ pub async fn list_page(
     tx: &mut Tx<'_>,
     org: OrgId,
     options: &ListOptions<BudgetId>,
-) -> Result<Vec<BudgetRow>, StoreError> {
+) -> Result<Vec<StoredBudget>, StoreError> {
     let sql = page_sql!(options.sort, [select_budgets!("WHERE org_id = $1")], "id", "$2", "$3");
-    list!(tx, BudgetRow, sql, org, options.cursor_text(), options.rows())
+    list!(tx, StoredBudget, sql, org, options.cursor_text(), options.rows())
 }
 
 /// Deletes a budget of this organization. Returns true if it existed.
@@ -119,7 +119,7 @@ pub async fn list_spent(
 
 /// A job that has not ended, with its part of the budgets.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct OpenJobRow {
+pub struct OpenJob {
     pub id: JobId,
     pub labels: JsonColumn<BTreeMap<String, String>>,
     pub held_micros: i64,
@@ -128,10 +128,10 @@ pub struct OpenJobRow {
 }
 
 /// Lists the jobs of an organization that have not ended.
-pub async fn open_jobs(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<OpenJobRow>, StoreError> {
+pub async fn open_jobs(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<OpenJob>, StoreError> {
     let sql = "SELECT id, labels, held_micros, cost_micros - posted_micros AS uncharged_micros FROM jobs \
                WHERE org_id = $1 AND ended_at IS NULL ORDER BY id";
-    list!(tx, OpenJobRow, sql, org)
+    list!(tx, OpenJob, sql, org)
 }
 
 /// Sums the holds of an organization's reservations that begin in a half-open interval, in micros.

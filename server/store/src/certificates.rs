@@ -6,7 +6,7 @@ use berth_types::time::Timestamp;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct CertificateRow {
+pub struct StoredCertificate {
     /// Lower-case hex.
     pub serial: String,
     pub node_id: NodeId,
@@ -17,23 +17,23 @@ pub struct CertificateRow {
 
 /// The last admitted daemon of a node; `instance` is empty without one.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct InstanceRow {
+pub struct StoredInstance {
     pub instance: String,
     pub epoch: i64,
     pub connections: i64,
     pub suspect: Option<String>,
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &CertificateRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredCertificate) -> Result<(), StoreError> {
     let sql = "INSERT INTO node_certificates (serial, node_id, issued_at, expires_at, revoked_at) \
                VALUES ($1, $2, $3, $4, $5)";
     exec!(tx, sql, &row.serial, row.node_id, row.issued_at, row.expires_at, row.revoked_at).map(|_| ())
 }
 
-pub async fn find(tx: &mut Tx<'_>, serial: &str) -> Result<Option<CertificateRow>, StoreError> {
+pub async fn find(tx: &mut Tx<'_>, serial: &str) -> Result<Option<StoredCertificate>, StoreError> {
     let sql =
         "SELECT serial, node_id, issued_at, expires_at, revoked_at FROM node_certificates WHERE serial = $1";
-    find!(tx, CertificateRow, sql, serial)
+    find!(tx, StoredCertificate, sql, serial)
 }
 
 /// Revokes the certificates of a node; returns the number that was not revoked before.
@@ -66,9 +66,9 @@ pub async fn void_tokens(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Resul
     exec!(tx, sql, node, now).map(|_| ())
 }
 
-pub async fn find_instance(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<InstanceRow>, StoreError> {
+pub async fn find_instance(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<StoredInstance>, StoreError> {
     let sql = "SELECT id, instance, epoch, connections, suspect FROM nodes WHERE id = $1";
-    find!(tx, InstanceRow, sql, node)
+    find!(tx, StoredInstance, sql, node)
 }
 
 pub async fn set_instance(

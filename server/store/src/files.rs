@@ -8,7 +8,7 @@ use berth_types::time::Timestamp;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct FileRow {
+pub struct StoredFile {
     pub id: FileId,
     pub org_id: OrgId,
     pub job_id: JobId,
@@ -36,7 +36,7 @@ macro_rules! select_files {
     };
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &FileRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredFile) -> Result<(), StoreError> {
     let sql = "INSERT INTO job_files (id, org_id, job_id, attempt, rank, kind, seq, path, bytes, sha256, files, state, \
                note, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
     exec!(
@@ -61,11 +61,11 @@ pub async fn insert(tx: &mut Tx<'_>, row: &FileRow) -> Result<(), StoreError> {
 }
 
 /// Finds the stored row of the same file as `row`.
-pub async fn find_same(tx: &mut Tx<'_>, row: &FileRow) -> Result<Option<FileRow>, StoreError> {
+pub async fn find_same(tx: &mut Tx<'_>, row: &StoredFile) -> Result<Option<StoredFile>, StoreError> {
     let sql = select_files!(
         "WHERE job_id = $1 AND attempt = $2 AND rank = $3 AND kind = $4 AND seq = $5 AND path = $6"
     );
-    find!(tx, FileRow, sql, row.job_id, row.attempt, row.rank, row.kind, row.seq, &row.path)
+    find!(tx, StoredFile, sql, row.job_id, row.attempt, row.rank, row.kind, row.seq, &row.path)
 }
 
 /// Lists the artifacts of one rank of an attempt, in any state.
@@ -74,11 +74,11 @@ pub async fn list_artifacts(
     job: JobId,
     attempt: i64,
     rank: i64,
-) -> Result<Vec<FileRow>, StoreError> {
+) -> Result<Vec<StoredFile>, StoreError> {
     let sql = select_files!(
         "WHERE job_id = $1 AND attempt = $2 AND rank = $3 AND kind = 'artifact' AND seq = 0 ORDER BY path"
     );
-    list!(tx, FileRow, sql, job, attempt, rank)
+    list!(tx, StoredFile, sql, job, attempt, rank)
 }
 
 /// Finds a file of a job of this organization, in any state.
@@ -87,9 +87,9 @@ pub async fn find(
     org: OrgId,
     job: JobId,
     file: FileId,
-) -> Result<Option<FileRow>, StoreError> {
+) -> Result<Option<StoredFile>, StoreError> {
     let sql = select_files!("WHERE org_id = $1 AND job_id = $2 AND id = $3");
-    find!(tx, FileRow, sql, org, job, file)
+    find!(tx, StoredFile, sql, org, job, file)
 }
 
 /// Lists a page of the files of a job by id, without gone files.
@@ -98,7 +98,7 @@ pub async fn list(
     org: OrgId,
     job: JobId,
     options: &ListOptions<FileId>,
-) -> Result<Vec<FileRow>, StoreError> {
+) -> Result<Vec<StoredFile>, StoreError> {
     let sql = page_sql!(
         options.sort,
         [select_files!("WHERE org_id = $1 AND job_id = $2 AND state <> 'gone'")],
@@ -106,7 +106,7 @@ pub async fn list(
         "$3",
         "$4"
     );
-    list!(tx, FileRow, sql, org, job, options.cursor_text(), options.rows())
+    list!(tx, StoredFile, sql, org, job, options.cursor_text(), options.rows())
 }
 
 /// Sums the bytes of an organization's job files and volumes, complete and partial.
@@ -124,11 +124,11 @@ pub async fn count_for_job(tx: &mut Tx<'_>, job: JobId) -> Result<i64, StoreErro
 }
 
 /// Lists the checkpoints of one rank of a job that are not gone, newest first.
-pub async fn list_checkpoints(tx: &mut Tx<'_>, job: JobId, rank: i64) -> Result<Vec<FileRow>, StoreError> {
+pub async fn list_checkpoints(tx: &mut Tx<'_>, job: JobId, rank: i64) -> Result<Vec<StoredFile>, StoreError> {
     let sql = select_files!(
         "WHERE job_id = $1 AND rank = $2 AND kind = 'checkpoint' AND state <> 'gone' ORDER BY attempt DESC, seq DESC"
     );
-    list!(tx, FileRow, sql, job, rank)
+    list!(tx, StoredFile, sql, job, rank)
 }
 
 /// Moves a file from one state to another. Returns true if it was in the first.
@@ -159,8 +159,8 @@ pub async fn abandon(tx: &mut Tx<'_>) -> Result<u64, StoreError> {
 }
 
 /// Lists the gone files; their bytes must be removed.
-pub async fn list_gone(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<FileRow>, StoreError> {
-    list!(tx, FileRow, select_files!("WHERE state = 'gone' ORDER BY id LIMIT $1"), limit)
+pub async fn list_gone(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<StoredFile>, StoreError> {
+    list!(tx, StoredFile, select_files!("WHERE state = 'gone' ORDER BY id LIMIT $1"), limit)
 }
 
 /// Deletes the row of a gone file.

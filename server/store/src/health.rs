@@ -8,7 +8,7 @@ use super::types::JsonColumn;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct HealthRow {
+pub struct StoredHealth {
     pub uuid: String,
     pub node_id: NodeId,
     pub idx: i64,
@@ -31,7 +31,7 @@ pub struct HealthRow {
 
 /// A task of an operator for a board.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct TaskRow {
+pub struct StoredTask {
     pub uuid: String,
     pub task_number: i64,
     pub task_kind: Option<GpuTaskKind>,
@@ -46,18 +46,18 @@ pub struct NewQuarantine {
 }
 
 /// Lists the boards of a node, also boards that it no longer reports.
-pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<HealthRow>, StoreError> {
+pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredHealth>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
                quarantined_at, silent, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
                FROM gpus WHERE node_id = $1 ORDER BY idx, uuid";
-    list!(tx, HealthRow, sql, node)
+    list!(tx, StoredHealth, sql, node)
 }
 
-pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<HealthRow>, StoreError> {
+pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<StoredHealth>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
                quarantined_at, silent, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
                FROM gpus WHERE uuid = $1";
-    find!(tx, HealthRow, sql, gpu_uuid)
+    find!(tx, StoredHealth, sql, gpu_uuid)
 }
 
 /// Records the reason for a board's silence; `None` if it answers.
@@ -150,9 +150,9 @@ pub async fn finish_task(
 
 /// Lists the open tasks for the present boards of a node. A change of mode waits until nothing is held on the
 /// board.
-pub async fn list_tasks(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<TaskRow>, StoreError> {
+pub async fn list_tasks(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredTask>, StoreError> {
     let sql = "SELECT uuid, task_number, task_kind FROM gpus WHERE node_id = $1 AND present AND task_number > task_done \
                AND (task_kind = 'check' OR NOT EXISTS \
                (SELECT 1 FROM allocations a WHERE a.gpu_uuid = gpus.uuid AND a.held)) ORDER BY uuid";
-    list!(tx, TaskRow, sql, node)
+    list!(tx, StoredTask, sql, node)
 }

@@ -9,7 +9,7 @@ use berth_types::time::Timestamp;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct InvoiceRow {
+pub struct StoredInvoice {
     pub id: InvoiceId,
     pub number: i64,
     pub kind: InvoiceKind,
@@ -42,7 +42,7 @@ pub async fn next_number(tx: &mut Tx<'_>) -> Result<i64, StoreError> {
     Ok(find!(tx, (i64,), sql)?.map_or(1, |(n,)| n))
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &InvoiceRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredInvoice) -> Result<(), StoreError> {
     let sql = "INSERT INTO invoices (id, number, kind, org_id, month, state, document, total_micros, issued_at, due_at, \
                paid_at, corrects) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     exec!(
@@ -75,8 +75,8 @@ pub async fn set_state(
     Ok(exec!(tx, sql, id, from, to, paid_at)? == 1)
 }
 
-pub async fn find_any(tx: &mut Tx<'_>, id: InvoiceId) -> Result<Option<InvoiceRow>, StoreError> {
-    find!(tx, InvoiceRow, select_invoices!("WHERE id = $1"), id)
+pub async fn find_any(tx: &mut Tx<'_>, id: InvoiceId) -> Result<Option<StoredInvoice>, StoreError> {
+    find!(tx, StoredInvoice, select_invoices!("WHERE id = $1"), id)
 }
 
 /// Lists a page of the invoices of an organization (`None`: of all) by number, in `state` (`None`: in any).
@@ -85,7 +85,7 @@ pub async fn list(
     org: Option<OrgId>,
     state: Option<InvoiceState>,
     options: &ListOptions<i64>,
-) -> Result<Vec<InvoiceRow>, StoreError> {
+) -> Result<Vec<StoredInvoice>, StoreError> {
     let sql = org_page_sql!(
         org,
         options.sort,
@@ -98,7 +98,7 @@ pub async fn list(
     );
     let org = org.map_or_else(String::new, |org| org.to_string());
     let state = state.map_or("", InvoiceState::name);
-    list!(tx, InvoiceRow, sql, org, state, options.cursor.unwrap_or(0), options.rows())
+    list!(tx, StoredInvoice, sql, org, state, options.cursor.unwrap_or(0), options.rows())
 }
 
 /// The condition for transfers that return a charge, in the text of the index `transfers_given_back`.
@@ -129,7 +129,7 @@ pub async fn list_to_bill(
 
 /// The use of one offering by an organization in one mode.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct LineRow {
+pub struct StoredLine {
     pub org_id: OrgId,
     /// The slug of the offering.
     pub item: String,
@@ -143,7 +143,7 @@ pub async fn list_lines(
     tx: &mut Tx<'_>,
     orgs: &[OrgId],
     (from, until): (i64, i64),
-) -> Result<Vec<LineRow>, StoreError> {
+) -> Result<Vec<StoredLine>, StoreError> {
     macro_rules! select_lines {
         ($condition:literal) => {
             concat!(
@@ -158,7 +158,7 @@ pub async fn list_lines(
     }
     let sqlite = select_lines!("IN (SELECT value FROM json_each($1))");
     let orgs: Vec<String> = orgs.iter().map(ToString::to_string).collect();
-    list_in!(tx, LineRow, sqlite, select_lines!("= ANY($1)"), orgs, from, until)
+    list_in!(tx, StoredLine, sqlite, select_lines!("= ANY($1)"), orgs, from, until)
 }
 
 /// Sums the returned charges of these organizations between two times by source, such as `reservation`:

@@ -16,7 +16,7 @@ use super::{StoreError, Tx};
 
 /// A job as stored.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct JobRow {
+pub struct StoredJob {
     pub id: JobId,
     pub org_id: OrgId,
     pub name: String,
@@ -71,7 +71,7 @@ pub struct JobRow {
     pub failure_detail: Option<String>,
 }
 
-impl JobRow {
+impl StoredJob {
     /// Returns the cause of its stop while it is being stopped.
     pub fn stop_cause(&self) -> Option<StopCause> {
         self.phase.stop.as_ref().map(|stop| stop.cause)
@@ -100,9 +100,34 @@ impl fmt::Debug for JobInputs {
     }
 }
 
+/// A filter of jobs. An absent or empty field matches every job.
+#[derive(Debug, Clone, Default)]
+pub struct JobSearch {
+    pub state: Option<JobState>,
+    /// True for ended jobs, false for all others.
+    pub ended: Option<bool>,
+    /// A part of the name, without regard to case.
+    pub name: String,
+    /// A part of the name of the submitting user, without regard to case.
+    pub created_by: String,
+    /// `"key":"value"`, as labels are stored.
+    pub label: String,
+}
+
+impl JobSearch {
+    /// `ended` as a text; empty when absent.
+    pub(crate) fn end_text(&self) -> &'static str {
+        match self.ended {
+            None => "",
+            Some(true) => "ended",
+            Some(false) => "open",
+        }
+    }
+}
+
 /// A new job.
 #[derive(Debug, Clone)]
-pub struct NewJobRow {
+pub struct NewStoredJob {
     pub id: JobId,
     pub org: OrgId,
     pub name: String,
@@ -144,7 +169,16 @@ macro_rules! select_jobs {
     };
 }
 
-pub async fn insert(tx: &mut Tx<'_>, job: &NewJobRow) -> Result<(), StoreError> {
+macro_rules! search_conditions {
+    () => {
+        " AND ($3 = '' OR ($3 = 'ended' AND j.ended_at IS NOT NULL) OR ($3 = 'open' AND j.ended_at IS NULL)) \
+         AND ($4 = '' OR REPLACE(LOWER(j.name), LOWER($4), '') <> LOWER(j.name)) \
+         AND ($5 = '' OR REPLACE(LOWER(j.created_by), LOWER($5), '') <> LOWER(j.created_by)) \
+         AND ($6 = '' OR REPLACE(j.labels, '{' || $6, '') <> j.labels OR REPLACE(j.labels, ',' || $6, '') <> j.labels)"
+    };
+}
+
+pub async fn insert(tx: &mut Tx<'_>, job: &NewStoredJob) -> Result<(), StoreError> {
     exec!(
         tx,
         "INSERT INTO jobs (id, org_id, name, offering_id, spec, state, attempt, generation, priority, device_count, \
@@ -194,39 +228,52 @@ pub async fn list_scripts(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<(JobId,
 }
 
 /// Finds a job of this organization.
-pub async fn find(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<Option<JobRow>, StoreError> {
-    find!(tx, JobRow, select_jobs!("WHERE j.org_id = $1 AND j.id = $2"), org, job)
+pub async fn find(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<Option<StoredJob>, StoreError> {
+    find!(tx, StoredJob, select_jobs!("WHERE j.org_id = $1 AND j.id = $2"), org, job)
 }
 
-/// Lists a page of the jobs of an organization by id, in `state` (`None`: in any).
+/// Lists a page of the matching jobs of an organization by id.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
-    state: Option<JobState>,
+    search: &JobSearch,
     options: &ListOptions<JobId>,
-) -> Result<Vec<JobRow>, StoreError> {
-    // A condition that holds for each state would hide the index of the state.
-    let sql = match state {
-        Some(_) => page_sql!(
+) -> Result<Vec<StoredJob>, StoreError> {
+    // A condition that holds for each job would hide the index of the state, or that of the open jobs.
+    let sql = match (search.state, search.ended) {
+        (Some(_), _) => page_sql!(
             options.sort,
-            [select_jobs!("WHERE j.org_id = $1 AND j.state = $2")],
+            [select_jobs!("WHERE j.org_id = $1 AND j.state = $2"), search_conditions!()],
             "j.id",
-            "$3",
-            "$4"
+            "$7",
+            "$8"
         ),
-        None => {
-            page_sql!(options.sort, [select_jobs!("WHERE j.org_id = $1 AND $2 = ''")], "j.id", "$3", "$4")
-        }
+        (None, Some(false)) => page_sql!(
+            options.sort,
+            [select_jobs!("WHERE j.org_id = $1 AND $2 = '' AND j.ended_at IS NULL"), search_conditions!()],
+            "j.id",
+            "$7",
+            "$8"
+        ),
+        (None, Some(true) | None) => page_sql!(
+            options.sort,
+            [select_jobs!("WHERE j.org_id = $1 AND $2 = ''"), search_conditions!()],
+            "j.id",
+            "$7",
+            "$8"
+        ),
     };
-    let state = state.map_or("", JobState::name);
-    list!(tx, JobRow, sql, org, state, options.cursor_text(), options.rows())
+    let state = search.state.map_or("", JobState::name);
+    let JobSearch { name, created_by, label, .. } = search;
+    let (end, cursor, rows) = (search.end_text(), options.cursor_text(), options.rows());
+    list!(tx, StoredJob, sql, org, state, end, name, created_by, label, cursor, rows)
 }
 
 /// Stores a changed job with its new generation. `before` is the generation on which the change is based.
 ///
 /// # Errors
 /// [`StoreError::Stale`] if the stored generation is another, after a concurrent change.
-pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), StoreError> {
+pub async fn update(tx: &mut Tx<'_>, job: &StoredJob, before: i64) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET generation = $18, state = $3, stop_cause = $4, held_micros = $5, \
                ended_at = $6, exit_code = $7, failure_code = $8, failure_detail = $9, attempt = $10, \
                started_at = $11, cost_micros = $12, posted_micros = $13, metered_ms = $14, metered_before_ms = $15, \
@@ -265,7 +312,7 @@ pub async fn update(tx: &mut Tx<'_>, job: &JobRow, before: i64) -> Result<(), St
 }
 
 /// Stores the meter and the charges of a running job. The state does not change, so the generation stays.
-pub async fn update_meter(tx: &mut Tx<'_>, job: &JobRow) -> Result<(), StoreError> {
+pub async fn update_meter(tx: &mut Tx<'_>, job: &StoredJob) -> Result<(), StoreError> {
     let sql = "UPDATE jobs SET held_micros = $2, cost_micros = $3, posted_micros = $4, metered_ms = $5, posted_ms = $6 WHERE id = $1";
     exec!(tx, sql, job.id, job.held_micros, job.cost_micros, job.posted_micros, job.metered_ms, job.posted_ms)
         .map(|_| ())
@@ -299,14 +346,14 @@ pub async fn update_limit(
 }
 
 /// Finds a job of any organization. Only for the portal's own loops.
-pub async fn find_any(tx: &mut Tx<'_>, job: JobId) -> Result<Option<JobRow>, StoreError> {
-    find!(tx, JobRow, select_jobs!("WHERE j.id = $1"), job)
+pub async fn find_any(tx: &mut Tx<'_>, job: JobId) -> Result<Option<StoredJob>, StoreError> {
+    find!(tx, StoredJob, select_jobs!("WHERE j.id = $1"), job)
 }
 
 /// Lists the jobs with these ids, of any organization. Only for the portal's own loops.
-pub async fn list_any(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<JobRow>, StoreError> {
+pub async fn list_any(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<StoredJob>, StoreError> {
     let sqlite = select_jobs!("WHERE j.id IN (SELECT value FROM json_each($1))");
-    list_in!(tx, JobRow, sqlite, select_jobs!("WHERE j.id = ANY($1)"), texts(jobs))
+    list_in!(tx, StoredJob, sqlite, select_jobs!("WHERE j.id = ANY($1)"), texts(jobs))
 }
 
 /// Lists the states of the jobs with these ids, of any organization. Only for the portal's own loops.
@@ -325,10 +372,10 @@ pub(crate) fn texts(jobs: &[JobId]) -> Vec<String> {
 pub async fn list_queued<T: Send>(
     tx: &mut Tx<'_>,
     limit: i64,
-    mut map: impl FnMut(JobRow) -> Result<T, StoreError> + Send,
+    mut map: impl FnMut(StoredJob) -> Result<T, StoreError> + Send,
 ) -> Result<Vec<T>, StoreError> {
     let sql = select_jobs!("WHERE j.state = 'queued' ORDER BY j.priority DESC, j.created_at, j.id LIMIT $1");
-    map_rows!(tx, JobRow, &mut map, sql, limit)
+    map_rows!(tx, StoredJob, &mut map, sql, limit)
 }
 
 /// Sums over the jobs of an organization that have not ended: the uncharged micros, and the rates of running

@@ -8,7 +8,7 @@ use super::{StoreError, Tx};
 
 /// A node with the state of its lease.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct NodeLeaseRow {
+pub struct StoredNodeLease {
     pub id: NodeId,
     pub name: String,
     /// True if its worker ends jobs at the end of their leases.
@@ -20,7 +20,7 @@ pub struct NodeLeaseRow {
 
 /// An open rank without a known end.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct UnendedRow {
+pub struct UnendedAttempt {
     pub job_id: JobId,
     pub number: i64,
     /// 0: it has no lease.
@@ -40,20 +40,20 @@ pub struct UnendedCount {
     pub shortest_ms: i64,
 }
 
-pub async fn list_nodes(tx: &mut Tx<'_>) -> Result<Vec<NodeLeaseRow>, StoreError> {
+pub async fn list_nodes(tx: &mut Tx<'_>) -> Result<Vec<StoredNodeLease>, StoreError> {
     let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_reason FROM nodes ORDER BY id";
-    list!(tx, NodeLeaseRow, sql)
+    list!(tx, StoredNodeLease, sql)
 }
 
-pub async fn find_node(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<NodeLeaseRow>, StoreError> {
+pub async fn find_node(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<StoredNodeLease>, StoreError> {
     let sql = "SELECT id, name, leased, last_seen_at, lost_at, lost_reason FROM nodes WHERE id = $1";
-    find!(tx, NodeLeaseRow, sql, node)
+    find!(tx, StoredNodeLease, sql, node)
 }
 
-pub async fn list_unended(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<UnendedRow>, StoreError> {
+pub async fn list_unended(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<UnendedAttempt>, StoreError> {
     let sql = "SELECT job_id, number, lease_ms, evidence FROM attempts \
                WHERE node_id = $1 AND is_open = $2 AND ended = $3 ORDER BY job_id, number";
-    list!(tx, UnendedRow, sql, node, true, false)
+    list!(tx, UnendedAttempt, sql, node, true, false)
 }
 
 pub async fn count_unended(tx: &mut Tx<'_>) -> Result<Vec<UnendedCount>, StoreError> {

@@ -13,7 +13,7 @@ use super::{StoreError, Tx};
 const UNAVAILABLE: &str = "device.unavailable";
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct NodeRow {
+pub struct StoredNode {
     pub id: NodeId,
     pub name: String,
     pub cordoned: bool,
@@ -72,7 +72,7 @@ pub struct GpuReport {
 }
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct GpuRow {
+pub struct StoredGpu {
     pub uuid: String,
     pub node_id: NodeId,
     pub idx: i64,
@@ -93,7 +93,7 @@ pub struct GpuRow {
 
 /// The owner of a board that another node reports.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct BoardOwnerRow {
+pub struct BoardOwner {
     pub node_id: NodeId,
     pub node_name: String,
     /// True if the last report of the owner had the board.
@@ -104,7 +104,7 @@ pub struct BoardOwnerRow {
 
 /// The node, the index and the model of a board.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct BoardNameRow {
+pub struct BoardName {
     pub uuid: String,
     pub node_name: String,
     pub idx: i64,
@@ -143,28 +143,28 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
 }
 
 /// Lists all nodes by name. A corrupt row is left out.
-pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<NodeRow>, StoreError> {
+pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreError> {
     let sql = "SELECT id, name, cordoned, simulated, unisolated, driver_version, worker_version, last_seen_at, \
                cpu_milli, memory_mib, address, labels, isolation, images, gpus_left_out, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
-    list_readable!(tx, NodeRow, sql)
+    list_readable!(tx, StoredNode, sql)
 }
 
 /// Lists all boards by node and index. A corrupt row is left out: no job gets that board.
-pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<GpuRow>, StoreError> {
+pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<StoredGpu>, StoreError> {
     let sql = "SELECT g.uuid, g.node_id, g.idx, g.model, g.memory_mib, g.mig_enabled, g.nvlink_island, g.present, \
                COALESCE(g.quarantined, g.silent) AS quarantined, g.foreign_instances, g.facts, n.cordoned \
                FROM gpus g JOIN nodes n ON n.id = g.node_id ORDER BY g.node_id, g.idx, g.uuid";
-    list_readable!(tx, GpuRow, sql)
+    list_readable!(tx, StoredGpu, sql)
 }
 
 /// Lists the boards with these UUIDs, with the names of their nodes.
-pub async fn list_board_names(tx: &mut Tx<'_>, uuids: &[String]) -> Result<Vec<BoardNameRow>, StoreError> {
+pub async fn list_board_names(tx: &mut Tx<'_>, uuids: &[String]) -> Result<Vec<BoardName>, StoreError> {
     let sqlite = "SELECT g.uuid, n.name AS node_name, g.idx, g.model FROM gpus g JOIN nodes n ON n.id = g.node_id \
                   WHERE g.uuid IN (SELECT value FROM json_each($1))";
     let postgres = "SELECT g.uuid, n.name AS node_name, g.idx, g.model FROM gpus g JOIN nodes n ON n.id = g.node_id \
                     WHERE g.uuid = ANY($1)";
-    list_in!(tx, BoardNameRow, sqlite, postgres, uuids.to_vec())
+    list_in!(tx, BoardName, sqlite, postgres, uuids.to_vec())
 }
 
 /// Finds the owner of a board, if it is another node.
@@ -172,11 +172,11 @@ pub async fn find_other_owner(
     tx: &mut Tx<'_>,
     gpu_uuid: &str,
     node: NodeId,
-) -> Result<Option<BoardOwnerRow>, StoreError> {
+) -> Result<Option<BoardOwner>, StoreError> {
     let sql = "SELECT g.node_id, n.name AS node_name, g.present, \
                EXISTS (SELECT 1 FROM allocations a WHERE a.gpu_uuid = g.uuid AND a.held) AS held \
                FROM gpus g JOIN nodes n ON n.id = g.node_id WHERE g.uuid = $1 AND g.node_id <> $2";
-    find!(tx, BoardOwnerRow, sql, gpu_uuid, node)
+    find!(tx, BoardOwner, sql, gpu_uuid, node)
 }
 
 /// Records the sentence about reported boards of other nodes. Returns true if it changed.

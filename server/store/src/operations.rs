@@ -7,6 +7,7 @@ use berth_types::jobs::{JobState, NewJob};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
+use super::jobs::JobSearch;
 use super::types::{JsonColumn, RankEnd};
 use super::{StoreError, Tx};
 
@@ -15,11 +16,9 @@ use super::{StoreError, Tx};
 pub struct JobQuery {
     pub org: Option<OrgId>,
     pub node: Option<NodeId>,
-    pub state: Option<JobState>,
     /// The slug of an offering.
     pub offering: String,
-    /// `"key":"value"`, as labels are stored.
-    pub label: String,
+    pub search: JobSearch,
 }
 
 impl JobQuery {
@@ -27,13 +26,13 @@ impl JobQuery {
     fn texts(&self) -> (String, String, &'static str) {
         let org = self.org.map_or_else(String::new, |org| org.to_string());
         let node = self.node.map_or_else(String::new, |node| node.to_string());
-        (org, node, self.state.map_or("", JobState::name))
+        (org, node, self.search.state.map_or("", JobState::name))
     }
 }
 
 /// A job of any organization.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OperatorJobRow {
+pub struct StoredOperatorJob {
     pub id: JobId,
     pub org_id: OrgId,
     pub org_name: String,
@@ -65,7 +64,10 @@ macro_rules! matching_jobs {
              WHERE ($1 = '' OR j.org_id = $1) AND ($2 = '' OR EXISTS (SELECT 1 FROM allocations a \
              WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.node_id = $2)) \
              AND ($3 = '' OR j.state = $3) AND ($4 = '' OR f.slug = $4) \
-             AND ($5 = '' OR REPLACE(j.labels, '{' || $5, '') <> j.labels OR REPLACE(j.labels, ',' || $5, '') <> j.labels) ",
+             AND ($5 = '' OR REPLACE(j.labels, '{' || $5, '') <> j.labels OR REPLACE(j.labels, ',' || $5, '') <> j.labels) \
+             AND ($6 = '' OR ($6 = 'ended' AND j.ended_at IS NOT NULL) OR ($6 = 'open' AND j.ended_at IS NULL)) \
+             AND ($7 = '' OR REPLACE(LOWER(j.name), LOWER($7), '') <> LOWER(j.name)) \
+             AND ($8 = '' OR REPLACE(LOWER(j.created_by), LOWER($8), '') <> LOWER(j.created_by)) ",
             $rest
         )
     };
@@ -76,7 +78,7 @@ pub async fn list_jobs(
     tx: &mut Tx<'_>,
     query: &JobQuery,
     options: &ListOptions<JobId>,
-) -> Result<Vec<OperatorJobRow>, StoreError> {
+) -> Result<Vec<StoredOperatorJob>, StoreError> {
     let sql = page_sql!(
         options.sort,
         [matching_jobs!(
@@ -87,13 +89,15 @@ pub async fn list_jobs(
             ""
         )],
         "j.id",
-        "$6",
-        "$7"
+        "$9",
+        "$10"
     );
     let (org, node, state) = query.texts();
     let (cursor, rows) = (options.cursor_text(), options.rows());
-    let JobQuery { offering, label, .. } = query;
-    list!(tx, OperatorJobRow, sql, &org, &node, state, offering, label, cursor, rows)
+    let JobQuery { offering, search, .. } = query;
+    let JobSearch { label, name, created_by, .. } = search;
+    let end = search.end_text();
+    list!(tx, StoredOperatorJob, sql, &org, &node, state, offering, label, end, name, created_by, cursor, rows)
 }
 
 /// Counts the matching jobs that can be stopped, by organization: (id, name, jobs). A job whose present stop
@@ -107,25 +111,29 @@ pub async fn count_stoppable(
         "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) GROUP BY j.org_id, o.name ORDER BY o.name, j.org_id"
     );
     let (org, node, state) = query.texts();
-    let JobQuery { offering, label, .. } = query;
-    list!(tx, (OrgId, String, i64), sql, &org, &node, state, offering, label)
+    let JobQuery { offering, search, .. } = query;
+    let JobSearch { label, name, created_by, .. } = search;
+    let end = search.end_text();
+    list!(tx, (OrgId, String, i64), sql, &org, &node, state, offering, label, end, name, created_by)
 }
 
 /// Lists the ids of the oldest `limit` matching jobs that can be stopped.
 pub async fn list_stoppable(tx: &mut Tx<'_>, query: &JobQuery, limit: i64) -> Result<Vec<JobId>, StoreError> {
     let sql = matching_jobs!(
         "SELECT j.id",
-        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) ORDER BY j.id LIMIT $6"
+        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) ORDER BY j.id LIMIT $9"
     );
     let (org, node, state) = query.texts();
-    let JobQuery { offering, label, .. } = query;
-    let rows = list!(tx, (JobId,), sql, &org, &node, state, offering, label, limit)?;
+    let JobQuery { offering, search, .. } = query;
+    let JobSearch { label, name, created_by, .. } = search;
+    let end = search.end_text();
+    let rows = list!(tx, (JobId,), sql, &org, &node, state, offering, label, end, name, created_by, limit)?;
     Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
 /// A drain of a node.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct DrainRow {
+pub struct StoredDrain {
     pub node_id: NodeId,
     pub node_name: String,
     pub reason: String,
@@ -140,7 +148,7 @@ pub struct DrainRow {
 }
 
 /// Starts a drain or replaces the terms of a drain, and cordons the node. Returns true if the node exists.
-pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Result<bool, StoreError> {
+pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &StoredDrain) -> Result<bool, StoreError> {
     let found = find!(tx, (bool,), "SELECT cordoned, id AS row_id FROM nodes WHERE id = $1", node)?;
     let Some((was_cordoned,)) = found else { return Ok(false) };
     let sql = "INSERT INTO drains (node_id, reason, deadline_at, grace_s, was_cordoned, started_by, started_at, by_host) \
@@ -161,14 +169,14 @@ pub async fn put_drain(tx: &mut Tx<'_>, node: NodeId, drain: &DrainRow) -> Resul
     super::nodes::set_cordoned(tx, node, true).await
 }
 
-pub async fn list_drains(tx: &mut Tx<'_>) -> Result<Vec<DrainRow>, StoreError> {
+pub async fn list_drains(tx: &mut Tx<'_>) -> Result<Vec<StoredDrain>, StoreError> {
     let sql = "SELECT d.node_id, n.name AS node_name, d.reason, d.deadline_at, d.grace_s, d.was_cordoned, d.started_by, \
                d.started_at, d.emptied_at, d.by_host FROM drains d JOIN nodes n ON n.id = d.node_id ORDER BY n.name, d.node_id";
-    list!(tx, DrainRow, sql)
+    list!(tx, StoredDrain, sql)
 }
 
 /// Finds the drain of a node.
-pub async fn find_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<DrainRow>, StoreError> {
+pub async fn find_drain(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<StoredDrain>, StoreError> {
     Ok(list_drains(tx).await?.into_iter().find(|row| row.node_id == node))
 }
 
@@ -199,7 +207,7 @@ pub async fn set_emptied(tx: &mut Tx<'_>, node: NodeId, now: Timestamp) -> Resul
 
 /// An open rank, with its job.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct OperatorRankRow {
+pub struct StoredOperatorRank {
     pub job_id: JobId,
     pub number: i64,
     pub org_id: OrgId,
@@ -249,16 +257,16 @@ macro_rules! select_open {
 }
 
 /// Lists the open ranks of a node (`None`: of all).
-pub async fn list_open(tx: &mut Tx<'_>, node: Option<NodeId>) -> Result<Vec<OperatorRankRow>, StoreError> {
+pub async fn list_open(tx: &mut Tx<'_>, node: Option<NodeId>) -> Result<Vec<StoredOperatorRank>, StoreError> {
     let node = node.map_or_else(String::new, |node| node.to_string());
-    list!(tx, OperatorRankRow, select_open!("($1 = '' OR a.node_id = $1)"), &node, true)
+    list!(tx, StoredOperatorRank, select_open!("($1 = '' OR a.node_id = $1)"), &node, true)
 }
 
 /// Lists the open ranks of these nodes.
-pub async fn list_open_on(tx: &mut Tx<'_>, nodes: &[NodeId]) -> Result<Vec<OperatorRankRow>, StoreError> {
+pub async fn list_open_on(tx: &mut Tx<'_>, nodes: &[NodeId]) -> Result<Vec<StoredOperatorRank>, StoreError> {
     let sqlite = select_open!("a.node_id IN (SELECT value FROM json_each($1))");
     let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-    list_in!(tx, OperatorRankRow, sqlite, select_open!("a.node_id = ANY($1)"), nodes, true)
+    list_in!(tx, StoredOperatorRank, sqlite, select_open!("a.node_id = ANY($1)"), nodes, true)
 }
 
 /// Lists the racks with their power budgets in watts.

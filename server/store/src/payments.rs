@@ -9,7 +9,7 @@ use berth_types::time::Timestamp;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct ProfileRow {
+pub struct StoredProfile {
     pub org_id: OrgId,
     pub customer: String,
     pub payment_method: Option<String>,
@@ -50,7 +50,7 @@ impl TryFrom<String> for PaymentKind {
 }
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct PaymentRow {
+pub struct StoredPayment {
     pub id: PaymentId,
     pub org_id: OrgId,
     #[sqlx(try_from = "String")]
@@ -76,10 +76,10 @@ macro_rules! select_payments {
     };
 }
 
-pub async fn find_profile(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<ProfileRow>, StoreError> {
+pub async fn find_profile(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<StoredProfile>, StoreError> {
     let sql = "SELECT org_id, customer, payment_method, below_micros, amount_micros, most_a_day, failures \
                FROM payment_profiles WHERE org_id = $1";
-    find!(tx, ProfileRow, sql, org)
+    find!(tx, StoredProfile, sql, org)
 }
 
 /// Stores the Stripe customer of an organization, unless one is stored.
@@ -107,12 +107,12 @@ pub async fn set_failures(tx: &mut Tx<'_>, org: OrgId, failures: i64) -> Result<
 
 /// Lists the profiles with a saved card and a recharge rule whose available money is below the rule's
 /// threshold.
-pub async fn list_to_recharge(tx: &mut Tx<'_>, most_failures: i64) -> Result<Vec<ProfileRow>, StoreError> {
+pub async fn list_to_recharge(tx: &mut Tx<'_>, most_failures: i64) -> Result<Vec<StoredProfile>, StoreError> {
     let sql = "SELECT p.org_id, p.customer, p.payment_method, p.below_micros, p.amount_micros, p.most_a_day, p.failures \
                FROM payment_profiles p JOIN accounts a ON a.org_id = p.org_id \
                WHERE p.payment_method IS NOT NULL AND p.amount_micros > 0 AND p.failures < $1 AND \
                a.posted_micros - a.held_micros + a.credit_limit_micros < p.below_micros ORDER BY p.org_id";
-    list!(tx, ProfileRow, sql, most_failures)
+    list!(tx, StoredProfile, sql, most_failures)
 }
 
 /// Counts the recharges of an organization since a time. The flag is true if a recharge is open.
@@ -127,7 +127,7 @@ pub async fn count_recharges(
     Ok(find!(tx, (i64, i64), sql, org, since)?.map_or((0, false), |(count, open)| (count, open > 0)))
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredPayment) -> Result<(), StoreError> {
     let sql = "INSERT INTO payments (id, org_id, kind, amount_micros, invoice_id, state, session, intent, created_by, \
                created_at, failure) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     exec!(
@@ -148,12 +148,12 @@ pub async fn insert(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError>
     .map(|_| ())
 }
 
-pub async fn find(tx: &mut Tx<'_>, id: PaymentId) -> Result<Option<PaymentRow>, StoreError> {
-    find!(tx, PaymentRow, select_payments!("WHERE id = $1"), id)
+pub async fn find(tx: &mut Tx<'_>, id: PaymentId) -> Result<Option<StoredPayment>, StoreError> {
+    find!(tx, StoredPayment, select_payments!("WHERE id = $1"), id)
 }
 
-pub async fn find_by_intent(tx: &mut Tx<'_>, intent: &str) -> Result<Option<PaymentRow>, StoreError> {
-    find!(tx, PaymentRow, select_payments!("WHERE intent = $1 ORDER BY id LIMIT 1"), intent)
+pub async fn find_by_intent(tx: &mut Tx<'_>, intent: &str) -> Result<Option<StoredPayment>, StoreError> {
+    find!(tx, StoredPayment, select_payments!("WHERE intent = $1 ORDER BY id LIMIT 1"), intent)
 }
 
 /// Lists a page of the payments of an organization by id.
@@ -161,21 +161,21 @@ pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     options: &ListOptions<PaymentId>,
-) -> Result<Vec<PaymentRow>, StoreError> {
+) -> Result<Vec<StoredPayment>, StoreError> {
     let sql = page_sql!(options.sort, [select_payments!("WHERE org_id = $1")], "id", "$2", "$3");
-    list!(tx, PaymentRow, sql, org, options.cursor_text(), options.rows())
+    list!(tx, StoredPayment, sql, org, options.cursor_text(), options.rows())
 }
 
 /// Lists the recharges without a known result.
-pub async fn list_open_recharges(tx: &mut Tx<'_>) -> Result<Vec<PaymentRow>, StoreError> {
+pub async fn list_open_recharges(tx: &mut Tx<'_>) -> Result<Vec<StoredPayment>, StoreError> {
     list!(
         tx,
-        PaymentRow,
+        StoredPayment,
         select_payments!("WHERE state = 'open' AND kind = 'recharge' ORDER BY id LIMIT 100")
     )
 }
 
-pub async fn update(tx: &mut Tx<'_>, row: &PaymentRow) -> Result<(), StoreError> {
+pub async fn update(tx: &mut Tx<'_>, row: &StoredPayment) -> Result<(), StoreError> {
     let sql =
         "UPDATE payments SET state = $2, session = $3, intent = $4, done_at = $5, failure = $6 WHERE id = $1";
     exec!(tx, sql, row.id, row.state, &row.session, &row.intent, row.done_at, &row.failure).map(|_| ())

@@ -27,7 +27,7 @@ pub struct StoredDevice {
 pub type StoredPlaces = Vec<(NodeId, Vec<StoredDevice>)>;
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct ReservationRow {
+pub struct StoredReservation {
     pub id: ReservationId,
     pub org_id: Option<OrgId>,
     pub org_name: Option<String>,
@@ -68,7 +68,7 @@ pub struct ReservationRow {
     pub created_at: Timestamp,
 }
 
-impl ReservationRow {
+impl StoredReservation {
     pub fn places(&self) -> Result<StoredPlaces, StoreError> {
         let corrupt = |error| StoreError::corrupt("reservations", self.id, "places", error);
         serde_json::from_str(&self.places).map_err(corrupt)
@@ -122,7 +122,7 @@ pub async fn forget_quotes(tx: &mut Tx<'_>, before: Timestamp) -> Result<(), Sto
     exec!(tx, sql, before).map(|_| ())
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredReservation) -> Result<(), StoreError> {
     let sql = "INSERT INTO reservations (id, org_id, name, state, cause, quote_id, series, offering_id, nodes, \
                gpus_per_node, topology, board_milli, starts_at, ends_at, nano_per_second, price_version, total_micros, \
                held_micros, posted_micros, credited_micros, places, policy, lost_milli, generation, created_by, created_at) \
@@ -165,7 +165,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
 ///
 /// # Errors
 /// [`StoreError::Stale`] if the stored generation is not that of `row`.
-pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreError> {
+pub async fn update(tx: &mut Tx<'_>, row: &StoredReservation) -> Result<(), StoreError> {
     let sql = "UPDATE reservations SET generation = generation + 1, state = $3, cause = $4, ends_at = $5, ended_at = $6, \
                total_micros = $7, held_micros = $8, posted_micros = $9, credited_micros = $10, places = $11, \
                lost_milli = $12, lost_since = $13, warned = $14 WHERE id = $1 AND generation = $2";
@@ -191,16 +191,16 @@ pub async fn update(tx: &mut Tx<'_>, row: &ReservationRow) -> Result<(), StoreEr
 }
 
 /// Finds a reservation of any organization.
-pub async fn find_any(tx: &mut Tx<'_>, id: ReservationId) -> Result<Option<ReservationRow>, StoreError> {
-    find!(tx, ReservationRow, select_reservations!("WHERE r.id = $1"), id)
+pub async fn find_any(tx: &mut Tx<'_>, id: ReservationId) -> Result<Option<StoredReservation>, StoreError> {
+    find!(tx, StoredReservation, select_reservations!("WHERE r.id = $1"), id)
 }
 
 /// Lists the reservations with these ids, of any organization, by id.
-pub async fn list_any(tx: &mut Tx<'_>, ids: &[ReservationId]) -> Result<Vec<ReservationRow>, StoreError> {
+pub async fn list_any(tx: &mut Tx<'_>, ids: &[ReservationId]) -> Result<Vec<StoredReservation>, StoreError> {
     let sqlite = select_reservations!("WHERE r.id IN (SELECT value FROM json_each($1)) ORDER BY r.id");
     let postgres = select_reservations!("WHERE r.id = ANY($1) ORDER BY r.id");
     let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-    list_in!(tx, ReservationRow, sqlite, postgres, ids)
+    list_in!(tx, StoredReservation, sqlite, postgres, ids)
 }
 
 /// Finds a reservation of this organization.
@@ -208,9 +208,9 @@ pub async fn find(
     tx: &mut Tx<'_>,
     org: OrgId,
     id: ReservationId,
-) -> Result<Option<ReservationRow>, StoreError> {
+) -> Result<Option<StoredReservation>, StoreError> {
     let sql = select_reservations!("WHERE r.org_id = $1 AND r.id = $2");
-    find!(tx, ReservationRow, sql, org, id)
+    find!(tx, StoredReservation, sql, org, id)
 }
 
 /// Lists a page of the reservations of an organization (`None`: of all) by id, in `state` (`None`: in any).
@@ -219,7 +219,7 @@ pub async fn list(
     org: Option<OrgId>,
     state: Option<ReservationState>,
     options: &ListOptions<ReservationId>,
-) -> Result<Vec<ReservationRow>, StoreError> {
+) -> Result<Vec<StoredReservation>, StoreError> {
     let sql = org_page_sql!(
         org,
         options.sort,
@@ -232,15 +232,15 @@ pub async fn list(
     );
     let org = org.map_or_else(String::new, |org| org.to_string());
     let state = state.map_or("", ReservationState::name);
-    list!(tx, ReservationRow, sql, org, state, options.cursor_text(), options.rows())
+    list!(tx, StoredReservation, sql, org, state, options.cursor_text(), options.rows())
 }
 
 /// Lists the reservations that hold capacity.
-pub async fn list_holding(tx: &mut Tx<'_>) -> Result<Vec<ReservationRow>, StoreError> {
+pub async fn list_holding(tx: &mut Tx<'_>) -> Result<Vec<StoredReservation>, StoreError> {
     let sql = select_reservations!(
         "WHERE r.state IN ('pending', 'scheduled', 'active') ORDER BY r.starts_at, r.id"
     );
-    list!(tx, ReservationRow, sql)
+    list!(tx, StoredReservation, sql)
 }
 
 /// Lists the reservations that hold capacity at a time between `from` and `until`.
@@ -248,11 +248,11 @@ pub async fn list_between(
     tx: &mut Tx<'_>,
     from: Timestamp,
     until: Timestamp,
-) -> Result<Vec<ReservationRow>, StoreError> {
+) -> Result<Vec<StoredReservation>, StoreError> {
     let sql = select_reservations!(
         "WHERE r.state IN ('pending', 'scheduled', 'active') AND r.starts_at < $2 AND r.ends_at > $1 ORDER BY r.starts_at, r.id"
     );
-    list!(tx, ReservationRow, sql, from, until)
+    list!(tx, StoredReservation, sql, from, until)
 }
 
 /// Lists the jobs of a reservation that have not ended: (id, state, generation).
@@ -275,7 +275,7 @@ pub async fn list_over_with_jobs(tx: &mut Tx<'_>) -> Result<Vec<ReservationId>, 
 
 /// The use of a reservation by its jobs.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct JobUseRow {
+pub struct JobUse {
     pub reservation_id: ReservationId,
     pub device_ms: i64,
     /// The most attempts of one of the jobs; 0: none was ever placed.
@@ -286,7 +286,7 @@ pub struct JobUseRow {
 pub async fn list_job_use(
     tx: &mut Tx<'_>,
     reservations: &[ReservationId],
-) -> Result<Vec<JobUseRow>, StoreError> {
+) -> Result<Vec<JobUse>, StoreError> {
     macro_rules! select_use {
         ($condition:literal) => {
             concat!(
@@ -299,7 +299,7 @@ pub async fn list_job_use(
     }
     let sqlite = select_use!("IN (SELECT value FROM json_each($1))");
     let reservations: Vec<String> = reservations.iter().map(ToString::to_string).collect();
-    list_in!(tx, JobUseRow, sqlite, select_use!("= ANY($1)"), reservations)
+    list_in!(tx, JobUse, sqlite, select_use!("= ANY($1)"), reservations)
 }
 
 /// Sums the device-milliseconds without a job in an organization's reservations that began before `now` and

@@ -7,7 +7,7 @@ use berth_types::time::Timestamp;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct SecretRow {
+pub struct StoredSecret {
     pub org_id: OrgId,
     pub name: String,
     pub version: i64,
@@ -34,19 +34,19 @@ pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     options: &ListOptions<NameCursor>,
-) -> Result<Vec<SecretRow>, StoreError> {
+) -> Result<Vec<StoredSecret>, StoreError> {
     let sql = page_sql!(options.sort, [select_secrets!("WHERE org_id = $1")], "name", "$2", "$3");
-    list!(tx, SecretRow, sql, org, options.cursor_name(), options.rows())
+    list!(tx, StoredSecret, sql, org, options.cursor_name(), options.rows())
 }
 
 /// Lists the secrets of all organizations.
-pub async fn list_all(tx: &mut Tx<'_>) -> Result<Vec<SecretRow>, StoreError> {
-    list!(tx, SecretRow, select_secrets!("ORDER BY org_id, name"))
+pub async fn list_all(tx: &mut Tx<'_>) -> Result<Vec<StoredSecret>, StoreError> {
+    list!(tx, StoredSecret, select_secrets!("ORDER BY org_id, name"))
 }
 
-pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<SecretRow>, StoreError> {
+pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<StoredSecret>, StoreError> {
     let sql = select_secrets!("WHERE org_id = $1 AND name = $2");
-    find!(tx, SecretRow, sql, org, name)
+    find!(tx, StoredSecret, sql, org, name)
 }
 
 /// Counts the secrets of an organization.
@@ -56,7 +56,7 @@ pub async fn count(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
 }
 
 /// Stores a secret in place of its earlier version.
-pub async fn put(tx: &mut Tx<'_>, row: &SecretRow) -> Result<(), StoreError> {
+pub async fn put(tx: &mut Tx<'_>, row: &StoredSecret) -> Result<(), StoreError> {
     let sql = "INSERT INTO secrets (org_id, name, version, sealed, created_by, created_at, updated_by, updated_at, last_used_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
                ON CONFLICT (org_id, name) DO UPDATE SET version = excluded.version, sealed = excluded.sealed, \
@@ -90,7 +90,7 @@ pub async fn mark_used(tx: &mut Tx<'_>, org: OrgId, name: &str, now: Timestamp) 
 }
 
 /// Replaces the sealed value of a version. Returns true if the stored value was still that of `row`.
-pub async fn reseal(tx: &mut Tx<'_>, row: &SecretRow, sealed: &str) -> Result<bool, StoreError> {
+pub async fn reseal(tx: &mut Tx<'_>, row: &StoredSecret, sealed: &str) -> Result<bool, StoreError> {
     let sql =
         "UPDATE secrets SET sealed = $4 WHERE org_id = $1 AND name = $2 AND version = $3 AND sealed = $5";
     Ok(exec!(tx, sql, row.org_id, &row.name, row.version, sealed, &row.sealed)? == 1)

@@ -7,7 +7,7 @@ use berth_types::time::Timestamp;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct TerminalRow {
+pub struct StoredTerminal {
     pub id: TerminalId,
     pub org_id: OrgId,
     pub job_id: JobId,
@@ -35,7 +35,7 @@ macro_rules! select_terminals {
     };
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &TerminalRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredTerminal) -> Result<(), StoreError> {
     let sql = "INSERT INTO terminals (id, org_id, job_id, attempt, node_rank, node_id, user_id, actor, reason, \
                opened_at, left_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
     exec!(
@@ -62,9 +62,9 @@ pub async fn find(
     org: OrgId,
     job: JobId,
     id: TerminalId,
-) -> Result<Option<TerminalRow>, StoreError> {
+) -> Result<Option<StoredTerminal>, StoreError> {
     let sql = select_terminals!("WHERE id = $1 AND job_id = $2 AND org_id = $3");
-    find!(tx, TerminalRow, sql, id, job, org)
+    find!(tx, StoredTerminal, sql, id, job, org)
 }
 
 /// Lists a page of the terminals of a job by id.
@@ -73,15 +73,15 @@ pub async fn list(
     org: OrgId,
     job: JobId,
     options: &ListOptions<TerminalId>,
-) -> Result<Vec<TerminalRow>, StoreError> {
+) -> Result<Vec<StoredTerminal>, StoreError> {
     let sql =
         page_sql!(options.sort, [select_terminals!("WHERE job_id = $1 AND org_id = $2")], "id", "$3", "$4");
-    list!(tx, TerminalRow, sql, job, org, options.cursor_text(), options.rows())
+    list!(tx, StoredTerminal, sql, job, org, options.cursor_text(), options.rows())
 }
 
 /// Lists the terminals that are not closed.
-pub async fn list_open(tx: &mut Tx<'_>) -> Result<Vec<TerminalRow>, StoreError> {
-    list!(tx, TerminalRow, select_terminals!("WHERE closed_at IS NULL ORDER BY id"))
+pub async fn list_open(tx: &mut Tx<'_>) -> Result<Vec<StoredTerminal>, StoreError> {
+    list!(tx, StoredTerminal, select_terminals!("WHERE closed_at IS NULL ORDER BY id"))
 }
 
 /// Counts the open terminals of an organization: (of one job, of all jobs).

@@ -7,7 +7,7 @@ use super::jobs::texts;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct UnderuseRow {
+pub struct StoredUnderuse {
     pub job_id: JobId,
     pub attempt: i64,
     pub org_id: OrgId,
@@ -23,7 +23,7 @@ pub struct UnderuseRow {
     pub day: i64,
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &UnderuseRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredUnderuse) -> Result<(), StoreError> {
     let sql = "INSERT INTO underuse (job_id, attempt, org_id, starts_at, ends_at, percent, cost_micros, reported_at, day) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     exec!(
@@ -47,10 +47,10 @@ pub async fn find_latest(
     tx: &mut Tx<'_>,
     job: JobId,
     attempt: i64,
-) -> Result<Option<UnderuseRow>, StoreError> {
+) -> Result<Option<StoredUnderuse>, StoreError> {
     let sql = "SELECT job_id, attempt, org_id, starts_at, ends_at, percent, cost_micros, reported_at, day FROM underuse \
                WHERE job_id = $1 AND attempt = $2 ORDER BY reported_at DESC, ends_at DESC LIMIT 1";
-    find!(tx, UnderuseRow, sql, job, attempt)
+    find!(tx, StoredUnderuse, sql, job, attempt)
 }
 
 /// Lists the intervals of these jobs that were reported after a time, the latest last.
@@ -58,7 +58,7 @@ pub async fn list_after(
     tx: &mut Tx<'_>,
     jobs: &[JobId],
     after: Timestamp,
-) -> Result<Vec<UnderuseRow>, StoreError> {
+) -> Result<Vec<StoredUnderuse>, StoreError> {
     macro_rules! select_for_jobs {
         ($condition:literal) => {
             concat!(
@@ -71,7 +71,7 @@ pub async fn list_after(
     }
     list_in!(
         tx,
-        UnderuseRow,
+        StoredUnderuse,
         select_for_jobs!("IN (SELECT value FROM json_each($1))"),
         select_for_jobs!("= ANY($1)"),
         texts(jobs),

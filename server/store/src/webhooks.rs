@@ -36,7 +36,7 @@ impl TryFrom<String> for Channel {
 }
 
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct WebhookRow {
+pub struct StoredWebhook {
     pub id: WebhookId,
     pub org_id: OrgId,
     pub url: String,
@@ -50,7 +50,7 @@ pub struct WebhookRow {
 
 /// A delivery with the notice that it carries.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct DeliveryRow {
+pub struct StoredDelivery {
     pub id: DeliveryId,
     pub notice_id: NoticeId,
     pub org_id: OrgId,
@@ -89,7 +89,7 @@ macro_rules! select_deliveries {
     };
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &WebhookRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredWebhook) -> Result<(), StoreError> {
     let sql = "INSERT INTO webhooks (id, org_id, url, secret, kinds, created_by, created_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7)";
     exec!(tx, sql, row.id, row.org_id, &row.url, &row.secret, &row.kinds, &row.created_by, row.created_at)
@@ -97,10 +97,10 @@ pub async fn insert(tx: &mut Tx<'_>, row: &WebhookRow) -> Result<(), StoreError>
 }
 
 /// Lists the webhooks of an organization (`None`: of all).
-pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<WebhookRow>, StoreError> {
+pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<StoredWebhook>, StoreError> {
     match org {
-        Some(org) => list_readable!(tx, WebhookRow, select_webhooks!("WHERE org_id = $1 ORDER BY id"), org),
-        None => list_readable!(tx, WebhookRow, select_webhooks!("ORDER BY org_id, id")),
+        Some(org) => list_readable!(tx, StoredWebhook, select_webhooks!("WHERE org_id = $1 ORDER BY id"), org),
+        None => list_readable!(tx, StoredWebhook, select_webhooks!("ORDER BY org_id, id")),
     }
 }
 
@@ -109,13 +109,13 @@ pub async fn list_page(
     tx: &mut Tx<'_>,
     org: OrgId,
     options: &ListOptions<WebhookId>,
-) -> Result<Vec<WebhookRow>, StoreError> {
+) -> Result<Vec<StoredWebhook>, StoreError> {
     let sql = page_sql!(options.sort, [select_webhooks!("WHERE org_id = $1")], "id", "$2", "$3");
-    list!(tx, WebhookRow, sql, org, options.cursor_text(), options.rows())
+    list!(tx, StoredWebhook, sql, org, options.cursor_text(), options.rows())
 }
 
 /// Replaces the sealed value of the secret. Returns true if the stored value was still that of `row`.
-pub async fn reseal(tx: &mut Tx<'_>, row: &WebhookRow, sealed: &str) -> Result<bool, StoreError> {
+pub async fn reseal(tx: &mut Tx<'_>, row: &StoredWebhook, sealed: &str) -> Result<bool, StoreError> {
     let sql = "UPDATE webhooks SET secret = $2 WHERE id = $1 AND secret = $3";
     Ok(exec!(tx, sql, row.id, sealed, &row.secret)? == 1)
 }
@@ -165,12 +165,12 @@ pub async fn list_due_deliveries(
     tx: &mut Tx<'_>,
     now: Timestamp,
     limit: i64,
-) -> Result<Vec<DeliveryRow>, StoreError> {
+) -> Result<Vec<StoredDelivery>, StoreError> {
     let sql = select_deliveries!(
         "WHERE d.id IN (SELECT q.id FROM (SELECT id, ROW_NUMBER() OVER (PARTITION BY org_id ORDER BY next_at, id) AS nth \
          FROM deliveries WHERE state = 'pending' AND next_at <= $1) AS q WHERE q.nth <= 8) ORDER BY d.next_at, d.id LIMIT $2"
     );
-    list!(tx, DeliveryRow, sql, now, limit)
+    list!(tx, StoredDelivery, sql, now, limit)
 }
 
 /// Lists a page of the deliveries of a webhook by id, in `state` (`None`: in any).
@@ -180,7 +180,7 @@ pub async fn list_deliveries(
     hook: WebhookId,
     state: Option<DeliveryState>,
     options: &ListOptions<DeliveryId>,
-) -> Result<Vec<DeliveryRow>, StoreError> {
+) -> Result<Vec<StoredDelivery>, StoreError> {
     let sql = page_sql!(
         options.sort,
         [select_deliveries!("WHERE d.org_id = $1 AND d.target = $2 AND ($3 = '' OR d.state = $3)")],
@@ -189,11 +189,11 @@ pub async fn list_deliveries(
         "$5"
     );
     let state = state.map_or("", DeliveryState::name);
-    list!(tx, DeliveryRow, sql, org, hook, state, options.cursor_text(), options.rows())
+    list!(tx, StoredDelivery, sql, org, hook, state, options.cursor_text(), options.rows())
 }
 
 /// Records the result of a try.
-pub async fn update_delivery(tx: &mut Tx<'_>, row: &DeliveryRow) -> Result<(), StoreError> {
+pub async fn update_delivery(tx: &mut Tx<'_>, row: &StoredDelivery) -> Result<(), StoreError> {
     let sql = "UPDATE deliveries SET state = $2, tries = $3, next_at = $4, last_status = $5, last_error = $6, done_at = $7 \
                WHERE id = $1";
     exec!(tx, sql, row.id, row.state, row.tries, row.next_at, row.last_status, &row.last_error, row.done_at)

@@ -7,7 +7,7 @@ use crate::common::{Caller, TestPortal};
 use crate::worker_portal::{WorkerPortal, eventually, without_worker_on};
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
-use berth_store::{self as store, files::FileRow};
+use berth_store::{self as store, files::StoredFile};
 use berth_types::files::{FileKind, FileState};
 use berth_types::ids::{FileId, JobId, OrgId};
 use berth_types::paths::JOB_ARTIFACTS;
@@ -255,7 +255,7 @@ async fn a_job_at_its_file_limit_gets_a_note_and_keeps_its_checkpoint() {
         let (org_id, job_id): (OrgId, JobId) = (org.parse().unwrap(), name.parse().unwrap());
         Box::pin(async move {
             for n in 0..JOB_ARTIFACTS - 1 {
-                let row = FileRow {
+                let row = StoredFile {
                     id: FileId::from_uuid(uuid::Uuid::from_u128(n as u128)),
                     org_id,
                     job_id,

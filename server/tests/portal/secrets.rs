@@ -8,7 +8,7 @@ use berth_foundation::Settings;
 use berth_foundation::envelope::{Keys, SealingContext};
 use berth_storage::secrets::Resealed;
 use berth_store::types::JsonColumn;
-use berth_store::webhooks::WebhookRow;
+use berth_store::webhooks::StoredWebhook;
 use berth_store::{self as store, Db};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -189,7 +189,7 @@ async fn keys_are_rotated_and_older_webhook_secrets_are_sealed() {
         put(&t, &ada, &org, "hf-token", VALUE).await.expect(201);
         // An older portal stored the secret without sealing.
         let hook_id = "hook_00000000000000000000000001";
-        let row = WebhookRow {
+        let row = StoredWebhook {
             id: hook_id.parse().unwrap(),
             org_id: org.parse().unwrap(),
             url: "http://127.0.0.1:9/hook".to_owned(),

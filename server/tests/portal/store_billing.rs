@@ -3,7 +3,7 @@
 use crate::common::engines;
 use crate::stores::{later, now, write};
 use berth_store as store;
-use berth_store::invoices::LineRow;
+use berth_store::invoices::StoredLine;
 use berth_store::ledger::Posting;
 use berth_store::usage::{Charge, UsageMode};
 use berth_types::accounts::Org;
@@ -45,8 +45,8 @@ fn charge(n: u128, day: i64, mode: UsageMode, cost_micros: i64) -> Charge<'stati
     }
 }
 
-fn line(n: u128, mode: &str, amount_micros: i64) -> LineRow {
-    LineRow {
+fn line(n: u128, mode: &str, amount_micros: i64) -> StoredLine {
+    StoredLine {
         org_id: org(n),
         item: "off-a".to_owned(),
         mode: mode.to_owned(),

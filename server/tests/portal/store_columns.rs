@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::common::{StoreLocation, engines};
 use crate::fleet::{job, now, org, with_jobs, write};
-use berth_store::payments::{PaymentKind, PaymentRow};
+use berth_store::payments::{PaymentKind, StoredPayment};
 use berth_store::types::JsonColumn;
 use berth_store::usage::UsageMode;
-use berth_store::webhooks::{Channel, WebhookRow};
+use berth_store::webhooks::{Channel, StoredWebhook};
 use berth_store::{self as store, StoreError};
 use berth_types::accounts::{Role, User};
 use berth_types::budgets::AtLimit;
@@ -194,8 +194,8 @@ fn user() -> User {
     User { id, email: "a@b".to_owned(), name: "A".to_owned(), operator: false }
 }
 
-fn webhook() -> WebhookRow {
-    WebhookRow {
+fn webhook() -> StoredWebhook {
+    StoredWebhook {
         id: WebhookId::from_uuid(Uuid::from_u128(1)),
         org_id: org(),
         url: "https://example.org".to_owned(),
@@ -206,8 +206,8 @@ fn webhook() -> WebhookRow {
     }
 }
 
-fn payment() -> PaymentRow {
-    PaymentRow {
+fn payment() -> StoredPayment {
+    StoredPayment {
         id: PaymentId::from_uuid(Uuid::from_u128(1)),
         org_id: org(),
         kind: PaymentKind::Recharge,

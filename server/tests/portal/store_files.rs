@@ -2,8 +2,8 @@
 
 use crate::common::engines;
 use crate::fleet::{job, later, node, now, org, with_jobs, with_nodes, write};
-use berth_store::files::FileRow;
-use berth_store::volumes::{VolumeFileRow, VolumeRow, blobs::BlobRow, uses::VolumeUseRow};
+use berth_store::files::StoredFile;
+use berth_store::volumes::{StoredVolumeFile, StoredVolume, blobs::StoredBlob, uses::StoredVolumeUse};
 use berth_store::{self as store, StoreError};
 use berth_types::files::{FileKind, FileState};
 use berth_types::ids::{FileId, VolumeId};
@@ -19,8 +19,8 @@ fn volume() -> VolumeId {
     VolumeId::from_uuid(uuid::Uuid::from_u128(1))
 }
 
-fn file(n: u128, attempt: i64, kind: FileKind, seq: i64, state: FileState) -> FileRow {
-    FileRow {
+fn file(n: u128, attempt: i64, kind: FileKind, seq: i64, state: FileState) -> StoredFile {
+    StoredFile {
         id: file_id(n),
         org_id: org(),
         job_id: job(1),
@@ -148,7 +148,7 @@ async fn attempts_with_pending_hand_overs_are_listed() {
 async fn close_first_attempt(db: &berth_store::Db) {
     let row = read!(db, store::attempts::find, job(1), 1, node(1)).unwrap();
     write(db, move |tx| {
-        let row = store::attempts::AttemptRow { is_open: false, ..row.clone() };
+        let row = store::attempts::StoredAttempt { is_open: false, ..row.clone() };
         async move { store::attempts::update(tx, &row).await }.boxed()
     })
     .await;
@@ -159,7 +159,7 @@ async fn a_volume_version_is_kept_while_an_attempt_uses_it() {
     for (engine, db, _location) in engines("files_versions").await {
         with_nodes(&db).await;
         with_jobs(&db).await;
-        let blob = |id: FileId| BlobRow {
+        let blob = |id: FileId| StoredBlob {
             id,
             org_id: org(),
             volume_id: volume(),
@@ -173,7 +173,7 @@ async fn a_volume_version_is_kept_while_an_attempt_uses_it() {
             state: FileState::Complete,
             touched_at: now(),
         };
-        let file = |path: &str, blob: FileId, from_version: i64| VolumeFileRow {
+        let file = |path: &str, blob: FileId, from_version: i64| StoredVolumeFile {
             volume_id: volume(),
             path: path.to_owned(),
             blob_id: blob,
@@ -189,7 +189,7 @@ async fn a_volume_version_is_kept_while_an_attempt_uses_it() {
         write(&db, move |tx| {
             let (blobs, files) = (blobs.clone(), files.clone());
             async move {
-                let row = VolumeRow {
+                let row = StoredVolume {
                     id: volume(),
                     org_id: org(),
                     name: "data".to_owned(),
@@ -207,7 +207,7 @@ async fn a_volume_version_is_kept_while_an_attempt_uses_it() {
                 store::volumes::insert_file(tx, &files[1]).await?;
                 store::attempts::insert(tx, job(1), (1, 0), org(), node(1), 0, now()).await?;
                 store::volumes::uses::insert_request(tx, job(1), 0, volume(), true).await?;
-                let given = VolumeUseRow {
+                let given = StoredVolumeUse {
                     job_id: job(1),
                     attempt: 1,
                     volume_id: volume(),
@@ -278,7 +278,7 @@ async fn files_handed_over_to_a_volume_are_listed_until_removal() {
         with_jobs(&db).await;
         use BlobKind::{File, Listing};
         use FileState::{Complete, Gone, Partial};
-        let blob = |n: u128, kind: BlobKind, attempt: i64, state: FileState| BlobRow {
+        let blob = |n: u128, kind: BlobKind, attempt: i64, state: FileState| StoredBlob {
             id: file_id(n),
             org_id: org(),
             volume_id: volume(),

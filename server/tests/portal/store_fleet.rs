@@ -2,8 +2,8 @@
 
 use crate::common::{StoreLocation, engines};
 use crate::fleet::*;
-use berth_store::attempts::{AllocationRow, HeldRow};
-use berth_store::nodes::{BoardNameRow, BoardOwnerRow, GpuReport, NodeReport, NodeRow};
+use berth_store::attempts::{StoredAllocation, HeldAllocation};
+use berth_store::nodes::{BoardName, BoardOwner, GpuReport, NodeReport, StoredNode};
 use berth_store::offerings::StoredPrice;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError};
@@ -67,7 +67,7 @@ async fn nodes_are_stored_with_unique_ids_and_states() {
             });
             assert_eq!(answer.await, there, "{engine}: node {n}");
         }
-        let after = |row: &NodeRow| (row.name.clone(), row.cordoned, row.last_seen_at);
+        let after = |row: &StoredNode| (row.name.clone(), row.cordoned, row.last_seen_at);
         let rows = nodes(&db).await;
         assert_eq!(rows.len(), 3, "{engine}: a word of an unknown node makes none");
         assert_eq!(after(&rows[0]), ("alpha".to_owned(), false, None), "{engine}");
@@ -127,7 +127,7 @@ async fn a_node_report_replaces_the_previous_one() {
 
         let asked = ["gpu-b".to_owned(), "gpu-x".to_owned()];
         let (uuid, node_name, model) = ("gpu-b".to_owned(), "alpha".to_owned(), "A100".to_owned());
-        let names = [BoardNameRow { uuid, node_name, idx: 0, model }];
+        let names = [BoardName { uuid, node_name, idx: 0, model }];
         assert_eq!(read!(db, store::nodes::list_board_names, &asked), names, "{engine}");
 
         // A board moves to another host, and a later report of the old host leaves it there.
@@ -158,7 +158,7 @@ async fn the_owner_of_a_board_that_another_node_reports_is_found() {
         }
         let of_alpha = |present, held| {
             let (node_id, node_name) = (node(1), "alpha".to_owned());
-            Some(BoardOwnerRow { node_id, node_name, present, held })
+            Some(BoardOwner { node_id, node_name, present, held })
         };
         let other = async || read!(db, store::nodes::find_other_owner, "gpu-a", node(2));
         assert_eq!(other().await, of_alpha(true, false), "{engine}");
@@ -287,7 +287,7 @@ async fn slices_are_held_until_they_are_released() {
         with_jobs(&db).await;
         let boards = vec![board("gpu-a", 0), board("gpu-b", 1), board("gpu-c", 2)];
         report(&db, 1, host(boards), now()).await.unwrap();
-        let whole = AllocationRow { profile_id: None, size: 8, ..slice(3, 1, 0, "gpu-c", 0) };
+        let whole = StoredAllocation { profile_id: None, size: 8, ..slice(3, 1, 0, "gpu-c", 0) };
         let first = [slice(1, 1, 1, "gpu-b", 0), slice(1, 1, 0, "gpu-a", 4), slice(2, 1, 0, "gpu-a", 0)];
         for row in first.into_iter().chain([whole]) {
             allocate(&db, row).await.unwrap();
@@ -299,7 +299,7 @@ async fn slices_are_held_until_they_are_released() {
         let all = [hold("gpu-a", 0, 2, 1), hold("gpu-a", 4, 1, 1), hold("gpu-b", 0, 1, 1)];
         assert_eq!(held(&db).await, [&all[..], &[hold("gpu-c", 0, 3, 1)]].concat(), "{engine}");
         let rows = read!(db, store::attempts::list_held);
-        let place = |a: &AllocationRow| (a.gpu_uuid.clone(), a.start, a.job_id);
+        let place = |a: &StoredAllocation| (a.gpu_uuid.clone(), a.start, a.job_id);
         let taken: Vec<_> = read!(db, store::attempts::list_held_allocations).iter().map(place).collect();
         assert_eq!(taken, rows.iter().map(|r| place(&r.allocation)).collect::<Vec<_>>(), "{engine}");
         assert_eq!((rows[3].allocation.profile_id, rows[3].allocation.size), (None, 8), "{engine}");
@@ -357,7 +357,7 @@ async fn allocations_of_several_jobs_are_read_at_once() {
         }
         let asked = [9, 3, 1, 1].map(job);
         let one = |j, attempt: i64, idx: i64| (job(j), attempt, idx);
-        let brief = |rows: Vec<HeldRow>| -> Vec<(JobId, i64, i64)> {
+        let brief = |rows: Vec<HeldAllocation>| -> Vec<(JobId, i64, i64)> {
             rows.into_iter().map(|row| row.allocation).map(|a| (a.job_id, a.attempt, a.idx)).collect()
         };
         let held = brief(read!(db, store::attempts::list_held_by, &asked));

@@ -3,7 +3,7 @@
 use crate::common::engines;
 use crate::stores::{later, now, write};
 use berth_core::jobs::StopCause;
-use berth_store::jobs::{JobInputs, JobRow, NewJobRow};
+use berth_store::jobs::{JobInputs, StoredJob, JobSearch, NewStoredJob};
 use berth_store::offerings::StoredOffering;
 use berth_store::stops::Stop;
 use berth_store::types::JsonColumn;
@@ -40,8 +40,8 @@ fn user(n: u128) -> User {
 }
 
 /// Returns a submission of the first organization for one slice of an H100.
-fn new_job(n: u128) -> NewJobRow {
-    NewJobRow {
+fn new_job(n: u128) -> NewStoredJob {
+    NewStoredJob {
         id: job(n),
         org: org(1),
         name: format!("job {n}"),
@@ -104,7 +104,7 @@ async fn with_catalogue(db: &Db) {
     .await;
 }
 
-async fn submit(db: &Db, new: NewJobRow) -> Result<(), StoreError> {
+async fn submit(db: &Db, new: NewStoredJob) -> Result<(), StoreError> {
     db.write(move |tx| {
         let new = new.clone();
         async move { store::jobs::insert(tx, &new).await }.boxed()
@@ -113,7 +113,7 @@ async fn submit(db: &Db, new: NewJobRow) -> Result<(), StoreError> {
 }
 
 /// Reads a job, changes it and writes it back.
-async fn change(db: &Db, n: u128, how: fn(&mut JobRow)) {
+async fn change(db: &Db, n: u128, how: fn(&mut StoredJob)) {
     write(db, move |tx| {
         async move {
             let mut row = store::jobs::find_any(tx, job(n)).await?.unwrap();
@@ -126,9 +126,9 @@ async fn change(db: &Db, n: u128, how: fn(&mut JobRow)) {
     .await;
 }
 
-async fn update(db: &Db, row: &JobRow) -> Result<(), StoreError> {
+async fn update(db: &Db, row: &StoredJob) -> Result<(), StoreError> {
     let before = row.generation;
-    let row = JobRow { generation: before + 1, ..row.clone() };
+    let row = StoredJob { generation: before + 1, ..row.clone() };
     db.write(move |tx| {
         let row = row.clone();
         async move { store::jobs::update(tx, &row, before).await }.boxed()
@@ -136,7 +136,7 @@ async fn update(db: &Db, row: &JobRow) -> Result<(), StoreError> {
     .await
 }
 
-async fn meter(db: &Db, row: &JobRow) -> Result<(), StoreError> {
+async fn meter(db: &Db, row: &StoredJob) -> Result<(), StoreError> {
     let row = row.clone();
     db.write(move |tx| {
         let row = row.clone();
@@ -160,13 +160,14 @@ async fn record(db: &Db, org: OrgId, event: JobEvent) -> Result<(), StoreError> 
     .await
 }
 
-fn numbers(rows: &[JobRow]) -> Vec<u128> {
+fn numbers(rows: &[StoredJob]) -> Vec<u128> {
     rows.iter().map(|row| row.id.uuid().as_u128()).collect()
 }
 
 async fn page(db: &Db, org: OrgId, state: Option<JobState>, cursor: Option<JobId>, limit: u32) -> Vec<u128> {
     let options = ListOptions { cursor, ..ListOptions::newest(limit) };
-    let rows = read!(db, store::jobs::list, org, state, &options);
+    let search = JobSearch { state, ..JobSearch::default() };
+    let rows = read!(db, store::jobs::list, org, &search, &options);
     numbers(&options.page(rows, |row| row.id).items)
 }
 
@@ -200,10 +201,10 @@ async fn a_job_is_found_only_in_its_organization() {
 
         let twice = submit(&db, new_job(1)).await;
         assert!(matches!(twice, Err(StoreError::Duplicate)), "{engine}: {twice:?}");
-        let below = submit(&db, NewJobRow { held_micros: -1, ..new_job(2) }).await;
+        let below = submit(&db, NewStoredJob { held_micros: -1, ..new_job(2) }).await;
         assert!(matches!(below, Err(StoreError::Refused)), "{engine}: {below:?}");
         for new in
-            [NewJobRow { offering: offering(9), ..new_job(2) }, NewJobRow { org: org(9), ..new_job(2) }]
+            [NewStoredJob { offering: offering(9), ..new_job(2) }, NewStoredJob { org: org(9), ..new_job(2) }]
         {
             let unknown = submit(&db, new).await;
             assert!(matches!(unknown, Err(StoreError::Engine(_))), "{engine}: {unknown:?}");
@@ -216,7 +217,7 @@ async fn a_bulk_read_of_jobs_equals_single_reads() {
     for (engine, db, _location) in engines("jobs_many").await {
         with_catalogue(&db).await;
         for n in 1..=20 {
-            submit(&db, NewJobRow { org: org(1 + n % 2), ..new_job(n) }).await.unwrap();
+            submit(&db, NewStoredJob { org: org(1 + n % 2), ..new_job(n) }).await.unwrap();
         }
         let asked = [20, 3, 99, 7, 3].map(job);
         let mut rows = read!(db, store::jobs::list_any, &asked);
@@ -275,7 +276,7 @@ async fn job_inputs_are_stored_apart_from_the_job() {
             env: JsonColumn([("A".to_owned(), "1".to_owned())].into()),
             files: JsonColumn([("a/b".to_owned(), "text".to_owned())].into()),
         };
-        submit(&db, NewJobRow { inputs: inputs.clone(), ..new_job(1) }).await.unwrap();
+        submit(&db, NewStoredJob { inputs: inputs.clone(), ..new_job(1) }).await.unwrap();
         submit(&db, new_job(2)).await.unwrap();
         let stored = read!(db, store::jobs::find_inputs, job(1)).unwrap();
         assert_eq!(format!("{stored:?}"), format!("{inputs:?}"), "{engine}");
@@ -290,7 +291,7 @@ async fn an_update_with_a_stale_generation_is_refused() {
     for (engine, db, _location) in engines("jobs_changed").await {
         with_catalogue(&db).await;
         let hold = TransferId::from_uuid(Uuid::from_u128(77));
-        submit(&db, NewJobRow { hold: Some(hold), ..new_job(1) }).await.unwrap();
+        submit(&db, NewStoredJob { hold: Some(hold), ..new_job(1) }).await.unwrap();
         submit(&db, new_job(2)).await.unwrap();
         let based = read!(db, store::jobs::find_any, job(1)).unwrap();
         assert_eq!(based.hold_id, Some(hold), "{engine}: it knows what was set aside for it");
@@ -305,18 +306,18 @@ async fn an_update_with_a_stale_generation_is_refused() {
         update(&db, &ended).await.unwrap();
         let stale = update(&db, &based).await;
         assert!(matches!(stale, Err(StoreError::Stale)), "{engine}: {stale:?}");
-        let expected = format!("{:?}", JobRow { generation: 2, ..ended });
+        let expected = format!("{:?}", StoredJob { generation: 2, ..ended });
         let row = read!(db, store::jobs::find_any, job(1)).unwrap();
         assert_eq!(format!("{row:?}"), expected, "{engine}");
 
         // A meter update changes neither the generation nor the state.
-        let measured = JobRow { held_micros: 40, cost_micros: 20, posted_micros: 10, metered_ms: 9, ..based };
+        let measured = StoredJob { held_micros: 40, cost_micros: 20, posted_micros: 10, metered_ms: 9, ..based };
         meter(&db, &measured).await.unwrap();
         let expected =
-            JobRow { held_micros: 40, cost_micros: 20, posted_micros: 10, metered_ms: 9, ..row.clone() };
+            StoredJob { held_micros: 40, cost_micros: 20, posted_micros: 10, metered_ms: 9, ..row.clone() };
         let row = read!(db, store::jobs::find_any, job(1)).unwrap();
         assert_eq!(format!("{row:?}"), format!("{expected:?}"), "{engine}");
-        let below = meter(&db, &JobRow { cost_micros: -1, ..row.clone() }).await;
+        let below = meter(&db, &StoredJob { cost_micros: -1, ..row.clone() }).await;
         assert!(matches!(below, Err(StoreError::Refused)), "{engine}: {below:?}");
 
         for (n, generation) in [(1, 1), (1, 3), (9, 1)] {
@@ -324,7 +325,7 @@ async fn an_update_with_a_stale_generation_is_refused() {
             assert!(matches!(stale, Err(StoreError::Stale)), "{engine}: {stale:?}");
         }
         extend(&db, 1, 2, 120, 100).await.unwrap();
-        let expected = JobRow { generation: 3, max_duration_s: 120, held_micros: 100, ..row };
+        let expected = StoredJob { generation: 3, max_duration_s: 120, held_micros: 100, ..row };
         let row = read!(db, store::jobs::find_any, job(1)).unwrap();
         assert_eq!(format!("{row:?}"), format!("{expected:?}"), "{engine}");
         let other = read!(db, store::jobs::find_any, job(2)).unwrap();
@@ -343,7 +344,7 @@ async fn jobs_are_listed_newest_first() {
         for n in [3, 1, 5, 2, 4] {
             submit(&db, new_job(n)).await.unwrap();
         }
-        submit(&db, NewJobRow { org: org(2), ..new_job(6) }).await.unwrap();
+        submit(&db, NewStoredJob { org: org(2), ..new_job(6) }).await.unwrap();
         assert_eq!(page(&db, org(1), None, None, 10).await, [5, 4, 3, 2, 1], "{engine}");
         assert_eq!(page(&db, org(1), None, None, 2).await, [5, 4], "{engine}");
         assert_eq!(page(&db, org(1), None, Some(job(4)), 2).await, [3, 2], "{engine}");
@@ -363,14 +364,14 @@ async fn the_queue_is_read_by_priority_and_age() {
     for (engine, db, _location) in engines("jobs_queued").await {
         with_catalogue(&db).await;
         for new in [
-            NewJobRow { created_at: later(10), ..new_job(1) },
-            NewJobRow { created_at: later(5), org: org(2), ..new_job(2) },
-            NewJobRow { created_at: later(20), priority: 2, ..new_job(3) },
-            NewJobRow { created_at: later(5), ..new_job(4) },
-            NewJobRow { priority: 0, offering: offering(2), ..new_job(5) },
-            NewJobRow { created_at: later(1), priority: 0, device_count: 4, ..new_job(6) },
-            NewJobRow { created_at: later(2), priority: 0, offering: offering(3), org: org(2), ..new_job(7) },
-            NewJobRow { priority: 2, ..new_job(8) },
+            NewStoredJob { created_at: later(10), ..new_job(1) },
+            NewStoredJob { created_at: later(5), org: org(2), ..new_job(2) },
+            NewStoredJob { created_at: later(20), priority: 2, ..new_job(3) },
+            NewStoredJob { created_at: later(5), ..new_job(4) },
+            NewStoredJob { priority: 0, offering: offering(2), ..new_job(5) },
+            NewStoredJob { created_at: later(1), priority: 0, device_count: 4, ..new_job(6) },
+            NewStoredJob { created_at: later(2), priority: 0, offering: offering(3), org: org(2), ..new_job(7) },
+            NewStoredJob { priority: 2, ..new_job(8) },
         ] {
             submit(&db, new).await.unwrap();
         }
@@ -387,7 +388,7 @@ async fn events_come_in_order_for_a_job_and_for_an_organization() {
     for (engine, db, _location) in engines("jobs_events").await {
         with_catalogue(&db).await;
         for (n, of) in [(1, 1), (2, 1), (3, 2)] {
-            submit(&db, NewJobRow { org: org(of), ..new_job(n) }).await.unwrap();
+            submit(&db, NewStoredJob { org: org(of), ..new_job(n) }).await.unwrap();
         }
         let queued = event(1, 1, now(), JobState::Queued);
         let assigned = event(1, 2, later(5), JobState::Assigned);
@@ -430,7 +431,7 @@ async fn open_usage_and_job_counts_are_per_organization() {
         for n in 1..=6 {
             submit(&db, new_job(n)).await.unwrap();
         }
-        submit(&db, NewJobRow { org: org(2), nano_per_second: 7, ..new_job(7) }).await.unwrap();
+        submit(&db, NewStoredJob { org: org(2), nano_per_second: 7, ..new_job(7) }).await.unwrap();
         assert_eq!(read!(db, store::jobs::open_use, org(1)), (0, 0), "{engine}");
         assert_eq!(org_counts(&db).await, [(0, 6, 0), (0, 1, 0)], "{engine}");
         change(&db, 2, |row| {

@@ -3,7 +3,7 @@
 use crate::common::engines;
 use crate::fleet::{job, later, node, now, org, with_jobs, with_nodes, write};
 use berth_store as store;
-use berth_store::terminals::{self, TerminalRow};
+use berth_store::terminals::{self, StoredTerminal};
 use berth_types::accounts::User;
 use berth_types::ids::{TerminalId, UserId};
 use berth_types::lists::ListOptions;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 async fn terminals_are_open_until_they_are_closed_once() {
     let user = UserId::from_uuid(Uuid::from_u128(1));
     let id = |n: u128| TerminalId::from_uuid(Uuid::from_u128(n));
-    let row = move |n: u128, j: u128| TerminalRow {
+    let row = move |n: u128, j: u128| StoredTerminal {
         id: id(n),
         org_id: org(),
         job_id: job(j),

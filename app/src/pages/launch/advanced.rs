@@ -5,13 +5,14 @@
 use berth_types::jobs::Network;
 use berth_types::problems::FieldError as Wrong;
 use leptos::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use super::super::parts::{Call, FieldError};
 use super::placement::UnitField;
 use super::section::{FormSection, optional};
 
 /// The input of this section.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AdvancedDraft {
     /// True for a job without a network.
     pub no_network: bool,
@@ -56,10 +57,14 @@ pub struct AdvancedForm {
 }
 
 impl AdvancedForm {
-    /// Returns a section without input.
-    pub fn empty() -> Self {
-        let text = || RwSignal::new(String::new());
-        Self { no_network: RwSignal::new(false), lease: text(), cpus: text(), memory: text() }
+    /// Returns a section with this input.
+    pub fn new(draft: AdvancedDraft) -> Self {
+        Self {
+            no_network: RwSignal::new(draft.no_network),
+            lease: RwSignal::new(draft.lease),
+            cpus: RwSignal::new(draft.cpus),
+            memory: RwSignal::new(draft.memory),
+        }
     }
 
     /// Returns the present input, with a subscription to all fields.

@@ -5,6 +5,7 @@
 use berth_types::jobs::{Checkpoint, CheckpointSignal};
 use berth_types::problems::FieldError;
 use leptos::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use super::super::parts::Call;
 use super::super::text::signal_text;
@@ -28,7 +29,7 @@ pub fn parse_signal(name: &str) -> CheckpointSignal {
 }
 
 /// The input of this section.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct CheckpointDraft {
     /// Seconds of the grace period; empty for the default.
     pub grace: String,
@@ -84,16 +85,15 @@ pub struct CheckpointForm {
 }
 
 impl CheckpointForm {
-    /// Returns a section without input.
-    pub fn empty() -> Self {
-        let text = || RwSignal::new(String::new());
+    /// Returns a section with this input.
+    pub fn new(draft: CheckpointDraft) -> Self {
         Self {
-            grace: text(),
-            signal: RwSignal::new(CheckpointSignal::default()),
-            dir: text(),
-            every: text(),
-            keep: text(),
-            artifacts: text(),
+            grace: RwSignal::new(draft.grace),
+            signal: RwSignal::new(draft.signal),
+            dir: RwSignal::new(draft.dir),
+            every: RwSignal::new(draft.every),
+            keep: RwSignal::new(draft.keep),
+            artifacts: RwSignal::new(draft.artifacts),
         }
     }
 
@@ -140,7 +140,7 @@ pub fn CheckpointSection(
     let no_dir = Signal::derive(move || fields.dir.with(|dir| dir.trim().is_empty()));
     let option = move |signal: CheckpointSignal| {
         let name = signal_text(signal);
-        view! { <option value=name selected={signal == CheckpointSignal::default()}>{name}</option> }
+        view! { <option value=name selected={signal == fields.signal.get_untracked()}>{name}</option> }
     };
     view! {
         <FormSection title="Checkpoints and artifacts" call=call pointers=&["/checkpoint", "/artifacts"]>

@@ -8,6 +8,7 @@ use berth_types::ids::ReservationId;
 use berth_types::jobs::{Condition, DependsOn, NewJob, Priority, Retry, RetryOn, Topology};
 use berth_types::problems::FieldError;
 use berth_types::secrets::RegistryUse;
+use serde::{Deserialize, Serialize};
 
 use super::super::shell_words;
 use super::advanced::AdvancedDraft;
@@ -24,8 +25,11 @@ pub fn parse_topology(name: &str) -> Topology {
     TOPOLOGIES.into_iter().find(|topology| topology.name() == name).unwrap_or_default()
 }
 
+/// The ends with a retry: jobs without a policy are retried after a preemption, so jobs with one are, too.
+pub const RETRY_ON: [RetryOn; 3] = [RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
+
 /// The input of the form.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
     /// The name of the job.
     pub name: String,
@@ -118,6 +122,42 @@ fn rows(
 }
 
 impl Draft {
+    /// Returns an empty form with a chosen offering.
+    pub fn new(offering: String) -> Self {
+        Self {
+            name: String::new(),
+            offering,
+            count: "1".to_owned(),
+            nodes: "1".to_owned(),
+            as_script: false,
+            command: String::new(),
+            script: String::new(),
+            image: String::new(),
+            registry: String::new(),
+            files: Vec::new(),
+            env: Vec::new(),
+            limit: "1".to_owned(),
+            unit: LimitUnit::Hours,
+            priority: Priority::Normal,
+            preemptible: false,
+            after: String::new(),
+            share: String::new(),
+            topology: Topology::Any,
+            retries: "0".to_owned(),
+            checkpoint: CheckpointDraft::default(),
+            advanced: AdvancedDraft::default(),
+            reservation: None,
+            secrets: String::new(),
+            volumes: String::new(),
+            labels: String::new(),
+            ports: String::new(),
+            ports_keep_path: false,
+            idle: false,
+            idle_percent: "40".to_owned(),
+            idle_minutes: "60".to_owned(),
+        }
+    }
+
     /// Parses the request.
     ///
     /// # Errors
@@ -224,8 +264,7 @@ impl Draft {
             errors.push(FieldError::new("/retry/max", "Enter a whole number of retries, 0 for none."));
             0
         });
-        // Jobs without a policy are retried after a preemption, so jobs with one are, too.
-        let on = vec![RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
+        let on = RETRY_ON.to_vec();
         (max > 0).then_some(Retry { max, on })
     }
 }
@@ -257,35 +296,14 @@ mod tests {
     fn draft() -> Draft {
         Draft {
             name: " hello ".to_owned(),
-            offering: "h100-80gb.1g.10gb".to_owned(),
             count: "2".to_owned(),
-            nodes: "1".to_owned(),
-            as_script: false,
             command: "python3 'a b.py'".to_owned(),
-            script: String::new(),
             image: " ".to_owned(),
             registry: "pull".to_owned(),
             files: vec![(String::new(), String::new()), ("a b.py".to_owned(), "print(1)".to_owned())],
             env: vec![("SEED".to_owned(), "7".to_owned())],
             limit: "1.5".to_owned(),
-            unit: LimitUnit::Hours,
-            priority: Priority::Normal,
-            preemptible: false,
-            after: String::new(),
-            share: String::new(),
-            topology: Topology::Any,
-            retries: "0".to_owned(),
-            checkpoint: CheckpointDraft::default(),
-            advanced: AdvancedDraft::default(),
-            reservation: None,
-            secrets: String::new(),
-            volumes: String::new(),
-            labels: String::new(),
-            ports: String::new(),
-            ports_keep_path: false,
-            idle: false,
-            idle_percent: "40".to_owned(),
-            idle_minutes: "60".to_owned(),
+            ..Draft::new("h100-80gb.1g.10gb".to_owned())
         }
     }
 

@@ -30,8 +30,11 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    fn empty() -> Self {
-        Self { rows: RwSignal::new(Vec::new()), next: StoredValue::new(0) }
+    fn new(texts: Vec<(String, String)>) -> Self {
+        let pair = |(id, (name, value))| Pair { id, name: RwSignal::new(name), value: RwSignal::new(value) };
+        let rows: Vec<Pair> = (0_u32..).zip(texts).map(pair).collect();
+        let next = rows.last().map_or(0, |row| row.id.saturating_add(1));
+        Self { rows: RwSignal::new(rows), next: StoredValue::new(next) }
     }
 
     /// Adds an empty row.
@@ -118,39 +121,39 @@ pub struct Form {
 }
 
 impl Form {
-    /// Returns an empty form with a chosen offering.
-    pub fn with_offering(offering: String) -> Self {
+    /// Returns a form with this input.
+    pub fn new(draft: Draft) -> Self {
         Self {
-            name: RwSignal::new(String::new()),
-            offering: RwSignal::new(offering),
-            count: RwSignal::new("1".to_owned()),
-            nodes: RwSignal::new("1".to_owned()),
-            as_script: RwSignal::new(false),
-            command: RwSignal::new(String::new()),
-            script: RwSignal::new(String::new()),
-            image: RwSignal::new(String::new()),
-            registry: RwSignal::new(String::new()),
-            files: Pairs::empty(),
-            env: Pairs::empty(),
-            limit: RwSignal::new("1".to_owned()),
-            unit: RwSignal::new(LimitUnit::Hours),
-            priority: RwSignal::new(Priority::Normal),
-            preemptible: RwSignal::new(false),
-            after: RwSignal::new(String::new()),
-            share: RwSignal::new(String::new()),
-            topology: RwSignal::new(Topology::Any),
-            retries: RwSignal::new("0".to_owned()),
-            checkpoint: CheckpointForm::empty(),
-            advanced: AdvancedForm::empty(),
-            reservation: RwSignal::new(None),
-            secrets: RwSignal::new(String::new()),
-            volumes: RwSignal::new(String::new()),
-            labels: RwSignal::new(String::new()),
-            ports: RwSignal::new(String::new()),
-            ports_keep_path: RwSignal::new(false),
-            idle: RwSignal::new(false),
-            idle_percent: RwSignal::new("40".to_owned()),
-            idle_minutes: RwSignal::new("60".to_owned()),
+            name: RwSignal::new(draft.name),
+            offering: RwSignal::new(draft.offering),
+            count: RwSignal::new(draft.count),
+            nodes: RwSignal::new(draft.nodes),
+            as_script: RwSignal::new(draft.as_script),
+            command: RwSignal::new(draft.command),
+            script: RwSignal::new(draft.script),
+            image: RwSignal::new(draft.image),
+            registry: RwSignal::new(draft.registry),
+            files: Pairs::new(draft.files),
+            env: Pairs::new(draft.env),
+            limit: RwSignal::new(draft.limit),
+            unit: RwSignal::new(draft.unit),
+            priority: RwSignal::new(draft.priority),
+            preemptible: RwSignal::new(draft.preemptible),
+            after: RwSignal::new(draft.after),
+            share: RwSignal::new(draft.share),
+            topology: RwSignal::new(draft.topology),
+            retries: RwSignal::new(draft.retries),
+            checkpoint: CheckpointForm::new(draft.checkpoint),
+            advanced: AdvancedForm::new(draft.advanced),
+            reservation: RwSignal::new(draft.reservation),
+            secrets: RwSignal::new(draft.secrets),
+            volumes: RwSignal::new(draft.volumes),
+            labels: RwSignal::new(draft.labels),
+            ports: RwSignal::new(draft.ports),
+            ports_keep_path: RwSignal::new(draft.ports_keep_path),
+            idle: RwSignal::new(draft.idle),
+            idle_percent: RwSignal::new(draft.idle_percent),
+            idle_minutes: RwSignal::new(draft.idle_minutes),
         }
     }
 

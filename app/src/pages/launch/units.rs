@@ -1,9 +1,10 @@
 //! Parsing of times and shares. The portal checks their ranges.
 
 use berth_types::money::parse_amount_micros;
+use serde::{Deserialize, Serialize};
 
 /// The unit of a time limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitUnit {
     /// 60 s.
     Minutes,

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use super::{Invoices, begin_of, closing, document, next_month, settings};
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::fault;
-use berth_store::invoices::InvoiceRow;
+use berth_store::invoices::StoredInvoice;
 use berth_store::{self as store, StoreError, Tx};
 
 /// The organizations with charges in one read.
@@ -123,7 +123,7 @@ impl Invoices {
             async move {
                 let (kind, state, payment_text) = closing(&document, due_at.is_some());
                 let open = state == InvoiceState::Open;
-                let row = InvoiceRow {
+                let row = StoredInvoice {
                     id: context.new_id(now),
                     number: store::invoices::next_number(tx).await?,
                     kind,

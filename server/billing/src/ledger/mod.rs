@@ -18,8 +18,8 @@ use futures::FutureExt;
 use berth_foundation::Context;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_store as store;
-use berth_store::accounts::OrgSummaryRow;
-use berth_store::ledger::{Posting, TransferRow};
+use berth_store::accounts::StoredOrgSummary;
+use berth_store::ledger::{Posting, StoredTransfer};
 
 mod batch;
 
@@ -248,7 +248,7 @@ impl Ledger {
         Ok(options.page(rows, |row| row.id).map(|row| self.transfer(row)))
     }
 
-    fn transfer(&self, row: TransferRow) -> Transfer {
+    fn transfer(&self, row: StoredTransfer) -> Transfer {
         let sign = if matches!(row.kind, TransferKind::Credit | TransferKind::Release) { 1 } else { -1 };
         Transfer {
             id: row.id,
@@ -272,7 +272,7 @@ impl Ledger {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         let rows = store::accounts::list_org_summaries(&mut conn.tx(), options).await?;
-        let summary = |row: OrgSummaryRow| OrgSummary {
+        let summary = |row: StoredOrgSummary| OrgSummary {
             org: Org { id: row.id, name: row.name, created_at: row.created_at },
             members: row.members,
             running: row.running,

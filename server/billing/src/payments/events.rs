@@ -15,9 +15,9 @@ use serde::Deserialize;
 use super::Payments;
 use berth_foundation::Context;
 use berth_foundation::fault;
-use berth_store::invoices::InvoiceRow;
+use berth_store::invoices::StoredInvoice;
 use berth_store::ledger::Posting;
-use berth_store::payments::{PaymentKind, PaymentRow};
+use berth_store::payments::{PaymentKind, StoredPayment};
 use berth_store::{self as store, StoreError, Tx};
 use berth_stripe::minor_unit_micros;
 
@@ -78,7 +78,7 @@ async fn find_payment(
     tx: &mut Tx<'_>,
     payment: Option<&str>,
     intent: Option<&str>,
-) -> Result<Option<PaymentRow>, StoreError> {
+) -> Result<Option<StoredPayment>, StoreError> {
     if let Some(id) = payment.and_then(|p| p.parse::<PaymentId>().ok()) {
         return store::payments::find(tx, id).await;
     }
@@ -90,7 +90,7 @@ async fn find_payment(
 
 fn posting(
     context: &Context,
-    row: &PaymentRow,
+    row: &StoredPayment,
     (kind, amount_micros): (TransferKind, i64),
     (source_id, seq): (&str, i64),
     (memo, at): (&str, Timestamp),
@@ -110,7 +110,7 @@ fn posting(
 }
 
 /// Reads the stored document of an invoice.
-fn parse_document(invoice: &InvoiceRow) -> Result<InvoiceDocument, StoreError> {
+fn parse_document(invoice: &StoredInvoice) -> Result<InvoiceDocument, StoreError> {
     let corrupt = |error| StoreError::corrupt("invoices", invoice.id, "document", error);
     serde_json::from_str(&invoice.document).map_err(corrupt)
 }
@@ -119,7 +119,7 @@ fn parse_document(invoice: &InvoiceRow) -> Result<InvoiceDocument, StoreError> {
 async fn credit(
     tx: &mut Tx<'_>,
     context: &Context,
-    mut row: PaymentRow,
+    mut row: StoredPayment,
     intent: &str,
     now: Timestamp,
 ) -> Result<(), StoreError> {
@@ -156,7 +156,7 @@ async fn credit(
 /// credited without the tax. `None` before the credit.
 async fn credited_part(
     tx: &mut Tx<'_>,
-    row: &PaymentRow,
+    row: &StoredPayment,
 ) -> Result<Option<impl Fn(i64) -> i64 + use<>>, StoreError> {
     if row.state != PaymentState::Paid {
         return Ok(None);

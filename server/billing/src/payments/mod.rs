@@ -22,7 +22,7 @@ use std::sync::Arc;
 use berth_foundation::Context;
 use berth_foundation::days::day_of;
 use berth_foundation::{Caller, Right, idempotency};
-use berth_store::payments::{PaymentKind, PaymentRow, ProfileRow};
+use berth_store::payments::{PaymentKind, StoredPayment, StoredProfile};
 use berth_store::{self as store, StoreError};
 use berth_stripe::{Checkout, Stripe, StripeError, minor_unit_micros, payable_step_micros};
 
@@ -164,7 +164,7 @@ impl Payments {
         let stripe = self.require_stripe()?;
         let customer = self.customer(stripe, org).await?;
         let now = self.context.now();
-        let new = PaymentRow {
+        let new = StoredPayment {
             id: self.context.new_id(now),
             org_id: org,
             kind: PaymentKind::Checkout,
@@ -221,7 +221,7 @@ impl Payments {
         }
     }
 
-    async fn begin_checkout(&self, caller: &Caller, row: PaymentRow) -> Result<PaymentRow, StoreError> {
+    async fn begin_checkout(&self, caller: &Caller, row: StoredPayment) -> Result<StoredPayment, StoreError> {
         let (key, now) = (caller.idempotency_key.clone(), self.context.now());
         self.context
             .db
@@ -241,7 +241,7 @@ impl Payments {
     ///
     /// # Errors
     /// The payment has ended, or its key at Stripe may be forgotten.
-    async fn get_begun_payment(&self, id: &str) -> Result<PaymentRow, Problem> {
+    async fn get_begun_payment(&self, id: &str) -> Result<StoredPayment, Problem> {
         let id: PaymentId = id.parse().map_err(|_| Problem::internal())?;
         let mut conn = self.context.db.read().await?;
         let row = store::payments::find(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found)?;
@@ -254,7 +254,7 @@ impl Payments {
         Ok(row)
     }
 
-    async fn update_payment(&self, row: &PaymentRow) -> Result<(), StoreError> {
+    async fn update_payment(&self, row: &StoredPayment) -> Result<(), StoreError> {
         let row = row.clone();
         self.context
             .db
@@ -350,7 +350,7 @@ impl Payments {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::payments::list(&mut conn.tx(), org, options).await?;
-        let payment = |row: PaymentRow| Payment {
+        let payment = |row: StoredPayment| Payment {
             id: row.id,
             state: row.state,
             kind: row.kind.name().to_owned(),
@@ -397,10 +397,10 @@ impl Payments {
     }
 
     /// Stores a recharge. `None` if one is open, the daily limit is reached or the balance suffices.
-    async fn begin_recharge(&self, profile: &ProfileRow) -> Result<Option<PaymentRow>, StoreError> {
+    async fn begin_recharge(&self, profile: &StoredProfile) -> Result<Option<StoredPayment>, StoreError> {
         let now = self.context.now();
         let today = Timestamp::from_micros(day_of(now) * 86_400_000_000);
-        let row = PaymentRow {
+        let row = StoredPayment {
             id: self.context.new_id(now),
             org_id: profile.org_id,
             kind: PaymentKind::Recharge,
@@ -434,7 +434,7 @@ impl Payments {
             .await
     }
 
-    async fn charge_saved(&self, stripe: &Stripe, mut row: PaymentRow) -> Result<(), StoreError> {
+    async fn charge_saved(&self, stripe: &Stripe, mut row: StoredPayment) -> Result<(), StoreError> {
         let profile = {
             let mut conn = self.context.db.read().await?;
             store::payments::find_profile(&mut conn.tx(), row.org_id).await?
@@ -468,7 +468,7 @@ impl Payments {
         }
     }
 
-    async fn recharge_failed(&self, mut row: PaymentRow, why: &str) -> Result<(), StoreError> {
+    async fn recharge_failed(&self, mut row: StoredPayment, why: &str) -> Result<(), StoreError> {
         row.state = PaymentState::Failed;
         row.failure = why.to_owned();
         row.done_at = Some(self.context.now());

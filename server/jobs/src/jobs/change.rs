@@ -20,12 +20,12 @@ use crate::transitions::{advance, machine};
 use berth_billing::budgets;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::jobs::JobRow;
+use berth_store::jobs::StoredJob;
 use berth_store::ledger::Posting;
 use berth_store::reservations::{StoredDevice, StoredPlaces};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
-fn already_ended(row: &JobRow) -> Problem {
+fn already_ended(row: &StoredJob) -> Problem {
     let detail =
         format!("The job is {} already; nothing was changed.", row.phase.state.name().replace('_', " "));
     Problem::conflict("job.ended", "The job has ended", detail)
@@ -121,7 +121,7 @@ impl Jobs {
 /// Returns true if a job can run up to a longer limit without a conflict with a reservation or maintenance.
 async fn is_clear_until(
     tx: &mut Tx<'_>,
-    row: &JobRow,
+    row: &StoredJob,
     limit_s: i64,
     now: Timestamp,
 ) -> Result<bool, StoreError> {
@@ -161,7 +161,7 @@ async fn is_clear_until(
 async fn extend(
     tx: &mut Tx<'_>,
     context: &Context,
-    row: &JobRow,
+    row: &StoredJob,
     input: ExtendJob,
     now: Timestamp,
 ) -> Result<JobEvent, WriteError> {

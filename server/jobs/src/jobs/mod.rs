@@ -40,7 +40,7 @@ use berth_foundation::{Change, Context};
 use berth_recordings::Recordings;
 use berth_storage::secrets;
 use berth_storage::volumes::uses;
-use berth_store::jobs::{JobInputs, NewJobRow};
+use berth_store::jobs::{JobInputs, NewStoredJob};
 use berth_store::offerings::StoredOffering;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError, Tx, WriteError};
@@ -79,9 +79,9 @@ impl Submission {
         price_version: i64,
         price: JobPrice,
         demand: &SubmissionDemand,
-    ) -> NewJobRow {
+    ) -> NewStoredJob {
         let spec = &self.spec;
-        NewJobRow {
+        NewStoredJob {
             id: self.id,
             org: self.org,
             name: spec.name.trim().to_owned(),

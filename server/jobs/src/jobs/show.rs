@@ -7,21 +7,25 @@ use berth_placement::assignment::AssignedDevice;
 use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent};
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Action, Device, Explanation, Failure, Job, JobState, Placement, Underuse};
+use berth_types::jobs::{
+    Action, Device, Explanation, Failure, Job, JobState, NewJob, OrgJobFilter, Placement, Underuse,
+};
 use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use berth_types::volumes::{JobVolume, VolumeUse};
 
 use super::Jobs;
+use crate::job_filter::job_search;
 use crate::{drains, evidence, preparation};
 use berth_foundation::live::ChangedJob;
 use berth_foundation::{Caller, Right};
+use berth_rest::streams::END_DATA;
 use berth_storage::volumes::uses;
-use berth_store::attempts::{AllocationRow, AttemptRow};
-use berth_store::jobs::JobRow;
+use berth_store::attempts::{StoredAllocation, StoredAttempt};
+use berth_store::jobs::{JobInputs, StoredJob};
 use berth_store::types::JsonColumn;
-use berth_store::underuse::UnderuseRow;
+use berth_store::underuse::StoredUnderuse;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
@@ -40,10 +44,10 @@ pub enum LogEnd {
 }
 
 impl LogEnd {
-    /// The text for a client that follows the log; empty for a complete log.
+    /// The text for a client that follows the log.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Complete => "",
+            Self::Complete => END_DATA,
             Self::Lost => {
                 "The node of this attempt is lost. If there is more of this log, it comes when the node is back."
             }
@@ -57,6 +61,23 @@ impl Jobs {
         self.show_job(org, job).await
     }
 
+    /// The submission of a job with its present time limit, as the body of another submission. It has the values
+    /// of environment variables and the texts of files, so its right is the one to run jobs.
+    ///
+    /// # Errors
+    /// The caller may not run jobs, or the job is unknown.
+    pub async fn get_submission(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<NewJob, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
+        let absent = || StoreError::corrupt("job_inputs", job, "job_id", "there is no such row");
+        let inputs = store::jobs::find_inputs(&mut tx, job).await?.ok_or_else(absent)?;
+        let JobInputs { script, env, files } = inputs;
+        let max_duration_s = u64::try_from(row.max_duration_s).unwrap_or(0);
+        Ok(NewJob { script, env: env.0, files: files.0, max_duration_s, ..row.spec.0 })
+    }
+
     pub(super) async fn show_job(&self, org: OrgId, job: JobId) -> Result<Job, Problem> {
         let mut conn = self.context.db.read().await?;
         let row = store::jobs::find(&mut conn.tx(), org, job).await?.ok_or_else(Problem::not_found)?;
@@ -65,7 +86,7 @@ impl Jobs {
     }
 
     /// The wire form of stored jobs, with the parts that lists of jobs leave out.
-    async fn show_complete(&self, rows: Vec<JobRow>) -> Result<Vec<Job>, StoreError> {
+    async fn show_complete(&self, rows: Vec<StoredJob>) -> Result<Vec<Job>, StoreError> {
         let explanations = self.explain_queued(&rows).await;
         let mut conn = self.context.db.read().await?;
         let tx = &mut conn.tx();
@@ -74,7 +95,7 @@ impl Jobs {
         let mut jobs = self.show(tx, rows, explanations).await?;
         let mut scripts: HashMap<JobId, String> =
             store::jobs::list_scripts(tx, &ids).await?.into_iter().collect();
-        let mut ranks: HashMap<JobId, Vec<AttemptRow>> = HashMap::new();
+        let mut ranks: HashMap<JobId, Vec<StoredAttempt>> = HashMap::new();
         for rank in store::attempts::list_latest_ranks(tx, &begun).await? {
             ranks.entry(rank.job_id).or_default().push(rank);
         }
@@ -100,12 +121,13 @@ impl Jobs {
         &self,
         caller: &Caller,
         org: OrgId,
-        state: Option<JobState>,
+        filter: &OrgJobFilter,
         options: &ListOptions<JobId>,
     ) -> Result<Page<Job>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
+        let search = job_search(filter)?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::jobs::list(&mut conn.tx(), org, state, options).await?;
+        let rows = store::jobs::list(&mut conn.tx(), org, &search, options).await?;
         drop(conn);
         let Page { items, next_cursor } = options.page(rows, |row| row.id);
         let explanations = self.explain_queued(&items).await;
@@ -195,7 +217,7 @@ impl Jobs {
 
     /// The reasons of the queued ones of these jobs. No connection to the database may be held meanwhile: the
     /// answer may wait for a pass.
-    async fn explain_queued(&self, rows: &[JobRow]) -> HashMap<JobId, Explanation> {
+    async fn explain_queued(&self, rows: &[StoredJob]) -> HashMap<JobId, Explanation> {
         self.planner.explain(rows.iter().filter(|row| row.phase.state == JobState::Queued)).await
     }
 
@@ -203,7 +225,7 @@ impl Jobs {
     async fn show(
         &self,
         tx: &mut Tx<'_>,
-        rows: Vec<JobRow>,
+        rows: Vec<StoredJob>,
         mut explanations: HashMap<JobId, Explanation>,
     ) -> Result<Vec<Job>, StoreError> {
         let connected = self.context.live.connected();
@@ -251,7 +273,7 @@ impl Jobs {
     async fn idle_hours(
         &self,
         tx: &mut Tx<'_>,
-        rows: &[JobRow],
+        rows: &[StoredJob],
     ) -> Result<HashMap<(JobId, i64), Underuse>, StoreError> {
         let running = rows.iter().filter(|row| row.phase.state == JobState::Running);
         let running: Vec<JobId> = running.map(|row| row.id).collect();
@@ -260,9 +282,9 @@ impl Jobs {
         }
         let after = self.context.now().plus_millis(-IDLE_SHOWN_MS);
         let reported = store::underuse::list_after(tx, &running, after).await?;
-        let idle_hour = |row: UnderuseRow| {
+        let idle_hour = |row: StoredUnderuse| {
             let percent = u32::try_from(row.percent).unwrap_or(0);
-            let UnderuseRow { starts_at: since, ends_at: until, cost_micros, .. } = row;
+            let StoredUnderuse { starts_at: since, ends_at: until, cost_micros, .. } = row;
             ((row.job_id, row.attempt), Underuse { since, until, percent, cost_micros })
         };
         // The latest report of an attempt comes last and replaces the others.
@@ -270,7 +292,7 @@ impl Jobs {
     }
 
     /// The wire form of a stored job.
-    pub(super) fn job_from_row(&self, row: JobRow, devices: Vec<Device>) -> Job {
+    pub(super) fn job_from_row(&self, row: StoredJob, devices: Vec<Device>) -> Job {
         let JsonColumn(spec) = row.spec;
         let state = row.phase.state;
         let actions = match state {
@@ -393,11 +415,11 @@ pub(super) async fn plan_devices(
 }
 
 /// The jobs that have or had an attempt.
-fn begun_jobs(rows: &[JobRow]) -> Vec<JobId> {
+fn begun_jobs(rows: &[StoredJob]) -> Vec<JobId> {
     rows.iter().filter(|row| row.attempt > 0).map(|row| row.id).collect()
 }
 
-fn stored_device(slot: AllocationRow, names: &Boards) -> Device {
+fn stored_device(slot: StoredAllocation, names: &Boards) -> Device {
     let (node_name, gpu_index, cells) = names.get(&slot.gpu_uuid).cloned().unwrap_or_default();
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     Device {

@@ -13,7 +13,7 @@ use berth_types::jobs::Topology;
 use berth_types::time::Timestamp;
 
 use super::{Planner, request};
-use berth_store::reservations::{ReservationRow, StoredDevice, StoredPlaces};
+use berth_store::reservations::{StoredReservation, StoredDevice, StoredPlaces};
 use berth_store::{StoreError, Tx};
 
 /// The organization of maintenance windows: a nil id that no organization has.
@@ -72,14 +72,14 @@ pub fn reservation_request(
 }
 
 /// The request of a stored reservation; `None` for maintenance.
-fn stored_request(row: &ReservationRow) -> Option<Request> {
+fn stored_request(row: &StoredReservation) -> Option<Request> {
     let number = |n: i64| u32::try_from(n).unwrap_or(0);
     let counts = (number(row.gpus_per_node), number(row.nodes));
     Some(reservation_request(row.gpu_model.as_deref()?, row.mig_profile.as_deref(), counts, row.topology))
 }
 
 /// A stored reservation as a booking.
-pub fn booking(engine: &mut Engine, row: &ReservationRow) -> Result<Booking, StoreError> {
+pub fn booking(engine: &mut Engine, row: &StoredReservation) -> Result<Booking, StoreError> {
     let (kind, org) = match row.org_id {
         Some(org) => (BookingKind::Reservation, org),
         None => (BookingKind::Maintenance, maintenance_org()),
@@ -98,7 +98,7 @@ pub fn booking(engine: &mut Engine, row: &ReservationRow) -> Result<Booking, Sto
 
 impl Planner {
     /// The stored reservations and maintenance windows that hold devices.
-    pub async fn stored_bookings(&self, tx: &mut Tx<'_>) -> Result<Vec<ReservationRow>, StoreError> {
+    pub async fn stored_bookings(&self, tx: &mut Tx<'_>) -> Result<Vec<StoredReservation>, StoreError> {
         berth_store::reservations::list_holding(tx).await
     }
 }
@@ -106,7 +106,7 @@ impl Planner {
 /// Gives the stored bookings to the engine, and removes all others from it except held starts.
 pub fn state_bookings(
     engine: &mut Engine,
-    rows: &[ReservationRow],
+    rows: &[StoredReservation],
     version: i64,
     now: Timestamp,
 ) -> Result<(), StoreError> {

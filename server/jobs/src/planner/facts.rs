@@ -17,9 +17,9 @@ use berth_types::time::Timestamp;
 
 use super::bookings;
 use berth_store::StoreError;
-use berth_store::attempts::HeldRow;
-use berth_store::jobs::JobRow;
-use berth_store::reservations::ReservationRow;
+use berth_store::attempts::HeldAllocation;
+use berth_store::jobs::StoredJob;
+use berth_store::reservations::StoredReservation;
 
 /// The seconds for the worker's default grace and the cleaning of the devices.
 const GRACE_S: i64 = 10;
@@ -86,7 +86,7 @@ fn job_booking(reservation: Option<ReservationId>) -> Option<BookingId> {
 
 /// The facts of a waiting job, and true if it uses volumes. The caller has to add the state of the volumes,
 /// which is not in the row.
-pub(super) fn waiting_facts(row: &JobRow) -> (JobFacts, bool) {
+pub(super) fn waiting_facts(row: &StoredJob) -> (JobFacts, bool) {
     let spec = &row.spec;
     let count = u32::try_from(row.device_count).unwrap_or(u32::MAX);
     let nodes = u32::try_from(row.nodes).unwrap_or(u32::MAX);
@@ -120,7 +120,7 @@ pub(super) fn waiting_facts(row: &JobRow) -> (JobFacts, bool) {
 }
 
 /// The summary of a job's request for the reason texts.
-pub(super) fn request_summary(row: &JobRow) -> RequestSummary {
+pub(super) fn request_summary(row: &StoredJob) -> RequestSummary {
     RequestSummary {
         model: row.gpu_model.clone(),
         device: device_request(row.mig_profile.as_deref(), row.spec.gpu_milli),
@@ -129,7 +129,7 @@ pub(super) fn request_summary(row: &JobRow) -> RequestSummary {
 }
 
 /// The held devices, by attempt.
-pub(super) fn claims(held: Vec<HeldRow>, now: Timestamp) -> Vec<Claim> {
+pub(super) fn claims(held: Vec<HeldAllocation>, now: Timestamp) -> Vec<Claim> {
     let mut out: BTreeMap<Owner, Claim> = BTreeMap::new();
     for row in held {
         let a = &row.allocation;
@@ -213,7 +213,7 @@ pub fn assigned_devices(model: &str, slots: &[Slot]) -> Vec<AssignedDevice> {
 pub(super) struct StatedFacts {
     pub facts: Vec<Fact>,
     pub racks: Option<Vec<(String, i64)>>,
-    pub bookings: Option<Vec<ReservationRow>>,
+    pub bookings: Option<Vec<StoredReservation>>,
     /// All present claims and waiting jobs, after a read of everything.
     pub present: Option<(HashSet<Owner>, HashSet<JobId>)>,
 }

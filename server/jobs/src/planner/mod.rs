@@ -26,7 +26,7 @@ use berth_types::time::Timestamp;
 
 use berth_foundation::{Change, Context, Listener};
 use berth_storage::VolumeUses;
-use berth_store::jobs::JobRow;
+use berth_store::jobs::StoredJob;
 use berth_store::offerings::StoredOffering;
 use berth_store::{self as store, StoreError, Tx};
 use facts::{StatedFacts, claims, device_request, request, request_summary, state_facts, waiting_facts};
@@ -272,7 +272,7 @@ impl Planner {
         let mut present: Option<(HashSet<Owner>, HashSet<JobId>)> = None;
         if touched.everything {
             let held = claims(store::attempts::list_held(&mut tx).await?, now);
-            let queued = |row: JobRow| Ok(waiting_facts(&row).0);
+            let queued = |row: StoredJob| Ok(waiting_facts(&row).0);
             let waiting: Vec<JobFacts> = store::jobs::list_queued(&mut tx, MAX_QUEUE, queued).await?;
             let owners = held.iter().map(|c| c.owner).collect();
             facts.extend(held.into_iter().map(|claim| Fact::Claim { version, claim }));
@@ -314,7 +314,7 @@ impl Planner {
         }
         let needed = dependencies(waiting.values().map(|(facts, _)| facts));
         let states = dependency_states(tx, needed).await?;
-        let mut rows: HashMap<JobId, JobRow> = rows.into_iter().map(|row| (row.id, row)).collect();
+        let mut rows: HashMap<JobId, StoredJob> = rows.into_iter().map(|row| (row.id, row)).collect();
         let mut claimed: HashMap<JobId, Vec<Claim>> = HashMap::new();
         for claim in claims(store::attempts::list_held_by(tx, jobs).await?, now) {
             claimed.entry(claim.owner.job).or_default().push(claim);
@@ -435,7 +435,7 @@ impl Planner {
     }
 
     /// Explains why queued jobs wait, from the present facts of the engine.
-    pub async fn explain(&self, rows: impl IntoIterator<Item = &JobRow>) -> HashMap<JobId, Explanation> {
+    pub async fn explain(&self, rows: impl IntoIterator<Item = &StoredJob>) -> HashMap<JobId, Explanation> {
         let jobs: Vec<(JobId, RequestSummary)> =
             rows.into_iter().map(|row| (row.id, request_summary(row))).collect();
         if jobs.is_empty() {

@@ -94,7 +94,7 @@ impl Planner {
         let rows = store::nodes::list(tx).await?;
         let away = rows.iter().map(|row| row.id).filter(|id| !connected.contains(id)).collect();
         let awaited = lock(&self.state.away).update(&away, now_ms);
-        let node = |row: store::nodes::NodeRow| {
+        let node = |row: store::nodes::StoredNode| {
             let label = |name: &str| row.labels.get(name).map(|value| value.as_str().into());
             let facts = NodeFacts {
                 id: row.id,

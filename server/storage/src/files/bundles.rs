@@ -86,7 +86,7 @@ pub(crate) async fn known_artifacts(
     let attempt = store::attempts::find(tx, bundle.job, bundle.attempt, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(vec![true; bundle.files.len()]) };
     let rows = store::files::list_artifacts(tx, attempt.job_id, attempt.number, attempt.rank).await?;
-    let rows: BTreeMap<&str, &store::files::FileRow> =
+    let rows: BTreeMap<&str, &store::files::StoredFile> =
         rows.iter().map(|row| (row.path.as_str(), row)).collect();
     let known = |file: &SmallFile| match rows.get(file.path.as_str()) {
         // A changed artifact is refused at its registration, so it must be sent.

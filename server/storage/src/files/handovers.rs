@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use berth_types::ids::{JobId, NodeId};
 use berth_types::time::Timestamp;
 
-use berth_store::attempts::AttemptRow;
+use berth_store::attempts::StoredAttempt;
 
 /// Seconds since the last progress of a hand-over during which the next attempt waits for it: with the node
 /// connected, and with the node disconnected.
@@ -53,7 +53,7 @@ pub struct AwaitedHandOvers {
 
 impl AwaitedHandOvers {
     /// Returns true if the hand-over of one of these ranks is awaited.
-    pub fn includes_any(&self, saving: &[AttemptRow], now: Timestamp) -> bool {
+    pub fn includes_any(&self, saving: &[StoredAttempt], now: Timestamp) -> bool {
         saving.iter().any(|rank| {
             let is_connected = self.connected.contains(&rank.node_id);
             let wait_s = if is_connected { WAIT_S } else { WAIT_LOST_S };
@@ -71,8 +71,8 @@ mod tests {
 
     use super::*;
 
-    fn rank(node: NodeId, job: JobId) -> AttemptRow {
-        AttemptRow {
+    fn rank(node: NodeId, job: JobId) -> StoredAttempt {
+        StoredAttempt {
             job_id: job,
             number: 1,
             rank: 0,

@@ -18,8 +18,8 @@ use super::Files;
 use super::staging::ChunkOutcome;
 use crate::start_inputs::{CheckpointDir, RestoredCheckpoint, StartCheckpoint};
 use berth_foundation::Change;
-use berth_store::attempts::{AttemptRow, OpenRankRow};
-use berth_store::files::FileRow;
+use berth_store::attempts::{StoredAttempt, StoredOpenRank};
+use berth_store::files::StoredFile;
 use berth_store::{self as store, StoreError, Tx};
 
 /// The default number of kept checkpoints.
@@ -68,7 +68,7 @@ impl StorageUse {
         Self { limit, used: None }
     }
 
-    async fn used(&mut self, tx: &mut Tx<'_>, row: &FileRow) -> Result<(i64, i64), StoreError> {
+    async fn used(&mut self, tx: &mut Tx<'_>, row: &StoredFile) -> Result<(i64, i64), StoreError> {
         let used = match self.used {
             Some(used) => used,
             None => {
@@ -82,10 +82,10 @@ impl StorageUse {
 }
 
 /// Adds a note, once in an attempt, about the full number of artifacts of its job.
-async fn note_full(tx: &mut Tx<'_>, refused: &FileRow, id: FileId) -> Result<(), StoreError> {
+async fn note_full(tx: &mut Tx<'_>, refused: &StoredFile, id: FileId) -> Result<(), StoreError> {
     let note = format!("The job has {JOB_ARTIFACTS} files, and no more are kept; remove some.");
     let (path, seq) = FULL_NOTE;
-    let row = FileRow {
+    let row = StoredFile {
         id,
         kind: FileKind::Artifact,
         seq,
@@ -104,7 +104,7 @@ async fn note_full(tx: &mut Tx<'_>, refused: &FileRow, id: FileId) -> Result<(),
 }
 
 /// The checkpoint of a stored file, for the restore.
-fn restored_checkpoint(file: &FileRow) -> Result<RestoredCheckpoint, StoreError> {
+fn restored_checkpoint(file: &StoredFile) -> Result<RestoredCheckpoint, StoreError> {
     let corrupt = |error| StoreError::corrupt("job_files", file.id, "sha256", error);
     Ok(RestoredCheckpoint {
         file: file.id,
@@ -113,8 +113,8 @@ fn restored_checkpoint(file: &FileRow) -> Result<RestoredCheckpoint, StoreError>
     })
 }
 
-fn new_row(attempt: &AttemptRow, offered: &OfferedFile, id: FileId, now: Timestamp) -> FileRow {
-    FileRow {
+fn new_row(attempt: &StoredAttempt, offered: &OfferedFile, id: FileId, now: Timestamp) -> StoredFile {
+    StoredFile {
         id,
         org_id: attempt.org_id,
         job_id: attempt.job_id,
@@ -133,7 +133,7 @@ fn new_row(attempt: &AttemptRow, offered: &OfferedFile, id: FileId, now: Timesta
 }
 
 /// Marks partial checkpoints of the same attempt before `next` as gone.
-async fn discard_partial(tx: &mut Tx<'_>, next: &FileRow) -> Result<(), StoreError> {
+async fn discard_partial(tx: &mut Tx<'_>, next: &StoredFile) -> Result<(), StoreError> {
     let others = store::files::list_checkpoints(tx, next.job_id, next.rank).await?;
     let earlier = others.iter().filter(|o| o.attempt == next.attempt && o.seq < next.seq);
     for other in earlier.filter(|o| o.state == FileState::Partial) {
@@ -154,11 +154,11 @@ fn storage_full_note(kind: FileKind, limit: i64) -> String {
 /// Finds or inserts the row of an offered file of an open attempt. `None` if the file is not accepted.
 pub(super) async fn register(
     tx: &mut Tx<'_>,
-    attempt: &AttemptRow,
+    attempt: &StoredAttempt,
     offered: &OfferedFile,
     (id, now): (FileId, Timestamp),
     usage: &mut StorageUse,
-) -> Result<Option<FileRow>, StoreError> {
+) -> Result<Option<StoredFile>, StoreError> {
     let mut row = new_row(attempt, offered, id, now);
     if let Some(same) = store::files::find_same(tx, &row).await? {
         if (same.bytes, &same.sha256) == (row.bytes, &row.sha256) {
@@ -196,7 +196,7 @@ pub(super) async fn register(
 }
 
 /// Marks a whole file complete and outdated checkpoints gone. Returns true if there are gone files to remove.
-async fn mark_complete(tx: &mut Tx<'_>, row: &FileRow) -> Result<bool, StoreError> {
+async fn mark_complete(tx: &mut Tx<'_>, row: &StoredFile) -> Result<bool, StoreError> {
     if !store::files::set_state(tx, row.id, FileState::Partial, FileState::Complete, None).await? {
         return Ok(true);
     }
@@ -296,7 +296,7 @@ impl Files {
         let attempt = attempt.ok_or_else(Problem::not_found)?;
         let row = store::files::find(&mut tx, attempt.org_id, job, file).await?;
         drop(conn);
-        let fits = |row: &FileRow| {
+        let fits = |row: &StoredFile| {
             row.kind == FileKind::Checkpoint && row.state == FileState::Complete && row.rank == attempt.rank
         };
         let row = row.filter(fits).ok_or_else(Problem::not_found)?;
@@ -312,7 +312,7 @@ impl Files {
     pub async fn find_start_checkpoint(
         &self,
         tx: &mut Tx<'_>,
-        row: &OpenRankRow,
+        row: &StoredOpenRank,
         submission: &NewJob,
     ) -> Result<StartCheckpoint, StoreError> {
         let checkpoint = submission.checkpoint.as_ref();

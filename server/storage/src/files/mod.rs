@@ -26,7 +26,7 @@ use berth_foundation::Context;
 use berth_foundation::objects::ByteStream;
 use berth_foundation::objects::Objects;
 use berth_foundation::{Caller, Right};
-use berth_store::files::FileRow;
+use berth_store::files::StoredFile;
 use berth_store::{self as store, StoreError};
 
 pub use bundles::{BundleInput, ExpectedIds, OfferedBundle, SmallFile};
@@ -41,7 +41,7 @@ const ARTIFACT_DAYS: i64 = 30;
 /// Files in one round of removal.
 const BATCH: i64 = 200;
 
-fn to_job_file(row: FileRow) -> Result<JobFile, StoreError> {
+fn to_job_file(row: StoredFile) -> Result<JobFile, StoreError> {
     let corrupt = || StoreError::Corrupt(row.id.to_string());
     Ok(JobFile {
         id: row.id,

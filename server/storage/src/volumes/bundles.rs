@@ -11,8 +11,8 @@ use berth_types::volumes::BlobKind;
 
 use super::handover::{CheckedOffer, find_write, refusal};
 use crate::files::{BundleInput, ExpectedIds, OfferedBundle};
-use berth_store::attempts::AttemptRow;
-use berth_store::volumes::blobs::BlobRow;
+use berth_store::attempts::StoredAttempt;
+use berth_store::volumes::blobs::StoredBlob;
 use berth_store::{self as store, StoreError, Tx};
 
 /// The identity of a content: its hash and its length in bytes.
@@ -42,12 +42,12 @@ pub async fn known_files(
 }
 
 fn new_row(
-    attempt: &AttemptRow,
+    attempt: &StoredAttempt,
     volume: VolumeId,
     (id, now): (FileId, Timestamp),
     content: &ContentKey,
-) -> BlobRow {
-    BlobRow {
+) -> StoredBlob {
+    StoredBlob {
         id,
         org_id: attempt.org_id,
         volume_id: volume,

@@ -18,10 +18,10 @@ use super::Volumes;
 use super::handover_lists::{HandedOverFile, ListError, UNREADABLE, apply_list, check_list, shortened};
 use crate::files::{ChunkOutcome, FileProgress};
 use berth_foundation::Change;
-use berth_store::attempts::AttemptRow;
-use berth_store::volumes::VolumeFileRow;
-use berth_store::volumes::blobs::BlobRow;
-use berth_store::volumes::uses::VolumeUseRow;
+use berth_store::attempts::StoredAttempt;
+use berth_store::volumes::StoredVolumeFile;
+use berth_store::volumes::blobs::StoredBlob;
+use berth_store::volumes::uses::StoredVolumeUse;
 use berth_store::{self as store, StoreError, Tx};
 
 /// Files in one message to a worker.
@@ -86,11 +86,11 @@ pub(super) async fn find_write(
     tx: &mut Tx<'_>,
     node: NodeId,
     (job, number, volume): (JobId, u32, VolumeId),
-) -> Result<Option<(AttemptRow, VolumeUseRow)>, StoreError> {
+) -> Result<Option<(StoredAttempt, StoredVolumeUse)>, StoreError> {
     let attempt = store::attempts::find(tx, job, number, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
     let given = store::volumes::uses::find(tx, attempt.job_id, attempt.number, volume).await?;
-    let open = |row: &VolumeUseRow| {
+    let open = |row: &StoredVolumeUse| {
         row.writable && !row.abandoned && row.kept_version.is_none() && row.note.is_none()
     };
     Ok(given.filter(open).map(|given| (attempt, given)))
@@ -102,14 +102,14 @@ async fn register(
     node: NodeId,
     offered: &OfferedVolumeFile,
     (id, limit, now): (FileId, i64, Timestamp),
-) -> Result<Option<BlobRow>, StoreError> {
+) -> Result<Option<StoredBlob>, StoreError> {
     let Some((attempt, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(None) };
     let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(None) };
     if offered.refused {
         store::volumes::uses::set_result(tx, &given, None, Some(&offered.note)).await?;
         return Ok(None);
     }
-    let row = BlobRow {
+    let row = StoredBlob {
         id,
         org_id: attempt.org_id,
         volume_id: volume.id,
@@ -294,7 +294,7 @@ impl Volumes {
         let mut tx = conn.tx();
         let version = self.assigned_version(&mut tx, node, attempt, volume).await?;
         let rows = store::volumes::list_version(&mut tx, volume, version, after, FILES_PER_MESSAGE).await?;
-        let file = |row: VolumeFileRow| {
+        let file = |row: StoredVolumeFile| {
             let sha256 = hex::decode(&row.sha256)
                 .map_err(|error| StoreError::corrupt("volume_files", &row.path, "sha256", error))?;
             Ok(VersionFile {

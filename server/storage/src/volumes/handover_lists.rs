@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use berth_core::volumes::find_clash;
-use berth_store::volumes::uses::VolumeUseRow;
-use berth_store::volumes::{VolumeFileRow, VolumeRow};
+use berth_store::volumes::uses::StoredVolumeUse;
+use berth_store::volumes::{StoredVolumeFile, StoredVolume};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::FileId;
 use berth_types::paths::{LeftOut, VOLUME_FILES, VOLUME_PATHS};
@@ -97,8 +97,8 @@ impl From<StoreError> for ListError {
 /// Makes the listed files the next version of the volume, and returns its number.
 pub(super) async fn apply_list(
     tx: &mut Tx<'_>,
-    volume: &VolumeRow,
-    given: &VolumeUseRow,
+    volume: &StoredVolume,
+    given: &StoredVolumeUse,
     listed: &[ListedFile],
     now: Timestamp,
 ) -> Result<i64, ListError> {
@@ -109,13 +109,13 @@ pub(super) async fn apply_list(
     let mut blobs: HashMap<(&str, i64), FileId> = HashMap::new();
     blobs.extend(offered.iter().map(|blob| ((blob.sha256.as_str(), blob.bytes), blob.id)));
     blobs.extend(current.iter().map(|file| ((file.sha256.as_str(), file.bytes), file.blob_id)));
-    let by_path: HashMap<&str, &VolumeFileRow> =
+    let by_path: HashMap<&str, &StoredVolumeFile> =
         current.iter().map(|file| (file.path.as_str(), file)).collect();
     let version = volume.version + 1;
     let mut new = Vec::new();
     for file in listed {
         let former = by_path.get(file.path.as_str());
-        let same = |f: &&&VolumeFileRow| {
+        let same = |f: &&&StoredVolumeFile| {
             f.sha256 == file.sha256 && f.bytes == file.bytes && f.executable == file.executable
         };
         if former.filter(same).is_some() {
@@ -125,7 +125,7 @@ pub(super) async fn apply_list(
             let note = format!("{} did not arrive; nothing was kept.", shortened(&file.path));
             return Err(ListError::Refused(note));
         };
-        new.push(VolumeFileRow {
+        new.push(StoredVolumeFile {
             volume_id: volume.id,
             path: file.path.clone(),
             blob_id: *blob,

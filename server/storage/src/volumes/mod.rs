@@ -29,7 +29,7 @@ use berth_foundation::objects::ByteStream;
 use berth_foundation::objects::Objects;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_rest::lists::page_in_memory;
-use berth_store::volumes::{VolumeFileRow, VolumeRow};
+use berth_store::volumes::{StoredVolumeFile, StoredVolume};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ const UPLOAD_TIMEOUT_S: i64 = 7 * 86_400;
 /// Blobs in one round of removal.
 const BATCH: i64 = 200;
 
-async fn to_volume(tx: &mut Tx<'_>, row: VolumeRow) -> Result<Volume, StoreError> {
+async fn to_volume(tx: &mut Tx<'_>, row: StoredVolume) -> Result<Volume, StoreError> {
     let (bytes, files) = store::volumes::totals(tx, row.id, row.version).await?;
     let size = |n: i64| u64::try_from(n).unwrap_or(0);
     Ok(Volume {
@@ -113,7 +113,7 @@ impl Volumes {
             return Err(Problem::invalid(errors.collect()));
         }
         let now = self.context.now();
-        let row = VolumeRow {
+        let row = StoredVolume {
             id: self.context.new_id(now),
             org_id: org,
             name: input.name,
@@ -229,7 +229,7 @@ impl Volumes {
         if files.is_empty() && !dir.is_empty() {
             return Err(Problem::not_found());
         }
-        let listed = |file: VolumeFileRow| VolumeFile {
+        let listed = |file: StoredVolumeFile| VolumeFile {
             path: file.path,
             bytes: u64::try_from(file.bytes).unwrap_or(0),
             sha256: file.sha256,
@@ -246,7 +246,7 @@ impl Volumes {
         org: OrgId,
         name: &str,
         path: &str,
-    ) -> Result<VolumeFileRow, Problem> {
+    ) -> Result<StoredVolumeFile, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -257,7 +257,7 @@ impl Volumes {
     /// A range of a file from [`Volumes::get_volume_file`].
     pub async fn read_volume_file(
         &self,
-        file: &VolumeFileRow,
+        file: &StoredVolumeFile,
         range: Range<u64>,
     ) -> Result<ByteStream, Problem> {
         Ok(self.objects.read(&file.blob_id.to_string(), range).await?)

@@ -15,8 +15,8 @@ use super::Volumes;
 use super::{bad_path, busy, uses};
 use crate::files::{AwaitedHandOvers, ChunkOutcome};
 use berth_foundation::{Caller, Right};
-use berth_store::volumes::blobs::BlobRow;
-use berth_store::volumes::{VolumeFileRow, VolumeRow};
+use berth_store::volumes::blobs::StoredBlob;
+use berth_store::volumes::{StoredVolumeFile, StoredVolume};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The shortest time between two records of an upload's progress, in microseconds.
@@ -52,7 +52,7 @@ fn full(detail: String) -> Problem {
     Problem::conflict("volume.full", "There is no room in the volume", detail)
 }
 
-fn upload(row: &BlobRow, received: u64, done: bool) -> Upload {
+fn upload(row: &StoredBlob, received: u64, done: bool) -> Upload {
     Upload { path: row.path.clone(), bytes: u64::try_from(row.bytes).unwrap_or(0), received, done }
 }
 
@@ -71,7 +71,7 @@ async fn check_clash(tx: &mut Tx<'_>, volume: VolumeId, path: &str) -> Result<()
 /// uploads.
 async fn check_room(
     tx: &mut Tx<'_>,
-    volume: &VolumeRow,
+    volume: &StoredVolume,
     path: &str,
     bytes: i64,
     open_uploads: (i64, i64),
@@ -107,7 +107,7 @@ struct StoredContent<'a> {
 /// A job writes to the volume, the path is taken or a limit is exceeded.
 async fn place(
     tx: &mut Tx<'_>,
-    volume: &VolumeRow,
+    volume: &StoredVolume,
     path: &str,
     content: &StoredContent<'_>,
     (now, awaited): (Timestamp, &AwaitedHandOvers),
@@ -121,7 +121,7 @@ async fn place(
     }
     let version = volume.version + 1;
     let replaced = store::volumes::end_file(tx, volume.id, path, version).await?;
-    let row = VolumeFileRow {
+    let row = StoredVolumeFile {
         volume_id: volume.id,
         path: path.to_owned(),
         blob_id: content.blob,
@@ -141,7 +141,7 @@ enum BegunUpload {
     /// The volume has this content already.
     Present,
     /// The client sends the content.
-    Expected(Box<BlobRow>),
+    Expected(Box<StoredBlob>),
 }
 
 /// The input of a new upload. A retried transaction uses the same input.
@@ -162,8 +162,8 @@ struct UploadInput {
 }
 
 impl UploadInput {
-    fn new_row(&self, volume: VolumeId) -> BlobRow {
-        BlobRow {
+    fn new_row(&self, volume: VolumeId) -> StoredBlob {
+        StoredBlob {
             id: self.id,
             org_id: self.org,
             volume_id: volume,
@@ -285,7 +285,7 @@ impl Volumes {
     }
 
     /// The number of received bytes of an upload.
-    async fn received(&self, row: &BlobRow) -> Result<u64, Problem> {
+    async fn received(&self, row: &StoredBlob) -> Result<u64, Problem> {
         let total = u64::try_from(row.bytes).unwrap_or(0);
         if row.state == FileState::Complete {
             return Ok(total);
@@ -293,7 +293,7 @@ impl Volumes {
         self.staging.received_bytes(&row.id.to_string(), total).await
     }
 
-    async fn get_upload_row(&self, org: OrgId, name: &str, path: &str) -> Result<BlobRow, Problem> {
+    async fn get_upload_row(&self, org: OrgId, name: &str, path: &str) -> Result<StoredBlob, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let volume = store::volumes::find(&mut tx, org, name).await?.ok_or_else(Problem::not_found)?;
@@ -391,7 +391,7 @@ impl Volumes {
         Ok(PartOutcome::Added(upload(&row, total, true)))
     }
 
-    async fn note_upload(&self, row: &BlobRow) -> Result<(), StoreError> {
+    async fn note_upload(&self, row: &StoredBlob) -> Result<(), StoreError> {
         let now = self.context.now();
         if now.micros() - row.touched_at.micros() < PROGRESS_INTERVAL {
             return Ok(());

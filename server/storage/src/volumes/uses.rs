@@ -15,9 +15,9 @@ use berth_types::volumes::{JobVolume, VolumeMode};
 use crate::files::{AwaitedHandOvers, HandOvers};
 use crate::start_inputs::{RankVolume, StartInputError};
 use berth_foundation::{Change, Context};
-use berth_store::attempts::{AttemptRow, OpenRankRow};
-use berth_store::jobs::JobRow;
-use berth_store::volumes::uses::VolumeUseRow;
+use berth_store::attempts::{StoredAttempt, StoredOpenRank};
+use berth_store::jobs::StoredJob;
+use berth_store::volumes::uses::StoredVolumeUse;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ pub async fn find_writer(
         let mut ranks = store::attempts::list_ranks(tx, row.job_id, row.attempt).await?;
         ranks.retain(|rank| rank.is_open);
         let runs = ranks.iter().any(|rank| !rank.ended);
-        ranks.retain(|rank: &AttemptRow| rank.saving);
+        ranks.retain(|rank: &StoredAttempt| rank.saving);
         if runs || awaited.includes_any(&ranks, now) {
             return Ok(Some(VolumeWriter { job: row.job_id, saving: !runs }));
         }
@@ -95,7 +95,7 @@ pub async fn revoke_idle_writers(
 }
 
 /// Returns true if a job writes to a volume. Other jobs can wait for such a job.
-pub fn writes_volumes(job: &JobRow) -> bool {
+pub fn writes_volumes(job: &StoredJob) -> bool {
     job.spec.volumes.iter().any(|request| request.mode == VolumeMode::Rw)
 }
 
@@ -103,7 +103,7 @@ pub fn writes_volumes(job: &JobRow) -> bool {
 /// ones.
 pub async fn find_available(
     tx: &mut Tx<'_>,
-    job: &JobRow,
+    job: &StoredJob,
     now: Timestamp,
     awaited: &AwaitedHandOvers,
 ) -> Result<Option<Vec<(VolumeId, bool)>>, StoreError> {
@@ -132,7 +132,7 @@ pub async fn assign_versions(
         if writable {
             store::volumes::uses::abandon(tx, volume_id).await?;
         }
-        let row = VolumeUseRow {
+        let row = StoredVolumeUse {
             job_id: job,
             attempt,
             volume_id,
@@ -229,7 +229,7 @@ impl VolumeUses {
     pub async fn list_start_volumes(
         &self,
         tx: &mut Tx<'_>,
-        row: &OpenRankRow,
+        row: &StoredOpenRank,
         submission: &NewJob,
     ) -> Result<Vec<RankVolume>, StartInputError> {
         if submission.volumes.is_empty() {

@@ -16,7 +16,7 @@ pub const EXPIRY: &str = "expiry";
 
 /// A grant that expires, with its rest.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct ExpiringCreditRow {
+pub struct StoredExpiringCredit {
     pub transfer_id: TransferId,
     pub org_id: OrgId,
     pub amount_micros: i64,
@@ -30,7 +30,7 @@ pub struct ExpiringCreditRow {
     pub granted_at: Timestamp,
 }
 
-impl ExpiringCreditRow {
+impl StoredExpiringCredit {
     pub const fn lot(&self) -> ExpiringCredit {
         ExpiringCredit { left_micros: self.left_micros, expires_at: self.expires_at }
     }
@@ -56,9 +56,9 @@ pub async fn insert(tx: &mut Tx<'_>, grant: &Posting, expires_at: Timestamp) -> 
 }
 
 /// Lists the lots of an organization that have something left, first expiry first.
-pub async fn list_live(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<ExpiringCreditRow>, StoreError> {
+pub async fn list_live(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<StoredExpiringCredit>, StoreError> {
     let sql = select_lots!("AND l.org_id = $1 ORDER BY l.expires_at, l.transfer_id");
-    list!(tx, ExpiringCreditRow, sql, org)
+    list!(tx, StoredExpiringCredit, sql, org)
 }
 
 /// Lists the lots of an organization that expire after `now`, first expiry first: (left micros, expiry).
@@ -82,7 +82,7 @@ pub(super) async fn spend(tx: &mut Tx<'_>, posting: &Posting, amount: i64) -> Re
         None => posting.at,
     };
     let (posted, _) = super::balance(tx, posting.org).await?;
-    let lots: Vec<ExpiringCredit> = rows.iter().map(ExpiringCreditRow::lot).collect();
+    let lots: Vec<ExpiringCredit> = rows.iter().map(StoredExpiringCredit::lot).collect();
     let parts = expiry::spend(&lots, amount, set_aside_at, posted);
     let sql = "UPDATE credit_lots SET left_micros = left_micros - $2 WHERE transfer_id = $1";
     for (row, part) in rows.iter().zip(parts).filter(|(_, part)| *part > 0) {
@@ -99,7 +99,7 @@ async fn posted_at(tx: &mut Tx<'_>, id: TransferId) -> Result<Option<Timestamp>,
 /// Posts the debit of an expired part and takes it from the lot.
 pub async fn take_back(
     tx: &mut Tx<'_>,
-    row: &ExpiringCreditRow,
+    row: &StoredExpiringCredit,
     posting: &Posting,
 ) -> Result<(), StoreError> {
     super::write_transfer(tx, posting).await?;
@@ -160,12 +160,12 @@ pub async fn list_due(
     tx: &mut Tx<'_>,
     now: Timestamp,
     (last, first): (Timestamp, Timestamp),
-) -> Result<Vec<ExpiringCreditRow>, StoreError> {
+) -> Result<Vec<StoredExpiringCredit>, StoreError> {
     let sql = select_lots!(
         "AND l.expires_at <= $3 AND (l.expires_at <= $1 OR l.warnings < 1 OR (l.warnings < 2 AND l.expires_at <= $2)) \
          ORDER BY l.org_id, l.expires_at, l.transfer_id"
     );
-    list!(tx, ExpiringCreditRow, sql, now, last, first)
+    list!(tx, StoredExpiringCredit, sql, now, last, first)
 }
 
 /// Records the number of sent warnings. Returns true if it was lower before and the lot has something left.

@@ -228,7 +228,7 @@ pub async fn set_credit_limit(tx: &mut Tx<'_>, org: OrgId, micros: i64) -> Resul
 
 /// A stored transfer, with the fields for a statement of account.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct TransferRow {
+pub struct StoredTransfer {
     pub id: TransferId,
     pub kind: TransferKind,
     pub amount_micros: i64,
@@ -245,7 +245,7 @@ pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     options: &ListOptions<TransferId>,
-) -> Result<Vec<TransferRow>, StoreError> {
+) -> Result<Vec<StoredTransfer>, StoreError> {
     let sql = page_sql!(
         options.sort,
         ["SELECT id, kind, amount_micros, source, source_id, memo, at, \
@@ -255,7 +255,7 @@ pub async fn list(
         "$2",
         "$3"
     );
-    list!(tx, TransferRow, sql, org_account(org), options.cursor_text(), options.rows())
+    list!(tx, StoredTransfer, sql, org_account(org), options.cursor_text(), options.rows())
 }
 
 /// Lists the accounts with a balance that differs from the sum of their transfers.

@@ -8,7 +8,7 @@ use berth_types::volumes::BlobKind;
 use super::super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct BlobRow {
+pub struct StoredBlob {
     pub id: FileId,
     pub org_id: OrgId,
     pub volume_id: VolumeId,
@@ -36,7 +36,7 @@ macro_rules! select_blobs {
     };
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &BlobRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredBlob) -> Result<(), StoreError> {
     let sql = "INSERT INTO volume_blobs (id, org_id, volume_id, kind, path, job_id, attempt, bytes, sha256, tag, \
                state, touched_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     exec!(
@@ -63,9 +63,9 @@ pub async fn find_upload(
     tx: &mut Tx<'_>,
     volume: VolumeId,
     path: &str,
-) -> Result<Option<BlobRow>, StoreError> {
+) -> Result<Option<StoredBlob>, StoreError> {
     let sql = select_blobs!("WHERE volume_id = $1 AND kind = 'upload' AND path = $2 AND state <> 'gone'");
-    find!(tx, BlobRow, sql, volume, path)
+    find!(tx, StoredBlob, sql, volume, path)
 }
 
 /// Records that the volume has an upload now.
@@ -74,12 +74,12 @@ pub async fn mark_placed(tx: &mut Tx<'_>, id: FileId) -> Result<(), StoreError> 
 }
 
 /// Finds the blob of an attempt with the kind and content of `like`, complete or partial.
-pub async fn find_handed_over(tx: &mut Tx<'_>, like: &BlobRow) -> Result<Option<BlobRow>, StoreError> {
+pub async fn find_handed_over(tx: &mut Tx<'_>, like: &StoredBlob) -> Result<Option<StoredBlob>, StoreError> {
     let sql = select_blobs!(
         "WHERE volume_id = $1 AND kind = $2 AND job_id = $3 AND attempt = $4 AND sha256 = $5 AND bytes = $6 \
          AND state <> 'gone'"
     );
-    find!(tx, BlobRow, sql, like.volume_id, like.kind, &like.job_id, like.attempt, &like.sha256, like.bytes)
+    find!(tx, StoredBlob, sql, like.volume_id, like.kind, &like.job_id, like.attempt, &like.sha256, like.bytes)
 }
 
 /// Lists the complete files of an attempt.
@@ -88,11 +88,11 @@ pub async fn list_complete_files(
     volume: VolumeId,
     job: JobId,
     attempt: i64,
-) -> Result<Vec<BlobRow>, StoreError> {
+) -> Result<Vec<StoredBlob>, StoreError> {
     let sql = select_blobs!(
         "WHERE volume_id = $1 AND kind = 'file' AND job_id = $2 AND attempt = $3 AND state = 'complete'"
     );
-    list!(tx, BlobRow, sql, volume, job, attempt)
+    list!(tx, StoredBlob, sql, volume, job, attempt)
 }
 
 /// Lists the files of an attempt, complete or partial.
@@ -101,11 +101,11 @@ pub async fn list_handed_over(
     volume: VolumeId,
     job: JobId,
     attempt: i64,
-) -> Result<Vec<BlobRow>, StoreError> {
+) -> Result<Vec<StoredBlob>, StoreError> {
     let sql = select_blobs!(
         "WHERE volume_id = $1 AND kind = 'file' AND job_id = $2 AND attempt = $3 AND state <> 'gone'"
     );
-    list!(tx, BlobRow, sql, volume, job, attempt)
+    list!(tx, StoredBlob, sql, volume, job, attempt)
 }
 
 /// Counts the blobs of an attempt for a volume.
@@ -163,8 +163,8 @@ pub async fn abandon(tx: &mut Tx<'_>, before: Timestamp) -> Result<u64, StoreErr
 }
 
 /// Lists the gone blobs; their bytes must be removed.
-pub async fn list_gone(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<BlobRow>, StoreError> {
-    list!(tx, BlobRow, select_blobs!("WHERE state = 'gone' ORDER BY id LIMIT $1"), limit)
+pub async fn list_gone(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<StoredBlob>, StoreError> {
+    list!(tx, StoredBlob, select_blobs!("WHERE state = 'gone' ORDER BY id LIMIT $1"), limit)
 }
 
 /// Deletes the row of a gone blob.

@@ -11,7 +11,7 @@ use berth_types::time::Timestamp;
 use super::{StoreError, Tx};
 
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct VolumeRow {
+pub struct StoredVolume {
     pub id: VolumeId,
     pub org_id: OrgId,
     pub name: String,
@@ -24,7 +24,7 @@ pub struct VolumeRow {
 
 /// A file in one or more versions of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct VolumeFileRow {
+pub struct StoredVolumeFile {
     pub volume_id: VolumeId,
     pub path: String,
     pub blob_id: FileId,
@@ -54,7 +54,7 @@ macro_rules! select_files {
     };
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &VolumeRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredVolume) -> Result<(), StoreError> {
     let sql = "INSERT INTO volumes (id, org_id, name, max_bytes, version, created_by, created_at, changed_at) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     exec!(
@@ -72,13 +72,13 @@ pub async fn insert(tx: &mut Tx<'_>, row: &VolumeRow) -> Result<(), StoreError> 
     .map(|_| ())
 }
 
-pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<VolumeRow>, StoreError> {
-    find!(tx, VolumeRow, select_volumes!("WHERE org_id = $1 AND name = $2"), org, name)
+pub async fn find(tx: &mut Tx<'_>, org: OrgId, name: &str) -> Result<Option<StoredVolume>, StoreError> {
+    find!(tx, StoredVolume, select_volumes!("WHERE org_id = $1 AND name = $2"), org, name)
 }
 
 /// Finds a volume of any organization. Only for volumes of an attempt.
-pub async fn find_any(tx: &mut Tx<'_>, id: VolumeId) -> Result<Option<VolumeRow>, StoreError> {
-    find!(tx, VolumeRow, select_volumes!("WHERE id = $1"), id)
+pub async fn find_any(tx: &mut Tx<'_>, id: VolumeId) -> Result<Option<StoredVolume>, StoreError> {
+    find!(tx, StoredVolume, select_volumes!("WHERE id = $1"), id)
 }
 
 /// Lists a page of the volumes of an organization by name.
@@ -86,9 +86,9 @@ pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
     options: &ListOptions<NameCursor>,
-) -> Result<Vec<VolumeRow>, StoreError> {
+) -> Result<Vec<StoredVolume>, StoreError> {
     let sql = page_sql!(options.sort, [select_volumes!("WHERE org_id = $1")], "name", "$2", "$3");
-    list!(tx, VolumeRow, sql, org, options.cursor_name(), options.rows())
+    list!(tx, StoredVolume, sql, org, options.cursor_name(), options.rows())
 }
 
 /// Counts the volumes of an organization.
@@ -126,7 +126,7 @@ pub async fn totals(tx: &mut Tx<'_>, id: VolumeId, version: i64) -> Result<(i64,
     Ok(find!(tx, (i64, i64), sql, id, version)?.unwrap_or_default())
 }
 
-pub async fn insert_file(tx: &mut Tx<'_>, row: &VolumeFileRow) -> Result<(), StoreError> {
+pub async fn insert_file(tx: &mut Tx<'_>, row: &StoredVolumeFile) -> Result<(), StoreError> {
     let sql = "INSERT INTO volume_files (volume_id, path, blob_id, bytes, sha256, executable, from_version, \
                changed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     exec!(
@@ -149,9 +149,9 @@ pub async fn find_file(
     tx: &mut Tx<'_>,
     id: VolumeId,
     path: &str,
-) -> Result<Option<VolumeFileRow>, StoreError> {
+) -> Result<Option<StoredVolumeFile>, StoreError> {
     let sql = select_files!("WHERE volume_id = $1 AND path = $2 AND to_version IS NULL");
-    find!(tx, VolumeFileRow, sql, id, path)
+    find!(tx, StoredVolumeFile, sql, id, path)
 }
 
 /// Finds a present file with this content.
@@ -160,11 +160,11 @@ pub async fn find_content(
     id: VolumeId,
     sha256: &str,
     bytes: i64,
-) -> Result<Option<VolumeFileRow>, StoreError> {
+) -> Result<Option<StoredVolumeFile>, StoreError> {
     let sql = select_files!(
         "WHERE volume_id = $1 AND sha256 = $2 AND bytes = $3 AND to_version IS NULL ORDER BY path LIMIT 1"
     );
-    find!(tx, VolumeFileRow, sql, id, sha256, bytes)
+    find!(tx, StoredVolumeFile, sql, id, sha256, bytes)
 }
 
 /// Finds a file of a version by its blob.
@@ -173,12 +173,12 @@ pub async fn find_blob(
     id: VolumeId,
     version: i64,
     blob: FileId,
-) -> Result<Option<VolumeFileRow>, StoreError> {
+) -> Result<Option<StoredVolumeFile>, StoreError> {
     let sql = select_files!(
         "WHERE volume_id = $1 AND blob_id = $3 AND from_version <= $2 AND (to_version IS NULL OR to_version > $2) \
          ORDER BY path LIMIT 1"
     );
-    find!(tx, VolumeFileRow, sql, id, version, blob)
+    find!(tx, StoredVolumeFile, sql, id, version, blob)
 }
 
 /// Lists the present files with a path that begins with `prefix` (`''`: all).
@@ -187,13 +187,13 @@ pub async fn list_below(
     id: VolumeId,
     prefix: &str,
     limit: i64,
-) -> Result<Vec<VolumeFileRow>, StoreError> {
+) -> Result<Vec<StoredVolumeFile>, StoreError> {
     let sql = select_files!(
         "WHERE volume_id = $1 AND to_version IS NULL AND substr(path, 1, CAST($3 AS INTEGER)) = $2 \
          ORDER BY path LIMIT $4"
     );
     let chars = i64::try_from(prefix.chars().count()).unwrap_or(i64::MAX);
-    list!(tx, VolumeFileRow, sql, id, prefix, chars, limit)
+    list!(tx, StoredVolumeFile, sql, id, prefix, chars, limit)
 }
 
 /// Lists the files of a version by path, after the path `after`.
@@ -203,12 +203,12 @@ pub async fn list_version(
     version: i64,
     after: &str,
     limit: i64,
-) -> Result<Vec<VolumeFileRow>, StoreError> {
+) -> Result<Vec<StoredVolumeFile>, StoreError> {
     let sql = select_files!(
         "WHERE volume_id = $1 AND from_version <= $2 AND (to_version IS NULL OR to_version > $2) AND path > $3 \
          ORDER BY path LIMIT $4"
     );
-    list!(tx, VolumeFileRow, sql, id, version, after, limit)
+    list!(tx, StoredVolumeFile, sql, id, version, after, limit)
 }
 
 /// Ends the present file: `version` and later versions do not have it. Returns true if the file existed.

@@ -6,7 +6,7 @@ use super::super::{StoreError, Tx};
 
 /// A volume that a job requests.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct VolumeRequestRow {
+pub struct StoredVolumeRequest {
     pub job_id: JobId,
     pub volume_id: VolumeId,
     /// The name of the volume.
@@ -15,7 +15,7 @@ pub struct VolumeRequestRow {
 
 /// A version of a volume that an attempt got.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct VolumeUseRow {
+pub struct StoredVolumeUse {
     pub job_id: JobId,
     pub attempt: i64,
     pub volume_id: VolumeId,
@@ -58,7 +58,7 @@ pub async fn list_requests(tx: &mut Tx<'_>, job: JobId) -> Result<Vec<(VolumeId,
 pub async fn list_waiting_requests(
     tx: &mut Tx<'_>,
     job: Option<JobId>,
-) -> Result<Vec<VolumeRequestRow>, StoreError> {
+) -> Result<Vec<StoredVolumeRequest>, StoreError> {
     macro_rules! select_waiting {
         ($condition:literal) => {
             concat!(
@@ -70,8 +70,8 @@ pub async fn list_waiting_requests(
         };
     }
     match job {
-        Some(job) => list!(tx, VolumeRequestRow, select_waiting!(" AND w.job_id = $2"), true, job),
-        None => list!(tx, VolumeRequestRow, select_waiting!(""), true),
+        Some(job) => list!(tx, StoredVolumeRequest, select_waiting!(" AND w.job_id = $2"), true, job),
+        None => list!(tx, StoredVolumeRequest, select_waiting!(""), true),
     }
 }
 
@@ -93,7 +93,7 @@ pub async fn find_user(tx: &mut Tx<'_>, volume: VolumeId) -> Result<Option<JobId
     Ok(find!(tx, (JobId,), sql, volume, true)?.map(|(job,)| job))
 }
 
-pub async fn insert(tx: &mut Tx<'_>, row: &VolumeUseRow) -> Result<(), StoreError> {
+pub async fn insert(tx: &mut Tx<'_>, row: &StoredVolumeUse) -> Result<(), StoreError> {
     let sql = "INSERT INTO volume_uses (job_id, attempt, volume_id, version, writable, abandoned, kept_version, note) \
                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
     exec!(
@@ -116,16 +116,16 @@ pub async fn find(
     job: JobId,
     attempt: i64,
     volume: VolumeId,
-) -> Result<Option<VolumeUseRow>, StoreError> {
+) -> Result<Option<StoredVolumeUse>, StoreError> {
     let sql = select_uses!("WHERE job_id = $1 AND attempt = $2 AND volume_id = $3");
-    find!(tx, VolumeUseRow, sql, job, attempt, volume)
+    find!(tx, StoredVolumeUse, sql, job, attempt, volume)
 }
 
 /// Lists the volumes of an attempt.
-pub async fn list(tx: &mut Tx<'_>, job: JobId, attempt: i64) -> Result<Vec<VolumeUseRow>, StoreError> {
+pub async fn list(tx: &mut Tx<'_>, job: JobId, attempt: i64) -> Result<Vec<StoredVolumeUse>, StoreError> {
     list!(
         tx,
-        VolumeUseRow,
+        StoredVolumeUse,
         select_uses!("WHERE job_id = $1 AND attempt = $2 ORDER BY volume_id"),
         job,
         attempt
@@ -133,12 +133,12 @@ pub async fn list(tx: &mut Tx<'_>, job: JobId, attempt: i64) -> Result<Vec<Volum
 }
 
 /// Lists the open attempts that write to a volume or may still hand over changes.
-pub async fn list_writers(tx: &mut Tx<'_>, volume: VolumeId) -> Result<Vec<VolumeUseRow>, StoreError> {
+pub async fn list_writers(tx: &mut Tx<'_>, volume: VolumeId) -> Result<Vec<StoredVolumeUse>, StoreError> {
     let sql = select_uses!(
         "WHERE volume_id = $1 AND writable = $2 AND abandoned = $3 AND EXISTS (SELECT 1 FROM attempts a \
          WHERE a.job_id = volume_uses.job_id AND a.number = volume_uses.attempt AND a.is_open = $2) ORDER BY job_id"
     );
-    list!(tx, VolumeUseRow, sql, volume, true, false)
+    list!(tx, StoredVolumeUse, sql, volume, true, false)
 }
 
 /// Refuses from now on the changes of all attempts that write to a volume.
@@ -151,7 +151,7 @@ pub async fn abandon(tx: &mut Tx<'_>, volume: VolumeId) -> Result<(), StoreError
 /// Records the result of an attempt's changes: the version that has them, if any, and a note.
 pub async fn set_result(
     tx: &mut Tx<'_>,
-    row: &VolumeUseRow,
+    row: &StoredVolumeUse,
     kept_version: Option<i64>,
     note: Option<&str>,
 ) -> Result<(), StoreError> {

@@ -1,8 +1,8 @@
 //! Test nodes, boards and jobs, with short forms of the store's functions.
 
-use berth_store::attempts::{AllocationRow, AttemptRow};
-use berth_store::jobs::{JobInputs, NewJobRow};
-use berth_store::nodes::{GpuReport, NodeReport, NodeRow};
+use berth_store::attempts::{StoredAllocation, StoredAttempt};
+use berth_store::jobs::{JobInputs, NewStoredJob};
+use berth_store::nodes::{GpuReport, NodeReport, StoredNode};
 use berth_store::offerings::StoredOffering;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, Db, StoreError};
@@ -75,8 +75,8 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
     }
 }
 
-pub fn slice(j: u128, attempt: i64, idx: i64, gpu: &str, start: i64) -> AllocationRow {
-    AllocationRow {
+pub fn slice(j: u128, attempt: i64, idx: i64, gpu: &str, start: i64) -> StoredAllocation {
+    StoredAllocation {
         job_id: job(j),
         attempt,
         idx,
@@ -111,7 +111,7 @@ pub async fn with_jobs(db: &Db) {
             let slice = offering(1, "h100.1g", "H100", 1);
             store::offerings::insert(tx, &slice, now()).await?;
             for n in 1..=3 {
-                let new = NewJobRow {
+                let new = NewStoredJob {
                     id: job(n),
                     org: org(),
                     name: format!("job {n}"),
@@ -162,11 +162,11 @@ pub async fn use_join_token(db: &Db, hash: &'static str, at: Timestamp) -> bool 
     write(db, move |tx| async move { store::nodes::use_join_token(tx, hash, at).await }.boxed()).await
 }
 
-pub async fn nodes(db: &Db) -> Vec<NodeRow> {
+pub async fn nodes(db: &Db) -> Vec<StoredNode> {
     read!(db, store::nodes::list)
 }
 
-pub async fn allocate(db: &Db, row: AllocationRow) -> Result<(), StoreError> {
+pub async fn allocate(db: &Db, row: StoredAllocation) -> Result<(), StoreError> {
     db.write(move |tx| {
         let row = row.clone();
         async move { store::attempts::insert_allocation(tx, &row).await }.boxed()
@@ -195,7 +195,7 @@ pub async fn start(db: &Db, j: u128, number: u32, n: u128) -> Result<(), StoreEr
     .await
 }
 
-pub async fn update_attempt(db: &Db, row: &AttemptRow) {
+pub async fn update_attempt(db: &Db, row: &StoredAttempt) {
     let row = row.clone();
     write(db, move |tx| {
         let row = row.clone();
