@@ -216,7 +216,8 @@ impl Webhooks {
             let mut conn = self.context.db.read().await?;
             store::webhooks::list(&mut conn.tx(), None).await?
         };
-        let jobs = |row: &StoredWebhook| row.kinds.iter().any(|k| k.starts_with("job.") || k.starts_with('*'));
+        let jobs =
+            |row: &StoredWebhook| row.kinds.iter().any(|k| k.starts_with("job.") || k.starts_with('*'));
         let orgs: HashSet<OrgId> = rows.into_iter().filter(jobs).map(|r| r.org_id).collect();
         self.context.publish(Change::Webhooks(orgs));
         Ok(())

@@ -19,7 +19,7 @@ use futures::FutureExt;
 use berth_foundation::Context;
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::{Caller, Right, idempotency};
-use berth_store::budgets::{StoredBudget, OpenJob};
+use berth_store::budgets::{OpenJob, StoredBudget};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// Percentages of the limit, each with a notice, highest first.

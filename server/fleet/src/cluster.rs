@@ -15,7 +15,7 @@ use berth_types::problems::Problem;
 use crate::leases::{Leases, Silences};
 use berth_foundation::Context;
 use berth_foundation::{Caller, Right};
-use berth_store::attempts::{StoredAllocation, HeldAllocation};
+use berth_store::attempts::{HeldAllocation, StoredAllocation};
 use berth_store::nodes::{StoredGpu, StoredNode};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
@@ -139,7 +139,8 @@ impl Cluster {
         };
         let connected = self.context.live.connected();
         let node = |row: StoredNode| {
-            let node_gpus: Vec<&StoredGpu> = gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
+            let node_gpus: Vec<&StoredGpu> =
+                gpus.iter().filter(|g| g.node_id == row.id && g.present).collect();
             let mut node = self.node(row, &node_gpus, &held, &connected, shown_to);
             node.silence =
                 silences.as_ref().and_then(|silences| silences.find(&self.context, &self.leases, node.id));
@@ -183,7 +184,8 @@ impl Cluster {
 
     fn gpu(&self, row: &StoredGpu, held: &[HeldAllocation], shown_to: Option<OrgId>) -> Gpu {
         let board = board_by_name(&row.model);
-        let held_here: Vec<&HeldAllocation> = held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
+        let held_here: Vec<&HeldAllocation> =
+            held.iter().filter(|h| h.allocation.gpu_uuid == row.uuid).collect();
         let mut tiles: Vec<Tile> = held_here.iter().map(|h| tile(h, board, shown_to)).collect();
         spread_shares(&mut tiles, board.map_or(1, |b| b.memory_slices));
         let foreign = foreign_instances(row);

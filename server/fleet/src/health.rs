@@ -17,7 +17,7 @@ use futures::FutureExt;
 use crate::reports::{BoardReport, GpuTaskOrder};
 use berth_foundation::{Caller, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::health::{StoredHealth, NewQuarantine};
+use berth_store::health::{NewQuarantine, StoredHealth};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The quarantine code of a board during a change of its MIG mode.

@@ -138,7 +138,11 @@ impl Attempts {
     }
 
     /// The assignment of an open rank, without the start.
-    fn assignment(&self, row: &StoredOpenRank, slots: &[StoredAllocation]) -> Result<RankAssignment, StoreError> {
+    fn assignment(
+        &self,
+        row: &StoredOpenRank,
+        slots: &[StoredAllocation],
+    ) -> Result<RankAssignment, StoreError> {
         let number = u32::try_from(row.number).unwrap_or(0);
         let to_u32 = |n: i64| u32::try_from(n).unwrap_or(0);
         let device = |a: &StoredAllocation| RankDevice {

@@ -25,7 +25,12 @@ fn losses(stored: &StoredEvidence) -> impl Iterator<Item = (i64, i64)> {
 }
 
 /// Brings the evidence of a rank up to a report. The evidence of the end is final.
-pub(super) fn update_evidence(row: &mut StoredAttempt, report: &AttemptReport, ends_now: bool, at: Timestamp) {
+pub(super) fn update_evidence(
+    row: &mut StoredAttempt,
+    report: &AttemptReport,
+    ends_now: bool,
+    at: Timestamp,
+) {
     if row.ended {
         return;
     }

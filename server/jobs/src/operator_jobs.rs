@@ -23,7 +23,7 @@ use crate::job_filter::{job_search, stored_label};
 use crate::transitions::advance;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::jobs::{StoredJob, JobSearch};
+use berth_store::jobs::{JobSearch, StoredJob};
 use berth_store::operations::{JobQuery, StoredOperatorJob};
 use berth_store::{self as store, StoreError, Tx};
 

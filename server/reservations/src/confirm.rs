@@ -24,7 +24,7 @@ use crate::{board_milli, span, stored_quote_request};
 use berth_foundation::{Caller, Change, Context, Right, fault, idempotency};
 use berth_jobs::planner::bookings::{self, booking_id, is_free, maintenance_org, stored_places};
 use berth_store::offerings::StoredOffering;
-use berth_store::reservations::{StoredReservation, StoredDevice, StoredPlaces};
+use berth_store::reservations::{StoredDevice, StoredPlaces, StoredReservation};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The devices of new reservations, and the new devices of moved ones.

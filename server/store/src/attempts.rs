@@ -277,7 +277,10 @@ pub async fn list_allocations(
 }
 
 /// Lists the allocations of open ranks on a node, also released allocations.
-pub async fn list_node_allocations(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredAllocation>, StoreError> {
+pub async fn list_node_allocations(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+) -> Result<Vec<StoredAllocation>, StoreError> {
     let sql = "SELECT a.job_id, a.attempt, a.idx, a.org_id, a.node_id, a.gpu_uuid, a.profile_id, a.start, a.size, a.share_milli, a.mig_uuid, a.unclean \
                FROM attempts t JOIN allocations a ON a.job_id = t.job_id AND a.attempt = t.number AND a.node_id = t.node_id \
                WHERE t.node_id = $1 AND t.is_open = $2 ORDER BY a.job_id, a.attempt, a.idx";

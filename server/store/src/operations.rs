@@ -97,7 +97,21 @@ pub async fn list_jobs(
     let JobQuery { offering, search, .. } = query;
     let JobSearch { label, name, created_by, .. } = search;
     let end = search.end_text();
-    list!(tx, StoredOperatorJob, sql, &org, &node, state, offering, label, end, name, created_by, cursor, rows)
+    list!(
+        tx,
+        StoredOperatorJob,
+        sql,
+        &org,
+        &node,
+        state,
+        offering,
+        label,
+        end,
+        name,
+        created_by,
+        cursor,
+        rows
+    )
 }
 
 /// Counts the matching jobs that can be stopped, by organization: (id, name, jobs). A job whose present stop

@@ -99,7 +99,9 @@ pub async fn insert(tx: &mut Tx<'_>, row: &StoredWebhook) -> Result<(), StoreErr
 /// Lists the webhooks of an organization (`None`: of all).
 pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<StoredWebhook>, StoreError> {
     match org {
-        Some(org) => list_readable!(tx, StoredWebhook, select_webhooks!("WHERE org_id = $1 ORDER BY id"), org),
+        Some(org) => {
+            list_readable!(tx, StoredWebhook, select_webhooks!("WHERE org_id = $1 ORDER BY id"), org)
+        }
         None => list_readable!(tx, StoredWebhook, select_webhooks!("ORDER BY org_id, id")),
     }
 }

@@ -3,7 +3,7 @@
 use crate::common::engines;
 use crate::fleet::{job, later, node, now, org, with_jobs, with_nodes, write};
 use berth_store::files::StoredFile;
-use berth_store::volumes::{StoredVolumeFile, StoredVolume, blobs::StoredBlob, uses::StoredVolumeUse};
+use berth_store::volumes::{StoredVolume, StoredVolumeFile, blobs::StoredBlob, uses::StoredVolumeUse};
 use berth_store::{self as store, StoreError};
 use berth_types::files::{FileKind, FileState};
 use berth_types::ids::{FileId, VolumeId};

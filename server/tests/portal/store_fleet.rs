@@ -2,7 +2,7 @@
 
 use crate::common::{StoreLocation, engines};
 use crate::fleet::*;
-use berth_store::attempts::{StoredAllocation, HeldAllocation};
+use berth_store::attempts::{HeldAllocation, StoredAllocation};
 use berth_store::nodes::{BoardName, BoardOwner, GpuReport, NodeReport, StoredNode};
 use berth_store::offerings::StoredPrice;
 use berth_store::types::JsonColumn;

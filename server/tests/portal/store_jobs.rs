@@ -3,7 +3,7 @@
 use crate::common::engines;
 use crate::stores::{later, now, write};
 use berth_core::jobs::StopCause;
-use berth_store::jobs::{JobInputs, StoredJob, JobSearch, NewStoredJob};
+use berth_store::jobs::{JobInputs, JobSearch, NewStoredJob, StoredJob};
 use berth_store::offerings::StoredOffering;
 use berth_store::stops::Stop;
 use berth_store::types::JsonColumn;
@@ -311,7 +311,8 @@ async fn an_update_with_a_stale_generation_is_refused() {
         assert_eq!(format!("{row:?}"), expected, "{engine}");
 
         // A meter update changes neither the generation nor the state.
-        let measured = StoredJob { held_micros: 40, cost_micros: 20, posted_micros: 10, metered_ms: 9, ..based };
+        let measured =
+            StoredJob { held_micros: 40, cost_micros: 20, posted_micros: 10, metered_ms: 9, ..based };
         meter(&db, &measured).await.unwrap();
         let expected =
             StoredJob { held_micros: 40, cost_micros: 20, posted_micros: 10, metered_ms: 9, ..row.clone() };
@@ -370,7 +371,13 @@ async fn the_queue_is_read_by_priority_and_age() {
             NewStoredJob { created_at: later(5), ..new_job(4) },
             NewStoredJob { priority: 0, offering: offering(2), ..new_job(5) },
             NewStoredJob { created_at: later(1), priority: 0, device_count: 4, ..new_job(6) },
-            NewStoredJob { created_at: later(2), priority: 0, offering: offering(3), org: org(2), ..new_job(7) },
+            NewStoredJob {
+                created_at: later(2),
+                priority: 0,
+                offering: offering(3),
+                org: org(2),
+                ..new_job(7)
+            },
             NewStoredJob { priority: 2, ..new_job(8) },
         ] {
             submit(&db, new).await.unwrap();

@@ -13,7 +13,7 @@ use berth_types::jobs::Topology;
 use berth_types::time::Timestamp;
 
 use super::{Planner, request};
-use berth_store::reservations::{StoredReservation, StoredDevice, StoredPlaces};
+use berth_store::reservations::{StoredDevice, StoredPlaces, StoredReservation};
 use berth_store::{StoreError, Tx};
 
 /// The organization of maintenance windows: a nil id that no organization has.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use berth_core::volumes::find_clash;
 use berth_store::volumes::uses::StoredVolumeUse;
-use berth_store::volumes::{StoredVolumeFile, StoredVolume};
+use berth_store::volumes::{StoredVolume, StoredVolumeFile};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::FileId;
 use berth_types::paths::{LeftOut, VOLUME_FILES, VOLUME_PATHS};

@@ -29,7 +29,7 @@ use berth_foundation::objects::ByteStream;
 use berth_foundation::objects::Objects;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_rest::lists::page_in_memory;
-use berth_store::volumes::{StoredVolumeFile, StoredVolume};
+use berth_store::volumes::{StoredVolume, StoredVolumeFile};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 

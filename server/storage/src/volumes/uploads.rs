@@ -16,7 +16,7 @@ use super::{bad_path, busy, uses};
 use crate::files::{AwaitedHandOvers, ChunkOutcome};
 use berth_foundation::{Caller, Right};
 use berth_store::volumes::blobs::StoredBlob;
-use berth_store::volumes::{StoredVolumeFile, StoredVolume};
+use berth_store::volumes::{StoredVolume, StoredVolumeFile};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The shortest time between two records of an upload's progress, in microseconds.

@@ -79,7 +79,17 @@ pub async fn find_handed_over(tx: &mut Tx<'_>, like: &StoredBlob) -> Result<Opti
         "WHERE volume_id = $1 AND kind = $2 AND job_id = $3 AND attempt = $4 AND sha256 = $5 AND bytes = $6 \
          AND state <> 'gone'"
     );
-    find!(tx, StoredBlob, sql, like.volume_id, like.kind, &like.job_id, like.attempt, &like.sha256, like.bytes)
+    find!(
+        tx,
+        StoredBlob,
+        sql,
+        like.volume_id,
+        like.kind,
+        &like.job_id,
+        like.attempt,
+        &like.sha256,
+        like.bytes
+    )
 }
 
 /// Lists the complete files of an attempt.
