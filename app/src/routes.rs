@@ -8,20 +8,32 @@ use leptos::wasm_split::{SplitLoaderError, wasm_split};
 use leptos_router::LazyRoute;
 
 use crate::hydration::load_part;
+use crate::pages::retry::Retry;
 use crate::pages::{self, operator};
 
 /// The view after a failed load of a page.
 #[component]
 fn Unloaded() -> impl IntoView {
+    Retry::new(reload).when_portal_answers();
     view! {
         <div class="page">
             <div class="banner banner--error" role="alert">
                 <div class="banner__text">
                     <strong class="banner__title">"This page did not load"</strong>
-                    "The connection to the portal was interrupted. Nothing was changed. Reload the page."
+                    "The connection to the portal was interrupted. Nothing was changed. The page loads again when the portal answers."
                 </div>
             </div>
+            <p><button class="btn" type="button" on:click=move |_| reload()>"Try again"</button></p>
         </div>
+    }
+}
+
+/// Loads the present address again.
+fn reload() {
+    #[cfg(feature = "hydrate")]
+    if let Some(window) = web_sys::window() {
+        // After a failed reload the notice stays.
+        let _ = window.location().reload();
     }
 }
 

@@ -13,6 +13,7 @@ use crate::address::{OrgLinks, is_object, list_of, org_path, parse_org_path};
 use crate::api;
 use crate::identity::window_title;
 use crate::pages::parts::ready;
+use crate::pages::retry::{Retry, RetryNotice};
 use crate::rail::{RailGroups, SheetGroups, all_links};
 use crate::theme::ThemeSwitch;
 use crate::ui::*;
@@ -41,6 +42,12 @@ impl Session {
     pub fn pays_for(&self, org: OrgId) -> bool {
         let member = self.me.memberships.iter().find(|member| member.org.id == org);
         member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Billing))
+    }
+
+    /// Tells whether the user's role can run jobs of an organization.
+    pub fn runs_in(&self, org: OrgId) -> bool {
+        let member = self.me.memberships.iter().find(|member| member.org.id == org);
+        member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Member))
     }
 }
 
@@ -88,6 +95,7 @@ pub fn Page(
 #[component]
 pub fn Layout() -> impl IntoView {
     let me = Resource::new(|| (), |()| api::accounts::me());
+    let retry = Retry::new(move || me.refetch());
     let info = Resource::new(|| (), |()| api::accounts::info());
     let in_cookie = last_slug();
     // The browser takes over the value of the server, because another tab may have changed the cookie.
@@ -105,7 +113,10 @@ pub fn Layout() -> impl IntoView {
                         view! { <Visitor fresh=fresh/> }.into_any()
                     }
                     Err(problem) => {
-                        view! { <main class="main" id="main"><ProblemNotice problem=problem/></main> }.into_any()
+                        view! {
+                            <main class="main" id="main"><RetryNotice problem=problem retry=retry/></main>
+                        }
+                        .into_any()
                     }
                 }
             })}
@@ -378,6 +389,11 @@ fn SignedIn(
 fn load_sign_in() {
     #[cfg(feature = "hydrate")]
     if let Some(window) = web_sys::window() {
+        // Drafts of forms.
+        if let Ok(Some(storage)) = window.session_storage() {
+            // Fails only without storage.
+            let _ = storage.clear();
+        }
         // Fails only for an invalid address.
         let _ = window.location().assign("/sign-in");
     }

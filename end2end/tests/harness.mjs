@@ -50,9 +50,12 @@ async function start(argv, env, ready, data, stdin = 'ignore') {
   const exit = new Promise((done) => child.on('close', () => done((ended = true))));
   // Whatever becomes of this process, the other one may not stay.
   process.once('exit', () => child.kill('SIGTERM'));
-  const stop = async () => {
+  const end = async () => {
     child.kill('SIGTERM');
     await exit;
+  };
+  const stop = async () => {
+    await end();
     rmSync(data, { recursive: true, force: true });
   };
   try {
@@ -64,7 +67,7 @@ async function start(argv, env, ready, data, stdin = 'ignore') {
     await stop();
     throw error;
   }
-  return { stop, output: () => output, tell: (line) => child.stdin.write(`${line}\n`) };
+  return { end, stop, output: () => output, tell: (line) => child.stdin.write(`${line}\n`) };
 }
 
 /** A whole demo: what its demo.json says, and `stop`. */
@@ -80,14 +83,22 @@ export async function startDemo() {
   return { ...JSON.parse(readFileSync(file, 'utf8')), file, stop };
 }
 
-/** A portal that nobody has set up, of the program that begins `argv`: its addresses, its setup token and `stop`. */
+/**
+ * A portal that nobody has set up, of the program that begins `argv`: its addresses, its setup token and `stop`.
+ * `halt` ends it without its data, and `resume` starts it again at the same address.
+ */
 async function startPortal(argv, env, stdin) {
   const data = mkdtempSync(join(tmpdir(), 'berth-bare-'));
   const [listen, workers] = [`127.0.0.1:${await freePort()}`, `127.0.0.1:${await freePort()}`];
   const where = ['--data', data, '--listen', listen, '--worker-listen', workers, '--web', join(DIST, 'web')];
-  const program = await start([...argv, ...where], env, 'Setup token', data, stdin);
-  const token = await waitFor('the setup token', () => /next start: (\S+)\s/.exec(program.output())?.[1]);
-  return { ...program, url: `http://${listen}`, workers: `https://${workers}`, data, token };
+  const first = await start([...argv, ...where], env, 'Setup token', data, stdin);
+  let program = first;
+  const token = await waitFor('the setup token', () => /next start: (\S+)\s/.exec(first.output())?.[1]);
+  const resume = async () => {
+    program = await start([...argv, ...where], env, 'Workers connect to', data, stdin);
+  };
+  const [halt, stop] = [() => program.end(), () => program.stop()];
+  return { ...first, halt, resume, stop, url: `http://${listen}`, workers: `https://${workers}`, data, token };
 }
 
 /** A portal that nobody has set up: its address, its setup token and `stop`. `env` are further settings. */

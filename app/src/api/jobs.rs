@@ -2,15 +2,16 @@
 
 use std::future::Future;
 
-use berth_types::Page;
 use berth_types::events::JobEvent;
 use berth_types::files::JobFile;
 use berth_types::ids::{JobId, OrgId};
-use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob};
+use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob, OrgJobFilter};
 use berth_types::metrics::Metrics;
 use berth_types::overview::JobCounts;
 use berth_types::ports::{NewPortTicket, PortTicket};
+use berth_types::{Page, Sort};
 
+use super::escape::escaped;
 use super::{Answer, send};
 
 /// Lists jobs in one state or in all states, newest first.
@@ -30,15 +31,46 @@ pub fn counts(org: OrgId) -> impl Future<Output = Answer<JobCounts>> + Send + 's
     super::get(format!("/orgs/{org}/job-counts"))
 }
 
-/// Returns the address of the whole list as CSV.
-pub fn csv_path(org: OrgId, state: Option<JobState>) -> String {
-    let state = state.map_or_else(String::new, |s| format!("?state={}", s.name()));
-    format!("/api/v1/orgs/{org}/jobs.csv{state}")
+/// Returns a filter as a query without `?`; empty without conditions.
+pub fn filter_query(filter: &OrgJobFilter) -> String {
+    let text =
+        |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name}={}", escaped(value)));
+    let parts = [
+        filter.state.map(|state| format!("state={}", state.name())),
+        filter.ended.map(|ended| format!("ended={ended}")),
+        text("name", &filter.name),
+        text("created_by", &filter.created_by),
+        text("label", &filter.label),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("&")
+}
+
+/// Lists the jobs of a filter in the order of their creation.
+pub fn search(
+    org: OrgId,
+    filter: &OrgJobFilter,
+    sort: Sort,
+    cursor: Option<String>,
+    limit: u32,
+) -> impl Future<Output = Answer<Page<Job>>> + Send + 'static + use<> {
+    let sort = if sort == Sort::Asc { "&sort=asc" } else { "" };
+    let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
+    super::get(format!("/orgs/{org}/jobs?limit={limit}{sort}{cursor}&{}", filter_query(filter)))
+}
+
+/// Returns the address of all jobs of a filter as CSV.
+pub fn csv_path(org: OrgId, filter: &OrgJobFilter) -> String {
+    format!("/api/v1/orgs/{org}/jobs.csv?{}", filter_query(filter))
 }
 
 /// Gets a job.
 pub fn get(org: OrgId, job: JobId) -> impl Future<Output = Answer<Job>> + Send + 'static {
     super::get(format!("/orgs/{org}/jobs/{job}"))
+}
+
+/// Gets the submission of a job. Only for members who can run jobs.
+pub fn submission(org: OrgId, job: JobId) -> impl Future<Output = Answer<NewJob>> + Send + 'static {
+    super::get(format!("/orgs/{org}/jobs/{job}/submission"))
 }
 
 /// Submits a job. Repeated requests with the same key submit one job.
@@ -104,4 +136,23 @@ pub fn port_ticket(
     let (path, input) =
         (format!("/orgs/{org}/jobs/{job}/ports/{port}/tickets"), NewPortTicket { rank, reason: None });
     async move { send("POST", path, &input, None).await }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_a_query() {
+        assert_eq!(filter_query(&OrgJobFilter::default()), "");
+        let filter = OrgJobFilter {
+            state: Some(JobState::TimedOut),
+            ended: Some(true),
+            name: Some("a&b".to_owned()),
+            created_by: None,
+            label: Some("team=a, b".to_owned()),
+        };
+        let query = "state=timed_out&ended=true&name=a%26b&label=team%3Da%2C%20b";
+        assert_eq!(filter_query(&filter), query);
+    }
 }

@@ -1,6 +1,12 @@
 //! Live feeds: streams of server-sent events with automatic reconnection.
 
+mod backoff;
+
+use berth_types::events::JobChange;
+use berth_types::ids::OrgId;
 use leptos::prelude::*;
+
+pub use backoff::pause_ms;
 
 /// The state of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +28,7 @@ pub struct Feed {
 }
 
 /// Opens a feed after hydration and closes it with the page. `resume` returns the address of each connection;
-/// `on` gets each event of `names` with name, data and last id.
+/// `on` gets each event of `names` with name, data and last id, and `resumed` when a hidden page is shown again.
 pub fn open(
     resume: impl Fn() -> String + Clone + 'static,
     names: &'static [&'static str],
@@ -35,6 +41,28 @@ pub fn open(
     #[cfg(not(feature = "hydrate"))]
     let _ = (resume, names, on, set_state, set_age);
     Feed { state, age_s }
+}
+
+/// Opens the feed of the changes of an organization's jobs. Each connection continues after the last known
+/// change.
+pub fn open_org(org: OrgId, on_change: impl Fn(JobChange) + Clone + 'static) -> Feed {
+    let last = StoredValue::new(String::new());
+    let resume = move || {
+        let last = last.try_get_value().unwrap_or_default();
+        let query = if last.is_empty() { String::new() } else { format!("?after={last}") };
+        format!("/api/v1/orgs/{org}/events{query}")
+    };
+    open(resume, &["change", "beat"], move |name: &str, data: &str, id: &str| {
+        if name != "change" {
+            return;
+        }
+        if !id.is_empty() {
+            let _ = last.try_update_value(|last| id.clone_into(last));
+        }
+        if let Ok(change) = serde_json::from_str::<JobChange>(data) {
+            on_change(change);
+        }
+    })
 }
 
 /// The badge with the state of a feed.
@@ -69,27 +97,37 @@ mod browser {
     use send_wrapper::SendWrapper;
     use wasm_bindgen::JsCast;
     use wasm_bindgen::closure::Closure;
-    use web_sys::{EventSource, MessageEvent};
+    use web_sys::{Event, EventSource, MessageEvent};
 
-    use super::FeedState;
+    use super::{FeedState, pause_ms};
 
     /// The length of silence of a lost feed; the portal sends a beat every second.
     const SILENCE_MS: f64 = 3_000.0;
+    /// The length of silence after which a connection is replaced.
+    const DEAD_MS: f64 = 10_000.0;
     const CHECK_MS: u32 = 500;
     /// The number of checks before a hidden page closes its connections. A browser has six per host for all
     /// tabs.
-    const HIDDEN_CHECKS: u32 = 10;
+    const HIDDEN_CHECKS: u32 = 2;
 
     fn hidden() -> bool {
         web_sys::window().and_then(|w| w.document()).is_some_and(|d| d.hidden())
     }
 
     type Handler = Closure<dyn FnMut(MessageEvent)>;
+    type ErrorHandler = Closure<dyn FnMut(Event)>;
 
     struct Inner {
         source: RefCell<Option<EventSource>>,
         handlers: RefCell<Vec<Handler>>,
+        error_handler: RefCell<Option<ErrorHandler>>,
         last_event_ms: Cell<f64>,
+        /// The time of the present connection's start.
+        opened_ms: Cell<f64>,
+        /// The time of the next connection after a failure.
+        retry_at_ms: Cell<Option<f64>>,
+        /// Failures since the last event.
+        failures: Cell<u32>,
         closed: Cell<bool>,
         state: WriteSignal<FeedState>,
         shown: Cell<FeedState>,
@@ -108,6 +146,14 @@ mod browser {
                 source.close();
             }
         }
+
+        /// Closes a failed connection and plans the next one.
+        fn fail(&self) {
+            self.close();
+            let failures = self.failures.get();
+            self.failures.set(failures.saturating_add(1));
+            self.retry_at_ms.set(Some(js_sys::Date::now() + pause_ms(failures) as f64));
+        }
     }
 
     fn connect(
@@ -117,7 +163,12 @@ mod browser {
         on: &(impl Fn(&str, &str, &str) + Clone + 'static),
     ) {
         inner.close();
-        let Ok(source) = EventSource::new(url) else { return };
+        inner.opened_ms.set(js_sys::Date::now());
+        inner.retry_at_ms.set(None);
+        let Ok(source) = EventSource::new(url) else {
+            inner.fail();
+            return;
+        };
         let mut handlers = Vec::new();
         for name in names.iter().copied().chain(["beat", "end"]) {
             if handlers.len() >= names.len() && names.contains(&name) {
@@ -127,6 +178,7 @@ mod browser {
             let handler: Handler = Closure::new(move |event: MessageEvent| {
                 let Some(inner) = inner.upgrade() else { return };
                 inner.last_event_ms.set(js_sys::Date::now());
+                inner.failures.set(0);
                 inner.show(FeedState::Live);
                 let data = event.data().as_string().unwrap_or_default();
                 on(name, &data, &event.last_event_id());
@@ -140,7 +192,16 @@ mod browser {
             let _ = source.add_event_listener_with_callback(name, handler.as_ref().unchecked_ref());
             handlers.push(handler);
         }
+        // The browser's own reconnection has a constant pause.
+        let failed = Rc::downgrade(inner);
+        let error_handler: ErrorHandler = Closure::new(move |_: Event| {
+            if let Some(inner) = failed.upgrade().filter(|inner| !inner.closed.get()) {
+                inner.fail();
+            }
+        });
+        source.set_onerror(Some(error_handler.as_ref().unchecked_ref()));
         // The closed source never calls its handlers again.
+        *inner.error_handler.borrow_mut() = Some(error_handler);
         *inner.handlers.borrow_mut() = handlers;
         *inner.source.borrow_mut() = Some(source);
     }
@@ -156,7 +217,11 @@ mod browser {
             let inner = Rc::new(Inner {
                 source: RefCell::new(None),
                 handlers: RefCell::new(Vec::new()),
+                error_handler: RefCell::new(None),
                 last_event_ms: Cell::new(js_sys::Date::now()),
+                opened_ms: Cell::new(js_sys::Date::now()),
+                retry_at_ms: Cell::new(None),
+                failures: Cell::new(0),
                 closed: Cell::new(false),
                 state,
                 shown: Cell::new(FeedState::Connecting),
@@ -178,19 +243,21 @@ mod browser {
                 if hidden_checks.replace(0) >= HIDDEN_CHECKS {
                     checked.last_event_ms.set(js_sys::Date::now());
                     checked.show(FeedState::Connecting);
+                    on("resumed", "", "");
+                    checked.failures.set(0);
                     connect(&checked, &resume(), names, &on);
                     return;
                 }
-                let silent_ms = js_sys::Date::now() - checked.last_event_ms.get();
-                if silent_ms <= SILENCE_MS {
-                    return;
+                let now_ms = js_sys::Date::now();
+                let silent_ms = now_ms - checked.last_event_ms.get();
+                if silent_ms > SILENCE_MS {
+                    checked.show(FeedState::Lost);
+                    let _ = age_s.try_set((silent_ms / 1_000.0) as u32);
                 }
-                checked.show(FeedState::Lost);
-                let _ = age_s.try_set((silent_ms / 1_000.0) as u32);
-                let disconnected =
-                    checked.source.borrow().as_ref().is_none_or(|s| s.ready_state() == EventSource::CLOSED);
-                if disconnected {
-                    connect(&checked, &resume(), names, &on);
+                match checked.retry_at_ms.get() {
+                    Some(at_ms) if now_ms >= at_ms => connect(&checked, &resume(), names, &on),
+                    None if silent_ms.min(now_ms - checked.opened_ms.get()) > DEAD_MS => checked.fail(),
+                    _ => {}
                 }
             });
             let kept = SendWrapper::new((inner, timer));

@@ -4,7 +4,6 @@
 
 use std::future::Future;
 
-use berth_types::events::JobChange;
 use berth_types::ids::OrgId;
 use berth_types::jobs::{Job, JobState};
 use berth_types::ledger::Balance;
@@ -20,9 +19,9 @@ use super::curl;
 use super::limits::lines::closest_limit;
 use super::org_data::org_view;
 use super::parts::{every, every_visible, origin};
-use super::rows::{board_cell, merge, name_cell, offering_cell};
 use super::text::{number, offering_text, runway};
 use crate::address::org_link;
+use super::rows::{again_cell, board_cell, merge, name_cell, offering_cell};
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -109,18 +108,11 @@ fn HomeView(overview: Overview) -> impl IntoView {
     };
     // True after a change that the counts do not have yet.
     let stale = StoredValue::new(false);
-    let feed = live::open(
-        move || format!("/api/v1/orgs/{org}/events"),
-        &["change", "beat"],
-        move |name: &str, data: &str, _id: &str| {
-            if name == "change"
-                && let Ok(change) = serde_json::from_str::<JobChange>(data)
-            {
-                jobs.update(|jobs| merge(jobs, change.job));
-                stale.set_value(true);
-            }
-        },
-    );
+    let runs = use_session().runs_in(org);
+    let feed = live::open_org(org, move |change| {
+        jobs.update(|jobs| merge(jobs, change.job));
+        stale.set_value(true);
+    });
     // A burst of changes costs one count a second.
     every(1_000, move || {
         if !stale.get_value() {
@@ -170,7 +162,7 @@ fn HomeView(overview: Overview) -> impl IntoView {
                     {move || running(&jobs.get())}
                 </section>
                 {move || queued(&jobs.get(), counts.get().queued)}
-                {move || finished(&jobs.get(), counts.get().ended)}
+                {move || finished(&jobs.get(), counts.get().ended, runs)}
             }
             .into_any()
         }
@@ -345,10 +337,10 @@ fn queued_row(job: &Job) -> AnyView {
     .into_any()
 }
 
-fn finished(jobs: &[Job], all: u64) -> AnyView {
+fn finished(jobs: &[Job], all: u64, runs: bool) -> AnyView {
     let jobs: Vec<&Job> = jobs.iter().filter(|job| job.state.ended()).take(MAX_FINISHED).collect();
     let decimals = column_decimals(jobs.iter().map(|job| job.cost_micros));
-    let rows: Vec<AnyView> = jobs.into_iter().map(|job| finished_row(job, decimals)).collect();
+    let rows: Vec<AnyView> = jobs.into_iter().map(|job| finished_row(job, decimals, runs)).collect();
     if rows.is_empty() {
         return ().into_any();
     }
@@ -360,7 +352,7 @@ fn finished(jobs: &[Job], all: u64) -> AnyView {
             </div>
             {table_of(
                 "Finished jobs",
-                &[("Job", ""), STATE, ("Offering", ""), ("Finished", "nowrap"), ("Run time", "num"), ("Cost", "num")],
+                &[("Job", ""), STATE, ("Offering", ""), ("Finished", "nowrap"), ("Run time", "num"), ("Cost", "num"), ACTIONS],
                 rows,
             )}
         </section>
@@ -368,7 +360,7 @@ fn finished(jobs: &[Job], all: u64) -> AnyView {
     .into_any()
 }
 
-fn finished_row(job: &Job, decimals: usize) -> AnyView {
+fn finished_row(job: &Job, decimals: usize, runs: bool) -> AnyView {
     let cost = column_text(job.cost_micros, &job.currency, decimals);
     let at = job.ended_at.unwrap_or(job.created_at);
     let below = match (&job.failure, job.exit_code) {
@@ -384,6 +376,7 @@ fn finished_row(job: &Job, decimals: usize) -> AnyView {
             <td role="cell" class="nowrap" data-label="Finished"><When at=at/></td>
             <td role="cell" class="num" data-label="Run time">{duration_text(job.metered_ms)}</td>
             <td role="cell" class="num" data-label="Cost">{cost}</td>
+            {again_cell(job, runs)}
         </tr>
     }
     .into_any()

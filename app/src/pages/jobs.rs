@@ -1,26 +1,29 @@
-//! Page of the jobs of an organization: live, newest first, with a filter by state.
+//! Page of the jobs of an organization: live, with a filter and an order.
 //!
-//! The filter is part of the address, so that a filtered list can be shared.
+//! Filter and order are part of the address, so that a filtered list can be shared.
+
+mod filter;
 
 use std::future::Future;
 
-use berth_types::events::JobChange;
+use berth_types::Sort;
 use berth_types::ids::OrgId;
-use berth_types::jobs::{Job, JobState};
 use berth_types::money::{column_decimals, column_text};
+use berth_types::jobs::Job;
 use berth_types::time::duration_text;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
+use self::filter::{Filter, Listing, filter_text};
 use super::curl;
 use super::load_more::LoadMore;
 use super::org_data::data_view;
 use super::parts::{Call, origin, when_some};
-use super::rows::{board_cell, merge, name_cell, offering_cell};
-use super::text::{counted, state_text};
-use crate::address::{org_link, use_org_links};
+use crate::address::org_link;
+use super::rows::{again_cell, board_cell, merge, name_cell, offering_cell};
+use super::text::counted;
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -30,30 +33,20 @@ use crate::ui::*;
 
 const PAGE: u32 = 50;
 
-/// The states of the filter, without short ones.
-const FILTERS: [JobState; 6] = [
-    JobState::Queued,
-    JobState::Running,
-    JobState::Succeeded,
-    JobState::Failed,
-    JobState::Cancelled,
-    JobState::TimedOut,
-];
-
 /// The first page of the list.
 #[derive(Clone, Serialize, Deserialize)]
 struct FirstPage {
     org: OrgId,
-    state: Option<JobState>,
+    listing: Listing,
     jobs: Vec<Job>,
     cursor: Option<String>,
 }
 
-fn load(org: OrgId, state: Option<JobState>) -> impl Future<Output = Answer<FirstPage>> + Send + 'static {
-    let page = api::jobs::list(org, state, None, PAGE);
+fn load(org: OrgId, listing: Listing) -> impl Future<Output = Answer<FirstPage>> + Send + 'static {
+    let page = api::jobs::search(org, &listing.filter, listing.sort, None, PAGE);
     async move {
         let page = page.await?;
-        Ok(FirstPage { org, state, jobs: page.items, cursor: page.next_cursor })
+        Ok(FirstPage { org, listing, jobs: page.items, cursor: page.next_cursor })
     }
 }
 
@@ -62,83 +55,69 @@ fn load(org: OrgId, state: Option<JobState>) -> impl Future<Output = Answer<Firs
 pub fn JobsPage() -> impl IntoView {
     let org = use_session().org;
     let query = use_query_map();
-    let state =
-        Memo::new(move |_| query.with(|query| query.get("state")).and_then(|name| JobState::parse(&name)));
+    let listing = Memo::new(move |_| query.with(|query| Listing::parse(|name| query.get(name))));
     let data: Resource<Answer<Option<FirstPage>>> = Resource::new(
-        move || (org.get(), state.get()),
-        |(org, state): (Option<OrgId>, Option<JobState>)| when_some(org.map(|org| load(org, state))),
+        move || (org.get(), listing.get()),
+        |(org, listing): (Option<OrgId>, Listing)| when_some(org.map(|org| load(org, listing))),
     );
     let launch = view! { <a class="btn btn--primary" href=org_link("/launch")>"Launch job"</a> }.into_any();
     view! {
         <Page title="Jobs".to_owned() actions=launch>
-            <Filter state=state/>
+            <Filter listing=listing/>
             {data_view(data, |first: FirstPage| view! { <JobList first=first/> }.into_any())}
         </Page>
     }
 }
 
-/// The filter by state; a choice opens the address of its list.
-#[component]
-fn Filter(state: Memo<Option<JobState>>) -> impl IntoView {
-    let links = use_org_links();
-    let choice = move |value: Option<JobState>| {
-        let text = value.map_or_else(|| "all".to_owned(), state_text);
-        let path = value.map_or_else(|| "/jobs".to_owned(), |state| format!("/jobs?state={}", state.name()));
-        let at_first = state.get_untracked() == value;
-        view! {
-            <label>
-                <input
-                    type="radio"
-                    name="state"
-                    checked=at_first
-                    prop:checked=move || { state.get() == value }
-                    on:change=move |_| go(&links.path(&path))
-                />
-                {text}
-            </label>
-        }
-    };
-    view! {
-        <div class="filters">
-            <div class="segmented" role="radiogroup" aria-label="State">
-                {choice(None)} {FILTERS.map(|state| choice(Some(state))).into_iter().collect_view()}
-            </div>
-        </div>
+/// Inserts or updates a job in the order of the list. `whole` is true without further pages: an older list has
+/// a newer job on its last page only.
+fn place(jobs: &mut Vec<Job>, job: Job, sort: Sort, whole: bool) {
+    if sort == Sort::Desc {
+        merge(jobs, job);
+        return;
+    }
+    match jobs.iter_mut().find(|known| known.id == job.id) {
+        Some(known) if known.generation <= job.generation => *known = job,
+        Some(_) => {}
+        None => match jobs.iter().position(|known| known.id > job.id) {
+            Some(place) => jobs.insert(place, job),
+            None if whole => jobs.push(job),
+            None => {}
+        },
     }
 }
 
 #[component]
 fn JobList(first: FirstPage) -> impl IntoView {
-    let FirstPage { org, state, jobs, cursor } = first;
+    let FirstPage { org, listing, jobs, cursor } = first;
+    let runs = use_session().runs_in(org);
+    let sort = listing.sort;
+    let csv = api::jobs::csv_path(org, &listing.filter);
+    let conditions = StoredValue::new(filter_text(&listing.filter));
+    let listing = StoredValue::new(listing);
     let jobs = RwSignal::new(jobs);
     let cursor = RwSignal::new(cursor);
     let more = Call::idle();
     let apply = move |job: Job| {
+        let whole = cursor.with_untracked(Option::is_none);
+        let wanted = listing.with_value(|listing| listing.filter.matches(&job));
         jobs.update(|jobs| {
-            if state.is_some_and(|state| state != job.state) {
-                jobs.retain(|known| known.id != job.id);
+            if wanted {
+                place(jobs, job, sort, whole);
             } else {
-                merge(jobs, job);
+                jobs.retain(|known| known.id != job.id);
             }
         });
     };
-    let feed = live::open(
-        move || format!("/api/v1/orgs/{org}/events"),
-        &["change", "beat"],
-        move |name: &str, data: &str, _id: &str| {
-            if name == "change"
-                && let Ok(change) = serde_json::from_str::<JobChange>(data)
-            {
-                apply(change.job);
-            }
-        },
-    );
+    let search =
+        move |cursor| listing.with_value(|l| api::jobs::search(org, &l.filter, l.sort, cursor, PAGE));
+    let feed = live::open_org(org, move |change| apply(change.job));
     // A reconnected feed misses earlier changes.
     Effect::new(move |was: Option<FeedState>| {
         let now = feed.state.get();
         if now == FeedState::Live && was.is_some_and(|was| was != FeedState::Live) {
             spawn_local(async move {
-                if let Ok(fresh) = api::jobs::list(org, state, None, PAGE).await {
+                if let Ok(fresh) = search(None).await {
                     fresh.items.into_iter().for_each(apply);
                 }
             });
@@ -146,29 +125,27 @@ fn JobList(first: FirstPage) -> impl IntoView {
         now
     });
     let load_more = move |()| {
-        let next = api::jobs::list(org, state, cursor.get_untracked(), PAGE);
-        more.run(next, move |page: berth_types::Page<Job>| {
-            jobs.update(|jobs| page.items.into_iter().for_each(|job| merge(jobs, job)));
+        more.run(search(cursor.get_untracked()), move |page: berth_types::Page<Job>| {
+            jobs.update(|jobs| page.items.into_iter().for_each(|job| place(jobs, job, sort, true)));
             cursor.set(page.next_cursor);
         });
     };
-    let csv = api::jobs::csv_path(org, state);
     let none = Memo::new(move |_| jobs.with(Vec::is_empty));
     view! {
         {move || {
             if none.get() {
-                view! { <Empty org=org state=state/> }.into_any()
+                view! { <Empty org=org conditions=conditions.get_value()/> }.into_any()
             } else {
                 view! {
                     <section class="section">
                         <div class="section__head">
-                            <p class="quiet">{move || count_text(jobs.with(Vec::len), cursor.get().is_some())}</p>
+                            <p class="quiet">{move || count_text(jobs.with(Vec::len), cursor.get().is_some(), sort)}</p>
                             <div class="section__aside">
                                 <a href=csv.clone() rel="external" download="jobs.csv">"Download CSV"</a>
                                 <FeedBadge feed=feed/>
                             </div>
                         </div>
-                        {move || table(&jobs.get())}
+                        {move || table(&jobs.get(), runs)}
                     </section>
                 }
                     .into_any()
@@ -178,15 +155,20 @@ fn JobList(first: FirstPage) -> impl IntoView {
     }
 }
 
-fn count_text(count: usize, more: bool) -> String {
+fn count_text(count: usize, more: bool, sort: Sort) -> String {
     let jobs = counted(count, "job", "jobs");
-    if more { format!("Newest {jobs}") } else { jobs }
+    match (more, sort) {
+        (false, _) => jobs,
+        (true, Sort::Desc) => format!("Newest {jobs}"),
+        (true, Sort::Asc) => format!("Oldest {jobs}"),
+    }
 }
 
+/// The state of a list without jobs. `conditions` is empty without a filter.
 #[component]
-fn Empty(org: OrgId, state: Option<JobState>) -> impl IntoView {
+fn Empty(org: OrgId, conditions: String) -> impl IntoView {
     let origin = origin();
-    let Some(state) = state else {
+    if conditions.is_empty() {
         let line = Signal::derive(move || curl::first_job(&origin.get(), &org.to_string()));
         return view! {
             <div class="empty">
@@ -195,8 +177,8 @@ fn Empty(org: OrgId, state: Option<JobState>) -> impl IntoView {
             </div>
         }
         .into_any();
-    };
-    let text = format!("No jobs match: state {}.", state_text(state));
+    }
+    let text = format!("No jobs match: {conditions}.");
     view! {
         <div class="empty">
             <p class="empty__text">{text}</p>
@@ -206,9 +188,9 @@ fn Empty(org: OrgId, state: Option<JobState>) -> impl IntoView {
     .into_any()
 }
 
-fn table(jobs: &[Job]) -> AnyView {
+fn table(jobs: &[Job], runs: bool) -> AnyView {
     let decimals = column_decimals(jobs.iter().map(|job| job.cost_micros));
-    let rows: Vec<AnyView> = jobs.iter().map(|job| row(job, decimals)).collect();
+    let rows: Vec<AnyView> = jobs.iter().map(|job| row(job, decimals, runs)).collect();
     table_of(
         "Jobs",
         &[
@@ -220,12 +202,13 @@ fn table(jobs: &[Job]) -> AnyView {
             ("Started", "nowrap"),
             ("Run time", "num"),
             ("Cost", "num"),
+            ACTIONS,
         ],
         rows,
     )
 }
 
-fn row(job: &Job, decimals: usize) -> AnyView {
+fn row(job: &Job, decimals: usize, runs: bool) -> AnyView {
     let started = match job.started_at {
         Some(at) => view! { <When at=at/> }.into_any(),
         None => view! { <span class="quiet">"submitted "</span><When at=job.created_at/> }.into_any(),
@@ -243,7 +226,41 @@ fn row(job: &Job, decimals: usize) -> AnyView {
             <td role="cell" class="nowrap" data-label="Started">{started}</td>
             <td role="cell" class="num" data-label="Run time">{run_time}</td>
             <td role="cell" class="num" data-label="Cost">{cost}</td>
+            {again_cell(job, runs)}
         </tr>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(number: u32, generation: i64) -> Job {
+        serde_json::from_value(serde_json::json!({
+            "id": format!("job_{number:0>26}"), "org": "org_00000000000000000000000001", "name": "n",
+            "state": "queued", "reasons": [], "attempt": 0, "offering": "o", "simulated": false, "count": 1,
+            "priority": "normal", "max_duration_s": 60, "devices": [], "created_at": "2026-03-01T09:00:00Z",
+            "created_by": "a", "metered_ms": 0, "cost_micros": 0, "held_micros": 0, "nano_per_second": 1,
+            "currency": "USD", "price_version": 1, "generation": generation, "actions": [],
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_new_job_is_in_the_order_of_the_list() {
+        let placed = |sort: Sort, whole: bool, known: &[u32], new: u32| {
+            let mut jobs: Vec<Job> = known.iter().map(|number| job(*number, 1)).collect();
+            place(&mut jobs, job(new, 2), sort, whole);
+            jobs.iter().map(|job| (job.id, job.generation)).collect::<Vec<_>>()
+        };
+        let expected = |known: &[(u32, i64)]| {
+            known.iter().map(|(number, generation)| (job(*number, 1).id, *generation)).collect::<Vec<_>>()
+        };
+        assert_eq!(placed(Sort::Desc, false, &[3, 1], 4), expected(&[(4, 2), (3, 1), (1, 1)]));
+        assert_eq!(placed(Sort::Asc, false, &[1, 3], 2), expected(&[(1, 1), (2, 2), (3, 1)]));
+        assert_eq!(placed(Sort::Asc, false, &[1, 3], 3), expected(&[(1, 1), (3, 2)]));
+        assert_eq!(placed(Sort::Asc, false, &[1, 3], 4), expected(&[(1, 1), (3, 1)]), "on a later page");
+        assert_eq!(placed(Sort::Asc, true, &[1, 3], 4), expected(&[(1, 1), (3, 1), (4, 2)]));
+    }
 }

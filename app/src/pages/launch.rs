@@ -3,6 +3,7 @@
 //! Checks only the format of input. One idempotency key prevents a second submission.
 
 pub mod advanced;
+pub mod again;
 pub mod checkpoint;
 pub mod dependencies;
 pub mod draft;
@@ -11,6 +12,7 @@ pub mod files;
 pub mod form;
 pub mod idle;
 pub mod inputs;
+pub mod kept_draft;
 pub mod labels;
 pub mod last_offering;
 pub mod lists;
@@ -23,13 +25,14 @@ pub mod reservation;
 pub mod rows;
 pub mod secrets;
 pub mod section;
+pub mod stored_draft;
 pub mod units;
 pub mod volumes;
 
 use std::future::Future;
 
-use berth_types::ids::{OrgId, ReservationId};
-use berth_types::jobs::{Job, Priority};
+use berth_types::ids::{JobId, OrgId, ReservationId};
+use berth_types::jobs::{Job, NewJob, Priority};
 use berth_types::offerings::Offering;
 use berth_types::problems::Problem;
 use berth_types::reservations::{Reservation, ReservationState};
@@ -49,6 +52,7 @@ use self::form::Form;
 use self::labels::LabelRows;
 use self::last_offering::{last_offering, store_offering};
 use self::lists::Lists;
+use self::kept_draft::{DraftBar, KeptDraft};
 use self::offers::{Offers, first_choice};
 use self::placement::PlacementAndRetries;
 use self::ports::PortRows;
@@ -59,12 +63,12 @@ use self::secrets::SecretRows;
 use self::section::{FormSection, focus_first_invalid};
 use self::units::LimitUnit;
 use self::volumes::VolumeRows;
-use super::org_data::org_view;
-use super::parts::{Call, CallProblem, FieldError, FormKey, every, ready, redirect};
+use super::org_data::data_view;
+use super::parts::{Call, CallProblem, FieldError, FormKey, every, ready, redirect, when_some};
 use crate::address::{org_link, use_org_links};
 use crate::api;
 use crate::api::Answer;
-use crate::session::Page;
+use crate::session::{Page, use_session};
 use crate::ui::*;
 
 const FIELDS: &[&str] = &[
@@ -107,9 +111,12 @@ struct Choices {
     offerings: Vec<Offering>,
     /// Active and scheduled reservations.
     reservations: Vec<Reservation>,
+    /// The submission of the job in the address.
+    again: Option<Answer<NewJob>>,
 }
 
-fn load(org: OrgId) -> impl Future<Output = Answer<Choices>> + Send + 'static {
+fn load(org: OrgId, from: Option<JobId>) -> impl Future<Output = Answer<Choices>> + Send + 'static {
+    let again = from.map(|job| api::jobs::submission(org, job));
     let offerings = api::money::offerings();
     let in_state = |state: ReservationState| api::reservations::list(org, Some(state), None, 100);
     let (active, scheduled) = (in_state(ReservationState::Active), in_state(ReservationState::Scheduled));
@@ -117,7 +124,16 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Choices>> + Send + 'static {
         let offerings = offerings.await?.items;
         // The form also works without reservations.
         let reservations = [active.await, scheduled.await].into_iter().flatten().flat_map(|page| page.items);
-        Ok(Choices { org, offerings, reservations: reservations.collect() })
+        let reservations = reservations.collect();
+        let again = match again {
+            None => None,
+            Some(submission) => match submission.await {
+                // The form also works without an unknown job.
+                Err(problem) if !matches!(problem.status, 403 | 404) => return Err(problem),
+                answer => Some(answer),
+            },
+        };
+        Ok(Choices { org, offerings, reservations, again })
     }
 }
 
@@ -131,7 +147,15 @@ pub fn LaunchPage() -> impl IntoView {
             view! { <LaunchForm choices=choices/> }.into_any()
         }
     };
-    view! { <Page title="Launch job".to_owned()>{org_view(load, draw)}</Page> }
+    let org = use_session().org;
+    let query = use_query_map();
+    let from =
+        Memo::new(move |_| query.with(|query| query.get("from")).and_then(|id| id.parse::<JobId>().ok()));
+    let data: Resource<Answer<Option<Choices>>> = Resource::new(
+        move || (org.get(), from.get()),
+        |(org, from): (Option<OrgId>, Option<JobId>)| when_some(org.map(|org| load(org, from))),
+    );
+    view! { <Page title="Launch job".to_owned()>{data_view(data, draw)}</Page> }
 }
 
 #[component]
@@ -146,16 +170,90 @@ fn NoOfferings() -> impl IntoView {
     }
 }
 
+/// Returns the first input of the form and the sentences about it. `blank` is the form without input.
+fn first_input(again: Option<Answer<NewJob>>, blank: &Draft) -> (Draft, String) {
+    match again {
+        None => (blank.clone(), String::new()),
+        Some(Err(problem)) => {
+            let text =
+                format!("The submission of this job cannot be read; the form is empty. {}", problem.detail);
+            (blank.clone(), text)
+        }
+        Some(Ok(job)) => {
+            let (draft, absent) = Draft::from_submission(&job);
+            let mut text = format!("Filled from the submission of {}.", job.name);
+            if !absent.is_empty() {
+                text.push_str(&format!(" Not in the form: {}.", absent.join(", ")));
+            }
+            (draft, text)
+        }
+    }
+}
+
+/// The form with its input over reloads.
 #[component]
 fn LaunchForm(choices: Choices) -> impl IntoView {
-    let Choices { org, offerings, reservations } = choices;
-    let requested = use_query_map()
-        .with_untracked(|query| query.get("reservation"))
-        .and_then(|id| id.parse::<ReservationId>().ok());
-    let first = first_choice(&offerings);
-    let form = Form::new(Draft::new(first.clone()));
-    let lists = Lists::new(org);
+    let Choices { org, offerings, reservations, again } = choices;
+    let [from, asked] = use_query_map()
+        .with_untracked(|query| ["from", "reservation"].map(|name| query.get(name).unwrap_or_default()));
+    let blank = Draft::new(first_choice(&offerings));
+    let (mut first, notice) = first_input(again, &blank);
+    let requested = asked.parse::<ReservationId>().ok().or(first.reservation);
+    let reservation = reservations.iter().find(|one| Some(one.id) == requested);
+    first.reservation = reservation.map(|one| one.id);
+    if let Some(one) = reservation {
+        first.offering.clone_from(&one.offering);
+    }
+    let missing = requested.filter(|_| first.reservation.is_none());
     let offerings = RwSignal::new(offerings);
+    let is_priced = move |slug: &String| {
+        offerings.with_untracked(|all| all.iter().any(|o| o.slug == *slug && o.price.version > 0))
+    };
+    // The browser knows the last offering, unlike the portal.
+    let last = move || last_offering(org).filter(is_priced);
+    let kept = KeptDraft::new((org, format!("{from} {asked}")), (first, blank), notice, last);
+    // The free capacity changes while the form is open.
+    every(10_000, move || {
+        spawn_local(async move {
+            if let Ok(fresh) = api::money::offerings().await {
+                offerings.set(fresh.items);
+            }
+        });
+    });
+    view! {
+        <DraftBar kept=kept/>
+        {move || {
+            let (start, reservations) = (kept.start.get(), reservations.clone());
+            let requested = start.reservation.or(missing);
+            view! {
+                <FormBody
+                    org=org
+                    start=start
+                    kept=kept
+                    offerings=offerings
+                    reservations=reservations
+                    requested=requested
+                />
+            }
+        }}
+    }
+}
+
+/// The fields and the preview. Another start of the kept draft draws them again.
+#[component]
+fn FormBody(
+    org: OrgId,
+    /// The first input.
+    start: Draft,
+    kept: KeptDraft,
+    offerings: RwSignal<Vec<Offering>>,
+    reservations: Vec<Reservation>,
+    /// The reservation of the first input, or a requested one that is not in the list.
+    requested: Option<ReservationId>,
+) -> impl IntoView {
+    let form = Form::new(start);
+    let lists = Lists::new(org);
+    kept.follow(form);
     let ready = ready();
     let next = redirect();
     let call = Call::idle();
@@ -171,25 +269,6 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
             draft.share.clear();
         }
         draft.request()
-    });
-
-    // The browser knows the last offering, unlike the portal. A choice of the user stays.
-    Effect::new(move || {
-        let priced = |slug: &String| {
-            offerings.with_untracked(|all| all.iter().any(|o| o.slug == *slug && o.price.version > 0))
-        };
-        let untouched = form.reservation.get_untracked().is_none() && form.offering.get_untracked() == first;
-        if untouched && let Some(slug) = last_offering(org).filter(priced) {
-            form.offering.set(slug);
-        }
-    });
-    // The free capacity changes while the form is open.
-    every(10_000, move || {
-        spawn_local(async move {
-            if let Ok(fresh) = api::money::offerings().await {
-                offerings.set(fresh.items);
-            }
-        });
     });
     Effect::new(move || {
         if call.problem.with(Option::is_some) {
@@ -212,6 +291,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
         call.run(api::jobs::submit(org, &job, idempotency_key), move |job: Job| {
             key.reset();
             store_offering(org, &job.offering);
+            kept.forget();
             next.set(Some(format!("{jobs}/{}", job.id)));
         });
     };
@@ -282,7 +362,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
 fn Limit(form: Form, call: Call) -> impl IntoView {
     let error = call.field("/max_duration_s");
     let option = move |unit: LimitUnit| {
-        view! { <option value=unit.name() selected={unit == LimitUnit::Hours}>{unit.name()}</option> }
+        view! { <option value=unit.name() selected={unit == form.unit.get_untracked()}>{unit.name()}</option> }
     };
     view! {
         <div class="field">
@@ -291,7 +371,7 @@ fn Limit(form: Form, call: Call) -> impl IntoView {
                 id="limit"
                 name="limit"
                 inputmode="decimal"
-                value="1"
+                value=form.limit.get_untracked()
                 aria-describedby="limit-hint limit-error"
                 aria-invalid=move || error.get().map(|_| "true")
                 prop:value=move || form.limit.get()
@@ -323,7 +403,7 @@ fn PriorityChoice(form: Form) -> impl IntoView {
                 <input
                     type="radio"
                     name="priority"
-                    checked={value == Priority::Normal}
+                    checked={value == form.priority.get_untracked()}
                     prop:checked=move || { form.priority.get() == value }
                     on:change=move |_| form.priority.set(value)
                 />

@@ -8,9 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::parts::{Loading, NoOrg, when_some};
+use super::retry::{Retry, RetryNotice};
 use crate::api::Answer;
 use crate::session::use_session;
-use crate::ui::*;
 
 /// Loads data of the chosen organization, again after another choice, and renders it.
 pub fn org_view<T, F>(load: fn(OrgId) -> F, draw: fn(T) -> AnyView) -> AnyView
@@ -30,15 +30,19 @@ pub fn data_view<T>(
     draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
 ) -> AnyView
 where
-    T: Clone + Send + Sync + 'static,
+    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(None) => view! { <NoOrg/> }.into_any(),
-                    Ok(Some(value)) => draw(value),
+                    Ok(Some(value)) => {
+                        retry.succeeded();
+                        draw(value)
+                    }
                 }
             })}
         </Suspense>

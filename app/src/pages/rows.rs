@@ -1,5 +1,6 @@
 //! Cells of a job in a table, and updates of a job list from a live feed. Without requests to the portal.
 
+use berth_types::ids::JobId;
 use berth_types::jobs::{Device, Job, Placement};
 use leptos::prelude::*;
 
@@ -39,6 +40,20 @@ pub fn name_cell(job: &Job, below: String) -> AnyView {
 pub fn offering_cell(job: &Job) -> AnyView {
     let text = offering_text(&job.offering, job.count);
     view! { <td role="cell" data-label="Offering"><span class="nowrap">{text}</span></td> }.into_any()
+}
+
+/// Returns the page of the launch form with the submission of a job.
+pub fn again_page(job: JobId) -> String {
+    format!("/launch?from={job}")
+}
+
+/// Returns the cell with the link to launch an ended job again; empty without the right to run jobs.
+pub fn again_cell(job: &Job, runs: bool) -> AnyView {
+    let link = (runs && job.state.ended()).then(|| {
+        let path = org_link(&again_page(job.id));
+        view! { <a class="btn btn--small" href=path>"Launch again"</a> }
+    });
+    view! { <td role="cell" class="table__actions">{link}</td> }.into_any()
 }
 
 /// The cells of a shared board: 5 % each, because shares have no slices.
@@ -135,7 +150,6 @@ pub fn board_cell(job: &Job) -> AnyView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_types::ids::JobId;
 
     fn job(number: u128, generation: i64) -> Job {
         let id: JobId = format!("job_{:0>26}", number).parse().unwrap();

@@ -27,6 +27,8 @@ struct Controls {
     found: RwSignal<(usize, usize)>,
     /// New lines below the visible part.
     unseen: RwSignal<u64>,
+    /// True for a log that is known to be without output.
+    empty: RwSignal<bool>,
 }
 
 impl Controls {
@@ -38,6 +40,7 @@ impl Controls {
             jumps: RwSignal::new(0),
             found: RwSignal::new((0, 0)),
             unseen: RwSignal::new(0),
+            empty: RwSignal::new(false),
         }
     }
 }
@@ -53,6 +56,7 @@ pub fn LogView(
     finished: bool,
 ) -> impl IntoView {
     let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs?rank={rank}");
+    let (download, file) = (raw.clone(), format!("{job}-rank-{rank}.log"));
     let controls = Controls::new();
     let lines = NodeRef::<Div>::new();
     #[cfg(feature = "hydrate")]
@@ -71,6 +75,11 @@ pub fn LogView(
     let no_query = move || controls.query.with(String::is_empty);
     let no_match = move || controls.found.get().1 == 0;
     let view_class = move || if controls.wrap.get() { "log__view" } else { "log__view log__view--nowrap" };
+    let class = move || match (finished, controls.empty.get()) {
+        (false, false) => "log",
+        (true, false) => "log log--ended",
+        (_, true) => "log log--empty",
+    };
     let unseen_text = move || match controls.unseen.get() {
         1 => "1 new line".to_owned(),
         unseen => format!("{} new lines", grouped(unseen)),
@@ -83,7 +92,7 @@ pub fn LogView(
         }
     };
     view! {
-        <section class=if finished { "log log--ended" } else { "log" } aria-label="Log">
+        <section class=class aria-label="Log">
             <div class="log__bar">
                 <div class="log__search">
                     <label class="visually-hidden" for="log-find">"Search log"</label>
@@ -130,6 +139,7 @@ pub fn LogView(
                         "Wrap lines"
                     </label>
                     <a class="btn btn--small" href=raw rel="external">"Raw log"</a>
+                    <a class="btn btn--small" href=download rel="external" download=file>"Download log"</a>
                     {if finished {
                         view! { <span class="live live--ended">"finished"</span> }.into_any()
                     } else {

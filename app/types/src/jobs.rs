@@ -1,6 +1,7 @@
 //! Types of jobs: the submission, the job with its results, the plan and the explanation.
 
 mod ends;
+mod filter;
 mod submission;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use crate::time::Timestamp;
 use crate::volumes::JobVolume;
 
 pub use ends::{Retry, RetryOn, StopWhenIdle};
+pub use filter::OrgJobFilter;
 pub use submission::{ExtendJob, NewJob};
 
 /// A step between the submission of a job and its end. A job waits in `queued`, has devices from `assigned`

@@ -7,6 +7,7 @@ mod drain_rules;
 pub mod drains;
 mod evidence;
 mod evidence_rules;
+mod job_filter;
 pub mod jobs;
 mod leases;
 mod limits;

@@ -13,7 +13,7 @@ use berth_core::jobs::MachineEvent;
 use berth_types::Page;
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Failure, JobState};
+use berth_types::jobs::{Failure, OrgJobFilter};
 use berth_types::lists::ListOptions;
 use berth_types::operations::{JobFilter, JobsOfOrg, OperatedJob, StopJobs, StoppedJobs};
 use berth_types::problems::Problem;
@@ -21,10 +21,11 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use crate::drains::with_full_stop;
+use crate::job_filter::{job_search, stored_label};
 use crate::transitions::advance;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
-use berth_store::jobs::StoredJob;
+use berth_store::jobs::{JobSearch, StoredJob};
 use berth_store::operations::{JobQuery, StoredOperatorJob};
 use berth_store::{self as store, StoreError, Tx};
 
@@ -33,8 +34,6 @@ const MAX_STOPS: i64 = 500;
 
 /// Characters of the reason of a stop.
 const MAX_REASON_CHARS: usize = 200;
-/// Bytes of a label as `key=value`: 63 on each side.
-const MAX_LABEL_BYTES: usize = 127;
 
 /// The query of the store for a filter.
 ///
@@ -47,21 +46,15 @@ fn job_query(filter: &JobFilter) -> Result<JobQuery, Problem> {
     let label = match &filter.label {
         None => String::new(),
         Some(text) => {
-            let detail = "Enter a label as key=value with at most 127 printable characters.";
-            let refuse = || Problem::invalid_field("/filter/label", detail);
-            let fits = text.len() <= MAX_LABEL_BYTES && !text.chars().any(char::is_control);
-            let pair = text.split_once('=').filter(|(key, _)| fits && !key.is_empty());
-            let (key, value) = pair.ok_or_else(refuse)?;
-            let json = |text: &str| serde_json::to_string(text).map_err(|_| Problem::internal());
-            format!("{}:{}", json(key)?, json(value)?)
+            let detail = "Give a label as key=value, with at most 127 printable characters.";
+            stored_label(text).ok_or_else(|| Problem::invalid_field("/filter/label", detail))?
         }
     };
     Ok(JobQuery {
         org: filter.org,
         node: filter.node,
-        state: filter.state,
         offering: filter.offering.clone().unwrap_or_default(),
-        label,
+        search: JobSearch { state: filter.state, label, ..JobSearch::default() },
     })
 }
 
@@ -188,12 +181,12 @@ impl OperatorJobs {
         &self,
         caller: &Caller,
         org: OrgId,
-        state: Option<JobState>,
+        filter: &OrgJobFilter,
         options: &ListOptions<JobId>,
     ) -> Result<Page<OperatedJob>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
-        let filter = JobFilter { org: Some(org), state, ..JobFilter::default() };
-        self.list_jobs(&job_query(&filter)?, options).await
+        let query = JobQuery { org: Some(org), search: job_search(filter)?, ..JobQuery::default() };
+        self.list_jobs(&query, options).await
     }
 
     async fn list_jobs(

@@ -40,12 +40,18 @@ pub trait Streamed: JsonSchema {
     const STREAM: Stream;
 }
 
+/// The data of a heartbeat. Browsers ignore an event with empty data.
+pub const BEAT_DATA: &str = "ok";
+
+/// The data of the end of a complete stream.
+pub const END_DATA: &str = "complete";
+
 /// The heartbeat of every stream.
 pub const BEAT: EventKind = EventKind {
     name: "beat",
     description: "The heartbeat, once a second.",
     id: None,
-    data: Data::Text("Empty."),
+    data: Data::Text("The text `ok`."),
 };
 
 /// A change in the stream of an organization.
@@ -87,7 +93,7 @@ pub const LOG_END: EventKind = EventKind {
     name: "end",
     description: "The last event: the log is complete, or its node is lost.",
     id: None,
-    data: Data::Text("Empty for a complete log; otherwise a sentence about the missing rest."),
+    data: Data::Text("The text `complete` for a complete log; otherwise a sentence about the missing rest."),
 };
 
 /// The readings of a job's devices.
@@ -103,7 +109,7 @@ pub const SAMPLE_END: EventKind = EventKind {
     name: "end",
     description: "The last event: the job has ended.",
     id: None,
-    data: Data::Text("Empty."),
+    data: Data::Text("The text `complete`."),
 };
 
 /// The changes of an organization's jobs.

@@ -83,6 +83,12 @@ const OPERATIONS: &[(&str, &str)] = &[
         "The `ETag` is the SHA-256 of all bytes. Several ranges mean the whole file.",
     ),
     (
+        "get_orgs_org_jobs_job_submission",
+        "The answer is a valid body of `POST /orgs/{org}/jobs`, with the present time limit. It has the values of the \
+         job's environment variables and the texts of its files, and secrets by name only. It requires the right to run \
+         jobs.",
+    ),
+    (
         "get_orgs_org_volumes_volume_files_path",
         "The `ETag` is the SHA-256 of all bytes. Several ranges mean the whole file.",
     ),

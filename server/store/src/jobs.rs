@@ -100,6 +100,31 @@ impl fmt::Debug for JobInputs {
     }
 }
 
+/// A filter of jobs. An absent or empty field matches every job.
+#[derive(Debug, Clone, Default)]
+pub struct JobSearch {
+    pub state: Option<JobState>,
+    /// True for ended jobs, false for all others.
+    pub ended: Option<bool>,
+    /// A part of the name, without regard to case.
+    pub name: String,
+    /// A part of the name of the submitting user, without regard to case.
+    pub created_by: String,
+    /// `"key":"value"`, as labels are stored.
+    pub label: String,
+}
+
+impl JobSearch {
+    /// `ended` as a text; empty when absent.
+    pub(crate) fn end_text(&self) -> &'static str {
+        match self.ended {
+            None => "",
+            Some(true) => "ended",
+            Some(false) => "open",
+        }
+    }
+}
+
 /// A new job.
 #[derive(Debug, Clone)]
 pub struct NewStoredJob {
@@ -141,6 +166,15 @@ macro_rules! select_jobs {
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
             $rest
         )
+    };
+}
+
+macro_rules! search_conditions {
+    () => {
+        " AND ($3 = '' OR ($3 = 'ended' AND j.ended_at IS NOT NULL) OR ($3 = 'open' AND j.ended_at IS NULL)) \
+         AND ($4 = '' OR REPLACE(LOWER(j.name), LOWER($4), '') <> LOWER(j.name)) \
+         AND ($5 = '' OR REPLACE(LOWER(j.created_by), LOWER($5), '') <> LOWER(j.created_by)) \
+         AND ($6 = '' OR REPLACE(j.labels, '{' || $6, '') <> j.labels OR REPLACE(j.labels, ',' || $6, '') <> j.labels)"
     };
 }
 
@@ -198,28 +232,41 @@ pub async fn find(tx: &mut Tx<'_>, org: OrgId, job: JobId) -> Result<Option<Stor
     find!(tx, StoredJob, select_jobs!("WHERE j.org_id = $1 AND j.id = $2"), org, job)
 }
 
-/// Lists a page of the jobs of an organization by id, in `state` (`None`: in any).
+/// Lists a page of the matching jobs of an organization by id.
 pub async fn list(
     tx: &mut Tx<'_>,
     org: OrgId,
-    state: Option<JobState>,
+    search: &JobSearch,
     options: &ListOptions<JobId>,
 ) -> Result<Vec<StoredJob>, StoreError> {
-    // A condition that holds for each state would hide the index of the state.
-    let sql = match state {
-        Some(_) => page_sql!(
+    // A condition that holds for each job would hide the index of the state, or that of the open jobs.
+    let sql = match (search.state, search.ended) {
+        (Some(_), _) => page_sql!(
             options.sort,
-            [select_jobs!("WHERE j.org_id = $1 AND j.state = $2")],
+            [select_jobs!("WHERE j.org_id = $1 AND j.state = $2"), search_conditions!()],
             "j.id",
-            "$3",
-            "$4"
+            "$7",
+            "$8"
         ),
-        None => {
-            page_sql!(options.sort, [select_jobs!("WHERE j.org_id = $1 AND $2 = ''")], "j.id", "$3", "$4")
-        }
+        (None, Some(false)) => page_sql!(
+            options.sort,
+            [select_jobs!("WHERE j.org_id = $1 AND $2 = '' AND j.ended_at IS NULL"), search_conditions!()],
+            "j.id",
+            "$7",
+            "$8"
+        ),
+        (None, Some(true) | None) => page_sql!(
+            options.sort,
+            [select_jobs!("WHERE j.org_id = $1 AND $2 = ''"), search_conditions!()],
+            "j.id",
+            "$7",
+            "$8"
+        ),
     };
-    let state = state.map_or("", JobState::name);
-    list!(tx, StoredJob, sql, org, state, options.cursor_text(), options.rows())
+    let state = search.state.map_or("", JobState::name);
+    let JobSearch { name, created_by, label, .. } = search;
+    let (end, cursor, rows) = (search.end_text(), options.cursor_text(), options.rows());
+    list!(tx, StoredJob, sql, org, state, end, name, created_by, label, cursor, rows)
 }
 
 /// Stores a changed job with its new generation. `before` is the generation on which the change is based.

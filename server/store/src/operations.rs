@@ -7,6 +7,7 @@ use berth_types::jobs::{JobState, NewJob};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
+use super::jobs::JobSearch;
 use super::types::{JsonColumn, RankEnd};
 use super::{StoreError, Tx};
 
@@ -15,11 +16,9 @@ use super::{StoreError, Tx};
 pub struct JobQuery {
     pub org: Option<OrgId>,
     pub node: Option<NodeId>,
-    pub state: Option<JobState>,
     /// The slug of an offering.
     pub offering: String,
-    /// `"key":"value"`, as labels are stored.
-    pub label: String,
+    pub search: JobSearch,
 }
 
 impl JobQuery {
@@ -27,7 +26,7 @@ impl JobQuery {
     fn texts(&self) -> (String, String, &'static str) {
         let org = self.org.map_or_else(String::new, |org| org.to_string());
         let node = self.node.map_or_else(String::new, |node| node.to_string());
-        (org, node, self.state.map_or("", JobState::name))
+        (org, node, self.search.state.map_or("", JobState::name))
     }
 }
 
@@ -65,7 +64,10 @@ macro_rules! matching_jobs {
              WHERE ($1 = '' OR j.org_id = $1) AND ($2 = '' OR EXISTS (SELECT 1 FROM allocations a \
              WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.node_id = $2)) \
              AND ($3 = '' OR j.state = $3) AND ($4 = '' OR f.slug = $4) \
-             AND ($5 = '' OR REPLACE(j.labels, '{' || $5, '') <> j.labels OR REPLACE(j.labels, ',' || $5, '') <> j.labels) ",
+             AND ($5 = '' OR REPLACE(j.labels, '{' || $5, '') <> j.labels OR REPLACE(j.labels, ',' || $5, '') <> j.labels) \
+             AND ($6 = '' OR ($6 = 'ended' AND j.ended_at IS NOT NULL) OR ($6 = 'open' AND j.ended_at IS NULL)) \
+             AND ($7 = '' OR REPLACE(LOWER(j.name), LOWER($7), '') <> LOWER(j.name)) \
+             AND ($8 = '' OR REPLACE(LOWER(j.created_by), LOWER($8), '') <> LOWER(j.created_by)) ",
             $rest
         )
     };
@@ -87,13 +89,29 @@ pub async fn list_jobs(
             ""
         )],
         "j.id",
-        "$6",
-        "$7"
+        "$9",
+        "$10"
     );
     let (org, node, state) = query.texts();
     let (cursor, rows) = (options.cursor_text(), options.rows());
-    let JobQuery { offering, label, .. } = query;
-    list!(tx, StoredOperatorJob, sql, &org, &node, state, offering, label, cursor, rows)
+    let JobQuery { offering, search, .. } = query;
+    let JobSearch { label, name, created_by, .. } = search;
+    let end = search.end_text();
+    list!(
+        tx,
+        StoredOperatorJob,
+        sql,
+        &org,
+        &node,
+        state,
+        offering,
+        label,
+        end,
+        name,
+        created_by,
+        cursor,
+        rows
+    )
 }
 
 /// Counts the matching jobs that can be stopped, by organization: (id, name, jobs). A job whose present stop
@@ -107,19 +125,23 @@ pub async fn count_stoppable(
         "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) GROUP BY j.org_id, o.name ORDER BY o.name, j.org_id"
     );
     let (org, node, state) = query.texts();
-    let JobQuery { offering, label, .. } = query;
-    list!(tx, (OrgId, String, i64), sql, &org, &node, state, offering, label)
+    let JobQuery { offering, search, .. } = query;
+    let JobSearch { label, name, created_by, .. } = search;
+    let end = search.end_text();
+    list!(tx, (OrgId, String, i64), sql, &org, &node, state, offering, label, end, name, created_by)
 }
 
 /// Lists the ids of the oldest `limit` matching jobs that can be stopped.
 pub async fn list_stoppable(tx: &mut Tx<'_>, query: &JobQuery, limit: i64) -> Result<Vec<JobId>, StoreError> {
     let sql = matching_jobs!(
         "SELECT j.id",
-        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) ORDER BY j.id LIMIT $6"
+        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) ORDER BY j.id LIMIT $9"
     );
     let (org, node, state) = query.texts();
-    let JobQuery { offering, label, .. } = query;
-    let rows = list!(tx, (JobId,), sql, &org, &node, state, offering, label, limit)?;
+    let JobQuery { offering, search, .. } = query;
+    let JobSearch { label, name, created_by, .. } = search;
+    let end = search.end_text();
+    let rows = list!(tx, (JobId,), sql, &org, &node, state, offering, label, end, name, created_by, limit)?;
     Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 

@@ -123,6 +123,7 @@ async fn a_foreign_organization_answers_like_a_missing_one() {
         ("GET", "/jobs/JOB/logs", Value::Null),
         ("GET", "/jobs/JOB/metrics", Value::Null),
         ("GET", "/jobs/JOB/explanation", Value::Null),
+        ("GET", "/jobs/JOB/submission", Value::Null),
         ("POST", "/jobs?dry_run=true", job()),
         ("POST", "/jobs/JOB/cancel", Value::Null),
         ("POST", "/jobs/JOB/extend", json!({"max_duration_s": 90})),

@@ -3,7 +3,7 @@
 use crate::common::engines;
 use crate::stores::{later, now, write};
 use berth_core::jobs::StopCause;
-use berth_store::jobs::{JobInputs, NewStoredJob, StoredJob};
+use berth_store::jobs::{JobInputs, JobSearch, NewStoredJob, StoredJob};
 use berth_store::offerings::StoredOffering;
 use berth_store::stops::Stop;
 use berth_store::types::JsonColumn;
@@ -166,7 +166,8 @@ fn numbers(rows: &[StoredJob]) -> Vec<u128> {
 
 async fn page(db: &Db, org: OrgId, state: Option<JobState>, cursor: Option<JobId>, limit: u32) -> Vec<u128> {
     let options = ListOptions { cursor, ..ListOptions::newest(limit) };
-    let rows = read!(db, store::jobs::list, org, state, &options);
+    let search = JobSearch { state, ..JobSearch::default() };
+    let rows = read!(db, store::jobs::list, org, &search, &options);
     numbers(&options.page(rows, |row| row.id).items)
 }
 

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 async fn event_streams_deliver_changes_costs_and_logs_and_can_be_resumed() {
     let setup = WorkerPortal::open_at_system_time().await;
     let mut org = EventStream::open(&setup, "/events", None).await;
-    org.next_named("beat").await;
+    // A browser ignores an event without data.
+    assert_eq!(org.next_named("beat").await.data, "ok");
     let job = setup
         .submit_script("for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 0.4; done; printf 'sh\u{f6}n'")
         .await;
@@ -57,7 +58,10 @@ async fn event_streams_deliver_changes_costs_and_logs_and_can_be_resumed() {
                     got.extend_from_slice(chunk["text"].as_str().unwrap().as_bytes());
                     assert_eq!(event.id, (start + got.len()).to_string());
                 }
-                "end" => break,
+                "end" => {
+                    assert_eq!(event.data, "complete");
+                    break;
+                }
                 other => assert_eq!(other, "beat"),
             }
         }

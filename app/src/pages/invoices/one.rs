@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::parts::{Call, CallProblem, Loading, NoOrg, when_some};
 use super::super::payments::PayInvoice;
+use super::super::retry::{Retry, RetryNotice};
 use super::document::{PrintButton, document};
 use super::text::title;
 use crate::address::org_link;
@@ -64,12 +65,13 @@ pub fn InvoicePage() -> impl IntoView {
         move || (org.get(), id.get()),
         |(org, id): (Option<OrgId>, Option<InvoiceId>)| when_some(org.map(|org| load(org, id))),
     );
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
                     Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(None) => view! { <NoOrg/> }.into_any(),
                     Ok(Some(loaded)) => view! { <InvoiceView loaded=loaded/> }.into_any(),
                 }

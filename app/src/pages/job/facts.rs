@@ -1,6 +1,6 @@
 //! Details of a job: submission, devices and failure.
 //!
-//! Values of environment variables stay hidden: the portal does not return them.
+//! Values of environment variables stay hidden: only a submission has them.
 
 use berth_types::jobs::{Condition, Device, Job, Priority};
 use berth_types::money::{money_text, reserved_text};
@@ -86,9 +86,9 @@ fn failure(job: &Job) -> Option<AnyView> {
     let detail = failure.detail.clone();
     let code = failure.code.clone();
     let paid = format!(
-        "{exit}You pay {} for the run time; the rest of the reserved money is released. The end of the log shows \
-         the cause: correct the job and launch it again.",
-        money_text(job.cost_micros, &job.currency)
+        "{exit}You pay {} for the run time; the rest of the reserved money is released. {}",
+        money_text(job.cost_micros, &job.currency),
+        advice(&code)
     );
     Some(
         view! {
@@ -102,6 +102,18 @@ fn failure(job: &Job) -> Option<AnyView> {
         }
         .into_any(),
     )
+}
+
+/// Returns the next step after a failure.
+fn advice(code: &str) -> &'static str {
+    let kind = code.split('.').next().unwrap_or_default();
+    match kind {
+        "node" | "device" | "worker" | "lease" => {
+            "The node failed, not the job: choose Launch again to run it once more."
+        }
+        "image" | "command" => "Choose Launch again to correct the job and launch it.",
+        _ => "The end of the log shows the cause: choose Launch again to correct the job and launch it.",
+    }
 }
 
 fn priority_text(priority: Priority) -> &'static str {
@@ -260,6 +272,15 @@ fn max_cost(job: &Job) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_advice_after_a_failure_names_the_button() {
+        for code in ["node.shutdown", "node.lost", "image.pull_failed", "command.not_runnable", "job.exit"] {
+            assert!(advice(code).contains("hoose Launch again"), "{code}");
+        }
+        assert!(advice("node.shutdown").starts_with("The node failed"));
+        assert!(advice("job.exit").starts_with("The end of the log"));
+    }
 
     #[test]
     fn a_volume_shows_its_versions() {

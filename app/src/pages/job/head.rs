@@ -8,9 +8,12 @@ use leptos::prelude::*;
 use super::super::confirm::ConfirmDialog;
 use super::super::launch::units::{LimitUnit, limit_seconds};
 use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit, ready};
+use super::super::rows::again_page;
 use super::super::text::limit_text;
 use super::LiveJob;
+use crate::address::org_link;
 use crate::api;
+use crate::session::use_session;
 use crate::ui::*;
 
 /// Name, state, id and actions with their dialogs.
@@ -29,6 +32,9 @@ pub fn Head(
     let queued = move || live.state.get() == JobState::Queued;
     let (name, id) = job.with_untracked(|job| (job.name.clone(), job.id.to_string()));
     let simulated = job.with_untracked(|job| job.simulated);
+    let again = use_session()
+        .runs_in(live.org)
+        .then(|| view! { <a class="btn" href=org_link(&again_page(live.id))>"Launch again"</a> });
     view! {
         <div class="page__head">
             <h1>{name}</h1>
@@ -36,6 +42,7 @@ pub fn Head(
             <span class="id">{id}</span>
             {simulated.then(|| view! { <span class="tag tag--simulated">"simulated"</span> })}
             <div class="page__actions">
+                {again}
                 {move || {
                     can_extend
                         .get()

@@ -35,6 +35,7 @@ use self::timeline::{EventList, Timeline};
 use self::waiting::{Preparing, Waiting};
 use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
 use crate::address::org_link;
+use super::retry::{Retry, RetryNotice};
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -157,12 +158,13 @@ pub fn JobPage() -> impl IntoView {
         move || (org.get(), id.get()),
         |(org, id): (Option<OrgId>, Option<JobId>)| when_some(org.map(|org| load(org, id))),
     );
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
                     Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(None) => view! { <NoOrg/> }.into_any(),
                     Ok(Some(loaded)) => view! { <JobView loaded=loaded/> }.into_any(),
                 }
@@ -200,7 +202,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     let Loaded { job, events, explanation, metrics, ports_on, files } = loaded;
     let name = job.name.clone();
     let finished = job.state.ended();
-    let finished_text = if job.attempt > 0 { "finished, log complete" } else { "finished" };
+    let finished_text = if finished && job.attempt > 0 { "finished, log complete" } else { "finished" };
     let (ranks, rank) = (job.nodes, RwSignal::new(0));
     let live = LiveJob::new(job, events);
     let (org, id) = (live.org, live.id);
@@ -219,6 +221,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
     let placed = Memo::new(move |_| live.job.with(|job| job.attempt > 0));
     let queued = Memo::new(move |_| live.state.get() == JobState::Queued);
     let running = Memo::new(move |_| live.state.get() == JobState::Running);
+    let ended = Memo::new(move |_| live.state.get().ended());
     let unplaced = move || {
         if live.state.get().ended() {
             "Never started; no log or metrics."
@@ -240,8 +243,8 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                         <li><span aria-current="page" class="quiet">{name}</span></li>
                     </ol>
                 </nav>
-                // The age of the whole page.
-                {match feed {
+                // The age of the whole page; the data of a finished job has no age.
+                {move || match feed.filter(|_| !ended.get()) {
                     Some(feed) => view! { <FeedBadge feed=feed/> }.into_any(),
                     None => view! { <span class="live live--ended">{finished_text}</span> }.into_any(),
                 }}

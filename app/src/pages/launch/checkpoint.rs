@@ -139,7 +139,7 @@ pub fn CheckpointSection(
     let no_dir = Signal::derive(move || fields.dir.with(|dir| dir.trim().is_empty()));
     let option = move |signal: CheckpointSignal| {
         let name = signal_text(signal);
-        view! { <option value=name selected={signal == CheckpointSignal::default()}>{name}</option> }
+        view! { <option value=name selected={signal == fields.signal.get_untracked()}>{name}</option> }
     };
     view! {
         <FormSection title="Checkpoints and artifacts" call=call pointers=&["/checkpoint", "/artifacts"]>

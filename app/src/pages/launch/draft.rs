@@ -28,6 +28,9 @@ pub fn parse_topology(name: &str) -> Topology {
     TOPOLOGIES.into_iter().find(|topology| topology.name() == name).unwrap_or_default()
 }
 
+/// The ends with a retry: jobs without a policy are retried after a preemption, so jobs with one are, too.
+pub const RETRY_ON: [RetryOn; 3] = [RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
+
 /// The input of the form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
@@ -232,8 +235,7 @@ impl Draft {
             errors.push(FieldError::new("/retry/max", "Enter a whole number of retries, 0 for none."));
             0
         });
-        // Jobs without a policy are retried after a preemption, so jobs with one are, too.
-        let on = vec![RetryOn::NodeLost, RetryOn::Preempted, RetryOn::Exit];
+        let on = RETRY_ON.to_vec();
         (max > 0).then_some(Retry { max, on })
     }
 }

@@ -73,7 +73,9 @@ fn TopologySelect(
 ) -> impl IntoView {
     let option = move |topology: Topology| {
         view! {
-            <option value=topology.name() selected={topology.is_any()}>{topology_text(topology)}</option>
+            <option value=topology.name() selected={topology == form.topology.get_untracked()}>
+                {topology_text(topology)}
+            </option>
         }
     };
     view! {

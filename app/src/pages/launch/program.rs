@@ -21,7 +21,7 @@ pub fn ProgramFields(
                 <input
                     type="radio"
                     name="way"
-                    checked={!script}
+                    checked={form.as_script.get_untracked() == script}
                     prop:checked=move || { form.as_script.get() == script }
                     on:change=move |_| form.as_script.set(script)
                 />

@@ -23,6 +23,7 @@ use crate::api::Answer;
 use crate::identity::window_title;
 use crate::pages::job::facts::device_line;
 use crate::pages::parts::{Loading, NoOrg, every, now_ms, ready, when_some};
+use crate::pages::retry::{Retry, RetryNotice};
 use crate::pages::text::{price_text, topology_text};
 use crate::session::use_object_org;
 use crate::ui::*;
@@ -62,12 +63,13 @@ pub fn ReservationPage() -> impl IntoView {
             }))
         },
     );
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
                     Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(None) => view! { <NoOrg/> }.into_any(),
                     Ok(Some((org, one))) => view! { <ReservationView org=org one=one/> }.into_any(),
                 }

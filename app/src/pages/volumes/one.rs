@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::confirm::ConfirmTarget;
 use super::super::parts::{Loading, NoOrg, ready, when_some};
+use super::super::retry::{Retry, RetryNotice};
 use super::files::{FileTable, RemoveDialog};
 use super::state::{VolumeState, dir_path};
 use super::uploads::Uploads;
@@ -66,12 +67,13 @@ pub fn VolumePage() -> impl IntoView {
             when_some(org.map(|org| load(org, name, dir)))
         },
     );
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
                     Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(None) => view! { <NoOrg/> }.into_any(),
                     Ok(Some(loaded)) => view! { <VolumeView loaded=loaded/> }.into_any(),
                 }

@@ -30,6 +30,8 @@ const BATCH: usize = 1_000;
 const BATCH_MS: u32 = 50;
 /// The length of silence that counts as an interruption.
 const SILENCE_MS: f64 = 3_000.0;
+/// The data of the end of a complete log; otherwise a sentence.
+const COMPLETE: &str = "complete";
 /// The maximum number of matches with marks; beyond it only the current line has marks.
 const MAX_MARKS: usize = 5_000;
 /// The distance from the end that counts as at the end, in pixels.
@@ -190,6 +192,11 @@ impl Pane {
 
     /// Processes an event of the stream.
     fn on_event(&mut self, name: &str, data: &str) {
+        if name == "resumed" {
+            // The silence of a hidden page is no interruption.
+            self.last_event_ms = None;
+            return;
+        }
         let now = js_sys::Date::now();
         let silent_ms = self.last_event_ms.replace(now).map_or(0.0, |before| now - before);
         if silent_ms > SILENCE_MS {
@@ -203,7 +210,7 @@ impl Pane {
                 if let Some(line) = self.decoder.finish() {
                     self.enqueue(NewRow::Line(line));
                 }
-                if !data.is_empty() {
+                if data != COMPLETE {
                     self.enqueue(NewRow::Note(data.to_owned()));
                 }
                 self.dirty = true;
@@ -343,6 +350,9 @@ impl Pane {
 
     fn update_empty_state(&mut self) {
         let nothing = self.rows.is_empty() && self.open.is_none() && self.pending.is_empty();
+        if self.controls.empty.try_get_untracked() != Some(nothing) {
+            let _ = self.controls.empty.try_set(nothing);
+        }
         if let Some(old) = self.empty.take() {
             old.remove();
         }
@@ -356,7 +366,11 @@ impl Pane {
         ) else {
             return;
         };
-        let content = if self.ended { "The job wrote no output." } else { "No output yet." };
+        let content = if self.ended {
+            "The job never wrote any output."
+        } else {
+            "No output yet. The lines appear here when the job writes them."
+        };
         text.set_text_content(Some(content));
         let _ = line.append_child(&gutter);
         let _ = line.append_child(&text);

@@ -12,8 +12,8 @@ use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers_either, doc};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{JobId, OrgId};
-use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob};
 use berth_types::overview::JobCounts;
+use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob, OrgJobFilter};
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
@@ -33,6 +33,10 @@ pub fn routes() -> ApiRouter<Jobs> {
             get_with(count, doc("Gives the numbers of an organization's jobs.")),
         )
         .api_route("/orgs/{org}/jobs/{job}", get_with(show, doc("Gives a job.")))
+        .api_route(
+            "/orgs/{org}/jobs/{job}/submission",
+            get_with(submission, doc("Gives the submission of a job for another submission.")),
+        )
         .api_route("/orgs/{org}/jobs/{job}/cancel", post_with(cancel, doc("Cancels a job.")))
         .api_route(
             "/orgs/{org}/jobs/{job}/extend",
@@ -72,6 +76,18 @@ async fn submit(
 struct ListJobs {
     /// Only jobs in this state.
     state: Option<JobState>,
+    /// True for ended jobs only, false for jobs that have not ended only.
+    ended: Option<bool>,
+    /// A part of the name without regard to case: 1 to 100 printable characters.
+    #[schemars(length(min = 1, max = 100))]
+    name: Option<String>,
+    /// A part of the name of the submitting user without regard to case: 1 to 100 printable characters.
+    #[schemars(length(min = 1, max = 100))]
+    created_by: Option<String>,
+    /// A label as `key=value`, with a key of at least one character: at most 127 bytes without control
+    /// characters.
+    #[schemars(length(min = 2, max = 127))]
+    label: Option<String>,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
@@ -88,8 +104,10 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<ListJobs>,
 ) -> Result<Answer<Page<Job>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
-    Ok(Answer(jobs.list_jobs(&caller, org, query.state, &options).await?))
+    let ListJobs { state, ended, name, created_by, label, limit, cursor, sort } = query;
+    let filter = OrgJobFilter { state, ended, name, created_by, label };
+    let options = ListQuery { limit, cursor, sort }.by_creation()?;
+    Ok(Answer(jobs.list_jobs(&caller, org, &filter, &options).await?))
 }
 
 async fn count(
@@ -106,6 +124,14 @@ async fn show(
     Path((org, job)): Path<(OrgId, JobId)>,
 ) -> Result<Answer<Job>, Failed> {
     Ok(Answer(jobs.get_job(&caller, org, job).await?))
+}
+
+async fn submission(
+    State(jobs): State<Jobs>,
+    Signed(caller): Signed,
+    Path((org, job)): Path<(OrgId, JobId)>,
+) -> Result<Answer<NewJob>, Failed> {
+    Ok(Answer(jobs.get_submission(&caller, org, job).await?))
 }
 
 async fn cancel(

@@ -7,7 +7,9 @@ use berth_placement::assignment::AssignedDevice;
 use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent};
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Action, Device, Explanation, Failure, Job, JobState, Placement, Underuse};
+use berth_types::jobs::{
+    Action, Device, Explanation, Failure, Job, JobState, NewJob, OrgJobFilter, Placement, Underuse,
+};
 use berth_types::lists::ListOptions;
 use berth_types::overview::{JobCounts, MAX_COUNTED};
 use berth_types::problems::Problem;
@@ -15,12 +17,14 @@ use berth_types::time::Timestamp;
 use berth_types::volumes::{JobVolume, VolumeUse};
 
 use super::Jobs;
+use crate::job_filter::job_search;
 use crate::{drains, evidence, preparation};
 use berth_foundation::live::ChangedJob;
 use berth_foundation::{Caller, Right};
+use berth_rest::streams::END_DATA;
 use berth_storage::volumes::uses;
 use berth_store::attempts::{StoredAllocation, StoredAttempt};
-use berth_store::jobs::StoredJob;
+use berth_store::jobs::{JobInputs, StoredJob};
 use berth_store::types::JsonColumn;
 use berth_store::underuse::StoredUnderuse;
 use berth_store::{self as store, StoreError, Tx};
@@ -41,10 +45,10 @@ pub enum LogEnd {
 }
 
 impl LogEnd {
-    /// The text for a client that follows the log; empty for a complete log.
+    /// The text for a client that follows the log.
     pub const fn text(self) -> &'static str {
         match self {
-            Self::Complete => "",
+            Self::Complete => END_DATA,
             Self::Lost => {
                 "The node of this attempt is lost. The rest of the log follows if the node returns."
             }
@@ -56,6 +60,23 @@ impl Jobs {
     pub async fn get_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Job, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
         self.show_job(org, job).await
+    }
+
+    /// The submission of a job with its present time limit, as the body of another submission. It has the values
+    /// of environment variables and the texts of files, so its right is the one to run jobs.
+    ///
+    /// # Errors
+    /// The caller may not run jobs, or the job is unknown.
+    pub async fn get_submission(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<NewJob, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
+        let absent = || StoreError::corrupt("job_inputs", job, "job_id", "there is no such row");
+        let inputs = store::jobs::find_inputs(&mut tx, job).await?.ok_or_else(absent)?;
+        let JobInputs { script, env, files } = inputs;
+        let max_duration_s = u64::try_from(row.max_duration_s).unwrap_or(0);
+        Ok(NewJob { script, env: env.0, files: files.0, max_duration_s, ..row.spec.0 })
     }
 
     pub(super) async fn show_job(&self, org: OrgId, job: JobId) -> Result<Job, Problem> {
@@ -101,12 +122,13 @@ impl Jobs {
         &self,
         caller: &Caller,
         org: OrgId,
-        state: Option<JobState>,
+        filter: &OrgJobFilter,
         options: &ListOptions<JobId>,
     ) -> Result<Page<Job>, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
+        let search = job_search(filter)?;
         let mut conn = self.context.db.read().await?;
-        let rows = store::jobs::list(&mut conn.tx(), org, state, options).await?;
+        let rows = store::jobs::list(&mut conn.tx(), org, &search, options).await?;
         drop(conn);
         let Page { items, next_cursor } = options.page(rows, |row| row.id);
         let explanations = self.explain_queued(&items).await;

@@ -16,11 +16,14 @@ use base64::engine::general_purpose::STANDARD;
 use berth_core::admission::{MAX_DURATION_S, MAX_NODES};
 use berth_foundation::live::JobUpdate;
 use berth_rest::operations::{events, log, stream as org_stream};
-use berth_rest::streams::{BEAT, COST, JOB_CHANGE, LOG, LOG_END, ORG_CHANGE, SAMPLE, SAMPLE_END};
+use berth_rest::streams::{
+    BEAT, BEAT_DATA, COST, END_DATA, JOB_CHANGE, LOG, LOG_END, ORG_CHANGE, SAMPLE, SAMPLE_END,
+};
 use berth_rest::{Failed, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::events::{JobChange, JobEvent, LogChunk};
 use berth_types::ids::{JobId, OrgId};
+use berth_types::jobs::OrgJobFilter;
 use berth_types::lists::ListOptions;
 use berth_types::metrics::Metrics;
 use berth_types::problems::Problem;
@@ -75,7 +78,7 @@ async fn send(events: &EventSender, event: Event) -> Result<(), StreamEnd> {
 struct StreamEnd;
 
 fn heartbeat() -> Event {
-    Event::default().event(BEAT.name).data("")
+    Event::default().event(BEAT.name).data(BEAT_DATA)
 }
 
 /// A stream with the events of `work`, until `work` is done or `ended` resolves, for example when the caller
@@ -234,7 +237,7 @@ async fn org_events(
     let after = query.position(&headers)?;
     let ended = jobs.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
     // Authorises the caller while a refusal can still have a status.
-    jobs.list_jobs(&caller, org, None, &ListOptions::newest(1)).await?;
+    jobs.list_jobs(&caller, org, &OrgJobFilter::default(), &ListOptions::newest(1)).await?;
     let mut receiver = EventReceiver::new(jobs.context.live.listen_org(org));
     Ok(stream(ended, move |events| async move {
         let mut last = after.map(Timestamp::from_micros);
@@ -471,7 +474,7 @@ async fn metrics(
                 Received::HeartbeatDue => send(&events, heartbeat()).await?,
             }
         }
-        send(&events, Event::default().event(SAMPLE_END.name).data("")).await
+        send(&events, Event::default().event(SAMPLE_END.name).data(END_DATA)).await
     }))
 }
 

@@ -16,7 +16,7 @@ use berth_rest::lists::{ListQuery, parse_cursor};
 use berth_rest::operations::{answers_either, csv, or_csv};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::JobState;
+use berth_types::jobs::{JobState, OrgJobFilter};
 use berth_types::lists::ListOptions;
 use berth_types::operations::{JobFilter, OperatedJob, StopJobs, StoppedJobs};
 use berth_types::problems::Problem;
@@ -135,9 +135,21 @@ async fn all_jobs_csv(
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct StateQuery {
+struct OwnJobsQuery {
     /// Only jobs in this state.
     state: Option<JobState>,
+    /// True for ended jobs only, false for jobs that have not ended only.
+    ended: Option<bool>,
+    /// A part of the name without regard to case: 1 to 100 printable characters.
+    #[schemars(length(min = 1, max = 100))]
+    name: Option<String>,
+    /// A part of the name of the submitting user without regard to case: 1 to 100 printable characters.
+    #[schemars(length(min = 1, max = 100))]
+    created_by: Option<String>,
+    /// A label as `key=value`, with a key of at least one character: at most 127 bytes without control
+    /// characters.
+    #[schemars(length(min = 2, max = 127))]
+    label: Option<String>,
 }
 
 /// The jobs of an organization as CSV, newest first.
@@ -145,11 +157,13 @@ async fn own_jobs_csv(
     State(operator_jobs): State<OperatorJobs>,
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
-    Query(query): Query<StateQuery>,
+    Query(query): Query<OwnJobsQuery>,
 ) -> Result<Response, Failed> {
+    let OwnJobsQuery { state, ended, name, created_by, label } = query;
+    let filter = OrgJobFilter { state, ended, name, created_by, label };
     jobs_file(move |from| {
-        let (operator_jobs, caller) = (operator_jobs.clone(), caller.clone());
-        async move { operator_jobs.list_own_jobs(&caller, org, query.state, &page_after(from)).await }
+        let (operator_jobs, caller, filter) = (operator_jobs.clone(), caller.clone(), filter.clone());
+        async move { operator_jobs.list_own_jobs(&caller, org, &filter, &page_after(from)).await }
     })
     .await
 }

@@ -1,0 +1,184 @@
+//! The input of the form over reloads of the page: restored after hydration, stored after each change, and
+//! removed after the launch.
+
+use berth_types::ids::OrgId;
+use leptos::prelude::*;
+
+use super::super::parts::{later, ready};
+use super::draft::Draft;
+use super::form::Form;
+use super::stored_draft::{self, StoredDraft};
+use crate::session::use_session;
+
+/// Milliseconds without a change before the input is stored.
+const STORE_MS: u64 = 300;
+
+/// The unchanging facts of a form.
+struct Basis {
+    key: String,
+    origin: String,
+    /// The first input.
+    first: Draft,
+    /// The form without input.
+    blank: Draft,
+}
+
+impl Basis {
+    /// Finds the stored draft of this address.
+    fn find(&self) -> Option<StoredDraft> {
+        stored_draft::find(&self.key).filter(|stored| stored.origin == self.origin)
+    }
+}
+
+/// The input of the form over reloads.
+#[derive(Clone, Copy)]
+pub struct KeptDraft {
+    /// The input of a newly drawn form.
+    pub start: RwSignal<Draft>,
+    notice: RwSignal<String>,
+    /// The input before its removal by the button.
+    cleared: RwSignal<Option<Draft>>,
+    is_blank: RwSignal<bool>,
+    basis: StoredValue<Basis>,
+    latest: StoredValue<Draft>,
+    /// True after the read of the storage.
+    restored: StoredValue<bool>,
+    launched: StoredValue<bool>,
+}
+
+impl KeptDraft {
+    /// Returns the input of a form. `origin` is the part of the address that determines `first`; a stored
+    /// draft of another address stays unused. A form without input begins with the offering that `last`
+    /// returns in the browser.
+    pub fn new(
+        (org, origin): (OrgId, String),
+        (first, blank): (Draft, Draft),
+        notice: String,
+        last: impl Fn() -> Option<String> + 'static,
+    ) -> Self {
+        let is_blank = first == blank;
+        let key = stored_draft::key(use_session().me.user.id, org);
+        let basis = Basis { key, origin, first: first.clone(), blank };
+        let kept = Self {
+            start: RwSignal::new(first.clone()),
+            notice: RwSignal::new(notice),
+            cleared: RwSignal::new(None),
+            is_blank: RwSignal::new(is_blank),
+            basis: StoredValue::new(basis),
+            latest: StoredValue::new(first),
+            restored: StoredValue::new(false),
+            launched: StoredValue::new(false),
+        };
+        Effect::new(move || kept.restore(last()));
+        kept
+    }
+
+    fn restore(self, last: Option<String>) {
+        self.restored.set_value(true);
+        if let Some(stored) = self.basis.with_value(Basis::find) {
+            self.notice.set(stored.notice());
+            self.start.set(stored.draft);
+            return;
+        }
+        let plain = self.basis.with_value(|basis| basis.first == basis.blank);
+        let Some(offering) = last.filter(|_| plain) else { return };
+        self.basis.update_value(|basis| {
+            basis.first.offering.clone_from(&offering);
+            basis.blank.offering.clone_from(&offering);
+        });
+        if self.start.with_untracked(|draft| draft.offering != offering) {
+            self.start.update(|draft| draft.offering = offering);
+        }
+    }
+
+    /// Stores the input of a form after each change.
+    pub fn follow(self, form: Form) {
+        Effect::new(move || {
+            let draft = form.draft();
+            let is_blank = self.basis.with_value(|basis| basis.blank == draft);
+            if self.is_blank.get_untracked() != is_blank {
+                self.is_blank.set(is_blank);
+            }
+            // New input has no way back.
+            if !is_blank && self.cleared.with_untracked(Option::is_some) {
+                self.cleared.set(None);
+            }
+            self.latest.set_value(draft.clone());
+            later(STORE_MS, move || self.store(draft));
+        });
+    }
+
+    fn store(self, draft: Draft) {
+        let waits =
+            self.launched.try_get_value() != Some(false) || self.restored.try_get_value() != Some(true);
+        if waits {
+            return;
+        }
+        self.basis.with_value(|basis| {
+            if draft != basis.first {
+                let stored = StoredDraft::new(basis.origin.clone(), draft);
+                stored_draft::put(&basis.key, Some(&stored));
+            } else if basis.find().is_some() {
+                stored_draft::put(&basis.key, None);
+            }
+        });
+    }
+
+    /// Removes the stored draft after the launch.
+    pub fn forget(self) {
+        self.launched.set_value(true);
+        self.basis.with_value(|basis| stored_draft::put(&basis.key, None));
+    }
+
+    fn clear(self) {
+        self.cleared.set(Some(self.latest.get_value()));
+        self.notice.set("Form cleared.".to_owned());
+        self.start.set(self.basis.with_value(|basis| basis.blank.clone()));
+    }
+
+    fn undo(self) {
+        if let Some(draft) = self.cleared.get_untracked() {
+            self.cleared.set(None);
+            self.notice.set(String::new());
+            self.start.set(draft);
+        }
+    }
+}
+
+/// The origin of the input, and the button to clear it.
+#[component]
+pub fn DraftBar(
+    /// The input of the form.
+    kept: KeptDraft,
+) -> impl IntoView {
+    let ready = ready();
+    let notice = move || {
+        let text = kept.notice.get();
+        if text.is_empty() { "This browser tab keeps the input until the launch.".to_owned() } else { text }
+    };
+    let undoable = Memo::new(move |_| kept.cleared.with(Option::is_some));
+    view! {
+        <div class="row launch-draft">
+            <p class="quiet" role="status">{notice}</p>
+            {move || {
+                undoable
+                    .get()
+                    .then(|| {
+                        view! {
+                            <button class="btn btn--small" type="button" on:click=move |_| kept.undo()>
+                                "Undo"
+                            </button>
+                        }
+                    })
+            }}
+            <button
+                class="btn btn--small"
+                type="button"
+                disabled=move || !ready.get() || kept.is_blank.get()
+                on:click=move |_| kept.clear()
+            >
+                "Clear form"
+            </button>
+        </div>
+    }
+}
