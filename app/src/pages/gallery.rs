@@ -125,7 +125,7 @@ fn tile(start: u32, size: u32, hue: u32, pattern: &str) -> BarTile {
 #[component]
 fn Bars() -> impl IntoView {
     let gpu = serde_json::from_str::<Gpu>(BOARD).ok();
-    let board = gpu.map(|gpu| view! { <GpuBar gpu=gpu node_name="pier-02".to_owned() size=BarSize::Full/> });
+    let board = gpu.map(|gpu| view! { <GpuBar gpu=gpu node_name="pier-02".to_owned() free="1 × 1g.10gb".to_owned() size=BarSize::Full/> });
     let bar = |tiles: Vec<BarTile>, blocked: Vec<u32>, quarantined: bool, size: BarSize, label: String| {
         view! {
             <BerthBar tiles=tiles cells=8 blocked=blocked quarantined=quarantined size=size label=label/>

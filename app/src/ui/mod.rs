@@ -9,8 +9,8 @@ mod field;
 mod log_view;
 mod menu;
 mod notice;
-mod pointers;
 mod palette;
+mod pointers;
 mod states;
 mod table;
 mod terminal;
@@ -23,8 +23,8 @@ pub use field::Field;
 pub use log_view::LogView;
 pub use menu::Menu;
 pub use notice::{NotFound, ProblemNotice};
-pub use pointers::labelled_error;
 pub use palette::{Palette, PaletteButton, PaletteData};
+pub use pointers::labelled_error;
 pub use states::{
     BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge,
     StateBadge,

@@ -364,7 +364,7 @@ impl Quotas {
             let (request, event, key) = (request.clone(), event.clone(), key.clone());
             async move {
                 check_offerings(tx, &request.limits, "/limits", now).await?;
-                if store::quotas::count_pending(tx, org).await? >= MAX_OPEN_REQUESTS {
+                if store::quotas::count_org_pending(tx, org).await? >= MAX_OPEN_REQUESTS {
                     let detail = "The organization has 20 open requests. Wait for an answer of the operator. Nothing was requested.";
                     return Err(Problem::invalid_field("/reason", detail).into());
                 }

@@ -116,7 +116,7 @@ pub async fn insert_request(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(
 }
 
 /// Counts the pending requests of an organization.
-pub async fn count_pending(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
+pub async fn count_org_pending(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM quota_requests WHERE org_id = $1 AND state = 'pending'";
     Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(n,)| n))
 }

@@ -20,8 +20,8 @@ use super::text::title;
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
-use crate::session::{use_object_org, use_session};
 use crate::identity::window_title;
+use crate::session::{use_object_org, use_session};
 use crate::ui::*;
 
 /// An invoice with its credit note or its voided invoice.

@@ -102,7 +102,8 @@ pub fn Statements(
 }
 
 fn month_row(org: OrgId, month: &str) -> AnyView {
-    let (path, csv) = (org_link(&format!("/statements/{month}")), api::invoices::statement_csv_path(org, month));
+    let (path, csv) =
+        (org_link(&format!("/statements/{month}")), api::invoices::statement_csv_path(org, month));
     let (name, file) = (month_text(month), format!("statement-{month}.csv"));
     let label = format!("Download CSV of {name}");
     view! {

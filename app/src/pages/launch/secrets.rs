@@ -5,6 +5,7 @@ use leptos::prelude::*;
 use super::super::parts::Call;
 use super::lists::{Listing, Lists, entry_select, list_notice, load_for};
 use super::rows::{Row, RowFrame, RowKind, Rows, SecretSignals, item_pointer, row_list};
+use crate::address::org_link;
 
 static SECRETS: RowKind = RowKind {
     label: "Secrets",

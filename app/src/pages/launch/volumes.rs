@@ -5,6 +5,7 @@ use leptos::prelude::*;
 use super::super::parts::Call;
 use super::lists::{Listing, Lists, entry_select, list_notice, load_for};
 use super::rows::{Row, RowFrame, RowKind, Rows, VolumeSignals, item_pointer, row_input, row_list};
+use crate::address::org_link;
 
 static VOLUMES: RowKind = RowKind {
     label: "Volumes",

@@ -9,10 +9,10 @@ use berth_types::reservations::{Every, NewReservation, Reservation};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use crate::address::use_org_links;
 use super::draft::{every_name, parse_every};
 use super::form::Form;
 use super::quote::{QuotePanel, QuoteState};
+use crate::address::use_org_links;
 use crate::api;
 use crate::pages::launch::draft::{TOPOLOGIES, parse_topology};
 use crate::pages::parts::{Call, FieldError, redirect};

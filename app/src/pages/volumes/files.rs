@@ -10,8 +10,8 @@ use super::super::confirm::ConfirmDialog;
 use super::super::parts::{Call, CallProblem};
 use super::super::text::size_text;
 use super::files_text;
-use crate::address::org_link;
 use super::state::{VolumeState, dir_path};
+use crate::address::org_link;
 use crate::api;
 use crate::ui::*;
 

@@ -22,8 +22,8 @@ use super::{files_text, used_text};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
-use crate::session::{use_object_org, use_session};
 use crate::identity::window_title;
+use crate::session::{use_object_org, use_session};
 use crate::ui::*;
 
 /// The first data of the page.

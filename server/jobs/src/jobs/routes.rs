@@ -12,8 +12,8 @@ use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers_either, doc};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{JobId, OrgId};
-use berth_types::overview::JobCounts;
 use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob, OrgJobFilter};
+use berth_types::overview::JobCounts;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
