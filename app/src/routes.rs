@@ -8,8 +8,8 @@ use leptos::wasm_split::{SplitLoaderError, wasm_split};
 use leptos_router::LazyRoute;
 
 use crate::hydration::load_part;
-use crate::pages::retry::Retry;
 use crate::pages::{self, operator};
+use crate::ui::Retry;
 
 /// The view after a failed load of a page.
 #[component]

@@ -12,8 +12,6 @@ use leptos_router::hooks::use_location;
 use crate::address::{OrgLinks, is_object, list_of, org_path, parse_org_path};
 use crate::api;
 use crate::identity::window_title;
-use crate::pages::parts::ready;
-use crate::pages::retry::{Retry, RetryNotice};
 use crate::rail::{RailGroups, SheetGroups, all_links};
 use crate::theme::ThemeSwitch;
 use crate::ui::*;

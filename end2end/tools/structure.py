@@ -26,8 +26,8 @@ LONG_FILES: dict[str, int] = {
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
-    "app": 32_400,
-    "worker": 20_800,
+    "app": 38_700,
+    "worker": 20_900,
 }
 # Types over the limit, with their methods.
 WIDE_TYPES: dict[str, int] = {

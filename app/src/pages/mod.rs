@@ -24,7 +24,6 @@ pub mod org_data;
 pub mod parts;
 pub mod payments;
 pub mod reservations;
-pub mod retry;
 pub mod roles;
 pub mod rows;
 pub mod secrets;

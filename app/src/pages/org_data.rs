@@ -8,7 +8,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::parts::{Loading, NoOrg, when_some};
-use super::retry::{Retry, RetryNotice};
 use crate::api::Answer;
 use crate::session::use_session;
 

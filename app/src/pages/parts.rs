@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::api::{self, Answer};
 use crate::ui::*;
 
-pub use crate::ui::ready;
+pub use crate::ui::{later, ready};
 
 /// The request of a button or a form, one at a time.
 #[derive(Clone, Copy)]
@@ -228,13 +228,6 @@ pub fn now_ms() -> i64 {
 /// Runs `work` every `ms` milliseconds until the calling effect runs again or ends.
 pub fn interval(ms: u64, work: impl Fn() + 'static) {
     if let Ok(handle) = set_interval_with_handle(work, Duration::from_millis(ms)) {
-        on_cleanup(move || handle.clear());
-    }
-}
-
-/// Runs `work` once after `ms` milliseconds, unless the calling effect runs again first.
-pub fn later(ms: u64, work: impl FnOnce() + 'static) {
-    if let Ok(handle) = set_timeout_with_handle(work, Duration::from_millis(ms)) {
         on_cleanup(move || handle.clear());
     }
 }

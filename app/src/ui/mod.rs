@@ -11,6 +11,7 @@ mod menu;
 mod notice;
 mod palette;
 mod pointers;
+mod retry;
 mod states;
 mod table;
 mod terminal;
@@ -25,6 +26,7 @@ pub use menu::Menu;
 pub use notice::{NotFound, ProblemNotice};
 pub use palette::{Palette, PaletteButton, PaletteData};
 pub use pointers::labelled_error;
+pub use retry::{Retry, RetryNotice};
 pub use states::{
     BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge,
     StateBadge,
@@ -33,6 +35,8 @@ pub use table::{ACTIONS, STATE, empty, table_of};
 pub use terminal::TerminalView;
 
 use berth_types::time::Timestamp;
+use std::time::Duration;
+
 use leptos::prelude::*;
 
 /// A time in UTC: shown in minutes, exact on hover and for machines.
@@ -40,6 +44,13 @@ use leptos::prelude::*;
 pub fn When(at: Timestamp) -> impl IntoView {
     let exact = at.to_string();
     view! { <time datetime=exact.clone() title=exact>{at.minute()}</time> }
+}
+
+/// Runs `work` once after `ms` milliseconds, unless the calling effect runs again first.
+pub fn later(ms: u64, work: impl FnOnce() + 'static) {
+    if let Ok(handle) = set_timeout_with_handle(work, Duration::from_millis(ms)) {
+        on_cleanup(move || handle.clear());
+    }
 }
 
 /// Returns a signal that is false before hydration. A form without hydration would post natively.

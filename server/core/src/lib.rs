@@ -4,6 +4,7 @@
 //! returned as data, so a test of a rule builds its state in a few lines.
 
 pub mod admission;
+pub mod evidence;
 pub mod expiry;
 pub mod images;
 pub mod jobs;
@@ -11,4 +12,5 @@ pub mod lease;
 pub mod ports;
 pub mod rating;
 pub mod secrets;
+pub mod underuse;
 pub mod volumes;

@@ -2,7 +2,7 @@
 //!
 //! The charge itself stays as metered; the credit is a posting of its own.
 
-use crate::evidence_rules::{Uncovered, credit_micros, merge, uncovered, union_ms};
+use berth_core::evidence::{Uncovered, credit_micros, merge, uncovered, union_ms};
 use berth_core::rating::charge_micros;
 use berth_types::evidence::Evidence;
 use berth_types::ids::TransferId;

@@ -6,7 +6,6 @@ mod charges;
 mod drain_rules;
 pub mod drains;
 mod evidence;
-mod evidence_rules;
 mod job_filter;
 pub mod jobs;
 mod leases;
@@ -25,7 +24,6 @@ mod start_inputs;
 mod status_reports;
 mod transitions;
 mod underuse;
-mod underuse_rules;
 
 pub use attempts::Attempts;
 pub use drains::Drains;

@@ -4,6 +4,7 @@
 //! submissions, in the transaction that records the job.
 
 mod credit;
+mod pending;
 pub mod routes;
 
 use berth_core::admission::MAX_SLUG_BYTES;
@@ -390,24 +391,6 @@ impl Quotas {
         let mut conn = self.context.db.read().await?;
         let rows = store::quotas::list_requests(&mut conn.tx(), org, state, options).await?;
         Ok(options.page(rows, |request| request.id))
-    }
-
-    /// The number of pending requests of all organizations, and at most `limit` of them, the oldest first, for
-    /// an operator.
-    ///
-    /// # Errors
-    /// The database cannot be read.
-    pub async fn list_pending_requests(
-        &self,
-        caller: &Caller,
-        limit: usize,
-    ) -> Result<(u64, Vec<QuotaRequest>), Problem> {
-        self.context.authorise_operator(caller)?;
-        let mut conn = self.context.db.read().await?;
-        let mut tx = conn.tx();
-        let pending = store::quotas::count_pending(&mut tx).await?;
-        let first = store::quotas::list_pending(&mut tx, i64::try_from(limit).unwrap_or(i64::MAX)).await?;
-        Ok((u64::try_from(pending).unwrap_or(0), first))
     }
 
     /// Grants or declines a request. The granted limits replace the present ones of the same names.

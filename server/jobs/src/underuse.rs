@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::underuse_rules::{BELOW_PERCENT, IdleWindow, Underused, WINDOW_S};
 use berth_core::jobs::{MachineEvent, idle_text};
 use berth_core::rating::charge_micros;
+use berth_core::underuse::{BELOW_PERCENT, IdleWindow, Underused, WINDOW_S};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::JobState;

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::super::parts::{Call, CallProblem, Loading, NoOrg, when_some};
 use super::super::payments::PayInvoice;
-use super::super::retry::{Retry, RetryNotice};
 use super::document::{PrintButton, document};
 use super::text::title;
 use crate::address::org_link;

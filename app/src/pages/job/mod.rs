@@ -34,7 +34,6 @@ use self::ports::Ports;
 use self::timeline::{EventList, Timeline};
 use self::waiting::{Preparing, Waiting};
 use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
-use super::retry::{Retry, RetryNotice};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;

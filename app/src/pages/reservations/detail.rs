@@ -23,7 +23,6 @@ use crate::api::Answer;
 use crate::identity::window_title;
 use crate::pages::job::facts::device_line;
 use crate::pages::parts::{Loading, NoOrg, every, now_ms, ready, when_some};
-use crate::pages::retry::{Retry, RetryNotice};
 use crate::pages::text::{price_text, topology_text};
 use crate::session::use_object_org;
 use crate::ui::*;

@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use super::super::confirm::ConfirmTarget;
 use super::super::parts::{Loading, NoOrg, ready, when_some};
-use super::super::retry::{Retry, RetryNotice};
 use super::files::{FileTable, RemoveDialog};
 use super::state::{VolumeState, dir_path};
 use super::uploads::Uploads;

@@ -39,12 +39,8 @@ const KEY_LIFETIME_S: i64 = 20 * 3_600;
 const MAX_FAILURES: i64 = 3;
 
 fn cards_disabled() -> Problem {
-    Problem::new(
-        409,
-        "payments.off",
-        "Card payments disabled",
-        "This portal takes no cards. Ask the operator for credit.",
-    )
+    let detail = "This portal takes no cards. Ask the operator for credit.";
+    Problem::new(409, "payments.off", "Card payments disabled", detail)
 }
 
 fn stripe_problem(error: &StripeError) -> Problem {

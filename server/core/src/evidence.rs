@@ -4,7 +4,7 @@
 
 use berth_types::evidence::Evidence;
 
-use berth_core::rating::charge_micros;
+use crate::rating::charge_micros;
 
 /// The tolerated excess of the meter over the life of the process: the worker reads two clocks one after the
 /// other.

@@ -4,10 +4,9 @@ use berth_types::problems::Problem;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::parts::{later, ready};
+use super::{ProblemNotice, later, ready};
 use crate::api;
 use crate::live::pause_ms;
-use crate::ui::*;
 
 /// The repetition of a failed load.
 #[derive(Clone, Copy)]
