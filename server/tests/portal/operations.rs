@@ -280,7 +280,7 @@ async fn placements_stay_within_the_power_budget_of_a_rack() {
             .problem(404, "object.not_found");
         put(&setup.t, &setup.operator, path, json!({"budget_watts": 2_000})).await.expect(204);
         let quote = setup.quote(setup.quote_request(2, 2, setup.at(3_600), setup.at(7_200))).await;
-        let why = json!(["Rack r12 has 2 kW left of 2 kW, this needs 2.8 kW."]);
+        let why = json!(["Power in rack r12: 2.8 kW needed, 2 kW of 2 kW available."]);
         assert_eq!((&quote["feasible"], &quote["refusals"]), (&json!(false), &why), "{engine} {quote}");
         assert_eq!(quote["conflicts"], json!([]), "{engine}: nothing else is in the way");
         let (first, second) = (submit(&setup, json!({"count": 2})).await, submit(&setup, json!({})).await);
