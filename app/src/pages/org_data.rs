@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use super::parts::{Loading, NoOrg, when_some};
 use crate::api::Answer;
 use crate::session::use_session;
+use crate::ui::{Retry, RetryNotice};
 
 /// Loads data of the chosen organization, again after another choice, and renders it.
 pub fn org_view<T, F>(load: fn(OrgId) -> F, draw: fn(T) -> AnyView) -> AnyView
