@@ -309,10 +309,12 @@ fn SignedIn(
     // Both lists together need lower lines.
     let rail = if operator && tenant { "rail rail--long" } else { "rail" };
     let more_open = NodeRef::<leptos::html::Details>::new();
-    // A navigation closes the sheet.
-    Effect::new(move || {
+    // A navigation closes the sheet. The first run is none: the sheet may be open since before hydration.
+    Effect::new(move |before: Option<()>| {
         pathname.track();
-        if let Some(details) = more_open.get_untracked() {
+        if before.is_some()
+            && let Some(details) = more_open.get_untracked()
+        {
             details.set_open(false);
         }
     });

@@ -58,9 +58,18 @@ impl<T: Clone> Kept<T> {
         {
             return Ok(value.clone());
         }
-        let value = read.await?;
-        *kept = Some((now_ms, value.clone()));
-        Ok(value)
+        match (read.await, kept.as_mut()) {
+            (Ok(value), _) => {
+                *kept = Some((now_ms, value.clone()));
+                Ok(value)
+            }
+            // The last value serves during a failure: pages do not wait for one failing read each.
+            (Err(_), Some((read_at_ms, value))) => {
+                *read_at_ms = now_ms;
+                Ok(value.clone())
+            }
+            (Err(problem), None) => Err(problem),
+        }
     }
 
     async fn forget(&self) {
@@ -119,11 +128,11 @@ fn check_settings(settings: &PortalSettings) -> Vec<FieldError> {
     let mut errors = Vec::new();
     check_name("/name", &settings.name, &mut errors);
     if settings.support_email.as_deref().is_some_and(|email| !is_email(email)) {
-        errors.push(FieldError::new("/support_email", "Give an e-mail address, such as ada@example.org."));
+        errors.push(FieldError::new("/support_email", "Enter an e-mail address, such as ada@example.org."));
     }
     if settings.terms_url.as_deref().is_some_and(|url| !is_https_url(url)) {
         let detail =
-            "Give an address with https, such as https://example.org/terms, of at most 2048 characters.";
+            "Enter an address with https, such as https://example.org/terms, of at most 2048 characters.";
         errors.push(FieldError::new("/terms_url", detail));
     }
     errors

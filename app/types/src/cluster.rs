@@ -101,7 +101,7 @@ pub struct MapBoard {
     pub model: u32,
     /// The state of the board.
     pub state: BoardState,
-    /// One character for each memory slice: `.` free, `-` free without a fitting profile, `o` in use by the
+    /// One character for each memory slice: `.` not in use, `-` not in use and without a fitting profile, `o` in use by the
     /// organization, `x` in use by others, `q` quarantined.
     pub cells: String,
     /// The position of the free devices in `free_sets` of the map, from 0.
@@ -204,7 +204,7 @@ impl Board {
             labels: &self.labels,
             state: self.state,
             free: &self.free,
-            own: self.gpu.tiles.iter().any(|tile| tile.owner.is_some()),
+            own: self.gpu.tiles.iter().any(|tile| tile.owner.is_some() && tile.quarantined.is_none()),
         }
     }
 }

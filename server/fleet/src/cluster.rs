@@ -84,10 +84,12 @@ pub async fn occupy_reserved(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let just_after = Timestamp::from_micros(now.micros() + 1);
+    let places = boards.iter().enumerate().map(|(place, board)| (board.uuid.clone(), place));
+    let places: HashMap<String, usize> = places.collect();
     for row in store::reservations::list_between(tx, now, just_after).await? {
         for device in row.places()?.iter().flat_map(|(_, devices)| devices) {
             let instance = device.profile_id.map(|profile_id| Instance { profile_id, start: device.start });
-            if let Some(gpu) = boards.iter_mut().find(|g| g.uuid == device.gpu_uuid) {
+            if let Some(gpu) = places.get(&device.gpu_uuid).and_then(|place| boards.get_mut(*place)) {
                 gpu.occupants.retain(|o| o.instance != instance);
                 gpu.occupants.push(Occupant { instance, share: None });
             }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::host_differences::{FIRMWARE, Host, HostDifference, find_differences};
 use crate::stuck::{self, OpenRank, PlacedJob, StuckFinding, StuckThresholds};
 use berth_placement::power::Load;
+use berth_types::cluster::RACK_LABEL;
 use berth_types::ids::{JobId, NodeId};
 use berth_types::jobs::JobState;
 use berth_types::operations::{InventoryHost, OddFact, PutRack, Rack, Stuck};
@@ -221,7 +222,7 @@ impl Inventory {
         let held = store::attempts::list_held(&mut tx).await?;
         let held: HashSet<&str> = held.iter().map(|h| h.allocation.gpu_uuid.as_str()).collect();
         for node in store::nodes::list(&mut tx).await? {
-            let Some(name) = node.labels.get("rack") else { continue };
+            let Some(name) = node.labels.get(RACK_LABEL) else { continue };
             let (_, nodes, load) = racks.entry(name.clone()).or_default();
             *nodes += 1;
             let is_counted =

@@ -46,7 +46,7 @@ fn job_query(filter: &JobFilter) -> Result<JobQuery, Problem> {
     let label = match &filter.label {
         None => String::new(),
         Some(text) => {
-            let detail = "Give a label as key=value, with at most 127 printable characters.";
+            let detail = "Enter a label as key=value, with at most 127 printable characters.";
             stored_label(text).ok_or_else(|| Problem::invalid_field("/filter/label", detail))?
         }
     };

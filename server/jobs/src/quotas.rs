@@ -427,6 +427,10 @@ impl Quotas {
                 let Some(request) = store::quotas::find_request(tx, id).await? else {
                     return Err(Problem::not_found().into());
                 };
+                if input.credit_micros.is_some() && (!input.grant || request.credit_micros.is_none()) {
+                    let detail = "The request is declined, or is not for credit. Omit the field.";
+                    return Err(Problem::invalid_field("/credit_micros", detail).into());
+                }
                 // This check comes before any write, since a refusal must change nothing.
                 let granted = input.limits.as_ref().unwrap_or(&request.limits);
                 if input.grant {
@@ -447,7 +451,7 @@ impl Quotas {
                     store::quotas::put(tx, Some(request.org), &limits).await?;
                 }
                 if let Some(micros) = input.credit_micros.or(request.credit_micros).filter(|_| input.grant) {
-                    credit::grant(tx, &context, request.org, micros, &event).await?;
+                    credit::grant(tx, &context, (request.org, id), micros, &event).await?;
                 }
                 store::quotas::insert_audit(tx, Some(request.org), &event).await?;
                 Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?)

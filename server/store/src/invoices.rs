@@ -189,7 +189,7 @@ pub async fn list_given_back(
 
 /// The credits or debits of one source in a month, without returned charges.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
-pub struct EntryRow {
+pub struct StoredEntry {
     pub kind: TransferKind,
     pub source: String,
     pub transfers: i64,
@@ -202,7 +202,7 @@ pub async fn list_entries(
     tx: &mut Tx<'_>,
     org: OrgId,
     (from, until): (Timestamp, Timestamp),
-) -> Result<Vec<EntryRow>, StoreError> {
+) -> Result<Vec<StoredEntry>, StoreError> {
     let sql = "SELECT kind, source, CAST(COUNT(*) AS BIGINT) AS transfers, \
                CAST(SUM(amount_micros) AS BIGINT) AS amount_micros FROM transfers \
                WHERE credit = $1 AND kind = 'credit' AND source NOT IN ('reservation', 'evidence') \
@@ -211,5 +211,5 @@ pub async fn list_entries(
                CAST(SUM(amount_micros) AS BIGINT) AS amount_micros FROM transfers \
                WHERE debit = $1 AND kind = 'debit' AND at >= $2 AND at < $3 GROUP BY kind, source \
                ORDER BY kind, source";
-    list!(tx, EntryRow, sql, super::ledger::org_account(org), from, until)
+    list!(tx, StoredEntry, sql, super::ledger::org_account(org), from, until)
 }

@@ -12,9 +12,9 @@ pub struct OrgJobFilter {
     pub state: Option<JobState>,
     /// True for ended jobs, false for jobs that have not ended.
     pub ended: Option<bool>,
-    /// A part of the name without regard to case, 1 to 100 printable characters.
+    /// A part of the name without regard to the case of A to Z, 1 to 100 printable characters.
     pub name: Option<String>,
-    /// A part of the name of the submitting user without regard to case, 1 to 100 printable characters.
+    /// A part of the name of the submitting user without regard to the case of A to Z, 1 to 100 printable characters.
     pub created_by: Option<String>,
     /// A label as `key=value`, at most 127 bytes.
     pub label: Option<String>,
@@ -24,7 +24,7 @@ impl OrgJobFilter {
     /// Returns true if a job matches.
     pub fn matches(&self, job: &Job) -> bool {
         let contains = |text: &str, part: &Option<String>| {
-            part.as_ref().is_none_or(|part| text.to_lowercase().contains(&part.to_lowercase()))
+            part.as_ref().is_none_or(|part| text.to_ascii_lowercase().contains(&part.to_ascii_lowercase()))
         };
         let has_label = |label: &String| {
             label.split_once('=').is_some_and(|(key, value)| job.labels.get(key).is_some_and(|v| v == value))

@@ -9,10 +9,10 @@ use super::{Invoices, begin_of, monthly, next_month};
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::{Caller, Right};
 use berth_store as store;
-use berth_store::invoices::EntryRow;
+use berth_store::invoices::StoredEntry;
 
 /// An entry with the sign of its effect on the balance.
-fn entry(row: EntryRow) -> StatementEntry {
+fn entry(row: StoredEntry) -> StatementEntry {
     let sign = if row.kind == TransferKind::Credit { 1 } else { -1 };
     StatementEntry {
         kind: row.kind,
@@ -58,7 +58,7 @@ impl Invoices {
         let moved = entries.iter().map(|entry| entry.amount_micros).fold(0, i64::saturating_add);
         Ok(MonthStatement {
             month,
-            complete: end <= now,
+            complete: end.plus_seconds(monthly::SETTLE_S) <= now,
             currency: self.context.settings.currency.clone(),
             lines,
             charged_micros,

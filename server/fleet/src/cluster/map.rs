@@ -13,10 +13,10 @@ use berth_types::cluster::{
 };
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::Placement;
-use berth_types::nodes::Tile;
+use berth_types::nodes::{NodeState, Tile};
 use berth_types::problems::Problem;
 
-use super::{Cluster, board_states, foreign_instances, instance, occupy_reserved, spread_shares};
+use super::{Cluster, board_states, foreign_instances, instance, node_state, occupy_reserved, spread_shares};
 
 /// The free part of a board for an organization.
 struct FreePart {
@@ -43,7 +43,6 @@ struct Snapshot {
     /// By the UUID of the board. A board of an unknown model is absent.
     free: HashMap<String, FreePart>,
     connected: HashSet<NodeId>,
-    draining: HashSet<NodeId>,
 }
 
 impl Snapshot {
@@ -55,13 +54,11 @@ impl Snapshot {
     ) -> Result<Self, StoreError> {
         let nodes = store::nodes::list(tx).await?;
         let gpus = store::nodes::list_gpus(tx).await?;
-        let drains = store::operations::list_drains(tx).await?;
         let connected = context.live.connected();
         let mut boards = board_states(&gpus, held.iter().copied(), &connected);
         occupy_reserved(tx, &mut boards, context.now()).await?;
         let free = boards.iter().map(|board| (board.uuid.clone(), FreePart::new(board, org))).collect();
-        let draining = drains.into_iter().map(|drain| drain.node_id).collect();
-        Ok(Self { nodes, gpus, free, connected, draining })
+        Ok(Self { nodes, gpus, free, connected })
     }
 
     /// The nodes with reported boards by name, each with its boards by index.
@@ -78,14 +75,11 @@ impl Snapshot {
     }
 
     fn state(&self, node: &StoredNode, gpu: &StoredGpu) -> BoardState {
-        if !self.connected.contains(&node.id) {
-            return BoardState::NotConnected;
-        }
-        if self.draining.contains(&node.id) {
-            return BoardState::Draining;
-        }
-        if node.cordoned {
-            return BoardState::Cordoned;
+        match node_state(node, &self.connected) {
+            NodeState::Joining | NodeState::Unreachable => return BoardState::NotConnected,
+            NodeState::Draining => return BoardState::Draining,
+            NodeState::Cordoned => return BoardState::Cordoned,
+            NodeState::Ready => {}
         }
         if gpu.quarantined.is_some() {
             return BoardState::Quarantined;

@@ -78,10 +78,10 @@ struct ListJobs {
     state: Option<JobState>,
     /// True for ended jobs only, false for jobs that have not ended only.
     ended: Option<bool>,
-    /// A part of the name without regard to case: 1 to 100 printable characters.
+    /// A part of the name without regard to the case of A to Z: 1 to 100 printable characters.
     #[schemars(length(min = 1, max = 100))]
     name: Option<String>,
-    /// A part of the name of the submitting user without regard to case: 1 to 100 printable characters.
+    /// A part of the name of the submitting user without regard to the case of A to Z: 1 to 100 printable characters.
     #[schemars(length(min = 1, max = 100))]
     created_by: Option<String>,
     /// A label as `key=value`, with a key of at least one character: at most 127 bytes without control

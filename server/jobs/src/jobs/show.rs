@@ -72,7 +72,7 @@ impl Jobs {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
-        let absent = || StoreError::corrupt("job_inputs", job, "job_id", "there is no such row");
+        let absent = || StoreError::corrupt("job_inputs", job, "job_id", "the row does not exist");
         let inputs = store::jobs::find_inputs(&mut tx, job).await?.ok_or_else(absent)?;
         let JobInputs { script, env, files } = inputs;
         let max_duration_s = u64::try_from(row.max_duration_s).unwrap_or(0);

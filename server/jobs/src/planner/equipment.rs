@@ -56,21 +56,21 @@ impl Planner {
             let why = move || lock(&engine).why_impossible(&request, org);
             on_blocking_thread(why).await.unwrap_or_else(|absurd: InvalidRequest| Some(invalid(absurd)))
         };
-        match ask().await {
-            // A change of boards may not have been read yet.
-            Some(why) if !self.read_equipment().await? => Ok(Some(why)),
-            Some(_) => Ok(ask().await),
-            None => Ok(None),
+        if ask().await.is_none() {
+            return Ok(None);
         }
+        // A change of boards, or the read of another submission, may be newer than this answer.
+        self.read_equipment().await?;
+        Ok(ask().await)
     }
 
-    /// Reads the nodes again after a change of boards. Returns false if nothing changed since the last read.
-    async fn read_equipment(&self) -> Result<bool, StoreError> {
+    /// Reads the nodes again, if boards changed since the last read.
+    async fn read_equipment(&self) -> Result<(), StoreError> {
         let equipment = &self.state.equipment;
         let mut read_at = equipment.read_at.lock().await;
         let changes = equipment.changes.load(Ordering::SeqCst);
         if *read_at == changes {
-            return Ok(false);
+            return Ok(());
         }
         let version = self.next_version();
         let mut conn = self.context.db.read().await?;
@@ -81,6 +81,6 @@ impl Planner {
         let (equipment, now) = (self.state.clone(), self.context.now());
         on_blocking_thread(move || equipment.equipment.put(&facts, now)).await;
         *read_at = changes;
-        Ok(true)
+        Ok(())
     }
 }

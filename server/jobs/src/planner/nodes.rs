@@ -7,6 +7,7 @@ use berth_fleet::cluster::foreign_instances;
 use berth_placement::cluster::{GpuFacts, NodeFacts};
 use berth_store::nodes::StoredNode;
 use berth_store::{self as store, StoreError, Tx};
+use berth_types::cluster::RACK_LABEL;
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 
@@ -120,7 +121,7 @@ pub(super) fn node_facts(
             cpu_milli: if row.cpu_milli > 0 { row.cpu_milli } else { UNLIMITED },
             memory_mib: if row.memory_mib > 0 { row.memory_mib } else { UNLIMITED },
             switch: label("switch"),
-            rack: label("rack"),
+            rack: label(RACK_LABEL),
             gpus: boards.remove(&row.id).unwrap_or_default(),
         };
         Fact::Node { version, facts }

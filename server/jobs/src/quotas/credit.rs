@@ -1,9 +1,9 @@
 //! Requests for credit: their limits, and the credit of a grant.
 
-use berth_foundation::Context;
+use berth_foundation::{Context, fault};
 use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx};
-use berth_types::ids::{OrgId, TransferId};
+use berth_types::ids::{OrgId, QuotaRequestId, TransferId};
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
 use berth_types::problems::FieldError;
@@ -15,7 +15,7 @@ const MAX_CREDIT_MICROS: i64 = 1_000_000_000_000_000;
 /// Adds the error of an invalid amount.
 pub(super) fn check(credit_micros: Option<i64>, errors: &mut Vec<FieldError>) {
     if credit_micros.is_some_and(|micros| !(1..=MAX_CREDIT_MICROS).contains(&micros)) {
-        errors.push(FieldError::new("/credit_micros", "Enter more than zero and at most a billion."));
+        errors.push(FieldError::new("/credit_micros", "Enter more than 0 and at most 1,000,000,000."));
     }
 }
 
@@ -27,11 +27,12 @@ pub(super) fn request_text(request: &QuotaRequest, currency: &str) -> String {
     }
 }
 
-/// Posts the credit of a granted request, with an audit event of the operator in `decision`.
+/// Posts the credit of a granted request, with an audit event of the operator in `decision`. The ledger accepts
+/// one credit for each request.
 pub(super) async fn grant(
     tx: &mut Tx<'_>,
     context: &Context,
-    org: OrgId,
+    (org, request): (OrgId, QuotaRequestId),
     micros: i64,
     decision: &AuditEvent,
 ) -> Result<(), StoreError> {
@@ -43,12 +44,13 @@ pub(super) async fn grant(
         amount_micros: micros,
         pending: None,
         source: "grant",
-        source_id: id.to_string(),
+        source_id: request.to_string(),
         seq: 1,
         memo: "Credit as requested".to_owned(),
         at: decision.at,
     };
     store::ledger::post(tx, &posting).await?;
+    fault::point("quota_request.granting");
     let event = AuditEvent {
         id: context.new_id(decision.at),
         action: "credit.granted".to_owned(),

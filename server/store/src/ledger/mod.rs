@@ -217,8 +217,8 @@ pub async fn available(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
     Ok(find!(tx, (i64,), sql, org_account(org))?.map_or(0, |(n,)| n))
 }
 
-/// Counts the organizations without available money, and lists the first `limit` of them, the lowest amount
-/// first: (organization, name, available micros).
+/// Counts the organizations that had credit and have no available money, and lists the first `limit` of them,
+/// the lowest amount first: (organization, name, available micros).
 pub async fn list_without_credit(
     tx: &mut Tx<'_>,
     limit: i64,
@@ -226,6 +226,7 @@ pub async fn list_without_credit(
     let sql = "SELECT o.id, o.name, a.posted_micros - a.held_micros + a.credit_limit_micros AS available, \
                CAST(COUNT(*) OVER () AS BIGINT) AS total FROM accounts a JOIN orgs o ON o.id = a.org_id \
                WHERE a.posted_micros - a.held_micros + a.credit_limit_micros <= 0 \
+               AND EXISTS (SELECT 1 FROM transfers t WHERE t.credit = a.id AND t.kind = 'credit') \
                ORDER BY available, o.id LIMIT $1";
     let rows = list!(tx, (OrgId, String, i64, i64), sql, limit)?;
     let total = rows.first().map_or(0, |(.., total)| *total);
