@@ -19,12 +19,20 @@ pub fn parse_org_path(path: &str) -> Option<(&str, &str)> {
 
 /// Returns the list of an object's page: `/jobs` of `/jobs/{job}`. Other pages are returned as they are.
 pub fn list_of(page: &str) -> String {
-    format!("/{}", page.split('/').nth(1).unwrap_or_default())
+    match page.split('/').nth(1) {
+        // Statements are listed beside the invoices.
+        Some("statements") => "/invoices".to_owned(),
+        list => format!("/{}", list.unwrap_or_default()),
+    }
 }
 
 /// Returns true if the page is of one object: `/jobs/{job}`. Its path is also that of the API below the
 /// organization.
 pub fn is_object(page: &str) -> bool {
+    // A statement is of a month and of each organization.
+    if page.starts_with("/statements/") {
+        return false;
+    }
     let mut parts = page.split('/').skip(2);
     let plain = |part: &str| part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
     parts.next().is_some_and(|part| !part.is_empty() && part.len() <= 100 && plain(part))
@@ -100,6 +108,7 @@ mod tests {
             ("/volumes/my-data", "/volumes", true),
             ("/jobs/job_01/log", "/jobs", false),
             ("/jobs/..%2f", "/jobs", false),
+            ("/statements/2026-11", "/invoices", false),
         ] {
             assert_eq!(list_of(page), list, "{page}");
             assert_eq!(is_object(page), object, "{page}");

@@ -7,7 +7,7 @@ use berth_types::ids::OrgId;
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::components::Outlet;
-use leptos_router::hooks::use_location;
+use leptos_router::hooks::{use_location, use_url};
 
 use crate::address::{OrgLinks, is_object, list_of, org_path, parse_org_path};
 use crate::api;
@@ -125,8 +125,9 @@ pub fn Layout() -> impl IntoView {
 /// The view without a session: the start page at `/`, otherwise a redirect.
 #[component]
 fn Visitor(fresh: bool) -> impl IntoView {
-    let here = use_location();
-    let at_start = Memo::new(move |_| here.pathname.with(|path| path == "/"));
+    // The address of the route, which stays while the route is left.
+    let url = use_url();
+    let at_start = Memo::new(move |_| url.with(|url| url.path() == "/"));
     move || {
         if at_start.get() && !fresh {
             view! { <Outlet/> }.into_any()
@@ -139,11 +140,11 @@ fn Visitor(fresh: bool) -> impl IntoView {
 /// The redirect without a session.
 #[component]
 fn SignInRedirect(fresh: bool) -> impl IntoView {
-    let here = use_location();
+    let url = use_url();
     let target = if fresh {
         "/setup".to_owned()
     } else {
-        let (path, search) = (here.pathname.get_untracked(), here.search.get_untracked());
+        let (path, search) = url.with_untracked(|url| (url.path().to_owned(), url.search().to_owned()));
         let full = if search.is_empty() { path } else { format!("{path}?{search}") };
         if full == "/" { "/sign-in".to_owned() } else { format!("/sign-in?next={}", percent_encoded(&full)) }
     };
@@ -284,16 +285,18 @@ fn SignedIn(
         };
         orgs.iter().cloned().map(option).collect_view()
     };
+    // A click before hydration would be lost.
+    let hydrated = ready();
     // A phone has no room for the choice of the rail.
     let in_sheet = several.then(|| {
         view! {
             <label class="rail__group" for="org-in-sheet">"Organization"</label>
-            <select class="select" id="org-in-sheet" on:change=choose>{options()}</select>
+            <select class="select" id="org-in-sheet" disabled=move || !hydrated.get() on:change=choose>
+                {options()}
+            </select>
         }
     });
     let signing_out = RwSignal::new(false);
-    // A click before hydration would be lost.
-    let hydrated = ready();
     let sign_out = move |_| {
         signing_out.set(true);
         let request = api::accounts::sign_out();

@@ -151,7 +151,7 @@ test('an unknown organization is a 404 with a way on', async () => {
   await close();
 });
 
-test('an operator without an organization starts with the nodes', async () => {
+test('an operator without an organization starts with the overview', async () => {
   const { page, close } = await openPage(browser, demo.url);
   await page.goto('/sign-in');
   const button = page.getByRole('button', { name: 'Sign in' });
@@ -159,7 +159,7 @@ test('an operator without an organization starts with the nodes', async () => {
   await page.getByRole('textbox', { name: 'E-mail' }).fill(demo.operator.email);
   await page.getByLabel('Password', { exact: true }).fill(demo.operator.password);
   await button.click();
-  await page.waitForURL((url) => url.pathname === '/operator/nodes');
+  await page.waitForURL((url) => url.pathname === '/operator');
   await page.getByRole('heading', { level: 1, name: 'Nodes' }).waitFor();
   await close();
 });

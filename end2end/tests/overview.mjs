@@ -92,10 +92,10 @@ test('a drain and a request appear by themselves, and a link keeps the focus', a
   const ask = { limits: { boards_milli: 8_000 }, reason: 'A sweep.' };
   const request = await tenant.api('POST', `/orgs/${tenant.org}/quota-requests`, ask);
   await findings(page).getByText('pier-9 (draining)').waitFor();
-  await findings(page).getByRole('link', { name: '1 request for other limits' }).waitFor();
+  await findings(page).getByRole('link', { name: '1 request for limits or credit' }).waitFor();
   await figure(page, 'Ready nodes').getByText('0 of 1').waitFor();
   assert.ok(await link.evaluate((element) => element === document.activeElement));
-  await page.getByRole('table', { name: 'Latest changes' }).getByText('started a drain').waitFor();
+  await page.getByRole('table', { name: 'Latest changes' }).getByText('Drain started').waitFor();
   await axe(page);
   await operator('POST', `/operator/quota-requests/${request.id}`, { grant: false });
   await operator('DELETE', `/operator/nodes/${node.id}/drain`);

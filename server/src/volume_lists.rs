@@ -11,7 +11,7 @@ pub(crate) fn decode_list(list: &[u8]) -> Option<Vec<HandedOverFile>> {
         sha256: file.sha256,
         executable: file.executable,
     };
-    Some(proto::Listing::decode(list).ok()?.files.into_iter().map(file).collect())
+    Some(proto::VolumeManifest::decode(list).ok()?.files.into_iter().map(file).collect())
 }
 
 #[cfg(test)]
@@ -29,7 +29,10 @@ mod tests {
         };
         let listed =
             HandedOverFile { path: "a/b".to_owned(), bytes: 60, sha256: vec![7; 32], executable: true };
-        assert_eq!(decode_list(&proto::Listing { files: vec![file] }.encode_to_vec()), Some(vec![listed]));
+        assert_eq!(
+            decode_list(&proto::VolumeManifest { files: vec![file] }.encode_to_vec()),
+            Some(vec![listed])
+        );
         assert_eq!(decode_list(b""), Some(Vec::new()), "an empty volume has an empty list");
         assert_eq!(decode_list(b"\xff\xff"), None);
     }

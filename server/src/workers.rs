@@ -19,6 +19,7 @@ use std::time::Duration;
 use berth_mig::board_by_name;
 use berth_proto as proto;
 use berth_proto::portal_server::{Portal as Contract, PortalServer};
+use berth_proto::{portal_message, worker_message};
 use berth_types::ids::{JobId, NodeId};
 use berth_types::problems::Problem;
 use futures::StreamExt;
@@ -131,20 +132,26 @@ impl Contract for Workers {
         to_response(self.0.enrolment.renew(&credential, &request.into_inner().csr).await)
     }
 
-    async fn keep(&self, request: Request<proto::Piece>) -> Result<Response<proto::Kept>, Status> {
-        let node = self.caller(request.extensions()).await?.node;
-        file_transfer::keep(&self.0, node, request.into_inner()).await
-    }
-
-    async fn keep_many(
+    async fn upload(
         &self,
-        request: Request<proto::Bundle>,
-    ) -> Result<Response<proto::BundleKept>, Status> {
+        request: Request<proto::UploadChunk>,
+    ) -> Result<Response<proto::UploadProgress>, Status> {
         let node = self.caller(request.extensions()).await?.node;
-        file_transfer::keep_many(&self.0, node, request.into_inner()).await
+        file_transfer::upload(&self.0, node, request.into_inner()).await
     }
 
-    async fn fetch(&self, request: Request<proto::Wish>) -> Result<Response<proto::Part>, Status> {
+    async fn upload_batch(
+        &self,
+        request: Request<proto::UploadBatchRequest>,
+    ) -> Result<Response<proto::UploadBatchResult>, Status> {
+        let node = self.caller(request.extensions()).await?.node;
+        file_transfer::upload_batch(&self.0, node, request.into_inner()).await
+    }
+
+    async fn fetch(
+        &self,
+        request: Request<proto::FetchRequest>,
+    ) -> Result<Response<proto::FetchResponse>, Status> {
         let node = self.caller(request.extensions()).await?.node;
         file_transfer::fetch(&self.0, node, request.into_inner()).await
     }
@@ -167,11 +174,11 @@ impl Contract for Workers {
         }
     }
 
-    type SessionStream = ReceiverStream<Result<proto::Down, Status>>;
+    type SessionStream = ReceiverStream<Result<proto::PortalMessage, Status>>;
 
     async fn session(
         &self,
-        request: Request<Streaming<proto::Up>>,
+        request: Request<Streaming<proto::WorkerMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         let credential = self.caller(request.extensions()).await?;
         let (down, replies) = mpsc::channel(64);
@@ -205,7 +212,7 @@ struct Session {
     portal: Portal,
     node: NodeId,
     credential: Credential,
-    down: mpsc::Sender<Result<proto::Down, Status>>,
+    down: mpsc::Sender<Result<proto::PortalMessage, Status>>,
     /// The nonce of the last probe, and the callers that await its answer.
     last_probe: u64,
     probe_waiters: Vec<oneshot::Sender<()>>,
@@ -224,7 +231,7 @@ struct Session {
     /// The time of the last readings was not the portal's.
     clock_is_wrong: bool,
     /// The desired state that was sent last, without the fields of [`UncomparedFields`].
-    last_desired: Option<proto::Desired>,
+    last_desired: Option<proto::DesiredState>,
 }
 
 /// The pause after a read of the desired state that took `read`. Reads of a busy node take at most a fifth of
@@ -238,9 +245,9 @@ fn attempt_key(id: Option<&proto::AttemptId>) -> Option<(JobId, u32)> {
 }
 
 impl Session {
-    async fn run(mut self, mut up: Streaming<proto::Up>) -> Result<(), String> {
+    async fn run(mut self, mut up: Streaming<proto::WorkerMessage>) -> Result<(), String> {
         let first = tokio::time::timeout(SILENCE, up.message()).await.map_err(|_| "no hello")?;
-        let Some(proto::Up { what: Some(proto::up::What::Hello(hello)) }) =
+        let Some(proto::WorkerMessage { body: Some(worker_message::Body::Hello(hello)) }) =
             first.map_err(|s| s.to_string())?
         else {
             return Err("the first message was not a hello".to_owned());
@@ -250,7 +257,7 @@ impl Session {
         let _held = leases
             .begin_session(self.node)
             .ok_or("the attempts of the node are being ended; connect again")?;
-        let (leased, leaving) = (hello.leases, hello.leaving);
+        let (leased, leaving) = (hello.supports_leases, hello.shutting_down);
         self.record_hello(hello).await?;
         self.portal.lost_nodes.node_returned(self.node, leased, leaving).await.map_err(|e| e.to_string())?;
         let live = self.portal.context.live.clone();
@@ -273,7 +280,8 @@ impl Session {
                 tracing::warn!(node = %self.node, name = b.name, "a board of an unknown model is ignored");
                 return None;
             };
-            let foreign: Vec<(u32, u32)> = b.foreign.iter().map(|i| (i.profile_id, i.start)).collect();
+            let foreign: Vec<(u32, u32)> =
+                b.foreign_instances.iter().map(|i| (i.profile_id, i.start)).collect();
             Some(GpuReport {
                 uuid: b.uuid,
                 index: i64::from(b.index),
@@ -293,7 +301,7 @@ impl Session {
             address: hello.address,
             labels: JsonColumn(short_labels(hello.labels)),
             isolation: JsonColumn(short_isolation(hello.isolation)),
-            images: hello.runs_images,
+            images: hello.supports_images,
             driver_version: hello.driver_version,
             worker_version: hello.worker_version,
             boards: hello.boards.into_iter().filter_map(board).collect(),
@@ -306,7 +314,7 @@ impl Session {
     async fn exchange_messages(
         &mut self,
         guard: &berth_foundation::live::SessionGuard,
-        up: &mut Streaming<proto::Up>,
+        up: &mut Streaming<proto::WorkerMessage>,
     ) -> Result<(), String> {
         let mut periodic = tokio::time::interval(READ_EVERY);
         let mut silence_check = tokio::time::interval(SILENCE / 2);
@@ -322,7 +330,7 @@ impl Session {
                         return Err("the session was closed or replaced by a newer one".to_owned());
                     }
                     for request in guard.take_tunnels() {
-                        self.send(proto::down::What::Dial(tunnel::dial(request))).await?;
+                        self.send(portal_message::Body::OpenTunnel(tunnel::open_tunnel(request))).await?;
                     }
                     self.send_requested_probe(guard).await?;
                     due = due.or(Some(not_before));
@@ -356,7 +364,7 @@ impl Session {
         }
     }
 
-    async fn send(&self, message: proto::down::What) -> Result<(), String> {
+    async fn send(&self, message: portal_message::Body) -> Result<(), String> {
         let sent = tokio::time::timeout(SEND_TIMEOUT, self.down.send(Ok(message.into()))).await;
         sent.map_err(|_| "the worker does not read its messages")?
             .map_err(|_| "the worker has disconnected".to_owned())
@@ -383,7 +391,7 @@ impl Session {
             given.extend(fields.secret_names().map(|name| (job.to_owned(), name.to_owned())));
             fields.restore_to(assignment);
         }
-        self.send(proto::down::What::Desired(desired)).await?;
+        self.send(portal_message::Body::DesiredState(desired)).await?;
         self.last_desired = Some(compared);
         self.portal.secrets.mark_secrets_used(given).await;
         Ok(())
@@ -391,7 +399,7 @@ impl Session {
 
     /// Removes new attempts beyond the size limit of a message. They follow once the worker has received the
     /// others.
-    fn limit_size(&mut self, desired: &mut proto::Desired) {
+    fn limit_size(&mut self, desired: &mut proto::DesiredState) {
         let size = |a: &proto::Assignment| a.spec.as_ref().map_or(0, proto::Message::encoded_len);
         let known = |known_attempts: &HashSet<_>, a: &proto::Assignment| {
             attempt_key(a.attempt.as_ref()).is_some_and(|key| known_attempts.contains(&key))
@@ -410,28 +418,28 @@ impl Session {
         });
     }
 
-    async fn on_message(&mut self, message: proto::Up) -> Result<(), String> {
-        match message.what {
-            Some(proto::up::What::Status(status)) => self.apply_statuses(vec![status]).await,
-            Some(proto::up::What::Log(log)) => self.keep_log(log).await,
-            Some(proto::up::What::Samples(samples)) => self.keep_samples(samples).await,
-            Some(proto::up::What::Health(health)) => {
+    async fn on_message(&mut self, message: proto::WorkerMessage) -> Result<(), String> {
+        match message.body {
+            Some(worker_message::Body::Status(status)) => self.apply_statuses(vec![status]).await,
+            Some(worker_message::Body::Log(log)) => self.keep_log(log).await,
+            Some(worker_message::Body::Samples(samples)) => self.keep_samples(samples).await,
+            Some(worker_message::Body::Health(health)) => {
                 let boards = board_reports(health);
                 self.portal.health.apply_health(self.node, boards).await.map_err(|e| e.to_string())
             }
-            Some(proto::up::What::Probe(probe)) => {
+            Some(worker_message::Body::Probe(probe)) => {
                 self.on_probe_answer(&probe);
                 Ok(())
             }
             // Older workers do not number their heartbeats and need no answer.
-            Some(proto::up::What::Heartbeat(beat)) if beat.seq > 0 => {
+            Some(worker_message::Body::Heartbeat(beat)) if beat.seq > 0 => {
                 self.portal.leases.renew(self.node, self.portal.context.monotonic_ms());
-                if beat.leaving && !std::mem::replace(&mut self.host_shuts_down, true) {
+                if beat.shutting_down && !std::mem::replace(&mut self.host_shuts_down, true) {
                     self.portal.drains.drain_for_shutdown(self.node).await.map_err(|e| e.to_string())?;
                 }
-                self.send(proto::down::What::Renewed(proto::Renewed { seq: beat.seq })).await
+                self.send(portal_message::Body::HeartbeatAck(proto::HeartbeatAck { seq: beat.seq })).await
             }
-            Some(proto::up::What::Heartbeat(_) | proto::up::What::Hello(_)) | None => Ok(()),
+            Some(worker_message::Body::Heartbeat(_) | worker_message::Body::Hello(_)) | None => Ok(()),
         }
     }
 }

@@ -174,15 +174,15 @@ fn HomeView(overview: Overview) -> impl IntoView {
 fn NoJobs(org: OrgId, balance: RwSignal<Option<Balance>>) -> impl IntoView {
     let origin = origin();
     let line = Signal::derive(move || curl::first_job(&origin.get(), &org.to_string()));
+    let billing = org_link("/billing");
     let credit = move || {
-        balance.with(|balance| {
-            balance.as_ref().map(|balance| {
-                if balance.available_micros <= 0 {
-                    return " No credit yet: request credit from the operator of this portal.".to_owned();
-                }
-                format!(" Available credit: {}.", available_text(balance.available_micros, &balance.currency))
-            })
-        })
+        let balance = balance.get()?;
+        if balance.available_micros <= 0 {
+            let billing = billing.clone();
+            return Some(view! { " No credit yet. " <a href=billing>"Request credit"</a> }.into_any());
+        }
+        let available = available_text(balance.available_micros, &balance.currency);
+        Some(format!(" Available credit: {available}.").into_any())
     };
     view! {
         <div class="empty">

@@ -99,8 +99,9 @@ fn JobList(first: FirstPage) -> impl IntoView {
     let cursor = RwSignal::new(cursor);
     let more = Call::idle();
     let apply = move |job: Job| {
-        let whole = cursor.with_untracked(Option::is_none);
-        let wanted = listing.with_value(|listing| listing.filter.matches(&job));
+        // The page may have been left during a request.
+        let Some(whole) = cursor.try_with_untracked(Option::is_none) else { return };
+        let Some(wanted) = listing.try_with_value(|listing| listing.filter.matches(&job)) else { return };
         jobs.update(|jobs| {
             if wanted {
                 place(jobs, job, sort, whole);

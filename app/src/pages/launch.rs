@@ -287,11 +287,11 @@ fn FormBody(
         };
         // One key for the whole form: a change after a lost answer must not create a second job.
         let idempotency_key = key.for_text("job".to_owned());
-        let jobs = links.path("/jobs");
+        let (jobs, kept_key) = (links.path("/jobs"), kept.key());
         call.run(api::jobs::submit(org, &job, idempotency_key), move |job: Job| {
             key.reset();
             store_offering(org, &job.offering);
-            kept.forget();
+            kept.forget(&kept_key);
             next.set(Some(format!("{jobs}/{}", job.id)));
         });
     };

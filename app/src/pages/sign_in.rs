@@ -26,7 +26,9 @@ pub fn safe_next(requested: Option<&str>) -> String {
             && !matches!(chars.next(), Some('/' | '\\'))
             && !path.chars().any(|c| c.is_control() || c == '\\')
     };
-    requested.filter(inside).unwrap_or("/").to_owned()
+    // The pages without a session would lead back to themselves.
+    let entry = |path: &str| matches!(path.split('?').next(), Some("/sign-in" | "/sign-up" | "/setup"));
+    requested.filter(inside).filter(|path| !entry(path)).unwrap_or("/").to_owned()
 }
 
 /// The sign-in by e-mail address and password.

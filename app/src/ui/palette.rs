@@ -217,8 +217,13 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
         if wanted && !dialog.open() {
             search.set(String::new());
             current.set(0);
-            // It fails only for a removed element.
-            let _ = dialog.show_modal();
+            // The element of the first opening is not in the document yet.
+            request_animation_frame(move || {
+                if open.try_get_untracked() == Some(true) && !dialog.open() {
+                    // It fails only for a removed element.
+                    let _ = dialog.show_modal();
+                }
+            });
         } else if !wanted && dialog.open() {
             dialog.close();
         }

@@ -6,7 +6,7 @@ use std::io;
 use std::time::Duration;
 
 use berth_fleet::clone_detection::{DaemonIdentity, Verdict};
-use berth_proto as proto;
+use berth_proto::{self as proto, portal_message, worker_message};
 use futures::StreamExt;
 use tonic::body::Body;
 use tonic::{Status, Streaming};
@@ -47,7 +47,7 @@ impl Session {
     pub(super) async fn admit(
         &mut self,
         hello: &proto::Hello,
-        up: &mut Streaming<proto::Up>,
+        up: &mut Streaming<proto::WorkerMessage>,
     ) -> Result<(), String> {
         let daemon = DaemonIdentity {
             instance: hello.instance.clone(),
@@ -92,14 +92,14 @@ impl Session {
     }
 
     /// True if the worker of this session answers a probe.
-    async fn worker_answers(&mut self, up: &mut Streaming<proto::Up>) -> Result<bool, String> {
+    async fn worker_answers(&mut self, up: &mut Streaming<proto::WorkerMessage>) -> Result<bool, String> {
         self.last_probe += 1;
         let nonce = self.last_probe;
-        self.send(proto::down::What::Probe(proto::Probe { nonce })).await?;
+        self.send(portal_message::Body::Probe(proto::Probe { nonce })).await?;
         let answer = async {
             // Other messages before the admission are ignored.
             while let Ok(Some(message)) = up.message().await {
-                if matches!(message.what, Some(proto::up::What::Probe(probe)) if probe.nonce == nonce) {
+                if matches!(message.body, Some(worker_message::Body::Probe(probe)) if probe.nonce == nonce) {
                     return true;
                 }
             }
@@ -117,7 +117,7 @@ impl Session {
         self.probe_waiters.extend(pings);
         self.last_probe += 1;
         let nonce = self.last_probe;
-        self.send(proto::down::What::Probe(proto::Probe { nonce })).await
+        self.send(portal_message::Body::Probe(proto::Probe { nonce })).await
     }
 
     /// Informs the callers that await a probe. The answer to an earlier probe does not count.

@@ -85,7 +85,7 @@ fn to_assignment(rank: RankAssignment) -> proto::Assignment {
         limit_ms: rank.limit_ms,
         slots: rank.devices.into_iter().map(to_slot).collect(),
         spec: rank.start.map(to_spec),
-        log_from: rank.log_bytes,
+        log_offset: rank.log_bytes,
         stop_signal,
         stop_grace_ms,
         lease_ms,
@@ -107,8 +107,8 @@ fn to_board_task(order: GpuTaskOrder) -> Option<proto::BoardTask> {
 }
 
 /// The desired state of a node.
-pub(super) fn to_desired(ranks: Vec<RankAssignment>, tasks: Vec<GpuTaskOrder>) -> proto::Desired {
-    proto::Desired {
+pub(super) fn to_desired(ranks: Vec<RankAssignment>, tasks: Vec<GpuTaskOrder>) -> proto::DesiredState {
+    proto::DesiredState {
         attempts: ranks.into_iter().map(to_assignment).collect(),
         tasks: tasks.into_iter().filter_map(to_board_task).collect(),
     }
@@ -117,19 +117,19 @@ pub(super) fn to_desired(ranks: Vec<RankAssignment>, tasks: Vec<GpuTaskOrder>) -
 /// The fields of an assignment that are not compared with the last sent state: the log offset, which changes
 /// all the time, and secrets, which are not kept in the session.
 pub(super) struct UncomparedFields {
-    log_from: u64,
+    log_offset: u64,
     secrets: Vec<proto::Secret>,
     registry_auth: Option<proto::RegistryAuth>,
 }
 
 impl UncomparedFields {
     pub(super) fn remove_from(assignment: &mut proto::Assignment) -> Self {
-        let log_from = std::mem::take(&mut assignment.log_from);
+        let log_offset = std::mem::take(&mut assignment.log_offset);
         let (secrets, registry_auth) = match &mut assignment.spec {
             Some(spec) => (std::mem::take(&mut spec.secrets), spec.registry_auth.take()),
             None => (Vec::new(), None),
         };
-        Self { log_from, secrets, registry_auth }
+        Self { log_offset, secrets, registry_auth }
     }
 
     pub(super) fn secret_names(&self) -> impl Iterator<Item = &str> {
@@ -138,7 +138,7 @@ impl UncomparedFields {
     }
 
     pub(super) fn restore_to(self, assignment: &mut proto::Assignment) {
-        assignment.log_from = self.log_from;
+        assignment.log_offset = self.log_offset;
         if let Some(spec) = &mut assignment.spec {
             (spec.secrets, spec.registry_auth) = (self.secrets, self.registry_auth);
         }
@@ -175,7 +175,7 @@ mod tests {
         let expected = proto::Assignment {
             attempt: Some(proto::AttemptId::new(rank.job, 2)),
             limit_ms: 60_000,
-            log_from: 7,
+            log_offset: 7,
             organization: rank.org.to_string(),
             ..proto::Assignment::default()
         };
@@ -224,7 +224,7 @@ mod tests {
             memory_mib: 5,
             ..proto::Spec::default()
         };
-        let whole = proto::Assignment { log_from: 7, stop: true, spec: Some(spec), ..Default::default() };
+        let whole = proto::Assignment { log_offset: 7, stop: true, spec: Some(spec), ..Default::default() };
         let mut assignment = whole.clone();
         let fields = UncomparedFields::remove_from(&mut assignment);
         let spec = proto::Spec { memory_mib: 5, ..proto::Spec::default() };
@@ -236,10 +236,10 @@ mod tests {
         fields.restore_to(&mut assignment);
         assert!(assignment == whole);
 
-        let known = proto::Assignment { log_from: 7, ..proto::Assignment::default() };
+        let known = proto::Assignment { log_offset: 7, ..proto::Assignment::default() };
         let mut assignment = known.clone();
         let fields = UncomparedFields::remove_from(&mut assignment);
-        assert_eq!((assignment.log_from, fields.secret_names().count()), (0, 0));
+        assert_eq!((assignment.log_offset, fields.secret_names().count()), (0, 0));
         fields.restore_to(&mut assignment);
         assert_eq!(assignment, known);
     }

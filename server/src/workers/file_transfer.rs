@@ -18,7 +18,7 @@ fn refusal(problem: &Problem) -> Status {
 }
 
 /// A file that a worker offers for a volume; `None` for an invalid message.
-fn offered_to_volume(file: proto::Parcel) -> Option<OfferedVolumeFile> {
+fn offered_to_volume(file: proto::OutputFile) -> Option<OfferedVolumeFile> {
     let (job, number) = attempt_key(file.attempt.as_ref())?;
     if file.sha256.len() != 32 {
         return None;
@@ -30,14 +30,14 @@ fn offered_to_volume(file: proto::Parcel) -> Option<OfferedVolumeFile> {
         path: file.path,
         bytes: i64::try_from(file.bytes).ok()?,
         sha256: hex::encode(&file.sha256),
-        listing: file.listing,
+        listing: file.manifest,
         note: file.note,
         refused: file.refused,
     })
 }
 
 /// A file that a worker offers as an artifact or a checkpoint; `None` for an invalid message.
-fn offered_file(file: proto::Parcel) -> Option<OfferedFile> {
+fn offered_file(file: proto::OutputFile) -> Option<OfferedFile> {
     let (job, number) = attempt_key(file.attempt.as_ref())?;
     if file.sha256.len() != 32 {
         return None;
@@ -57,13 +57,13 @@ fn offered_file(file: proto::Parcel) -> Option<OfferedFile> {
 }
 
 /// Receives a chunk of a file.
-pub(super) async fn keep(
+pub(super) async fn upload(
     portal: &Portal,
     node: NodeId,
-    chunk: proto::Piece,
-) -> Result<Response<proto::Kept>, Status> {
+    chunk: proto::UploadChunk,
+) -> Result<Response<proto::UploadProgress>, Status> {
     let no_file = || Status::invalid_argument("the file belongs to no attempt");
-    let file = chunk.parcel.ok_or_else(no_file)?;
+    let file = chunk.file.ok_or_else(no_file)?;
     let (portal, offset, data) = (portal.clone(), chunk.offset, chunk.data);
     // In a task of its own, so that it ends even if the worker disconnects: the last chunk of a large file is
     // slow.
@@ -74,51 +74,51 @@ pub(super) async fn keep(
         let offered = offered_to_volume(file).ok_or_else(no_file)?;
         tokio::spawn(async move { portal.volumes.receive_volume_chunk(node, offered, offset, data).await })
     };
-    let kept = task.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
-    Ok(Response::new(proto::Kept { bytes: kept.bytes, done: kept.done }))
+    let progress = task.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
+    Ok(Response::new(proto::UploadProgress { received_bytes: progress.bytes, done: progress.done }))
 }
 
-/// A bundle, and true if the worker only asks for its state; `None` for an invalid message.
-fn offered_bundle(bundle: proto::Bundle) -> Option<(OfferedBundle, bool)> {
-    let (job, number) = attempt_key(bundle.attempt.as_ref())?;
-    let data_bytes: usize = bundle.files.iter().map(|file| file.data.len()).sum();
-    if bundle.files.len() > berth_contract::BUNDLE_FILES || data_bytes > berth_contract::BUNDLE {
+/// A batch, and true if the worker only asks for its state; `None` for an invalid message.
+fn offered_batch(batch: proto::UploadBatchRequest) -> Option<(OfferedBundle, bool)> {
+    let (job, number) = attempt_key(batch.attempt.as_ref())?;
+    let data_bytes: usize = batch.files.iter().map(|file| file.data.len()).sum();
+    if batch.files.len() > berth_contract::BATCH_FILES || data_bytes > berth_contract::BATCH_BYTES {
         return None;
     }
-    let ask = bundle.ask;
+    let check_only = batch.check_only;
     let small = |file: proto::SmallFile| {
-        let whole = ask || file.data.len() as u64 == file.bytes;
+        let whole = check_only || file.data.len() as u64 == file.bytes;
         (whole && file.sha256.len() == 32).then_some(())?;
         let (bytes, sha256) = (i64::try_from(file.bytes).ok()?, hex::encode(&file.sha256));
         Some(SmallFile { path: file.path, bytes, sha256, data: file.data.into() })
     };
-    let files = bundle.files.into_iter().map(small).collect::<Option<Vec<SmallFile>>>()?;
-    let volume: Option<VolumeId> = match bundle.volume.as_str() {
+    let files = batch.files.into_iter().map(small).collect::<Option<Vec<SmallFile>>>()?;
+    let volume: Option<VolumeId> = match batch.volume.as_str() {
         "" => None,
         id => Some(id.parse().ok()?),
     };
-    Some((OfferedBundle { job, attempt: number, volume, files }, ask))
+    Some((OfferedBundle { job, attempt: number, volume, files }, check_only))
 }
 
-/// Receives a bundle of small files, or answers which of them the portal has.
-pub(super) async fn keep_many(
+/// Receives a batch of small files, or answers which of them the portal has.
+pub(super) async fn upload_batch(
     portal: &Portal,
     node: NodeId,
-    bundle: proto::Bundle,
-) -> Result<Response<proto::BundleKept>, Status> {
-    let (offered, ask) =
-        offered_bundle(bundle).ok_or_else(|| Status::invalid_argument("the files belong to no attempt"))?;
+    batch: proto::UploadBatchRequest,
+) -> Result<Response<proto::UploadBatchResult>, Status> {
+    let (offered, check_only) =
+        offered_batch(batch).ok_or_else(|| Status::invalid_argument("the files belong to no attempt"))?;
     let portal = portal.clone();
     // In a task of its own, so that the received files count even if the worker disconnects.
     let task = tokio::spawn(async move {
-        if ask {
+        if check_only {
             portal.bundles.check_bundle(node, offered).await
         } else {
             portal.bundles.receive_bundle(node, offered).await
         }
     });
     let done = task.await.map_err(|_| unavailable())?.map_err(|problem| refusal(&problem))?;
-    Ok(Response::new(proto::BundleKept { done }))
+    Ok(Response::new(proto::UploadBatchResult { done }))
 }
 
 fn to_volume_file(file: VersionFile) -> proto::VolumeFile {
@@ -135,13 +135,13 @@ fn to_volume_file(file: VersionFile) -> proto::VolumeFile {
 pub(super) async fn fetch(
     portal: &Portal,
     node: NodeId,
-    request: proto::Wish,
-) -> Result<Response<proto::Part>, Status> {
+    request: proto::FetchRequest,
+) -> Result<Response<proto::FetchResponse>, Status> {
     let no_file = || Status::invalid_argument("the file belongs to no attempt");
     let (job, number) = attempt_key(request.attempt.as_ref()).ok_or_else(no_file)?;
-    let mut answer = proto::Part::default();
+    let mut answer = proto::FetchResponse::default();
     let refused = |problem: Problem| refusal(&problem);
-    let range = request.offset..request.offset.saturating_add(berth_contract::PIECE as u64);
+    let range = request.offset..request.offset.saturating_add(berth_contract::FILE_CHUNK as u64);
     if request.volume.is_empty() {
         let file: FileId = request.file.parse().map_err(|_| no_file())?;
         answer.data = portal.files.read_chunk(node, job, number, file, range).await.map_err(refused)?;

@@ -50,7 +50,7 @@ const fn to_phase(phase: proto::Phase) -> AttemptPhase {
 
 /// Evidence without negative times and without empty losses.
 fn to_evidence(evidence: &proto::Evidence) -> ReportedEvidence {
-    let losses = evidence.lost.iter().take(MAX_LOSSES);
+    let losses = evidence.losses.iter().take(MAX_LOSSES);
     let losses = losses.map(|lost| DeviceLoss { from_ms: lost.from_ms.max(0), until_ms: lost.until_ms });
     ReportedEvidence {
         process_ms: evidence.process_ms.max(0),
@@ -80,10 +80,10 @@ pub(super) fn attempt_report(status: &proto::Status) -> Option<AttemptReport> {
         log_bytes: status.log_bytes,
         unclean: status.unclean.as_deref().map(|reason| clean_text(reason, MAX_CHARS)),
         evidence: status.evidence.as_ref().map(to_evidence),
-        saving: status.saving,
+        saving: status.uploading,
         progress: Some(clean_line(&status.progress)).filter(|progress| !progress.is_empty()),
         image_digest: parse_digest(&status.image_digest),
-        began: status.began,
+        began: status.started,
     })
 }
 
@@ -120,9 +120,9 @@ fn board_report(board: proto::BoardHealth) -> BoardReport {
             detail: clean_line(&fault.detail),
         })
     });
-    let done = board.done.and_then(|done| {
+    let done = board.task_result.and_then(|done| {
         let number = i64::try_from(done.number).ok()?;
-        Some(GpuTaskResult { number, good: done.good, message: clean_line(&done.words) })
+        Some(GpuTaskResult { number, good: done.succeeded, message: clean_line(&done.message) })
     });
     BoardReport {
         silent: board.silent.as_deref().map(clean_line),
@@ -192,26 +192,26 @@ mod tests {
 
     #[test]
     fn evidence_has_no_negative_times_and_few_losses() {
-        let lost = |from_ms: i64, until_ms: i64| proto::Lost { from_ms, until_ms };
+        let lost = |from_ms: i64, until_ms: i64| proto::DeviceLoss { from_ms, until_ms };
         let evidence = proto::Evidence {
             process_ms: -1,
             device_ms: 5,
             lost_ms: -2,
             busy_ms: Some(-3),
-            lost: vec![lost(-4, 6), lost(7, 7), lost(-9, -8)],
+            losses: vec![lost(-4, 6), lost(7, 7), lost(-9, -8)],
         };
         let report = attempt_report(&proto::Status { evidence: Some(evidence), ..status() }).unwrap();
         let losses = vec![DeviceLoss { from_ms: 0, until_ms: 6 }];
         let expected = ReportedEvidence { process_ms: 0, device_ms: 5, lost_ms: 0, busy_ms: Some(0), losses };
         assert_eq!(report.evidence, Some(expected));
-        let many = proto::Evidence { lost: vec![lost(1, 2); 70], ..proto::Evidence::default() };
+        let many = proto::Evidence { losses: vec![lost(1, 2); 70], ..proto::Evidence::default() };
         assert_eq!(to_evidence(&many).losses.len(), MAX_LOSSES);
     }
 
     #[test]
     fn the_report_of_a_board_can_be_stored() {
         let fault = |serial| proto::BoardFault { serial, code: "gpu\n.xid".to_owned(), ..Default::default() };
-        let done = |number| proto::TaskDone { number, words: "a\u{0}b".to_owned(), ..Default::default() };
+        let done = |number| proto::TaskResult { number, message: "a\u{0}b".to_owned(), ..Default::default() };
         let facts = proto::BoardFacts {
             serial: Some("\u{0}".to_owned()),
             vbios: Some("x".repeat(900)),
@@ -221,7 +221,7 @@ mod tests {
             gpu_uuid: "GPU-1".to_owned(),
             silent: Some("no\nanswer".to_owned()),
             fault: Some(fault(7)),
-            done: Some(done(8)),
+            task_result: Some(done(8)),
             facts: Some(facts),
         };
         let report = board_report(board.clone());
@@ -230,8 +230,8 @@ mod tests {
         assert_eq!(report.done.map(|d| (d.number, d.message)), Some((8, "ab".to_owned())));
         let facts = report.facts.unwrap();
         assert_eq!((facts.serial, facts.vbios.unwrap().len()), (None, MAX_LINE_CHARS));
-        let (fault, done) = (Some(fault(u64::MAX)), Some(done(u64::MAX)));
-        let report = board_report(proto::BoardHealth { fault, done, ..board });
+        let (fault, task_result) = (Some(fault(u64::MAX)), Some(done(u64::MAX)));
+        let report = board_report(proto::BoardHealth { fault, task_result, ..board });
         assert_eq!((report.fault, report.done), (None, None));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use berth_proto as proto;
+use berth_proto::{self as proto, portal_message, worker_message};
 use berth_types::ids::JobId;
 use futures::{FutureExt, StreamExt, stream};
 use tonic::Streaming;
@@ -23,8 +23,8 @@ impl Session {
     /// Processes a message and those that have already arrived. Returns true if the worker ended the session.
     pub(super) async fn on_ready_messages(
         &mut self,
-        first: proto::Up,
-        up: &mut Streaming<proto::Up>,
+        first: proto::WorkerMessage,
+        up: &mut Streaming<proto::WorkerMessage>,
         guard: &SessionGuard,
     ) -> Result<bool, String> {
         let mut statuses = Vec::new();
@@ -34,11 +34,11 @@ impl Session {
             if !guard.is_current() {
                 return Err("a newer session took over".to_owned());
             }
-            match message.what {
-                Some(proto::up::What::Status(status)) => statuses.push(status),
-                what => {
+            match message.body {
+                Some(worker_message::Body::Status(status)) => statuses.push(status),
+                body => {
                     self.apply_statuses(std::mem::take(&mut statuses)).await?;
-                    self.on_message(proto::Up { what }).await?;
+                    self.on_message(proto::WorkerMessage { body }).await?;
                 }
             }
             count += 1;
@@ -83,7 +83,7 @@ impl Session {
         let done: Vec<Result<(), String>> = stream::iter(all).buffer_unordered(CONCURRENCY).collect().await;
         done.into_iter().collect::<Result<(), String>>()?;
         for seq in seqs {
-            self.send(proto::down::What::Ack(proto::Ack { seq })).await?;
+            self.send(portal_message::Body::StatusAck(proto::StatusAck { seq })).await?;
         }
         Ok(())
     }

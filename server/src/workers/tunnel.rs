@@ -2,7 +2,7 @@
 
 use berth_access::tunnels::{Closed, PortalFrame, WorkerFrame};
 use berth_foundation::live::{TunnelRequest, TunnelTarget};
-use berth_proto::{self as proto, AttemptId, Frame, dial, frame};
+use berth_proto::{self as proto, AttemptId, Frame, frame, open_tunnel};
 use futures::stream::BoxStream;
 use tokio_stream::StreamExt;
 use tonic::Streaming;
@@ -13,36 +13,36 @@ pub(super) fn worker_frames(frames: Streaming<Frame>) -> BoxStream<'static, Work
 }
 
 fn worker_frame(frame: Frame) -> Option<WorkerFrame> {
-    match frame.what? {
-        frame::What::Begins(offset) => Some(WorkerFrame::Begins(offset)),
-        frame::What::Data(data) => Some(WorkerFrame::Data(data)),
-        frame::What::Taken(taken) => Some(WorkerFrame::Taken(taken)),
-        frame::What::Closed(proto::Closed { exit_code, cause, detail }) => {
+    match frame.body? {
+        frame::Body::StartOffset(offset) => Some(WorkerFrame::Begins(offset)),
+        frame::Body::Data(data) => Some(WorkerFrame::Data(data)),
+        frame::Body::AcknowledgedBytes(taken) => Some(WorkerFrame::Taken(taken)),
+        frame::Body::Closed(proto::Closed { exit_code, cause, detail }) => {
             Some(WorkerFrame::Closed(Closed { exit_code, cause, detail }))
         }
-        frame::What::Size(_) | frame::What::HangUp(_) => None,
+        frame::Body::Size(_) | frame::Body::CloseTunnel(_) => None,
     }
 }
 
 /// The message of a frame for a worker.
 pub(super) fn portal_frame(frame: PortalFrame) -> Frame {
     let content = match frame {
-        PortalFrame::Data(data) => frame::What::Data(data),
-        PortalFrame::Taken(taken) => frame::What::Taken(taken),
-        PortalFrame::Size { cols, rows } => frame::What::Size(proto::Size { cols, rows }),
-        PortalFrame::HangUp => frame::What::HangUp(proto::HangUp {}),
+        PortalFrame::Data(data) => frame::Body::Data(data),
+        PortalFrame::Taken(taken) => frame::Body::AcknowledgedBytes(taken),
+        PortalFrame::Size { cols, rows } => frame::Body::Size(proto::TerminalSize { cols, rows }),
+        PortalFrame::HangUp => frame::Body::CloseTunnel(proto::CloseTunnel {}),
     };
     content.into()
 }
 
 /// The message of a request for a tunnel.
-pub(super) fn dial(request: TunnelRequest) -> proto::Dial {
-    let to = match request.target {
+pub(super) fn open_tunnel(request: TunnelRequest) -> proto::OpenTunnel {
+    let target = match request.target {
         TunnelTarget::Terminal { id, cols, rows, resume_from } => {
-            dial::To::Terminal(proto::Terminal { id: id.to_string(), cols, rows, resume_from })
+            open_tunnel::Target::Terminal(proto::Terminal { id: id.to_string(), cols, rows, resume_from })
         }
-        TunnelTarget::Port(port) => dial::To::Port(u32::from(port)),
+        TunnelTarget::Port(port) => open_tunnel::Target::Port(u32::from(port)),
     };
     let attempt = AttemptId::new(request.job.to_string(), request.attempt);
-    proto::Dial { token: request.token, attempt: Some(attempt), to: Some(to) }
+    proto::OpenTunnel { token: request.token, attempt: Some(attempt), target: Some(target) }
 }

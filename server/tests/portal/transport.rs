@@ -15,8 +15,8 @@ use berth_fleet::authority::Authority;
 use berth_foundation::Settings;
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{
-    AttemptId, Board, Down, Heartbeat, Hello, JoinRequest, Log, Message as _, Phase, Probe, RenewRequest,
-    Samples, Up, down, up,
+    AttemptId, Board, Heartbeat, Hello, JoinRequest, Log, Message as _, Phase, PortalMessage, Probe,
+    RenewRequest, Samples, WorkerMessage, portal_message, worker_message::Body,
 };
 use berth_store::Db;
 use berth_worker::session::identity;
@@ -68,8 +68,8 @@ async fn without_a_certificate_of_this_portal_only_joining_is_possible() {
     let mut client = PortalClient::new(way(&setup, None).connect().await.unwrap());
     let status = client.renew(RenewRequest { csr: certificate_request().1 }).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
-    let long = berth_proto::Piece { data: vec![0; 1 << 20], ..berth_proto::Piece::default() };
-    let status = client.keep(long).await.unwrap_err();
+    let long = berth_proto::UploadChunk { data: vec![0; 1 << 20], ..berth_proto::UploadChunk::default() };
+    let status = client.upload(long).await.unwrap_err();
     assert_ne!(status.code(), Code::Unauthenticated, "a stranger's long message is not read to its end");
 
     let credentials = join_new_node(&setup).await;
@@ -338,21 +338,21 @@ async fn messages_of_other_versions_and_unknown_attempts_are_ignored() {
     let mut played =
         PlayedSession::open(&setup, Some(&credentials), ("a", 1, 1)).await.unwrap().expect_admitted().await;
     // A message of an unknown kind, and a known message with an unknown field.
-    let unknown = Up::decode(&[0xba, 0x3e, 0x01, b'x'][..]).unwrap();
-    assert_eq!(unknown, Up { what: None });
-    let longer = Up::decode(&[0x2a, 0x06, 0xc0, 0x02, 0x07, 0xba, 0x3e, 0x00][..]).unwrap();
-    assert_eq!(longer, Up::from(up::What::Heartbeat(Heartbeat { seq: 7, ..Heartbeat::default() })));
+    let unknown = WorkerMessage::decode(&[0xba, 0x3e, 0x01, b'x'][..]).unwrap();
+    assert_eq!(unknown, WorkerMessage { body: None });
+    let longer = WorkerMessage::decode(&[0x2a, 0x05, 0x08, 0x07, 0xba, 0x3e, 0x00][..]).unwrap();
+    assert_eq!(longer, WorkerMessage::from(Body::Heartbeat(Heartbeat { seq: 7, ..Heartbeat::default() })));
     let strange = AttemptId::new("../../etc", u32::MAX);
     let never = AttemptId::new("job_00000000000000000000000009", 1);
     let status =
         |attempt| berth_proto::Status { attempt, phase: 77, metered_ms: i64::MAX, ..Default::default() };
     let log = |attempt| Log { attempt, offset: u64::MAX, data: b"x".to_vec().into(), ..Log::default() };
-    let mut messages = vec![unknown, up::What::Hello(Hello::default()).into()];
+    let mut messages = vec![unknown, Body::Hello(Hello::default()).into()];
     messages.extend([None, Some(strange), Some(never)].into_iter().flat_map(|attempt| {
-        [Up::from(up::What::Status(status(attempt.clone()))), Up::from(up::What::Log(log(attempt)))]
+        [Body::Status(status(attempt.clone())), Body::Log(log(attempt))].map(WorkerMessage::from)
     }));
-    messages.push(up::What::Samples(Samples { at_micros: i64::MIN, ..Samples::default() }).into());
-    messages.push(up::What::Probe(Probe { nonce: u64::MAX }).into());
+    messages.push(Body::Samples(Samples { at_micros: i64::MIN, ..Samples::default() }).into());
+    messages.push(Body::Probe(Probe { nonce: u64::MAX }).into());
     messages.push(longer);
     for message in messages {
         played.up.send(message).unwrap();
@@ -360,8 +360,8 @@ async fn messages_of_other_versions_and_unknown_attempts_are_ignored() {
     // The answer to the last message shows that all messages were handled.
     loop {
         match played.next(true).await.unwrap() {
-            Some(Down { what: Some(down::What::Renewed(renewed)) }) => {
-                assert_eq!(renewed.seq, 7);
+            Some(PortalMessage { body: Some(portal_message::Body::HeartbeatAck(ack)) }) => {
+                assert_eq!(ack.seq, 7);
                 break;
             }
             Some(_) => {}
@@ -473,13 +473,15 @@ async fn statuses_sent_at_once_are_applied_together_and_in_order() {
                 log_bytes: ended.then_some(0),
                 ..berth_proto::Status::default()
             };
-            played.up.send(up::What::Status(status).into()).unwrap();
+            played.up.send(Body::Status(status).into()).unwrap();
         }
     }
     let mut left: HashSet<u64> = (1..=seq).collect();
     while !left.is_empty() {
         let ack = played
-            .next_matching(|message| if let down::What::Ack(ack) = message { Some(ack) } else { None })
+            .next_matching(
+                |body| if let portal_message::Body::StatusAck(ack) = body { Some(ack) } else { None },
+            )
             .await;
         assert!(left.remove(&ack.seq), "{ack:?} comes twice");
     }

@@ -32,22 +32,22 @@ impl std::fmt::Debug for RegistryAuth {
 }
 
 /// Wraps a message to the portal.
-impl From<up::What> for Up {
-    fn from(what: up::What) -> Self {
-        Self { what: Some(what) }
+impl From<worker_message::Body> for WorkerMessage {
+    fn from(body: worker_message::Body) -> Self {
+        Self { body: Some(body) }
     }
 }
 
 /// Wraps a message in a tunnel.
-impl From<frame::What> for Frame {
-    fn from(what: frame::What) -> Self {
-        Self { what: Some(what) }
+impl From<frame::Body> for Frame {
+    fn from(body: frame::Body) -> Self {
+        Self { body: Some(body) }
     }
 }
 
 /// Wraps a message to the worker.
-impl From<down::What> for Down {
-    fn from(what: down::What) -> Self {
-        Self { what: Some(what) }
+impl From<portal_message::Body> for PortalMessage {
+    fn from(body: portal_message::Body) -> Self {
+        Self { body: Some(body) }
     }
 }

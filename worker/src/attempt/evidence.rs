@@ -1,7 +1,7 @@
 //! The evidence of an attempt for the portal: the life of its first process by the records of its start and end and
 //! by `/proc`, apart from the meter of the shim.
 
-use berth_proto::{Evidence, Lost};
+use berth_proto::{DeviceLoss, Evidence};
 
 use super::directory::Attempt;
 
@@ -17,13 +17,13 @@ pub(super) fn evidence(attempt: &Attempt) -> Option<Evidence> {
         (None, ..) => 0,
     };
     let tally = &attempt.tally;
-    let lost = attempt.start.as_ref().map_or_else(Vec::new, |start| {
+    let losses = attempt.start.as_ref().map_or_else(Vec::new, |start| {
         let age = |at_ms: i64| (at_ms - start.boottime_ms).max(0);
-        let ages = |(from, until): &(i64, i64)| Lost { from_ms: age(*from), until_ms: age(*until) };
+        let ages = |(from, until): &(i64, i64)| DeviceLoss { from_ms: age(*from), until_ms: age(*until) };
         tally.lost.iter().map(ages).collect()
     });
     Some(Evidence {
-        lost,
+        losses,
         process_ms,
         device_ms: tally.device_ms,
         lost_ms: tally.lost_ms,
@@ -82,8 +82,8 @@ mod tests {
         let began = boottime_ms() - 7_000;
         attempt.start = Some(CommandStart { boottime_ms: began, ..started(7_000) });
         attempt.tally.lost = vec![(began + 1_000, began + 2_000)];
-        let lost = evidence(&attempt).unwrap().lost;
-        assert_eq!(lost, [Lost { from_ms: 1_000, until_ms: 2_000 }]);
+        let losses = evidence(&attempt).unwrap().losses;
+        assert_eq!(losses, [DeviceLoss { from_ms: 1_000, until_ms: 2_000 }]);
         // A restarted daemon goes on with the saved tally.
         let kept: EvidenceTally = crate::system::files::find_json(&attempt.dir.join(TALLY)).unwrap();
         assert_eq!(kept.process_ms, sent.process_ms);

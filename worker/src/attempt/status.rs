@@ -55,9 +55,9 @@ pub fn status(attempt: &Attempt, seq: u64) -> Status {
         log_bytes: ended.then(|| attempt.exit.as_ref().map_or_else(length, |e| e.log_bytes).min(LOG_LIMIT)),
         unclean: attempt.unclean.clone(),
         evidence: evidence(attempt),
-        saving: ended && attempt.has_pending_outputs(),
+        uploading: ended && attempt.has_pending_outputs(),
         progress: if phase == Phase::Preparing { attempt.progress.clone() } else { String::new() },
         image_digest: attempt.record.image.as_ref().map_or_else(String::new, |i| i.digest.clone()),
-        began: attempt.start.is_some(),
+        started: attempt.start.is_some(),
     }
 }

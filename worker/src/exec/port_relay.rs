@@ -13,7 +13,7 @@ use super::tunnel::{Tunnel, attempt_ended, closed};
 /// An event of a tunnel or of its connection.
 enum RelayEvent {
     JobEnded,
-    Frame(Option<frame::What>),
+    Frame(Option<frame::Body>),
     Room,
     Readable,
     Writable,
@@ -26,10 +26,10 @@ pub(super) async fn relay(mut tunnel: Tunnel, stream: &TcpStream, mut alive: wat
     let mut unacknowledged: Option<u64> = None;
     let mut buffer = [0u8; TUNNEL_CHUNK];
     // The queue is still empty.
-    let _ = tunnel.outgoing.try_send(frame::What::Begins(0).into());
+    let _ = tunnel.outgoing.try_send(frame::Body::StartOffset(0).into());
     loop {
         if let Some(taken) = unacknowledged
-            && tunnel.outgoing.try_send(frame::What::Taken(taken).into()).is_ok()
+            && tunnel.outgoing.try_send(frame::Body::AcknowledgedBytes(taken).into()).is_ok()
         {
             unacknowledged = None;
         }
@@ -46,16 +46,16 @@ pub(super) async fn relay(mut tunnel: Tunnel, stream: &TcpStream, mut alive: wat
         let over = match event {
             RelayEvent::JobEnded => Some(closed("job_ended", "The job has ended.")),
             RelayEvent::Room => None,
-            RelayEvent::Frame(Some(frame::What::Data(data))) => {
+            RelayEvent::Frame(Some(frame::Body::Data(data))) => {
                 let fits = inn.note_came(data.len() as u64);
                 pending.extend(data);
                 (!fits).then(|| closed("refused", "The data exceeds the window of the connection."))
             }
-            RelayEvent::Frame(Some(frame::What::Taken(taken))) => {
+            RelayEvent::Frame(Some(frame::Body::AcknowledgedBytes(taken))) => {
                 out.note_taken(taken);
                 None
             }
-            RelayEvent::Frame(Some(frame::What::HangUp(_))) => {
+            RelayEvent::Frame(Some(frame::Body::CloseTunnel(_))) => {
                 Some(closed("ended", "The connection was closed."))
             }
             RelayEvent::Frame(Some(_)) => None,
@@ -66,7 +66,7 @@ pub(super) async fn relay(mut tunnel: Tunnel, stream: &TcpStream, mut alive: wat
                 Ok(length) => {
                     let data = buffer.get(..length).unwrap_or_default().to_vec();
                     // The queue has space: this task is its only sender.
-                    let _ = tunnel.outgoing.try_send(frame::What::Data(data).into());
+                    let _ = tunnel.outgoing.try_send(frame::Body::Data(data).into());
                     out.note_sent(length as u64);
                     None
                 }

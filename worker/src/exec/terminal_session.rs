@@ -54,7 +54,7 @@ enum TerminalEvent {
     Exit(io::Result<ExitStatus>),
     JobEnded,
     Abandoned,
-    Frame(Option<frame::What>),
+    Frame(Option<frame::Body>),
     /// The outgoing queue has space; `false`: the client is gone.
     Room(bool),
     Readable(io::Result<()>),
@@ -89,7 +89,7 @@ pub struct TerminalSession {
 }
 
 /// The next frame of the client. `None`: the client is gone.
-async fn next_frame(tunnel: Option<&mut Tunnel>) -> Option<frame::What> {
+async fn next_frame(tunnel: Option<&mut Tunnel>) -> Option<frame::Body> {
     let Some(tunnel) = tunnel else { return std::future::pending().await };
     tunnel.next().await
 }
@@ -228,7 +228,7 @@ impl TerminalSession {
         let TerminalClient { tunnel, size, from } = client;
         let from = from.unwrap_or(self.output.end()).clamp(self.output.start(), self.output.end());
         // The queue of a new tunnel has space for its first frame.
-        let _ = tunnel.outgoing.try_send(frame::What::Begins(from).into());
+        let _ = tunnel.outgoing.try_send(frame::Body::StartOffset(from).into());
         self.resize(size);
         let (out, typed) = (Outgoing::default(), Incoming::default());
         self.client = Some(AttachedClient { tunnel, next: from, out, typed, acknowledge: None });
@@ -254,10 +254,10 @@ impl TerminalSession {
         }
     }
 
-    fn handle_frame(&mut self, frame: Option<frame::What>) {
+    fn handle_frame(&mut self, frame: Option<frame::Body>) {
         let Some(client) = &mut self.client else { return };
         match frame {
-            Some(frame::What::Data(data)) => {
+            Some(frame::Body::Data(data)) => {
                 if client.typed.note_came(data.len() as u64) {
                     self.typed.extend(data);
                 } else {
@@ -265,11 +265,11 @@ impl TerminalSession {
                     self.detach();
                 }
             }
-            Some(frame::What::Taken(taken)) => client.out.note_taken(taken),
-            Some(frame::What::Size(size)) => self.resize(TerminalSize::clamped(size.cols, size.rows)),
+            Some(frame::Body::AcknowledgedBytes(taken)) => client.out.note_taken(taken),
+            Some(frame::Body::Size(size)) => self.resize(TerminalSize::clamped(size.cols, size.rows)),
             // The entry process ends the shell and reports its exit code.
-            Some(frame::What::HangUp(_)) => self.socket = None,
-            Some(frame::What::Begins(_) | frame::What::Closed(_)) => {}
+            Some(frame::Body::CloseTunnel(_)) => self.socket = None,
+            Some(frame::Body::StartOffset(_) | frame::Body::Closed(_)) => {}
             None => self.detach(),
         }
     }
@@ -279,12 +279,12 @@ impl TerminalSession {
         let most = usize::try_from(self.sendable()).unwrap_or(0).min(TUNNEL_CHUNK);
         let Some(client) = &mut self.client else { return };
         if let Some(taken) = client.acknowledge.take() {
-            let _ = client.tunnel.outgoing.try_send(frame::What::Taken(taken).into());
+            let _ = client.tunnel.outgoing.try_send(frame::Body::AcknowledgedBytes(taken).into());
             return;
         }
         let data = self.output.copy(client.next, most);
         let length = data.len() as u64;
-        if length > 0 && client.tunnel.outgoing.try_send(Frame::from(frame::What::Data(data))).is_ok() {
+        if length > 0 && client.tunnel.outgoing.try_send(Frame::from(frame::Body::Data(data))).is_ok() {
             client.next += length;
             client.out.note_sent(length);
         }

@@ -33,11 +33,11 @@ impl Tunnel {
     }
 
     /// The next frame of the portal. `None`: the tunnel is gone. Cancel-safe.
-    pub async fn next(&mut self) -> Option<frame::What> {
+    pub async fn next(&mut self) -> Option<frame::Body> {
         loop {
             let Ok(Some(frame)) = self.incoming.message().await else { return None };
-            if frame.what.is_some() {
-                return frame.what;
+            if frame.body.is_some() {
+                return frame.body;
             }
         }
     }
@@ -47,7 +47,7 @@ impl Tunnel {
         let Self { outgoing, mut incoming, permit } = self;
         tokio::spawn(async move {
             let sent = async {
-                if outgoing.send(frame::What::Closed(last).into()).await.is_ok() {
+                if outgoing.send(frame::Body::Closed(last).into()).await.is_ok() {
                     drop(outgoing);
                     // The portal closes first: otherwise frames on their way would be lost.
                     while let Ok(Some(_)) = incoming.message().await {}

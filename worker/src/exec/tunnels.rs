@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use berth_contract::TUNNEL_TOKEN;
 use berth_proto::portal_client::PortalClient;
-use berth_proto::{Dial, Terminal, dial};
+use berth_proto::{OpenTunnel, Terminal, open_tunnel};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -59,10 +59,10 @@ impl Tunnels {
     }
 
     /// Opens the tunnel that the portal requests. `dir` is the directory of the attempt if it runs.
-    pub fn open(&self, dial: Dial, portal: PortalClient<Channel>, dir: Option<PathBuf>) {
+    pub fn open(&self, request: OpenTunnel, portal: PortalClient<Channel>, dir: Option<PathBuf>) {
         let all = self.clone();
         tokio::spawn(async move {
-            if let Err(why) = all.serve(dial, portal, dir).await {
+            if let Err(why) = all.serve(request, portal, dir).await {
                 tracing::warn!(why, "a tunnel cannot be opened");
             }
         });
@@ -74,19 +74,19 @@ impl Tunnels {
 
     async fn serve(
         &self,
-        dial: Dial,
+        request: OpenTunnel,
         mut portal: PortalClient<Channel>,
         dir: Option<PathBuf>,
     ) -> Result<(), String> {
         let permit = self.permits.clone().try_acquire_owned().ok();
         let (outgoing, queue) = mpsc::channel(QUEUE);
-        let mut request = Request::new(ReceiverStream::new(queue));
-        let token: MetadataValue<Ascii> = dial.token.parse().map_err(|_| "its token is invalid")?;
-        request.metadata_mut().insert(TUNNEL_TOKEN, token);
-        let incoming = portal.tunnel(request).await.map_err(|s| s.message().to_owned())?.into_inner();
+        let mut call = Request::new(ReceiverStream::new(queue));
+        let token: MetadataValue<Ascii> = request.token.parse().map_err(|_| "its token is invalid")?;
+        call.metadata_mut().insert(TUNNEL_TOKEN, token);
+        let incoming = portal.tunnel(call).await.map_err(|s| s.message().to_owned())?.into_inner();
         let full = permit.is_none();
         let tunnel = Tunnel::new(outgoing, incoming, permit);
-        let (Some(id), Some(to), Some(dir)) = (dial.attempt, dial.to, dir) else {
+        let (Some(id), Some(target), Some(dir)) = (request.attempt, request.target, dir) else {
             tunnel.close(closed("gone", "The job does not run on this node."));
             return Ok(());
         };
@@ -95,9 +95,9 @@ impl Tunnels {
             return Ok(());
         }
         let key = AttemptKey::from(&id);
-        match to {
-            dial::To::Terminal(request) => self.terminal(key, request, tunnel, &dir).await,
-            dial::To::Port(port) => self.port(&key, port, tunnel, &dir).await,
+        match target {
+            open_tunnel::Target::Terminal(terminal) => self.terminal(key, terminal, tunnel, &dir).await,
+            open_tunnel::Target::Port(port) => self.port(&key, port, tunnel, &dir).await,
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use berth_proto::{BoardFacts, BoardFault, BoardHealth, BoardTask, Health, TaskDone, TaskKind};
+use berth_proto::{BoardFacts, BoardFault, BoardHealth, BoardTask, Health, TaskKind, TaskResult};
 use serde::{Deserialize, Serialize};
 
 use super::condition::{BoardCondition, BoardDescription, ErrorCounts, complaints};
@@ -231,10 +231,10 @@ impl BoardHealthStore {
                     code: f.code.clone(),
                     detail: f.detail.clone(),
                 }),
-                done: state.and_then(|k| k.done.as_ref()).map(|d| TaskDone {
+                task_result: state.and_then(|k| k.done.as_ref()).map(|d| TaskResult {
                     number: d.number,
-                    good: d.good,
-                    words: d.text.clone(),
+                    succeeded: d.good,
+                    message: d.text.clone(),
                 }),
                 facts: condition.silent.is_none().then(|| facts_message(condition)),
             }
@@ -383,8 +383,8 @@ mod tests {
         let mut store = BoardHealthStore::open(&file);
         assert!(store.next_report().is_none(), "nobody has looked yet");
         store.record_conditions(found(counted(2, false)), 30);
-        let done = store.next_report().unwrap().boards[0].done.clone().unwrap();
-        assert_eq!((done.number, done.good, done.words.as_str()), (4, true, "fit"));
+        let done = store.next_report().unwrap().boards[0].task_result.clone().unwrap();
+        assert_eq!((done.number, done.succeeded, done.message.as_str()), (4, true, "fit"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use berth_proto::{Restore, Spec, Wish};
+use berth_proto::{FetchRequest, Restore, Spec};
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
@@ -28,7 +28,7 @@ pub async fn fetch(
     let out =
         blocking(move || make_kept_dir(&dir).and_then(|()| create_file(&file)).map_err(|e| e.to_string()));
     let out = out.await?;
-    let request = Wish { attempt: Some(key.id()), file: restore.file, ..Wish::default() };
+    let request = FetchRequest { attempt: Some(key.id()), file: restore.file, ..FetchRequest::default() };
     let action = "Restoring the checkpoint".to_owned();
     let mut progress = FetchProgress::new(action, restore.bytes, report, Instant::now());
     let expected = (restore.bytes, restore.sha256.as_slice());

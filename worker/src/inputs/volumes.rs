@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use berth_proto::{Mount, Spec, VolumeFile, Wish};
+use berth_proto::{FetchRequest, Mount, Spec, VolumeFile};
 use berth_types::paths::ROOT_VOLUMES;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, fchmod};
@@ -65,7 +65,8 @@ pub async fn fetch(
     let Some(channel) = channel else { return Err(not_fetched(&first.name, "the portal is unreachable")) };
     let mut portal = client(channel);
     for (index, mount) in mounts.iter().enumerate() {
-        let request = Wish { attempt: Some(key.id()), volume: mount.volume.clone(), ..Wish::default() };
+        let request =
+            FetchRequest { attempt: Some(key.id()), volume: mount.volume.clone(), ..FetchRequest::default() };
         let target = volume_directory(dir, index);
         let action = format!("Fetching the volume {}", mount.name);
         let mut progress = FetchProgress::new(action, mount.bytes, report, Instant::now());
@@ -83,7 +84,7 @@ async fn blocking_io<T: Send + 'static>(
 
 async fn fetch_volume(
     portal: &mut Portal,
-    mut request: Wish,
+    mut request: FetchRequest,
     target: PathBuf,
     progress: &mut FetchProgress<'_>,
 ) -> Result<(), String> {
@@ -99,7 +100,7 @@ async fn fetch_volume(
         for file in files {
             let (at, this) = (root.clone(), file.clone());
             let out = Arc::new(blocking_io(move || create_volume_file(&at, &this)).await?);
-            let request = Wish { file: file.file.clone(), after: String::new(), ..request.clone() };
+            let request = FetchRequest { file: file.file.clone(), after: String::new(), ..request.clone() };
             let (bytes, path) = (file.bytes, file.path);
             let fetched = fetch_file(portal, request, (bytes, &file.sha256), out, progress).await;
             fetched.map_err(|e| format!("{path}: {e}"))?;

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use berth_proto::Parcel;
+use berth_proto::OutputFile;
 use berth_types::paths::{ATTEMPT_ARTIFACTS, JOB_PATHS, LeftOut};
 use sha2::{Digest, Sha256};
 
@@ -66,8 +66,8 @@ pub(super) async fn hand_over(task: &OutputTask, portal: &mut Portal) -> Result<
     let selecting = task.clone();
     let selected = blocking(move || select(&selecting)).await?;
     let Some(SelectedArtifacts { root, entries, mut note }) = selected else { return Ok(()) };
-    let parcel = Parcel { attempt: Some(task.key.id()), ..Parcel::default() };
-    let files = UploadSet { root: Arc::new(root), parcel: parcel.clone() };
+    let file = OutputFile { attempt: Some(task.key.id()), ..OutputFile::default() };
+    let files = UploadSet { root: Arc::new(root), output: file.clone() };
     let mut unread = LeftOut::default();
     for (entry, hash) in upload_all(portal, &files, entries).await? {
         // No process of the job runs, so a changed file is a fault of the disk.
@@ -80,15 +80,15 @@ pub(super) async fn hand_over(task: &OutputTask, portal: &mut Portal) -> Result<
     if note.is_empty() {
         return Ok(());
     }
-    let parcel = Parcel {
+    let file = OutputFile {
         path: NOTE.to_owned(),
         seq: NOTE_SEQ,
         note: note.join(" "),
         refused: true,
         sha256: Sha256::digest(b"").to_vec(),
-        ..parcel
+        ..file
     };
-    upload(portal, parcel, UploadSource::Path(PathBuf::new())).await
+    upload(portal, file, UploadSource::Path(PathBuf::new())).await
 }
 
 #[cfg(test)]

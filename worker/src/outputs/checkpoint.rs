@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use berth_proto::Parcel;
+use berth_proto::OutputFile;
 use berth_types::paths::{CHECKPOINT_ENTRIES, JOB_PATHS};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
@@ -56,7 +56,7 @@ struct CheckpointState {
 pub(super) async fn hand_over(task: &OutputTask, dir: &str, portal: &mut Portal) -> Result<(), String> {
     let packing = (task.clone(), dir.to_owned());
     let Some(packed) = blocking(move || pack_next(&packing.0, &packing.1)).await? else { return Ok(()) };
-    let parcel = Parcel {
+    let file = OutputFile {
         attempt: Some(task.key.id()),
         checkpoint: true,
         path: dir.to_owned(),
@@ -66,9 +66,9 @@ pub(super) async fn hand_over(task: &OutputTask, dir: &str, portal: &mut Portal)
         files: packed.files,
         note: packed.note.clone(),
         refused: packed.refused,
-        ..Parcel::default()
+        ..OutputFile::default()
     };
-    upload(portal, parcel, UploadSource::Path(task.dir.join(PACKED))).await?;
+    upload(portal, file, UploadSource::Path(task.dir.join(PACKED))).await?;
     let at = task.dir.clone();
     blocking(move || {
         let state = CheckpointState { packed: None, sent: Some(packed.fingerprint) };

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use berth_proto::{Listing, Message, Parcel, VolumeFile};
+use berth_proto::{Message, OutputFile, VolumeFile, VolumeManifest};
 use berth_types::paths::{CHECKPOINT_ENTRIES, VOLUME_FILES, VOLUME_PATHS};
 use sha2::{Digest, Sha256};
 
@@ -66,19 +66,22 @@ pub(super) async fn hand_over(task: &OutputTask, portal: &mut Portal) -> Result<
     for written in &task.plan.volumes {
         let reading = (task.clone(), written.clone());
         let Some(content) = blocking(move || read_volume(&reading.0, &reading.1)).await? else { continue };
-        let parcel =
-            Parcel { attempt: Some(task.key.id()), volume: written.volume.clone(), ..Parcel::default() };
+        let file = OutputFile {
+            attempt: Some(task.key.id()),
+            volume: written.volume.clone(),
+            ..OutputFile::default()
+        };
         let (root, entries, note) = match content {
             Ok(content) => content,
             Err(why) => {
                 let empty = Sha256::digest(b"").to_vec();
-                let parcel = Parcel { note: why, refused: true, listing: true, sha256: empty, ..parcel };
-                upload(portal, parcel, UploadSource::Path(std::path::PathBuf::new())).await?;
+                let file = OutputFile { note: why, refused: true, manifest: true, sha256: empty, ..file };
+                upload(portal, file, UploadSource::Path(std::path::PathBuf::new())).await?;
                 continue;
             }
         };
-        let files = UploadSet { root: Arc::new(root), parcel: parcel.clone() };
-        let mut list = Listing::default();
+        let files = UploadSet { root: Arc::new(root), output: file.clone() };
+        let mut list = VolumeManifest::default();
         for (entry, hash) in upload_all(portal, &files, entries).await? {
             // No process writes the file, so an incomplete read is a fault of the disk. A list without the file would
             // remove it from the volume.
@@ -91,26 +94,26 @@ pub(super) async fn hand_over(task: &OutputTask, portal: &mut Portal) -> Result<
                 executable: entry.mode & 0o111 != 0,
             });
         }
-        send_list(task, parcel, &list, note, portal).await?;
+        send_list(task, file, &list, note, portal).await?;
     }
     Ok(())
 }
 
 async fn send_list(
     task: &OutputTask,
-    parcel: Parcel,
-    list: &Listing,
+    file: OutputFile,
+    list: &VolumeManifest,
     note: String,
     portal: &mut Portal,
 ) -> Result<(), String> {
     let data = list.encode_to_vec();
-    let parcel = Parcel {
+    let file = OutputFile {
         bytes: data.len() as u64,
         sha256: Sha256::digest(&data).to_vec(),
         files: list.files.len() as u64,
-        listing: true,
+        manifest: true,
         note,
-        ..parcel
+        ..file
     };
     let (dir, path) = (task.dir.clone(), task.dir.join(KEPT_DIR).join("listing"));
     let place = path.clone();
@@ -120,7 +123,7 @@ async fn send_list(
         file.write_all_at(&data, 0).map_err(|e| unreadable(&e))
     })
     .await?;
-    upload(portal, parcel, UploadSource::Path(path)).await
+    upload(portal, file, UploadSource::Path(path)).await
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use berth_proto::portal_client::PortalClient;
-use berth_proto::{Dial, Down, Heartbeat, Hello, Up, down, up};
+use berth_proto::{
+    Heartbeat, Hello, OpenTunnel, PortalMessage, WorkerMessage, portal_message, worker_message,
+};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -129,21 +131,25 @@ impl Daemon {
                 self.outbox = None;
                 self.table.logs.end_session();
             }
-            SessionEvent::Down(Down { what: Some(down::What::Desired(desired)) }) => {
+            SessionEvent::Message(PortalMessage {
+                body: Some(portal_message::Body::DesiredState(desired)),
+            }) => {
                 self.boards.start_tasks(&desired.tasks, &self.host, &self.results);
                 self.table.set_desired(desired.attempts);
             }
-            SessionEvent::Down(Down { what: Some(down::What::Ack(ack)) }) => {
+            SessionEvent::Message(PortalMessage { body: Some(portal_message::Body::StatusAck(ack)) }) => {
                 self.table.reports.acknowledge(ack.seq);
             }
-            SessionEvent::Down(Down { what: Some(down::What::Renewed(renewed)) }) => {
-                self.table.renewals.acknowledge(renewed.seq, boottime_ms());
+            SessionEvent::Message(PortalMessage { body: Some(portal_message::Body::HeartbeatAck(ack)) }) => {
+                self.table.renewals.acknowledge(ack.seq, boottime_ms());
                 // Attempts may wait for a lease.
                 self.table.changed = true;
             }
-            SessionEvent::Down(Down { what: Some(down::What::Dial(dial)) }) => self.open_tunnel(dial),
+            SessionEvent::Message(PortalMessage {
+                body: Some(portal_message::Body::OpenTunnel(request)),
+            }) => self.open_tunnel(request),
             // The session has answered a probe.
-            SessionEvent::Down(Down { what: Some(down::What::Probe(_)) | None }) => {}
+            SessionEvent::Message(PortalMessage { body: Some(portal_message::Body::Probe(_)) | None }) => {}
         }
     }
 
@@ -178,11 +184,11 @@ impl Daemon {
             instance: claim.instance,
             epoch: claim.epoch,
             connection: claim.connection,
-            leaving: self.shutdown.is_under_way(),
+            shutting_down: self.shutdown.is_under_way(),
             ..hello(&self.host, &self.node, &self.table.attempts, listed, &ours)
         };
         // A session that ended meanwhile is followed by a `Closed`.
-        let _ = outbox.control.send(up::What::Hello(hello).into());
+        let _ = outbox.control.send(worker_message::Body::Hello(hello).into());
         self.boards.start_session();
         self.table.logs.start_session(outbox.bulk.clone());
         self.outbox = Some(outbox);
@@ -204,12 +210,12 @@ impl Daemon {
     }
 
     /// Opens the tunnel that the portal waits for.
-    fn open_tunnel(&self, dial: Dial) {
-        let (Some(outbox), Some(id)) = (&self.outbox, &dial.attempt) else { return };
+    fn open_tunnel(&self, request: OpenTunnel) {
+        let (Some(outbox), Some(id)) = (&self.outbox, &request.attempt) else { return };
         let running = |attempt: &&Attempt| matches!(attempt.state(), AttemptState::Running { .. });
         let attempt = self.table.attempts.get(&AttemptKey::from(id)).filter(running);
         let dir = attempt.map(|attempt| attempt.dir.clone());
-        self.tunnels.open(dial, PortalClient::new(outbox.portal.clone()), dir);
+        self.tunnels.open(request, PortalClient::new(outbox.portal.clone()), dir);
     }
 
     pub(super) fn on_result(&mut self, result: StepResult) {
@@ -246,7 +252,7 @@ impl Daemon {
                 attempt.observe_devices(at_ms, observation);
             }
         }
-        self.send(up::What::Samples(sample.samples));
+        self.send(worker_message::Body::Samples(sample.samples));
     }
 
     fn on_board_result(&mut self, result: BoardResult) {
@@ -328,20 +334,20 @@ impl Daemon {
         if self.outbox.is_some()
             && let Some(health) = self.boards.next_report()
         {
-            self.send(up::What::Health(health));
+            self.send(worker_message::Body::Health(health));
         }
     }
 
     fn send_heartbeat(&mut self) {
-        let leaving = self.shutdown.is_under_way();
-        let heartbeat = Heartbeat { leaving, ..self.table.renewals.next_heartbeat(boottime_ms()) };
-        self.send(up::What::Heartbeat(heartbeat));
+        let shutting_down = self.shutdown.is_under_way();
+        let heartbeat = Heartbeat { shutting_down, ..self.table.renewals.next_heartbeat(boottime_ms()) };
+        self.send(worker_message::Body::Heartbeat(heartbeat));
     }
 
-    fn send(&self, what: up::What) {
+    fn send(&self, body: worker_message::Body) {
         if let Some(outbox) = &self.outbox {
             // A session that has just ended is followed by a `Closed`.
-            let _ = outbox.control.send(Up::from(what));
+            let _ = outbox.control.send(WorkerMessage::from(body));
         }
     }
 

@@ -78,7 +78,7 @@ pub(super) fn hello(
         .boards
         .into_iter()
         .map(|b| Board {
-            foreign: b
+            foreign_instances: b
                 .slices
                 .iter()
                 .filter(|s| !ours.contains(&(b.uuid.clone(), s.start)))
@@ -107,8 +107,8 @@ pub(super) fn hello(
         address: node.address.clone(),
         labels: node.labels.clone(),
         isolation: isolation.into_iter().collect(),
-        runs_images: host.images.is_ok(),
-        leases: true,
+        supports_images: host.images.is_ok(),
+        supports_leases: true,
         attempts: attempts.keys().map(AttemptKey::id).collect(),
         ..Hello::default()
     }

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use berth_contract::{LOG_CHUNK, LOG_LIMIT};
-use berth_proto::{Assignment, Log, Up, up};
+use berth_proto::{Assignment, Log, WorkerMessage, worker_message};
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
@@ -21,14 +21,14 @@ use crate::shim::LOG;
 #[derive(Default)]
 pub(super) struct LogFollowers {
     /// The queue of the session. `None`: there is no session.
-    bulk: Option<mpsc::Sender<Up>>,
+    bulk: Option<mpsc::Sender<WorkerMessage>>,
     /// A sender for each follower, which wakes it. Its drop ends the follower after the rest of the log.
     followers: HashMap<AttemptKey, watch::Sender<()>>,
 }
 
 impl LogFollowers {
     /// Starts a session.
-    pub(super) fn start_session(&mut self, bulk: mpsc::Sender<Up>) {
+    pub(super) fn start_session(&mut self, bulk: mpsc::Sender<WorkerMessage>) {
         self.bulk = Some(bulk);
     }
 
@@ -53,7 +53,7 @@ impl LogFollowers {
             }
             let (wake, grown) = watch::channel(());
             let file = attempt.dir.join(LOG);
-            tokio::spawn(follow(file, key.clone(), assignment.log_from, grown, bulk.clone()));
+            tokio::spawn(follow(file, key.clone(), assignment.log_offset, grown, bulk.clone()));
             self.followers.insert(key.clone(), wake);
         }
     }
@@ -76,7 +76,7 @@ async fn follow(
     key: AttemptKey,
     mut offset: u64,
     mut grown: watch::Receiver<()>,
-    bulk: mpsc::Sender<Up>,
+    bulk: mpsc::Sender<WorkerMessage>,
 ) {
     loop {
         // Reset before the read: a later write wakes the wait below.
@@ -94,7 +94,7 @@ async fn follow(
             let length = data.len() as u64;
             let attempt = Some(key.id());
             let log = Log { attempt, rank: 0, offset, data };
-            if bulk.send(up::What::Log(log).into()).await.is_err() {
+            if bulk.send(worker_message::Body::Log(log).into()).await.is_err() {
                 return;
             }
             offset += length;
@@ -147,7 +147,9 @@ mod tests {
         let mut got = Vec::new();
         let mut take = async |got: &mut Vec<u8>, until: usize| {
             while got.len() < until {
-                let Some(up::What::Log(log)) = sent.recv().await.unwrap().what else { panic!("not a log") };
+                let Some(worker_message::Body::Log(log)) = sent.recv().await.unwrap().body else {
+                    panic!("not a log")
+                };
                 assert_eq!(log.offset, 4 + got.len() as u64);
                 got.extend_from_slice(&log.data);
             }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use berth_proto::up;
+use berth_proto::worker_message;
 use tokio::time::Instant;
 
 use crate::attempt::{Attempt, AttemptMap, AttemptState, CleaningState, status};
@@ -207,7 +207,7 @@ impl Reports {
             let report = status(attempt, self.seq);
             *state = ReportState { sent: Some((self.seq, now)), ..ReportState::default() };
             sent = true;
-            let _ = outbox.control.send(up::What::Status(report).into());
+            let _ = outbox.control.send(worker_message::Body::Status(report).into());
         }
         if sent {
             self.cleaned = false;

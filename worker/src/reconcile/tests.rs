@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_proto::{Assignment, AttemptId, Desired, Down, Failure, Hello, Phase, Spec, Up, down, up};
+use berth_proto::{
+    Assignment, AttemptId, DesiredState, Failure, Hello, Phase, PortalMessage, Spec, WorkerMessage,
+    portal_message, worker_message,
+};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::transport::Endpoint;
@@ -36,7 +39,7 @@ struct Stage {
     _dir: tempfile::TempDir,
 }
 
-type Sent = mpsc::UnboundedReceiver<Up>;
+type Sent = mpsc::UnboundedReceiver<WorkerMessage>;
 
 impl Stage {
     fn open() -> Self {
@@ -82,7 +85,7 @@ impl Stage {
     }
 
     /// Sends the desired attempts to the daemon.
-    fn set_desired(&mut self, desired: Desired) {
+    fn set_desired(&mut self, desired: DesiredState) {
         set_desired(&mut self.daemon, desired);
     }
 
@@ -91,18 +94,18 @@ impl Stage {
     }
 }
 
-fn set_desired(daemon: &mut Daemon, desired: Desired) {
-    let what = Some(down::What::Desired(desired));
-    daemon.on_session_event(SessionEvent::Down(Down { what }));
+fn set_desired(daemon: &mut Daemon, desired: DesiredState) {
+    let body = Some(portal_message::Body::DesiredState(desired));
+    daemon.on_session_event(SessionEvent::Message(PortalMessage { body }));
 }
 
-fn next(sent: &mut Sent) -> Option<up::What> {
-    sent.try_recv().ok().and_then(|up| up.what)
+fn next(sent: &mut Sent) -> Option<worker_message::Body> {
+    sent.try_recv().ok().and_then(|message| message.body)
 }
 
 fn hello(sent: &mut Sent) -> Hello {
     match next(sent) {
-        Some(up::What::Hello(hello)) => hello,
+        Some(worker_message::Body::Hello(hello)) => hello,
         other => panic!("no hello: {other:?}"),
     }
 }
@@ -110,8 +113,8 @@ fn hello(sent: &mut Sent) -> Hello {
 /// The failure codes of the sent statuses.
 fn failures(sent: &mut Sent) -> Vec<Option<String>> {
     let mut out = Vec::new();
-    while let Some(what) = next(sent) {
-        if let up::What::Status(status) = what {
+    while let Some(body) = next(sent) {
+        if let worker_message::Body::Status(status) = body {
             out.push(status.failure.map(|failure| failure.code));
         }
     }
@@ -128,7 +131,7 @@ async fn nothing_is_said_before_the_hello() {
     let hello = hello(&mut sent);
     assert_eq!((hello.connection, hello.boards.len()), (1, 0));
     assert_eq!(hello.isolation["boards"], "NVML has not started yet");
-    assert!(matches!(next(&mut sent), Some(up::What::Heartbeat(_))), "at once");
+    assert!(matches!(next(&mut sent), Some(worker_message::Body::Heartbeat(_))), "at once");
 }
 
 #[tokio::test]
@@ -163,7 +166,7 @@ async fn what_cannot_be_recorded_fails_and_is_told_only_then() {
         spec: Some(Spec { unusable: Some(failure), ..Spec::default() }),
         ..Assignment::default()
     };
-    stage.set_desired(Desired { attempts: vec![assignment], ..Desired::default() });
+    stage.set_desired(DesiredState { attempts: vec![assignment], ..DesiredState::default() });
     stage.daemon.converge();
     stage.daemon.report(Instant::now());
     assert!(stage.daemon.table.unrecorded.contains(&key) && stage.daemon.table.attempts.contains_key(&key));
@@ -188,7 +191,7 @@ async fn what_happens_within_a_moment_is_told_together() {
     assert_eq!(stage.daemon.next_report(), None, "there is nothing to say");
     let attempt = |number| Some(AttemptId::new("job_x", number));
     let of = |number| Assignment { attempt: attempt(number), limit_ms: 1_000, ..Assignment::default() };
-    stage.set_desired(Desired { attempts: vec![of(1)], ..Desired::default() });
+    stage.set_desired(DesiredState { attempts: vec![of(1)], ..DesiredState::default() });
     // It is refused, and then proved clean.
     stage.daemon.converge();
     stage.daemon.report(Instant::now());
@@ -196,11 +199,13 @@ async fn what_happens_within_a_moment_is_told_together() {
     stage.daemon.converge();
     stage.until(|daemon| daemon.table.busy.is_empty()).await;
     stage.daemon.report(Instant::now());
-    let Some(up::What::Status(status)) = next(&mut sent) else { panic!("after a quiet time at once") };
+    let Some(worker_message::Body::Status(status)) = next(&mut sent) else {
+        panic!("after a quiet time at once")
+    };
     assert_eq!((status.attempt.clone(), status.phase()), (attempt(1), Phase::Clean));
     assert!(next(&mut sent).is_none() && stage.daemon.next_report().is_none());
     // The next report has to wait.
-    stage.set_desired(Desired { attempts: vec![of(1), of(2)], ..Desired::default() });
+    stage.set_desired(DesiredState { attempts: vec![of(1), of(2)], ..DesiredState::default() });
     stage.daemon.converge();
     stage.daemon.converge();
     stage.until(|daemon| daemon.table.busy.is_empty()).await;
@@ -208,7 +213,7 @@ async fn what_happens_within_a_moment_is_told_together() {
         wait_until(stage.daemon.next_report()).await;
         stage.daemon.report(Instant::now());
     }
-    let Some(up::What::Status(status)) = next(&mut sent) else { panic!("nothing was sent") };
+    let Some(worker_message::Body::Status(status)) = next(&mut sent) else { panic!("nothing was sent") };
     assert_eq!((status.attempt.clone(), status.phase()), (attempt(2), Phase::Clean));
     assert!(next(&mut sent).is_none());
 }
@@ -229,7 +234,8 @@ async fn on_a_busy_node_the_word_that_it_is_prepared_waits_for_what_comes_of_it(
         key
     };
     let mut phases = || {
-        let status = |what| if let up::What::Status(status) = what { Some(status.phase()) } else { None };
+        let status =
+            |body| if let worker_message::Body::Status(status) = body { Some(status.phase()) } else { None };
         std::iter::from_fn(|| next(&mut sent)).filter_map(status).collect::<Vec<_>>()
     };
     let daemon = &mut stage.daemon;
@@ -281,7 +287,8 @@ async fn on_a_busy_node_a_report_is_of_those_that_were_just_cleaned() {
         key
     };
     let mut told = || {
-        let status = |what| if let up::What::Status(status) = what { status.attempt } else { None };
+        let status =
+            |body| if let worker_message::Body::Status(status) = body { status.attempt } else { None };
         std::iter::from_fn(|| next(&mut sent)).filter_map(status).map(|id| id.number).collect::<Vec<_>>()
     };
     let (daemon, now) = (&mut stage.daemon, Instant::now());
@@ -324,7 +331,7 @@ async fn of_many_that_come_together_some_are_begun_in_each_turn() {
         |number| Assignment { attempt: attempt(number), spec: Some(Spec::default()), ..Default::default() };
     let attempts = (1..20).map(of).collect();
     let daemon = &mut stage.daemon;
-    set_desired(daemon, Desired { attempts, ..Desired::default() });
+    set_desired(daemon, DesiredState { attempts, ..DesiredState::default() });
     daemon.converge();
     assert_eq!(
         (daemon.table.preparing.len(), daemon.table.changed),
@@ -351,8 +358,8 @@ async fn where_many_begin_that_they_run_waits_for_their_end() {
         key
     };
     let mut told = || {
-        let status = |what| match what {
-            up::What::Status(status) => Some((status.attempt.as_ref()?.number, status.phase())),
+        let status = |body| match body {
+            worker_message::Body::Status(status) => Some((status.attempt.as_ref()?.number, status.phase())),
             _ => None,
         };
         let mut told: Vec<_> = std::iter::from_fn(|| next(&mut sent)).filter_map(status).collect();
@@ -399,14 +406,14 @@ async fn what_is_forgotten_is_removed_beside_the_loop() {
     stage.until(|daemon| daemon.outbox.is_some()).await;
     let attempt = Some(AttemptId::new("job_x", 1));
     let assignment = Assignment { attempt, limit_ms: 1_000, ..Assignment::default() };
-    stage.set_desired(Desired { attempts: vec![assignment], ..Desired::default() });
+    stage.set_desired(DesiredState { attempts: vec![assignment], ..DesiredState::default() });
     // It is refused, and then proved clean.
     stage.daemon.converge();
     stage.daemon.converge();
     stage.until(|daemon| daemon.table.busy.is_empty()).await;
     let dir = stage.dir(&key);
     std::fs::create_dir_all(dir.join("work/left/behind")).unwrap();
-    stage.set_desired(Desired::default());
+    stage.set_desired(DesiredState::default());
     stage.daemon.table.outputs.removing.insert(key.clone());
     stage.daemon.converge();
     assert!(stage.daemon.table.busy.is_empty(), "its files are being removed still");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use berth_contract::MESSAGE_LIMIT;
 use berth_proto::portal_client::PortalClient;
-use berth_proto::{Down, Up, down, up};
+use berth_proto::{PortalMessage, WorkerMessage, portal_message, worker_message};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
@@ -36,8 +36,8 @@ pub struct SessionClaim {
 /// The outgoing queues of a session. Control messages never wait; bulk messages wait for the portal to read.
 #[derive(Clone)]
 pub struct Outbox {
-    pub control: mpsc::UnboundedSender<Up>,
-    pub bulk: mpsc::Sender<Up>,
+    pub control: mpsc::UnboundedSender<WorkerMessage>,
+    pub bulk: mpsc::Sender<WorkerMessage>,
     /// The connection, for calls beside the session.
     pub portal: Channel,
 }
@@ -45,7 +45,7 @@ pub struct Outbox {
 pub enum SessionEvent {
     /// A session is open, and the portal expects the hello.
     Open(Outbox, SessionClaim),
-    Down(Down),
+    Message(PortalMessage),
     Closed,
 }
 
@@ -151,14 +151,14 @@ impl Link {
                 message = incoming.message() => match message.map_err(|status| end_from_status(&status))? {
                     None => return Ok(SessionEnd::Closed),
                     // The task that holds the session answers: a daemon without the session cannot.
-                    Some(Down { what: Some(down::What::Probe(probe)) }) => {
+                    Some(PortalMessage { body: Some(portal_message::Body::Probe(probe)) }) => {
                         if let Some(control) = answers.upgrade() {
                             // The next message notices a session that has just ended.
-                            let _ = control.send(up::What::Probe(probe).into());
+                            let _ = control.send(worker_message::Body::Probe(probe).into());
                         }
                     }
                     Some(message) => {
-                        if events.send(SessionEvent::Down(message)).await.is_err() {
+                        if events.send(SessionEvent::Message(message)).await.is_err() {
                             return Ok(SessionEnd::Closed);
                         }
                     }

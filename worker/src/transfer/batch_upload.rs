@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex};
 
-use berth_contract::{BUNDLE, BUNDLE_FILES, PIECE};
-use berth_proto::{Bundle, Parcel, SmallFile};
+use berth_contract::{BATCH_BYTES, BATCH_FILES, FILE_CHUNK};
+use berth_proto::{OutputFile, SmallFile, UploadBatchRequest};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use sha2::{Digest, Sha256};
 use tonic::Code;
@@ -29,7 +29,7 @@ type UploadedContents = Mutex<HashSet<(Vec<u8>, u64)>>;
 pub struct UploadSet {
     pub root: Arc<OwnedFd>,
     /// The attempt, and the volume for files of a volume.
-    pub parcel: Parcel,
+    pub output: OutputFile,
 }
 
 fn hash_of(root: &OwnedFd, entry: &TreeEntry) -> Result<Option<Vec<u8>>, String> {
@@ -49,7 +49,7 @@ fn hash_of(root: &OwnedFd, entry: &TreeEntry) -> Result<Option<Vec<u8>>, String>
 fn open_with_beginning(root: &OwnedFd, entry: &TreeEntry) -> Result<(File, Vec<u8>), String> {
     let changed = || format!("{} was replaced during its transfer", entry.path);
     let file = tree::open_file(root, entry).map_err(|e| unreadable(&e))?.ok_or_else(changed)?;
-    let length = usize::try_from(entry.bytes).unwrap_or(PIECE).min(PIECE);
+    let length = usize::try_from(entry.bytes).unwrap_or(FILE_CHUNK).min(FILE_CHUNK);
     let source = UploadSource::Open(file);
     let data = source.read_at(0, length).map_err(|e| unreadable(&e))?;
     if data.len() < length {
@@ -64,7 +64,7 @@ fn group_files(files: Vec<(TreeEntry, Vec<u8>)>) -> Vec<Vec<(TreeEntry, Vec<u8>)
     let (mut out, mut bytes): (Vec<Vec<_>>, u64) = (Vec::new(), 0);
     for file in files {
         bytes = bytes.saturating_add(file.0.bytes);
-        match out.last_mut().filter(|last| bytes <= BUNDLE as u64 && last.len() < BUNDLE_FILES) {
+        match out.last_mut().filter(|last| bytes <= BATCH_BYTES as u64 && last.len() < BATCH_FILES) {
             Some(last) => last.push(file),
             None => {
                 bytes = file.0.bytes;
@@ -82,7 +82,7 @@ pub async fn upload_all(
     entries: Vec<TreeEntry>,
 ) -> Result<Vec<HashedFile>, String> {
     let uploaded = UploadedContents::default();
-    let chunks: Vec<Vec<TreeEntry>> = entries.chunks(BUNDLE_FILES).map(<[TreeEntry]>::to_vec).collect();
+    let chunks: Vec<Vec<TreeEntry>> = entries.chunks(BATCH_FILES).map(<[TreeEntry]>::to_vec).collect();
     let sending = chunks.into_iter().map(|chunk| files.upload_chunk(portal.clone(), chunk, &uploaded));
     let done: Vec<Vec<HashedFile>> = stream::iter(sending).buffered(PARALLEL).try_collect().await?;
     Ok(done.into_iter().flatten().collect())
@@ -113,7 +113,7 @@ impl UploadSet {
         let missing = offered.into_iter().zip(done).filter(|(_, done)| !done).map(|(file, _)| file);
         for group in group_files(missing.collect()) {
             match <[_; 1]>::try_from(group) {
-                Ok([file]) if file.0.bytes > BUNDLE as u64 => {
+                Ok([file]) if file.0.bytes > BATCH_BYTES as u64 => {
                     self.upload_one(&mut portal, file, false).await?;
                 }
                 Ok([file]) => self.upload_group(&mut portal, vec![file]).await?,
@@ -126,15 +126,15 @@ impl UploadSet {
     /// True if no other upload has this content: a volume has each content once. Artifacts are stored separately.
     fn is_new(&self, (entry, sha256): &(TreeEntry, Vec<u8>), uploaded: &UploadedContents) -> bool {
         let mut uploaded = lock(uploaded);
-        self.parcel.volume.is_empty() || uploaded.insert((sha256.clone(), entry.bytes))
+        self.output.volume.is_empty() || uploaded.insert((sha256.clone(), entry.bytes))
     }
 
-    fn bundle(&self, files: Vec<SmallFile>, ask: bool) -> Bundle {
-        let (attempt, volume) = (self.parcel.attempt.clone(), self.parcel.volume.clone());
-        Bundle { attempt, volume, files, ask }
+    fn batch(&self, files: Vec<SmallFile>, check_only: bool) -> UploadBatchRequest {
+        let (attempt, volume) = (self.output.attempt.clone(), self.output.volume.clone());
+        UploadBatchRequest { attempt, volume, files, check_only }
     }
 
-    /// Asks for each file whether the portal has it. `None`: the portal knows no bundles.
+    /// Asks for each file whether the portal has it. `None`: the portal knows no batches.
     async fn query(
         &self,
         portal: &mut Portal,
@@ -149,7 +149,7 @@ impl UploadSet {
             sha256: sha256.clone(),
             data: Vec::new(),
         };
-        send_bundle(portal, self.bundle(offered.iter().map(file).collect(), true)).await
+        send_batch(portal, self.batch(offered.iter().map(file).collect(), true)).await
     }
 
     async fn upload_group(
@@ -165,7 +165,7 @@ impl UploadSet {
             };
             group.into_iter().map(small).collect::<Result<Vec<SmallFile>, String>>()
         });
-        let done = send_bundle(portal, self.bundle(reading.await?, false)).await?;
+        let done = send_batch(portal, self.batch(reading.await?, false)).await?;
         if done.is_some_and(|done| done.iter().all(|done| *done)) {
             return Ok(());
         }
@@ -179,21 +179,26 @@ impl UploadSet {
         (entry, sha256): (TreeEntry, Vec<u8>),
         resume: bool,
     ) -> Result<(), String> {
-        let parcel =
-            Parcel { path: entry.path.clone(), bytes: entry.bytes, sha256, files: 1, ..self.parcel.clone() };
+        let output = OutputFile {
+            path: entry.path.clone(),
+            bytes: entry.bytes,
+            sha256,
+            files: 1,
+            ..self.output.clone()
+        };
         let root = self.root.clone();
         let (file, first) = blocking(move || open_with_beginning(&root, &entry)).await?;
         if resume {
-            return upload(portal, parcel, UploadSource::Open(file)).await;
+            return upload(portal, output, UploadSource::Open(file)).await;
         }
-        upload_from_start(portal, parcel, UploadSource::Open(file), first).await
+        upload_from_start(portal, output, UploadSource::Open(file), first).await
     }
 }
 
-/// Sends a bundle and returns whether the portal has each of its files. `None`: the portal knows no bundles.
-async fn send_bundle(portal: &mut Portal, bundle: Bundle) -> Result<Option<Vec<bool>>, String> {
-    let count = bundle.files.len();
-    let answer = tokio::time::timeout(ANSWER_WITHIN, portal.keep_many(bundle)).await;
+/// Sends a batch and returns whether the portal has each of its files. `None`: the portal knows no batches.
+async fn send_batch(portal: &mut Portal, batch: UploadBatchRequest) -> Result<Option<Vec<bool>>, String> {
+    let count = batch.files.len();
+    let answer = tokio::time::timeout(ANSWER_WITHIN, portal.upload_batch(batch)).await;
     match answer.map_err(|_| "the portal does not answer")? {
         Ok(kept) => {
             let done = kept.into_inner().done;
@@ -215,7 +220,8 @@ mod tests {
     use berth_contract::MESSAGE_LIMIT;
     use berth_proto::portal_server::{Portal as Contract, PortalServer};
     use berth_proto::{
-        BundleKept, Certificate, Down, Frame, JoinRequest, Kept, Part, Piece, RenewRequest, Up, Wish,
+        Certificate, FetchRequest, FetchResponse, Frame, JoinRequest, PortalMessage, RenewRequest,
+        UploadBatchResult, UploadChunk, UploadProgress, WorkerMessage,
     };
     use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
     use tonic::{Request, Response, Status, Streaming};
@@ -234,11 +240,11 @@ mod tests {
             let sizes = |group: &Vec<(TreeEntry, Vec<u8>)>| group.iter().map(|(e, _)| e.bytes).collect();
             group_files(files).iter().map(sizes).collect::<Vec<Vec<u64>>>()
         };
-        let most = BUNDLE as u64;
+        let most = BATCH_BYTES as u64;
         assert_eq!(sizes(&[]), Vec::<Vec<u64>>::new());
         assert_eq!(sizes(&[1, most - 1, 1]), [vec![1, most - 1], vec![1]]);
         assert_eq!(sizes(&[1, u64::MAX, 0, most]), [vec![1], vec![u64::MAX], vec![0, most]]);
-        assert_eq!(sizes(&vec![0; BUNDLE_FILES + 1]).len(), 2);
+        assert_eq!(sizes(&vec![0; BATCH_FILES + 1]).len(), 2);
     }
 
     #[test]
@@ -254,13 +260,13 @@ mod tests {
         assert!(open_with_beginning(&root, &listed).is_err());
     }
 
-    /// A portal that only takes files, and rejects some bundles.
+    /// A portal that only takes files, and rejects some batches.
     #[derive(Clone, Default)]
     struct FakePortal {
-        knows_bundles: bool,
-        /// The received files by path, and the sizes of bundles with data.
+        knows_batches: bool,
+        /// The received files by path, and the sizes of batches with data.
         files: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
-        bundles: Arc<Mutex<Vec<usize>>>,
+        batches: Arc<Mutex<Vec<usize>>>,
         fails: Arc<Mutex<usize>>,
     }
 
@@ -268,7 +274,7 @@ mod tests {
 
     #[tonic::async_trait]
     impl Contract for FakePortal {
-        type SessionStream = Streamed<Down>;
+        type SessionStream = Streamed<PortalMessage>;
         type TunnelStream = Streamed<Frame>;
 
         async fn join(&self, _: Request<JoinRequest>) -> Result<Response<Certificate>, Status> {
@@ -279,7 +285,10 @@ mod tests {
             Err(Status::unimplemented(""))
         }
 
-        async fn session(&self, _: Request<Streaming<Up>>) -> Result<Response<Streamed<Down>>, Status> {
+        async fn session(
+            &self,
+            _: Request<Streaming<WorkerMessage>>,
+        ) -> Result<Response<Streamed<PortalMessage>>, Status> {
             Err(Status::unimplemented(""))
         }
 
@@ -287,43 +296,46 @@ mod tests {
             Err(Status::unimplemented(""))
         }
 
-        async fn fetch(&self, _: Request<Wish>) -> Result<Response<Part>, Status> {
+        async fn fetch(&self, _: Request<FetchRequest>) -> Result<Response<FetchResponse>, Status> {
             Err(Status::unimplemented(""))
         }
 
-        async fn keep(&self, request: Request<Piece>) -> Result<Response<Kept>, Status> {
-            let piece = request.into_inner();
-            let parcel = piece.parcel.unwrap();
+        async fn upload(&self, request: Request<UploadChunk>) -> Result<Response<UploadProgress>, Status> {
+            let chunk = request.into_inner();
+            let file = chunk.file.unwrap();
             let mut files = self.files.lock().unwrap();
-            let there = files.entry(parcel.path).or_default();
-            if piece.offset == there.len() as u64 {
-                there.extend(piece.data);
+            let there = files.entry(file.path).or_default();
+            if chunk.offset == there.len() as u64 {
+                there.extend(chunk.data);
             }
             let bytes = there.len() as u64;
-            Ok(Response::new(Kept { bytes, done: bytes == parcel.bytes }))
+            Ok(Response::new(UploadProgress { received_bytes: bytes, done: bytes == file.bytes }))
         }
 
-        async fn keep_many(&self, request: Request<Bundle>) -> Result<Response<BundleKept>, Status> {
-            if !self.knows_bundles {
+        async fn upload_batch(
+            &self,
+            request: Request<UploadBatchRequest>,
+        ) -> Result<Response<UploadBatchResult>, Status> {
+            if !self.knows_batches {
                 return Err(Status::unimplemented("an earlier build"));
             }
-            let Bundle { files: offered, ask, .. } = request.into_inner();
+            let UploadBatchRequest { files: offered, check_only, .. } = request.into_inner();
             let mut files = self.files.lock().unwrap();
-            if ask {
+            if check_only {
                 let whole = |f: &SmallFile| files.get(&f.path).is_some_and(|d| d.len() as u64 == f.bytes);
-                return Ok(Response::new(BundleKept { done: offered.iter().map(whole).collect() }));
+                return Ok(Response::new(UploadBatchResult { done: offered.iter().map(whole).collect() }));
             }
             let mut fails = self.fails.lock().unwrap();
             if *fails > 0 {
                 *fails -= 1;
                 return Err(Status::unavailable("cut off"));
             }
-            self.bundles.lock().unwrap().push(offered.len());
+            self.batches.lock().unwrap().push(offered.len());
             let done = vec![true; offered.len()];
             for file in offered {
                 assert!(files.insert(file.path, file.data).is_none(), "it was here already");
             }
-            Ok(Response::new(BundleKept { done }))
+            Ok(Response::new(UploadBatchResult { done }))
         }
     }
 
@@ -336,16 +348,16 @@ mod tests {
         let serving = tokio::spawn(serving.serve_with_incoming(TcpListenerStream::new(listener)));
         let channel = tonic::transport::Endpoint::from_shared(at).unwrap().connect().await.unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let large = PIECE + BUNDLE;
-        for n in 0..BUNDLE_FILES + 20 {
+        let large = FILE_CHUNK + BATCH_BYTES;
+        for n in 0..BATCH_FILES + 20 {
             std::fs::write(dir.path().join(format!("{n:04}")), format!("{n}")).unwrap();
         }
         std::fs::write(dir.path().join("empty"), "").unwrap();
         std::fs::write(dir.path().join("large"), vec![7; large]).unwrap();
-        std::fs::write(dir.path().join("middle"), vec![8; BUNDLE - 1]).unwrap();
+        std::fs::write(dir.path().join("middle"), vec![8; BATCH_BYTES - 1]).unwrap();
         let root = tree::open_root(dir.path()).unwrap();
         let entries = tree::list(&root, None).unwrap().entries;
-        let files = UploadSet { root: Arc::new(root), parcel: Parcel::default() };
+        let files = UploadSet { root: Arc::new(root), output: OutputFile::default() };
         let portal = super::super::client::client(channel);
         let mut tries = 1;
         while upload_all(&portal, &files, entries.clone()).await.is_err() {
@@ -354,21 +366,21 @@ mod tests {
         }
         serving.abort();
         let there = fake.files.lock().unwrap();
-        assert_eq!(there.len(), BUNDLE_FILES + 23);
+        assert_eq!(there.len(), BATCH_FILES + 23);
         assert_eq!((there["0519"].as_slice(), there["empty"].len()), (b"519".as_slice(), 0));
-        assert_eq!((there["large"].len(), there["middle"].len()), (large, BUNDLE - 1));
+        assert_eq!((there["large"].len(), there["middle"].len()), (large, BATCH_BYTES - 1));
         tries
     }
 
     #[tokio::test]
     async fn what_was_cut_off_goes_on_and_nothing_is_sent_twice() {
-        let fake = FakePortal { knows_bundles: true, ..FakePortal::default() };
+        let fake = FakePortal { knows_batches: true, ..FakePortal::default() };
         *fake.fails.lock().unwrap() = 3;
         assert!(tries_until_uploaded(&fake).await > 1);
-        let mut bundles = fake.bundles.lock().unwrap().clone();
-        bundles.sort_unstable();
-        assert_eq!(bundles.iter().sum::<usize>(), BUNDLE_FILES + 22, "{bundles:?}");
-        assert!(bundles.len() <= 4, "they go together: {bundles:?}");
+        let mut batches = fake.batches.lock().unwrap().clone();
+        batches.sort_unstable();
+        assert_eq!(batches.iter().sum::<usize>(), BATCH_FILES + 22, "{batches:?}");
+        assert!(batches.len() <= 4, "they go together: {batches:?}");
     }
 
     #[tokio::test]

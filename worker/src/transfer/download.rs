@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_proto::{Part, Wish};
+use berth_proto::{FetchRequest, FetchResponse};
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
@@ -45,7 +45,7 @@ impl<'a> FetchProgress<'a> {
 }
 
 /// Requests a part of a file or of a listing, with retries.
-pub async fn fetch_part(portal: &mut Portal, request: &Wish) -> Result<Part, String> {
+pub async fn fetch_part(portal: &mut Portal, request: &FetchRequest) -> Result<FetchResponse, String> {
     for _ in 0..TRIES {
         let answer = tokio::time::timeout(ANSWER_WITHIN, portal.fetch(request.clone())).await;
         match answer {
@@ -63,7 +63,7 @@ pub async fn fetch_part(portal: &mut Portal, request: &Wish) -> Result<Part, Str
 /// Downloads a file of this length and hash into `out`.
 pub async fn fetch_file(
     portal: &mut Portal,
-    mut request: Wish,
+    mut request: FetchRequest,
     (bytes, sha256): (u64, &[u8]),
     out: Arc<File>,
     progress: &mut FetchProgress<'_>,

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use berth_contract::PIECE;
-use berth_proto::{Parcel, Piece};
+use berth_contract::FILE_CHUNK;
+use berth_proto::{OutputFile, UploadChunk};
 
 use super::blocking::{blocking, unreadable};
 use super::client::Portal;
@@ -47,34 +47,34 @@ pub(super) fn status_text(status: &tonic::Status) -> String {
 }
 
 /// Uploads a file from the offset that the portal has.
-pub async fn upload(portal: &mut Portal, parcel: Parcel, source: UploadSource) -> Result<(), String> {
+pub async fn upload(portal: &mut Portal, file: OutputFile, source: UploadSource) -> Result<(), String> {
     // The first message has no data and asks for the offset.
-    upload_from_start(portal, parcel, source, Vec::new()).await
+    upload_from_start(portal, file, source, Vec::new()).await
 }
 
 /// Uploads a file of which the portal probably has nothing. `first` is its beginning.
 pub(super) async fn upload_from_start(
     portal: &mut Portal,
-    parcel: Parcel,
+    file: OutputFile,
     source: UploadSource,
     first: Vec<u8>,
 ) -> Result<(), String> {
-    let (source, bytes) = (Arc::new(source), parcel.bytes);
+    let (source, bytes) = (Arc::new(source), file.bytes);
     let (mut offset, mut data) = (0, first);
     loop {
         let is_query = data.is_empty();
-        let piece = Piece { parcel: Some(parcel.clone()), offset, data };
-        let answer = tokio::time::timeout(ANSWER_WITHIN, portal.keep(piece)).await;
-        let kept = answer.map_err(|_| "the portal does not answer")?.map_err(|s| status_text(&s))?;
-        let kept = kept.into_inner();
-        if kept.done {
+        let chunk = UploadChunk { file: Some(file.clone()), offset, data };
+        let answer = tokio::time::timeout(ANSWER_WITHIN, portal.upload(chunk)).await;
+        let progress = answer.map_err(|_| "the portal does not answer")?.map_err(|s| status_text(&s))?;
+        let progress = progress.into_inner();
+        if progress.done {
             return Ok(());
         }
-        if kept.bytes > bytes || (!is_query && kept.bytes <= offset) {
+        if progress.received_bytes > bytes || (!is_query && progress.received_bytes <= offset) {
             return Err("the portal does not accept a file".to_owned());
         }
-        offset = kept.bytes;
-        let length = usize::try_from(bytes - offset).unwrap_or(PIECE).min(PIECE);
+        offset = progress.received_bytes;
+        let length = usize::try_from(bytes - offset).unwrap_or(FILE_CHUNK).min(FILE_CHUNK);
         let from = source.clone();
         data = blocking(move || from.read_at(offset, length).map_err(|e| unreadable(&e))).await?;
         if data.is_empty() {

@@ -72,7 +72,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
         spawn_local(async move {
             // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
-                let mut next = all.get_untracked();
+                let Some(mut next) = all.try_get_untracked() else { return };
                 fresh.items.into_iter().for_each(|one| merge(&mut next, one));
                 replace(all, next);
             }

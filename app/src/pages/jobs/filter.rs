@@ -92,7 +92,8 @@ pub fn Filter(
     /// The filter and order of the address.
     listing: Memo<Listing>,
 ) -> impl IntoView {
-    let links = use_org_links();
+    // A choice before hydration would be lost.
+    let (links, ready) = (use_org_links(), ready());
     let choice = move |states: States| {
         let at_first = listing.with_untracked(|listing| listing.states() == states);
         let choose = move |_| {
@@ -105,6 +106,7 @@ pub fn Filter(
                 <input
                     type="radio"
                     name="states"
+                    disabled=move || !ready.get()
                     checked=at_first
                     prop:checked=move || { listing.with(|listing| listing.states() == states) }
                     on:change=choose
@@ -131,8 +133,15 @@ pub fn Filter(
 /// Returns a signal with a text of the filter, which follows the address.
 fn filter_field(listing: Memo<Listing>, field: fn(&OrgJobFilter) -> &Option<String>) -> RwSignal<String> {
     let text = move |listing: &Listing| field(&listing.filter).clone().unwrap_or_default();
-    let value = RwSignal::new(listing.with_untracked(text));
-    Effect::new(move || value.set(listing.with(text)));
+    // Another choice leaves the typed text.
+    let chosen = Memo::new(move |_| listing.with(text));
+    let value = RwSignal::new(chosen.get_untracked());
+    Effect::new(move |before: Option<()>| {
+        let chosen = chosen.get();
+        if before.is_some() {
+            value.set(chosen);
+        }
+    });
     value
 }
 
@@ -182,10 +191,12 @@ fn FilterForm(listing: Memo<Listing>) -> impl IntoView {
     let ended = move || {
         listing.with(|listing| listing.filter.ended.map_or_else(String::new, |ended| ended.to_string()))
     };
+    let sort = move || listing.with(|listing| if listing.sort == Sort::Asc { "asc" } else { "desc" });
     view! {
         <form class="filters" method="get" action=org_link("/jobs") aria-label="Filter" on:submit=submit>
             <input type="hidden" name="state" value=state/>
             <input type="hidden" name="ended" value=ended/>
+            <input type="hidden" name="sort" value=sort/>
             {input("jobs-name", "Name", "name", "part of the name", name)}
             {input("jobs-person", "Submitted by", "created_by", "part of the name", person)}
             {input("jobs-label", "Label", "label", "key=value", label)}
@@ -197,7 +208,7 @@ fn FilterForm(listing: Memo<Listing>) -> impl IntoView {
 /// The choice of the order.
 #[component]
 fn Order(listing: Memo<Listing>) -> impl IntoView {
-    let links = use_org_links();
+    let (links, ready) = (use_org_links(), ready());
     let name = |sort: Sort| if sort == Sort::Asc { "asc" } else { "desc" };
     let option = move |sort: Sort, text: &'static str| {
         let chosen = move || listing.with(|listing| listing.sort == sort);
@@ -213,6 +224,7 @@ fn Order(listing: Memo<Listing>) -> impl IntoView {
             <select
                 class="select"
                 id="jobs-order"
+                disabled=move || !ready.get()
                 prop:value=move || listing.with(|listing| name(listing.sort))
                 on:change=choose
             >

@@ -124,10 +124,15 @@ impl KeptDraft {
         });
     }
 
-    /// Removes the stored draft after the launch.
-    pub fn forget(self) {
-        self.launched.set_value(true);
-        self.basis.with_value(|basis| stored_draft::put(&basis.key, None));
+    /// Returns the key of the stored draft, for [`Self::forget`].
+    pub fn key(self) -> String {
+        self.basis.with_value(|basis| basis.key.clone())
+    }
+
+    /// Removes the stored draft after the launch. The page may have been left meanwhile.
+    pub fn forget(self, key: &str) {
+        let _left = self.launched.try_set_value(true);
+        stored_draft::put(key, None);
     }
 
     fn clear(self) {

@@ -10,6 +10,7 @@ use leptos::prelude::*;
 use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit, ready};
 use super::super::text::typed_amount;
 use super::form::NumberField;
+use crate::address::org_link;
 use crate::api;
 
 const FIELDS: &[&str] = &["/credit_micros", "/reason"];
@@ -80,9 +81,11 @@ pub fn CreditRequest(
         }
     };
     let reason_error = call.field("/reason");
+    let limits = org_link("/limits");
     let status = move || {
+        let limits = limits.clone();
         sent.get().then(|| {
-            view! { "Request sent. The answer of the operator appears under " <a href="/limits">"Limits"</a> "." }
+            view! { "Request sent. The answer of the operator appears under " <a href=limits>"Limits"</a> "." }
         })
     };
     view! {

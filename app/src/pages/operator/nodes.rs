@@ -127,7 +127,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
         spawn_local(async move {
             // The next round repeats a failed request. A page that arrives during the request stays.
             if let Ok(page) = fresh.await
-                && !more.pending.get_untracked()
+                && more.pending.try_get_untracked() == Some(false)
             {
                 let next = page.next_cursor;
                 nodes.maybe_update(|nodes| {

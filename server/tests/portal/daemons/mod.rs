@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use berth_proto::portal_client::PortalClient;
-use berth_proto::{Assignment, Certificate, Down, Hello, JoinRequest, Up, down, up};
+use berth_proto::{
+    Assignment, Certificate, Hello, JoinRequest, PortalMessage, WorkerMessage, portal_message, worker_message,
+};
 use berth_worker::session::identity;
 use berth_worker::session::tls::{ClientCertificate, PortalConnector};
 use rcgen::{CertificateParams, KeyPair};
@@ -71,8 +73,8 @@ pub async fn rejoin_token(setup: &WorkerPortal, node: &str) -> String {
 
 /// A session with the test in the role of the daemon.
 pub struct PlayedSession {
-    pub up: mpsc::UnboundedSender<Up>,
-    down: Streaming<Down>,
+    pub up: mpsc::UnboundedSender<WorkerMessage>,
+    down: Streaming<PortalMessage>,
 }
 
 impl PlayedSession {
@@ -91,7 +93,7 @@ impl PlayedSession {
         hello: Hello,
     ) -> Result<Self, Status> {
         let (up, queue) = mpsc::unbounded_channel();
-        up.send(up::What::Hello(hello).into()).unwrap();
+        up.send(worker_message::Body::Hello(hello).into()).unwrap();
         let channel = way(setup, credentials).connect().await.map_err(Status::unavailable)?;
         let down = PortalClient::new(channel).session(UnboundedReceiverStream::new(queue)).await?;
         Ok(Self { up, down: down.into_inner() })
@@ -99,15 +101,15 @@ impl PlayedSession {
 
     /// Returns the next message other than a probe; probes are answered if `alive` is true. `None` after the
     /// end of the session.
-    pub async fn next(&mut self, alive: bool) -> Result<Option<Down>, Status> {
+    pub async fn next(&mut self, alive: bool) -> Result<Option<PortalMessage>, Status> {
         loop {
             let message =
                 tokio::time::timeout(Duration::from_secs(20), self.down.message()).await.unwrap()?;
             match message {
-                Some(Down { what: Some(down::What::Probe(probe)) }) => {
+                Some(PortalMessage { body: Some(portal_message::Body::Probe(probe)) }) => {
                     if alive {
                         // The portal may have ended the session.
-                        let _ = self.up.send(up::What::Probe(probe).into());
+                        let _ = self.up.send(worker_message::Body::Probe(probe).into());
                     }
                 }
                 other => return Ok(other),
@@ -117,7 +119,10 @@ impl PlayedSession {
 
     pub async fn expect_admitted(mut self) -> Self {
         let first = self.next(true).await.unwrap();
-        assert!(matches!(first, Some(Down { what: Some(down::What::Desired(_)) })), "{first:?}");
+        assert!(
+            matches!(first, Some(PortalMessage { body: Some(portal_message::Body::DesiredState(_)) })),
+            "{first:?}"
+        );
         self
     }
 
@@ -130,9 +135,9 @@ impl PlayedSession {
     }
 
     /// Returns the first result of `matching` for a message of the portal.
-    pub async fn next_matching<T>(&mut self, matching: impl Fn(down::What) -> Option<T>) -> T {
+    pub async fn next_matching<T>(&mut self, matching: impl Fn(portal_message::Body) -> Option<T>) -> T {
         loop {
-            let message = self.next(true).await.unwrap().unwrap().what.unwrap();
+            let message = self.next(true).await.unwrap().unwrap().body.unwrap();
             if let Some(found) = matching(message) {
                 return found;
             }
@@ -141,8 +146,10 @@ impl PlayedSession {
 
     /// Returns the desired attempts once their number is `count`.
     pub async fn desired(&mut self, count: usize) -> Vec<Assignment> {
-        self.next_matching(|what| match what {
-            down::What::Desired(desired) => Some(desired.attempts).filter(|all| all.len() == count),
+        self.next_matching(|body| match body {
+            portal_message::Body::DesiredState(desired) => {
+                Some(desired.attempts).filter(|all| all.len() == count)
+            }
             _ => None,
         })
         .await

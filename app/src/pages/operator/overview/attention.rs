@@ -67,7 +67,7 @@ pub fn findings(overview: &OperatorOverview) -> Vec<Finding> {
     let words = ("job without progress", "jobs without progress");
     add(&mut out, overview.stuck_count, words, stuck, "/operator/stuck");
     let asking = overview.quota_requests.iter().map(|request| request.org_name.clone()).collect();
-    let words = ("request for other limits", "requests for other limits");
+    let words = ("request for limits or credit", "requests for limits or credit");
     add(&mut out, overview.quota_request_count, words, asking, "/operator/limits");
     let credit = |micros: i64| money_text(micros, &overview.currency);
     let poor = overview

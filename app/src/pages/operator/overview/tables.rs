@@ -85,7 +85,7 @@ pub fn changes(events: &[AuditEvent], currency: &str) -> AnyView {
         let detail = detail_text(event, currency);
         view! {
             <tr role="row">
-                <th role="rowheader" scope="row">{actor} " " {action}</th>
+                <th role="rowheader" scope="row">{action} <span class="table__sub">{actor}</span></th>
                 <td role="cell" class="nowrap" data-label="Time"><When at=event.at/></td>
                 <td role="cell" class="table__lead" data-label="Details">{detail}</td>
             </tr>

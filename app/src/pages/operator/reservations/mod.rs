@@ -121,7 +121,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
         spawn_local(async move {
             // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
-                let mut next = all.get_untracked();
+                let Some(mut next) = all.try_get_untracked() else { return };
                 merge_lists(&mut next, fresh);
                 replace(all, next);
             }
