@@ -160,6 +160,6 @@ test('an operator without an organization starts with the overview', async () =>
   await page.getByLabel('Password', { exact: true }).fill(demo.operator.password);
   await button.click();
   await page.waitForURL((url) => url.pathname === '/operator');
-  await page.getByRole('heading', { level: 1, name: 'Nodes' }).waitFor();
+  await page.getByRole('heading', { level: 1, name: 'Overview' }).waitFor();
   await close();
 });

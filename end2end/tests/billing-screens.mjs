@@ -46,8 +46,8 @@ const stat = (page, name) =>
 const budgets = async () => (await tenant.api('GET', `/orgs/${tenant.org}/budgets`)).items;
 
 /** The launch form with an offering chosen and a command that does nothing. */
-async function openLaunch(page, name, slug) {
-  await page.goto(inOrg(tenant.slug, '/launch'));
+async function openLaunch(page, name, slug, org = tenant.slug) {
+  await page.goto(inOrg(org, '/launch'));
   await settled(page);
   await awake(button(page, 'Launch job'));
   await textbox(page, 'Name').fill(name);
@@ -384,7 +384,7 @@ test('without credit a job is preceded by a request, which the operator grants',
   const viewport = { width: 390, height: 844 };
   const small = await openPage(browser, demo.url, { headers: poor.headers, viewport });
   const { page } = small;
-  await openLaunch(page, 'no-money', SLICE);
+  await openLaunch(page, 'no-money', SLICE, poor.slug);
   const ask = button(page, 'Request credit');
   await awake(ask);
   const plan = { name: 'no-money', offering: SLICE, command: ['true'], max_duration_s: 3600 };

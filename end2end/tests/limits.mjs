@@ -98,7 +98,7 @@ test('a second job waits for the limit and says so', async () => {
   await page.goto(inOrg(tenant.slug));
   await settled(page);
   await page.getByText(/Closest limit: 0\.125 of 0\.125 boards at once/).waitFor();
-  await page.getByRole('row').filter({ hasText: 'second' }).filter({ hasText: /0\.125 boards at once/ }).waitFor();
+  await page.getByRole('row').filter({ hasText: 'second' }).filter({ hasText: /boards at once: 0\.125/ }).waitFor();
 });
 
 test('the tenant asks for more', async () => {

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
 import {
-  api, bearer, jobIn, launchBrowser, openPage, settled, signIn, signUp, startBarePortal, startWorker,
+  api, bearer, inOrg, jobIn, launchBrowser, openPage, settled, signIn, signUp, startBarePortal, startWorker,
 } from './harness.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -142,7 +142,7 @@ test('the home of a tenant shows the first jobs and the number of all', async ()
   // The head and five jobs.
   assert.equal(await queued.count(), 6);
   const all = page.getByRole('link', { name: 'All 7', exact: true });
-  assert.equal(await all.getAttribute('href'), '/jobs?state=queued');
+  assert.equal(await all.getAttribute('href'), inOrg(tenant.slug, '/jobs?state=queued'));
   await page.getByRole('link', { name: 'All 1', exact: true }).waitFor();
   await tenant.api('POST', `/orgs/${tenant.org}/jobs/${waiting[0].id}/cancel`);
   await page.getByRole('link', { name: 'All 6', exact: true }).waitFor();

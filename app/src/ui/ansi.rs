@@ -9,12 +9,11 @@
 
 mod sgr;
 
+use anstyle_parse::{Params, Parser, Perform};
 use sgr::Style;
 
 /// The maximum length of a line in bytes; the raw log has the rest.
 const LINE_BYTES: usize = 32 * 1024;
-/// The maximum length of the parameters of a sequence in bytes; colours need less.
-const PARAMETER_BYTES: usize = 64;
 const CUT: &str = " … line truncated; see the raw log";
 
 /// A run of text in one style.
@@ -39,38 +38,13 @@ impl Line {
     }
 }
 
-/// The position within an escape sequence.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-enum Position {
-    #[default]
-    Text,
-    /// After ESC.
-    Escape,
-    /// After ESC and an intermediate byte: one more byte ends it.
-    Designate,
-    /// After `ESC [`, with the parameters so far.
-    Control(String),
-    /// In an operating system command or a similar string, which ends with BEL or `ESC \`.
-    Command,
-    /// After ESC within a command.
-    CommandEscape,
-}
-
 /// The decoder of a log.
 #[derive(Debug, Clone, Default)]
 pub struct LogDecoder {
     /// The bytes of an incomplete character.
     partial: Vec<u8>,
-    position: Position,
-    style: Style,
-    spans: Vec<Span>,
-    /// The style of the last span, while it can grow.
-    open_style: Option<Style>,
-    line_bytes: usize,
-    cut: bool,
-    /// True after a carriage return: the next character overwrites the line, unless it is a line feed.
-    returned: bool,
-    finished: u64,
+    parser: Parser,
+    builder: LineBuilder,
 }
 
 impl LogDecoder {
@@ -106,7 +80,8 @@ impl LogDecoder {
 
     /// Finds the incomplete last line, if it has text.
     pub fn open_line(&self) -> Option<Line> {
-        (!self.spans.is_empty()).then(|| Line { number: self.finished + 1, spans: self.spans.clone() })
+        let LineBuilder { spans, finished, .. } = &self.builder;
+        (!spans.is_empty()).then(|| Line { number: finished + 1, spans: spans.clone() })
     }
 
     /// Ends the log. Returns the incomplete last line.
@@ -115,8 +90,8 @@ impl LogDecoder {
         if !std::mem::take(&mut self.partial).is_empty() {
             self.push_char(char::REPLACEMENT_CHARACTER, &mut lines);
         }
-        if !self.spans.is_empty() {
-            self.end_line(&mut lines);
+        if !self.builder.spans.is_empty() {
+            self.builder.end_line(&mut lines);
         }
         lines.pop()
     }
@@ -124,56 +99,50 @@ impl LogDecoder {
     fn push_char(&mut self, c: char, lines: &mut Vec<Line>) {
         // A line feed ends every sequence, so that an unterminated one hides no further lines.
         if c == '\n' {
-            self.position = Position::Text;
-            self.end_line(lines);
+            self.parser = Parser::default();
+            self.builder.end_line(lines);
             return;
         }
-        match std::mem::take(&mut self.position) {
-            Position::Text => self.text(c),
-            Position::Escape => match c {
-                '[' => self.position = Position::Control(String::new()),
-                ']' | 'P' | 'X' | '^' | '_' => self.position = Position::Command,
-                '\u{1b}' => self.position = Position::Escape,
-                ' '..='/' => self.position = Position::Designate,
-                '0'..='~' => {}
-                other => self.text(other),
-            },
-            Position::Designate => {}
-            Position::Control(mut parameters) => match c {
-                '\u{1b}' => self.position = Position::Escape,
-                '@'..='~' => {
-                    if c == 'm' && parameters.bytes().all(|b| b.is_ascii_digit() || b == b';' || b == b':') {
-                        self.style.apply(&parameters);
-                    }
-                }
-                ' '..='?' => {
-                    if parameters.len() < PARAMETER_BYTES {
-                        parameters.push(c);
-                    }
-                    self.position = Position::Control(parameters);
-                }
-                other => self.text(other),
-            },
-            Position::Command => {
-                self.position = match c {
-                    '\u{7}' => Position::Text,
-                    '\u{1b}' => Position::CommandEscape,
-                    _ => Position::Command,
-                };
-            }
-            Position::CommandEscape => {
-                // `ESC \` ends the command; every other escape starts a new sequence.
-                if c != '\\' {
-                    self.position = Position::Escape;
-                    self.push_char(c, lines);
-                }
-            }
+        let mut bytes = [0; 4];
+        for byte in c.encode_utf8(&mut bytes).bytes() {
+            self.parser.advance(&mut self.builder, byte);
         }
     }
+}
 
+/// The lines of a log, from its text, control characters and colours.
+#[derive(Debug, Clone, Default)]
+struct LineBuilder {
+    style: Style,
+    spans: Vec<Span>,
+    /// The style of the last span, while it can grow.
+    open_style: Option<Style>,
+    line_bytes: usize,
+    cut: bool,
+    /// True after a carriage return: the next character overwrites the line, unless it is a line feed.
+    returned: bool,
+    finished: u64,
+}
+
+impl Perform for LineBuilder {
+    fn print(&mut self, c: char) {
+        self.text(c);
+    }
+
+    fn execute(&mut self, byte: u8) {
+        self.text(char::from(byte));
+    }
+
+    fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], ignore: bool, action: u8) {
+        if action == b'm' && intermediates.is_empty() && !ignore {
+            self.style.apply(params);
+        }
+    }
+}
+
+impl LineBuilder {
     fn text(&mut self, c: char) {
         match c {
-            '\u{1b}' => self.position = Position::Escape,
             '\r' => self.returned = true,
             _ => {
                 if std::mem::take(&mut self.returned) {
@@ -344,7 +313,17 @@ mod tests {
     #[test]
     fn an_endless_sequence_ends_with_its_line() {
         let mut decoder = LogDecoder::new();
-        assert_eq!(texts(&decoder.push(b"a\x1b]0;never\nb\x1b[3\nc\n")), ["a", "b", "c"]);
+        assert_eq!(texts(&decoder.push(b"a\x1b]0;never\nb\x1b[3\nc\x1bPnever\nd\n")), ["a", "b", "c", "d"]);
+    }
+
+    #[test]
+    fn a_hostile_sequence_shows_nothing() {
+        let command = format!("a\u{1b}]0;{}\u{7}b", "x;".repeat(100_000));
+        assert_eq!(only_line(command.as_bytes()), [(String::new(), "ab".to_owned())]);
+        let colours = format!("a\u{1b}[{}mb\u{1b}[?1;31mc\u{1b}[1 md", "1;".repeat(1_000));
+        assert_eq!(only_line(colours.as_bytes()), [(String::new(), "abcd".to_owned())]);
+        let number = b"a\x1b[99999999999999999999mb\x1b[38;5;99999mc";
+        assert_eq!(only_line(number), [(String::new(), "abc".to_owned())]);
     }
 
     #[test]

@@ -153,7 +153,9 @@ impl UsageReports {
         let until = parse_or(until, today)?;
         let from = parse_or(from, until - 29)?;
         if until < from || until - from >= MAX_DAYS {
-            return Err(Problem::malformed("`until` must not be before `from`, and at most 366 days after it."));
+            return Err(Problem::malformed(
+                "`until` must not be before `from`, and at most 366 days after it.",
+            ));
         }
         if group == GroupBy::Label && label.is_none() {
             return Err(Problem::malformed("Enter the label, as in `group=label&label=project`."));

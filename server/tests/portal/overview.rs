@@ -179,7 +179,9 @@ async fn the_overview_has_requests_money_and_power() {
         // An organization that never had credit is not listed.
         t.tenant("new").await;
         let (_, poor) = t.tenant("poor").await;
-        t.post(operator, &format!("/operator/orgs/{poor}/credits"), json!({"amount_micros": 5})).await.expect(201);
+        t.post(operator, &format!("/operator/orgs/{poor}/credits"), json!({"amount_micros": 5}))
+            .await
+            .expect(201);
         let debit = json!({"amount_micros": 5, "memo": "spent"});
         t.post(operator, &format!("/operator/orgs/{poor}/debits"), debit).await.expect(201);
         let today = day_of(t.portal.context.now());

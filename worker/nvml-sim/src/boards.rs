@@ -5,7 +5,8 @@ use std::ptr::without_provenance_mut;
 
 use berth_mig::Board;
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlDeviceAttributes_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t, nvmlUtilization_t,
+    self, nvmlDevice_t, nvmlDeviceAttributes_t, nvmlMemory_t, nvmlMemory_v2_t, nvmlProcessInfo_t,
+    nvmlUtilization_t,
 };
 
 use crate::load::{fresh, memory_bytes, recent, utilization_percent};
@@ -128,18 +129,18 @@ pub(crate) use nvml;
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(code: c_uint) -> *const c_char {
     let text = match code {
-        0 => c"Success",
-        1 => c"Uninitialized",
-        2 => c"Invalid Argument",
-        3 => c"Not Supported",
-        4 => c"Insufficient Permissions",
-        6 => c"Not Found",
-        7 => c"Insufficient Size",
-        10 => c"Timeout",
-        15 => c"GPU is lost",
-        16 => c"GPU requires reset",
-        19 => c"In use by another client",
-        23 => c"Insufficient Resources",
+        bindings::nvmlReturn_enum_NVML_SUCCESS => c"Success",
+        bindings::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED => c"Uninitialized",
+        bindings::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT => c"Invalid Argument",
+        bindings::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED => c"Not Supported",
+        bindings::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION => c"Insufficient Permissions",
+        bindings::nvmlReturn_enum_NVML_ERROR_NOT_FOUND => c"Not Found",
+        bindings::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE => c"Insufficient Size",
+        bindings::nvmlReturn_enum_NVML_ERROR_TIMEOUT => c"Timeout",
+        bindings::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST => c"GPU is lost",
+        bindings::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED => c"GPU requires reset",
+        bindings::nvmlReturn_enum_NVML_ERROR_IN_USE => c"In use by another client",
+        bindings::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES => c"Insufficient Resources",
         _ => c"Unknown Error",
     };
     text.as_ptr()

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use nvml_wrapper_sys::bindings::{nvmlClockType_t, nvmlDevice_t, nvmlPciInfo_t};
+use nvml_wrapper_sys::bindings::{self, nvmlClockType_t, nvmlDevice_t, nvmlPciInfo_t};
 
 use crate::boards::{Handle, milliwatts, nvml, on_board, on_whole_board};
 use crate::world::Fault;
@@ -53,11 +53,11 @@ nvml! {
     }
     fn nvmlDeviceGetClockInfo(device: nvmlDevice_t, kind: nvmlClockType_t, out: *mut c_uint) {
         let newer = on_whole_board(device, |_, board| Ok(board.live_toggle))?;
-        // Graphics and multiprocessors, memory, video.
         let (new, old) = match kind {
-            0 | 1 => (1_980, 1_440),
-            2 => (2_619, 1_215),
-            3 => (1_545, 1_305),
+            bindings::nvmlClockType_enum_NVML_CLOCK_GRAPHICS
+            | bindings::nvmlClockType_enum_NVML_CLOCK_SM => (1_980, 1_440),
+            bindings::nvmlClockType_enum_NVML_CLOCK_MEM => (2_619, 1_215),
+            bindings::nvmlClockType_enum_NVML_CLOCK_VIDEO => (1_545, 1_305),
             _ => return Err(Fault::InvalidArgument),
         };
         // SAFETY: null or valid, by NVML's contract.

@@ -10,16 +10,16 @@ use std::ptr::without_provenance_mut;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t};
+use nvml_wrapper_sys::bindings::{self, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t};
 
 use crate::boards::{Handle, nvml};
 use crate::faults::{Ecc, Faults};
 use crate::world::{Fault, look};
 use crate::{answer, put};
 
-const SINGLE_BIT: u64 = 0x1;
-const DOUBLE_BIT: u64 = 0x2;
-const XID: u64 = 0x8;
+const SINGLE_BIT: u64 = bindings::nvmlEventTypeSingleBitEccError as u64;
+const DOUBLE_BIT: u64 = bindings::nvmlEventTypeDoubleBitEccError as u64;
+const XID: u64 = bindings::nvmlEventTypeXidCriticalError as u64;
 /// What can be waited for here.
 const KNOWN: u64 = SINGLE_BIT | DOUBLE_BIT | XID;
 /// The kind of handle that a set is; the others are in `boards`.

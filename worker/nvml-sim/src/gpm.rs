@@ -7,16 +7,19 @@
 use std::ffi::c_uint;
 use std::time::Instant;
 
-use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlGpmMetricsGet_t, nvmlGpmSample_t, nvmlGpmSupport_t};
+use nvml_wrapper_sys::bindings::{
+    NVML_GPM_METRICS_GET_VERSION as VERSION, nvmlDevice_t, nvmlGpmMetricId_t,
+    nvmlGpmMetricId_t_NVML_GPM_METRIC_GRAPHICS_UTIL as GRAPHICS_UTIL,
+    nvmlGpmMetricId_t_NVML_GPM_METRIC_SM_UTIL as SM_UTIL, nvmlGpmMetricsGet_t, nvmlGpmSample_t,
+    nvmlGpmSupport_t,
+};
 
 use crate::boards::{device_uuids, nvml, on_whole_board};
 use crate::load::{Load, TICKS_A_SECOND, for_sample};
 use crate::world::Fault;
 use crate::{answer, put};
 
-const VERSION: c_uint = 1;
-/// `NVML_GPM_METRIC_GRAPHICS_UTIL` and `NVML_GPM_METRIC_SM_UTIL`.
-const KNOWN: [c_uint; 2] = [1, 2];
+const KNOWN: [nvmlGpmMetricId_t; 2] = [GRAPHICS_UTIL, SM_UTIL];
 
 /// What a sample points at; `None` until it was taken.
 struct Taken(Option<(Instant, u64)>);

@@ -2,7 +2,13 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
 
-use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEnableState_t, nvmlFieldValue_t, nvmlValue_t};
+use nvml_wrapper_sys::bindings::{
+    field_id, nvmlDevice_t, nvmlEnableState_t, nvmlFieldValue_t,
+    nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED as CORRECTED,
+    nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED as UNCORRECTED, nvmlValue_t,
+    nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT as UNSIGNED,
+    nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG as UNSIGNED_LONG_LONG,
+};
 
 use crate::boards::{Handle, busy_percent, milliwatts, nvml, on_whole_board};
 use crate::faults::{Ecc, Remapped, now_ms};
@@ -10,9 +16,6 @@ use crate::nvlink::has_links;
 use crate::world::{Fault, SimBoard, look};
 use crate::{answer, put, put_text};
 
-/// `NVML_VALUE_TYPE_UNSIGNED_INT` and `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`.
-const UNSIGNED: c_uint = 1;
-const UNSIGNED_LONG_LONG: c_uint = 3;
 /// KiB a second that a board moves over PCIe for each percent that it is busy.
 const PCIE_KIB_A_PERCENT: u32 = 4_096;
 
@@ -32,18 +35,20 @@ fn field(device: nvmlDevice_t, id: c_uint) -> Result<(c_uint, nvmlValue_t), Faul
     let rows = || counted(device).map(|(_, rows)| rows);
     match id {
         // What its links have carried, in KiB: simulated processes send nothing to each other.
-        138 | 139 => {
+        field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX | field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX => {
             if !on_whole_board(device, |_, board| Ok(has_links(board)))? {
                 return Err(Fault::NotSupported);
             }
             Ok((UNSIGNED_LONG_LONG, nvmlValue_t { ullVal: 0 }))
         }
-        142 => rows().map(|r| small(r.correctable)),
-        143 => rows().map(|r| small(r.uncorrectable)),
-        144 => rows().map(|r| small(r.pending.into())),
-        145 => rows().map(|r| small(r.failure.into())),
+        field_id::NVML_FI_DEV_REMAPPED_COR => rows().map(|r| small(r.correctable)),
+        field_id::NVML_FI_DEV_REMAPPED_UNC => rows().map(|r| small(r.uncorrectable)),
+        field_id::NVML_FI_DEV_REMAPPED_PENDING => rows().map(|r| small(r.pending.into())),
+        field_id::NVML_FI_DEV_REMAPPED_FAILURE => rows().map(|r| small(r.failure.into())),
         // The recovery action: none, or a reset of the board.
-        230 => rows().map(|r| small((r.pending || r.failure).into())),
+        field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION => {
+            rows().map(|r| small((r.pending || r.failure).into()))
+        }
         _ => Err(Fault::NotSupported),
     }
 }
@@ -81,8 +86,8 @@ nvml! {
         }
         let (ecc, _) = counted(device)?;
         let count = match kind {
-            0 => ecc.corrected,
-            1 => ecc.uncorrected,
+            CORRECTED => ecc.corrected,
+            UNCORRECTED => ecc.uncorrected,
             _ => return Err(Fault::InvalidArgument),
         };
         // SAFETY: null or valid, by NVML's contract.

@@ -6,15 +6,16 @@
 use std::ffi::c_uint;
 
 use berth_mig::{Board, boards};
-use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEnableState_t, nvmlIntNvLinkDeviceType_t, nvmlPciInfo_t};
+use nvml_wrapper_sys::bindings::{
+    nvmlDevice_t, nvmlEnableState_t, nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH as SWITCH,
+    nvmlIntNvLinkDeviceType_t, nvmlPciInfo_t,
+};
 
 use crate::boards::{Handle, nvml};
 use crate::details::pci_at;
 use crate::world::{Fault, look};
 use crate::{answer, put};
 
-/// `NVML_NVLINK_DEVICE_TYPE_SWITCH`.
-const SWITCH: nvmlIntNvLinkDeviceType_t = 2;
 /// The bus of the first model's switch: above those of the 64 boards that a host has at most.
 const FIRST_SWITCH_BUS: c_uint = 0xc0;
 

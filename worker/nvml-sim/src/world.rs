@@ -8,6 +8,7 @@ mod kept;
 use std::cell::Cell;
 
 use berth_mig::{Board, Illegal, Instance, board_by_name, legal};
+use nvml_wrapper_sys::bindings;
 use serde::{Deserialize, Serialize};
 
 use crate::faults::{Faults, now_ms};
@@ -41,19 +42,19 @@ pub enum Fault {
 impl Fault {
     pub const fn code(self) -> u32 {
         match self {
-            Self::Uninitialized => 1,
-            Self::InvalidArgument => 2,
-            Self::NotSupported => 3,
-            Self::NoPermission => 4,
-            Self::NotFound => 6,
-            Self::InsufficientSize => 7,
-            Self::Timeout => 10,
-            Self::GpuIsLost => 15,
-            Self::OperatingSystem => 17,
-            Self::InUse => 19,
-            Self::InsufficientResources => 23,
-            Self::VersionMismatch => 25,
-            Self::Unknown => 999,
+            Self::Uninitialized => bindings::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED,
+            Self::InvalidArgument => bindings::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT,
+            Self::NotSupported => bindings::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED,
+            Self::NoPermission => bindings::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION,
+            Self::NotFound => bindings::nvmlReturn_enum_NVML_ERROR_NOT_FOUND,
+            Self::InsufficientSize => bindings::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE,
+            Self::Timeout => bindings::nvmlReturn_enum_NVML_ERROR_TIMEOUT,
+            Self::GpuIsLost => bindings::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST,
+            Self::OperatingSystem => bindings::nvmlReturn_enum_NVML_ERROR_OPERATING_SYSTEM,
+            Self::InUse => bindings::nvmlReturn_enum_NVML_ERROR_IN_USE,
+            Self::InsufficientResources => bindings::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES,
+            Self::VersionMismatch => bindings::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+            Self::Unknown => bindings::nvmlReturn_enum_NVML_ERROR_UNKNOWN,
         }
     }
 }
@@ -154,8 +155,7 @@ impl SimBoard {
             return Ok(0);
         }
         if !self.board()?.live_toggle {
-            // NVML_ERROR_RESET_REQUIRED
-            return Ok(16);
+            return Ok(bindings::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED);
         }
         self.mig = on;
         Ok(0)

@@ -4,14 +4,15 @@
 
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
-use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
+use nvml_wrapper_sys::bindings::{
+    field_id, nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_NODE_REBOOT as NODE_REBOOT,
+    nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_NONE as NONE, nvmlFieldValue_t,
+};
 
 use super::error::{GpuError, silence_reason};
 use super::library::{Library, mig_enabled};
 use super::{mig, nvlink};
 
-/// `NVML_FI_DEV_GET_GPU_RECOVERY_ACTION`.
-const RECOVERY_ACTION: u32 = 230;
 /// The most memory that the driver itself uses on an idle board, in MiB.
 const IDLE_MOST_MIB: u64 = 512;
 /// The permitted growth over the use before an attempt, in MiB.
@@ -92,7 +93,7 @@ fn recovery_action(library: &Library, device: &Device<'_>) -> Option<u32> {
     let symbol = library.nvml.lib().nvmlDeviceGetFieldValues.as_ref().ok()?;
     // SAFETY: a plain C struct, for which zeroes are a value.
     let mut value: nvmlFieldValue_t = unsafe { std::mem::zeroed() };
-    value.fieldId = RECOVERY_ACTION;
+    value.fieldId = field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION;
     // SAFETY: the handle is used only for this call, and the pointer is to one local of the type it asks for.
     let code = unsafe { symbol(device.handle(), 1, &raw mut value) };
     // SAFETY: the field is an unsigned int, and the union was zeroed before.
@@ -141,9 +142,9 @@ pub(super) fn complaints(description: &BoardDescription, counts: &ErrorCounts) -
     if counts.replacement_pending == Some(true) {
         out.push("The replacement of faulty memory needs a reset of the board.".to_owned());
     }
-    match counts.recovery.unwrap_or(0) {
-        0 => {}
-        2 => out.push("The driver requests a restart of the host.".to_owned()),
+    match counts.recovery.unwrap_or(NONE) {
+        NONE => {}
+        NODE_REBOOT => out.push("The driver requests a restart of the host.".to_owned()),
         _ => out.push("The driver requests a reset of the board.".to_owned()),
     }
     if description.mig != description.mig_pending {

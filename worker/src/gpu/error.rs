@@ -1,6 +1,7 @@
 //! Errors of NVML.
 
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper_sys::bindings;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
@@ -39,12 +40,12 @@ impl From<NvmlError> for GpuError {
 /// The error for a code of NVML. The wrapper maps only some codes.
 pub(super) fn from_code(code: u32) -> GpuError {
     match code {
-        3 => GpuError::NotSupported,
-        6 => GpuError::NotFound(String::new()),
-        15 => GpuError::Lost,
-        16 => GpuError::ResetRequired,
-        19 => GpuError::InUse,
-        23 => GpuError::Insufficient,
+        bindings::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED => GpuError::NotSupported,
+        bindings::nvmlReturn_enum_NVML_ERROR_NOT_FOUND => GpuError::NotFound(String::new()),
+        bindings::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST => GpuError::Lost,
+        bindings::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED => GpuError::ResetRequired,
+        bindings::nvmlReturn_enum_NVML_ERROR_IN_USE => GpuError::InUse,
+        bindings::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES => GpuError::Insufficient,
         other => GpuError::Nvml(format!("error {other}")),
     }
 }

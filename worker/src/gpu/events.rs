@@ -9,23 +9,21 @@ use std::collections::{HashMap, HashSet};
 use std::ptr::with_exposed_provenance_mut;
 use std::time::{Duration, Instant};
 
-use nvml_wrapper_sys::bindings::{NvmlLib, nvmlEventData_t, nvmlEventSet_t};
+use nvml_wrapper_sys::bindings::{self, NvmlLib, nvmlEventData_t, nvmlEventSet_t};
 
 use super::error::{GpuError, from_code};
 use super::gpus::Gpus;
 use super::library::Library;
 
-/// `nvmlEventTypeXidCriticalError` and `nvmlEventTypeDoubleBitEccError`.
-const XID: u64 = 0x8;
-const DOUBLE_BIT: u64 = 0x2;
+/// Bits of kinds of events.
+const XID: u64 = bindings::nvmlEventTypeXidCriticalError as u64;
+const DOUBLE_BIT: u64 = bindings::nvmlEventTypeDoubleBitEccError as u64;
 /// The longest wait for an event, in milliseconds.
 const WAIT_MS: u32 = 1_000;
 /// The time between two tries to register a board.
 const REGISTER_EVERY: Duration = Duration::from_secs(10);
 /// The pause after a failed wait.
 const PAUSE: Duration = Duration::from_secs(1);
-/// `NVML_ERROR_TIMEOUT`.
-const TIMEOUT: u32 = 10;
 
 /// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +107,7 @@ impl EventSet {
         // SAFETY: the set was made by this library, and the pointer is to a local.
         match unsafe { symbol(self.pointer(), &raw mut data, WAIT_MS) } {
             0 => Ok(Some(data)),
-            TIMEOUT => Ok(None),
+            bindings::nvmlReturn_enum_NVML_ERROR_TIMEOUT => Ok(None),
             other => Err(from_code(other)),
         }
     }

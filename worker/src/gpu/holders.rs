@@ -7,15 +7,13 @@
 
 use std::mem::zeroed;
 
-use nvml_wrapper_sys::bindings::nvmlProcessInfo_t;
+use nvml_wrapper_sys::bindings::{self, nvmlProcessInfo_t};
 
 use super::error::{GpuError, from_code};
 use super::library::Library;
 
 /// The rows of the first try, and the additional rows of each further one.
 const ROWS: u32 = 64;
-/// `NVML_ERROR_INSUFFICIENT_SIZE`.
-const INSUFFICIENT_SIZE: u32 = 7;
 
 impl Library {
     /// The compute processes on a board, or on a MIG device.
@@ -33,7 +31,9 @@ impl Library {
             let code = unsafe { symbol(device.handle(), &raw mut count, rows.as_mut_ptr()) };
             match code {
                 0 => return Ok(rows.iter().take(count as usize).map(|row| row.pid).collect()),
-                INSUFFICIENT_SIZE if count > capacity => capacity = count.saturating_add(ROWS),
+                bindings::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE if count > capacity => {
+                    capacity = count.saturating_add(ROWS);
+                }
                 other => return Err(from_code(other)),
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper_sys::bindings::{
-    NvmlLib, nvmlComputeInstance_t, nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_t,
+    self, NvmlLib, nvmlComputeInstance_t, nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_t,
     nvmlGpuInstance_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
 };
 
@@ -61,8 +61,8 @@ fn profile_infos(
         let handle = unsafe { device.handle() };
         match call!(lib, nvmlDeviceGetGpuInstanceProfileInfoV(handle, index, &raw mut info)) {
             0 => out.push(info),
-            3 => {}
-            2 => break,
+            bindings::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED => {}
+            bindings::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT => break,
             other => return Err(from_code(other)),
         }
     }
@@ -113,8 +113,8 @@ fn filling_profile(lib: &NvmlLib, instance: nvmlGpuInstance_t) -> Result<u32, Gp
         let mut found: nvmlComputeInstanceProfileInfo_t = unsafe { zeroed() };
         match call!(lib, nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, profile, 0, &raw mut found)) {
             0 => best = best.max(Some((found.multiprocessorCount, found.id))),
-            3 => {}
-            2 => break,
+            bindings::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED => {}
+            bindings::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT => break,
             other => return Err(from_code(other)),
         }
     }
@@ -131,8 +131,8 @@ fn compute_instances(
         let mut found: nvmlComputeInstanceProfileInfo_t = unsafe { zeroed() };
         match call!(lib, nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, profile, 0, &raw mut found)) {
             0 => {}
-            3 => continue,
-            2 => break,
+            bindings::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED => continue,
+            bindings::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT => break,
             other => return Err(from_code(other)),
         }
         let mut rows: [nvmlComputeInstance_t; MOST_INSTANCES] = [std::ptr::null_mut(); MOST_INSTANCES];

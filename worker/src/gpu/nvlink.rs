@@ -4,12 +4,10 @@
 
 use nvml_wrapper::struct_wrappers::device::PciInfo;
 use nvml_wrapper::{Device, Nvml};
-use nvml_wrapper_sys::bindings::NVML_NVLINK_MAX_LINKS;
-
-/// `NVML_NVLINK_DEVICE_TYPE_SWITCH`.
-const SWITCH: u32 = 2;
-/// `NVML_NVLINK_DEVICE_TYPE_UNKNOWN`.
-const UNKNOWN: u32 = 255;
+use nvml_wrapper_sys::bindings::{
+    NVML_NVLINK_MAX_LINKS, nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH as SWITCH,
+    nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN as UNKNOWN,
+};
 
 /// A PCI address: domain, bus, device.
 type PciAddress = (u32, u32, u32);

@@ -9,16 +9,16 @@ use nvml_wrapper::enum_wrappers::device::{Clock, PcieUtilCounter, TemperatureSen
 use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
-use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
+use nvml_wrapper_sys::bindings::{field_id, nvmlFieldValue_t};
 
 use super::error::GpuError;
 use super::library::{Library, mig_enabled};
 use super::mig;
 use crate::system::sync::lock;
 
-/// The counters of all links of a board, in KiB (`NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_*`).
-const NVLINK_SENT: u32 = 138;
-const NVLINK_RECEIVED: u32 = 139;
+/// The counters of all links of a board, in KiB.
+const NVLINK_SENT: u32 = field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX;
+const NVLINK_RECEIVED: u32 = field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX;
 /// All links together.
 const ALL_LINKS: u32 = u32::MAX;
 

@@ -1,11 +1,16 @@
 //! Removes secrets from a job's output on its way to the log: each byte of a value becomes an asterisk, so the length
 //! and all offsets of the output stay. No value is stored, sent or named.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::JoinHandle;
 
+use aho_corasick::Anchored;
+use aho_corasick::automaton::{Automaton, StateID};
+use aho_corasick::nfa::noncontiguous::NFA;
 use berth_contract::LOG_LIMIT;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,69 +22,56 @@ const BUFFER: usize = 64 << 10;
 /// The capacity of a pipe. After the end of the job, further bytes come from other writers.
 const PIPE: usize = 1 << 20;
 
-/// A text to find, also in overlaps with itself.
-struct RedactionPattern {
-    bytes: Vec<u8>,
-    /// For each prefix length, the length of the longest proper prefix that is also a suffix.
-    borders: Vec<usize>,
-    /// The matched bytes at the end of the output.
-    at: usize,
-}
-
-impl RedactionPattern {
-    fn new(bytes: Vec<u8>) -> Self {
-        let mut borders = vec![0, 0];
-        let mut at = 0;
-        for byte in bytes.iter().skip(1) {
-            while at > 0 && bytes.get(at) != Some(byte) {
-                at = borders.get(at).copied().unwrap_or(0);
-            }
-            at += usize::from(bytes.get(at) == Some(byte));
-            borders.push(at);
-        }
-        Self { bytes, borders, at: 0 }
-    }
-
-    fn fall_back(&mut self) {
-        self.at = self.borders.get(self.at).copied().unwrap_or(0);
-    }
-
-    /// Adds a byte. `true`: the output ends with the whole text now.
-    fn step(&mut self, byte: u8) -> bool {
-        while self.at > 0 && self.bytes.get(self.at) != Some(&byte) {
-            self.fall_back();
-        }
-        self.at += usize::from(self.bytes.get(self.at) == Some(&byte));
-        let whole = self.at == self.bytes.len();
-        if whole {
-            self.fall_back();
-        }
-        whole
-    }
-}
-
 /// Removes values from a stream.
 pub struct Redactor {
-    patterns: Vec<RedactionPattern>,
+    automaton: NFA,
+    /// For each state, the bytes at the end of the output that may be the start of a value. The automaton has no
+    /// such number.
+    open: HashMap<StateID, usize>,
+    state: StateID,
     /// The end of the output that may be the start of a value.
     held: Vec<u8>,
 }
 
 impl Redactor {
     /// For these values, with and without white space around them. `None`: there is nothing to remove.
-    pub fn for_values(values: &[String]) -> Option<Self> {
+    ///
+    /// # Errors
+    /// The values are too long for an automaton.
+    pub fn for_values(values: &[String]) -> io::Result<Option<Self>> {
         let mut texts: Vec<&str> = values.iter().flat_map(|value| [value.as_str(), value.trim()]).collect();
         texts.retain(|text| text.len() >= LEAST);
         texts.sort_unstable();
         texts.dedup();
-        let patterns: Vec<Vec<u8>> = texts.into_iter().map(|text| text.as_bytes().to_vec()).collect();
-        (!patterns.is_empty()).then(|| Self::from_patterns(patterns))
+        if texts.is_empty() { Ok(None) } else { Self::from_patterns(texts).map(Some) }
     }
 
-    fn from_patterns(patterns: Vec<Vec<u8>>) -> Self {
-        let patterns =
-            patterns.into_iter().filter(|bytes| !bytes.is_empty()).map(RedactionPattern::new).collect();
-        Self { patterns, held: Vec::new() }
+    /// `patterns` has no empty one.
+    fn from_patterns<P: AsRef<[u8]>>(mut patterns: Vec<P>) -> io::Result<Self> {
+        // A shorter pattern has its number before a longer one needs it.
+        patterns.sort_by_key(|pattern| pattern.as_ref().len());
+        let automaton = NFA::builder().prefilter(false).build(&patterns).map_err(io::Error::other)?;
+        let start = automaton.start_state(Anchored::No).map_err(io::Error::other)?;
+        let step = |state, byte: &u8| automaton.next_state(Anchored::No, state, *byte);
+        let mut open = HashMap::new();
+        let mut ends = Vec::new();
+        for pattern in &patterns {
+            let mut state = start;
+            for (at, byte) in pattern.as_ref().iter().enumerate() {
+                if at > 0 {
+                    open.insert(state, at);
+                }
+                state = step(state, byte);
+            }
+            ends.push(state);
+        }
+        // A whole value is no start of itself, but its end may be the start of a further value.
+        for (pattern, end) in patterns.iter().zip(ends) {
+            let rest = pattern.as_ref().iter().skip(1).fold(start, step);
+            let border = open.get(&rest).copied().unwrap_or(0);
+            open.entry(end).or_insert(border);
+        }
+        Ok(Self { automaton, open, state: start, held: Vec::new() })
     }
 
     /// Adds output, and returns the part that is final.
@@ -87,20 +79,25 @@ impl Redactor {
         let mut out = std::mem::take(&mut self.held);
         let before = out.len();
         out.extend_from_slice(chunk);
-        for pattern in &mut self.patterns {
-            let mut done = 0;
-            for (index, byte) in chunk.iter().enumerate() {
-                if pattern.step(*byte) {
-                    let end = before + index + 1;
-                    let begin = end.saturating_sub(pattern.bytes.len()).max(done);
-                    if let Some(found) = out.get_mut(begin..end) {
-                        found.fill(b'*');
-                    }
-                    done = end;
-                }
+        let mut found: Vec<Range<usize>> = Vec::new();
+        for (index, byte) in chunk.iter().enumerate() {
+            self.state = self.automaton.next_state(Anchored::No, self.state, *byte);
+            if self.automaton.is_match(self.state) {
+                // The first value of a state is the longest; the others are its ends.
+                let longest = self.automaton.pattern_len(self.automaton.match_pattern(self.state, 0));
+                let end = before + index + 1;
+                found.push(end.saturating_sub(longest)..end);
             }
         }
-        let open = self.patterns.iter().map(|pattern| pattern.at).max().unwrap_or(0);
+        // From the end, so that each byte is masked once, even where many values overlap.
+        let mut masked_from = out.len();
+        for range in found.into_iter().rev() {
+            if let Some(bytes) = out.get_mut(range.start..range.end.min(masked_from)) {
+                bytes.fill(b'*');
+            }
+            masked_from = masked_from.min(range.start);
+        }
+        let open = self.open.get(&self.state).copied().unwrap_or(0);
         self.held = out.split_off(out.len().saturating_sub(open));
         out
     }
@@ -115,7 +112,7 @@ impl Redactor {
 pub enum JobOutput {
     Plain(File),
     Redacted {
-        redactor: Redactor,
+        redactor: Box<Redactor>,
         from: PipeReader,
         to: PipeWriter,
         log: File,
@@ -128,11 +125,11 @@ impl JobOutput {
     /// Output into `log`, without these values.
     pub fn open(log: &File, values: &[String]) -> io::Result<Self> {
         let log = log.try_clone()?;
-        let Some(redactor) = Redactor::for_values(values) else { return Ok(Self::Plain(log)) };
+        let Some(redactor) = Redactor::for_values(values)? else { return Ok(Self::Plain(log)) };
         let (from, to) = io::pipe()?;
         fcntl(&from, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let (over, running) = io::pipe()?;
-        Ok(Self::Redacted { redactor, from, to, log, over, running })
+        Ok(Self::Redacted { redactor: Box::new(redactor), from, to, log, over, running })
     }
 
     /// The end that the job writes to.
@@ -230,7 +227,7 @@ mod tests {
 
     fn masked(text: &str, values: &[&str]) -> String {
         let values: Vec<String> = values.iter().map(|v| (*v).to_owned()).collect();
-        let Some(mut redactor) = Redactor::for_values(&values) else { return text.to_owned() };
+        let Some(mut redactor) = Redactor::for_values(&values).unwrap() else { return text.to_owned() };
         let mut out = redactor.feed(text.as_bytes());
         out.extend(redactor.finish());
         String::from_utf8(out).unwrap()
@@ -248,12 +245,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_a_secret_is_not_held_back() {
-        let mut redactor = Redactor::for_values(&["hf_secret".to_owned()]).unwrap();
+        let mut redactor = Redactor::for_values(&["hf_secret".to_owned()]).unwrap().unwrap();
         assert_eq!(redactor.feed(b"ready> "), b"ready> ");
         assert_eq!(redactor.feed(b"see hf_sec"), b"see ");
         assert_eq!(redactor.feed(b"ond"), b"hf_second");
         assert_eq!(redactor.feed(b"hf_s"), b"");
         assert_eq!(redactor.finish(), b"hf_s", "it never became one");
+        let values = ["abcdabcd", "abcdabcdabcd", "bcdabcdx"].map(str::to_owned);
+        let mut redactor = Redactor::for_values(&values).unwrap().unwrap();
+        assert_eq!(redactor.feed(b"is bcdabcdx"), b"is ********", "a whole value does not wait");
+        assert_eq!(redactor.feed(b"abcdabcd"), b"", "a longer one may follow");
+        assert_eq!(redactor.feed(b"!abcdabcdabcd"), b"********!****", "its end is the start of another");
+        assert_eq!(redactor.feed(b"."), b"********.");
     }
 
     #[test]
@@ -284,7 +287,7 @@ mod tests {
             patterns in prop::collection::vec(prop::collection::vec(0u8..3, 1..9), 1..4),
             cuts in prop::collection::vec(1usize..20, 1..40),
         ) {
-            let mut redactor = Redactor::from_patterns(patterns.clone());
+            let mut redactor = Redactor::from_patterns(patterns.clone()).unwrap();
             let (mut out, mut rest) = (Vec::new(), text.as_slice());
             let mut cuts = cuts.iter().cycle();
             while !rest.is_empty() {

@@ -2,6 +2,8 @@
 //!
 //! Pure: without lines and browser.
 
+use anstyle_parse::Params;
+
 const NAMES: [&str; 8] = ["black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"];
 
 /// One of the 16 colours of a terminal.
@@ -56,12 +58,10 @@ impl Style {
     }
 
     /// Applies the parameters of one SGR sequence.
-    pub(super) fn apply(&mut self, parameters: &str) {
-        let mut groups = parameters.split(';');
+    pub(super) fn apply(&mut self, params: &Params) {
+        let mut groups = params.iter();
         while let Some(group) = groups.next() {
-            let mut parts = group.split(':').map(number);
-            let code = parts.next().unwrap_or(0);
-            let inner: Vec<u16> = parts.collect();
+            let Some((&code, inner)) = group.split_first() else { continue };
             match code {
                 0 => *self = Self::default(),
                 1 => self.bold = true,
@@ -81,7 +81,7 @@ impl Style {
                 30..=37 | 90..=97 => self.fore = basic(code),
                 40..=47 | 100..=107 => self.back = basic(code - 10),
                 38 | 48 => {
-                    let colour = if inner.is_empty() { following(&mut groups) } else { extended(&inner) };
+                    let colour = if inner.is_empty() { following(&mut groups) } else { extended(inner) };
                     if code == 38 { self.fore = colour } else { self.back = colour }
                 }
                 _ => {}
@@ -94,11 +94,6 @@ fn named(colour: Colour) -> Option<(Colour, &'static str)> {
     NAMES.get(usize::from(colour.index)).map(|name| (colour, *name))
 }
 
-/// Parses a parameter; an absent one is zero.
-fn number(text: &str) -> u16 {
-    text.parse().unwrap_or(0)
-}
-
 /// Finds the colour of a code: 30 to 37 and 90 to 97.
 fn basic(code: u16) -> Option<Colour> {
     let bright = code >= 90;
@@ -107,15 +102,15 @@ fn basic(code: u16) -> Option<Colour> {
 }
 
 /// Parses `38;5;n` and `38;2;r;g;b`; consumes the numbers of the colour.
-fn following<'a>(groups: &mut impl Iterator<Item = &'a str>) -> Option<Colour> {
-    let kind = number(groups.next()?);
+fn following<'a>(groups: &mut impl Iterator<Item = &'a [u16]>) -> Option<Colour> {
+    let kind = *groups.next()?.first()?;
     let count = match kind {
         5 => 1,
         2 => 3,
         _ => return None,
     };
     let mut all = vec![kind];
-    all.extend(groups.take(count).map(number));
+    all.extend(groups.take(count).filter_map(|group| group.first()));
     extended(&all)
 }
 
