@@ -36,6 +36,11 @@ impl Session {
         self.me.memberships.iter().any(|member| member.org.id == org && member.role == Role::Owner)
     }
 
+    /// Tells whether the user's role can see the money of an organization.
+    pub fn sees_money(&self, org: OrgId) -> bool {
+        self.me.memberships.iter().any(|member| member.org.id == org && member.role != Role::Viewer)
+    }
+
     /// Tells whether the user's role can pay for an organization.
     pub fn pays_for(&self, org: OrgId) -> bool {
         let member = self.me.memberships.iter().find(|member| member.org.id == org);

@@ -40,7 +40,7 @@ test('a node leads to its boards, which say what they are', async () => {
 test('a check is asked for and answered by the worker', async () => {
   const check = button(card(0), 'Check GPU 0');
   await check.and(page.locator(':enabled')).click();
-  await card(0).getByText(/^Check: (The board is fit for work|Processes are on it|\d+ MiB)/).waitFor();
+  await card(0).getByText(/^Check: (The board is free of faults|Processes use the board|\d+ MiB)/).waitFor();
   assert.equal((await board(0)).task.kind, 'check');
 });
 

@@ -5,6 +5,7 @@ import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
 import {
   api, bearer, jobIn, launchBrowser, openPage, settled, signIn, signUp, someone, startBarePortal, startDemo,
+  waitFor,
 } from './harness.mjs';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -104,7 +105,10 @@ test('the chosen theme is in the first HTML of the next page', async () => {
   const light = await colour();
   await theme.selectOption('dark');
   await page.waitForFunction(() => document.documentElement.dataset.theme === 'dark');
-  const dark = await colour();
+  const dark = await page.evaluate(async () => {
+    await Promise.all(document.getAnimations().map((one) => one.finished));
+    return getComputedStyle(document.documentElement).backgroundColor;
+  });
   assert.notEqual(dark, light);
   // The colour at the first moment with a body, before any script of the page.
   await page.addInitScript(() => {
@@ -122,7 +126,8 @@ test('the chosen theme is in the first HTML of the next page', async () => {
   assert.equal(await theme.inputValue(), 'dark');
   await theme.selectOption('system');
   await page.waitForFunction(() => document.documentElement.dataset.theme === undefined);
-  assert.equal(await colour(), light);
+  // The change of the colour takes a moment.
+  await waitFor('the light colour', async () => (await colour()) === light);
   assert.deepEqual(faults, []);
   await close();
 });

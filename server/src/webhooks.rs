@@ -103,7 +103,10 @@ impl Webhooks {
             errors.push(FieldError::new("/url", why));
         }
         if input.kinds.is_empty() || input.kinds.len() > 40 {
-            errors.push(FieldError::new("/kinds", "Enter 1 to 40 kinds of events."));
+            errors.push(FieldError::new(
+                "/kinds",
+                "Enter 1 to 40 kinds of events, such as job.*, budget.passed, or * for all events.",
+            ));
         }
         let unknown = input.kinds.iter().take(40).enumerate().filter(|(_, kind)| !is_known_kind(kind));
         errors.extend(unknown.map(|(index, _)| {

@@ -47,7 +47,12 @@ struct Overview {
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
-    let balance = api::money::balance(org);
+    load_as(org, use_session().sees_money(org))
+}
+
+/// Loads the data of the page; without the right to see money no balance.
+fn load_as(org: OrgId, sees_money: bool) -> impl Future<Output = Answer<Overview>> + Send + 'static {
+    let balance = sees_money.then(|| api::money::balance(org));
     let quota = api::quotas::get(org);
     let counts = api::jobs::counts(org);
     let recent = api::jobs::list(org, None, None, 50);
@@ -55,10 +60,14 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Overview>> + Send + 'static {
     let running = api::jobs::list(org, Some(JobState::Running), None, limit(MAX_RUNNING));
     let queued = api::jobs::list(org, Some(JobState::Queued), None, limit(MAX_QUEUED));
     async move {
-        let balance = match balance.await {
-            Ok(balance) => Some(balance),
-            Err(problem) if problem.status == 403 => None,
-            Err(problem) => return Err(problem),
+        let balance = match balance {
+            None => None,
+            Some(balance) => match balance.await {
+                Ok(balance) => Some(balance),
+                // The role changed meanwhile.
+                Err(problem) if problem.status == 403 => None,
+                Err(problem) => return Err(problem),
+            },
         };
         let quota = quota.await.ok();
         let counts = counts.await?;
@@ -93,10 +102,11 @@ fn HomeView(overview: Overview) -> impl IntoView {
     let balance = RwSignal::new(balance);
     let quota = RwSignal::new(quota);
     let jobs = RwSignal::new(jobs);
+    let sees_money = use_session().sees_money(org);
     let refresh = move || {
         spawn_local(async move {
             // After a failed refresh the old data stays; the badge shows its age.
-            if let Ok(fresh) = load(org).await {
+            if let Ok(fresh) = load_as(org, sees_money).await {
                 balance.set(fresh.balance);
                 if fresh.quota.is_some() {
                     quota.set(fresh.quota);

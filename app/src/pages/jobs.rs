@@ -212,7 +212,7 @@ fn table(jobs: &[Job], runs: bool) -> AnyView {
 fn row(job: &Job, decimals: usize, runs: bool) -> AnyView {
     let started = match job.started_at {
         Some(at) => view! { <When at=at/> }.into_any(),
-        None => view! { <span class="quiet">"submitted "</span><When at=job.created_at/> }.into_any(),
+        None => view! { <When at=job.created_at/><span class="table__sub">"submitted"</span> }.into_any(),
     };
     let run_time = if job.metered_ms > 0 { duration_text(job.metered_ms) } else { "–".to_owned() };
     let by = job.created_by.clone();

@@ -222,20 +222,23 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
     });
     view! {
         <DraftBar kept=kept/>
-        {move || {
-            let (start, reservations) = (kept.start.get(), reservations.clone());
-            let requested = start.reservation.or(missing);
-            view! {
-                <FormBody
-                    org=org
-                    start=start
-                    kept=kept
-                    offerings=offerings
-                    reservations=reservations
-                    requested=requested
-                />
+        // Each start has its own fields: kept ones would keep the text of the user.
+        <For each=move || [kept.number.get()] key=|number| *number let:_number>
+            {
+                let start = kept.start.get_untracked();
+                let requested = start.reservation.or(missing);
+                view! {
+                    <FormBody
+                        org=org
+                        start=start
+                        kept=kept
+                        offerings=offerings
+                        reservations=reservations.clone()
+                        requested=requested
+                    />
+                }
             }
-        }}
+        </For>
     }
 }
 

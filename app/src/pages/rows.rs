@@ -51,7 +51,7 @@ pub fn again_page(job: JobId) -> String {
 pub fn again_cell(job: &Job, runs: bool) -> AnyView {
     let link = (runs && job.state.ended()).then(|| {
         let path = org_link(&again_page(job.id));
-        view! { <a class="btn btn--small" href=path>"Launch again"</a> }
+        view! { <a class="btn btn--small" href=path aria-label="Launch again">"Again"</a> }
     });
     view! { <td role="cell" class="table__actions">{link}</td> }.into_any()
 }

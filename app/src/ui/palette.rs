@@ -254,11 +254,12 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
         event.prevent_default();
     };
     let options = move || {
+        let now = current.get();
         entries
             .get()
             .into_iter()
             .enumerate()
-            .map(|(index, entry)| option(index, entry, current, run))
+            .map(|(index, entry)| option((index, index == now), entry, run))
             .collect_view()
     };
     let active = move || {
@@ -301,9 +302,8 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
 
 /// Returns one option of the list.
 fn option(
-    index: usize,
+    (index, current): (usize, bool),
     entry: Entry,
-    current: RwSignal<usize>,
     run: impl Fn(Action) + Copy + Send + 'static,
 ) -> AnyView {
     let Entry { text, kind, action } = entry;
@@ -312,7 +312,7 @@ fn option(
             class="palette__option"
             id=option_id(index)
             role="option"
-            aria-selected=move || if current.get() == index { "true" } else { "false" }
+            aria-selected=if current { "true" } else { "false" }
             on:click=move |_| run(action.clone())
         >
             <span class="palette__text">{text}</span>

@@ -35,6 +35,8 @@ impl Basis {
 pub struct KeptDraft {
     /// The input of a newly drawn form.
     pub start: RwSignal<Draft>,
+    /// The number of the start.
+    pub number: RwSignal<u32>,
     notice: RwSignal<String>,
     /// The input before its removal by the button.
     cleared: RwSignal<Option<Draft>>,
@@ -61,6 +63,7 @@ impl KeptDraft {
         let basis = Basis { key, origin, first: first.clone(), blank };
         let kept = Self {
             start: RwSignal::new(first.clone()),
+            number: RwSignal::new(0),
             notice: RwSignal::new(notice),
             cleared: RwSignal::new(None),
             is_blank: RwSignal::new(is_blank),
@@ -73,11 +76,17 @@ impl KeptDraft {
         kept
     }
 
+    /// Draws the form again with another input.
+    fn begin(self, draft: Draft) {
+        self.start.set(draft);
+        self.number.update(|number| *number = number.wrapping_add(1));
+    }
+
     fn restore(self, last: Option<String>) {
         self.restored.set_value(true);
         if let Some(stored) = self.basis.with_value(Basis::find) {
             self.notice.set(stored.notice());
-            self.start.set(stored.draft);
+            self.begin(stored.draft);
             return;
         }
         let plain = self.basis.with_value(|basis| basis.first == basis.blank);
@@ -86,8 +95,9 @@ impl KeptDraft {
             basis.first.offering.clone_from(&offering);
             basis.blank.offering.clone_from(&offering);
         });
-        if self.start.with_untracked(|draft| draft.offering != offering) {
-            self.start.update(|draft| draft.offering = offering);
+        let start = self.start.get_untracked();
+        if start.offering != offering {
+            self.begin(Draft { offering, ..start });
         }
     }
 
@@ -138,14 +148,14 @@ impl KeptDraft {
     fn clear(self) {
         self.cleared.set(Some(self.latest.get_value()));
         self.notice.set("Form cleared.".to_owned());
-        self.start.set(self.basis.with_value(|basis| basis.blank.clone()));
+        self.begin(self.basis.with_value(|basis| basis.blank.clone()));
     }
 
     fn undo(self) {
         if let Some(draft) = self.cleared.get_untracked() {
             self.cleared.set(None);
             self.notice.set(String::new());
-            self.start.set(draft);
+            self.begin(draft);
         }
     }
 }
