@@ -172,7 +172,7 @@ test('a list of jobs is filtered by its address and its form', async () => {
   await page.getByText('No jobs match: ended, name with “draft”, label “project=none”.').waitFor();
   await page.locator('.empty').getByRole('link', { name: 'Clear filters' }).click();
   await page.waitForURL((url) => url.search === '');
-  await page.getByLabel('Order', { exact: true }).selectOption('asc');
+  await page.locator('#jobs-order').selectOption('asc');
   await page.waitForURL(/sort=asc/);
   await page.locator('tbody tr').first().filter({ hasText: 'holds' }).waitFor();
 });

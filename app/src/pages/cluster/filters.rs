@@ -165,21 +165,17 @@ pub fn Filters(
     let set_state = |choice: &mut Choice, name: Option<String>| {
         choice.filter.state = name.and_then(|name| BoardState::parse(&name));
     };
-    // Another parameter must not build the radio buttons anew: they would lose the focus.
     let is_table = Memo::new(move |_| choice.with(|choice| choice.table));
     let label_value = move || choice.with(|choice| choice.filter.label.clone()).unwrap_or_default();
     let apply_label = move |text: String| change((choice, links), |next| next.filter.label = non_empty(text));
     view! {
         <div class="filters" role="group" aria-label="Filter">
-            <Show
-                when=move || is_table.get()
-                fallback=move || {
-                    let options = ["By state", "By use"];
-                    segmented("Colours", "colours", options, |choice| &mut choice.by_use, choice)
-                }
-            >
+            <div hidden=move || is_table.get()>
+                {segmented("Colours", "colours", ["By state", "By use"], |choice| &mut choice.by_use, choice)}
+            </div>
+            <div hidden=move || !is_table.get()>
                 {segmented("Order", "order", ["A–Z", "Z–A"], |choice| &mut choice.descending, choice)}
-            </Show>
+            </div>
             {select(
                 "boards-model",
                 "Model",
