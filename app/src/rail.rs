@@ -86,6 +86,8 @@ fn is_money_page(path: &str) -> bool {
 
 /// The links in the bar of a phone, all of the first group; the others are under More.
 const BAR_PATHS: [&str; 4] = ["/", "/launch", "/jobs", "/cluster"];
+/// The same for an operator without an organization.
+const OPERATOR_BAR_PATHS: [&str; 4] = ["/operator", "/operator/nodes", "/operator/fleet", "/operator/jobs"];
 
 #[component]
 fn RailLink(path: &'static str, name: &'static str) -> impl IntoView {
@@ -112,9 +114,10 @@ fn is_inside(path: &str, page: &str) -> bool {
 
 /// Returns the groups as lists with headings; `in_sheet` leaves out the links of the bar.
 fn link_groups(tenant: bool, operator: bool, in_sheet: bool) -> Vec<AnyView> {
+    let bar = if tenant { BAR_PATHS } else { OPERATOR_BAR_PATHS };
     let tenant = TENANT.iter().take(if tenant { TENANT.len() } else { 0 });
     let all = tenant.chain(OPERATOR.iter().take(if operator { OPERATOR.len() } else { 0 }));
-    let included = |path: &str| !in_sheet || !BAR_PATHS.contains(&path);
+    let included = |path: &str| !in_sheet || !bar.contains(&path);
     let view = |group: &'static Group| {
         let id = format!("{}-{}", if in_sheet { "more" } else { "rail" }, group.id);
         let labelled_by = id.clone();
@@ -124,8 +127,7 @@ fn link_groups(tenant: bool, operator: bool, in_sheet: bool) -> Vec<AnyView> {
             .copied()
             .filter(|(path, _)| included(path))
             .map(|(path, name)| {
-                let class =
-                    if BAR_PATHS.contains(&path) { "rail__item" } else { "rail__item rail__item--wide" };
+                let class = if bar.contains(&path) { "rail__item" } else { "rail__item rail__item--wide" };
                 view! { <li class=class><RailLink path=path name=name/></li> }.into_any()
             })
             .collect();
@@ -179,8 +181,9 @@ mod tests {
 
     #[test]
     fn the_bar_has_links_of_the_first_group() {
-        let [first, ..] = &TENANT;
-        assert!(BAR_PATHS.iter().all(|path| first.links.iter().any(|(known, _)| known == path)));
+        for ([first, ..], bar) in [(&TENANT, BAR_PATHS), (&OPERATOR, OPERATOR_BAR_PATHS)] {
+            assert!(bar.iter().all(|path| first.links.iter().any(|(known, _)| known == path)));
+        }
     }
 
     #[test]

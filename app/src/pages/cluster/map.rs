@@ -9,6 +9,9 @@ use super::layout::{NodeGroup, Place, RackGroup, order, racks, step};
 use super::panel::{OpenBoard, focus_element};
 use super::text::{board_class, board_title, node_text};
 
+/// The most boards that are drawn large.
+const FEW_BOARDS: usize = 64;
+
 /// The signals of the map.
 #[derive(Clone, Copy)]
 struct MapState {
@@ -117,9 +120,11 @@ pub fn BoardMap(
             event.prevent_default();
         }
     };
+    let few = move || state.order.with(|order| order.len() <= FEW_BOARDS);
     view! {
         <div
             class="boards"
+            class:boards--large=few
             role="group"
             aria-label="Boards by rack and node"
             aria-describedby="boards-keys"
