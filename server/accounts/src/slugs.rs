@@ -94,7 +94,7 @@ mod tests {
     fn a_taken_slug_gets_a_number_and_at_last_characters_of_the_id() {
         let all: Vec<String> = candidates("acme", org()).collect();
         assert_eq!(all.iter().take(3).collect::<Vec<_>>(), ["acme", "acme-2", "acme-3"]);
-        assert_eq!(all.iter().rev().take(2).collect::<Vec<_>>(), ["acme-k084sn02q", "acme-20"]);
+        assert_eq!(all.iter().rev().take(2).collect::<Vec<_>>(), ["acme-nk084sn02q", "acme-20"]);
         let long: Vec<String> = candidates(&"x".repeat(40), org()).take(2).collect();
         assert_eq!(long, ["x".repeat(40), format!("{}-2", "x".repeat(38))]);
     }

@@ -28,7 +28,7 @@ fn a_rack_stays_within_its_budget_and_lacking_power_is_the_blocker() {
     assert_eq!(starts(&engine.pass(at(0))), [job_id(1)], "the small one leaves the next in line its power");
     assert_eq!(
         power_detail(&mut engine, 2, 4, 1),
-        "Rack rack-1 has 700 W left of 2.8 kW, this needs 2.8 kW."
+        "Power in rack rack-1: 2.8 kW needed, 700 W of 2.8 kW available."
     );
     let earliest = engine.why(job_id(2), at(1)).unwrap().earliest;
     assert_eq!(earliest, Some(at(3_600)), "the power is free when the first has reached its limit");
@@ -120,7 +120,7 @@ fn a_gang_gets_power_as_a_whole_and_one_without_power_delays_no_other_job() {
     assert!(starts(&engine.pass(at(0))).is_empty());
     assert_eq!(
         power_detail(&mut engine, 1, 4, 1),
-        "Rack rack-1 has 4.2 kW left of 4.2 kW, this needs 5.6 kW."
+        "Power in rack rack-1: 5.6 kW needed, 4.2 kW of 4.2 kW available."
     );
     submit(&mut engine, waits(2, boards(3, 2)));
     assert_eq!(starts(&engine.pass(at(1))), [job_id(2)]);

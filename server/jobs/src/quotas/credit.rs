@@ -1,6 +1,6 @@
 //! Requests for credit: their limits, and the credit of a grant.
 
-use berth_foundation::{Context, fault};
+use berth_foundation::Context;
 use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::{OrgId, QuotaRequestId, TransferId};
@@ -50,7 +50,6 @@ pub(super) async fn grant(
         at: decision.at,
     };
     store::ledger::post(tx, &posting).await?;
-    fault::point("quota_request.granting");
     let event = AuditEvent {
         id: context.new_id(decision.at),
         action: "credit.granted".to_owned(),
