@@ -287,7 +287,7 @@ async fn placements_stay_within_the_power_budget_of_a_rack() {
         schedule_all(&setup).await;
         assert_eq!(job(&setup, &first).await["state"], "assigned", "{engine}");
         let waits = job(&setup, &second).await;
-        let why = "Rack r12 has 600 W left of 2 kW, this needs 700 W.";
+        let why = "Power in rack r12: 700 W needed, 600 W of 2 kW available.";
         assert_eq!((&waits["state"], &waits["reasons"][0]), (&json!("queued"), &json!(why)), "{engine}");
         let racks = items(&setup.t, &setup.operator, "/operator/racks").await;
         let rack = &racks[0];
