@@ -28,7 +28,7 @@ use self::summary::{ModelSummary, summaries};
 use self::table::BoardTable;
 use super::limits::replace;
 use super::org_data::org_view;
-use super::parts::every;
+use super::parts::{Loading, every};
 use super::text::{counted, grouped};
 use crate::address::use_org_links;
 use crate::api;
@@ -133,6 +133,7 @@ fn Boards(
     });
     let total =
         Memo::new(move |_| map.with(|map| map.nodes.iter().map(|node| node.boards.len()).sum::<usize>()));
+    let ready = ready();
     let is_table = Memo::new(move |_| choice.with(|choice| choice.table));
     let links = use_org_links();
     let clear = move || links.tracked_path(&Choice::unfiltered(&choice.get()).page());
@@ -153,7 +154,10 @@ fn Boards(
                 <span class="row__end">{age}</span>
             </div>
             {move || {
-                if is_table.get() {
+                if is_table.get() && !ready.get() {
+                    // The table loads its own rows. A load inside a rendered load does not hydrate safely.
+                    view! { <Loading/> }.into_any()
+                } else if is_table.get() {
                     view! { <BoardTable org=org map=map choice=choice opened=opened/> }.into_any()
                 } else {
                     view! {
