@@ -143,6 +143,26 @@ pub fn Facts(
 }
 
 fn facts(job: &Job) -> AnyView {
+    let mut pairs = request_pairs(job);
+    pairs.extend(scheduling_pairs(job));
+    pairs.extend(run_pairs(job));
+    let text = match (&job.command, &job.script) {
+        (Some(command), _) => join(command),
+        (None, Some(script)) => script.clone(),
+        (None, None) => String::new(),
+    };
+    view! {
+        <dl class="kv kv--pairs">{pairs}</dl>
+        <details class="more">
+            <summary>"Show program"</summary>
+            <div class="code code--tall"><pre>{text}</pre></div>
+        </details>
+    }
+    .into_any()
+}
+
+/// Returns the requested resources of a job.
+fn request_pairs(job: &Job) -> Vec<AnyView> {
     let mut pairs = vec![
         pair("Offering", offering_text(&job.offering, job.count).into_any()),
         pair("Priority", priority_text(job.priority).into_any()),
@@ -179,6 +199,12 @@ fn facts(job: &Job) -> AnyView {
     for digest in digests {
         pairs.push(pair("Image digest", view! { <span class="mono">{digest}</span> }.into_any()));
     }
+    pairs
+}
+
+/// Returns the conditions of the start and of the stops of a job.
+fn scheduling_pairs(job: &Job) -> Vec<AnyView> {
+    let mut pairs = Vec::new();
     if job.preemptible {
         let text = "yes: a job of higher priority can stop this job, which is then retried";
         pairs.push(pair("Preemptible", text.into_any()));
@@ -208,6 +234,12 @@ fn facts(job: &Job) -> AnyView {
         let (path, id) = (org_link(&format!("/reservations/{id}")), id.to_string());
         pairs.push(pair("Reservation", view! { <a class="mono" href=path>{id}</a> }.into_any()));
     }
+    pairs
+}
+
+/// Returns the times of a job, its files, volumes, labels and devices.
+fn run_pairs(job: &Job) -> Vec<AnyView> {
+    let mut pairs = Vec::new();
     if let Some(at) = job.started_at {
         pairs.push(pair("Started", view! { <When at=at/> }.into_any()));
     }
@@ -230,19 +262,7 @@ fn facts(job: &Job) -> AnyView {
         let uuid = device.mig_uuid.clone().unwrap_or_else(|| device.gpu_uuid.clone());
         pairs.push(pair("Device UUID", view! { <span class="mono">{uuid}</span> }.into_any()));
     }
-    let text = match (&job.command, &job.script) {
-        (Some(command), _) => join(command),
-        (None, Some(script)) => script.clone(),
-        (None, None) => String::new(),
-    };
-    view! {
-        <dl class="kv kv--pairs">{pairs}</dl>
-        <details class="more">
-            <summary>"Show program"</summary>
-            <div class="code code--tall"><pre>{text}</pre></div>
-        </details>
-    }
-    .into_any()
+    pairs
 }
 
 /// Returns path, mode and versions of a volume in the last attempt.
