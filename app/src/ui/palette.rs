@@ -104,8 +104,7 @@ pub fn PaletteButton(
     open: RwSignal<bool>,
 ) -> impl IntoView {
     // A click before hydration would be lost.
-    let (ready, set_ready) = signal(false);
-    Effect::new(move || set_ready.set(true));
+    let ready = super::ready();
     view! {
         <button
             class="palette-button"

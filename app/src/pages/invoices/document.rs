@@ -32,11 +32,9 @@ fn decimals(document: &InvoiceDocument) -> usize {
     column_decimals(lines.chain(taxes).chain([document.subtotal_micros, document.total_micros]))
 }
 
-/// Returns the document; `other` is the line about its credit note or its voided invoice.
-pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
+/// Returns seller, buyer, number and dates.
+fn parties(invoice: &Invoice) -> AnyView {
     let document = &invoice.document;
-    let decimals = decimals(document);
-    let text = |micros: i64| column_text(micros, &document.currency, decimals);
     let seller = if document.seller.trim().is_empty() {
         "The operator of this portal".to_owned()
     } else {
@@ -44,10 +42,6 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
     };
     let buyer = document.buyer.clone();
     let number = invoice.number;
-    let kind = match invoice.kind {
-        InvoiceKind::Invoice => view! { <InvoiceBadge state=invoice.state/> }.into_any(),
-        InvoiceKind::CreditNote => view! { <span class="tag tag--accent">"credit note"</span> }.into_any(),
-    };
     let due = invoice.due_at.map(|at| {
         view! {
             <br/>
@@ -56,6 +50,45 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
             {date_text(at)}
         }
     });
+    view! {
+        <div class="invoice__parties">
+            <address>
+                <span class="invoice__label">"From"</span>
+                <span class="invoice__lines">{seller}</span>
+            </address>
+            <address>
+                <span class="invoice__label">"To"</span>
+                <span class="invoice__lines">{buyer}</span>
+            </address>
+            <div>
+                <span class="invoice__label">"Number"</span>
+                <br/>
+                {number}
+                <br/>
+                <span class="invoice__label">"Month"</span>
+                <br/>
+                {period(invoice)}
+            </div>
+            <div>
+                <span class="invoice__label">"Issued"</span>
+                <br/>
+                {date_text(invoice.issued_at)}
+                {due}
+            </div>
+        </div>
+    }
+    .into_any()
+}
+
+/// Returns the document; `other` is the line about its credit note or its voided invoice.
+pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
+    let document = &invoice.document;
+    let decimals = decimals(document);
+    let text = |micros: i64| column_text(micros, &document.currency, decimals);
+    let kind = match invoice.kind {
+        InvoiceKind::Invoice => view! { <InvoiceBadge state=invoice.state/> }.into_any(),
+        InvoiceKind::CreditNote => view! { <span class="tag tag--accent">"credit note"</span> }.into_any(),
+    };
     let lines: Vec<AnyView> = document.lines.iter().map(|one| line(one, text(one.amount_micros))).collect();
     let taxes: Vec<AnyView> = document
         .taxes
@@ -72,31 +105,7 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
                 <span class="brand"><PortalName mark="brand__mark"/></span>
                 {kind}
             </div>
-            <div class="invoice__parties">
-                <address>
-                    <span class="invoice__label">"From"</span>
-                    <span class="invoice__lines">{seller}</span>
-                </address>
-                <address>
-                    <span class="invoice__label">"To"</span>
-                    <span class="invoice__lines">{buyer}</span>
-                </address>
-                <div>
-                    <span class="invoice__label">"Number"</span>
-                    <br/>
-                    {number}
-                    <br/>
-                    <span class="invoice__label">"Month"</span>
-                    <br/>
-                    {period(invoice)}
-                </div>
-                <div>
-                    <span class="invoice__label">"Issued"</span>
-                    <br/>
-                    {date_text(invoice.issued_at)}
-                    {due}
-                </div>
-            </div>
+            {parties(invoice)}
             <div class="table-wrap">
                 <table class="table table--compact" role="table">
                     <caption class="visually-hidden">"Invoice lines"</caption>
