@@ -1,6 +1,6 @@
 //! The program `berth-portal`: its command line, and the commands `serve`, `migrate` and `secrets rewrap`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,12 +9,14 @@ use berth_core::ports::Origin;
 use berth_foundation::Settings;
 use berth_foundation::clock::SystemClock;
 use berth_foundation::objects::Bucket;
+use berth_foundation::proxies::{ForwardedHeader, TrustedProxies};
 use berth_recordings::Retention;
 use berth_server::portal::Portal;
 use berth_server::serve::serve;
 use berth_server::web::Assets;
 use berth_store::Db;
 use clap::{Parser, Subcommand};
+use ipnet::IpNet;
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
 use tokio::net::TcpListener;
@@ -94,9 +96,12 @@ struct Serve {
     /// The one currency of this portal (ISO 4217).
     #[arg(long, env = "BERTH_CURRENCY", default_value = "USD")]
     currency: String,
-    /// The portal is behind a proxy with https. Session cookies are Secure.
+    /// The portal is behind a proxy with https. Session cookies are Secure. A --public-url with https includes
+    /// this option.
     #[arg(long, env = "BERTH_HTTPS")]
     https: bool,
+    #[command(flatten)]
+    edge: Edge,
     /// Webhooks may have addresses in private networks and plain http, for installations with receivers
     /// beside the portal.
     #[arg(long, env = "BERTH_PRIVATE_WEBHOOKS")]
@@ -139,6 +144,53 @@ struct Serve {
     sign_up_closed: bool,
     #[command(flatten)]
     readings: Readings,
+}
+
+#[derive(clap::Args)]
+struct Edge {
+    /// The networks of the reverse proxies in front of the portal, such as 10.0.0.0/8, separated by commas. The
+    /// portal reads the address of a sender from the header of these proxies only.
+    #[arg(long, env = "BERTH_TRUSTED_PROXIES", value_delimiter = ',', value_parser = network)]
+    trusted_proxies: Vec<IpNet>,
+    /// The header in which these proxies add addresses: x-forwarded-for or forwarded.
+    #[arg(long, env = "BERTH_FORWARDED_HEADER", default_value = "x-forwarded-for")]
+    forwarded_header: ForwardedHeader,
+    /// The limit of open connections of browsers and scripts. The limit of open files lowers it.
+    #[arg(long, env = "BERTH_MAX_CONNECTIONS", default_value_t = 8_192, value_parser = clap::value_parser!(u64).range(16..=1_000_000))]
+    max_connections: u64,
+}
+
+/// Parses a network such as `10.0.0.0/8`, or one address.
+fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse::<IpNet>().ok();
+    let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    network.ok_or_else(|| "enter a network such as 10.0.0.0/8, or an address".to_owned())
+}
+
+impl Edge {
+    /// The limit of connections that leaves descriptors for workers, for the database and for files.
+    fn connections(&self) -> usize {
+        let open_files = raise_open_files();
+        let max = self.max_connections.min(open_files / 2).max(16);
+        if max < self.max_connections {
+            tracing::warn!(open_files, max, "the limit of open files lowers the limit of connections");
+        }
+        usize::try_from(max).unwrap_or(usize::MAX)
+    }
+
+    fn proxies(self) -> TrustedProxies {
+        TrustedProxies { networks: self.trusted_proxies, header: self.forwarded_header }
+    }
+}
+
+/// Raises the limit of open files of this process to the hard limit, and returns it.
+fn raise_open_files() -> u64 {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1_024 };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
 }
 
 #[derive(clap::Args)]
@@ -208,6 +260,8 @@ fn trim_memory() {
 }
 
 fn main() -> std::process::ExitCode {
+    // No other user of this host reads the portal's files.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     #[cfg(target_env = "gnu")]
     trim_memory();
     match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -247,75 +301,82 @@ async fn run(args: Args) -> Result<(), String> {
             store.open().await.map(|_| println!("The database has the schema of this version"))
         }
         Command::Secrets { command: Secrets::Rewrap { store, keys } } => rewrap(store, keys).await,
-        Command::Serve(args) => {
-            let Serve {
-                store,
-                keys,
-                listen,
-                worker_listen,
-                worker_url,
-                node_certificate_s,
-                lease_s,
-                web,
-                currency,
-                https,
-                sign_up_closed,
-                private_webhooks,
-                smtp,
-                mail_from,
-                public_url,
-                ports_origin,
-                stripe_key,
-                stripe_url,
-                stripe_webhook_secrets,
-                readings,
-                object_store,
-                org_storage_gib,
-            } = *args;
-            let keep_readings = readings.keep()?;
-            let assets = web.or_else(built_pages).map(|dir| Assets::open(&dir)).transpose()?;
-            let db = store.open().await?;
-            let listener = bind(listen).await?;
-            let worker_listener = bind(worker_listen).await?;
-            let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
-            if worker_url.is_none() && worker_at.ip().is_unspecified() {
-                return Err(format!(
-                    "--worker-listen {worker_at} needs --worker-url https://HOST:PORT, the URL of the portal for \
-                     workers"
-                ));
-            }
-            let public_url = public_url.unwrap_or_else(|| format!("http://{listen}"));
-            check_ports_origin(ports_origin.as_ref(), &public_url)?;
-            let settings = Settings {
-                currency,
-                https,
-                secrets_key: keys.secrets_key_file,
-                secrets_old_keys: keys.secrets_old_key_files,
-                private_webhooks,
-                smtp,
-                mail_from,
-                public_url,
-                ports_origin,
-                stripe_key,
-                stripe_url,
-                stripe_webhook_secrets,
-                sign_up_open: !sign_up_closed,
-                data: store.data,
-                keep_readings,
-                worker_url: worker_url.unwrap_or_else(|| format!("https://{worker_at}")),
-                worker_program: worker_program(),
-                node_certificate_s,
-                lease_ms: lease_s * 1_000,
-                object_store: object_store.as_deref().map(Bucket::from_env),
-                org_storage_bytes: org_storage_gib << 30,
-                ..Settings::default()
-            };
-            let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-            portal.enrolment.authority()?;
-            portal.objects.check().map_err(|e| e.to_string())?;
-            serve(portal, assets, listener, worker_listener, stopped()).await
-        }
+        Command::Serve(args) => serve_portal(*args).await,
     }
+}
+
+/// Opens the database and both ports, and serves until the stop.
+async fn serve_portal(args: Serve) -> Result<(), String> {
+    let Serve {
+        store,
+        keys,
+        listen,
+        worker_listen,
+        worker_url,
+        node_certificate_s,
+        lease_s,
+        web,
+        currency,
+        https,
+        edge,
+        sign_up_closed,
+        private_webhooks,
+        smtp,
+        mail_from,
+        public_url,
+        ports_origin,
+        stripe_key,
+        stripe_url,
+        stripe_webhook_secrets,
+        readings,
+        object_store,
+        org_storage_gib,
+    } = args;
+    let keep_readings = readings.keep()?;
+    let assets = web.or_else(built_pages).map(|dir| Assets::open(&dir)).transpose()?;
+    let db = store.open().await?;
+    let listener = bind(listen).await?;
+    let worker_listener = bind(worker_listen).await?;
+    let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
+    if worker_url.is_none() && worker_at.ip().is_unspecified() {
+        return Err(format!(
+            "--worker-listen {worker_at} needs --worker-url https://HOST:PORT, the URL of the portal for \
+             workers"
+        ));
+    }
+    let public_url = public_url.unwrap_or_else(|| format!("http://{listen}"));
+    check_ports_origin(ports_origin.as_ref(), &public_url)?;
+    let max_connections = edge.connections();
+    let settings = Settings {
+        currency,
+        https: https || public_url.starts_with("https://"),
+        max_connections,
+        trusted_proxies: edge.proxies(),
+        secrets_key: keys.secrets_key_file,
+        secrets_old_keys: keys.secrets_old_key_files,
+        private_webhooks,
+        smtp,
+        mail_from,
+        public_url,
+        ports_origin,
+        stripe_key,
+        stripe_url,
+        stripe_webhook_secrets,
+        sign_up_open: !sign_up_closed,
+        data: store.data,
+        keep_readings,
+        worker_url: worker_url.unwrap_or_else(|| format!("https://{worker_at}")),
+        worker_program: worker_program(),
+        node_certificate_s,
+        lease_ms: lease_s * 1_000,
+        object_store: object_store.as_deref().map(Bucket::from_env),
+        org_storage_bytes: org_storage_gib << 30,
+        ..Settings::default()
+    };
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    portal.enrolment.authority()?;
+    portal.objects.check().map_err(|e| e.to_string())?;
+    serve(portal, assets, listener, worker_listener, stopped()).await
 }
 
 async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {

@@ -2,14 +2,13 @@
 //!
 //! Must not read settings or signals: the caller passes a portal, bound listeners and the future of the stop.
 
-use std::future::IntoFuture;
 use std::io::Write;
-use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
 use berth_access::ports;
 
+use crate::connections;
 use crate::portal::Portal;
 use crate::web::{self, Assets};
 use crate::{rest, workers};
@@ -54,13 +53,12 @@ pub async fn serve(
     };
     let router = web::router(rest::router(portal.clone()), assets.as_ref(), portal.context.settings.https);
     let router = ports::with_port_hosts(router, portal.ports.clone());
-    let pages = axum::serve(listener, router.into_make_service_with_connect_info::<SocketAddr>())
-        .with_graceful_shutdown(stop_signal(stopping.clone()))
-        .into_future();
+    let limits = connections::Limits::from_settings(&portal.context.settings);
+    let pages = connections::serve(listener, router, limits, stop_signal(stopping.clone()));
     let loops = portal.loops.clone();
     let workers = workers::serve(portal, worker_listener, stop_signal(stopping));
     tokio::select! {
-        result = pages => result.map_err(|e| e.to_string()),
+        () = pages => Ok(()),
         result = workers => result,
         name = loops.panicked() => Err(format!("the loop {name} panicked")),
         () = stopped => {

@@ -19,8 +19,9 @@ use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
+use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -30,8 +31,10 @@ use crate::portal::Portal;
 
 /// The longest handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Concurrent handshakes.
-const MAX_HANDSHAKES: usize = 256;
+/// Concurrent handshakes and connections without a certificate.
+const MAX_ANONYMOUS: usize = 256;
+/// The longest connection without a certificate. Its only purpose is to get one.
+const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after a failure to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The longest use of one certificate of the portal, in seconds.
@@ -154,7 +157,7 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> (Connections, Join
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let (ready, connections) = mpsc::channel(16);
     let accepting = tokio::spawn(async move {
-        let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+        let handshakes = Arc::new(Semaphore::new(MAX_ANONYMOUS));
         loop {
             let accepted = tokio::select! {
                 () = ready.closed() => return,
@@ -174,9 +177,8 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> (Connections, Join
             };
             let (acceptor, ready) = (acceptor.clone(), ready.clone());
             tokio::spawn(async move {
-                let done = tokio::time::timeout(HANDSHAKE_TIMEOUT, accept_tls(&acceptor, stream)).await;
-                drop(permit);
-                match done {
+                let accepted = accept_tls(&acceptor, stream, permit);
+                match tokio::time::timeout(HANDSHAKE_TIMEOUT, accepted).await {
                     Ok(Ok(encrypted)) => {
                         // The receiver is gone when the portal stops.
                         let _ = ready.send(Ok(encrypted)).await;
@@ -192,19 +194,27 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> (Connections, Join
     (ReceiverStream::new(connections), accepting)
 }
 
-async fn accept_tls(acceptor: &TlsAcceptor, stream: TcpStream) -> io::Result<Encrypted> {
+async fn accept_tls(
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+    permit: OwnedSemaphorePermit,
+) -> io::Result<Encrypted> {
     stream.set_nodelay(true)?;
     let stream = acceptor.accept(stream).await?;
     let (_, connection) = stream.get_ref();
     let certificate = connection.peer_certificates().and_then(<[_]>::first);
     let peer = Peer(certificate.cloned());
-    Ok(Encrypted { stream, peer })
+    let anonymous = peer.certificate().is_none();
+    let anonymous = anonymous.then(|| (Box::pin(tokio::time::sleep(ANONYMOUS_TIMEOUT)), permit));
+    Ok(Encrypted { stream, peer, anonymous })
 }
 
 /// A connection after its handshake.
 pub struct Encrypted {
     stream: TlsStream<TcpStream>,
     peer: Peer,
+    /// The end of a connection without a certificate, and its place.
+    anonymous: Option<(Pin<Box<Sleep>>, OwnedSemaphorePermit)>,
 }
 
 impl Connected for Encrypted {
@@ -221,6 +231,11 @@ impl AsyncRead for Encrypted {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if let Some((end, _)) = &mut self.anonymous
+            && end.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }

@@ -169,7 +169,10 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
         .layer(CompressionLayer::new())
         .layer(fixed("x-content-type-options", "nosniff"))
         .layer(fixed("referrer-policy", "same-origin"))
-        .layer(fixed("x-frame-options", "DENY"));
+        .layer(fixed("x-frame-options", "DENY"))
+        .layer(fixed("cross-origin-opener-policy", "same-origin"))
+        .layer(fixed("cross-origin-resource-policy", "same-origin"))
+        .layer(fixed("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"));
     if https {
         all.layer(fixed("strict-transport-security", "max-age=31536000; includeSubDomains"))
     } else {

@@ -124,7 +124,8 @@ pub struct Gpu {
     pub quarantined: Option<String>,
     /// The occupied ranges of memory slices.
     pub tiles: Vec<Tile>,
-    /// The power of the latest reading in watts; absent without one.
+    /// The power of the latest reading in watts; absent without one. An organization sees the readings of boards
+    /// with its own jobs only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_watts: Option<f64>,
     /// The temperature of the latest reading in degrees Celsius; absent without one.
@@ -151,8 +152,9 @@ pub struct Node {
     pub unisolated: bool,
     /// The version of the GPU driver.
     pub driver_version: String,
-    /// The version of the worker.
-    pub worker_version: String,
+    /// The version of the worker. Only operators see this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_version: Option<String>,
     /// The labels of the worker's settings; `switch` and `rack` count for placement.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -56,6 +56,7 @@ pub const CODES: &[&str] = &[
     "request.media_type",
     "request.method",
     "request.throttled",
+    "request.timeout",
     "request.too_large",
     "request.websocket",
     "reservation.decided",

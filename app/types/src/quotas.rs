@@ -227,6 +227,7 @@ pub struct DecideQuotaRequest {
 /// All actions of audit events. An action never changes its meaning.
 pub const AUDIT_ACTIONS: &[&str] = &[
     "attempt.late",
+    "attempt.meter_refused",
     "billing_settings.set",
     "budget.created",
     "budget.deleted",
@@ -283,6 +284,8 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "secret.replaced",
     "terminal.closed",
     "terminal.opened",
+    "token.created",
+    "token.revoked",
     "volume.created",
     "volume.deleted",
     "volume.file_put",

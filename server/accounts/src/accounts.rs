@@ -1,31 +1,26 @@
 //! First set-up, sign-up, sessions and API tokens.
 
 pub mod routes;
+mod tokens;
 
 use std::net::IpAddr;
 
 use axum::http::HeaderMap;
 use berth_core::admission::{check_name, is_email};
+use berth_rest::Disconnect;
 use berth_rest::authentication::{bearer_token, session_cookie};
-use berth_types::Page;
-use berth_types::accounts::{
-    CreatedToken, Me, NewOperatorToken, NewToken, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp,
-    Token, User,
-};
-use berth_types::ids::{OrgId, TokenId};
-use berth_types::lists::ListOptions;
+use berth_types::accounts::{Me, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp, User};
+use berth_types::ids::UserId;
 use berth_types::problems::{FieldError, Problem};
-use berth_types::time::Timestamp;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::members::recheck_manage_right;
 use crate::passwords::{self, Hasher};
 use crate::slugs::free_slug;
-use crate::throttle::SignInThrottle;
-use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_api_token, new_opaque};
-use berth_foundation::{Caller, Right, TokenScope, idempotency};
-use berth_foundation::{Change, Context};
+use crate::throttle::{SignInThrottle, SignUpThrottle};
+use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_opaque};
+use berth_foundation::{Caller, TokenScope};
+use berth_foundation::{Change, Context, SessionKey};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
 
@@ -104,12 +99,23 @@ async fn check_setup(tx: &mut Tx<'_>, token_hash: &str) -> Result<(), WriteError
     Ok(())
 }
 
+/// The circumstances of a sign-in.
+#[derive(Default)]
+pub struct SignInOrigin {
+    /// The IP address of the sender.
+    pub address: Option<IpAddr>,
+    pub disconnect: Disconnect,
+    /// The value of the session cookie in the request.
+    pub former: Option<String>,
+}
+
 /// Users, sessions and API tokens.
 #[derive(Clone)]
 pub struct Accounts {
     context: Context,
     hasher: Hasher,
     throttle: Arc<SignInThrottle>,
+    sign_ups: Arc<SignUpThrottle>,
 }
 
 impl berth_rest::authentication::Accounts for Accounts {
@@ -130,7 +136,7 @@ impl berth_rest::authentication::Accounts for Accounts {
 
 impl Accounts {
     pub fn new(context: Context, hasher: Hasher) -> Self {
-        Self { context, hasher, throttle: Arc::default() }
+        Self { context, hasher, throttle: Arc::default(), sign_ups: Arc::default() }
     }
 
     /// Makes a new setup token for a portal without an operator. Returns `None` if there is an operator.
@@ -166,8 +172,8 @@ impl Accounts {
     /// Creates the first operator. The request must have the setup token.
     ///
     /// # Errors
-    /// 409 if there is an operator already. 422 for a wrong token.
-    pub async fn set_up(&self, input: Setup) -> Result<User, Problem> {
+    /// 409 if there is an operator already. 422 for a wrong token. 503 if too many passwords wait for their hashes.
+    pub async fn set_up(&self, input: Setup, sender: &Disconnect) -> Result<User, Problem> {
         let mut errors = check_new_user(&input.email, &input.name, &input.password);
         errors.extend(check_secret(&input.token).err());
         if !errors.is_empty() {
@@ -181,8 +187,12 @@ impl Accounts {
             operator: true,
         };
         let given = fingerprint(input.token.trim());
-        let hash =
-            self.hasher.hash(input.password, self.context.salt()).await.map_err(|_| Problem::internal())?;
+        // Checked before the expensive hash of the password, and again in the write.
+        {
+            let mut conn = self.context.db.read().await?;
+            check_setup(&mut conn.tx(), &given).await?;
+        }
+        let hash = self.hasher.hash(input.password, self.context.salt(), sender).await?;
         let done = self
             .context
             .db
@@ -206,12 +216,22 @@ impl Accounts {
     /// Creates a user and a new organization with this user as owner.
     ///
     /// # Errors
-    /// 403 if sign-up is closed. 409 if the address has an account.
-    pub async fn sign_up(&self, input: SignUp) -> Result<SignedUp, Problem> {
+    /// 403 if sign-up is closed. 409 if the address has an account. 429 after many sign-ups from one
+    /// network. 503 if too many passwords wait for their hashes.
+    pub async fn sign_up(
+        &self,
+        input: SignUp,
+        address: Option<IpAddr>,
+        sender: &Disconnect,
+    ) -> Result<SignedUp, Problem> {
         if !self.context.settings.sign_up_open {
             return Err(Problem::forbidden(
                 "Sign-up is closed. Ask the operator or an organization for an invitation.",
             ));
+        }
+        if let Some(wait_s) = self.sign_ups.count_sign_up(address) {
+            let detail = "Too many sign-ups from your network. Wait before the next try.";
+            return Err(Problem::throttled(detail, wait_s));
         }
         let mut errors = check_new_user(&input.email, &input.name, &input.password);
         check_name("/organization", &input.organization, &mut errors);
@@ -228,8 +248,7 @@ impl Accounts {
         let name = input.organization.trim().to_owned();
         // The write chooses the slug.
         let org = Org { id: self.context.new_id(now), name, slug: String::new(), created_at: now };
-        let hash =
-            self.hasher.hash(input.password, self.context.salt()).await.map_err(|_| Problem::internal())?;
+        let hash = self.hasher.hash(input.password, self.context.salt(), sender).await?;
         let new_user = user.clone();
         let done = self
             .context
@@ -258,28 +277,28 @@ impl Accounts {
         }
     }
 
-    /// Checks a password and opens a session. Returns the value of the session cookie and the user. `from` is
-    /// the IP address of the request.
+    /// Checks a password and opens a session in place of the `former` one. Returns the value of the session cookie
+    /// and the user.
     ///
     /// # Errors
     /// 401 for a wrong address or password. 422 for a longer address or password than any account has. 429
-    /// after too many wrong passwords.
-    pub async fn sign_in(&self, input: SignIn, from: Option<IpAddr>) -> Result<(String, User), Problem> {
+    /// after too many attempts. 503 if too many passwords wait for their verification.
+    pub async fn sign_in(&self, input: SignIn, from: SignInOrigin) -> Result<(String, User), Problem> {
         let errors = check_sign_in(&input);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
         let email = input.email.trim().to_lowercase();
+        if let Some(wait_s) = self.throttle.count_attempt(&email, from.address) {
+            let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
+            return Err(Problem::throttled(detail, wait_s));
+        }
         let mut conn = self.context.db.read().await?;
         let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
         drop(conn);
         let (user, hash) = login.unzip();
-        let correct = self.hasher.verify(input.password, hash).await.map_err(|_| Problem::internal())?;
+        let correct = self.hasher.verify(input.password, hash, &from.disconnect).await?;
         let Some(user) = user.filter(|_| correct) else {
-            if let Some(wait_s) = self.throttle.count_failure(&email, from) {
-                let detail = "Too many wrong passwords for this account from your address. Wait before the next try. The account is not locked.";
-                return Err(Problem::throttled(detail, wait_s));
-            }
             return Err(Problem::new(
                 401,
                 "auth.wrong_password",
@@ -287,6 +306,15 @@ impl Accounts {
                 "No account has this address with this password. Check both and try again.",
             ));
         };
+        self.throttle.record_success(&email, from.address);
+        if let Some(former) = from.former {
+            self.sign_out(&former).await?;
+        }
+        self.open_session(user).await
+    }
+
+    /// Opens a session. Returns the value of its cookie and the user.
+    async fn open_session(&self, user: UserId) -> Result<(String, User), Problem> {
         let (cookie, now) = (self.context.random(new_opaque), self.context.now());
         let hash = fingerprint(&cookie);
         let expires_at = now.plus_seconds(self.context.settings.session_absolute_s);
@@ -306,7 +334,6 @@ impl Accounts {
     }
 
     pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
-        let caller = self.caller_by_session(cookie).await?;
         let hash = fingerprint(cookie);
         let done = self.context.db.write(move |tx| {
             let hash = hash.clone();
@@ -314,9 +341,7 @@ impl Accounts {
         });
         done.await?;
         // Published after the deletion: before it the session could still get a new ticket.
-        if let Some(caller) = caller {
-            self.context.publish(Change::SignedOut(caller.user.id));
-        }
+        self.context.publish(Change::SignedOut(SessionKey::from_cookie(cookie)));
         Ok(())
     }
 
@@ -327,16 +352,22 @@ impl Accounts {
         let mut conn = self.context.db.read().await?;
         let found = store::accounts::find_session(&mut conn.tx(), &hash, now, idle_since).await?;
         drop(conn);
-        let Some((user, last_seen)) = found else { return Ok(None) };
+        let Some(found) = found else { return Ok(None) };
         // A precision of one minute is enough for an idle limit of hours and avoids a write per request.
-        if now.millis_since(last_seen) > 60_000 {
+        if now.millis_since(found.last_seen_at) > 60_000 {
             let touch = self.context.db.write(move |tx| {
                 let hash = hash.clone();
                 async move { store::accounts::touch_session(tx, &hash, now).await }.boxed()
             });
             touch.await?;
         }
-        Ok(Some(Caller { user, token: None, idempotency_key: None }))
+        Ok(Some(Caller {
+            user: found.user,
+            token: None,
+            session: Some(SessionKey::from_cookie(cookie)),
+            expires_at: Some(found.expires_at),
+            idempotency_key: None,
+        }))
     }
 
     /// The caller of a valid API token.
@@ -358,7 +389,13 @@ impl Accounts {
             touch.await?;
         }
         let token = Some(TokenScope { id: grant.id, org: grant.org, role: grant.role });
-        Ok(Some(Caller { user: grant.user, token, idempotency_key: None }))
+        Ok(Some(Caller {
+            user: grant.user,
+            token,
+            session: None,
+            expires_at: grant.expires_at,
+            idempotency_key: None,
+        }))
     }
 
     pub async fn me(&self, caller: &Caller) -> Result<Me, Problem> {
@@ -369,115 +406,6 @@ impl Accounts {
             memberships.iter_mut().for_each(|m| m.role = token.role);
         }
         Ok(Me { user: caller.user.clone(), memberships, currency: self.context.settings.currency.clone() })
-    }
-
-    pub async fn create_token(
-        &self,
-        caller: &Caller,
-        org: OrgId,
-        input: NewToken,
-    ) -> Result<CreatedToken, Problem> {
-        self.context.authorise(caller, org, Right::Manage).await?;
-        self.make_token(caller, Some(org), input.name, input.role, input.expires_at).await
-    }
-
-    /// Creates a token for scripts with an operator's rights.
-    pub async fn create_operator_token(
-        &self,
-        caller: &Caller,
-        input: NewOperatorToken,
-    ) -> Result<CreatedToken, Problem> {
-        self.context.authorise_operator(caller)?;
-        self.make_token(caller, None, input.name, Role::Owner, input.expires_at).await
-    }
-
-    async fn make_token(
-        &self,
-        caller: &Caller,
-        org: Option<OrgId>,
-        name: String,
-        role: Role,
-        expires_at: Option<Timestamp>,
-    ) -> Result<CreatedToken, Problem> {
-        let now = self.context.now();
-        let mut errors = Vec::new();
-        check_name("/name", &name, &mut errors);
-        if expires_at.is_some_and(|at| at <= now) {
-            errors.push(FieldError::new("/expires_at", "Choose a time in the future, or omit the field."));
-        }
-        if !errors.is_empty() {
-            return Err(Problem::invalid(errors));
-        }
-        if caller.already_created().is_some() {
-            return Err(idempotency::shown_once());
-        }
-        let secret = self.context.random(new_api_token);
-        let token = Token {
-            id: self.context.new_id(now),
-            name: name.trim().to_owned(),
-            role,
-            hint: secret.chars().skip(38).collect(),
-            created_at: now,
-            expires_at,
-            last_used_at: None,
-        };
-        let created = CreatedToken { secret: secret.clone(), token: token.clone() };
-        let (hash, user, key) = (fingerprint(&secret), caller.user.id, caller.idempotency_key.clone());
-        let insert = self.context.db.try_write(move |tx| {
-            let (token, hash, key) = (token.clone(), hash.clone(), key.clone());
-            async move {
-                // The loss of the right ends all tokens of a user, so a token must not be created after it.
-                if let Some(org) = org {
-                    recheck_manage_right(tx, org, user).await?;
-                }
-                idempotency::claim(tx, key.as_ref(), "", now).await?;
-                store::accounts::insert_token(tx, org, user, &token, &hash).await?;
-                Ok(())
-            }
-            .boxed()
-        });
-        insert.await?;
-        Ok(created)
-    }
-
-    /// The tokens of an organization, or the operators' tokens without an organization.
-    /// A page of the tokens of an organization, or (`None`) of operators.
-    pub async fn list_tokens(
-        &self,
-        caller: &Caller,
-        org: Option<OrgId>,
-        options: &ListOptions<TokenId>,
-    ) -> Result<Page<Token>, Problem> {
-        self.authorise_tokens(caller, org).await?;
-        let mut conn = self.context.db.read().await?;
-        let rows = store::accounts::list_tokens(&mut conn.tx(), org, options).await?;
-        Ok(options.page(rows, |token| token.id))
-    }
-
-    async fn authorise_tokens(&self, caller: &Caller, org: Option<OrgId>) -> Result<(), Problem> {
-        match org {
-            Some(org) => self.context.authorise(caller, org, Right::Manage).await.map(|_| ()),
-            None => self.context.authorise_operator(caller),
-        }
-    }
-
-    pub async fn revoke_token(
-        &self,
-        caller: &Caller,
-        org: Option<OrgId>,
-        token: TokenId,
-    ) -> Result<(), Problem> {
-        self.authorise_tokens(caller, org).await?;
-        let delete = self
-            .context
-            .db
-            .write(move |tx| async move { store::accounts::delete_token(tx, org, token).await }.boxed());
-        if !delete.await? {
-            return Err(Problem::not_found());
-        }
-        // The streams of the token end with it.
-        self.context.publish(Change::TokenRevoked(token));
-        Ok(())
     }
 
     /// Deletes expired sessions.

@@ -8,6 +8,7 @@
 pub mod routes;
 
 use berth_core::admission::is_email;
+use berth_rest::Disconnect;
 use berth_types::Page;
 use berth_types::accounts::User;
 use berth_types::ids::{InvitationId, OrgId};
@@ -337,6 +338,7 @@ impl Invitations {
         &self,
         caller: Option<&Caller>,
         input: AcceptInvitation,
+        sender: &Disconnect,
     ) -> Result<Joined, Problem> {
         let hash = hash_secret(&input.token)?;
         match (input.name, input.password) {
@@ -345,7 +347,8 @@ impl Invitations {
                 self.accept_as(caller, hash).await
             }
             (name, password) => {
-                self.accept_as_new(hash, name.unwrap_or_default(), password.unwrap_or_default()).await
+                let (name, password) = (name.unwrap_or_default(), password.unwrap_or_default());
+                self.accept_as_new(hash, name, password, sender).await
             }
         }
     }
@@ -399,7 +402,13 @@ impl Invitations {
     }
 
     /// Creates the account for the invited address, also while sign-up is closed.
-    async fn accept_as_new(&self, hash: String, name: String, password: String) -> Result<Joined, Problem> {
+    async fn accept_as_new(
+        &self,
+        hash: String,
+        name: String,
+        password: String,
+        sender: &Disconnect,
+    ) -> Result<Joined, Problem> {
         let now = self.context.now();
         let email = {
             let mut conn = self.context.db.read().await?;
@@ -418,9 +427,14 @@ impl Invitations {
         }
         let user =
             User { id: self.context.new_id(now), email, name: name.trim().to_owned(), operator: false };
-        let password_hash =
-            self.hasher.hash(password, self.context.salt()).await.map_err(|_| Problem::internal())?;
-        let actor = Caller { user: user.clone(), token: None, idempotency_key: None };
+        let password_hash = self.hasher.hash(password, self.context.salt(), sender).await?;
+        let actor = Caller {
+            user: user.clone(),
+            token: None,
+            session: None,
+            expires_at: None,
+            idempotency_key: None,
+        };
         let event = self.context.audit_event(&actor, "member.joined", user.id.to_string(), String::new());
         let done = self.context.db.try_write(move |tx| {
             let (hash, password_hash) = (hash.clone(), password_hash.clone());

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
-use berth_types::problems::FieldError;
+use berth_rest::Disconnect;
+use berth_types::problems::{FieldError, Problem};
 use tokio::sync::Semaphore;
 
 /// Minimum length of a password as the only factor (NIST SP 800-63B-4).
@@ -33,35 +34,87 @@ pub fn check(pointer: &str, password: &str, known: &[&str]) -> Option<FieldError
     weak.then(|| FieldError::new(pointer, "This password is among the most common. Choose another."))
 }
 
-/// Hashes and verifies passwords with a limit on concurrent hashes.
+/// Requests that wait for a hash. A hash takes some 20 ms, so the last of them waits below half a second.
+const MAX_WAITING: usize = 32;
+/// The seconds before the next attempt when the queue is full.
+const RETRY_S: u64 = 2;
+
+/// Hashes and verifies passwords with limits on concurrent hashes and on waiting requests.
 #[derive(Clone)]
 pub struct Hasher {
     permits: Arc<Semaphore>,
+    /// Places for waiting and running requests.
+    places: Arc<Semaphore>,
 }
 
-/// A hash could not be computed or parsed.
-#[derive(Debug, thiserror::Error)]
-#[error("a password cannot be hashed")]
-pub struct HashError;
+/// A password could not be hashed or verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HashError {
+    #[error("too many passwords wait for their hashes")]
+    Busy,
+    #[error("the sender disconnected before the hash")]
+    Disconnected,
+    #[error("a password cannot be hashed")]
+    Failed,
+}
+
+impl From<HashError> for Problem {
+    fn from(error: HashError) -> Self {
+        match error {
+            HashError::Busy | HashError::Disconnected => Self::unavailable(
+                "Too many people sign in or sign up at this moment. Nothing was changed. Try again in a few seconds.",
+                RETRY_S,
+            ),
+            HashError::Failed => Self::internal(),
+        }
+    }
+}
 
 impl Hasher {
     pub fn new(max_concurrent: usize) -> Self {
-        Self { permits: Arc::new(Semaphore::new(max_concurrent.max(1))) }
+        let max_concurrent = max_concurrent.max(1);
+        Self {
+            permits: Arc::new(Semaphore::new(max_concurrent)),
+            places: Arc::new(Semaphore::new(max_concurrent + MAX_WAITING)),
+        }
     }
 
+    /// Runs work outside the async threads, in the order of the calls. Work of a sender that disconnects before its
+    /// start is dropped.
     async fn run_blocking<T: Send + 'static>(
         &self,
+        sender: &Disconnect,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, HashError> {
-        let _permit = self.permits.acquire().await.map_err(|_| HashError)?;
-        tokio::task::spawn_blocking(work).await.map_err(|_| HashError)
+        let place = self.places.clone().try_acquire_owned().map_err(|_| HashError::Busy)?;
+        let permit = tokio::select! {
+            biased;
+            () = sender.wait() => return Err(HashError::Disconnected),
+            permit = self.permits.clone().acquire_owned() => permit.map_err(|_| HashError::Failed)?,
+        };
+        // The permit is held until the end of the work, also when the caller is dropped before.
+        let run = move || {
+            let done = work();
+            drop((permit, place));
+            done
+        };
+        tokio::task::spawn_blocking(run).await.map_err(|_| HashError::Failed)
     }
 
     /// Returns the PHC string of a password with this salt.
-    pub async fn hash(&self, password: String, salt: [u8; 16]) -> Result<String, HashError> {
-        self.run_blocking(move || {
-            let hash: PasswordHash =
-                argon2().hash_password_with_salt(password.as_bytes(), &salt).map_err(|_| HashError)?;
+    ///
+    /// # Errors
+    /// The queue is full, or the sender disconnected while the request waited.
+    pub async fn hash(
+        &self,
+        password: String,
+        salt: [u8; 16],
+        sender: &Disconnect,
+    ) -> Result<String, HashError> {
+        self.run_blocking(sender, move || {
+            let hash: PasswordHash = argon2()
+                .hash_password_with_salt(password.as_bytes(), &salt)
+                .map_err(|_| HashError::Failed)?;
             Ok(hash.to_string())
         })
         .await?
@@ -69,14 +122,22 @@ impl Hasher {
 
     /// Returns true if the password matches the hash. Without a hash (unknown account) it takes the same time
     /// and returns false.
-    pub async fn verify(&self, password: String, hash: Option<String>) -> Result<bool, HashError> {
-        self.run_blocking(move || {
+    ///
+    /// # Errors
+    /// The queue is full, or the sender disconnected while the request waited.
+    pub async fn verify(
+        &self,
+        password: String,
+        hash: Option<String>,
+        sender: &Disconnect,
+    ) -> Result<bool, HashError> {
+        self.run_blocking(sender, move || {
             let Some(hash) = hash else {
                 let made: Result<PasswordHash, _> =
                     argon2().hash_password_with_salt(password.as_bytes(), &[0; 16]);
                 return Ok(made.is_err());
             };
-            let hash = PasswordHash::new(&hash).map_err(|_| HashError)?;
+            let hash = PasswordHash::new(&hash).map_err(|_| HashError::Failed)?;
             Ok(argon2().verify_password(password.as_bytes(), &hash).is_ok())
         })
         .await?
@@ -99,10 +160,59 @@ mod tests {
     #[tokio::test]
     async fn only_the_right_password_is_verified() {
         let hasher = Hasher::new(1);
-        let hash = hasher.hash("lantern quay seven".to_owned(), [3; 16]).await.unwrap();
+        let sender = Disconnect::default();
+        let hash = hasher.hash("lantern quay seven".to_owned(), [3; 16], &sender).await.unwrap();
         assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");
-        assert!(hasher.verify("lantern quay seven".to_owned(), Some(hash.clone())).await.unwrap());
-        assert!(!hasher.verify("lantern quay eight".to_owned(), Some(hash)).await.unwrap());
-        assert!(!hasher.verify("lantern quay seven".to_owned(), None).await.unwrap());
+        let verify = |password: &str, hash| hasher.verify(password.to_owned(), hash, &sender);
+        assert!(verify("lantern quay seven", Some(hash.clone())).await.unwrap());
+        assert!(!verify("lantern quay eight", Some(hash)).await.unwrap());
+        assert!(!verify("lantern quay seven", None).await.unwrap());
+    }
+
+    /// A hasher with one permit, and work that holds it until the returned sender is dropped.
+    async fn busy() -> (Hasher, std::sync::mpsc::Sender<()>) {
+        let hasher = Hasher::new(1);
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let (started, start) = tokio::sync::oneshot::channel();
+        let holder = hasher.clone();
+        tokio::spawn(async move {
+            let work = move || {
+                let _ = started.send(());
+                let _ = released.recv();
+            };
+            holder.run_blocking(&Disconnect::default(), work).await
+        });
+        start.await.unwrap();
+        (hasher, release)
+    }
+
+    #[tokio::test]
+    async fn the_queue_is_bounded() {
+        let (hasher, release) = busy().await;
+        let sender = Disconnect::default();
+        let mut waiting: Vec<_> =
+            (0..MAX_WAITING).map(|_| Box::pin(hasher.run_blocking(&sender, || ()))).collect();
+        for one in &mut waiting {
+            assert!(futures::poll!(one).is_pending());
+        }
+        assert_eq!(hasher.run_blocking(&sender, || ()).await, Err(HashError::Busy));
+        drop(release);
+        for one in waiting {
+            assert_eq!(one.await, Ok(()));
+        }
+        assert_eq!(hasher.run_blocking(&sender, || ()).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn work_of_a_disconnected_sender_is_dropped() {
+        let (hasher, release) = busy().await;
+        let sender = Disconnect::default();
+        let guard = sender.guard();
+        let mut abandoned = Box::pin(hasher.run_blocking(&sender, || ()));
+        assert!(futures::poll!(&mut abandoned).is_pending());
+        drop(guard);
+        assert_eq!(abandoned.await, Err(HashError::Disconnected));
+        drop(release);
+        assert_eq!(hasher.run_blocking(&Disconnect::default(), || ()).await, Ok(()));
     }
 }

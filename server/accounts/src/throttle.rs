@@ -1,74 +1,161 @@
-//! Rate limits for wrong passwords and for invitations. No account is locked, and no mailbox is flooded.
+//! Rate limits for sign-ins and for invitations. No account is locked, and no mailbox is flooded.
 //!
-//! Only failed sign-ins count, by account and peer address together. Wrong passwords from one address
-//! therefore slow down only that address, and the right password always opens a session.
+//! A sign-in is counted before its password is verified, so the limits hold for right passwords too. Three limits
+//! apply: for one account from one network, for one network, and for one account from all networks. The last one
+//! does not apply to networks that signed in to the account before, so strangers cannot lock its owner out.
+//! Keys are hashes, and each limit has a fixed number of entries.
 
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use berth_foundation::proxies::network;
 use berth_types::ids::OrgId;
 use governor::clock::{Clock, DefaultClock};
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use lru::LruCache;
 
-/// Failures before the limit, and seconds for each further failure.
-const BURST: u32 = 10;
-const EVERY_S: u64 = 10;
+/// Entries of one limit. The least recent entry makes room for a new one.
+const ENTRIES: usize = 1 << 16;
 
-/// Invitations of one organization before the limit, and seconds for each further invitation.
-const ORG_BURST: u32 = 30;
-const ORG_EVERY_S: u64 = 60;
-/// The same per invited address and organization, so no organization uses up the limit of another.
-const ADDRESS_BURST: u32 = 5;
-const ADDRESS_EVERY_S: u64 = 600;
-
-/// The source of a sign-in: e-mail address of the account, and IP address of the peer.
-type SignInSource = (String, Option<IpAddr>);
-
-/// Counts failed sign-ins.
-pub struct SignInThrottle(DefaultKeyedRateLimiter<SignInSource>);
-
-/// A quota of `burst` at once, then one more every `every_s` seconds.
-fn quota(burst: u32, every_s: u64) -> Quota {
-    let burst = NonZeroU32::new(burst).unwrap_or(NonZeroU32::MIN);
-    Quota::with_period(std::time::Duration::from_secs(every_s))
-        .unwrap_or_else(|| Quota::per_second(NonZeroU32::MIN))
-        .allow_burst(burst)
+/// A number of events at once, then one more in each interval.
+#[derive(Clone, Copy)]
+struct Rate {
+    burst: u32,
+    every_s: u64,
 }
 
-/// Counts one event of a key. Beyond the quota it returns the seconds to wait.
-fn count<K: Clone + Eq + Hash>(limiter: &DefaultKeyedRateLimiter<K>, key: &K) -> Option<u64> {
-    // Entries with a full quota need no memory.
-    if limiter.len() > 100_000 {
-        limiter.retain_recent();
+/// Sign-ins to one account from one network.
+const PAIR: Rate = Rate { burst: 10, every_s: 10 };
+/// Sign-ins from one network. Many people can share it.
+const NETWORK: Rate = Rate { burst: 200, every_s: 1 };
+/// Sign-ins to one account from networks that are new to it.
+const ACCOUNT: Rate = Rate { burst: 100, every_s: 30 };
+/// Sign-ups from one network.
+const SIGN_UP: Rate = Rate { burst: 50, every_s: 60 };
+/// Invitations of one organization.
+const ORG: Rate = Rate { burst: 30, every_s: 60 };
+/// Invitations of one organization to one address. No organization uses up the limit of another.
+const ADDRESS: Rate = Rate { burst: 5, every_s: 600 };
+/// Invitations of all organizations to one address. Anyone can found organizations.
+const MAILBOX: Rate = Rate { burst: 20, every_s: 600 };
+
+/// An empty cache with a fixed number of entries.
+fn cache<V>() -> Mutex<LruCache<u64, V>> {
+    Mutex::new(LruCache::new(NonZeroUsize::new(ENTRIES).unwrap_or(NonZeroUsize::MIN)))
+}
+
+/// Counts events by key.
+struct Limiter {
+    quota: Quota,
+    hasher: RandomState,
+    entries: Mutex<LruCache<u64, DefaultDirectRateLimiter>>,
+}
+
+impl Limiter {
+    fn new(rate: Rate) -> Self {
+        let burst = NonZeroU32::new(rate.burst).unwrap_or(NonZeroU32::MIN);
+        let quota = Quota::with_period(Duration::from_secs(rate.every_s))
+            .unwrap_or_else(|| Quota::per_second(NonZeroU32::MIN))
+            .allow_burst(burst);
+        Self { quota, hasher: RandomState::new(), entries: cache() }
     }
-    let refusal = limiter.check_key(key).err()?;
-    Some(refusal.wait_time_from(DefaultClock::default().now()).as_secs().saturating_add(1))
+
+    fn entries(&self) -> MutexGuard<'_, LruCache<u64, DefaultDirectRateLimiter>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one event of a key. Beyond the quota it returns the seconds to wait.
+    fn count(&self, key: impl Hash) -> Option<u64> {
+        let key = self.hasher.hash_one(key);
+        let mut entries = self.entries();
+        let limiter = entries.get_or_insert(key, || RateLimiter::direct(self.quota));
+        let refusal = limiter.check().err()?;
+        Some(refusal.wait_time_from(DefaultClock::default().now()).as_secs().saturating_add(1))
+    }
+
+    /// Gives a key its full quota again.
+    fn reset(&self, key: impl Hash) {
+        self.entries().pop(&self.hasher.hash_one(key));
+    }
+}
+
+/// Counts sign-ins.
+pub struct SignInThrottle {
+    by_pair: Limiter,
+    by_network: Limiter,
+    by_account: Limiter,
+    /// Hashes of the accounts and networks of past sign-ins.
+    known: Mutex<LruCache<u64, ()>>,
+    hasher: RandomState,
 }
 
 impl Default for SignInThrottle {
     fn default() -> Self {
-        Self(RateLimiter::keyed(quota(BURST, EVERY_S)))
+        Self {
+            by_pair: Limiter::new(PAIR),
+            by_network: Limiter::new(NETWORK),
+            by_account: Limiter::new(ACCOUNT),
+            known: cache(),
+            hasher: RandomState::new(),
+        }
     }
 }
 
 impl SignInThrottle {
-    /// Counts a failed sign-in. Beyond the quota it returns the seconds to wait before the next try.
-    pub fn count_failure(&self, account: &str, from: Option<IpAddr>) -> Option<u64> {
-        count(&self.0, &(account.to_owned(), from))
+    /// Counts a sign-in before its password is verified. Beyond a limit it returns the seconds to wait.
+    pub fn count_attempt(&self, account: &str, from: Option<IpAddr>) -> Option<u64> {
+        let network = from.map(network);
+        let by_network = network.and_then(|network| self.by_network.count(network));
+        // A refused attempt counts for no further limit.
+        by_network.or_else(|| self.by_pair.count((account, network))).or_else(|| {
+            let known = self.hasher.hash_one((account, network));
+            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&known).is_some();
+            if known { None } else { self.by_account.count(account) }
+        })
+    }
+
+    /// Records a right password: the account has its full quota again from this network.
+    pub fn record_success(&self, account: &str, from: Option<IpAddr>) {
+        let network = from.map(network);
+        self.by_pair.reset((account, network));
+        let known = self.hasher.hash_one((account, network));
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).put(known, ());
     }
 }
 
-/// Counts invitations by organization, and by organization and invited address.
+/// Counts sign-ups by network.
+pub struct SignUpThrottle(Limiter);
+
+impl Default for SignUpThrottle {
+    fn default() -> Self {
+        Self(Limiter::new(SIGN_UP))
+    }
+}
+
+impl SignUpThrottle {
+    /// Counts a sign-up. Beyond the quota it returns the seconds to wait.
+    pub fn count_sign_up(&self, from: Option<IpAddr>) -> Option<u64> {
+        self.0.count(network(from?))
+    }
+}
+
+/// Counts invitations by organization, by organization and invited address, and by invited address.
 pub struct InvitationThrottle {
-    by_org: DefaultKeyedRateLimiter<OrgId>,
-    by_address: DefaultKeyedRateLimiter<(OrgId, String)>,
+    by_org: Limiter,
+    by_address: Limiter,
+    by_mailbox: Limiter,
 }
 
 impl Default for InvitationThrottle {
     fn default() -> Self {
-        let by_org = RateLimiter::keyed(quota(ORG_BURST, ORG_EVERY_S));
-        Self { by_org, by_address: RateLimiter::keyed(quota(ADDRESS_BURST, ADDRESS_EVERY_S)) }
+        Self {
+            by_org: Limiter::new(ORG),
+            by_address: Limiter::new(ADDRESS),
+            by_mailbox: Limiter::new(MAILBOX),
+        }
     }
 }
 
@@ -76,7 +163,10 @@ impl InvitationThrottle {
     /// Counts an invitation. Beyond a quota it returns the seconds to wait.
     pub fn count_invitation(&self, org: OrgId, address: &str) -> Option<u64> {
         // A refusal for the organization must not count for the address.
-        count(&self.by_org, &org).or_else(|| count(&self.by_address, &(org, address.to_owned())))
+        self.by_org
+            .count(org)
+            .or_else(|| self.by_address.count((org, address)))
+            .or_else(|| self.by_mailbox.count(address))
     }
 }
 
@@ -84,39 +174,116 @@ impl InvitationThrottle {
 mod tests {
     use super::*;
 
+    fn ip(text: &str) -> Option<IpAddr> {
+        Some(text.parse().unwrap())
+    }
+
     #[test]
-    fn wrong_passwords_slow_down_only_their_sender() {
+    fn attempts_slow_down_only_their_sender() {
         let throttle = SignInThrottle::default();
-        let here = Some("127.0.0.1".parse().unwrap());
-        for _ in 0..BURST {
-            assert_eq!(throttle.count_failure("ada@example.org", here), None);
+        let here = ip("192.0.2.1");
+        for _ in 0..PAIR.burst {
+            assert_eq!(throttle.count_attempt("ada@example.org", here), None);
         }
-        let wait = throttle.count_failure("ada@example.org", here).unwrap();
-        assert!((1..=EVERY_S + 1).contains(&wait), "{wait}");
-        assert_eq!(throttle.count_failure("ada@example.org", Some("10.0.0.9".parse().unwrap())), None);
-        assert_eq!(throttle.count_failure("bob@example.org", here), None);
+        let wait = throttle.count_attempt("ada@example.org", here).unwrap();
+        assert!((1..=PAIR.every_s + 1).contains(&wait), "{wait}");
+        assert_eq!(throttle.count_attempt("ada@example.org", ip("10.0.0.9")), None);
+        assert_eq!(throttle.count_attempt("bob@example.org", here), None);
+    }
+
+    #[test]
+    fn a_right_password_restores_the_quota() {
+        let throttle = SignInThrottle::default();
+        let here = ip("192.0.2.1");
+        for _ in 0..5 {
+            for _ in 0..PAIR.burst - 1 {
+                assert_eq!(throttle.count_attempt("ada@example.org", here), None);
+            }
+            throttle.record_success("ada@example.org", here);
+        }
+    }
+
+    #[test]
+    fn one_network_is_limited_over_all_accounts() {
+        let throttle = SignInThrottle::default();
+        // All addresses of one /64 network are one sender.
+        let address = |n: u32| ip(&format!("2001:db8::{n:x}"));
+        for n in 0..NETWORK.burst {
+            assert_eq!(throttle.count_attempt(&format!("{n}@example.org"), address(n)), None, "{n}");
+        }
+        assert!(throttle.count_attempt("new@example.org", address(9_999)).is_some());
+        assert_eq!(throttle.count_attempt("new@example.org", ip("2001:db8:0:1::1")), None);
+        // The mapped form of an IPv4 address is the same sender.
+        for n in 0..NETWORK.burst {
+            assert_eq!(throttle.count_attempt(&format!("{n}@example.net"), ip("198.51.100.7")), None, "{n}");
+        }
+        assert!(throttle.count_attempt("new@example.net", ip("::ffff:198.51.100.7")).is_some());
+    }
+
+    #[test]
+    fn many_networks_cannot_lock_an_owner_out() {
+        let throttle = SignInThrottle::default();
+        let home = ip("192.0.2.1");
+        assert_eq!(throttle.count_attempt("ada@example.org", home), None);
+        throttle.record_success("ada@example.org", home);
+        let stranger = |n: u32| Some(IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n)));
+        for n in 0..ACCOUNT.burst - 1 {
+            assert_eq!(throttle.count_attempt("ada@example.org", stranger(n)), None, "{n}");
+        }
+        assert!(throttle.count_attempt("ada@example.org", stranger(7_000)).is_some());
+        assert_eq!(throttle.count_attempt("ada@example.org", home), None);
+    }
+
+    #[test]
+    fn the_number_of_entries_is_fixed() {
+        let limiter = Limiter::new(PAIR);
+        for n in 0..ENTRIES + 100 {
+            limiter.count(n);
+        }
+        assert_eq!(limiter.entries().len(), ENTRIES);
+    }
+
+    #[test]
+    fn one_network_signs_up_a_limited_number_of_people() {
+        let throttle = SignUpThrottle::default();
+        for _ in 0..SIGN_UP.burst {
+            assert_eq!(throttle.count_sign_up(ip("192.0.2.1")), None);
+        }
+        assert!(throttle.count_sign_up(ip("192.0.2.1")).is_some());
+        assert_eq!(throttle.count_sign_up(ip("192.0.2.2")), None);
+    }
+
+    #[test]
+    fn many_organizations_cannot_flood_one_mailbox() {
+        let invites = InvitationThrottle::default();
+        let org = |n: u32| OrgId::from_uuid(uuid::Uuid::from_u128(n.into()));
+        for n in 0..MAILBOX.burst {
+            assert_eq!(invites.count_invitation(org(n), "ada@example.org"), None);
+        }
+        assert!(invites.count_invitation(org(MAILBOX.burst), "ada@example.org").is_some());
+        assert_eq!(invites.count_invitation(org(MAILBOX.burst), "bob@example.org"), None);
     }
 
     #[test]
     fn organizations_and_addresses_have_separate_quotas() {
         let invites = InvitationThrottle::default();
         let org = |n: u128| OrgId::from_uuid(uuid::Uuid::from_u128(n));
-        for _ in 0..ADDRESS_BURST {
+        for _ in 0..ADDRESS.burst {
             assert_eq!(invites.count_invitation(org(1), "ada@example.org"), None);
         }
         let wait = invites.count_invitation(org(1), "ada@example.org").unwrap();
-        assert!((1..=ADDRESS_EVERY_S + 1).contains(&wait), "{wait}");
+        assert!((1..=ADDRESS.every_s + 1).contains(&wait), "{wait}");
         assert_eq!(
             invites.count_invitation(org(2), "ada@example.org"),
             None,
             "another organization has its own"
         );
         // The refused invitation counts for its organization too.
-        for n in ADDRESS_BURST + 1..ORG_BURST {
+        for n in ADDRESS.burst + 1..ORG.burst {
             assert_eq!(invites.count_invitation(org(1), &format!("{n}@example.org")), None);
         }
         let wait = invites.count_invitation(org(1), "late@example.org").unwrap();
-        assert!((1..=ORG_EVERY_S + 1).contains(&wait), "{wait}");
+        assert!((1..=ORG.every_s + 1).contains(&wait), "{wait}");
         assert_eq!(invites.count_invitation(org(2), "late@example.org"), None, "the address was not counted");
     }
 }

@@ -20,6 +20,7 @@ use berth_types::time::Timestamp;
 
 use crate::leases::{Leases, Silences};
 use berth_foundation::Context;
+use berth_foundation::live::BoardReading;
 use berth_foundation::{Caller, Right};
 use berth_store::attempts::{HeldAllocation, StoredAllocation};
 use berth_store::nodes::{StoredGpu, StoredNode};
@@ -301,7 +302,7 @@ impl Cluster {
             driver_version: row.driver_version,
             labels: row.labels.0,
             isolation: row.isolation.0,
-            worker_version: row.worker_version,
+            worker_version: Some(row.worker_version).filter(|_| shown_to.is_none()),
             last_seen_at: row.last_seen_at,
             suspect: row.suspect.filter(|_| shown_to.is_none()),
             left_out: Some(row.gpus_left_out).filter(|reasons| shown_to.is_none() && !reasons.is_empty()),
@@ -335,7 +336,13 @@ impl Cluster {
             held_here.iter().filter_map(|h| instance(&h.allocation)).chain(foreign).collect();
         let whole = held_here.iter().any(|h| h.allocation.profile_id.is_none());
         let blocked = board.filter(|_| !whole).map_or_else(Vec::new, |b| blocked_slices(b, &live));
-        let reading = self.context.live.reading(&row.uuid);
+        // Readings of a board with other organizations' jobs are about their work.
+        let own = held_here.iter().all(|h| Some(h.allocation.org_id) == shown_to) && !held_here.is_empty();
+        let reading = if shown_to.is_none() || own {
+            self.context.live.reading(&row.uuid)
+        } else {
+            BoardReading::default()
+        };
         Gpu {
             uuid: row.uuid.clone(),
             index: u32::try_from(row.idx).unwrap_or(0),
@@ -345,7 +352,10 @@ impl Cluster {
             blocked_cells: blocked,
             mig_enabled: row.mig_enabled,
             nvlink_island: u32::try_from(row.nvlink_island).ok().filter(|n| *n > 0),
-            quarantined: row.quarantined.clone(),
+            quarantined: row.quarantined.clone().map(|reason| match shown_to {
+                None => reason,
+                Some(_) => "This board is out of service.".to_owned(),
+            }),
             tiles,
             power_watts: reading.power_watts,
             temperature_celsius: reading.temperature_celsius,

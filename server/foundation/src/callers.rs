@@ -1,11 +1,15 @@
 //! The caller of a request and its rights. Only this module decides about authorisation.
 
+use std::time::Duration;
+
 use berth_types::accounts::{Role, User};
 use berth_types::ids::{AuditEventId, OrgId, TokenId};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
+use berth_types::time::Timestamp;
 
 use crate::context::Context;
+use crate::credentials::SessionKey;
 
 /// The idempotency key of the present request, and the object that an earlier request with this key created.
 #[derive(Debug, Clone)]
@@ -22,6 +26,10 @@ pub struct Caller {
     pub user: User,
     /// Set when the request carries an API token.
     pub token: Option<TokenScope>,
+    /// The session of a person; absent for a token.
+    pub session: Option<SessionKey>,
+    /// The expiry of the session or token. A token can be without one.
+    pub expires_at: Option<Timestamp>,
     /// Set when the request carries an `Idempotency-Key`.
     pub idempotency_key: Option<IdempotencyKey>,
 }
@@ -124,6 +132,43 @@ impl Context {
         match scope {
             Scope::Org(org) => self.authorise(caller, org, right).await.map(|_| Some(org)),
             Scope::Operator(org) => self.authorise_operator(caller).map(|()| org),
+        }
+    }
+
+    /// Resolves when the open streams, terminals and ports of a caller in an organization must end: after a change
+    /// of the caller's rights, and at the sign-out, revocation or expiry of the session or token. Changes count from
+    /// the call on, not from the first poll.
+    pub fn access_end(
+        &self,
+        org: OrgId,
+        caller: &Caller,
+    ) -> impl Future<Output = ()> + Send + 'static + use<> {
+        let changed = self.live.streams_end(
+            org,
+            caller.user.id,
+            caller.token.map(|token| token.id),
+            caller.session.clone(),
+        );
+        let (context, expires_at) = (self.clone(), caller.expires_at);
+        async move {
+            let expired = async {
+                match expires_at {
+                    Some(at) => context.wait_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = changed => {}
+                () = expired => {}
+            }
+        }
+    }
+
+    /// Waits until the portal's clock shows this time. The clock of the host can be set, so it is read once a second.
+    async fn wait_until(&self, at: Timestamp) {
+        while let left @ 1.. = at.millis_since(self.now()) {
+            let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+            tokio::time::sleep(left.min(Duration::from_secs(1))).await;
         }
     }
 

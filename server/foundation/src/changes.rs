@@ -11,6 +11,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId, TokenId, UserId};
 
+use crate::credentials::SessionKey;
+
 /// A committed change, or a part of the state that listeners must read again.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -40,7 +42,8 @@ pub enum Change {
         user: UserId,
     },
     TokenRevoked(TokenId),
-    SignedOut(UserId),
+    /// A person ended this session.
+    SignedOut(SessionKey),
     /// The new set of organizations with webhooks for events of jobs.
     Webhooks(HashSet<OrgId>),
 }

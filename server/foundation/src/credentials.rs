@@ -1,6 +1,8 @@
 //! New random secrets, and the check of a secret by its hash. The portal does not store the secrets
 //! themselves.
 
+use std::sync::Arc;
+
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rand::Rng;
@@ -49,6 +51,16 @@ pub fn new_opaque(rng: &mut impl Rng) -> String {
 /// the secrets are long and random.
 pub fn fingerprint(secret: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(secret.as_bytes()))
+}
+
+/// The key of a session: the fingerprint of its cookie.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SessionKey(Arc<str>);
+
+impl SessionKey {
+    pub fn from_cookie(cookie: &str) -> Self {
+        Self(fingerprint(cookie).into())
+    }
 }
 
 #[cfg(test)]

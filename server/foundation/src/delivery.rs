@@ -47,7 +47,11 @@ fn is_private_v6(a: Ipv6Addr) -> bool {
     let s = a.segments();
     // An IPv6 address with an embedded IPv4 address is private if the IPv4 address is.
     let embedded = a.to_ipv4_mapped().or_else(|| match s {
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+        // NAT64, 6to4, the addresses "compatible with IPv4", and ISATAP.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low]
+        | [0x2002, high, low, ..]
+        | [0, 0, 0, 0, 0, 0, high, low]
+        | [_, _, _, _, 0 | 0x200, 0x5efe, high, low] => {
             let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
             Some(Ipv4Addr::new(a, b, c, d))
         }
@@ -58,8 +62,21 @@ fn is_private_v6(a: Ipv6Addr) -> bool {
         || a.is_multicast()
         || a.is_unique_local()
         || a.is_unicast_link_local()
-        || s.first() == Some(&0x2001) && s.get(1) == Some(&0xdb8)
+        || matches!(
+            s,
+            // Documentation, Teredo, NAT64 of a local network, and site-local addresses.
+            [0x2001, 0xdb8 | 0, ..] | [0x64, 0xff9b, 1, ..] | [0xfec0..=0xfeff, ..]
+        )
         || embedded.is_some_and(is_private_v4)
+}
+
+/// True if the mail server of a URL is on this host.
+fn local_mail_server(url: &str) -> bool {
+    let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    host.is_some_and(|host| {
+        let host = host.trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    })
 }
 
 /// A resolver that returns only public addresses.
@@ -138,6 +155,12 @@ impl Transport {
                 let builder = AsyncSmtpTransport::<Tokio1Executor>::from_url(url).map_err(|_| {
                     "the URL of the mail server must begin with smtp:// or smtps://".to_owned()
                 })?;
+                let encrypted = url.starts_with("smtps://") || url.contains("tls=required");
+                if !encrypted && !local_mail_server(url) {
+                    return Err("the connection to the mail server must have TLS: use smtps://… or add \
+                                ?tls=required to smtp://…; only a server on this host may be without it"
+                        .to_owned());
+                }
                 Mailer::Smtp(builder.timeout(Some(TIMEOUT)).build())
             }
             None => Mailer::Files(outbox.to_owned()),
@@ -276,6 +299,13 @@ mod tests {
             "64:ff9b::7f00:1",
             "2002:7f00:1::",
             "2001:db8::1",
+            "::10.0.0.1",
+            "::127.0.0.1",
+            "2001::1",
+            "64:ff9b:1::1.1.1.1",
+            "fec0::1",
+            "2606:4700::5efe:10.0.0.1",
+            "2606:4700::200:5efe:192.168.0.1",
         ] {
             assert!(is_private(bad.parse().unwrap()), "{bad}");
         }
@@ -305,7 +335,20 @@ mod tests {
         assert_eq!(strict.check_url("https://hooks.example.org/berth?x=1"), Ok(()));
         let lab = Transport::new(true, None, "berth@example.org", Path::new("/nowhere")).unwrap();
         assert_eq!(lab.check_url("http://127.0.0.1:9/"), Ok(()));
-        assert!(Transport::new(false, Some("http://x"), "berth@example.org", Path::new("/")).is_err());
+        let mail = |url| Transport::new(false, Some(url), "berth@example.org", Path::new("/")).map(|_| ());
+        for bad in ["http://x", "smtp://mail.example.org", "smtp://user:secret@mail.example.org:25"] {
+            let error = mail(bad).unwrap_err();
+            assert!(!error.contains("secret"), "{error}");
+        }
+        for good in [
+            "smtps://user:secret@mail.example.org",
+            "smtp://mail.example.org?tls=required",
+            "smtp://127.0.0.1:1025",
+            "smtp://localhost",
+            "smtp://[::1]:25",
+        ] {
+            assert_eq!(mail(good), Ok(()), "{good}");
+        }
         assert!(Transport::new(false, None, "not an address", Path::new("/")).is_err());
     }
 

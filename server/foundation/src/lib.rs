@@ -14,10 +14,12 @@ pub mod keyfile;
 pub mod live;
 pub mod loops;
 pub mod objects;
+pub mod proxies;
 pub mod settings;
 pub mod telemetry;
 
 pub use callers::{Caller, Right, Scope, TokenScope, forbidden_for};
 pub use changes::{Change, Listener};
 pub use context::Context;
+pub use credentials::SessionKey;
 pub use settings::Settings;

@@ -14,6 +14,7 @@ use berth_types::time::Timestamp;
 use tokio::sync::{Notify, OnceCell, broadcast, oneshot};
 
 use crate::changes::{Change, Listener};
+use crate::credentials::SessionKey;
 
 /// Updates that a slow listener may fall behind. A listener further behind must read the database.
 const BACKLOG: usize = 256;
@@ -84,6 +85,8 @@ pub struct Live {
     members: Mutex<HashMap<(OrgId, UserId), broadcast::Sender<()>>>,
     /// Notified when an API token is revoked.
     tokens: Mutex<HashMap<TokenId, broadcast::Sender<()>>>,
+    /// Notified when a person signs out of a session.
+    people: Mutex<HashMap<SessionKey, broadcast::Sender<()>>>,
     sessions: Mutex<HashMap<NodeId, NodeSession>>,
     readings: Mutex<HashMap<String, BoardReading>>,
     /// The latest detailed readings of whole boards, by GPU UUID.
@@ -124,6 +127,16 @@ fn subscribe<K: Eq + Hash, N: Clone>(
     map.entry(key).or_insert_with(|| broadcast::channel(BACKLOG).0).subscribe()
 }
 
+/// Waits for the next message of an optional subscription; without one, for ever.
+async fn next(messages: &mut Option<broadcast::Receiver<()>>) {
+    match messages {
+        Some(messages) => {
+            let _ = messages.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
 /// Sends an update to the listeners of a key. Without a listener `update` is not called.
 fn publish<K: Eq + Hash, N>(
     map: &Mutex<HashMap<K, broadcast::Sender<N>>>,
@@ -157,12 +170,9 @@ impl Listener for Live {
             }
             Change::Member { org, user } => publish(&self.members, (*org, *user), || ()),
             Change::TokenRevoked(token) => publish(&self.tokens, *token, || ()),
+            Change::SignedOut(session) => publish(&self.people, session.clone(), || ()),
             Change::Webhooks(orgs) => lock(&self.webhook_orgs).clone_from(orgs),
-            Change::JobDevices(_)
-            | Change::Boards
-            | Change::Orgs
-            | Change::Reservations
-            | Change::SignedOut(_) => {}
+            Change::JobDevices(_) | Change::Boards | Change::Orgs | Change::Reservations => {}
         }
     }
 }
@@ -176,29 +186,25 @@ impl Live {
         subscribe(&self.orgs, org)
     }
 
-    /// Resolves when the open streams of a user in an organization must end: after a change of the user's
-    /// rights, or after the revocation of `token`. Changes count from the call on, not from the first poll.
+    /// Resolves when the open streams of a caller in an organization must end: after a change of the caller's
+    /// rights, after the sign-out, or after the revocation of the token. Changes count from the call on, not from
+    /// the first poll.
     pub fn streams_end(
         &self,
         org: OrgId,
         user: UserId,
         token: Option<TokenId>,
+        session: Option<SessionKey>,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut member = subscribe(&self.members, (org, user));
         let mut by_token = token.map(|token| subscribe(&self.tokens, token));
+        let mut by_session = session.map(|session| subscribe(&self.people, session));
         async move {
-            let revoked = async {
-                match &mut by_token {
-                    Some(token) => {
-                        let _ = token.recv().await;
-                    }
-                    None => std::future::pending().await,
-                }
-            };
             // Every result ends the streams, also the error about missed messages.
             tokio::select! {
                 _ = member.recv() => {}
-                () = revoked => {}
+                () = next(&mut by_token) => {}
+                () = next(&mut by_session) => {}
             }
         }
     }
@@ -341,8 +347,8 @@ mod tests {
         let org = |n: u128| OrgId::from_uuid(uuid::Uuid::from_u128(n));
         let user = |n: u128| UserId::from_uuid(uuid::Uuid::from_u128(n));
         let (mut ada, mut bob) = (
-            Box::pin(live.streams_end(org(1), user(1), None)),
-            Box::pin(live.streams_end(org(1), user(2), None)),
+            Box::pin(live.streams_end(org(1), user(1), None, None)),
+            Box::pin(live.streams_end(org(1), user(2), None, None)),
         );
         live.on_change(&Change::Member { org: org(2), user: user(1) });
         live.on_change(&Change::Member { org: org(1), user: user(3) });
@@ -356,14 +362,25 @@ mod tests {
         let live = Live::default();
         let (org, user) = (OrgId::from_uuid(uuid::Uuid::nil()), UserId::from_uuid(uuid::Uuid::nil()));
         let token = |n: u128| TokenId::from_uuid(uuid::Uuid::from_u128(n));
-        let mut one = Box::pin(live.streams_end(org, user, Some(token(1))));
-        let mut other = Box::pin(live.streams_end(org, user, Some(token(2))));
-        let mut page = Box::pin(live.streams_end(org, user, None));
+        let mut one = Box::pin(live.streams_end(org, user, Some(token(1)), None));
+        let mut other = Box::pin(live.streams_end(org, user, Some(token(2)), None));
+        let mut page = Box::pin(live.streams_end(org, user, None, None));
         live.on_change(&Change::TokenRevoked(token(1)));
         assert!((&mut one).now_or_never().is_some());
         assert!((&mut other).now_or_never().is_none() && (&mut page).now_or_never().is_none());
         live.on_change(&Change::Member { org, user });
         assert!((&mut other).now_or_never().is_some() && (&mut page).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn streams_of_a_session_end_at_the_sign_out() {
+        let live = Live::default();
+        let (org, user) = (OrgId::from_uuid(uuid::Uuid::nil()), UserId::from_uuid(uuid::Uuid::nil()));
+        let session = |name: &str| SessionKey::from_cookie(name);
+        let mut here = Box::pin(live.streams_end(org, user, None, Some(session("here"))));
+        let mut there = Box::pin(live.streams_end(org, user, None, Some(session("there"))));
+        live.on_change(&Change::SignedOut(session("here")));
+        assert!((&mut here).now_or_never().is_some() && (&mut there).now_or_never().is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use berth_recordings::Retention;
 
 use crate::envelope;
 use crate::objects::Bucket;
+use crate::proxies::TrustedProxies;
 
 /// The settings of the portal. They are fixed from the start on.
 #[derive(Clone)]
@@ -43,6 +44,10 @@ pub struct Settings {
     pub mail_from: String,
     /// The URL of the portal for browsers.
     pub public_url: String,
+    /// Open connections of browsers and scripts.
+    pub max_connections: usize,
+    /// The reverse proxies in front of the portal.
+    pub trusted_proxies: TrustedProxies,
     /// The origin of job ports, with a host name other than the portal's. Without it ports are off.
     pub ports_origin: Option<Origin>,
     /// Stripe's secret key. Without it only operators grant credit.
@@ -84,6 +89,8 @@ impl Default for Settings {
             smtp: None,
             mail_from: "Berth <berth@localhost.localdomain>".to_owned(),
             public_url: "http://127.0.0.1:8080".to_owned(),
+            max_connections: 8_192,
+            trusted_proxies: TrustedProxies::default(),
             ports_origin: None,
             stripe_key: None,
             stripe_url: "https://api.stripe.com".to_owned(),

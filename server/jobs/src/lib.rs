@@ -12,6 +12,7 @@ mod leases;
 mod limits;
 mod logs;
 mod lost_nodes;
+mod meters;
 mod operator_jobs;
 mod placements;
 pub mod planner;

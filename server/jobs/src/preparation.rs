@@ -44,6 +44,7 @@ pub fn add_progress(shown: &mut Job, ranks: Vec<StoredAttempt>) {
 #[cfg(test)]
 mod tests {
     use berth_types::ids::{JobId, NodeId, OrgId};
+    use berth_types::time::Timestamp;
     use uuid::Uuid;
 
     use super::*;
@@ -67,6 +68,7 @@ mod tests {
             saving: false,
             progress: String::new(),
             image_digest: None,
+            created_at: Timestamp::default(),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::charges::charge;
 use crate::evidence;
 use crate::leases;
 use crate::logs::Logs;
+use crate::meters;
 use crate::preparation;
 use crate::ranks;
 use crate::reports::{AttemptPhase, AttemptReport};
@@ -95,6 +96,7 @@ pub(crate) async fn apply(
     let Some(mut row) = store::jobs::find_any(tx, job).await? else { return Ok(changes) };
     changes.org = Some(row.org_id);
     leases::record_late_report(tx, context, node, &mut attempt, report, now).await?;
+    let report = &meters::bound(tx, context, &attempt, report, now).await?;
     let ended = report.phase.has_ended();
     let runs = report.phase == AttemptPhase::Running || (ended && report.began);
     let log_bytes = report.log_bytes;

@@ -1,7 +1,9 @@
 //! Extractors of requests: bodies, paths and queries. Each fault of a request becomes a problem.
 
+use std::time::Duration;
+
 use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -12,15 +14,56 @@ use serde_path_to_error::{Path as JsonPath, Segment};
 
 use crate::failed::Failed;
 
+/// The longest reception of a body without its bytes.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The lowest rate of a body, in bytes for each second.
+const BODY_RATE: u32 = 32 << 10;
+
+/// The most bytes of the body of a request, as an extension of the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodyLimit(pub u32);
+
+impl Default for BodyLimit {
+    fn default() -> Self {
+        Self(64 << 10)
+    }
+}
+
+impl BodyLimit {
+    /// Sets the limit of a request.
+    pub fn apply(self, request: &mut Request) {
+        DefaultBodyLimit::max(usize::try_from(self.0).unwrap_or(usize::MAX)).apply(request);
+        request.extensions_mut().insert(self);
+    }
+
+    fn timeout(self) -> Duration {
+        BODY_TIMEOUT + Duration::from_secs(u64::from(self.0 / BODY_RATE))
+    }
+}
+
+impl std::fmt::Display for BodyLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 >> 20 {
+            0 => write!(f, "{} KiB", self.0 >> 10),
+            mib => write!(f, "{mib} MiB"),
+        }
+    }
+}
+
 /// The bytes of a body.
 ///
 /// # Errors
-/// The body is too large or ended early.
+/// The body is too large, too slow, or ended early.
 pub async fn read_body(request: Request) -> Result<Bytes, Failed> {
-    Bytes::from_request(request, &()).await.map_err(|rejection| {
+    let limit = request.extensions().get::<BodyLimit>().copied().unwrap_or_default();
+    let Ok(body) = tokio::time::timeout(limit.timeout(), Bytes::from_request(request, &())).await else {
+        let detail = "The body did not arrive in time. Nothing was changed. Send the request again.";
+        return Err(Failed(Problem::new(408, "request.timeout", "Body too slow", detail)));
+    };
+    body.map_err(|rejection| {
         let status = rejection.into_response().status();
         Failed(if status == StatusCode::PAYLOAD_TOO_LARGE {
-            let detail = "A body has at most 12 MiB. Nothing was changed.";
+            let detail = format!("The body of this request has at most {limit}. Nothing was changed.");
             Problem::new(413, "request.too_large", "Body too large", detail)
         } else {
             Problem::malformed("The body ended early. Nothing was changed. Send the request again.")

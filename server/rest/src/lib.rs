@@ -7,14 +7,18 @@ pub mod answers;
 pub mod authentication;
 pub mod columns;
 pub mod csv;
+pub mod disconnect;
 pub mod downloads;
 pub mod extract;
 pub mod failed;
 pub mod lists;
 pub mod operations;
 pub mod origins;
+pub mod sender;
 pub mod streams;
 
 pub use authentication::Signed;
+pub use disconnect::Disconnect;
 pub use extract::{Json, Path, Query};
 pub use failed::Failed;
+pub use sender::Sender;

@@ -22,8 +22,10 @@ use serde_json::json;
 
 use crate::authentication::Signed;
 use crate::columns::Table;
+use crate::disconnect::Disconnect;
 use crate::extract::{Json, Path, Query};
 use crate::failed::Failed;
+use crate::sender::Sender;
 use crate::streams::{LOG_STREAM, ORG_STREAM, Stream, Streamed};
 
 /// The names of the security schemes.
@@ -245,6 +247,11 @@ fn with_header<'a>(
     op.inner_mut().parameters.push(ReferenceOr::Item(header));
     op
 }
+
+/// Facts about the connection are no parameters.
+impl OperationInput for Sender {}
+
+impl OperationInput for Disconnect {}
 
 impl OperationInput for Signed {
     fn operation_input(_: &mut GenContext, operation: &mut Operation) {

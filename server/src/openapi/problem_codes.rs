@@ -24,6 +24,7 @@ const STATUSES: &[(u16, &[&str])] = &[
         ],
     ),
     (404, &["invitation.not_valid", "object.not_found", "port.not_listed"]),
+    (408, &["request.timeout"]),
     (
         409,
         &[
@@ -114,7 +115,7 @@ fn common_codes(method: &str, id: &str, operation: &Value) -> Vec<&'static str> 
     }
     // The portal reads the body of a request with a key, even if the operation has none.
     if has_body || has_key {
-        codes.push("request.too_large");
+        codes.extend(["request.timeout", "request.too_large"]);
     }
     if has_key {
         codes.extend(["idempotency.in_flight", "idempotency.other_request", "idempotency.shown_once"]);

@@ -9,6 +9,7 @@ use berth_types::ids::RequestId;
 use berth_types::problems::Problem;
 
 use crate::portal::Portal;
+use berth_rest::Disconnect;
 use berth_rest::failed::Failed;
 use berth_rest::origins::cross_site;
 
@@ -42,9 +43,14 @@ pub async fn count(State(portal): State<Portal>, request: Request, next: Next) -
 }
 
 /// Runs a request to its end even if its caller disconnects: after half a request the engine and the store
-/// would differ until the next comparison.
-pub async fn run_to_end(request: Request, next: Next) -> Response {
+/// would differ until the next comparison. Work that only the caller needs ends by [`Disconnect`].
+pub async fn run_to_end(mut request: Request, next: Next) -> Response {
+    let disconnect = Disconnect::default();
+    // The server drops this future when the caller disconnects.
+    let guard = disconnect.guard();
+    request.extensions_mut().insert(disconnect);
     let done = tokio::spawn(next.run(request)).await;
+    guard.disarm();
     done.unwrap_or_else(|_| Failed(Problem::internal()).into_response())
 }
 

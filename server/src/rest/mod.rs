@@ -1,5 +1,6 @@
 //! The routes of all parts under `/api/v1`, and the middleware around them.
 
+mod body_limits;
 mod guard;
 mod idempotency;
 
@@ -7,20 +8,19 @@ use std::sync::Arc;
 
 use aide::axum::ApiRouter;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Extension, Router};
 use berth_rest::Failed;
 use berth_rest::authentication::Authenticator;
+use berth_rest::sender;
 use berth_types::problems::Problem;
+use tower_http::set_header::SetResponseHeaderLayer;
 
 use crate::parts::{Part, Visitor, visit_parts};
 use crate::portal::Portal;
 use crate::{install, metrics, openapi};
-
-/// Bytes of the largest accepted body.
-const BODY_LIMIT: usize = 12 << 20;
 
 /// The routes of the visited parts, with their state.
 struct Mounted<'a> {
@@ -41,6 +41,7 @@ pub fn router(portal: Portal) -> Router {
     let mut api = Mounted { portal: &portal, router: Router::new() };
     visit_parts(&mut api);
     let api = api.router;
+    let proxies = portal.context.settings.trusted_proxies.clone();
     let authenticator = Authenticator(Arc::new(portal.accounts.clone()));
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -65,7 +66,13 @@ pub fn router(portal: Portal) -> Router {
         .layer(axum::middleware::from_fn(guard::run_to_end))
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))
         .layer(axum::middleware::from_fn_with_state(portal, guard::count))
-        .layer(axum::extract::DefaultBodyLimit::max(BODY_LIMIT))
+        // Answers are about one caller. An answer with a rule of its own keeps it.
+        .layer(SetResponseHeaderLayer::if_not_present(
+            header::CACHE_CONTROL,
+            HeaderValue::from_static("no-store"),
+        ))
+        .layer(axum::middleware::from_fn(body_limits::limit_body))
+        .layer(axum::middleware::from_fn_with_state(proxies, sender::add_sender))
 }
 
 async fn ready(State(portal): State<Portal>) -> impl IntoResponse {

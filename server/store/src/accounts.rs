@@ -159,24 +159,35 @@ pub async fn insert_session(
     .map(|_| ())
 }
 
-/// Finds a session that has not expired and was used after `idle_since`. Returns its user and the time of its
-/// last use.
+/// An open session.
+pub struct Session {
+    pub user: User,
+    pub last_seen_at: Timestamp,
+    pub expires_at: Timestamp,
+}
+
+/// Finds a session that has not expired and was used after `idle_since`.
 pub async fn find_session(
     tx: &mut Tx<'_>,
     hash: &str,
     now: Timestamp,
     idle_since: Timestamp,
-) -> Result<Option<(User, Timestamp)>, StoreError> {
+) -> Result<Option<Session>, StoreError> {
     #[derive(sqlx::FromRow)]
     struct SessionRow {
         #[sqlx(flatten)]
         user: UserRow,
         last_seen_at: Timestamp,
+        expires_at: Timestamp,
     }
-    let sql = "SELECT u.id, u.email, u.name, u.operator, s.last_seen_at FROM sessions s \
+    let sql = "SELECT u.id, u.email, u.name, u.operator, s.last_seen_at, s.expires_at FROM sessions s \
                JOIN users u ON u.id = s.user_id WHERE s.hash = $1 AND s.expires_at > $2 AND s.last_seen_at > $3";
     let row = find!(tx, SessionRow, sql, hash, now, idle_since)?;
-    Ok(row.map(|row| (row.user.into(), row.last_seen_at)))
+    Ok(row.map(|row| Session {
+        user: row.user.into(),
+        last_seen_at: row.last_seen_at,
+        expires_at: row.expires_at,
+    }))
 }
 
 pub async fn touch_session(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<(), StoreError> {
@@ -187,17 +198,19 @@ pub async fn delete_session(tx: &mut Tx<'_>, hash: &str) -> Result<(), StoreErro
     exec!(tx, "DELETE FROM sessions WHERE hash = $1", hash).map(|_| ())
 }
 
+/// Adds a token of a user. `parent` is the token that creates it.
 pub async fn insert_token(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
     user: UserId,
     token: &Token,
     hash: &str,
+    parent: Option<TokenId>,
 ) -> Result<(), StoreError> {
     exec!(
         tx,
-        "INSERT INTO tokens (id, org_id, user_id, name, role, hash, hint, created_at, expires_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "INSERT INTO tokens (id, org_id, user_id, name, role, hash, hint, created_at, expires_at, parent_id) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
         token.id,
         org,
         user,
@@ -206,7 +219,8 @@ pub async fn insert_token(
         hash,
         &token.hint,
         token.created_at,
-        token.expires_at
+        token.expires_at,
+        parent
     )
     .map(|_| ())
 }
@@ -218,6 +232,7 @@ pub struct TokenGrant {
     pub role: Role,
     pub user: User,
     pub last_used_at: Option<Timestamp>,
+    pub expires_at: Option<Timestamp>,
 }
 
 /// Finds a token that has not expired.
@@ -232,10 +247,11 @@ pub async fn find_token(
         org_id: Option<OrgId>,
         role: Role,
         last_used_at: Option<Timestamp>,
+        expires_at: Option<Timestamp>,
         #[sqlx(flatten)]
         user: UserRow,
     }
-    let sql = "SELECT t.id AS token_id, t.org_id, t.role, t.last_used_at, u.id, u.email, u.name, u.operator FROM tokens t \
+    let sql = "SELECT t.id AS token_id, t.org_id, t.role, t.last_used_at, t.expires_at, u.id, u.email, u.name, u.operator FROM tokens t \
                JOIN users u ON u.id = t.user_id WHERE t.hash = $1 AND (t.expires_at IS NULL OR t.expires_at > $2)";
     Ok(find!(tx, GrantRow, sql, hash, now)?.map(|row| TokenGrant {
         id: row.token_id,
@@ -243,6 +259,7 @@ pub async fn find_token(
         role: row.role,
         user: row.user.into(),
         last_used_at: row.last_used_at,
+        expires_at: row.expires_at,
     }))
 }
 
@@ -298,12 +315,27 @@ pub async fn list_tokens(
     Ok(rows.into_iter().map(token).collect())
 }
 
-/// Deletes a token of this organization, or (`None`) of an operator. Returns true if it existed.
-pub async fn delete_token(tx: &mut Tx<'_>, org: Option<OrgId>, token: TokenId) -> Result<bool, StoreError> {
+/// Deletes a token of this organization, or (`None`) of an operator, with all tokens that it created. Returns the
+/// deleted tokens with their names; none if the token does not exist.
+pub async fn delete_token(
+    tx: &mut Tx<'_>,
+    org: Option<OrgId>,
+    token: TokenId,
+) -> Result<Vec<(TokenId, String)>, StoreError> {
     let owner = org.map_or_else(String::new, |org| org.to_string());
-    let sql = "DELETE FROM tokens WHERE id = $1 AND COALESCE(org_id, '') = $2";
-    let deleted = exec!(tx, sql, token, owner)?;
-    Ok(deleted > 0)
+    let sql = "WITH RECURSIVE created AS (\
+                 SELECT id, name FROM tokens WHERE id = $1 AND COALESCE(org_id, '') = $2 \
+                 UNION ALL \
+                 SELECT t.id, t.name FROM tokens t JOIN created c ON t.parent_id = c.id) \
+               SELECT id, name FROM created";
+    let deleted: Vec<(TokenId, String)> = list!(tx, (TokenId, String), sql, token, owner.clone())?;
+    let sql = "WITH RECURSIVE created AS (\
+                 SELECT id FROM tokens WHERE id = $1 AND COALESCE(org_id, '') = $2 \
+                 UNION ALL \
+                 SELECT t.id FROM tokens t JOIN created c ON t.parent_id = c.id) \
+               DELETE FROM tokens WHERE id IN (SELECT id FROM created)";
+    exec!(tx, sql, token, owner)?;
+    Ok(deleted)
 }
 
 pub async fn find_setting(tx: &mut Tx<'_>, name: &str) -> Result<Option<String>, StoreError> {

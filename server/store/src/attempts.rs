@@ -32,6 +32,8 @@ pub struct StoredAttempt {
     pub progress: String,
     /// The digest of its image in the registry.
     pub image_digest: Option<String>,
+    /// The time of its placement.
+    pub created_at: Timestamp,
 }
 
 /// An open rank, with the fields of its job for the messages to its worker.
@@ -120,7 +122,7 @@ macro_rules! select_attempts {
     ($rest:literal) => {
         concat!(
             "SELECT job_id, number, rank, org_id, node_id, known, running, ended, outcome, ended_at, clean, \
-             log_bytes, is_open, evidence, saving, progress, image_digest FROM attempts ",
+             log_bytes, is_open, evidence, saving, progress, image_digest, created_at FROM attempts ",
             $rest
         )
     };

@@ -421,20 +421,6 @@ async fn unknown_routes_and_methods_answer_with_a_problem() {
 }
 
 #[tokio::test]
-async fn password_guesses_are_throttled_and_lock_no_account() {
-    let t = TestPortal::sqlite().await;
-    t.tenant("lab").await;
-    let guess = json!({"email": "lab@example.org", "password": "wrong wrong wrong wrong"});
-    for _ in 0..10 {
-        t.post(&Caller::Nobody, "/sessions", guess.clone()).await.problem(401, "auth.wrong_password");
-    }
-    let slowed = t.post(&Caller::Nobody, "/sessions", guess).await;
-    assert!(slowed.headers.contains_key(header::RETRY_AFTER));
-    slowed.problem(429, "request.throttled");
-    t.sign_in("lab@example.org").await;
-}
-
-#[tokio::test]
 async fn the_csv_statement_escapes_formulas() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use berth_foundation::Change;
 use berth_foundation::live::JobUpdate;
+use berth_foundation::{Change, SessionKey};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, NodeId, OrgId, TokenId, UserId};
 use berth_types::jobs::JobState;
@@ -26,9 +26,9 @@ fn listeners(change: &Change) -> &'static [&'static str] {
         Change::Assignments(_) => &["session of the node"],
         Change::NodeRevoked(_) => &["session of the node", "end of the session"],
         Change::Charged(_) => &["budgets"],
-        Change::Member { .. } => &["streams of the member", "streams of the token"],
+        Change::Member { .. } => &["streams of the member", "streams of the session", "streams of the token"],
         Change::TokenRevoked(_) => &["streams of the token"],
-        Change::SignedOut(_) => &[],
+        Change::SignedOut(_) => &["streams of the session"],
         Change::Webhooks(_) => &["notices of the organization"],
     }
 }
@@ -64,7 +64,7 @@ fn changes(ids: &Ids) -> Vec<Change> {
         Change::Charged(org),
         Change::Member { org, user },
         Change::TokenRevoked(token),
-        Change::SignedOut(user),
+        Change::SignedOut(SessionKey::from_cookie("laptop")),
         Change::Webhooks(HashSet::from([org])),
     ]);
     all
@@ -89,8 +89,10 @@ async fn each_change_reaches_its_listeners_and_no_other() {
         context.publish(Change::Webhooks(HashSet::new()));
         let (mut of_job, mut of_org) = (live.listen_job(ids.job), live.listen_org(ids.org));
         let session = live.open_session(ids.node);
-        let mut member = Box::pin(live.streams_end(ids.org, ids.user, None));
-        let mut token = Box::pin(live.streams_end(ids.org, ids.user, Some(ids.token)));
+        let mut member = Box::pin(live.streams_end(ids.org, ids.user, None, None));
+        let mut token = Box::pin(live.streams_end(ids.org, ids.user, Some(ids.token), None));
+        let laptop = Some(SessionKey::from_cookie("laptop"));
+        let mut person = Box::pin(live.streams_end(ids.org, ids.user, None, laptop));
         context.publish(change.clone());
         let reached = [
             ("scheduler", planner.changed().now_or_never().is_some()),
@@ -100,6 +102,7 @@ async fn each_change_reaches_its_listeners_and_no_other() {
             ("end of the session", !session.is_current()),
             ("budgets", live.charged.notified().now_or_never().is_some()),
             ("streams of the member", (&mut member).now_or_never().is_some()),
+            ("streams of the session", (&mut person).now_or_never().is_some()),
             ("streams of the token", (&mut token).now_or_never().is_some()),
             ("notices of the organization", live.has_webhook(ids.org)),
         ];

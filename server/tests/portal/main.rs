@@ -34,6 +34,7 @@ mod cluster;
 mod credit;
 mod cut_off;
 mod draining;
+mod edge;
 mod evidence;
 mod faults;
 mod files;

@@ -57,16 +57,16 @@ async fn insert_token(
 ) -> Result<(), StoreError> {
     db.write(move |tx| {
         let (to, by, new) = (to.map(|n| org(n).id), user(by).id, new.clone());
-        async move { store::accounts::insert_token(tx, to, by, &new, hash).await }.boxed()
+        async move { store::accounts::insert_token(tx, to, by, &new, hash, None).await }.boxed()
     })
     .await
 }
 
 async fn revoke(db: &Db, from: Option<u128>, id: TokenId) -> bool {
-    write(db, move |tx| {
+    let deleted = write(db, move |tx| {
         async move { store::accounts::delete_token(tx, from.map(|n| org(n).id), id).await }.boxed()
-    })
-    .await
+    });
+    !deleted.await.is_empty()
 }
 
 async fn touch(db: &Db, id: TokenId, at: Timestamp) {

@@ -328,7 +328,7 @@ fn row(
     let isolation = isolation_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let nvlink = nvlink_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let driver = node.driver_version.clone();
-    let worker = node.worker_version.clone();
+    let worker = node.worker_version.clone().unwrap_or_default();
     let seen = match node.last_seen_at {
         Some(at) => view! { <When at=at/> }.into_any(),
         None => "never".into_any(),

@@ -13,7 +13,7 @@ use berth_types::time::Timestamp;
 use tokio::sync::watch;
 
 use berth_foundation::credentials::fingerprint;
-use berth_foundation::{Caller, Change, Listener};
+use berth_foundation::{Caller, Change, Listener, SessionKey};
 
 /// Tickets, and passes, of one user. At the limit a new one replaces the first to expire.
 const MAX_PER_USER: usize = 64;
@@ -89,8 +89,8 @@ fn evict_first_to_expire<K: Hash + Eq + Clone, V>(
 
 impl Listener for Passes {
     fn on_change(&self, change: &Change) {
-        if let Change::SignedOut(user) = change {
-            self.remove_user(*user);
+        if let Change::SignedOut(session) = change {
+            self.remove_session(session);
         }
     }
 }
@@ -141,10 +141,11 @@ impl Passes {
         lock(&self.passes).remove(&fingerprint(cookie));
     }
 
-    /// Removes all tickets and passes of a user.
-    pub fn remove_user(&self, user: UserId) {
-        lock(&self.tickets).retain(|_, ticket| ticket.pass.user() != user);
-        lock(&self.passes).retain(|_, stored| stored.pass.user() != user);
+    /// Removes all tickets and passes of a session.
+    fn remove_session(&self, session: &SessionKey) {
+        let other = |pass: &PortPass| pass.caller.session.as_ref() != Some(session);
+        lock(&self.tickets).retain(|_, ticket| other(&ticket.pass));
+        lock(&self.passes).retain(|_, stored| other(&stored.pass));
     }
 }
 
@@ -160,16 +161,27 @@ mod tests {
         PortAddress { job: JobId::from_uuid(Uuid::from_u128(n)), rank: 0, port: 8_888 }
     }
 
-    fn pass(user: u128, job: u128) -> PortPass {
+    fn session(number: u128) -> SessionKey {
+        SessionKey::from_cookie(&number.to_string())
+    }
+
+    /// A pass of a user with one session of the same number.
+    fn pass(number: u128, job: u128) -> PortPass {
         let user = User {
-            id: UserId::from_uuid(Uuid::from_u128(user)),
+            id: UserId::from_uuid(Uuid::from_u128(number)),
             email: String::new(),
             name: String::new(),
             operator: false,
         };
         PortPass {
             org: OrgId::from_uuid(Uuid::from_u128(1)),
-            caller: Caller { user, token: None, idempotency_key: None },
+            caller: Caller {
+                user,
+                token: None,
+                session: Some(session(number)),
+                expires_at: None,
+                idempotency_key: None,
+            },
             as_operator: false,
             address: address(job),
             attempt: 1,
@@ -192,7 +204,7 @@ mod tests {
         passes.put_ticket("b", pass(1, 1), at(10), at(0));
         assert!(passes.use_ticket("b", at(10)).is_none());
         passes.put_ticket("c", pass(1, 1), at(10), at(0));
-        passes.remove_user(pass(1, 1).user());
+        passes.on_change(&Change::SignedOut(session(1)));
         assert!(passes.use_ticket("c", at(1)).is_none(), "signed out");
     }
 
@@ -207,7 +219,7 @@ mod tests {
         assert!(passes.find("a", address(1), at(10)).is_none(), "too old");
         let found = passes.find("a", address(1), at(9)).unwrap();
         assert!(found.alive.has_changed().is_ok());
-        passes.remove_user(pass(2, 1).user());
+        passes.on_change(&Change::SignedOut(session(2)));
         assert!(found.alive.has_changed().is_ok(), "of somebody else");
         passes.remove("a");
         assert!(found.alive.has_changed().is_err(), "open requests learn of it");
@@ -232,7 +244,7 @@ mod tests {
         );
     }
     #[test]
-    fn a_sign_out_ends_the_passes_and_tickets_of_the_user_and_no_others() {
+    fn a_sign_out_ends_the_passes_and_tickets_of_the_session_and_no_others() {
         let passes = Passes::default();
         for user in [1, 2] {
             passes.put(&format!("pass {user}"), pass(user, 1), at(10), at(0));
@@ -241,7 +253,7 @@ mod tests {
         let user = |n: u128| UserId::from_uuid(Uuid::from_u128(n));
         passes.on_change(&Change::Member { org: OrgId::from_uuid(Uuid::from_u128(1)), user: user(1) });
         assert!(passes.find("pass 1", address(1), at(1)).is_some());
-        passes.on_change(&Change::SignedOut(user(1)));
+        passes.on_change(&Change::SignedOut(session(1)));
         assert!(
             passes.find("pass 1", address(1), at(1)).is_none()
                 && passes.use_ticket("ticket 1", at(1)).is_none()

@@ -149,7 +149,7 @@ impl Ports {
         let found = cookies.iter().find_map(|c| Some((c, self.passes.find(c, address, now)?)));
         let (cookie, ValidPass { pass, expires_at, mut alive }) = found.ok_or_else(pass_ended)?;
         // Subscribed before the check of the right, so no change between them is missed.
-        let changed = self.context.live.streams_end(pass.org, pass.user(), pass.caller.token.map(|t| t.id));
+        let changed = self.context.access_end(pass.org, &pass.caller);
         if let Err(problem) = self.check_pass(&pass).await {
             // A fault of the portal must not end a pass.
             if problem.status < 500 {
@@ -188,10 +188,13 @@ impl Ports {
         }
     }
 
-    /// Reads the present data of a caller. Refuses a deleted user and a revoked token.
+    /// Reads the present data of a caller. Refuses a deleted user, an expired session and a revoked token.
     async fn refresh_caller(&self, old: &Caller) -> Result<Caller, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
+        if old.expires_at.is_some_and(|at| at <= self.context.now()) {
+            return Err(pass_ended());
+        }
         let user = store::accounts::find_user(&mut tx, old.user.id).await?.ok_or_else(pass_ended)?;
         if let Some(token) = old.token
             && !store::accounts::token_exists(&mut tx, token.id, self.context.now()).await?

@@ -141,7 +141,7 @@ async fn connect(
         }
     }
     // The subscription starts before the check of the right, so that no change is missed.
-    let ended = terminals.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    let ended = terminals.context.access_end(org, &caller);
     let entry = terminals.enter_terminal(&caller, org, job, id, ticket.as_deref()).await?;
     let upgrade = upgrade.map_err(|_| {
         let detail = "Open this address as a WebSocket.";

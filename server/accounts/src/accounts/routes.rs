@@ -1,23 +1,22 @@
 //! Set-up, sign-up, sessions, the caller, tokens and organizations.
 
-use super::Accounts;
+use super::{Accounts, SignInOrigin};
 use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with, post_with};
-use axum::extract::{ConnectInfo, State};
+use axum::Json as Answer;
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
-use axum::{Extension, Json as Answer};
 use berth_rest::answers::Created;
 use berth_rest::authentication::{cookie_name, session_cookie};
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers, doc, empty};
-use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_rest::{Disconnect, Failed, Json, Path, Query, Sender, Signed};
 use berth_types::Page;
 use berth_types::accounts::{
     CreatedToken, Me, NewOperatorToken, NewToken, PortalInfo, Setup, SignIn, SignUp, SignedUp, Token, User,
 };
 use berth_types::ids::{OrgId, TokenId};
-use std::net::SocketAddr;
 
 pub fn routes() -> ApiRouter<Accounts> {
     ApiRouter::new()
@@ -53,12 +52,21 @@ async fn info(State(accounts): State<Accounts>) -> Result<Answer<PortalInfo>, Fa
     Ok(Answer(accounts.info().await?))
 }
 
-async fn set_up(State(accounts): State<Accounts>, body: Json<Setup>) -> Result<Created<User>, Failed> {
-    Ok(Created(accounts.set_up(body.value).await?))
+async fn set_up(
+    State(accounts): State<Accounts>,
+    disconnect: Disconnect,
+    body: Json<Setup>,
+) -> Result<Created<User>, Failed> {
+    Ok(Created(accounts.set_up(body.value, &disconnect).await?))
 }
 
-async fn sign_up(State(accounts): State<Accounts>, body: Json<SignUp>) -> Result<Created<SignedUp>, Failed> {
-    Ok(Created(accounts.sign_up(body.value).await?))
+async fn sign_up(
+    State(accounts): State<Accounts>,
+    Sender(address): Sender,
+    disconnect: Disconnect,
+    body: Json<SignUp>,
+) -> Result<Created<SignedUp>, Failed> {
+    Ok(Created(accounts.sign_up(body.value, address, &disconnect).await?))
 }
 
 fn set_cookie(https: bool, value: &str, max_age_s: i64) -> String {
@@ -69,12 +77,15 @@ fn set_cookie(https: bool, value: &str, max_age_s: i64) -> String {
 
 async fn sign_in(
     State(accounts): State<Accounts>,
-    peer: Option<Extension<ConnectInfo<SocketAddr>>>,
+    Sender(address): Sender,
+    disconnect: Disconnect,
+    headers: HeaderMap,
     body: Json<SignIn>,
 ) -> Result<Response, Failed> {
-    let from = peer.map(|Extension(ConnectInfo(address))| address.ip());
-    let (cookie, user) = accounts.sign_in(body.value, from).await?;
     let settings = &accounts.context.settings;
+    let former = session_cookie(&headers, settings.https);
+    let from = SignInOrigin { address, disconnect, former };
+    let (cookie, user) = accounts.sign_in(body.value, from).await?;
     let cookie = set_cookie(settings.https, &cookie, settings.session_absolute_s);
     Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)).into_response())
 }

@@ -11,7 +11,7 @@ use axum::response::NoContent;
 use berth_rest::answers::Created;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{doc, optional_sign_in};
-use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_rest::{Disconnect, Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::{InvitationId, OrgId};
 use berth_types::members::{
@@ -83,6 +83,7 @@ async fn show_invitation(
 async fn accept(
     State(invitations): State<Invitations>,
     signed: Result<Signed, Failed>,
+    disconnect: Disconnect,
     body: Json<AcceptInvitation>,
 ) -> Result<Answer<Joined>, Failed> {
     let caller = match signed {
@@ -90,5 +91,5 @@ async fn accept(
         Err(Failed(problem)) if problem.status == 401 => None,
         Err(failed) => return Err(failed),
     };
-    Ok(Answer(invitations.accept_invitation(caller.as_ref(), body.value).await?))
+    Ok(Answer(invitations.accept_invitation(caller.as_ref(), body.value, &disconnect).await?))
 }

@@ -179,7 +179,7 @@ async fn job_events(
     if !wants_stream(&headers) {
         return Ok(Answer(jobs.list_job_events(&caller, org, job, after).await?).into_response());
     }
-    let ended = jobs.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    let ended = jobs.context.access_end(org, &caller);
     jobs.get_job(&caller, org, job).await?;
     // The subscription starts before the read, so that no change is missed.
     let mut receiver = EventReceiver::new(jobs.context.live.listen_job(job));
@@ -235,7 +235,7 @@ async fn org_events(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     let after = query.position(&headers)?;
-    let ended = jobs.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    let ended = jobs.context.access_end(org, &caller);
     // Authorises the caller while a refusal can still have a status.
     jobs.list_jobs(&caller, org, &OrgJobFilter::default(), &ListOptions::newest(1)).await?;
     let mut receiver = EventReceiver::new(jobs.context.live.listen_org(org));
@@ -342,7 +342,7 @@ async fn logs(
     headers: HeaderMap,
 ) -> Result<Response, Failed> {
     query.check()?;
-    let ended = jobs.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    let ended = jobs.context.access_end(org, &caller);
     let now = jobs.get_job(&caller, org, job).await?;
     let mut receiver = EventReceiver::new(jobs.context.live.listen_job(job));
     let from = resume_position(&headers, query.from).unwrap_or(0);
@@ -447,7 +447,7 @@ async fn metrics(
     if query.step_s > MAX_DURATION_S {
         return Err(Failed(Problem::malformed("`step_s` is at most 2592000 seconds.")));
     }
-    let ended = jobs.context.live.streams_end(org, caller.user.id, caller.token.map(|t| t.id));
+    let ended = jobs.context.access_end(org, &caller);
     let now = jobs.get_job(&caller, org, job).await?;
     if !wants_stream(&headers) {
         let recordings = jobs.recordings.clone();

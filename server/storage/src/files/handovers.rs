@@ -90,6 +90,7 @@ mod tests {
             saving: true,
             progress: String::new(),
             image_digest: None,
+            created_at: Timestamp::default(),
         }
     }
 
