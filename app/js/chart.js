@@ -63,18 +63,19 @@ function timeRange() {
   return { min, max: Math.max(last, min + 1) };
 }
 
-/** Calls back when the page changes between light and dark. */
-function watchColours() {
+/** Draws again when the page changes between light and dark, or to another zone. */
+function watchPage() {
   const query = matchMedia("(prefers-color-scheme: dark)");
   const changed = () => {
     for (const chart of charts) {
       chart.readColours();
+      chart.say(chart.plot?.cursor.idx ?? null);
     }
     redraw();
   };
   query.addEventListener("change", changed);
   const observer = new MutationObserver(changed);
-  observer.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+  observer.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme", "data-zone"] });
   return () => {
     query.removeEventListener("change", changed);
     observer.disconnect();
@@ -83,15 +84,35 @@ function watchColours() {
 
 const two = (number) => String(number).padStart(2, "0");
 
+/** Minutes from UTC at an instant: in the zone of the browser, unless the visitor chose UTC. */
+function offsetMinutes(seconds) {
+  const utc = document.documentElement.dataset.zone === "utc";
+  return utc ? 0 : -new Date(seconds * 1000).getTimezoneOffset();
+}
+
+/** A date whose fields in UTC are the wall time of an instant. */
+const wall = (seconds) => new Date((seconds + offsetMinutes(seconds) * 60) * 1000);
+
+/** `UTC`, `UTC+1`, `UTC−3:30`: the offset at an instant. */
+function zoneLabel(seconds) {
+  const offset = offsetMinutes(seconds);
+  if (offset === 0) {
+    return "UTC";
+  }
+  const minutes = Math.abs(offset);
+  const rest = minutes % 60 === 0 ? "" : `:${two(minutes % 60)}`;
+  return `UTC${offset < 0 ? "−" : "+"}${Math.floor(minutes / 60)}${rest}`;
+}
+
 function clock(seconds, withSeconds) {
-  const time = new Date(seconds * 1000);
+  const time = wall(seconds);
   const minutes = `${two(time.getUTCHours())}:${two(time.getUTCMinutes())}`;
   return withSeconds ? `${minutes}:${two(time.getUTCSeconds())}` : minutes;
 }
 
 function day(seconds) {
   const names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-  const time = new Date(seconds * 1000);
+  const time = wall(seconds);
   return `${time.getUTCDate()} ${names[time.getUTCMonth()]}`;
 }
 
@@ -100,7 +121,7 @@ function axisTime(seconds, step) {
     return day(seconds);
   }
   // The first label of a day says which day it is.
-  const midnight = seconds % 86_400 === 0;
+  const midnight = wall(seconds).getTime() % 86_400_000 === 0;
   return midnight && step >= 3_600 ? day(seconds) : clock(seconds, step < 60);
 }
 
@@ -144,7 +165,7 @@ export class LiveChart {
       this.box.addEventListener("pointercancel", this.leave);
     }
     charts.add(this);
-    shared.unwatch ??= watchColours();
+    shared.unwatch ??= watchPage();
     load();
   }
 
@@ -282,7 +303,11 @@ export class LiveChart {
       height,
       padding: [8, 8, 0, 0],
       legend: { show: false },
-      tzDate: (seconds) => shared.uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      // Splits of the axis are at full hours and days of the zone.
+      tzDate: (seconds) => {
+        const date = new Date(seconds * 1000);
+        return offsetMinutes(seconds) === 0 ? shared.uPlot.tzDate(date, "Etc/UTC") : date;
+      },
       cursor: {
         y: false,
         drag: { x: false, y: false, setScale: false },
@@ -337,6 +362,6 @@ export class LiveChart {
         : `${value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${this.unit}`;
     const figure = span("chart__value", "");
     figure.append(span("chart__key", ""), text);
-    this.values.replaceChildren(span("chart__time", `${clock(this.xs[at], true)} UTC`), figure);
+    this.values.replaceChildren(span("chart__time", `${clock(this.xs[at], true)} ${zoneLabel(this.xs[at])}`), figure);
   }
 }

@@ -26,6 +26,7 @@ mod inner {
 
     use super::NOTICE_ID;
     use crate::App;
+    use crate::ui::zone::use_browser_zone;
 
     const FIRST_PAUSE_MS: u32 = 500;
     const LONGEST_PAUSE_MS: u32 = 15_000;
@@ -39,6 +40,7 @@ mod inner {
             let Some(body) = document().body() else { return };
             hydrate_from_async(body, App).await.forget();
             HYDRATED.store(true, Ordering::Relaxed);
+            use_browser_zone();
         });
     }
 

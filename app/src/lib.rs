@@ -7,6 +7,7 @@
 
 pub mod address;
 pub mod api;
+mod cookie;
 mod hydration;
 pub mod identity;
 pub mod live;
@@ -34,6 +35,7 @@ pub fn App() -> impl IntoView {
     provide_meta_context();
     provide_context(identity::page_identity());
     provide_context(RwSignal::new(theme::page_theme()));
+    provide_context(ui::zone::page_zone());
     view! {
         <Router>
             <Routes fallback=|| view! { <NotFoundPage/> }>

@@ -360,6 +360,7 @@ fn SignedIn(
                             {in_sheet}
                             <PaletteButton open=palette_open/>
                             <ThemeSwitch id="theme-in-sheet"/>
+                            <ZoneSelect id="zone-in-sheet"/>
                             <p class="rail__group">{me.user.email.clone()}</p>
                             <button
                                 class="rail__link link-button"
@@ -375,6 +376,7 @@ fn SignedIn(
                 <div class="rail__foot">
                     <p>{me.user.name.clone()}<br/>{role_text}</p>
                     <p class="rail__theme"><ThemeSwitch id="theme"/></p>
+                    <p class="rail__theme"><ZoneSelect id="zone"/></p>
                     <p>
                         <button
                             class="btn btn--quiet btn--small"

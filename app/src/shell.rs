@@ -11,6 +11,7 @@ use crate::App;
 use crate::hydration::NOTICE_ID;
 use crate::identity::{META_NAME, page_identity};
 use crate::theme::{Theme, page_theme};
+use crate::ui::zone::rendered_zone;
 
 /// Sets the headers: scripts by nonce only, no inline code, no other origins, no frames.
 fn set_policy(nonce: &str) {
@@ -61,7 +62,7 @@ pub fn shell(build: String) -> impl IntoView {
     };
     view! {
         <!DOCTYPE html>
-        <html lang="en" data-theme=theme.attribute() data-accent=identity.accent.name()>
+        <html lang="en" data-theme=theme.attribute() data-accent=identity.accent.name() data-zone=rendered_zone().text()>
             <head>
                 <meta charset="utf-8"/>
                 <meta name="viewport" content="width=device-width, initial-scale=1"/>

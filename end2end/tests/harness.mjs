@@ -252,7 +252,7 @@ const BROKEN_OFF = /Response body loading was aborted|^TypeError: Failed to fetc
 
 /** A page in a context of its own. `faults` gathers what went wrong in it, in words. */
 export async function openPage(browser, url, { headers, ...options } = {}) {
-  const context = await browser.newContext({ baseURL: url, reducedMotion: 'reduce', ...options });
+  const context = await browser.newContext({ baseURL: url, reducedMotion: 'reduce', timezoneId: 'UTC', ...options });
   if (headers?.cookie) {
     const [name, ...value] = headers.cookie.split('=');
     await context.addCookies([{ name, value: value.join('='), url }]);

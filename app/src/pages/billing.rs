@@ -142,6 +142,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
             <div class="section__head">
                 <h2>"Ledger"</h2>
                 <div class="section__aside">
+                    <span>"Days in UTC"</span>
                     <a href=csv rel="external" download="ledger.csv">"Download CSV"</a>
                 </div>
             </div>

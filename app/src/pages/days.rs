@@ -68,14 +68,6 @@ pub fn month_before(day: &str) -> Option<String> {
     Some(iso_month(&plus(&first_of_month(day), -1)?))
 }
 
-/// Parses the value of a date-and-time field as UTC: `2026-11-22T09:00`.
-pub fn parse_utc(field: &str) -> Option<Timestamp> {
-    let field = field.trim();
-    // Browsers omit zero seconds.
-    let seconds = if field.len() == 16 { ":00" } else { "" };
-    format!("{field}{seconds}Z").parse().ok()
-}
-
 fn month_name(text: &str) -> Option<&'static str> {
     let number: usize = text.get(5..7)?.parse().ok()?;
     MONTHS.get(number.checked_sub(1)?).copied()
@@ -142,13 +134,5 @@ mod tests {
         assert_eq!(month_text("2026-10"), "October 2026");
         assert_eq!((day_text("2026-02-30"), month_text("2026-13")), ("2026-02-30".into(), "2026-13".into()));
         assert_eq!(date_text(Timestamp::from_micros(0)), "1 January 1970");
-    }
-
-    #[test]
-    fn a_time_field_is_in_utc() {
-        let at = parse_utc("2026-11-22T09:30").unwrap();
-        assert_eq!(at.to_string(), "2026-11-22T09:30:00Z");
-        assert_eq!(parse_utc("2026-11-22T09:30:00"), Some(at));
-        assert_eq!(parse_utc(""), None);
     }
 }

@@ -34,6 +34,7 @@ pub mod sign_up;
 pub mod start;
 pub mod team;
 pub mod text;
+pub mod time_field;
 pub mod tokens;
 pub mod usage;
 pub mod volumes;

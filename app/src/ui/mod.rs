@@ -4,6 +4,7 @@ mod ansi;
 mod berth_bar;
 mod brand;
 mod charts;
+pub mod clock;
 mod copy;
 mod field;
 mod log_view;
@@ -15,6 +16,7 @@ mod retry;
 mod states;
 mod table;
 mod terminal;
+pub mod zone;
 
 pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, board_tiles, percent, runs};
 pub use brand::PortalName;
@@ -33,17 +35,18 @@ pub use states::{
 };
 pub use table::{ACTIONS, STATE, empty, table_of};
 pub use terminal::TerminalView;
+pub use zone::{Zone, ZoneSelect, use_zone};
 
 use berth_types::time::Timestamp;
 use std::time::Duration;
 
 use leptos::prelude::*;
 
-/// A time in UTC: shown in minutes, exact on hover and for machines.
+/// A time in the zone of the page: shown in minutes, exact in UTC on hover and for machines.
 #[component]
 pub fn When(at: Timestamp) -> impl IntoView {
-    let exact = at.to_string();
-    view! { <time datetime=exact.clone() title=exact>{at.minute()}</time> }
+    let (exact, zone) = (at.to_string(), use_zone());
+    view! { <time datetime=exact.clone() title=exact>{move || zone.get().minute(at)}</time> }
 }
 
 /// Runs `work` once after `ms` milliseconds, unless the calling effect runs again first.

@@ -168,3 +168,29 @@ async fn the_first_html_has_the_theme_the_name_and_the_look() {
         assert_eq!(open(&pages, &ada, path).await.status, StatusCode::NOT_FOUND, "{path}");
     }
 }
+
+#[tokio::test]
+async fn the_first_html_has_times_in_the_zone_of_the_cookie() {
+    let t = TestPortal::sqlite().await;
+    let pages = web::router(t.router.clone(), None, false);
+    t.operator().await;
+    let (ada, _) = t.tenant("lab").await;
+    let Caller::Cookie(session) = &ada else { panic!("ada has a session") };
+    let plain = open(&pages, &ada, "/orgs/lab/team").await;
+    assert!(plain.html.contains("data-zone=\"0\"") && !plain.html.contains("UTC+"), "{}", plain.html);
+    for (cookie, attribute, offset) in [
+        ("utc", "utc", None),
+        ("20700", "20700", Some("UTC+5:45")),
+        ("-12600.4102444800.3600", "-12600.4102444800.3600", Some("UTC−3:30")),
+        ("999999", "0", None),
+        ("\"><script>", "0", None),
+    ] {
+        let with_zone = Caller::Cookie(format!("{session}; berth_zone={cookie}"));
+        let page = open(&pages, &with_zone, "/orgs/lab/team").await;
+        assert!(page.html.contains(&format!("data-zone=\"{attribute}\"")), "{cookie}: {}", page.html);
+        match offset {
+            Some(offset) => assert!(page.html.contains(offset), "{cookie}: {}", page.html),
+            None => assert!(!page.html.contains("UTC+"), "{cookie}: {}", page.html),
+        }
+    }
+}

@@ -67,7 +67,7 @@ fn parties(invoice: &Invoice) -> AnyView {
                 <br/>
                 <span class="invoice__label">"Month"</span>
                 <br/>
-                {period(invoice)}
+                {period(invoice)} " (UTC)"
             </div>
             <div>
                 <span class="invoice__label">"Issued"</span>

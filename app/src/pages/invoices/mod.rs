@@ -88,7 +88,10 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
     let none = Memo::new(move |_| all.with(Vec::is_empty));
     view! {
         <section class="section">
-            <div class="section__head"><h2>"Invoices"</h2></div>
+            <div class="section__head">
+                <h2>"Invoices"</h2>
+                <div class="section__aside">"Days and months in UTC"</div>
+            </div>
             {move || {
                 if none.get() {
                     view! { <NoInvoices org=org/> }.into_any()

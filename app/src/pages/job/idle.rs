@@ -6,6 +6,7 @@ use leptos::prelude::*;
 
 use super::super::text::limit_text;
 use super::LiveJob;
+use crate::ui::{Zone, use_zone};
 
 /// The notice about the last hour with idle devices of a running job.
 #[component]
@@ -13,11 +14,14 @@ pub fn IdleNotice(
     /// The job.
     live: LiveJob,
 ) -> impl IntoView {
-    move || live.job.with(|job| job.underused.map(|idle| banner(title(&idle), advice(job, &idle))))
+    let zone = use_zone();
+    move || {
+        live.job.with(|job| job.underused.map(|idle| banner(title(&idle, zone.get()), advice(job, &idle))))
+    }
 }
 
-fn title(idle: &Underuse) -> String {
-    format!("GPU utilization was {} % in the hour until {}", idle.percent, idle.until.minute())
+fn title(idle: &Underuse, zone: Zone) -> String {
+    format!("GPU utilization was {} % in the hour until {}", idle.percent, zone.minute(idle.until))
 }
 
 fn advice(job: &Job, idle: &Underuse) -> String {

@@ -95,8 +95,7 @@ fn item(step: Step, last: bool, now: RwSignal<i64>) -> AnyView {
     let class = format!("timeline__step {place} state--{}", step.state.name());
     let current = (last && !finished).then_some("step");
     let at = step.at.to_string();
-    let clock = step.at.clock();
-    let utc = step.at.minute();
+    let (exact, zone) = (at.clone(), use_zone());
     let took = move || match step.took_ms {
         Some(took) => duration_text(took),
         None if last && !finished && now.get() > 0 => {
@@ -108,7 +107,7 @@ fn item(step: Step, last: bool, now: RwSignal<i64>) -> AnyView {
         <li class=class aria-current=current>
             <span class="timeline__dot">{shape(step.state)}</span>
             <span class="timeline__name">{state_text(step.state)}</span>
-            <time class="timeline__time" datetime=at title=utc>{clock}</time>
+            <time class="timeline__time" datetime=at title=exact>{move || zone.get().clock_s(step.at)}</time>
             <span class="timeline__took">{took}</span>
         </li>
     }
@@ -116,14 +115,12 @@ fn item(step: Step, last: bool, now: RwSignal<i64>) -> AnyView {
 }
 
 fn limit_step(at: Timestamp) -> AnyView {
-    let datetime = at.to_string();
-    let text = format!("by {}", at.clock());
-    let utc = at.minute();
+    let (exact, zone) = (at.to_string(), use_zone());
     view! {
         <li class="timeline__step timeline__step--next state--timed_out">
             <span class="timeline__dot">{shape(JobState::TimedOut)}</span>
             <span class="timeline__name">"time limit"</span>
-            <time class="timeline__time" datetime=datetime title=utc>{text}</time>
+            <time class="timeline__time" datetime=exact.clone() title=exact>"by " {move || zone.get().clock_s(at)}</time>
         </li>
     }
     .into_any()

@@ -210,7 +210,8 @@ fn plan_remarks(plan: &JobPlan, inside: bool) -> AnyView {
     let waits: Vec<AnyView> = match plan.reservation_starts_at {
         // Before the begin of its reservation, nothing else is known about the start.
         Some(begins) => {
-            let text = begin_text(begins);
+            let zone = use_zone();
+            let text = move || begin_text(begins, zone.get());
             vec![view! { <p class="summary__note">{text}</p> }.into_any()]
         }
         None => plan.blockers.iter().map(wait).collect(),
@@ -219,8 +220,8 @@ fn plan_remarks(plan: &JobPlan, inside: bool) -> AnyView {
 }
 
 /// Returns the remark about the begin of the job's reservation.
-fn begin_text(begins: Timestamp) -> String {
-    format!("Starts when the reservation begins, on {}.", begins.minute())
+fn begin_text(begins: Timestamp, zone: Zone) -> String {
+    format!("Starts when the reservation begins, on {}.", zone.minute(begins))
 }
 
 fn wait(blocker: &Blocker) -> AnyView {
@@ -249,7 +250,7 @@ mod tests {
         let later = plan(Some("2026-11-22T09:00:00Z"), true);
         assert_eq!(start_text(&later), "with reservation");
         assert_eq!(
-            later.reservation_starts_at.map(begin_text).as_deref(),
+            later.reservation_starts_at.map(|at| begin_text(at, Zone::Utc)).as_deref(),
             Some("Starts when the reservation begins, on 2026-11-22 09:00 UTC.")
         );
         assert_eq!(

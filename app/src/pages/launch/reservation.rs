@@ -7,16 +7,17 @@ use leptos::prelude::*;
 use super::super::parts::FieldError;
 use super::super::text::offering_text;
 use super::form::Form;
+use crate::ui::{Zone, use_zone};
 
 /// Returns the text of an option: name, offering and time.
-fn option_text(one: &Reservation) -> String {
+fn option_text(one: &Reservation, zone: Zone) -> String {
     let devices = one.nodes.saturating_mul(one.gpus_per_node);
     format!(
         "{}: {}, {} to {}",
         one.name,
         offering_text(&one.offering, devices),
-        one.starts_at.minute(),
-        one.ends_at.minute()
+        zone.minute(one.starts_at),
+        zone.minute(one.ends_at)
     )
 }
 
@@ -47,11 +48,13 @@ pub fn ReservationSelect(
     if reservations.is_empty() && !missing {
         return ().into_any();
     }
+    let zone = use_zone();
     let options: Vec<AnyView> = reservations
         .iter()
         .map(|one| {
-            let (value, text, picked) = (one.id.to_string(), option_text(one), chosen == Some(one.id));
-            view! { <option value=value selected=picked>{text}</option> }.into_any()
+            let (value, picked, shown) = (one.id.to_string(), chosen == Some(one.id), one.clone());
+            view! { <option value=value selected=picked>{move || option_text(&shown, zone.get())}</option> }
+                .into_any()
         })
         .collect();
     let hint = move || match (form.reservation.get().is_some(), missing) {
@@ -102,6 +105,9 @@ mod tests {
             "policy": berth_types::reservations::ReservationPolicy::default(),
         }))
         .unwrap();
-        assert_eq!(option_text(&one), "night: h100-80gb × 4, 2026-11-22 09:00 UTC to 2026-11-22 11:00 UTC");
+        assert_eq!(
+            option_text(&one, Zone::Utc),
+            "night: h100-80gb × 4, 2026-11-22 09:00 UTC to 2026-11-22 11:00 UTC"
+        );
     }
 }

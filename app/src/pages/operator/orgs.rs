@@ -16,9 +16,9 @@ use leptos::prelude::*;
 
 use self::debit::DebitDialog;
 use self::limit::CreditLimitDialog;
-use super::super::days::parse_utc;
 use super::super::parts::{Call, CallProblem, FieldError, FormKey, Loading, Modal, Submit, ready};
 use super::super::text::counted;
+use super::super::time_field::TimeField;
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -231,19 +231,20 @@ fn row(summary: &OrgSummary, decimals: ColumnDecimals, state: OrgsState) -> AnyV
 ///
 /// # Errors
 /// One error for each invalid field.
-fn parse(amount: &str, memo: &str, expires: &str) -> Result<NewCredit, Vec<Wrong>> {
+fn parse(amount: &str, memo: &str, expires: &str, zone: Zone) -> Result<NewCredit, Vec<Wrong>> {
     let mut errors = Vec::new();
     let amount = parse_amount_micros(amount);
     if amount.is_none() {
         errors.push(Wrong::new("/amount_micros", "Enter an amount, such as 500 or 12.50."));
     }
-    let expires_at = Some(expires.trim()).filter(|text| !text.is_empty()).map(parse_utc);
-    if expires_at == Some(None) {
-        errors.push(Wrong::new("/expires_at", "Enter a date and a time, or leave the field empty."));
+    let expires_at = Some(expires.trim()).filter(|text| !text.is_empty()).map(|text| zone.instant(text));
+    if let Some(Err(error)) = expires_at {
+        errors.push(Wrong::new("/expires_at", format!("{} Empty: no expiry.", error.text())));
     }
     match amount {
         Some(amount_micros) if errors.is_empty() => {
-            Ok(NewCredit { amount_micros, memo: memo.trim().to_owned(), expires_at: expires_at.flatten() })
+            let expires_at = expires_at.and_then(Result::ok);
+            Ok(NewCredit { amount_micros, memo: memo.trim().to_owned(), expires_at })
         }
         _ => Err(errors),
     }
@@ -256,13 +257,15 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
     let amount = RwSignal::new(String::new());
     let memo = RwSignal::new(String::new());
     let expires = RwSignal::new(String::new());
+    let zone = use_zone();
     let key = FormKey::new(call);
     let title = Signal::derive(move || state.title("Grant credit to", "Grant credit"));
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some((org, name)) = state.org() else { return };
         let input = (amount.get_untracked(), memo.get_untracked(), expires.get_untracked());
-        let body = match parse(&input.0, &input.1, &input.2) {
+        let zone = zone.get_untracked();
+        let body = match parse(&input.0, &input.1, &input.2, zone) {
             Ok(body) => body,
             Err(errors) => {
                 call.problem.set(Some(Problem::invalid(errors)));
@@ -274,7 +277,7 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
         call.run(api::money::grant(org, &body, once), move |balance: Balance| {
             key.reset();
             let granted = money_text(amount_micros, &balance.currency);
-            let expiry = expiry.map_or_else(String::new, |at| format!(", expires on {}", at.minute()));
+            let expiry = expiry.map_or_else(String::new, |at| format!(", expires on {}", zone.minute(at)));
             state.update_balance(org, &balance, format!("{granted} granted to {name}{expiry}."));
             amount.set(String::new());
             memo.set(String::new());
@@ -284,7 +287,6 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
     };
     let wrong_amount = call.field("/amount_micros");
     let wrong_memo = call.field("/memo");
-    let wrong_expiry = call.field("/expires_at");
     view! {
         <Modal id="grant" title=title open=open>
             <form method="post" novalidate=true on:submit=submit>
@@ -320,21 +322,13 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
                         <p class="field__hint" id="grant-memo-hint">"Shown in the ledger of the organization."</p>
                         <FieldError id="grant-memo-error" error=wrong_memo/>
                     </div>
-                    <div class="field">
-                        <label class="field__label" for="grant-expires">"Expiry, UTC"</label>
-                        <input
-                            id="grant-expires"
-                            type="datetime-local"
-                            aria-describedby="grant-expires-hint grant-expires-error"
-                            aria-invalid=move || wrong_expiry.get().map(|_| "true")
-                            prop:value=move || expires.get()
-                            on:input=move |ev| expires.set(event_target_value(&ev))
-                        />
-                        <p class="field__hint" id="grant-expires-hint">
-                            "Empty: no expiry. Expiring credit is spent first; the unspent rest is debited at its expiry."
-                        </p>
-                        <FieldError id="grant-expires-error" error=wrong_expiry/>
-                    </div>
+                    <TimeField
+                        label="Expiry"
+                        id="grant-expires"
+                        value=expires
+                        hint="Empty: no expiry. Expiring credit is spent first; the unspent rest is debited at its expiry."
+                        error=call.field("/expires_at")
+                    />
                 </div>
                 <div class="dialog__actions">
                     <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
@@ -351,11 +345,11 @@ mod tests {
 
     #[test]
     fn credit_has_an_optional_expiry() {
-        let body = parse("12.50", " trial ", "").unwrap();
+        let body = parse("12.50", " trial ", "", Zone::Utc).unwrap();
         assert_eq!((body.amount_micros, body.memo.as_str(), body.expires_at), (12_500_000, "trial", None));
-        let until = parse("1", "", "2026-12-31T00:00").unwrap().expires_at.unwrap();
+        let until = parse("1", "", "2026-12-31T00:00", Zone::Utc).unwrap().expires_at.unwrap();
         assert_eq!(until.to_string(), "2026-12-31T00:00:00Z");
-        let errors = parse("much", "", "soon").unwrap_err();
+        let errors = parse("much", "", "soon", Zone::Utc).unwrap_err();
         let at: Vec<String> = errors.into_iter().map(|error| error.pointer).collect();
         assert_eq!(at, ["/amount_micros", "/expires_at"]);
     }

@@ -15,7 +15,7 @@ use super::quote::{QuotePanel, QuoteState};
 use crate::address::use_org_links;
 use crate::api;
 use crate::pages::launch::draft::{TOPOLOGIES, parse_topology};
-use crate::pages::parts::{Call, FieldError, redirect};
+use crate::pages::parts::{Call, FieldError, now_ms, redirect};
 use crate::pages::text::{price_text, topology_text};
 use crate::ui::*;
 
@@ -82,7 +82,8 @@ pub fn Booking(
                         />
                     </div>
                     <p class="field__hint">
-                        "Time zone: " {move || form.choice.zone.get().title()} "."
+                        "Time zone: " {move || form.choice.zone.get().title(now_ms())} ". "
+                        {move || form.choice.remark()}
                     </p>
                     <div class="field-row">
                         <Field

@@ -12,7 +12,7 @@ use super::choice::Choice;
 use super::clock::{Frame, View};
 use super::grid::Grid;
 use super::table::CalendarTable;
-use super::zone::{Zone, ZoneSwitch};
+use super::zone::ZoneSwitch;
 use crate::api;
 use crate::pages::parts::every;
 use crate::ui::empty;
@@ -38,7 +38,7 @@ pub fn Schedule(
     let day = RwSignal::new(None::<i64>);
     let frame = Memo::new(move |_| {
         let (zone, view) = (choice.zone.get(), view.get());
-        day.get().map(|day| Arc::new(zone.frame(view, day)))
+        day.get().map(|day| Arc::new(Frame::new(view, day, &|utc| zone.offset(utc))))
     });
     let state = CalendarState {
         choice,
@@ -125,7 +125,7 @@ fn refresh_warning(state: CalendarState) -> AnyView {
 /// The switches for frame, view and zone, and the title.
 #[component]
 fn Switches(state: CalendarState, ready: ReadSignal<bool>) -> impl IntoView {
-    let CalendarState { choice, view, day, .. } = state;
+    let CalendarState { view, day, .. } = state;
     let go = move |steps: i64| {
         let days = view.get_untracked().days().saturating_mul(steps);
         day.update(|day| *day = day.map(|day| day.saturating_add(days)));
@@ -168,7 +168,7 @@ fn Switches(state: CalendarState, ready: ReadSignal<bool>) -> impl IntoView {
             <div class="segmented" role="radiogroup" aria-label="Calendar range">
                 {view_option(View::Day, "Day")} {view_option(View::Week, "Week")}
             </div>
-            <ZoneSwitch zone=choice.zone choose=Callback::new(move |zone: Zone| choice.set_zone(zone)) ready=ready/>
+            <ZoneSwitch ready=ready/>
         </div>
         <div class="schedule__title" aria-live="polite">
             <h2>{title}</h2>

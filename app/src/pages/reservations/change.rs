@@ -10,7 +10,7 @@ use super::live::LiveReservation;
 use super::text::consequence;
 use crate::api;
 use crate::pages::confirm::ConfirmDialog;
-use crate::pages::parts::{Call, CallProblem, FormKey, Modal, Submit};
+use crate::pages::parts::{Call, CallProblem, FormKey, Modal, Submit, now_ms};
 use crate::pages::text::price_text;
 use crate::ui::*;
 
@@ -83,9 +83,12 @@ pub fn ExtendDialog(
     });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        let Some(ends_at) = zone.get_untracked().instant(&end.get_untracked()) else {
-            format_error.set(Some("Enter a date and a time.".to_owned()));
-            return;
+        let ends_at = match zone.get_untracked().instant(&end.get_untracked()) {
+            Ok(ends_at) => ends_at,
+            Err(error) => {
+                format_error.set(Some(error.text().to_owned()));
+                return;
+            }
         };
         format_error.set(None);
         let body = ExtendReservation { ends_at };
@@ -104,7 +107,7 @@ pub fn ExtendDialog(
                 "Present end: {}. More time costs {}/h, reserved at once. Time zone: {}.",
                 zone.wall(one.ends_at).moment(),
                 price_text(hourly, &one.currency),
-                zone.title()
+                zone.title(now_ms())
             )
         })
     };

@@ -4,7 +4,8 @@ use berth_types::reservations::Window;
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
 
-use super::zone::Zone;
+use crate::ui::Zone;
+use crate::ui::clock::WallError;
 
 /// A minute and an hour in microseconds.
 const MINUTE: i64 = 60_000_000;
@@ -32,32 +33,49 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Returns an empty choice.
-    pub fn none(zone: RwSignal<Zone>) -> Self {
-        Self {
-            zone,
+    /// Returns an empty choice in the zone of the page. It follows the page and keeps its instants.
+    pub fn new(page: RwSignal<Zone>) -> Self {
+        let choice = Self {
+            zone: RwSignal::new(page.get_untracked()),
             begin: RwSignal::new(String::new()),
             end: RwSignal::new(String::new()),
             exact: RwSignal::new(None),
+        };
+        Effect::new(move || choice.set_zone(page.get()));
+        choice
+    }
+
+    /// Returns the window of an unchanged selection.
+    fn exact_window(self) -> Option<Window> {
+        let (begin, end) = (self.begin.get(), self.end.get());
+        self.exact.with(|exact| {
+            exact.as_ref().filter(|exact| exact.begin == begin && exact.end == end).map(|exact| exact.window)
+        })
+    }
+
+    /// Returns start and end, each with the error of its input. Reactive callers track the choice.
+    pub fn instants(self) -> (Result<Timestamp, WallError>, Result<Timestamp, WallError>) {
+        let zone = self.zone.get();
+        match self.exact_window() {
+            Some(window) => (Ok(window.starts_at), Ok(window.ends_at)),
+            None => (self.begin.with(|begin| zone.instant(begin)), self.end.with(|end| zone.instant(end))),
         }
     }
 
-    /// Returns start and end; absent for invalid input. Reactive callers track the choice.
-    pub fn instants(self) -> (Option<Timestamp>, Option<Timestamp>) {
-        let (zone, begin, end) = (self.zone.get(), self.begin.get(), self.end.get());
-        let exact = self.exact.with(|exact| {
-            exact.as_ref().filter(|exact| exact.begin == begin && exact.end == end).map(|exact| exact.window)
-        });
-        match exact {
-            Some(window) => (Some(window.starts_at), Some(window.ends_at)),
-            None => (zone.instant(&begin), zone.instant(&end)),
+    /// Returns the remark about the input of a time that the zone repeats.
+    pub fn remark(self) -> Option<String> {
+        if self.exact_window().is_some() {
+            return None;
         }
+        let zone = self.zone.get();
+        let begin = self.begin.with(|begin| zone.remark(begin));
+        begin.or_else(|| self.end.with(|end| zone.remark(end)))
     }
 
     /// Returns the window; `None` for an empty or invalid one.
     pub fn window(self) -> Option<Window> {
         let (begin, end) = self.instants();
-        let window = Window { starts_at: begin?, ends_at: end? };
+        let window = Window { starts_at: begin.ok()?, ends_at: end.ok()? };
         (window.starts_at < window.ends_at).then_some(window)
     }
 
@@ -86,11 +104,14 @@ impl Choice {
     }
 
     /// Changes the zone and keeps the instants.
-    pub fn set_zone(self, zone: Zone) {
+    fn set_zone(self, zone: Zone) {
+        if self.zone.get_untracked() == zone {
+            return;
+        }
         let (begin, end) = untrack(move || self.instants());
         self.zone.set(zone);
         match (begin, end) {
-            (Some(starts_at), Some(ends_at)) => {
+            (Ok(starts_at), Ok(ends_at)) => {
                 let window = Window { starts_at, ends_at };
                 let (begin, end) = (zone.field(starts_at), zone.field(ends_at));
                 self.exact.set(Some(Exact { begin: begin.clone(), end: end.clone(), window }));
@@ -100,10 +121,10 @@ impl Choice {
             // A single valid field changes; invalid input stays.
             (begin, end) => {
                 self.exact.set(None);
-                if let Some(at) = begin {
+                if let Ok(at) = begin {
                     self.begin.set(zone.field(at));
                 }
-                if let Some(at) = end {
+                if let Ok(at) = end {
                     self.end.set(zone.field(at));
                 }
             }

@@ -16,7 +16,7 @@ use super::change::{CancelDialog, ExtendDialog};
 use super::live::LiveReservation;
 use super::steps::Steps;
 use super::text::{cause_text, devices_text, length_text, part_tiles, portal_time, terms_text, used_text};
-use super::zone::{Moment, Zone, ZoneSwitch, use_zone};
+use super::zone::ZoneSwitch;
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -105,7 +105,7 @@ fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
             <Head live=live ready=ready/>
             {move || live.one.with(|one| notices(one, live.now.get()))}
             <Steps live=live/>
-            <ZoneSwitch zone=zone choose=Callback::new(move |chosen: Zone| zone.set(chosen)) ready=ready/>
+            <ZoneSwitch ready=ready/>
             {move || live.one.with(figures)}
             {move || live.one.with(bars)}
             <section class="section">
@@ -350,12 +350,12 @@ fn facts(one: &Reservation, zone: RwSignal<Zone>) -> AnyView {
     let creator = one.created_by.clone();
     let mut pairs = vec![
         pair("Devices", devices_text(&one.offering, one.nodes, one.gpus_per_node).into_any()),
-        pair("Start", view! { <Moment at=one.starts_at zone=zone/> }.into_any()),
-        pair("End", view! { <Moment at=one.ends_at zone=zone/> }.into_any()),
-        pair("Created", view! { <Moment at=one.created_at zone=zone/> " by " {creator} }.into_any()),
+        pair("Start", view! { <When at=one.starts_at/> }.into_any()),
+        pair("End", view! { <When at=one.ends_at/> }.into_any()),
+        pair("Created", view! { <When at=one.created_at/> " by " {creator} }.into_any()),
     ];
     if let Some(at) = one.ended_at.filter(|at| *at != one.ends_at) {
-        pairs.push(pair("Ended", view! { <Moment at=at zone=zone/> }.into_any()));
+        pairs.push(pair("Ended", view! { <When at=at/> }.into_any()));
     }
     if !one.topology.is_any() {
         pairs.push(pair("Topology", topology_text(one.topology).into_any()));

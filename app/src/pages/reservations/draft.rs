@@ -7,6 +7,8 @@ use berth_types::problems::FieldError;
 use berth_types::reservations::{Every, NewQuote, Repeat};
 use berth_types::time::Timestamp;
 
+use crate::ui::clock::WallError;
+
 /// The input of the form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
@@ -16,10 +18,10 @@ pub struct Draft {
     pub nodes: String,
     /// The input of the devices per node.
     pub devices: String,
-    /// The start; absent for invalid input.
-    pub begin: Option<Timestamp>,
-    /// The end; absent for invalid input.
-    pub end: Option<Timestamp>,
+    /// The start or the error of its input.
+    pub begin: Result<Timestamp, WallError>,
+    /// The end or the error of its input.
+    pub end: Result<Timestamp, WallError>,
     /// The topology.
     pub topology: Topology,
     /// The interval of a series.
@@ -46,14 +48,13 @@ impl Draft {
         let repeat = self
             .every
             .map(|every| Repeat { every, count: number(&self.occurrences, "/repeat/count", "occurrences") });
-        if self.begin.is_none() {
-            errors.push(FieldError::new("/starts_at", "Enter a date and a time."));
-        }
-        if self.end.is_none() {
-            errors.push(FieldError::new("/ends_at", "Enter a date and a time."));
+        for (pointer, time) in [("/starts_at", self.begin), ("/ends_at", self.end)] {
+            if let Err(error) = time {
+                errors.push(FieldError::new(pointer, error.text()));
+            }
         }
         match (self.begin, self.end) {
-            (Some(starts_at), Some(ends_at)) if errors.is_empty() => Ok(NewQuote {
+            (Ok(starts_at), Ok(ends_at)) if errors.is_empty() => Ok(NewQuote {
                 offering: self.offering.clone(),
                 nodes,
                 gpus_per_node,
@@ -91,8 +92,8 @@ mod tests {
             offering: "h100-80gb".to_owned(),
             nodes: " 2 ".to_owned(),
             devices: "1".to_owned(),
-            begin: Some(begin),
-            end: Some(begin.plus_seconds(7_200)),
+            begin: Ok(begin),
+            end: Ok(begin.plus_seconds(7_200)),
             topology: Topology::SameRack,
             every: Some(Every::Week),
             occurrences: "4".to_owned(),
@@ -114,13 +115,14 @@ mod tests {
         let invalid = Draft {
             nodes: "many".to_owned(),
             devices: "-1".to_owned(),
-            begin: None,
-            end: None,
+            begin: Err(WallError::Unreadable),
+            end: Err(WallError::Skipped),
             occurrences: String::new(),
             ..draft()
         };
-        let pointers: Vec<String> =
-            invalid.request().unwrap_err().into_iter().map(|error| error.pointer).collect();
+        let errors = invalid.request().unwrap_err();
+        assert!(errors.last().unwrap().detail.contains("skip this time"), "{errors:?}");
+        let pointers: Vec<String> = errors.into_iter().map(|error| error.pointer).collect();
         assert_eq!(pointers, ["/nodes", "/gpus_per_node", "/repeat/count", "/starts_at", "/ends_at"]);
     }
 

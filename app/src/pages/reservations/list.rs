@@ -9,7 +9,6 @@ use leptos::task::spawn_local;
 use super::PAGE;
 use super::form::Form;
 use super::text::{cell_counts, devices_text, length_text, used_text};
-use super::zone::{Moment, Zone};
 use crate::address::org_link;
 use crate::api;
 use crate::pages::load_more::LoadMore;
@@ -71,7 +70,6 @@ pub fn List(
         });
     };
     let none = Memo::new(move |_| all.with(Vec::is_empty));
-    let zone = form.choice.zone;
     let line = form.curl(org);
     view! {
         <section class="section" aria-labelledby="reservations-title">
@@ -91,7 +89,7 @@ pub fn List(
                     }
                         .into_any()
                 } else {
-                    table(&all.get(), zone)
+                    table(&all.get())
                 }
             }}
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
@@ -107,9 +105,9 @@ fn count_text(count: usize, more: bool) -> String {
     }
 }
 
-fn table(all: &[Reservation], zone: RwSignal<Zone>) -> AnyView {
+fn table(all: &[Reservation]) -> AnyView {
     let decimals = column_decimals(all.iter().map(cost_micros));
-    let rows: Vec<AnyView> = all.iter().map(|one| row(one, decimals, zone)).collect();
+    let rows: Vec<AnyView> = all.iter().map(|one| row(one, decimals)).collect();
     table_of(
         "Reservations",
         &[("Reservation", ""), STATE, ("Time", ""), ("Devices", ""), ("Used", ""), ("Cost", "num")],
@@ -122,7 +120,7 @@ fn cost_micros(one: &Reservation) -> i64 {
     if one.state.holds() { one.total_micros } else { one.posted_micros }
 }
 
-fn row(one: &Reservation, decimals: usize, zone: RwSignal<Zone>) -> AnyView {
+fn row(one: &Reservation, decimals: usize) -> AnyView {
     let path = org_link(&format!("/reservations/{}", one.id));
     let name = one.name.clone();
     let devices = devices_text(&one.offering, one.nodes, one.gpus_per_node);
@@ -136,8 +134,8 @@ fn row(one: &Reservation, decimals: usize, zone: RwSignal<Zone>) -> AnyView {
             </th>
             <td role="cell" class="table__state" data-label="State"><ReservationBadge state=one.state/></td>
             <td role="cell" data-label="Time">
-                <span class="nowrap"><Moment at=one.starts_at zone=zone/></span>
-                <span class="table__sub nowrap">"to " <Moment at=one.ends_at zone=zone/> ", " {length}</span>
+                <span class="nowrap"><When at=one.starts_at/></span>
+                <span class="table__sub nowrap">"to " <When at=one.ends_at/> ", " {length}</span>
             </td>
             {devices_cell(one)}
             {used_cell(one)}

@@ -6,8 +6,8 @@ use berth_types::time::Timestamp;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::zone::Zone;
 use crate::api;
+use crate::ui::Zone;
 
 /// The signals of the page.
 #[derive(Clone, Copy)]

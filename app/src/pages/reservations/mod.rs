@@ -41,6 +41,7 @@ use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
+use crate::ui::use_zone;
 
 /// The number of reservations in an answer.
 const PAGE: u32 = 50;
@@ -126,12 +127,10 @@ pub fn ReservationsPage() -> impl IntoView {
 fn ReservationsView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, boards, offerings, reservations, cursor } = loaded;
     let ready = ready();
-    let zone = RwSignal::new(zone::Zone::Utc);
-    let choice = Choice::none(zone);
+    let choice = Choice::new(use_zone());
     // The Unix time in milliseconds; 0 before hydration.
     let now = RwSignal::new(0_i64);
     Effect::new(move || {
-        zone.set(zone::stored());
         choice.set(first_window(now_ms()));
         now.set(now_ms());
     });

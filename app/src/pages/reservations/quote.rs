@@ -11,7 +11,6 @@ use leptos::task::spawn_local;
 use super::choice::Choice;
 use super::form::{FIELDS, Form, ParsedForm};
 use super::text::{conflict_text, remarks, shortage_text, terms_text, unavailable_text, windows_text};
-use super::zone::Zone;
 use crate::address::org_link;
 use crate::api;
 use crate::pages::parts::{Call, CallProblem, interval, later, now_ms};

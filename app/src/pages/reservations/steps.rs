@@ -6,7 +6,7 @@ use leptos::prelude::*;
 
 use super::live::LiveReservation;
 use super::text::free_until;
-use super::zone::Zone;
+use crate::ui::Zone;
 
 /// The position of a step in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

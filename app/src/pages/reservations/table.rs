@@ -5,8 +5,8 @@ use leptos::prelude::*;
 use super::Board;
 use super::calendar_state::CalendarState;
 use super::columns::Block;
-use super::zone::Zone;
 use crate::address::org_link;
+use crate::ui::When;
 
 /// The closed table.
 #[component]
@@ -21,11 +21,10 @@ pub fn CalendarTable(
             return ().into_any();
         }
         let Some(frame) = state.frame.get() else { return ().into_any() };
-        let zone = state.choice.zone.get();
         let rows: Vec<AnyView> = state.boards.with(|boards| {
             let board_rows = |board: &Board| {
                 let blocks = state.blocks(board, &frame).unwrap_or_default();
-                blocks.iter().map(|block| row(board, block, zone)).collect::<Vec<AnyView>>()
+                blocks.iter().map(|block| row(board, block)).collect::<Vec<AnyView>>()
             };
             boards.iter().flat_map(board_rows).collect()
         });
@@ -64,7 +63,7 @@ pub fn CalendarTable(
     }
 }
 
-fn row(board: &Board, block: &Block, zone: Zone) -> AnyView {
+fn row(board: &Board, block: &Block) -> AnyView {
     let name = board.label.clone();
     let text = block.text.clone();
     let entry = if block.path.is_empty() {
@@ -72,13 +71,16 @@ fn row(board: &Board, block: &Block, zone: Zone) -> AnyView {
     } else {
         view! { <a href=org_link(&block.path)>{text}</a> }.into_any()
     };
-    let start = zone.wall(block.from).stamp();
-    let end = block.until.map_or_else(|| "unknown".to_owned(), |at| zone.wall(at).stamp());
+    let start = block.from;
+    let end = match block.until {
+        Some(at) => view! { <When at=at/> }.into_any(),
+        None => "unknown".into_any(),
+    };
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}</th>
             <td role="cell" data-label="Entry">{entry}</td>
-            <td role="cell" class="nowrap" data-label="Start">{start}</td>
+            <td role="cell" class="nowrap" data-label="Start"><When at=start/></td>
             <td role="cell" class="nowrap" data-label="End">{end}</td>
         </tr>
     }

@@ -9,8 +9,7 @@ use berth_types::reservations::{
 use berth_types::time::Timestamp;
 
 use super::super::text::{counted, limit_text, offering_text, sentence};
-use super::zone::Zone;
-use crate::ui::BarTile;
+use crate::ui::{BarTile, Zone};
 
 /// Returns a duration in whole units: `2 h`, `30 min`, `1 d`.
 pub fn length_text(seconds: i64) -> String {

@@ -130,7 +130,10 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
     view! {
         {move || one.get().map(|one| view! { <DocumentView invoice=one state=state/> })}
         <section class="section">
-            <div class="section__head"><h2>"All invoices"</h2></div>
+            <div class="section__head">
+                <h2>"All invoices"</h2>
+                <div class="section__aside">"Days and months in UTC"</div>
+            </div>
             {move || {
                 if none.get() {
                     empty("No invoices yet. One hour after the end of a month, each organization with charges in it is billed automatically. Complete the invoice settings below before the first invoice.")

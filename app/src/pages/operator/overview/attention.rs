@@ -4,6 +4,7 @@ use berth_types::money::money_text;
 use berth_types::overview::OperatorOverview;
 
 use super::super::super::text::counted;
+use crate::ui::Zone;
 
 /// One kind of finding with its number, and the page behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,13 +40,13 @@ fn add(
 }
 
 /// Lists the findings, the most urgent first.
-pub fn findings(overview: &OperatorOverview) -> Vec<Finding> {
+pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
     let mut out = Vec::new();
     let cluster = &overview.cluster;
     if let Some(check) = overview.ledger_check.filter(|check| check.mismatches > 0) {
         out.push(Finding {
             title: counted(size(check.mismatches), "mismatch in the ledger", "mismatches in the ledger"),
-            note: format!("Found at {}.", check.at.minute()),
+            note: format!("Found at {}.", zone.minute(check.at)),
             path: "/operator/books",
         });
     }
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_calm_portal_has_no_findings() {
-        assert!(findings(&overview(serde_json::json!({}))).is_empty());
+        assert!(findings(&overview(serde_json::json!({})), Zone::Utc).is_empty());
     }
 
     #[test]
@@ -110,14 +111,16 @@ mod tests {
         let poor = serde_json::json!([
             {"org": "org_00000000000000000000000001", "org_name": "lab", "available_micros": -2_000_000},
         ]);
-        let found = findings(&overview(serde_json::json!({
+        let bad = overview(serde_json::json!({
             "orgs_without_credit_count": 3, "orgs_without_credit": poor,
             "ledger_check": {"at": "2026-03-01T08:00:00Z", "mismatches": 1},
-        })));
+        }));
+        let found = findings(&bad, Zone::Utc);
+        assert_eq!(found.first().unwrap().note, "Found at 2026-03-01 08:00 UTC.");
         let titles: Vec<&str> = found.iter().map(|finding| finding.title.as_str()).collect();
         assert_eq!(titles, ["1 mismatch in the ledger", "3 organizations without credit"]);
         assert_eq!(found.last().unwrap().note, "lab (−$2.00) and 2 more");
         let clean = serde_json::json!({"ledger_check": {"at": "2026-03-01T08:00:00Z", "mismatches": 0}});
-        assert!(findings(&overview(clean)).is_empty());
+        assert!(findings(&overview(clean), Zone::Utc).is_empty());
     }
 }

@@ -63,7 +63,8 @@ fn OverviewView(first: OperatorOverview) -> impl IntoView {
         });
     });
     // A section is drawn again only after a change of its own data, so that a link keeps the focus.
-    let found = Memo::new(move |_| overview.with(findings));
+    let zone = use_zone();
+    let found = Memo::new(move |_| overview.with(|overview| findings(overview, zone.get())));
     let capacity = Memo::new(move |_| overview.with(|o| o.cluster.capacity.clone()));
     let racks = Memo::new(move |_| overview.with(|o| (o.rack_count, o.racks.clone())));
     let events = Memo::new(move |_| overview.with(|o| (o.audit_events.clone(), o.currency.clone())));

@@ -7,10 +7,12 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::super::limits::form::NumberField;
-use super::super::super::parts::{Call, CallProblem, FieldError, Modal, Submit};
+use super::super::super::parts::{Call, CallProblem, Modal, Submit};
+use super::super::super::time_field::TimeField;
 use super::PricesState;
 use super::draft::{Draft, preview_text, status_text};
 use crate::api;
+use crate::ui::use_zone;
 
 const FIELDS: &[&str] =
     &["/per_hour_micros", "/reserved_per_hour_micros", "/preemptible_per_hour_micros", "/effective_from"];
@@ -56,7 +58,7 @@ pub fn ChangeDialog(
     currency: String,
 ) -> impl IntoView {
     let call = Call::idle();
-    let fields = Fields::new();
+    let (fields, zone) = (Fields::new(), use_zone());
     let preview = RwSignal::new(None::<PricePreview>);
     let PricesState { chosen, changing: open, .. } = state;
     // The form starts with the current price.
@@ -84,7 +86,7 @@ pub fn ChangeDialog(
     let parsed = move || {
         let slug = chosen.with_untracked(|offering| offering.as_ref().map(|offering| offering.slug.clone()));
         let draft = untrack(move || fields.draft());
-        match draft.request(&slug.unwrap_or_default()) {
+        match draft.request(&slug.unwrap_or_default(), zone.get_untracked()) {
             Ok(price) => Some(price),
             Err(errors) => {
                 call.problem.set(Some(Problem::invalid(errors)));
@@ -100,14 +102,13 @@ pub fn ChangeDialog(
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some(price) = parsed() else { return };
-        let status = status_text(&price);
+        let status = status_text(&price, zone.get_untracked());
         call.run(api::money::set_price(&price), move |fresh: Offering| {
             state.update_price(fresh, status);
             open.set(false);
         });
     };
     let per_hour = format!("{currency}/h");
-    let error_from = call.field("/effective_from");
     view! {
         <Modal id="change-price" title=title open=open>
             <form method="post" novalidate=true on:submit=submit>
@@ -140,19 +141,13 @@ pub fn ChangeDialog(
                         hint="For preemptible jobs. Empty: as on demand."
                         error=call.field("/preemptible_per_hour_micros")
                     />
-                    <div class="field">
-                        <label class="field__label" for="price-from">"Effective from, UTC"</label>
-                        <input
-                            id="price-from"
-                            type="datetime-local"
-                            aria-describedby="price-from-hint price-from-error"
-                            aria-invalid=move || error_from.get().map(|_| "true")
-                            prop:value=move || fields.from.get()
-                            on:input=move |ev| fields.from.set(event_target_value(&ev))
-                        />
-                        <p class="field__hint" id="price-from-hint">"Empty: at once. Past charges do not change."</p>
-                        <FieldError id="price-from-error" error=error_from/>
-                    </div>
+                    <TimeField
+                        label="Effective from"
+                        id="price-from"
+                        value=fields.from
+                        hint="Empty: at once. Past charges do not change."
+                        error=call.field("/effective_from")
+                    />
                     <p class="preview" role="status">
                         {move || preview.with(|preview| preview.as_ref().map(preview_text))}
                     </p>

@@ -6,8 +6,8 @@ use berth_types::money::{money_text, parse_amount_micros};
 use berth_types::offerings::{NewPrice, Offering, PricePreview};
 use berth_types::problems::FieldError;
 
-use super::super::super::days::parse_utc;
 use super::super::super::text::{counted, signed_money, typed_amount};
+use crate::ui::Zone;
 
 /// The input of a new price. An empty field has the default of the portal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,7 +18,7 @@ pub struct Draft {
     pub reserved: String,
     /// The price per hour for preemptible jobs.
     pub preemptible: String,
-    /// The effective time in UTC.
+    /// The effective time in the zone of the pages.
     pub from: String,
 }
 
@@ -44,7 +44,7 @@ impl Draft {
     ///
     /// # Errors
     /// One error for each invalid field.
-    pub fn request(&self, offering: &str) -> Result<NewPrice, Vec<FieldError>> {
+    pub fn request(&self, offering: &str, zone: Zone) -> Result<NewPrice, Vec<FieldError>> {
         let mut errors = Vec::new();
         let mut amount = |pointer: &str, text: &str| {
             let parsed = parse_amount_micros(text);
@@ -58,12 +58,9 @@ impl Draft {
         let reserved = non_empty(&self.reserved).map(|text| amount("/reserved_per_hour_micros", text));
         let preemptible =
             non_empty(&self.preemptible).map(|text| amount("/preemptible_per_hour_micros", text));
-        let from = non_empty(&self.from).map(parse_utc);
-        if from == Some(None) {
-            errors.push(FieldError::new(
-                "/effective_from",
-                "Enter a date and a time, or leave the field empty.",
-            ));
+        let from = non_empty(&self.from).map(|text| zone.instant(text));
+        if let Some(Err(error)) = from {
+            errors.push(FieldError::new("/effective_from", format!("{} Empty: at once.", error.text())));
         }
         match per_hour_micros {
             Some(per_hour_micros) if errors.is_empty() => Ok(NewPrice {
@@ -71,7 +68,7 @@ impl Draft {
                 per_hour_micros,
                 reserved_per_hour_micros: reserved.flatten(),
                 preemptible_per_hour_micros: preemptible.flatten(),
-                effective_from: from.flatten(),
+                effective_from: from.and_then(Result::ok),
             }),
             _ => Err(errors),
         }
@@ -98,9 +95,9 @@ pub fn preview_text(preview: &PricePreview) -> String {
 }
 
 /// Returns the status after a new price.
-pub fn status_text(input: &NewPrice) -> String {
+pub fn status_text(input: &NewPrice, zone: Zone) -> String {
     match input.effective_from {
-        Some(from) => format!("Price of {} set, effective from {}.", input.offering, from.minute()),
+        Some(from) => format!("Price of {} set, effective from {}.", input.offering, zone.minute(from)),
         None => format!("Price of {} set, effective at once.", input.offering),
     }
 }
@@ -125,10 +122,10 @@ mod tests {
     fn a_price_survives_input_and_parsing() {
         let draft = Draft::from_offering(&offering(3, Some(1_200_000)));
         assert_eq!((draft.on_demand.as_str(), draft.preemptible.as_str()), ("2.41", "1.20"));
-        let price = draft.request("h100-80gb").unwrap();
+        let price = draft.request("h100-80gb", Zone::Utc).unwrap();
         assert_eq!((price.per_hour_micros, price.reserved_per_hour_micros), (2_410_000, None));
         assert_eq!((price.preemptible_per_hour_micros, price.effective_from), (Some(1_200_000), None));
-        assert_eq!(status_text(&price), "Price of h100-80gb set, effective at once.");
+        assert_eq!(status_text(&price, Zone::Utc), "Price of h100-80gb set, effective at once.");
         assert_eq!(Draft::from_offering(&offering(0, None)), Draft::default());
     }
 
@@ -136,8 +133,8 @@ mod tests {
     fn each_invalid_field_has_an_error() {
         let later =
             Draft { from: "2026-12-01T00:00".to_owned(), on_demand: "2".to_owned(), ..Draft::default() };
-        let price = later.request("o").unwrap();
-        assert_eq!(status_text(&price), "Price of o set, effective from 2026-12-01 00:00 UTC.");
+        let price = later.request("o", Zone::Utc).unwrap();
+        assert_eq!(status_text(&price, Zone::Utc), "Price of o set, effective from 2026-12-01 00:00 UTC.");
         let invalid = Draft {
             on_demand: String::new(),
             reserved: "half".to_owned(),
@@ -145,7 +142,7 @@ mod tests {
             from: "soon".to_owned(),
         };
         let at: Vec<String> =
-            invalid.request("o").unwrap_err().into_iter().map(|error| error.pointer).collect();
+            invalid.request("o", Zone::Utc).unwrap_err().into_iter().map(|error| error.pointer).collect();
         assert_eq!(
             at,
             [

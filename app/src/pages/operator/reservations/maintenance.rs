@@ -10,23 +10,12 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::super::parts::{Call, CallProblem, FieldError, Submit, now_ms};
+use super::super::super::time_field::TimeField;
 use super::merge;
 use crate::api;
+use crate::ui::{Zone, use_zone};
 
 const FIELDS: &[&str] = &["/node", "/gpus", "/starts_at", "/ends_at", "/reason"];
-
-/// Returns the value of a date-and-time field in UTC: `2026-11-22T09:00`.
-fn field_text(at: Timestamp) -> String {
-    at.to_string().chars().take(16).collect()
-}
-
-/// Parses the value of a date-and-time field as UTC.
-fn parse_field(field: &str) -> Option<Timestamp> {
-    let field = field.trim();
-    // Browsers omit zero seconds.
-    let seconds = if field.len() == 16 { ":00" } else { "" };
-    format!("{field}{seconds}Z").parse().ok()
-}
 
 /// Returns the initial window: two hours from the next full hour.
 fn first_window(now_ms: i64) -> (Timestamp, Timestamp) {
@@ -35,7 +24,7 @@ fn first_window(now_ms: i64) -> (Timestamp, Timestamp) {
     (begin, begin.plus_seconds(7_200))
 }
 
-/// The input, with times in UTC.
+/// The input, with times in the zone of the pages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Draft {
     node: Option<NodeId>,
@@ -50,14 +39,14 @@ impl Draft {
     ///
     /// # Errors
     /// One error for each invalid field.
-    fn request(self) -> Result<NewMaintenance, Vec<Wrong>> {
+    fn request(self, zone: Zone) -> Result<NewMaintenance, Vec<Wrong>> {
         let mut errors = Vec::new();
         let mut parse = |pointer: &str, field: &str| {
-            let at = parse_field(field);
-            if at.is_none() {
-                errors.push(Wrong::new(pointer, "Enter a date and a time."));
+            let at = zone.instant(field);
+            if let Err(error) = at {
+                errors.push(Wrong::new(pointer, error.text()));
             }
-            at
+            at.ok()
         };
         let (begin, end) = (parse("/starts_at", &self.begin), parse("/ends_at", &self.end));
         let reason = self.reason.trim().to_owned();
@@ -91,12 +80,13 @@ pub fn MaintenanceForm(
     let begin = RwSignal::new(String::new());
     let end = RwSignal::new(String::new());
     let reason = RwSignal::new(String::new());
+    let zone = use_zone();
     // The server has no clock, so the times start empty.
     Effect::new(move || {
         if begin.with_untracked(String::is_empty) && end.with_untracked(String::is_empty) {
             let (from, until) = first_window(now_ms());
-            begin.set(field_text(from));
-            end.set(field_text(until));
+            begin.set(zone.get_untracked().field(from));
+            end.set(zone.get_untracked().field(until));
         }
     });
     let submit = move |event: SubmitEvent| {
@@ -109,7 +99,7 @@ pub fn MaintenanceForm(
             end: end.get_untracked(),
             reason: reason.get_untracked(),
         };
-        match draft.request() {
+        match draft.request(zone.get_untracked()) {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
             Ok(body) => {
                 call.run(api::operator_reservations::maintain(&body), move |planned: Reservation| {
@@ -171,8 +161,8 @@ pub fn MaintenanceForm(
                     </select>
                     <FieldError id="maintain-node-error" error=wrong_node/>
                 </div>
-                <TimeField label="Start, UTC" id="maintain-begin" value=begin error=call.field("/starts_at")/>
-                <TimeField label="End, UTC" id="maintain-end" value=end error=call.field("/ends_at")/>
+                <TimeField label="Start" id="maintain-begin" value=begin error=call.field("/starts_at")/>
+                <TimeField label="End" id="maintain-end" value=end error=call.field("/ends_at")/>
             </div>
             <fieldset class="field field--wide" aria-describedby="maintain-gpus-hint maintain-gpus-error">
                 <legend class="field__label">"Boards"</legend>
@@ -225,32 +215,6 @@ fn board(gpu: &Gpu, gpus: RwSignal<Vec<String>>) -> AnyView {
     .into_any()
 }
 
-/// A field of a date and a time.
-#[component]
-fn TimeField(
-    label: &'static str,
-    id: &'static str,
-    value: RwSignal<String>,
-    error: Signal<Option<String>>,
-) -> impl IntoView {
-    let error_id = format!("{id}-error");
-    let described = error_id.clone();
-    view! {
-        <div class="field">
-            <label class="field__label" for=id>{label}</label>
-            <input
-                id=id
-                type="datetime-local"
-                aria-describedby=described
-                aria-invalid=move || error.get().map(|_| "true")
-                prop:value=move || value.get()
-                on:input=move |ev| value.set(event_target_value(&ev))
-            />
-            <FieldError id=error_id error=error/>
-        </div>
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -267,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_form_becomes_maintenance() {
-        let plan = draft().request().unwrap();
+        let plan = draft().request(Zone::Utc).unwrap();
         assert_eq!(
             (plan.starts_at.to_string().as_str(), plan.reason.as_str()),
             ("2026-03-01T09:00:00Z", "driver update")
@@ -280,17 +244,19 @@ mod tests {
             end: "soon".to_owned(),
             reason: String::new(),
         };
-        let at: Vec<String> = empty.request().unwrap_err().into_iter().map(|error| error.pointer).collect();
+        let at: Vec<String> =
+            empty.request(Zone::Utc).unwrap_err().into_iter().map(|error| error.pointer).collect();
         assert_eq!(at, ["/starts_at", "/ends_at", "/reason", "/node"]);
     }
 
     #[test]
-    fn a_time_field_is_in_utc() {
-        let at = parse_field("2026-03-01T09:30").unwrap();
-        assert_eq!(at.to_string(), "2026-03-01T09:30:00Z");
-        assert_eq!(field_text(at), "2026-03-01T09:30");
-        assert_eq!(parse_field("2026-03-01T09:30:00"), Some(at));
-        assert_eq!(parse_field(""), None);
+    fn a_skipped_time_is_refused() {
+        let berlin = Zone::parse("3600.1774746000.7200.1792890000.3600").unwrap();
+        let local = draft().request(berlin).unwrap();
+        assert_eq!(local.starts_at.to_string(), "2026-03-01T08:00:00Z");
+        let skipped = Draft { end: "2026-03-29T02:30".to_owned(), ..draft() };
+        let errors = skipped.request(berlin).unwrap_err();
+        assert_eq!(errors.first().map(|error| error.pointer.as_str()), Some("/ends_at"));
     }
 
     #[test]
