@@ -101,6 +101,9 @@ test('a job is launched again from its page with all of its submission', async (
   assert.equal(await textbox('Script').inputValue(), 'echo "$LR"; cat a.txt');
   assert.equal(await page.getByLabel('Time limit', { exact: true }).inputValue(), '90');
   assert.equal(await page.getByLabel('Unit', { exact: true }).inputValue(), 'minutes');
+  // A section with input is open, another one is closed.
+  assert.equal(await textbox('Artifacts').inputValue(), 'out/**');
+  assert.equal(await textbox('Offline tolerance').isVisible(), false);
   await textbox('Name').fill('again-2');
   await launchButton().click();
   await page.waitForURL(/\/jobs\/job_/);
@@ -123,7 +126,7 @@ test('a submission that is not known leaves the form empty and says so', async (
 test('the input of the form survives a reload until the launch', async () => {
   await page.goto('/launch');
   await awake(launchButton());
-  assert.ok(await page.getByRole('button', { name: 'Clear form' }).isDisabled());
+  assert.ok(await page.getByRole('button', { name: 'Blank form' }).isDisabled());
   await textbox('Name').fill('draft-1');
   await textbox('Command').fill('echo hi');
   await page.getByLabel('Unit', { exact: true }).selectOption('minutes');
@@ -143,7 +146,7 @@ test('the input of the form survives a reload until the launch', async () => {
   await page.goto('/launch');
   await waitFor('the name again', async () => (await textbox('Name').inputValue()) === 'draft-1');
 
-  await page.getByRole('button', { name: 'Clear form' }).click();
+  await page.getByRole('button', { name: 'Blank form' }).click();
   await waitFor('the empty name', async () => (await textbox('Name').inputValue()) === '');
   await waitFor('the empty storage', async () => (await drafts()) === '');
   await page.getByRole('button', { name: 'Undo' }).click();

@@ -5,7 +5,7 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import {
-  bearer, boardsFree, inOrg, jobIn, launchBrowser, moneyText, openPage, reservedText, ROOT, settled, signIn, signUp,
+  bearer, boardsFree, chooseOffering, inOrg, jobIn, launchBrowser, moneyText, openPage, reservedText, ROOT, settled, signIn, signUp,
   startDemo, waitFor,
 } from './harness.mjs';
 
@@ -52,8 +52,7 @@ async function openLaunch(page, name, slug, org = tenant.slug) {
   await awake(button(page, 'Launch job'));
   await textbox(page, 'Name').fill(name);
   await textbox(page, 'Command').fill('true');
-  // Not 1g.10gb+me, which is another profile.
-  await page.getByRole('radio', { name: new RegExp(`${slug.replaceAll('.', '\\.')}(?!\\+)`) }).check();
+  await chooseOffering(page, slug);
 }
 
 test('a budget that refuses is made by the form', async () => {

@@ -230,6 +230,13 @@ export function jobIn(call, org, job, states, ms = 60_000) {
 
 export const ENDED = ['succeeded', 'failed', 'cancelled', 'timed_out'];
 
+/** Chooses an offering in the launch form: the card of its board model first. */
+export async function chooseOffering(page, slug) {
+  const model = slug.split('.')[0].toUpperCase();
+  await page.locator(`input[name="model"][value="${model}"]`).check();
+  await page.locator(`input[name="offering"][value="${slug}"]`).check();
+}
+
 /** No tile on any board: every slice was proved clean and given back. */
 export function boardsFree(operator) {
   return waitFor('all slices to be free', async () => {

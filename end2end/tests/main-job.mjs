@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import {
-  api, bearer, boardsFree, ENDED, inOrg, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn,
+  api, bearer, boardsFree, chooseOffering, ENDED, inOrg, jobIn, launchBrowser, moneyText, openPage, ROOT, settled, signIn,
   someone, startDemo, waitFor,
 } from './harness.mjs';
 
@@ -50,8 +50,7 @@ async function launch(name, command) {
       element.dispatchEvent(new Event('input', { bubbles: true }));
     }, text);
   }
-  // Not 1g.10gb+me, which is another profile.
-  await page.getByRole('radio', { name: /h100-80gb\.1g\.10gb(?!\+)/ }).check();
+  await chooseOffering(page, 'h100-80gb.1g.10gb');
   await button.click();
   await page.waitForURL(/\/jobs\/job_/);
   await page.getByRole('heading', { level: 1, name }).waitFor();

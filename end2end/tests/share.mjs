@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import {
-  bearer, boardsFree, inOrg, jobIn, launchBrowser, openPage, settled, signIn, startDemo, waitFor,
+  bearer, boardsFree, chooseOffering, inOrg, jobIn, launchBrowser, openPage, settled, signIn, startDemo, waitFor,
 } from './harness.mjs';
 
 const BOARD = 'h100-80gb';
@@ -37,7 +37,7 @@ async function openForm(page) {
   await more(page).click();
   // The form starts with a slice, which is not shared further.
   await page.locator('#share:disabled').waitFor();
-  await page.getByRole('radio', { name: /Whole board.*h100-80gb/ }).check();
+  await chooseOffering(page, BOARD);
   await page.locator('#share:enabled').waitFor();
 }
 

@@ -26,7 +26,7 @@ LONG_FILES: dict[str, int] = {
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
-    "app": 38_700,
+    "app": 46000,
     "worker": 20_900,
 }
 # Types over the limit, with their methods.

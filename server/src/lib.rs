@@ -14,6 +14,7 @@ mod parts;
 pub mod portal;
 pub mod rest;
 pub mod serve;
+pub mod templates;
 pub mod tls;
 mod volume_lists;
 pub mod web;

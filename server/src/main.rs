@@ -13,6 +13,7 @@ use berth_foundation::proxies::{ForwardedHeader, TrustedProxies};
 use berth_recordings::Retention;
 use berth_server::portal::Portal;
 use berth_server::serve::serve;
+use berth_server::templates::Templates;
 use berth_server::web::Assets;
 use berth_store::Db;
 use clap::{Parser, Subcommand};
@@ -139,6 +140,10 @@ struct Serve {
     /// The limit of stored files of one organization in GiB.
     #[arg(long, env = "BERTH_ORG_STORAGE_GIB", default_value_t = 100, value_parser = clap::value_parser!(i64).range(0..=1_048_576))]
     org_storage_gib: i64,
+    /// The directory of further templates for the launch form: one JSON file each. The portal reads it at its
+    /// start and at SIGHUP.
+    #[arg(long, env = "BERTH_TEMPLATES")]
+    templates: Option<PathBuf>,
     /// Sign-up is closed. A new account needs an invitation.
     #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
     sign_up_closed: bool,
@@ -331,6 +336,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         readings,
         object_store,
         org_storage_gib,
+        templates,
     } = args;
     let keep_readings = readings.keep()?;
     let assets = web.or_else(built_pages).map(|dir| Assets::open(&dir)).transpose()?;
@@ -371,11 +377,13 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         lease_ms: lease_s * 1_000,
         object_store: object_store.as_deref().map(Bucket::from_env),
         org_storage_bytes: org_storage_gib << 30,
+        templates,
         ..Settings::default()
     };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.enrolment.authority()?;
     portal.objects.check().map_err(|e| e.to_string())?;
+    reload_at_hangup(portal.templates.clone());
     serve(portal, assets, listener, worker_listener, stopped()).await
 }
 
@@ -439,6 +447,22 @@ fn check_ports_origin(ports: Option<&Origin>, public_url: &str) -> Result<(), St
 fn built_pages() -> Option<PathBuf> {
     let dir = std::env::current_exe().ok()?.parent()?.join("web");
     dir.join("build-id").exists().then_some(dir)
+}
+
+/// Reads the templates again at each SIGHUP. Without a directory SIGHUP ends the portal, as by default.
+fn reload_at_hangup(templates: Templates) {
+    use tokio::signal::unix::{SignalKind, signal};
+    if !templates.can_change() {
+        return;
+    }
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let templates = templates.clone();
+            // After a failed reading the present templates stay.
+            let _ = tokio::task::spawn_blocking(move || templates.reload()).await;
+        }
+    });
 }
 
 /// Resolves on Ctrl-C or SIGTERM.

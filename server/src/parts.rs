@@ -8,7 +8,7 @@ use {
 };
 
 use crate::portal::Portal;
-use crate::{identity, loops, metrics, overview, webhooks};
+use crate::{identity, loops, metrics, overview, templates, webhooks};
 
 /// A part of the portal with routes.
 pub trait Part: Clone + Send + Sync + 'static {
@@ -72,6 +72,7 @@ parts! {
     berth_access::Terminals, terminals: access::terminals;
     berth_access::Ports, ports: access::ports;
     identity::Identity, identity: identity::routes::routes;
+    templates::Templates, templates: templates::routes::routes;
     webhooks::Webhooks, webhooks: webhooks::routes::routes;
     metrics::Metrics, metrics: metrics::routes::routes;
     berth_foundation::loops::Loops, loops: loops::routes::routes;

@@ -27,6 +27,7 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::identity::Identity;
 use crate::metrics::Metrics;
+use crate::templates::Templates;
 use crate::volume_lists::decode_list;
 use crate::webhooks::Webhooks;
 
@@ -83,6 +84,7 @@ pub struct Portal {
     pub ports: Ports,
 
     pub identity: Identity,
+    pub templates: Templates,
     pub webhooks: Webhooks,
     pub metrics: Metrics,
 }
@@ -149,7 +151,6 @@ impl Portal {
         let leases = Arc::new(Leases::new(context.monotonic_ms()));
         let cluster = Cluster::new(ctx(), leases.clone());
         let offerings = Offerings::new(ctx());
-
         let planner = Planner::new(ctx(), volume_uses.clone());
         let logs = Logs::new(ctx(), recordings.clone());
         let inputs = Inputs { secrets: secrets.clone(), volumes: volume_uses.clone(), files: files.clone() };
@@ -186,6 +187,7 @@ impl Portal {
             reservations: Reservations::new(ctx(), planner.clone(), attempts.clone()),
             ports: Ports::new(ctx(), terminals.clone(), tunnels.clone()),
             identity: Identity::new(ctx(), offerings.clone()),
+            templates: Templates::new(context.settings.templates.as_deref()),
             webhooks: Webhooks::new(ctx(), secrets.clone(), transport),
             metrics: Metrics::new(
                 (ctx(), accounts.clone()),

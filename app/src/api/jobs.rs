@@ -9,6 +9,7 @@ use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob, 
 use berth_types::metrics::Metrics;
 use berth_types::overview::JobCounts;
 use berth_types::ports::{NewPortTicket, PortTicket};
+use berth_types::templates::JobTemplates;
 use berth_types::{Page, Sort};
 
 use super::escape::escaped;
@@ -24,6 +25,11 @@ pub fn list(
     let state = state.map_or_else(String::new, |s| format!("&state={}", s.name()));
     let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
     super::get(format!("/orgs/{org}/jobs?limit={limit}{state}{cursor}"))
+}
+
+/// Gets the templates of jobs.
+pub fn templates() -> impl Future<Output = Answer<JobTemplates>> + Send + 'static {
+    super::get("/templates")
 }
 
 /// Gets the numbers of an organization's jobs.

@@ -4,6 +4,7 @@
 
 pub mod advanced;
 pub mod again;
+pub mod boards;
 pub mod checkpoint;
 pub mod dependencies;
 pub mod draft;
@@ -26,6 +27,7 @@ pub mod rows;
 pub mod secrets;
 pub mod section;
 pub mod stored_draft;
+pub mod templates;
 pub mod units;
 pub mod volumes;
 
@@ -36,6 +38,7 @@ use berth_types::jobs::{Job, NewJob, Priority};
 use berth_types::offerings::Offering;
 use berth_types::problems::Problem;
 use berth_types::reservations::{Reservation, ReservationState};
+use berth_types::templates::JobTemplate;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -43,6 +46,7 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::advanced::AdvancedSection;
+use self::boards::{BoardCards, chosen_model};
 use self::checkpoint::CheckpointSection;
 use self::dependencies::DependencyRows;
 use self::draft::Draft;
@@ -61,6 +65,7 @@ use self::program::ProgramFields;
 use self::reservation::ReservationSelect;
 use self::secrets::SecretRows;
 use self::section::{FormSection, focus_first_invalid};
+use self::templates::TemplateRow;
 use self::units::LimitUnit;
 use self::volumes::VolumeRows;
 use super::org_data::data_view;
@@ -111,6 +116,8 @@ struct Choices {
     offerings: Vec<Offering>,
     /// Active and scheduled reservations.
     reservations: Vec<Reservation>,
+    /// The templates of the portal.
+    templates: Vec<JobTemplate>,
     /// The submission of the job in the address.
     again: Option<Answer<NewJob>>,
 }
@@ -118,11 +125,13 @@ struct Choices {
 fn load(org: OrgId, from: Option<JobId>) -> impl Future<Output = Answer<Choices>> + Send + 'static {
     let again = from.map(|job| api::jobs::submission(org, job));
     let offerings = api::money::offerings();
+    let templates = api::jobs::templates();
     let in_state = |state: ReservationState| api::reservations::list(org, Some(state), None, 100);
     let (active, scheduled) = (in_state(ReservationState::Active), in_state(ReservationState::Scheduled));
     async move {
         let offerings = offerings.await?.items;
-        // The form also works without reservations.
+        // The form also works without templates and reservations.
+        let templates = templates.await.map(|all| all.templates).unwrap_or_default();
         let reservations = [active.await, scheduled.await].into_iter().flatten().flat_map(|page| page.items);
         let reservations = reservations.collect();
         let again = match again {
@@ -133,7 +142,7 @@ fn load(org: OrgId, from: Option<JobId>) -> impl Future<Output = Answer<Choices>
                 answer => Some(answer),
             },
         };
-        Ok(Choices { org, offerings, reservations, again })
+        Ok(Choices { org, offerings, reservations, templates, again })
     }
 }
 
@@ -193,7 +202,7 @@ fn first_input(again: Option<Answer<NewJob>>, blank: &Draft) -> (Draft, String) 
 /// The form with its input over reloads.
 #[component]
 fn LaunchForm(choices: Choices) -> impl IntoView {
-    let Choices { org, offerings, reservations, again } = choices;
+    let Choices { org, offerings, reservations, templates, again } = choices;
     let [from, asked] = use_query_map()
         .with_untracked(|query| ["from", "reservation"].map(|name| query.get(name).unwrap_or_default()));
     let blank = Draft::new(first_choice(&offerings));
@@ -221,6 +230,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
         });
     });
     view! {
+        <TemplateRow kept=kept templates=templates offerings=offerings/>
         <DraftBar kept=kept/>
         // Each start has its own fields: kept ones would keep the text of the user.
         <For each=move || [kept.number.get()] key=|number| *number let:_number>
@@ -261,6 +271,7 @@ fn FormBody(
     let next = redirect();
     let call = Call::idle();
     let key = FormKey::new(call);
+    let model = chosen_model(offerings, form.offering);
     let whole_board = Memo::new(move |_| {
         let slug = form.offering.get();
         offerings.with(|all| all.iter().any(|o| o.slug == slug && o.mig_profile.is_none()))
@@ -303,29 +314,10 @@ fn FormBody(
             <form class="form" id="launch" method="post" on:submit=submit>
                 <CallProblem call=call beside_fields=FIELDS/>
                 <fieldset class="form__section">
-                    <legend>"Program"</legend>
-                    <Field
-                        label="Name"
-                        name="name"
-                        kind="text"
-                        value=form.name
-                        error=call.field("/name")
-                        autocomplete=Some("off")
-                    />
-                    <ProgramFields form=form call=call/>
-                    <FileRows rows=form.files call=call/>
-                    <EnvRows rows=form.env call=call/>
-                    <FormSection title="Secrets, volumes, ports and labels" call=call pointers=&["/secrets", "/volumes", "/ports", "/labels"]>
-                        <SecretRows rows=form.secrets lists=lists call=call/>
-                        <VolumeRows rows=form.volumes lists=lists call=call/>
-                        <PortRows form=form call=call/>
-                        <LabelRows rows=form.labels lists=lists call=call/>
-                    </FormSection>
-                </fieldset>
-                <fieldset class="form__section">
                     <legend>"Resources"</legend>
                     <ReservationSelect reservations=reservations requested=requested form=form error=call.field("/reservation")/>
-                    <Offers offerings=offerings chosen=form.offering error=call.field("/offering")/>
+                    <BoardCards offerings=offerings chosen=form.offering model=model/>
+                    <Offers offerings=offerings chosen=form.offering model=model error=call.field("/offering")/>
                     <div class="field-row">
                         <Field
                             label="Devices"
@@ -344,6 +336,31 @@ fn FormBody(
                         />
                         <Limit form=form call=call/>
                     </div>
+                </fieldset>
+                <fieldset class="form__section">
+                    <legend>"Program"</legend>
+                    <Field
+                        label="Name"
+                        name="name"
+                        kind="text"
+                        value=form.name
+                        error=call.field("/name")
+                        autocomplete=Some("off")
+                    />
+                    <ProgramFields form=form call=call/>
+                    <FileRows rows=form.files call=call/>
+                    <EnvRows rows=form.env call=call/>
+                    <FormSection
+                        title="Secrets, volumes, ports and labels"
+                        call=call
+                        pointers=&["/secrets", "/volumes", "/ports", "/labels"]
+                        filled=untrack(move || form.has_extras())
+                    >
+                        <SecretRows rows=form.secrets lists=lists call=call/>
+                        <VolumeRows rows=form.volumes lists=lists call=call/>
+                        <PortRows form=form call=call/>
+                        <LabelRows rows=form.labels lists=lists call=call/>
+                    </FormSection>
                 </fieldset>
                 <fieldset class="form__section">
                     <legend>"Scheduling"</legend>

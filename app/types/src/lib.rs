@@ -35,6 +35,7 @@ pub mod problems;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;
+pub mod templates;
 pub mod terminals;
 pub mod time;
 pub mod usage;

@@ -59,6 +59,8 @@ pub struct Settings {
     pub object_store: Option<Bucket>,
     /// Limit of one organization for the bytes of jobs' files.
     pub org_storage_bytes: i64,
+    /// The directory of the operator's templates of jobs.
+    pub templates: Option<PathBuf>,
 }
 
 impl Settings {
@@ -97,6 +99,7 @@ impl Default for Settings {
             stripe_webhook_secrets: Vec::new(),
             object_store: None,
             org_storage_bytes: 100 << 30,
+            templates: None,
         }
     }
 }

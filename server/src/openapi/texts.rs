@@ -68,6 +68,7 @@ const TAGS: &[(&str, &str)] = &[
     ("statement", "The charges, credits and payments of a month."),
     ("stripe", "Events of Stripe."),
     ("stuck", "Jobs without progress."),
+    ("templates", "First inputs for submissions of jobs."),
     ("tokens", "API tokens."),
     ("top-ups", "Payments by card."),
     ("transfers", "The ledger of an organization."),

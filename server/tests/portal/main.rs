@@ -77,6 +77,7 @@ mod store_jobs;
 mod store_json;
 mod store_terminals;
 mod survival;
+mod templates;
 mod terminals;
 mod transport;
 mod volume_jobs;

@@ -87,8 +87,14 @@ pub fn AdvancedSection(
     call: Call,
 ) -> impl IntoView {
     let network = call.field("/network");
+    let filled = untrack(move || fields.draft()) != AdvancedDraft::default();
     view! {
-        <FormSection title="Advanced" call=call pointers=&["/network", "/lease_s", "/cpus", "/memory_mib"]>
+        <FormSection
+            title="Advanced"
+            call=call
+            pointers=&["/network", "/lease_s", "/cpus", "/memory_mib"]
+            filled=filled
+        >
             <div class="field field--wide">
                 <label class="check">
                     <input

@@ -136,13 +136,19 @@ pub fn CheckpointSection(
     /// The submission.
     call: Call,
 ) -> impl IntoView {
+    let filled = untrack(move || fields.draft()) != CheckpointDraft::default();
     let no_dir = Signal::derive(move || fields.dir.with(|dir| dir.trim().is_empty()));
     let option = move |signal: CheckpointSignal| {
         let name = signal_text(signal);
         view! { <option value=name selected={signal == fields.signal.get_untracked()}>{name}</option> }
     };
     view! {
-        <FormSection title="Checkpoints and artifacts" call=call pointers=&["/checkpoint", "/artifacts"]>
+        <FormSection
+            title="Checkpoints and artifacts"
+            call=call
+            pointers=&["/checkpoint", "/artifacts"]
+            filled=filled
+        >
             <Field
                 label="Checkpoint directory"
                 name="checkpoint_dir"

@@ -112,6 +112,23 @@ impl Form {
         }
     }
 
+    /// Tells whether the section of placement and retries has input, with a subscription.
+    pub fn has_placement(self) -> bool {
+        let blank = Draft::new(String::new());
+        self.idle.get()
+            || self.topology.get() != blank.topology
+            || self.retries.get() != blank.retries
+            || self.share.get() != blank.share
+    }
+
+    /// Tells whether the section of secrets, volumes, ports and labels has rows, with a subscription.
+    pub fn has_extras(self) -> bool {
+        self.ports_keep_path.get()
+            || [self.secrets.count(), self.volumes.count(), self.ports.count(), self.labels.count()]
+                .iter()
+                .any(|count| *count > 0)
+    }
+
     /// Returns the present input, with a subscription to all fields.
     pub fn draft(self) -> Draft {
         Draft {

@@ -4,7 +4,7 @@
 use berth_types::ids::OrgId;
 use leptos::prelude::*;
 
-use super::super::parts::{later, ready};
+use super::super::parts::later;
 use super::draft::Draft;
 use super::form::Form;
 use super::stored_draft::{self, StoredDraft};
@@ -38,7 +38,7 @@ pub struct KeptDraft {
     /// The number of the start.
     pub number: RwSignal<u32>,
     notice: RwSignal<String>,
-    /// The input before its removal by the button.
+    /// The input before its replacement by a button.
     cleared: RwSignal<Option<Draft>>,
     is_blank: RwSignal<bool>,
     basis: StoredValue<Basis>,
@@ -110,7 +110,8 @@ impl KeptDraft {
                 self.is_blank.set(is_blank);
             }
             // New input has no way back.
-            if !is_blank && self.cleared.with_untracked(Option::is_some) {
+            let is_new = self.start.with_untracked(|start| *start != draft);
+            if is_new && self.cleared.with_untracked(Option::is_some) {
                 self.cleared.set(None);
             }
             self.latest.set_value(draft.clone());
@@ -145,10 +146,31 @@ impl KeptDraft {
         stored_draft::put(key, None);
     }
 
-    fn clear(self) {
+    /// Tells whether the form has no input, with a subscription.
+    pub fn is_blank(self) -> bool {
+        self.is_blank.get()
+    }
+
+    /// Returns the present input, and the input with which the form was drawn.
+    pub fn present_and_start(self) -> (Draft, Draft) {
+        (self.latest.get_value(), self.start.get_untracked())
+    }
+
+    /// Shows a sentence about the input.
+    pub fn show_notice(self, notice: &str) {
+        self.notice.set(notice.to_owned());
+    }
+
+    /// Replaces the input. The earlier one comes back with the button to undo.
+    pub fn replace(self, draft: Draft, notice: String) {
         self.cleared.set(Some(self.latest.get_value()));
-        self.notice.set("Form cleared.".to_owned());
-        self.begin(self.basis.with_value(|basis| basis.blank.clone()));
+        self.notice.set(notice);
+        self.begin(draft);
+    }
+
+    /// Removes the input.
+    pub fn clear(self) {
+        self.replace(self.basis.with_value(|basis| basis.blank.clone()), "Form cleared.".to_owned());
     }
 
     fn undo(self) {
@@ -160,13 +182,12 @@ impl KeptDraft {
     }
 }
 
-/// The origin of the input, and the button to clear it.
+/// The origin of the input, and the button to undo its replacement.
 #[component]
 pub fn DraftBar(
     /// The input of the form.
     kept: KeptDraft,
 ) -> impl IntoView {
-    let ready = ready();
     let notice = move || {
         let text = kept.notice.get();
         if text.is_empty() { "This browser tab keeps the input until the launch.".to_owned() } else { text }
@@ -186,14 +207,6 @@ pub fn DraftBar(
                         }
                     })
             }}
-            <button
-                class="btn btn--small"
-                type="button"
-                disabled=move || !ready.get() || kept.is_blank.get()
-                on:click=move |_| kept.clear()
-            >
-                "Clear form"
-            </button>
         </div>
     }
 }

@@ -1,4 +1,4 @@
-//! List of offerings as radio buttons, grouped by board model. The portal counts the free devices.
+//! List of the offerings of a board model as radio buttons. The portal counts the free devices.
 
 use berth_types::offerings::Offering;
 use leptos::prelude::*;
@@ -7,16 +7,20 @@ use super::super::parts::FieldError;
 use super::super::text::{gib, price_text};
 use crate::ui::*;
 
+/// Returns the free offering with the lowest price.
+pub fn cheapest_free(offerings: &[Offering]) -> Option<&Offering> {
+    let free = offerings.iter().filter(|offering| offering.price.version > 0 && offering.available > 0);
+    free.min_by_key(|offering| offering.price.per_hour_micros)
+}
+
 /// Returns the first choice: the free offering with the lowest price, otherwise the first with a price.
 pub fn first_choice(offerings: &[Offering]) -> String {
-    let priced = || offerings.iter().filter(|offering| offering.price.version > 0);
-    let free = priced().filter(|offering| offering.available > 0);
-    let cheapest = free.min_by_key(|offering| offering.price.per_hour_micros);
-    cheapest.or_else(|| priced().next()).map(|offering| offering.slug.clone()).unwrap_or_default()
+    let priced = || offerings.iter().find(|offering| offering.price.version > 0);
+    cheapest_free(offerings).or_else(priced).map(|offering| offering.slug.clone()).unwrap_or_default()
 }
 
 /// Lists the board models in the order of the portal.
-fn models(offerings: &[Offering]) -> Vec<String> {
+pub fn models(offerings: &[Offering]) -> Vec<String> {
     let mut models: Vec<String> = Vec::new();
     for offering in offerings {
         if !models.contains(&offering.gpu_model) {
@@ -55,13 +59,15 @@ pub fn offering_bar(offering: &Offering) -> AnyView {
     .into_any()
 }
 
-/// The radio buttons.
+/// The radio buttons of the chosen board model.
 #[component]
 pub fn Offers(
     /// All offerings with their present free capacity.
     offerings: RwSignal<Vec<Offering>>,
     /// The slug of the chosen offering.
     chosen: RwSignal<String>,
+    /// The board model of the chosen offering.
+    model: Memo<Option<String>>,
     /// The error below the list.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
@@ -69,17 +75,14 @@ pub fn Offers(
     let listed = offerings.get_untracked();
     let groups: Vec<AnyView> = models(&listed)
         .into_iter()
-        .map(|model| {
+        .map(|one| {
             let lines: Vec<AnyView> = listed
                 .iter()
-                .filter(|offering| offering.gpu_model == model)
+                .filter(|offering| offering.gpu_model == one)
                 .map(|offering| line(offering, offerings, chosen))
                 .collect();
-            view! {
-                <p class="quiet small">{model}</p>
-                <div class="offers">{lines}</div>
-            }
-            .into_any()
+            let is_other = move || model.with(|model| model.as_ref() != Some(&one));
+            view! { <div class="offers" hidden=is_other>{lines}</div> }.into_any()
         })
         .collect();
     view! {

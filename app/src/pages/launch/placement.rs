@@ -37,6 +37,7 @@ pub fn PlacementAndRetries(
             title="Placement and retries"
             call=call
             pointers=&["/gpu_milli", "/topology", "/retry", "/stop_when_idle"]
+            filled=untrack(move || form.has_placement())
         >
             <UnitField
                 label="Share of a board"

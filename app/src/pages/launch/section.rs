@@ -16,6 +16,8 @@ pub fn FormSection(
     call: Call,
     /// The error pointers of the section.
     pointers: &'static [&'static str],
+    /// True for a section with input, which is open from the begin.
+    filled: bool,
     children: Children,
 ) -> impl IntoView {
     let section = NodeRef::<leptos::html::Details>::new();
@@ -26,7 +28,7 @@ pub fn FormSection(
         }
     });
     view! {
-        <details class="more" node_ref=section>
+        <details class="more" open=filled node_ref=section>
             <summary>{title}</summary>
             <div class="stack">{children()}</div>
         </details>
