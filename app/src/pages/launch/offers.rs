@@ -4,7 +4,7 @@ use berth_types::offerings::Offering;
 use leptos::prelude::*;
 
 use super::super::parts::FieldError;
-use super::super::text::{gib, price_text};
+use super::super::text::{free_devices_text, gib, price_text};
 use crate::ui::*;
 
 /// Returns the first choice: the free offering with the lowest price, otherwise the first with a price.
@@ -24,6 +24,17 @@ fn models(offerings: &[Offering]) -> Vec<String> {
         }
     }
     models
+}
+
+/// Returns the free devices of a model: whole boards, and slices of the smallest profile.
+fn model_free(offerings: &[Offering], model: &str) -> String {
+    let of_model = || offerings.iter().filter(move |offering| offering.gpu_model == model);
+    let whole = of_model().find(|offering| offering.mig_profile.is_none());
+    let sliced = of_model().filter_map(|offering| Some((offering, offering.mig_profile.as_deref()?)));
+    // Of equal slices, that without a media option has the shortest name.
+    let smallest = sliced.min_by_key(|(offering, profile)| (offering.cells, profile.len()));
+    let slices = smallest.map(|(offering, profile)| (u64::from(offering.available), profile));
+    free_devices_text(whole.map_or(0, |whole| u64::from(whole.available)), slices)
 }
 
 /// Returns the memory slices of an offering on its board.
@@ -75,8 +86,12 @@ pub fn Offers(
                 .filter(|offering| offering.gpu_model == model)
                 .map(|offering| line(offering, offerings, chosen))
                 .collect();
+            let free = {
+                let model = model.clone();
+                move || offerings.with(|all| model_free(all, &model))
+            };
             view! {
-                <p class="quiet small">{model}</p>
+                <p class="quiet small">{model} ": " {free}</p>
                 <div class="offers">{lines}</div>
             }
             .into_any()
@@ -162,6 +177,19 @@ mod tests {
             "price": {"nano_per_second": 1, "per_hour_micros": per_hour_micros, "currency": "USD", "version": version},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_model_has_its_free_boards_and_smallest_slices() {
+        let sliced = |profile: &str, cells: u32, available: u32| Offering {
+            mig_profile: Some(profile.to_owned()),
+            cells,
+            ..offering(profile, available, (1, 1))
+        };
+        let whole = Offering { cells: 8, ..offering("h100-80gb", 2, (1, 1)) };
+        let all = [whole, sliced("1g.10gb+me", 1, 2), sliced("1g.10gb", 1, 14), sliced("3g.40gb", 4, 4)];
+        assert_eq!(model_free(&all, "H100-80GB"), "2 boards free, or 14 slices of 1g.10gb");
+        assert_eq!(model_free(&all, "A30"), "no board free");
     }
 
     #[test]
