@@ -97,7 +97,7 @@ test('a change of one board keeps the focus, and shows the own job in map and pa
     await panel().getByRole('link', { name: 'sits-on-a-slice' }).waitFor();
     await panel().getByRole('button', { name: 'Close' }).click();
     await panel().waitFor({ state: 'detached' });
-    await page.getByText(/^H100.*: 0 of 2 boards in use, 1 free, 1 partly free; largest free slice 4g\.40gb$/).waitFor();
+    await page.getByText(/^H100.*: 0 of 2 boards in use, 1 partly free; 1 board free, or 13 slices of 1g\.10gb; largest free slice 4g\.40gb$/).waitFor();
   } finally {
     await call('POST', `/orgs/${demo.tenant.organization}/jobs/${job}/cancel`);
     await boardsFree(operator);

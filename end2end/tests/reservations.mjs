@@ -43,8 +43,12 @@ const end = (page) => page.getByLabel('End', { exact: true });
 const named = (page) => page.getByRole('textbox', { name: 'Name', exact: true });
 const offering = (page) => page.getByRole('combobox', { name: 'Offering' });
 const reserve = (page) => button(page, /^Reserve for \$/);
-const cell = (page, row, column) => page.locator(`[data-row="${row}"] [role="gridcell"][data-start="${column}"]`);
-const known = (page) => page.locator('[role="grid"][aria-busy="false"]').waitFor();
+const models = (page) => page.getByRole('grid', { name: 'Capacity by model' });
+const boards = (page) => page.getByRole('grid', { name: 'Boards by time' });
+const cell = (grid, row, column) => grid.locator(`[data-row="${row}"] [role="gridcell"][data-start="${column}"]`);
+const known = (grid) => grid.and(grid.page().locator('[aria-busy="false"]')).waitFor();
+/** The cells of a model, by the name in front of its row. */
+const rowOf = (page, model) => models(page).getByRole('row').filter({ has: page.getByRole('rowheader', { name: model }) });
 const id = (page) => /res_[0-9a-z]+/.exec(page.url())[0];
 const reservation = (id) => call('GET', `/orgs/${person.org}/reservations/${id}`);
 
@@ -58,14 +62,21 @@ async function openTomorrow(page) {
   await button(page, 'Next').press('Enter');
   await page.waitForFunction((day) => document.querySelector('.schedule__title h2')?.textContent.includes(` ${day} `),
     `${Number(tomorrow.slice(8))}`);
-  await known(page);
+  await known(models(page));
+}
+
+/** The single boards below the models. */
+async function showBoards(page) {
+  await button(page, 'Show boards').click();
+  await boards(page).getByRole('row').first().waitFor();
+  await known(boards(page));
 }
 
 test('a board is reserved for tomorrow with the keyboard alone', async () => {
   await openTomorrow(page);
-  // Typing its first letters chooses in a select; the option is named to be sure of it.
-  await offering(page).selectOption(BOARD);
-  await page.locator('[role="gridcell"][tabindex="0"]').focus();
+  await models(page).locator('[role="gridcell"][tabindex="0"]').focus();
+  // The models are in the order of their names.
+  await page.keyboard.press('ArrowDown');
   for (let step = 0; step < 18; step++) await page.keyboard.press('ArrowRight');
   await page.keyboard.press('Enter');
   await page.getByText(/^Start: .* 09:00\. Select the end\.$/).waitFor();
@@ -74,6 +85,7 @@ test('a board is reserved for tomorrow with the keyboard alone', async () => {
   await page.getByText(/^Selected: .* 09:00 to 11:00 \(2 h\)\.$/).waitFor();
   assert.equal(await begin(page).inputValue(), `${tomorrow}T09:00`);
   assert.equal(await end(page).inputValue(), `${tomorrow}T11:00`);
+  assert.equal(await offering(page).inputValue(), BOARD);
 
   const { items } = await call('GET', '/offerings');
   const price = items.find((o) => o.slug === BOARD).price.nano_per_second;
@@ -94,6 +106,9 @@ test('a board is reserved for tomorrow with the keyboard alone', async () => {
 
 test('it is seen in the calendar, in its list and in words', async () => {
   await openTomorrow(page);
+  await rowOf(page, 'H100-80GB').getByRole('gridcell', { name: /09:30, 1 of 2 boards free, 1 yours$/ }).waitFor();
+  await rowOf(page, 'H100-80GB').getByRole('gridcell', { name: /11:00, 2 of 2 boards free$/ }).waitFor();
+  await showBoards(page);
   const tile = page.locator(`.schedule a.tile[href="${inOrg(person.slug, `/reservations/${made.first}`)}"]`);
   await tile.waitFor();
   assert.deepEqual([await tile.getAttribute('data-start'), await tile.getAttribute('data-size')], ['18', '4']);
@@ -191,22 +206,24 @@ test('a job is launched inside it without another price', async () => {
 
 test('a time is chosen by dragging, and by two presses', async () => {
   await openTomorrow(page);
+  await showBoards(page);
+  const grid = boards(page);
   const middle = async (row, column) => {
-    const { x, y, width, height } = await cell(page, row, column).boundingBox();
+    const { x, y, width, height } = await cell(grid, row, column).boundingBox();
     return [x + width / 2, y + height / 2];
   };
-  await cell(page, 2, 26).scrollIntoViewIfNeeded();
+  await cell(grid, 2, 26).scrollIntoViewIfNeeded();
   await page.mouse.move(...(await middle(2, 26)));
   await page.mouse.down();
   await page.mouse.move(...(await middle(2, 29)), { steps: 6 });
   await page.mouse.up();
   await page.getByText(/^Selected: .* 13:00 to 15:00 \(2 h\)\.$/).waitFor();
-  await cell(page, 2, 32).click();
+  await cell(grid, 2, 32).click();
   await page.getByText(/^Start: .* 16:00\. Select the end\.$/).waitFor();
-  await cell(page, 2, 33).click();
+  await cell(grid, 2, 33).click();
   await page.getByText(/^Selected: .* 16:00 to 17:00 \(1 h\)\.$/).waitFor();
   assert.equal(await begin(page).inputValue(), `${tomorrow}T16:00`);
-  await cell(page, 2, 33).press('Escape');
+  await cell(grid, 2, 33).press('Escape');
   await page.getByText('No time selected.').waitFor();
   assert.equal(await begin(page).inputValue(), '');
 });
@@ -235,8 +252,8 @@ test('clocks that change are said, and a zone is another view of the same time',
   await begin(page).fill(`${day}T10:00`);
   await end(page).fill(`${day}T11:00`);
   await page.getByText('Clock change: this day has 23 hours.').waitFor();
-  await known(page);
-  assert.equal(await page.locator('[data-row="0"] [role="gridcell"]').count(), 46);
+  await known(models(page));
+  assert.equal(await models(page).locator('[data-row="0"] [role="gridcell"]').count(), 46);
   await page.getByRole('radio', { name: 'Week' }).check();
   await page.getByText(/\* Clock change on Sun \d+ Mar: this day has 23 hours\./).waitFor();
   await page.getByRole('radio', { name: 'UTC' }).check();

@@ -10,11 +10,6 @@ use berth_types::nodes::{JoinToken, NewJoinToken, Node, NodeFilter, PatchNode};
 use super::escape::escaped;
 use super::{Answer, Tagged, get, get_changed, list_all, send};
 
-/// Lists the nodes with the tiles visible to an organization.
-pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Node>>> + Send + 'static {
-    list_all(format!("/orgs/{org}/nodes"))
-}
-
 /// Gets all boards in a short form. `None`: they are unchanged since the answer with the tag `known`.
 pub fn map(
     org: OrgId,

@@ -3,12 +3,14 @@
 use std::future::Future;
 
 use berth_types::Page;
+use berth_types::capacity::Capacity;
 use berth_types::ids::{OrgId, ReservationId};
 use berth_types::reservations::{
     Calendar, ExtendReservation, NewQuote, NewReservation, Quote, Reservation, ReservationState,
 };
 use berth_types::time::Timestamp;
 
+use super::escape::escaped;
 use super::{Answer, send};
 
 /// Creates a quote with price and availability. The quote fixes the price, not the devices.
@@ -62,11 +64,21 @@ pub fn extend(
     send("POST", format!("/orgs/{org}/reservations/{id}/extend"), input, key)
 }
 
-/// Gets the bookings and jobs of all boards between two times.
+/// Gets the bookings and jobs of the boards of a model (`None`: of all boards) between two times.
 pub fn calendar(
     org: OrgId,
-    from: Timestamp,
-    until: Timestamp,
+    (from, until): (Timestamp, Timestamp),
+    model: Option<String>,
 ) -> impl Future<Output = Answer<Calendar>> + Send + 'static {
-    super::get(format!("/orgs/{org}/calendar?from={from}&until={until}"))
+    let model = model.map_or_else(String::new, |model| format!("&model={}", escaped(&model)));
+    super::get(format!("/orgs/{org}/calendar?from={from}&until={until}{model}"))
+}
+
+/// Gets the free boards of each model between two times (`None`: for a day from now).
+pub fn capacity(
+    org: OrgId,
+    period: Option<(Timestamp, Timestamp)>,
+) -> impl Future<Output = Answer<Capacity>> + Send + 'static {
+    let query = period.map_or_else(String::new, |(from, until)| format!("?from={from}&until={until}"));
+    super::get(format!("/orgs/{org}/capacity{query}"))
 }

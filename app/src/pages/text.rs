@@ -51,6 +51,25 @@ pub fn number(count: u64) -> String {
     grouped(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
+/// Returns the free devices of a board model: `2 boards free, or 14 slices of 1g.12gb`,
+/// `no board free, 3 slices of 1g.12gb`. `slices` are those of the smallest profile on all boards, free boards
+/// included.
+pub fn free_devices_text(boards: u64, slices: Option<(u64, &str)>) -> String {
+    let count =
+        |count: u64, one: &str, many: &str| counted(usize::try_from(count).unwrap_or(usize::MAX), one, many);
+    let whole = match boards {
+        0 => "no board free".to_owned(),
+        boards => format!("{} free", count(boards, "board", "boards")),
+    };
+    match slices.filter(|(slices, _)| *slices > 0) {
+        None => whole,
+        Some((slices, profile)) => {
+            let or = if boards > 0 { "or " } else { "" };
+            format!("{whole}, {or}{} of {profile}", count(slices, "slice", "slices"))
+        }
+    }
+}
+
 /// Returns `h100-80gb × 4`, or the slug alone for one device.
 pub fn offering_text(slug: &str, count: u32) -> String {
     if count > 1 { format!("{slug} × {count}") } else { slug.to_owned() }
@@ -128,6 +147,15 @@ pub fn limit_text(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn free_devices_have_one_phrase() {
+        assert_eq!(free_devices_text(2, Some((14, "1g.12gb"))), "2 boards free, or 14 slices of 1g.12gb");
+        assert_eq!(free_devices_text(0, Some((1, "1g.12gb"))), "no board free, 1 slice of 1g.12gb");
+        assert_eq!(free_devices_text(1, Some((0, "1g.12gb"))), "1 board free");
+        assert_eq!(free_devices_text(1_200, None), "1,200 boards free");
+        assert_eq!(free_devices_text(0, None), "no board free");
+    }
 
     #[test]
     fn numbers_are_grouped() {

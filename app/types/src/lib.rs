@@ -4,6 +4,7 @@
 
 pub mod accounts;
 pub mod budgets;
+pub mod capacity;
 pub mod cluster;
 #[cfg(feature = "columns")]
 mod columns;

@@ -1,6 +1,7 @@
 //! Quotes, reservations, maintenance and the calendar.
 
 use crate::Reservations;
+use crate::capacity::get_capacity;
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
 use axum::Json as Answer;
@@ -10,6 +11,7 @@ use berth_rest::answers::Created;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_types::capacity::Capacity;
 use berth_types::ids::{OrgId, QuoteId, ReservationId};
 use berth_types::reservations::{
     Calendar, ExtendReservation, NewMaintenance, NewQuote, NewReservation, Quote, Reservation,
@@ -36,6 +38,10 @@ pub fn routes() -> ApiRouter<Reservations> {
         .api_route("/orgs/{org}/reservations/{id}/extend", post_with(extend, doc("Extends a reservation.")))
         .api_route("/orgs/{org}/calendar", get_with(calendar, doc("Gives the calendar of an organization.")))
         .api_route(
+            "/orgs/{org}/capacity",
+            get_with(capacity, doc("Gives the free boards of each model over time.")),
+        )
+        .api_route(
             "/operator/reservations",
             get_with(list_all, doc("Lists all reservations."))
                 .post_with(maintain, doc("Plans maintenance of a node.")),
@@ -47,6 +53,10 @@ pub fn routes() -> ApiRouter<Reservations> {
         .api_route("/operator/reservations/{id}/approve", post_with(approve, doc("Approves a reservation.")))
         .api_route("/operator/reservations/{id}/decline", post_with(decline, doc("Declines a reservation.")))
         .api_route("/operator/calendar", get_with(whole_calendar, doc("Gives the calendar of all nodes.")))
+        .api_route(
+            "/operator/capacity",
+            get_with(whole_capacity, doc("Gives the free boards of each model over time, for operators.")),
+        )
         .api_route(
             "/operator/reservation-policy",
             get_with(policy, doc("Gives the terms of reservations."))
@@ -199,6 +209,9 @@ struct Between {
     from: Timestamp,
     /// The end of the period, later than `from` by at most 93 days.
     until: Timestamp,
+    /// Only boards of this model.
+    #[schemars(length(min = 1, max = 100))]
+    model: Option<String>,
 }
 
 async fn calendar(
@@ -207,7 +220,8 @@ async fn calendar(
     Path(org): Path<OrgId>,
     Query(query): Query<Between>,
 ) -> Result<Answer<Calendar>, Failed> {
-    Ok(Answer(reservations.calendar(&caller, Some(org), query.from, query.until).await?))
+    let period = (query.from, query.until);
+    Ok(Answer(reservations.calendar(&caller, Some(org), period, query.model.as_deref()).await?))
 }
 
 async fn whole_calendar(
@@ -215,7 +229,35 @@ async fn whole_calendar(
     Signed(caller): Signed,
     Query(query): Query<Between>,
 ) -> Result<Answer<Calendar>, Failed> {
-    Ok(Answer(reservations.calendar(&caller, None, query.from, query.until).await?))
+    let period = (query.from, query.until);
+    Ok(Answer(reservations.calendar(&caller, None, period, query.model.as_deref()).await?))
+}
+
+/// The query of the capacity.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct CapacityQuery {
+    /// The start of the period; the present time when absent.
+    from: Option<Timestamp>,
+    /// The end of the period, later than `from` by at most 93 days; one day later when absent.
+    until: Option<Timestamp>,
+}
+
+async fn capacity(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<CapacityQuery>,
+) -> Result<Answer<Capacity>, Failed> {
+    Ok(Answer(get_capacity(&reservations, &caller, Some(org), query.from, query.until).await?))
+}
+
+async fn whole_capacity(
+    State(reservations): State<Reservations>,
+    Signed(caller): Signed,
+    Query(query): Query<CapacityQuery>,
+) -> Result<Answer<Capacity>, Failed> {
+    Ok(Answer(get_capacity(&reservations, &caller, None, query.from, query.until).await?))
 }
 
 async fn policy(

@@ -13,13 +13,43 @@ use berth_types::reservations::{Calendar, CalendarRow, Reservation, ReservationS
 use berth_types::time::Timestamp;
 
 use crate::charges::{cost_if_ended, policy_of};
-use berth_foundation::{Caller, Right, Scope};
+use berth_foundation::{Caller, Context, Right, Scope};
 use berth_store::nodes::StoredGpu;
 use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, Tx};
 
-/// The most days of the calendar in one answer.
+/// The most days of a period in one answer.
 const MAX_DAYS: i64 = 93;
+/// The most bytes of the name of a board model in a filter.
+const MAX_MODEL_BYTES: usize = 100;
+
+/// Checks that the caller may see the boards as a member of an organization, or as an operator without one.
+pub(crate) async fn authorise_view(
+    context: &Context,
+    caller: &Caller,
+    org: Option<OrgId>,
+) -> Result<(), Problem> {
+    match org {
+        Some(org) => context.authorise(caller, org, Right::View).await.map(|_| ()),
+        None => context.authorise_operator(caller),
+    }
+}
+
+/// Checks the length of a period.
+///
+/// # Errors
+/// The times are in the wrong order or too far apart.
+pub(crate) fn check_period(from: Timestamp, until: Timestamp) -> Result<(), Problem> {
+    if until <= from || until > from.plus_seconds(MAX_DAYS * 86_400) {
+        return Err(Problem::malformed(format!("Enter a time after `from`, at most {MAX_DAYS} days later.")));
+    }
+    Ok(())
+}
+
+/// The name of a board's model, as in offerings.
+pub(crate) fn model_name(gpu: &StoredGpu) -> &str {
+    board_by_name(&gpu.model).map_or(gpu.model.as_str(), |board| board.model.as_str())
+}
 
 /// The names of nodes by id, and the boards by UUID.
 struct Boards {
@@ -170,28 +200,22 @@ impl Reservations {
         Ok(Page { items: self.show_rows(&mut tx, items).await?, next_cursor })
     }
 
-    /// The bookings and the running jobs on all boards between two times. Those of other organizations have
-    /// no names.
+    /// The bookings and the running jobs on all boards, or on those of one model, between two times. Those of
+    /// other organizations have no names.
     ///
     /// # Errors
-    /// The times are in the wrong order or too far apart.
+    /// The times are in the wrong order or too far apart, or the name of the model is too long.
     pub async fn calendar(
         &self,
         caller: &Caller,
         org: Option<OrgId>,
-        from: Timestamp,
-        until: Timestamp,
+        (from, until): (Timestamp, Timestamp),
+        model: Option<&str>,
     ) -> Result<Calendar, Problem> {
-        match org {
-            Some(org) => {
-                self.context.authorise(caller, org, Right::View).await?;
-            }
-            None => self.context.authorise_operator(caller)?,
-        }
-        if until <= from || until > from.plus_seconds(MAX_DAYS * 86_400) {
-            return Err(Problem::malformed(format!(
-                "Enter a time after `from`, at most {MAX_DAYS} days later."
-            )));
+        authorise_view(&self.context, caller, org).await?;
+        check_period(from, until)?;
+        if model.is_some_and(|model| model.len() > MAX_MODEL_BYTES) {
+            return Err(Problem::malformed(format!("`model` has at most {MAX_MODEL_BYTES} bytes.")));
         }
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -237,7 +261,8 @@ impl Reservations {
             });
         }
         let mut rows: Vec<CalendarRow> = Vec::new();
-        for gpu in boards.gpus.values().filter(|g| g.present) {
+        let is_shown = |gpu: &&StoredGpu| gpu.present && model.is_none_or(|model| model == model_name(gpu));
+        for gpu in boards.gpus.values().filter(is_shown) {
             let mut spans = spans.remove(&gpu.uuid).unwrap_or_default();
             spans.sort_by_key(|s| (s.starts_at, s.placement.map_or(0, |p| p.start)));
             rows.push(CalendarRow {

@@ -28,6 +28,7 @@ const TAGS: &[(&str, &str)] = &[
     ("boards", "Boards with their state and their free devices."),
     ("budgets", "Monthly limits on charges."),
     ("calendar", "The spans of reservations, maintenance and jobs on each board."),
+    ("capacity", "The free boards of each model over time."),
     ("cluster", "All boards in a short form."),
     ("credits", "Credit for several organizations at once."),
     ("deliveries", "Deliveries of notices to webhooks."),

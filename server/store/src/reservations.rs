@@ -70,9 +70,12 @@ pub struct StoredReservation {
 
 impl StoredReservation {
     pub fn places(&self) -> Result<StoredPlaces, StoreError> {
-        let corrupt = |error| StoreError::corrupt("reservations", self.id, "places", error);
-        serde_json::from_str(&self.places).map_err(corrupt)
+        parse_places(self.id, &self.places)
     }
+}
+
+fn parse_places(id: ReservationId, places: &str) -> Result<StoredPlaces, StoreError> {
+    serde_json::from_str(places).map_err(|error| StoreError::corrupt("reservations", id, "places", error))
 }
 
 macro_rules! select_reservations {
@@ -253,6 +256,36 @@ pub async fn list_between(
         "WHERE r.state IN ('pending', 'scheduled', 'active') AND r.starts_at < $2 AND r.ends_at > $1 ORDER BY r.starts_at, r.id"
     );
     list!(tx, StoredReservation, sql, from, until)
+}
+
+/// The window of a reservation or of maintenance with its devices.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct BookedWindow {
+    pub id: ReservationId,
+    /// Absent for maintenance.
+    pub org_id: Option<OrgId>,
+    pub starts_at: Timestamp,
+    pub ends_at: Timestamp,
+    /// JSON of [`StoredPlaces`].
+    pub places: String,
+}
+
+impl BookedWindow {
+    pub fn places(&self) -> Result<StoredPlaces, StoreError> {
+        parse_places(self.id, &self.places)
+    }
+}
+
+/// Lists the windows that hold capacity at a time between `from` and `until`, without the other columns.
+pub async fn list_windows_between(
+    tx: &mut Tx<'_>,
+    from: Timestamp,
+    until: Timestamp,
+) -> Result<Vec<BookedWindow>, StoreError> {
+    let sql = "SELECT id, org_id, starts_at, ends_at, places FROM reservations \
+               WHERE state IN ('pending', 'scheduled', 'active') AND starts_at < $2 AND ends_at > $1 \
+               ORDER BY starts_at, id";
+    list!(tx, BookedWindow, sql, from, until)
 }
 
 /// Lists the jobs of a reservation that have not ended: (id, state, generation).

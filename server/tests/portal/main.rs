@@ -29,6 +29,7 @@ mod worker_portal;
 // Tests.
 mod api_v1;
 mod budgets;
+mod capacity;
 mod changes;
 mod cluster;
 mod credit;

@@ -2,7 +2,7 @@
 
 use berth_types::cluster::{BoardModel, BoardState, ClusterMap, MapBoard};
 
-use super::super::text::{counted, grouped};
+use super::super::text::{counted, free_devices_text, grouped};
 use super::text::is_plain;
 
 /// The numbers of boards of one model.
@@ -12,6 +12,8 @@ pub struct ModelSummary {
     pub boards: usize,
     pub full: usize,
     pub free: usize,
+    /// The smallest profile of the model, with the number of its free slices on all boards.
+    slices: Option<(u64, String)>,
     pub partly_free: usize,
     /// Quarantined boards, and boards of nodes that take no new work.
     pub unavailable: usize,
@@ -23,6 +25,9 @@ pub struct ModelSummary {
 impl ModelSummary {
     fn add(&mut self, map: &ClusterMap, model: &BoardModel, board: &MapBoard) {
         self.boards += 1;
+        if matches!(board.state, BoardState::Free | BoardState::PartlyFree) {
+            self.add_slices(map, model, board);
+        }
         match board.state {
             BoardState::Free => self.free += 1,
             BoardState::Full => self.full += 1,
@@ -43,20 +48,29 @@ impl ModelSummary {
         }
     }
 
-    /// Returns the summary after the name of the model: `812 of 1,000 boards in use, 96 free, 92 partly free;
-    /// largest free slice 4g.40gb`.
+    fn add_slices(&mut self, map: &ClusterMap, model: &BoardModel, board: &MapBoard) {
+        let Some(smallest) = model.profiles.iter().find(|profile| is_plain(profile)) else { return };
+        let free = map.free(board).iter().find(|free| free.profile.as_ref() == Some(smallest));
+        let (slices, _) = self.slices.get_or_insert_with(|| (0, smallest.clone()));
+        *slices = slices.saturating_add(free.map_or(0, |free| u64::from(free.count)));
+    }
+
+    /// Returns the summary after the name of the model: `812 of 1,000 boards in use, 92 partly free; 96 boards
+    /// free, or 1,040 slices of 1g.10gb; largest free slice 4g.40gb`.
     pub fn text(&self) -> String {
         let number = |count: usize| grouped(i64::try_from(count).unwrap_or(i64::MAX));
         let mut text = format!(
-            "{} of {} in use, {} free, {} partly free",
+            "{} of {} in use, {} partly free",
             number(self.full),
             counted(self.boards, "board", "boards"),
-            number(self.free),
             number(self.partly_free)
         );
         if self.unavailable > 0 {
             text.push_str(&format!(", {} not available", number(self.unavailable)));
         }
+        let slices = self.slices.as_ref().map(|(slices, profile)| (*slices, profile.as_str()));
+        let free = free_devices_text(u64::try_from(self.free).unwrap_or(u64::MAX), slices);
+        text.push_str(&format!("; {free}"));
         if let Some(slice) = &self.largest_slice {
             text.push_str(&format!("; largest free slice {slice}"));
         }
@@ -126,8 +140,8 @@ mod tests {
         ];
         let texts: Vec<(String, String)> =
             summaries(&map(boards)).into_iter().map(|one| (one.model.clone(), one.text())).collect();
-        let h100 = "1 of 6 boards in use, 1 free, 2 partly free, 2 not available; largest free slice 4g";
-        let a30 = "0 of 1 board in use, 0 free, 0 partly free, 1 not available";
+        let h100 = "1 of 6 boards in use, 2 partly free, 2 not available; 1 board free, or 3 slices of 1g; largest free slice 4g";
+        let a30 = "0 of 1 board in use, 0 partly free, 1 not available; no board free";
         assert_eq!(texts, [("H100", h100), ("A30", a30)].map(|(a, b)| (a.to_owned(), b.to_owned())));
     }
 
@@ -135,6 +149,6 @@ mod tests {
     fn large_numbers_are_grouped() {
         let boards = (0..1_200).map(|_| board(0, BoardState::Full, 0)).collect();
         let text = summaries(&map(boards)).first().map(ModelSummary::text);
-        assert_eq!(text.as_deref(), Some("1,200 of 1,200 boards in use, 0 free, 0 partly free"));
+        assert_eq!(text.as_deref(), Some("1,200 of 1,200 boards in use, 0 partly free; no board free"));
     }
 }

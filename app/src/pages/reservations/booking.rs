@@ -145,7 +145,17 @@ fn OfferingChoice(offerings: Vec<Offering>, form: Form, errors: Call) -> impl In
         let selected = offering.slug == chosen;
         let disabled = offering.price.version <= 0;
         let slug = offering.slug.clone();
-        view! { <option value=slug selected=selected disabled=disabled>{text}</option> }.into_any()
+        // After a choice by hand the browser ignores the attribute.
+        let is_chosen = {
+            let slug = slug.clone();
+            move || form.offering.with(|chosen| *chosen == slug)
+        };
+        view! {
+            <option value=slug selected=selected prop:selected=is_chosen disabled=disabled>
+                {text}
+            </option>
+        }
+        .into_any()
     };
     let groups: Vec<AnyView> = models(&offerings)
         .into_iter()

@@ -1,24 +1,24 @@
-//! Calendar of a day or a week with its switches and updates. An answer appears only in its own frame.
+//! Calendar of a day or a week with its switches and updates: the capacity by model, and single boards on request.
+//! An answer appears only in its own frame.
 
 use std::sync::Arc;
 
 use berth_types::ids::OrgId;
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 
-use super::Board;
-use super::calendar_state::CalendarState;
-use super::choice::Choice;
+use super::board_calendar::BoardCalendar;
+use super::calendar_state::{CalendarState, poll, refresh_warning};
+use super::capacity::ModelRow;
+use super::capacity_state::CapacityState;
 use super::clock::{Frame, View};
+use super::focus_form;
+use super::form::Form;
 use super::grid::Grid;
-use super::table::CalendarTable;
+use super::rows::Rows;
+use super::text::length_text;
 use super::zone::ZoneSwitch;
 use crate::api;
-use crate::pages::parts::every;
-use crate::ui::empty;
-
-/// Milliseconds between two requests.
-const REFRESH_MS: u64 = 15_000;
+use crate::ui::*;
 
 /// The calendar with its switches.
 #[component]
@@ -26,33 +26,44 @@ pub fn Schedule(
     /// The organization.
     org: OrgId,
     /// The rows before the first answer.
-    boards: Vec<Board>,
-    /// The time choice.
-    choice: Choice,
+    models: Vec<ModelRow>,
+    /// The free boards of each model.
+    free: Vec<(String, u32)>,
+    /// The form of the selected boards and their time.
+    form: Form,
     /// The Unix time in milliseconds; 0 before hydration.
     now: RwSignal<i64>,
     /// False before hydration.
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
+    let choice = form.choice;
     let view = RwSignal::new(View::Day);
     let day = RwSignal::new(None::<i64>);
     let frame = Memo::new(move |_| {
         let (zone, view) = (choice.zone.get(), view.get());
         day.get().map(|day| Arc::new(Frame::new(view, day, &|utc| zone.offset(utc))))
     });
-    let state = CalendarState {
+    let calendar = CalendarState {
         choice,
         now,
         frame,
-        boards: RwSignal::new(boards),
+        first: RwSignal::new(None),
+        pointed: RwSignal::new(String::new()),
         view,
         day,
+    };
+    let state = CapacityState {
+        calendar,
+        models: RwSignal::new(models),
+        needed: RwSignal::new("1".to_owned()),
+        picked: RwSignal::new(None),
         answer: RwSignal::new(None),
+        free: RwSignal::new(free),
         failures: RwSignal::new(0),
     };
     Effect::new(move || {
         if now.get() > 0 && day.get_untracked().is_none() {
-            day.set(Some(state.today()));
+            day.set(Some(calendar.today()));
         }
     });
     // The frame moves to a chosen time outside of it.
@@ -63,69 +74,131 @@ pub fn Schedule(
             day.set(Some(choice.zone.get_untracked().wall(window.starts_at).day()));
         }
     });
-    let last_request = StoredValue::new(0_u64);
-    let fetch = move || {
-        let Some(frame) = frame.get_untracked() else { return };
-        let number = last_request.get_value().wrapping_add(1);
-        last_request.set_value(number);
-        spawn_local(async move {
-            let answer = api::reservations::calendar(org, frame.from(), frame.until()).await;
-            if last_request.try_get_value() != Some(number) {
-                return;
-            }
-            match answer {
-                Ok(fresh) => {
-                    state.failures.set(0);
-                    state.set_answer(fresh);
-                }
-                Err(_) => state.failures.update(|failures| *failures = failures.saturating_add(1)),
-            }
-        });
-    };
+    // A selection in the row of a model fills the form.
     Effect::new(move || {
-        frame.track();
-        fetch();
+        let (Some(model), Some(boards)) = (state.picked.get(), state.needed()) else { return };
+        let row = state.models.with_untracked(|rows| rows.iter().find(|row| row.model == model).cloned());
+        if let Some(row) = row {
+            form.choose_boards(&row, boards);
+        }
     });
-    every(REFRESH_MS, fetch);
-    let none = Memo::new(move |_| state.boards.with(Vec::is_empty));
+    let period = Memo::new(move |_| calendar.period());
+    let request = move |(from, until)| api::reservations::capacity(org, Some((from, until)));
+    poll(period, state.failures, request, move |fresh| state.set_answer(fresh));
+    let none = Memo::new(move |_| state.models.with(Vec::is_empty));
     view! {
         <section class="section" aria-label="Calendar">
-            <Switches state=state ready=ready/>
+            <Switches calendar=calendar ready=ready/>
+            <Needed state=state/>
             {move || {
                 if none.get() {
                     empty("No nodes yet. Boards appear here after the operator adds a node.")
                 } else {
-                    view! { <Grid state=state/> }.into_any()
+                    view! { <Grid rows=Rows::Models(state)/> }.into_any()
                 }
             }}
+            <Selected state=state ready=ready/>
             <div class="row">
                 <Legend/>
-                <span class="row__end">{move || refresh_warning(state)}</span>
+                <span class="row__end">{move || refresh_warning(state.failures.get(), state.is_loading())}</span>
             </div>
-            <CalendarTable state=state/>
+            <Boards org=org state=state ready=ready/>
         </section>
     }
 }
 
-/// Returns the warning after failed requests.
-fn refresh_warning(state: CalendarState) -> AnyView {
-    let failures = state.failures.get();
-    if failures == 0 {
-        return ().into_any();
+/// The number of boards that a time must have free.
+#[component]
+fn Needed(state: CapacityState) -> impl IntoView {
+    let error = Signal::derive(move || {
+        state.needed().is_none().then(|| "Enter a whole number of boards, at least 1.".to_owned())
+    });
+    view! {
+        <div class="schedule__needed">
+            <Field
+                label="Boards needed"
+                name="needed"
+                kind="number"
+                value=state.needed
+                hint=Some("Times with at least this number of free boards have a bar below them.".to_owned())
+                error=error
+            />
+        </div>
     }
-    let text = if state.is_loading() {
-        "calendar unavailable, retrying".to_owned()
-    } else {
-        let seconds = u64::from(failures).saturating_mul(REFRESH_MS) / 1_000;
-        format!("calendar interrupted, retrying; data {seconds} s old")
+}
+
+/// The selection as text, with the way to the form.
+#[component]
+fn Selected(state: CapacityState, ready: ReadSignal<bool>) -> impl IntoView {
+    let calendar = state.calendar;
+    let is_complete =
+        Memo::new(move |_| calendar.first.get().is_none() && calendar.choice.window().is_some());
+    let pointed = move || {
+        let text = calendar.pointed.get();
+        if text.is_empty() { "\u{a0}".to_owned() } else { text }
     };
-    view! { <span class="live live--lost" role="status">{text}</span> }.into_any()
+    let button = move || match (state.picked.get(), state.needed()) {
+        (Some(model), Some(boards)) => format!("Book {boards} × {model}"),
+        _ => "Open booking form".to_owned(),
+    };
+    view! {
+        <div class="schedule__said">
+            <p class="schedule__pointed" aria-hidden="true">{pointed}</p>
+            <div class="row">
+                <p role="status">{move || selection_text(calendar)}</p>
+                <button
+                    class="btn btn--small row__end"
+                    type="button"
+                    disabled=move || !ready.get() || !is_complete.get()
+                    on:click=move |_| focus_form()
+                >
+                    {button}
+                </button>
+            </div>
+            <p class="field__hint" id="schedule-how">
+                "Drag over a free time, or click its start and then its end. Keyboard: arrow keys move, Enter sets start and end, Escape clears the selection."
+            </p>
+        </div>
+    }
+}
+
+/// Returns the selection as text.
+fn selection_text(calendar: CalendarState) -> String {
+    let zone = calendar.choice.zone.get();
+    match (calendar.first.get(), calendar.choice.window()) {
+        (Some(first), _) => format!("Start: {}. Select the end.", zone.wall(first.starts_at).moment()),
+        (None, Some(window)) => {
+            let length = length_text(window.ends_at.millis_since(window.starts_at) / 1_000);
+            format!("Selected: {} ({length}).", zone.window(window.starts_at, window.ends_at))
+        }
+        (None, None) => "No time selected.".to_owned(),
+    }
+}
+
+/// The single boards, on request.
+#[component]
+fn Boards(org: OrgId, state: CapacityState, ready: ReadSignal<bool>) -> impl IntoView {
+    let open = RwSignal::new(false);
+    view! {
+        <div class="row">
+            <button
+                class="btn btn--small"
+                type="button"
+                disabled=move || !ready.get()
+                aria-expanded=move || if open.get() { "true" } else { "false" }
+                on:click=move |_| open.update(|open| *open = !*open)
+            >
+                {move || if open.get() { "Hide boards" } else { "Show boards" }}
+            </button>
+        </div>
+        {move || open.get().then(|| view! { <BoardCalendar org=org state=state/> })}
+    }
 }
 
 /// The switches for frame, view and zone, and the title.
 #[component]
-fn Switches(state: CalendarState, ready: ReadSignal<bool>) -> impl IntoView {
-    let CalendarState { view, day, .. } = state;
+fn Switches(calendar: CalendarState, ready: ReadSignal<bool>) -> impl IntoView {
+    let CalendarState { view, day, .. } = calendar;
     let go = move |steps: i64| {
         let days = view.get_untracked().days().saturating_mul(steps);
         day.update(|day| *day = day.map(|day| day.saturating_add(days)));
@@ -137,7 +210,7 @@ fn Switches(state: CalendarState, ready: ReadSignal<bool>) -> impl IntoView {
                 type="button"
                 disabled=move || !ready.get()
                 on:click=move |_| {
-                    if steps == 0 { day.set(Some(state.today())) } else { go(steps) }
+                    if steps == 0 { day.set(Some(calendar.today())) } else { go(steps) }
                 }
             >
                 {text}
@@ -160,8 +233,8 @@ fn Switches(state: CalendarState, ready: ReadSignal<bool>) -> impl IntoView {
         }
     };
     // Without a date before hydration, the line keeps its height.
-    let title = move || state.frame.get().map_or_else(|| "\u{a0}".to_owned(), |frame| frame.title());
-    let clock_change = move || state.frame.get().and_then(|frame| frame.clock_change());
+    let title = move || calendar.frame.get().map_or_else(|| "\u{a0}".to_owned(), |frame| frame.title());
+    let clock_change = move || calendar.frame.get().and_then(|frame| frame.clock_change());
     view! {
         <div class="schedule__bar">
             <div class="btn-row">{step("Previous", -1)} {step("Today", 0)} {step("Next", 1)}</div>
@@ -177,29 +250,19 @@ fn Switches(state: CalendarState, ready: ReadSignal<bool>) -> impl IntoView {
     }
 }
 
-/// The legend of the tiles.
+/// The legend of the bands.
 #[component]
 fn Legend() -> impl IntoView {
-    let entry = |class: &'static str, hue: Option<&'static str>, text: &'static str| {
-        let pattern = hue.map(|_| "plain");
-        view! {
-            <li>
-                <span class="berth-bar berth-bar--inline berth-bar--time" aria-hidden="true" data-cells="1">
-                    <span class=class data-start="0" data-size="1" data-hue=hue data-pattern=pattern></span>
-                </span>
-                " "
-                {text}
-            </li>
-        }
+    let entry = |class: &'static str, text: &'static str| {
+        view! { <li><span class=class aria-hidden="true"></span> " " {text}</li> }
     };
     view! {
         <ul class="legend">
-            {entry("tile tile--own", Some("1"), "your active reservation")}
-            {entry("tile tile--own tile--reserved", Some("1"), "your upcoming reservation")}
-            {entry("tile tile--own tile--job", Some("1"), "your jobs")}
-            {entry("tile tile--foreign", None, "taken")}
-            {entry("tile tile--maintenance", None, "maintenance")}
-            {entry("cell", None, "free")}
+            {entry("capacity__key capacity__key--free", "free")}
+            {entry("capacity__key capacity__key--own", "yours")}
+            {entry("capacity__key capacity__key--others", "taken")}
+            {entry("capacity__key capacity__key--unavailable", "maintenance or out of service")}
+            {entry("capacity__key capacity__key--needed", "boards needed")}
         </ul>
     }
 }

@@ -7,6 +7,7 @@ use berth_types::problems::FieldError;
 use berth_types::reservations::{Every, NewQuote};
 use leptos::prelude::*;
 
+use super::capacity::{ModelRow, spread_boards};
 use super::choice::Choice;
 use super::draft::Draft;
 use crate::pages::curl;
@@ -42,6 +43,8 @@ pub struct Form {
     pub(super) topology: RwSignal<Topology>,
     pub(super) every: RwSignal<Option<Every>>,
     pub(super) occurrences: RwSignal<String>,
+    /// The models with a priced offering of whole boards, each with the slug of that offering.
+    whole_boards: StoredValue<Vec<(String, String)>>,
 }
 
 impl Form {
@@ -73,7 +76,24 @@ impl Form {
             Some(draft.request())
         });
         let name = RwSignal::new(String::new());
-        Self { choice, name, parsed, offering, nodes, devices, topology, every, occurrences }
+        let whole = priced().filter(|offering| offering.mig_profile.is_none());
+        let whole_boards: Vec<(String, String)> =
+            whole.map(|offering| (offering.gpu_model.clone(), offering.slug.clone())).collect();
+        let whole_boards = StoredValue::new(whole_boards);
+        Self { choice, name, parsed, offering, nodes, devices, topology, every, occurrences, whole_boards }
+    }
+
+    /// Sets offering, nodes and devices for a number of whole boards of a model. Without a price of the model, the
+    /// form stays.
+    pub fn choose_boards(self, row: &ModelRow, boards: u32) {
+        let slug = self.whole_boards.with_value(|all| {
+            all.iter().find(|(model, _)| *model == row.model).map(|(_, slug)| slug.clone())
+        });
+        let Some(slug) = slug else { return };
+        let (nodes, devices) = spread_boards(boards, row.boards_per_node);
+        self.offering.set(slug);
+        self.nodes.set(nodes.to_string());
+        self.devices.set(devices.to_string());
     }
 
     /// Returns the request for a quote as a curl command.

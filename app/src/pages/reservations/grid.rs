@@ -1,5 +1,5 @@
-//! Grid of the calendar: boards from top to bottom, time from left to right. The pointer (by a drag or by two
-//! clicks) or the keyboard selects a time window. The portal selects the boards of a reservation.
+//! Grid of the calendar: models or boards from top to bottom, time from left to right. The pointer (by a drag or by
+//! two clicks) or the keyboard selects a time window. The portal selects the boards of a reservation.
 
 use std::sync::Arc;
 
@@ -8,13 +8,12 @@ use leptos::html::Div;
 use leptos::prelude::*;
 use leptos::web_sys;
 
-use super::Board;
 use super::calendar_state::CalendarState;
 use super::choice::{selectable, union};
 use super::clock::{Frame, Mark};
-use super::columns::{Block, BlockKind, column_text};
-use super::text::length_text;
-use crate::address::org_link;
+use super::drawing::draw;
+use super::rows::{Line, Rows};
+use crate::pages::limits::replace;
 
 /// The number of past columns and the present column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +25,11 @@ struct Passed {
 /// The state of a selection.
 #[derive(Clone, Copy)]
 struct Selection {
+    rows: Rows,
     state: CalendarState,
+    lines: Memo<Vec<Line>>,
     /// The row and column of the keyboard focus.
     focus: RwSignal<(usize, usize)>,
-    /// The first cell of an incomplete selection.
-    first: RwSignal<Option<Window>>,
     /// Present during a drag; true after a move to another cell.
     dragging: StoredValue<Option<bool>>,
 }
@@ -42,23 +41,26 @@ impl Selection {
     }
 
     /// Sets the start, or the end after a start.
-    fn select(self, column: usize) {
+    fn select(self, (row, column): (usize, usize)) {
         let Some(cell) = self.cell(column) else { return };
-        match self.first.get_untracked() {
+        match self.state.first.get_untracked() {
             Some(first) => {
                 self.state.choice.set(union(first, cell));
-                self.first.set(None);
+                self.state.first.set(None);
             }
             None => {
                 self.state.choice.set(cell);
-                self.first.set(Some(cell));
+                self.state.first.set(Some(cell));
             }
+        }
+        if let Some(line) = self.lines.with_untracked(|lines| lines.get(row).cloned()) {
+            self.rows.pick(&line);
         }
     }
 
     /// Extends an incomplete selection to a column.
     fn extend_to(self, column: usize) {
-        if let (Some(first), Some(cell)) = (self.first.get_untracked(), self.cell(column)) {
+        if let (Some(first), Some(cell)) = (self.state.first.get_untracked(), self.cell(column)) {
             self.state.choice.set(union(first, cell));
         }
     }
@@ -66,16 +68,22 @@ impl Selection {
     /// Completes the selection after a drag. A click without a move stays a start.
     fn end_drag(self) {
         if self.dragging.get_value() == Some(true) {
-            self.first.set(None);
+            self.state.first.set(None);
         }
         self.dragging.set_value(None);
     }
 
     fn clear(self) {
-        self.first.set(None);
+        self.state.first.set(None);
         self.dragging.set_value(None);
         self.state.choice.clear();
     }
+}
+
+/// Returns the text of the cell of an event.
+fn event_text(event: &web_sys::Event) -> Option<String> {
+    let target = event_target::<web_sys::Element>(event);
+    target.closest("[role=gridcell]").ok()??.get_attribute("aria-label")
 }
 
 /// Returns row and column of the cell of an event.
@@ -105,18 +113,16 @@ fn focus_cell(grid: NodeRef<Div>, (row, column): (usize, usize)) {
     let _ = (grid, row, column);
 }
 
-/// The head of hours or days, the boards, and the selection as text.
+/// The head of hours or days, and the rows.
 #[component]
 pub fn Grid(
-    /// The signals of the calendar.
-    state: CalendarState,
+    /// The source of the rows.
+    rows: Rows,
 ) -> impl IntoView {
-    let selection = Selection {
-        state,
-        focus: RwSignal::new((0, 0)),
-        first: RwSignal::new(None),
-        dragging: StoredValue::new(None),
-    };
+    let state = rows.calendar();
+    let lines = Memo::new(move |_| rows.lines());
+    let selection =
+        Selection { rows, state, lines, focus: RwSignal::new((0, 0)), dragging: StoredValue::new(None) };
     let grid = NodeRef::<Div>::new();
     let passed = Memo::new(move |_| {
         let now = state.present();
@@ -137,7 +143,7 @@ pub fn Grid(
     });
     let key_down = move |event: leptos::ev::KeyboardEvent| {
         let columns = state.frame.get_untracked().map_or(0, |frame| frame.columns());
-        let last = (state.boards.with_untracked(Vec::len).saturating_sub(1), columns.saturating_sub(1));
+        let last = (lines.with_untracked(Vec::len).saturating_sub(1), columns.saturating_sub(1));
         let (row, column) = selection.focus.get_untracked();
         let (row, column) = (row.min(last.0), column.min(last.1));
         let next = match event.key().as_str() {
@@ -149,7 +155,7 @@ pub fn Grid(
             "End" => (row, last.1),
             "Enter" | " " => {
                 event.prevent_default();
-                selection.select(column);
+                selection.select((row, column));
                 return;
             }
             "Escape" => {
@@ -168,11 +174,14 @@ pub fn Grid(
         selection.focus.set((row, column));
         // A touch may start a scroll, so it selects at its end.
         if event.pointer_type() == "mouse" {
-            selection.select(column);
-            selection.dragging.set_value(selection.first.get_untracked().map(|_| false));
+            selection.select((row, column));
+            selection.dragging.set_value(state.first.get_untracked().map(|_| false));
         }
     };
     let over = move |event: leptos::ev::PointerEvent| {
+        if let Some(text) = event_text(&event) {
+            state.pointed.set(text);
+        }
         if selection.dragging.get_value().is_none() {
             return;
         }
@@ -188,25 +197,35 @@ pub fn Grid(
     };
     let up = move |event: leptos::ev::PointerEvent| {
         if event.pointer_type() != "mouse" {
-            if let Some((_, column)) = event_cell(&event) {
-                selection.select(column);
+            if let Some(cell) = event_cell(&event) {
+                selection.select(cell);
             }
             return;
         }
         selection.end_drag();
     };
-    let rows = move || {
+    let focus_in = move |event: leptos::ev::FocusEvent| {
+        if let Some(text) = event_text(&event) {
+            state.pointed.set(text);
+        }
+        // A screen reader may move the focus without a key.
+        if let Some(cell) = event_cell(&event) {
+            replace(selection.focus, cell);
+        }
+    };
+    let drawn = move || {
         let frame = state.frame.get();
-        state.boards.with(|boards| {
-            let last = boards.len().saturating_sub(1);
-            let row = |(index, board): (usize, &Board)| {
-                let first = index == 0 || boards.get(index - 1).is_none_or(|above| above.node != board.node);
+        lines.with(|lines| {
+            let last = lines.len().saturating_sub(1);
+            let row = |(index, line): (usize, &Line)| {
+                let above = index.checked_sub(1).and_then(|above| lines.get(above));
+                let first = above.is_none_or(|above| above.group != line.group);
                 match &frame {
-                    Some(frame) => full_row((index, last, first), board, frame, selection, passed, chosen),
-                    None => blank_row(board, first),
+                    Some(frame) => full_row((index, last, first), line, frame, selection, passed, chosen),
+                    None => blank_row(rows, line, first),
                 }
             };
-            boards.iter().enumerate().map(row).collect::<Vec<AnyView>>()
+            lines.iter().enumerate().map(row).collect::<Vec<AnyView>>()
         })
     };
     view! {
@@ -216,40 +235,22 @@ pub fn Grid(
                 {move || marks(state.frame.get().as_deref())}
             </div>
             <div
-                class="schedule__grid"
+                class=rows.class()
                 role="grid"
-                aria-label="Boards by time"
+                aria-label=rows.name()
                 aria-multiselectable="true"
                 aria-describedby="schedule-how"
-                aria-busy=move || if state.is_loading() { "true" } else { "false" }
+                aria-busy=move || if rows.is_loading() { "true" } else { "false" }
                 node_ref=grid
                 on:keydown=key_down
                 on:pointerdown=down
                 on:pointerover=over
                 on:pointerup=up
+                on:focusin=focus_in
             >
-                {rows}
+                {drawn}
             </div>
         </div>
-        <div class="schedule__said">
-            <p role="status">{move || selection_text(selection)}</p>
-            <p class="field__hint" id="schedule-how">
-                "Drag over a free time, or click its start and then its end. Keyboard: arrow keys move, Enter sets start and end, Escape clears the selection."
-            </p>
-        </div>
-    }
-}
-
-/// Returns the selection as text.
-fn selection_text(selection: Selection) -> String {
-    let zone = selection.state.choice.zone.get();
-    match (selection.first.get(), selection.state.choice.window()) {
-        (Some(first), _) => format!("Start: {}. Select the end.", zone.wall(first.starts_at).moment()),
-        (None, Some(window)) => {
-            let length = length_text(window.ends_at.millis_since(window.starts_at) / 1_000);
-            format!("Selected: {} ({length}).", zone.window(window.starts_at, window.ends_at))
-        }
-        (None, None) => "No time selected.".to_owned(),
     }
 }
 
@@ -266,12 +267,25 @@ fn row_class(first: bool) -> &'static str {
     if first { "schedule__row schedule__row--first" } else { "schedule__row" }
 }
 
+/// Returns the head of a row.
+fn head(rows: Rows, line: &Line) -> AnyView {
+    let (label, title) = (line.label.clone(), line.label.clone());
+    let line = line.clone();
+    let note = move || Some(rows.note(&line)).filter(|note| !note.is_empty());
+    view! {
+        <span class="schedule__label" role="rowheader" title=title>
+            {label}
+            {move || note().map(|note| view! { <span class="schedule__note">{note}</span> })}
+        </span>
+    }
+    .into_any()
+}
+
 /// Returns an empty row before the first answer, with its final height.
-fn blank_row(board: &Board, first: bool) -> AnyView {
-    let (label, title) = (board.label.clone(), board.label.clone());
+fn blank_row(rows: Rows, line: &Line, first: bool) -> AnyView {
     view! {
         <div class=row_class(first) role="row">
-            <span class="schedule__label" role="rowheader" title=title>{label}</span>
+            {head(rows, line)}
             <div class="berth-bar berth-bar--row berth-bar--time" role="presentation"></div>
         </div>
     }
@@ -280,25 +294,18 @@ fn blank_row(board: &Board, first: bool) -> AnyView {
 
 fn full_row(
     (index, last, first): (usize, usize, bool),
-    board: &Board,
+    line: &Line,
     frame: &Arc<Frame>,
     selection: Selection,
     passed: Memo<Passed>,
     chosen: Memo<Option<(usize, usize)>>,
 ) -> AnyView {
-    let (label, title) = (board.label.clone(), board.label.clone());
-    let slices = board.cells;
+    let slices = line.slices;
     let columns = frame.columns();
-    let blocks = {
-        let (board, frame) = (board.clone(), frame.clone());
-        Memo::new(move |_| selection.state.blocks(&board, &frame))
+    let content = {
+        let (line, frame) = (line.clone(), frame.clone());
+        Memo::new(move |_| selection.rows.content(&line, &frame))
     };
-    let texts = Memo::new(move |_| {
-        blocks.with(|blocks| {
-            let blocks = blocks.as_deref()?;
-            Some((0..columns).map(|column| column_text(blocks, slices, column)).collect::<Vec<String>>())
-        })
-    });
     // The column of the keyboard focus, if it is in this row.
     let focused = Memo::new(move |_| {
         let (row, column) = selection.focus.get();
@@ -311,19 +318,24 @@ fn full_row(
             if column < passed.get().over {
                 return format!("{moment}, past");
             }
-            texts.with(|texts| {
-                let text = texts.as_ref().and_then(|texts| texts.get(column));
+            content.with(|content| {
+                let text = content.as_ref().and_then(|content| content.texts.get(column));
                 format!("{moment}, {}", text.map_or("loading", String::as_str))
             })
         };
         let class = move || {
             let passed = passed.get();
-            if passed.now == Some(column) {
-                "cell cell--now"
-            } else if column < passed.over {
-                "cell cell--over"
-            } else {
-                "cell"
+            if column < passed.over {
+                return "cell cell--over";
+            }
+            let fits = content.with(|content| {
+                content.as_ref().and_then(|content| content.fits.get(column).copied()).unwrap_or(false)
+            });
+            match (passed.now == Some(column), fits) {
+                (true, true) => "cell cell--now cell--fits",
+                (true, false) => "cell cell--now",
+                (false, true) => "cell cell--fits",
+                (false, false) => "cell",
             }
         };
         let selected = move || chosen.get().is_some_and(|(from, size)| (from..from + size).contains(&column));
@@ -341,9 +353,9 @@ fn full_row(
         .into_any()
     };
     let cells: Vec<AnyView> = (0..columns).map(cell).collect();
-    let tiles = move || {
-        let blocks = blocks.get().unwrap_or_default();
-        blocks.iter().map(|block| tile(block, slices)).collect::<Vec<AnyView>>()
+    let drawn = move || {
+        content
+            .with(|content| content.as_ref().map_or_else(Vec::new, |content| draw(&content.drawing, slices)))
     };
     let band = move || {
         chosen.get().map(|(start, size)| {
@@ -353,7 +365,7 @@ fn full_row(
     };
     view! {
         <div class=row_class(first) role="row" data-row=index.to_string()>
-            <span class="schedule__label" role="rowheader" title=title>{label}</span>
+            {head(selection.rows, line)}
             <div
                 class="berth-bar berth-bar--row berth-bar--time"
                 role="presentation"
@@ -361,76 +373,10 @@ fn full_row(
                 data-slices=slices.to_string()
             >
                 {cells}
-                {tiles}
+                {drawn}
                 {band}
             </div>
         </div>
-    }
-    .into_any()
-}
-
-fn tile_class(block: &Block) -> &'static str {
-    match (block.kind, block.own) {
-        (BlockKind::Maintenance, _) => "tile tile--maintenance",
-        (BlockKind::Upcoming, true) => "tile tile--own tile--reserved",
-        (BlockKind::Active, true) => "tile tile--own",
-        (BlockKind::Job | BlockKind::HeldStart, true) => "tile tile--own tile--job",
-        (BlockKind::Upcoming | BlockKind::Active, false) => "tile tile--foreign",
-        (BlockKind::Job | BlockKind::HeldStart, false) => "tile tile--foreign tile--job",
-    }
-}
-
-/// Returns a tile over its cells. It is hidden from screen readers: the cells have the same text, and the table
-/// has the links.
-fn tile(block: &Block, slices: u32) -> AnyView {
-    let class = tile_class(block);
-    let (start, size) = (block.start.to_string(), block.size.to_string());
-    let (top, high) = (block.top.to_string(), block.high.to_string());
-    let hue = block.own.then_some("1");
-    let pattern = block.own.then_some("plain");
-    // A flat tile has no space for a label.
-    let tall = block.high.saturating_mul(4) >= slices.saturating_mul(3);
-    let label = (tall && !block.label.is_empty()).then(|| {
-        let label = block.label.clone();
-        view! { <span class="tile__label">{label}</span> }
-    });
-    let title = block.text.clone();
-    if block.path.is_empty() {
-        return view! {
-            <span
-                class=class
-                aria-hidden="true"
-                title=title
-                data-start=start
-                data-size=size
-                data-top=top
-                data-high=high
-                data-hue=hue
-                data-pattern=pattern
-            >
-                {label}
-            </span>
-        }
-        .into_any();
-    }
-    let path = org_link(&block.path);
-    view! {
-        <a
-            class=class
-            href=path
-            aria-hidden="true"
-            tabindex="-1"
-            draggable="false"
-            title=title
-            data-start=start
-            data-size=size
-            data-top=top
-            data-high=high
-            data-hue=hue
-            data-pattern=pattern
-        >
-            {label}
-        </a>
     }
     .into_any()
 }

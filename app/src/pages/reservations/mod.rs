@@ -1,19 +1,25 @@
-//! Page of the reservations: calendar, form with quote, and list. Prices and free capacity come from the portal.
+//! Page of the reservations: capacity, form with quote, and list. Prices and free capacity come from the portal.
 
+mod board_calendar;
+mod boards_state;
 mod booking;
 mod calendar;
 mod calendar_state;
+mod capacity;
+mod capacity_state;
 mod change;
 mod choice;
 mod clock;
 mod columns;
 mod detail;
 mod draft;
+mod drawing;
 mod form;
 mod grid;
 mod list;
 mod live;
 mod quote;
+mod rows;
 mod steps;
 mod table;
 mod text;
@@ -24,14 +30,14 @@ pub use detail::ReservationPage;
 use std::future::Future;
 
 use berth_types::ids::OrgId;
-use berth_types::nodes::Node;
 use berth_types::offerings::Offering;
-use berth_types::reservations::{CalendarRow, Reservation};
+use berth_types::reservations::Reservation;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use self::booking::Booking;
 use self::calendar::Schedule;
+use self::capacity::{ModelRow, free_now, model_rows};
 use self::choice::{Choice, first_window};
 use self::form::Form;
 use self::list::List;
@@ -46,66 +52,41 @@ use crate::ui::use_zone;
 /// The number of reservations in an answer.
 const PAGE: u32 = 50;
 
-/// A board as a row of the calendar.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Board {
-    uuid: String,
-    /// `quay-1 · GPU 0 · H100-80GB`.
-    label: String,
-    node: String,
-    /// The number of memory slices.
-    cells: u32,
-}
-
-fn board(node: &str, index: u32, model: &str, uuid: &str, cells: u32) -> Board {
-    Board {
-        uuid: uuid.to_owned(),
-        label: format!("{node} · GPU {index} · {model}"),
-        node: node.to_owned(),
-        cells: cells.max(1),
+/// Moves the keyboard focus to the first field of the form.
+fn focus_form() {
+    #[cfg(feature = "hydrate")]
+    {
+        use wasm_bindgen::JsCast;
+        let field = document().get_element_by_id("offering");
+        if let Some(field) = field.and_then(|field| field.dyn_into::<web_sys::HtmlElement>().ok()) {
+            // A failed focus has no effect.
+            let _ = field.focus();
+        }
     }
 }
 
-/// Returns the boards in the order of the calendar, so that rows keep their place when it arrives.
-fn node_boards(nodes: &[Node]) -> Vec<Board> {
-    let mut nodes: Vec<&Node> = nodes.iter().collect();
-    nodes.sort_by(|a, b| (&a.name, a.id).cmp(&(&b.name, b.id)));
-    let sorted_boards = |node: &&Node| {
-        let mut gpus: Vec<_> = node.gpus.iter().collect();
-        gpus.sort_by_key(|gpu| gpu.index);
-        let name = node.name.clone();
-        gpus.into_iter()
-            .map(move |gpu| board(&name, gpu.index, &gpu.model, &gpu.uuid, gpu.cells))
-            .collect::<Vec<_>>()
-    };
-    nodes.iter().flat_map(sorted_boards).collect()
-}
-
-fn row_boards(rows: &[CalendarRow]) -> Vec<Board> {
-    rows.iter()
-        .map(|row| board(&row.node_name, row.gpu_index, &row.model, &row.gpu_uuid, row.cells))
-        .collect()
-}
-
-/// The first data of the page. The calendar loads in the browser, because the server has no local date.
+/// The first data of the page. The columns load in the browser, because the server has no local date.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
-    boards: Vec<Board>,
+    models: Vec<ModelRow>,
+    /// The free boards of each model.
+    free: Vec<(String, u32)>,
     offerings: Vec<Offering>,
     reservations: Vec<Reservation>,
     cursor: Option<String>,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let nodes = api::nodes::list(org);
+    let capacity = api::reservations::capacity(org, None);
     let offerings = api::money::offerings();
     let reservations = api::reservations::list(org, None, None, PAGE);
     async move {
-        let boards = node_boards(&nodes.await?.items);
+        let capacity = capacity.await?;
+        let (models, free) = (model_rows(&capacity.models), free_now(&capacity.models, capacity.now));
         let offerings = offerings.await?.items;
         let page = reservations.await?;
-        Ok(Loaded { org, boards, offerings, reservations: page.items, cursor: page.next_cursor })
+        Ok(Loaded { org, models, free, offerings, reservations: page.items, cursor: page.next_cursor })
     }
 }
 
@@ -125,7 +106,7 @@ pub fn ReservationsPage() -> impl IntoView {
 /// Calendar, form and list with a common time choice.
 #[component]
 fn ReservationsView(loaded: Loaded) -> impl IntoView {
-    let Loaded { org, boards, offerings, reservations, cursor } = loaded;
+    let Loaded { org, models, free, offerings, reservations, cursor } = loaded;
     let ready = ready();
     let choice = Choice::new(use_zone());
     // The Unix time in milliseconds; 0 before hydration.
@@ -143,7 +124,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
         view! { <NoPrices/> }.into_any()
     };
     view! {
-        <Schedule org=org boards=boards choice=choice now=now ready=ready/>
+        <Schedule org=org models=models free=free form=form now=now ready=ready/>
         {booking}
         <List org=org first=reservations cursor=cursor form=form/>
     }
@@ -158,38 +139,5 @@ fn NoPrices() -> impl IntoView {
             </p>
             <a class="btn" href=org_link("/cluster")>"Open cluster"</a>
         </div>
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn boards_have_the_order_of_the_calendar() {
-        let gpu = |index: u32| {
-            serde_json::json!({
-                "uuid": format!("GPU-{index}"), "index": index, "model": "A30", "memory_mib": 1, "cells": 4,
-                "blocked_cells": [], "mig_enabled": false, "tiles": [],
-            })
-        };
-        let node = |name: &str, number: u32| -> Node {
-            serde_json::from_value(serde_json::json!({
-                "id": format!("node_{number:0>26}"), "name": name, "state": "ready", "simulated": true,
-                "unisolated": false, "driver_version": "1", "worker_version": "1", "gpus": [gpu(1), gpu(0)],
-            }))
-            .unwrap()
-        };
-        let row = |name: &str, number: u32, index: u32| -> CalendarRow {
-            serde_json::from_value(serde_json::json!({
-                "node": format!("node_{number:0>26}"), "node_name": name, "gpu_uuid": format!("GPU-{index}"),
-                "gpu_index": index, "model": "A30", "cells": 4, "spans": [],
-            }))
-            .unwrap()
-        };
-        let nodes = [node("quay-2", 1), node("quay-1", 2)];
-        let rows = [row("quay-1", 2, 0), row("quay-1", 2, 1), row("quay-2", 1, 0), row("quay-2", 1, 1)];
-        assert_eq!(node_boards(&nodes), row_boards(&rows));
-        assert_eq!(row_boards(&rows).first().map(|b| b.label.as_str()), Some("quay-1 · GPU 0 · A30"));
     }
 }

@@ -2,8 +2,7 @@
 
 use leptos::prelude::*;
 
-use super::Board;
-use super::calendar_state::CalendarState;
+use super::boards_state::{Board, BoardsState};
 use super::columns::Block;
 use crate::address::org_link;
 use crate::ui::When;
@@ -11,8 +10,8 @@ use crate::ui::When;
 /// The closed table.
 #[component]
 pub fn CalendarTable(
-    /// The signals of the calendar.
-    state: CalendarState,
+    /// The signals of the boards.
+    state: BoardsState,
 ) -> impl IntoView {
     let open = RwSignal::new(false);
     let table = move || {
@@ -20,14 +19,12 @@ pub fn CalendarTable(
         if !open.get() {
             return ().into_any();
         }
-        let Some(frame) = state.frame.get() else { return ().into_any() };
-        let rows: Vec<AnyView> = state.boards.with(|boards| {
-            let board_rows = |board: &Board| {
-                let blocks = state.blocks(board, &frame).unwrap_or_default();
-                blocks.iter().map(|block| row(board, block)).collect::<Vec<AnyView>>()
-            };
-            boards.iter().flat_map(board_rows).collect()
-        });
+        let Some(frame) = state.calendar.frame.get() else { return ().into_any() };
+        let board_rows = |board: &Board| {
+            let blocks = state.blocks(&board.uuid, &frame).unwrap_or_default();
+            blocks.iter().map(|block| row(board, block)).collect::<Vec<AnyView>>()
+        };
+        let rows: Vec<AnyView> = state.shown().iter().flat_map(board_rows).collect();
         if rows.is_empty() {
             return view! { <p class="quiet">"No entries in this time range."</p> }.into_any();
         }
