@@ -360,6 +360,8 @@ fn SignedIn(
                             {in_sheet}
                             <PaletteButton open=palette_open/>
                             <ThemeSwitch id="theme-in-sheet"/>
+                            // The portal serves the documents outside of the app.
+                            <a class="rail__link" href="/docs" rel="external">"Documentation"</a>
                             <p class="rail__group">{me.user.email.clone()}</p>
                             <button
                                 class="rail__link link-button"
@@ -375,6 +377,7 @@ fn SignedIn(
                 <div class="rail__foot">
                     <p>{me.user.name.clone()}<br/>{role_text}</p>
                     <p class="rail__theme"><ThemeSwitch id="theme"/></p>
+                    <p><a href="/docs" rel="external">"Documentation"</a></p>
                     <p>
                         <button
                             class="btn btn--quiet btn--small"

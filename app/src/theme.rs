@@ -73,8 +73,13 @@ pub(crate) fn page_theme() -> Theme {
 /// Returns the theme of the cookie.
 #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
 pub(crate) fn page_theme() -> Theme {
-    let Some(parts) = use_context::<http::request::Parts>() else { return Theme::System };
-    let cookies = parts.headers.get_all(http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    use_context::<http::request::Parts>().map_or(Theme::System, |parts| requested_theme(&parts.headers))
+}
+
+/// Returns the theme of the cookie in a request.
+#[cfg(feature = "ssr")]
+pub fn requested_theme(headers: &http::HeaderMap) -> Theme {
+    let cookies = headers.get_all(http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(name, _)| *name == COOKIE).and_then(|(_, name)| Theme::parse(name)).unwrap_or_default()
 }

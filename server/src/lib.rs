@@ -3,6 +3,7 @@
 //! `portal` assembles the parts. `rest` puts their routes together; `workers` exchanges messages with
 //! the hosts. Must not decide: rules are in the parts, SQL is in `berth-store`.
 
+mod docs;
 mod identity;
 pub mod install;
 pub mod loops;
