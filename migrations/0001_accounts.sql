@@ -24,6 +24,8 @@ CREATE TABLE orgs (
   slug TEXT NOT NULL UNIQUE,
   created_at BIGINT NOT NULL
 );
+CREATE INDEX orgs_by_name ON orgs (LOWER(name), id);
+CREATE INDEX orgs_by_creation ON orgs (created_at, id);
 
 CREATE TABLE members (
   org_id TEXT NOT NULL REFERENCES orgs (id),

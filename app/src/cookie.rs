@@ -7,8 +7,13 @@ const LIFE_S: u32 = 31_536_000;
 /// Finds the value of a cookie of the request.
 #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
 pub fn find(name: &str) -> Option<String> {
-    let parts = leptos::prelude::use_context::<http::request::Parts>()?;
-    let cookies = parts.headers.get_all(http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    find_in(&leptos::prelude::use_context::<http::request::Parts>()?.headers, name)
+}
+
+/// Finds the value of a cookie in the headers of a request.
+#[cfg(feature = "ssr")]
+pub fn find_in(headers: &http::HeaderMap, name: &str) -> Option<String> {
+    let cookies = headers.get_all(http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
 }

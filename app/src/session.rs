@@ -361,6 +361,8 @@ fn SignedIn(
                             <PaletteButton open=palette_open/>
                             <ThemeSwitch id="theme-in-sheet"/>
                             <ZoneSelect id="zone-in-sheet"/>
+                            // The portal serves the documents outside of the app.
+                            <a class="rail__link" href="/docs" rel="external">"Documentation"</a>
                             <p class="rail__group">{me.user.email.clone()}</p>
                             <button
                                 class="rail__link link-button"
@@ -377,6 +379,7 @@ fn SignedIn(
                     <p>{me.user.name.clone()}<br/>{role_text}</p>
                     <p class="rail__theme"><ThemeSwitch id="theme"/></p>
                     <p class="rail__theme"><ZoneSelect id="zone"/></p>
+                    <p><a href="/docs" rel="external">"Documentation"</a></p>
                     <p>
                         <button
                             class="btn btn--quiet btn--small"

@@ -70,7 +70,18 @@ pub(crate) fn page_theme() -> Theme {
 /// Returns the theme of the cookie.
 #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
 pub(crate) fn page_theme() -> Theme {
-    crate::cookie::find(COOKIE).and_then(|name| Theme::parse(&name)).unwrap_or_default()
+    parse_cookie(crate::cookie::find(COOKIE))
+}
+
+/// Returns the theme of the cookie in a request.
+#[cfg(feature = "ssr")]
+pub fn requested_theme(headers: &http::HeaderMap) -> Theme {
+    parse_cookie(crate::cookie::find_in(headers, COOKIE))
+}
+
+#[cfg(feature = "ssr")]
+fn parse_cookie(value: Option<String>) -> Theme {
+    value.and_then(|name| Theme::parse(&name)).unwrap_or_default()
 }
 
 /// Returns the theme of the system without a page.

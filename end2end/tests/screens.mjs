@@ -164,6 +164,7 @@ const SCREENS = [
   ['operator-system', 'operator', '/operator/system'],
   ['operator-prices', 'operator', '/operator/prices'],
   ['operator-orgs', 'operator', '/operator/orgs'],
+  ['operator-orgs-none', 'operator', '/operator/orgs?name=nobody'],
   ['operator-invoices', 'operator', '/operator/invoices'],
   ['operator-books', 'operator', '/operator/books'],
   ['operator-limits', 'operator', '/operator/limits'],
@@ -172,6 +173,8 @@ const SCREENS = [
   ['operator-audit', 'operator', '/operator/audit'],
   ['operator-settings', 'operator', '/operator/settings'],
   ['operator-gallery', 'operator', '/operator/gallery'],
+  ['docs', 'operator', '/docs'],
+  ['docs-volumes', 'operator', '/docs/volumes'],
 ];
 
 /** The page is drawn in its new colours: transitions are over. */

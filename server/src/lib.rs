@@ -4,6 +4,7 @@
 //! the hosts. Must not decide: rules are in the parts, SQL is in `berth-store`.
 
 pub mod connections;
+mod docs;
 mod identity;
 pub mod install;
 pub mod loops;

@@ -28,6 +28,8 @@ use tower_http::compression::CompressionLayer;
 use tower_http::services::ServeDir;
 use tower_http::set_header::SetResponseHeaderLayer;
 
+use crate::docs;
+
 /// Bytes of an answer of the API to a page.
 const ANSWER_LIMIT: usize = 16 << 20;
 /// Bytes of the answer with the name and the look of the portal.
@@ -128,6 +130,7 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
         let parts = use_context::<Parts>();
         provide_context(api_client(&inner, parts.as_ref()));
     };
+    let docs = docs::routes(&build).layer(from_fn_with_state(api.clone(), add_identity));
     let page = move || shell(build.clone());
     let missing = page.clone();
     let pages = Router::new()
@@ -166,6 +169,7 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
     };
     let all = all
         .merge(pages)
+        .merge(docs)
         .layer(CompressionLayer::new())
         .layer(fixed("x-content-type-options", "nosniff"))
         .layer(fixed("referrer-policy", "same-origin"))

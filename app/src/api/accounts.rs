@@ -2,13 +2,15 @@
 
 use std::future::Future;
 
-use berth_types::Page;
 use berth_types::accounts::{
-    CreatedToken, Me, NewToken, OrgSummary, PortalInfo, Setup, SignIn, SignUp, SignedUp, Token, User,
+    CreatedToken, Me, NewToken, OrgFilter, OrgOrder, OrgSummary, PortalInfo, Setup, SignIn, SignUp, SignedUp,
+    Token, User,
 };
 use berth_types::ids::{OrgId, TokenId};
+use berth_types::{Page, Sort};
 
-use super::{Answer, get, list_all, send};
+use super::escape::escaped;
+use super::{Answer, get, send};
 
 /// Gets the public information about the portal.
 pub fn info() -> impl Future<Output = Answer<PortalInfo>> + Send + 'static {
@@ -40,9 +42,13 @@ pub fn me() -> impl Future<Output = Answer<Me>> + Send + 'static {
     get("/me")
 }
 
-/// Lists the tokens of an organization.
-pub fn list_tokens(org: OrgId) -> impl Future<Output = Answer<Page<Token>>> + Send + 'static {
-    list_all(format!("/orgs/{org}/tokens"))
+/// Lists a page of the tokens of an organization, newest first.
+pub fn list_tokens(
+    org: OrgId,
+    cursor: Option<String>,
+) -> impl Future<Output = Answer<Page<Token>>> + Send + 'static {
+    let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+    get(format!("/orgs/{org}/tokens?limit=50{cursor}"))
 }
 
 /// Creates a token; only the answer has its secret. Repeated requests with the same key create one token.
@@ -59,7 +65,34 @@ pub fn revoke_token(org: OrgId, token: TokenId) -> impl Future<Output = Answer<(
     send("DELETE", format!("/orgs/{org}/tokens/{token}"), &(), None)
 }
 
-/// Lists all organizations, oldest first, for operators.
-pub fn list_orgs() -> impl Future<Output = Answer<Page<OrgSummary>>> + Send + 'static {
-    list_all("/operator/orgs?sort=asc".to_owned())
+/// Returns a filter and an order of organizations as a query without `?`.
+pub fn orgs_query(filter: &OrgFilter, order: OrgOrder, sort: Sort) -> String {
+    let sort = if sort == Sort::Asc { "asc" } else { "desc" };
+    let parts = [
+        Some(format!("order_by={}&sort={sort}", order.name())),
+        filter.org.map(|org| format!("org={org}")),
+        filter.slug.as_ref().map(|slug| format!("slug={}", escaped(slug))),
+        filter.name.as_ref().map(|name| format!("name={}", escaped(name))),
+        filter.without_credit.then(|| "without_credit=true".to_owned()),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("&")
+}
+
+/// Lists a page of the organizations of a query, for operators.
+pub fn orgs(
+    query: &str,
+    cursor: Option<String>,
+) -> impl Future<Output = Answer<Page<OrgSummary>>> + Send + 'static + use<> {
+    let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={cursor}"));
+    get(format!("/operator/orgs?limit=50&{query}{cursor}"))
+}
+
+/// Gets an organization as a list of at most one, for operators.
+pub fn org(org: OrgId) -> impl Future<Output = Answer<Page<OrgSummary>>> + Send + 'static {
+    get(format!("/operator/orgs?org={org}"))
+}
+
+/// Lists the first 20 organizations by name with a text in their name or slug, for operators.
+pub fn suggest_orgs(text: &str) -> impl Future<Output = Answer<Page<OrgSummary>>> + Send + 'static + use<> {
+    get(format!("/operator/orgs?order_by=name&limit=20&name={}", escaped(text)))
 }

@@ -64,6 +64,14 @@ pub fn search(
     super::get(format!("/orgs/{org}/jobs?limit={limit}{sort}{cursor}&{}", filter_query(filter)))
 }
 
+/// Returns the path of the list of a filter and an order below `/api/v1`.
+pub fn search_path(org: OrgId, filter: &OrgJobFilter, sort: Sort) -> String {
+    let sort = if sort == Sort::Asc { "asc" } else { "desc" };
+    let filter = filter_query(filter);
+    let separator = if filter.is_empty() { "" } else { "&" };
+    format!("/orgs/{org}/jobs?sort={sort}{separator}{filter}")
+}
+
 /// Returns the address of all jobs of a filter as CSV.
 pub fn csv_path(org: OrgId, filter: &OrgJobFilter) -> String {
     format!("/api/v1/orgs/{org}/jobs.csv?{}", filter_query(filter))

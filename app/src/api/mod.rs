@@ -116,6 +116,14 @@ pub fn get_changed<T: DeserializeOwned + Send + 'static>(
     }
 }
 
+impl transport::Sender {
+    /// Gets a path below `/api/v1`, also after an earlier answer.
+    async fn get<T: DeserializeOwned>(self, path: &str) -> Answer<T> {
+        let path = format!("/api/v1{path}");
+        parse_response(self.send(ApiRequest { method: "GET", path, body: None, key: None, tag: None }).await)
+    }
+}
+
 /// The maximum number of pages of [`list_all`].
 const MAX_PAGES: usize = 50;
 /// The number of items of a page.

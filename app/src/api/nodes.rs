@@ -54,6 +54,11 @@ pub fn operator_list() -> impl Future<Output = Answer<Page<Node>>> + Send + 'sta
     list_all("/operator/nodes".to_owned())
 }
 
+/// Lists the first 20 nodes with a text in their name, for operators.
+pub fn suggest(text: &str) -> impl Future<Output = Answer<Page<Node>>> + Send + 'static + use<> {
+    get(format!("/operator/nodes?limit=20&name={}", escaped(text)))
+}
+
 /// Returns a filter of nodes as a query without `?`; empty without conditions.
 pub fn filter_query(filter: &NodeFilter) -> String {
     let parts = [

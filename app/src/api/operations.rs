@@ -3,15 +3,19 @@
 use std::future::Future;
 
 use berth_types::Page;
-use berth_types::ids::{JobId, NodeId};
+use berth_types::accounts::OrgSummary;
+use berth_types::ids::NodeId;
 use berth_types::jobs::JobState;
+use berth_types::nodes::Node;
 use berth_types::operations::{
     Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PortalLoop, PutRack, Rack, StopJobs, StoppedJobs,
     Stuck,
 };
 use berth_types::overview::OperatorOverview;
+use serde::{Deserialize, Serialize};
 
 use super::escape::escaped;
+use super::transport::Sender;
 use super::{Answer, get, list_all, send};
 
 /// Returns a filter as a query without `?`; empty without conditions.
@@ -29,10 +33,55 @@ pub fn filter_query(filter: &JobFilter) -> String {
 /// Lists the jobs of all organizations by a filter query, newest first.
 pub fn jobs(
     query: String,
-    cursor: Option<JobId>,
+    cursor: Option<String>,
 ) -> impl Future<Output = Answer<Page<OperatedJob>>> + Send + 'static {
     let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
     get(format!("/operator/jobs?limit=50&{query}{cursor}"))
+}
+
+/// The texts of a filter of jobs that name an object: its id, the slug of an organization, the name of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct JobSubjects {
+    pub org: String,
+    pub node: String,
+}
+
+/// The first page of jobs with the filter of its texts. Absent if a text names no object.
+pub type FoundJobs = Option<(JobFilter, Page<OperatedJob>)>;
+
+/// Finds the organization and the node of texts, and lists the jobs of the filter, newest first.
+pub fn find_jobs(
+    subjects: JobSubjects,
+    mut filter: JobFilter,
+) -> impl Future<Output = Answer<FoundJobs>> + Send + 'static {
+    let sender = Sender::capture();
+    async move {
+        let JobSubjects { org, node } = subjects;
+        filter.org = match org.parse() {
+            Ok(id) => Some(id),
+            Err(_) if org.is_empty() => None,
+            Err(_) => {
+                let path = format!("/operator/orgs?slug={}", escaped(&org));
+                let page: Page<OrgSummary> = sender.clone().get(&path).await?;
+                let Some(known) = page.items.into_iter().next() else { return Ok(None) };
+                Some(known.org.id)
+            }
+        };
+        filter.node = match node.parse() {
+            Ok(id) => Some(id),
+            Err(_) if node.is_empty() => None,
+            Err(_) => {
+                let path = format!("/operator/nodes?limit=200&name={}", escaped(&node));
+                let page: Page<Node> = sender.clone().get(&path).await?;
+                let Some(known) = page.items.into_iter().find(|known| known.name == node) else {
+                    return Ok(None);
+                };
+                Some(known.id)
+            }
+        };
+        let page = sender.get(&format!("/operator/jobs?limit=50&{}", filter_query(&filter))).await?;
+        Ok(Some((filter, page)))
+    }
 }
 
 /// Returns the address of the list as CSV.

@@ -14,6 +14,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
+use super::curl::ListCurl;
 use super::days::date_text;
 use super::limits::credit_form::CreditRequest;
 use super::limits::replace;
@@ -148,6 +149,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
             </div>
             {move || ledger(&rows.get(), can_add)}
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+            <ListCurl path=Signal::derive(move || format!("/orgs/{org}/transfers")) label="Transfers with curl"/>
         </section>
     }
 }

@@ -1,8 +1,46 @@
 //! Curl commands for the requests of the pages.
 //!
-//! Pure. A command never contains a secret: the token is always `$BERTH_TOKEN`.
+//! A command never contains a secret: the token is always `$BERTH_TOKEN`.
 
+use leptos::prelude::*;
+
+use super::parts::origin;
 use super::shell_words::quote;
+use crate::ui::CopyBlock;
+
+/// The text in place of the command of an incomplete form.
+pub const INCOMPLETE: &str = "Complete the form to get the command.";
+
+/// A curl command, closed at first, with a copy button.
+#[component]
+pub fn CopyAsCurl(
+    /// The command.
+    #[prop(into)]
+    line: Signal<String>,
+    /// The accessible name of the command.
+    label: &'static str,
+) -> impl IntoView {
+    view! {
+        <details class="more">
+            <summary>"Copy as curl"</summary>
+            <CopyBlock text=line label=label.to_owned()/>
+        </details>
+    }
+}
+
+/// The GET request of a list as a curl command.
+#[component]
+pub fn ListCurl(
+    /// The path below `/api/v1`, with the filters in force.
+    #[prop(into)]
+    path: Signal<String>,
+    /// The accessible name of the command.
+    label: &'static str,
+) -> impl IntoView {
+    let origin = origin();
+    let line = Signal::derive(move || path.with(|path| get(&origin.get(), path)));
+    view! { <CopyAsCurl line=line label=label/> }
+}
 
 /// Returns a POST request of `body` to `path`, a path below `/api/v1`.
 ///
@@ -42,6 +80,20 @@ mod tests {
         assert!(line.starts_with("curl https://berth.example/api/v1/orgs/o/jobs \\\n"), "{line}");
         assert!(line.ends_with(r#"-d '{"name":"it'\''s"}'"#), "{line}");
         assert!(line.contains("Bearer $BERTH_TOKEN"), "{line}");
+    }
+
+    #[test]
+    fn no_character_of_a_body_has_a_meaning_in_a_shell() {
+        let body = serde_json::json!({"script": "echo \"a\" 'b'\n! `id` $(id) \\ ü 🚢", "n": 1}).to_string();
+        let line = post("https://berth.example", "/orgs/o/jobs", &body);
+        let (_, argument) = line.split_once("-d ").unwrap();
+        assert_eq!(super::super::shell_words::split(argument).unwrap(), [body]);
+        // Single quotes hold it all: an interactive shell replaces `!` between double quotes.
+        let quotes = argument.replace(r"'\''", "");
+        assert!(quotes.starts_with('\'') && quotes.ends_with('\''), "{argument}");
+        assert_eq!(quotes.matches('\'').count(), 2, "{argument}");
+        // A line break is JSON's own escape, so a pasted command stays one line.
+        assert!(!argument.contains('\n'), "{argument}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::filter::{Filter, Listing, filter_text};
-use super::curl;
+use super::curl::{self, ListCurl};
 use super::load_more::LoadMore;
 use super::org_data::data_view;
 use super::parts::{Call, origin, when_some};
@@ -132,6 +132,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
         });
     };
     let none = Memo::new(move |_| jobs.with(Vec::is_empty));
+    let path = Signal::derive(move || listing.with_value(|l| api::jobs::search_path(org, &l.filter, l.sort)));
     view! {
         {move || {
             if none.get() {
@@ -153,6 +154,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
             }
         }}
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+        <ListCurl path=path label="Jobs with curl"/>
     }
 }
 

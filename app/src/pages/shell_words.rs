@@ -121,8 +121,12 @@ mod tests {
 
     #[test]
     fn joined_words_split_into_the_same_words() {
-        let cases: [&[&str]; 4] =
-            [&["nvidia-smi", "-L"], &["", "it's"], &["a b", "\"", "\\"], &["$x", "é\n"]];
+        let cases: [&[&str]; 4] = [
+            &["nvidia-smi", "-L"],
+            &["", "it's"],
+            &["a b", "\"", "\\"],
+            &["$x", "é\n", "!!", "'", "🚢 `id`"],
+        ];
         for case in cases {
             let case: Vec<String> = case.iter().map(|word| (*word).to_owned()).collect();
             assert_eq!(split(&join(&case)).unwrap(), case);

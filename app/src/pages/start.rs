@@ -202,7 +202,8 @@ fn foot(identity: &PortalIdentity) -> AnyView {
                 {operator}
                 {support}
                 {terms}
-                // The portal serves this page outside of the app.
+                // The portal serves these pages outside of the app.
+                <li><a href="/docs" rel="external">"Documentation"</a></li>
                 <li><a href="/api/docs" rel="external">"API documentation"</a></li>
             </ul>
         </footer>

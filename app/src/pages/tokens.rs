@@ -4,6 +4,7 @@
 
 use std::future::Future;
 
+use berth_types::Page as Rows;
 use berth_types::accounts::{CreatedToken, NewToken, Role, Token};
 use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
@@ -12,7 +13,8 @@ use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::confirm::{ConfirmDialog, ConfirmTarget};
-use super::curl;
+use super::curl::{self, ListCurl};
+use super::load_more::LoadMore;
 use super::org_data::org_view;
 use super::parts::{Call, CallProblem, FieldError, FormKey, Submit, now_ms, origin, ready};
 use super::roles::RoleField;
@@ -32,12 +34,12 @@ const EXPIRIES: [(&str, &str); 5] =
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
     org: OrgId,
-    tokens: Vec<Token>,
+    first: Rows<Token>,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let tokens = api::accounts::list_tokens(org);
-    async move { Ok(Loaded { org, tokens: tokens.await?.items }) }
+    let first = api::accounts::list_tokens(org, None);
+    async move { Ok(Loaded { org, first: first.await? }) }
 }
 
 /// Returns the next full hour in milliseconds. Expiries count from it, so that a repeated request after a lost
@@ -69,8 +71,17 @@ pub fn TokensPage() -> impl IntoView {
 
 #[component]
 fn Tokens(loaded: Loaded) -> impl IntoView {
-    let Loaded { org, tokens } = loaded;
-    let tokens = RwSignal::new(tokens);
+    let Loaded { org, first } = loaded;
+    let tokens = RwSignal::new(first.items);
+    let cursor = RwSignal::new(first.next_cursor);
+    let more = Call::idle();
+    let load_more = move |()| {
+        let next = api::accounts::list_tokens(org, cursor.get_untracked());
+        more.run(next, move |page: Rows<Token>| {
+            tokens.update(|tokens| tokens.extend(page.items));
+            cursor.set(page.next_cursor);
+        });
+    };
     let secret = RwSignal::new(None::<String>);
     let ready = ready();
     let target = ConfirmTarget::none();
@@ -80,6 +91,8 @@ fn Tokens(loaded: Loaded) -> impl IntoView {
         <section class="section">
             <div class="section__head"><h2>"Existing tokens"</h2></div>
             {move || table(&tokens.get(), target, ready)}
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+            <ListCurl path=Signal::derive(move || format!("/orgs/{org}/tokens")) label="Tokens with curl"/>
         </section>
         <RevokeDialog org=org tokens=tokens target=target/>
     }

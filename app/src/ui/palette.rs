@@ -40,6 +40,20 @@ pub struct PaletteData {
     pub open: RwSignal<bool>,
 }
 
+/// The pages outside of the app: address and name.
+const OUTSIDE: [(&str, &str); 2] = [("/docs", "Documentation"), ("/api/docs", "API reference")];
+
+/// Opens an address by a full load.
+fn leave(path: &str) {
+    #[cfg(feature = "hydrate")]
+    if let Some(window) = web_sys::window() {
+        // Fails only for an invalid address.
+        let _ = window.location().assign(path);
+    }
+    #[cfg(not(feature = "hydrate"))]
+    let _ = path;
+}
+
 /// Returns the path of a job's page.
 fn job_path(job: &Job) -> String {
     format!("/jobs/{}", job.id)
@@ -50,6 +64,8 @@ fn job_path(job: &Job) -> String {
 enum Action {
     /// Opens a page: of operators, or of the shown organization.
     Open(String),
+    /// Opens an address that the portal serves outside of the app.
+    Leave(&'static str),
     Choose(String),
     NextTheme,
 }
@@ -74,6 +90,11 @@ fn fixed_entries(data: &PaletteData) -> Vec<Entry> {
         kind: "Page",
         action: Action::Open((*path).to_owned()),
     });
+    let outside = OUTSIDE.map(|(path, name)| Entry {
+        text: name.to_owned(),
+        kind: "Page",
+        action: Action::Leave(path),
+    });
     let switch = |(slug, name): &(String, String)| Entry {
         text: format!("Switch organization: {name}"),
         kind: "Action",
@@ -81,7 +102,14 @@ fn fixed_entries(data: &PaletteData) -> Vec<Entry> {
     };
     let several = data.orgs.len() > 1;
     let orgs = data.orgs.iter().filter(|_| several).map(switch);
-    tenant.then_some(launch).into_iter().chain(pages).chain(orgs).chain(std::iter::once(theme)).collect()
+    tenant
+        .then_some(launch)
+        .into_iter()
+        .chain(pages)
+        .chain(outside)
+        .chain(orgs)
+        .chain(std::iter::once(theme))
+        .collect()
 }
 
 /// Returns the entries with all words of the search in their text, at most [`MAX_SHOWN`].
@@ -233,6 +261,7 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
         match action {
             Action::Open(path) if path.starts_with("/operator") => go(&path),
             Action::Open(page) => go(&pages.path(&page)),
+            Action::Leave(path) => leave(path),
             Action::Choose(slug) => choose.run(slug),
             Action::NextTheme => choose_theme(theme, theme.get_untracked().following()),
         }

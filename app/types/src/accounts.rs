@@ -279,6 +279,55 @@ pub struct OrgSummary {
     /// The permitted debt of the account, in micro-units of the currency.
     #[serde(default)]
     pub credit_limit_micros: i64,
+    /// The charges since the first day of the month (UTC), in micro-units of the currency.
+    #[serde(default)]
+    pub spent_micros: i64,
     /// The ISO 4217 code of the currency.
     pub currency: String,
+}
+
+/// A filter of organizations. An absent field matches every organization.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OrgFilter {
+    /// The organization.
+    pub org: Option<OrgId>,
+    /// The slug of the organization, 1 to 100 bytes.
+    pub slug: Option<String>,
+    /// A part of the name or of the slug without regard to the case of A to Z, 1 to 100 printable characters.
+    pub name: Option<String>,
+    /// True for organizations that had credit and have no available money only.
+    pub without_credit: bool,
+}
+
+/// The key of the order of organizations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum OrgOrder {
+    /// The time of the creation.
+    #[default]
+    Created,
+    /// The name without regard to the case of A to Z.
+    Name,
+    /// Credits less charges and debits.
+    Balance,
+    /// The charges since the first day of the month (UTC).
+    Spent,
+}
+
+impl OrgOrder {
+    pub const ALL: [Self; 4] = [Self::Created, Self::Name, Self::Balance, Self::Spent];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Name => "name",
+            Self::Balance => "balance",
+            Self::Spent => "spent",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|order| order.name() == name)
+    }
 }

@@ -221,7 +221,7 @@ pub struct BoardFacts<'a> {
 }
 
 /// A filter of boards. An absent field matches every board.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BoardFilter {
     /// The name of the board model.
     pub model: Option<String>,

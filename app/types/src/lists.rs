@@ -13,12 +13,24 @@ pub struct ListOptions<C> {
     /// The most items of the page.
     pub limit: u32,
     pub sort: Sort,
+    /// The order and the filter of the list, which its cursors carry; absent inside the portal.
+    pub binding: Option<Binding>,
+}
+
+/// A digest of the order and the filter of a list. A cursor with another digest belongs to another list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding(pub u64);
+
+impl Display for Binding {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
 }
 
 impl<C> ListOptions<C> {
     /// The options for the first page, newest first.
     pub const fn newest(limit: u32) -> Self {
-        Self { cursor: None, limit, sort: Sort::Desc }
+        Self { cursor: None, limit, sort: Sort::Desc, binding: None }
     }
 
     /// The number of rows to read: one more than the limit, which shows that another page follows.
@@ -35,7 +47,10 @@ impl<C> ListOptions<C> {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let is_last = items.len() <= limit;
         items.truncate(limit);
-        let next_cursor = items.last().filter(|_| !is_last).map(|item| key(item).to_string());
+        let next_cursor = items.last().filter(|_| !is_last).map(|item| {
+            let key = key(item);
+            self.binding.map_or_else(|| key.to_string(), |binding| format!("{key}.{binding}"))
+        });
         Page { items, next_cursor }
     }
 
@@ -108,6 +123,9 @@ mod tests {
         assert_eq!(page(&[3, 2]), Page::whole(vec![3, 2]));
         assert_eq!(page(&[3, 2, 1]), Page { items: vec![3, 2], next_cursor: Some("2".to_owned()) });
         assert_eq!(options.cursor_text(), "");
+        let bound = ListOptions { binding: Some(Binding(0xab)), ..ListOptions::<u32>::newest(1) };
+        let cursor = bound.page(vec![3, 2], |item| *item).next_cursor;
+        assert_eq!(cursor.as_deref(), Some("3.00000000000000ab"));
         assert_eq!(ListOptions { cursor: Some(7u32), ..options }.cursor_text(), "7");
     }
 

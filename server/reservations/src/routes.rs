@@ -113,7 +113,8 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<ReservationQuery>,
 ) -> Result<Answer<Page<Reservation>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
+        .by_creation_with(&query.state)?;
     Ok(Answer(reservations.list_reservations(&caller, Scope::Org(org), query.state, &options).await?))
 }
 
@@ -140,7 +141,8 @@ async fn list_all(
     Signed(caller): Signed,
     Query(query): Query<AllReservationsQuery>,
 ) -> Result<Answer<Page<Reservation>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
+        .by_creation_with(&(query.org, query.state))?;
     let scope = Scope::Operator(query.org);
     Ok(Answer(reservations.list_reservations(&caller, scope, query.state, &options).await?))
 }

@@ -1,15 +1,17 @@
 //! The parameters that all lists share.
 
+use std::hash::{DefaultHasher, Hasher};
 use std::str::FromStr;
 
-use berth_types::lists::{ListOptions, NameCursor};
+use berth_types::lists::{Binding, ListOptions, NameCursor};
 use berth_types::problems::Problem;
 use berth_types::{Page, Sort};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::failed::Failed;
 
-/// Bytes of a cursor. A list has no key past 2,000 bytes, and a cursor has two digits for each of them.
+/// Bytes of a cursor. A list has no key past 2,000 bytes, and a cursor has two digits for each of them, then a
+/// digest of the order and the filter.
 const MAX_CURSOR_BYTES: usize = 4_096;
 
 /// The query of a list without filters. A query with filters has the same three fields.
@@ -32,7 +34,16 @@ impl ListQuery {
     /// # Errors
     /// The limit is out of range, or the text is no cursor of this list.
     pub fn by_creation<C: FromStr>(self) -> Result<ListOptions<C>, Failed> {
-        self.options(Sort::Desc)
+        self.by_creation_with(&())
+    }
+
+    /// [`by_creation`](Self::by_creation) for a list with a filter. `filter` has all other parameters that
+    /// choose the items or their order.
+    ///
+    /// # Errors
+    /// The limit is out of range, or the text is no cursor of this list with this filter and order.
+    pub fn by_creation_with<C: FromStr>(self, filter: &impl Serialize) -> Result<ListOptions<C>, Failed> {
+        self.options(Sort::Desc, filter)
     }
 
     /// The options of a list by name: ascending, unless the query has another order.
@@ -40,16 +51,55 @@ impl ListQuery {
     /// # Errors
     /// The limit is out of range, or the text is no cursor of this list.
     pub fn by_name(self) -> Result<ListOptions<NameCursor>, Failed> {
-        self.options(Sort::Asc)
+        self.by_name_with(&())
     }
 
-    fn options<C: FromStr>(self, default: Sort) -> Result<ListOptions<C>, Failed> {
+    /// [`by_name`](Self::by_name) for a list with a filter. `filter` has all other parameters that choose the
+    /// items or their order.
+    ///
+    /// # Errors
+    /// The limit is out of range, or the text is no cursor of this list with this filter and order.
+    pub fn by_name_with(self, filter: &impl Serialize) -> Result<ListOptions<NameCursor>, Failed> {
+        self.options(Sort::Asc, filter)
+    }
+
+    fn options<C: FromStr>(self, default: Sort, filter: &impl Serialize) -> Result<ListOptions<C>, Failed> {
+        let sort = self.sort.unwrap_or(default);
+        let binding = binding(sort, filter)?;
         Ok(ListOptions {
-            cursor: self.cursor.map(parse_cursor).transpose()?,
+            cursor: self.cursor.map(|text| bound_cursor(&text, binding)).transpose()?,
             limit: limit(self.limit)?,
-            sort: self.sort.unwrap_or(default),
+            sort,
+            binding: Some(binding),
         })
     }
+}
+
+/// The digest of an order and a filter.
+fn binding(sort: Sort, filter: &impl Serialize) -> Result<Binding, Failed> {
+    let text = serde_json::to_vec(&(sort, filter)).map_err(|_| Failed(Problem::internal()))?;
+    let mut hasher = DefaultHasher::new();
+    hasher.write(&text);
+    Ok(Binding(hasher.finish()))
+}
+
+/// Parses a cursor with the digest of its order and filter.
+fn bound_cursor<C: FromStr>(text: &str, binding: Binding) -> Result<C, Failed> {
+    let (key, bound) = text.rsplit_once('.').unwrap_or((text, ""));
+    if text.len() > MAX_CURSOR_BYTES || bound.is_empty() {
+        return Err(foreign_cursor());
+    }
+    let key = parse_cursor(key.to_owned())?;
+    if bound != binding.to_string() {
+        return Err(Failed(Problem::malformed(
+            "The cursor is from a list with another `sort` or other filters. Send the cursor with the parameters of its own page, or read the list from the start without a cursor.",
+        )));
+    }
+    Ok(key)
+}
+
+fn foreign_cursor() -> Failed {
+    Failed(Problem::malformed("The cursor is not from this list. Send a `next_cursor` of this list."))
 }
 
 /// The `limit` of a list: 1 to 200, or 50 when absent.
@@ -60,15 +110,13 @@ fn limit(asked: Option<u32>) -> Result<u32, Failed> {
     }
 }
 
-/// Parses the `cursor` of a list.
+/// Parses a cursor without a digest, as the pages inside the portal have it.
 ///
 /// # Errors
 /// The text is no cursor of this list.
 pub fn parse_cursor<C: FromStr>(text: String) -> Result<C, Failed> {
     let parsed = if text.len() > MAX_CURSOR_BYTES { None } else { text.parse().ok() };
-    parsed.ok_or_else(|| {
-        Failed(Problem::malformed("The cursor is not from this list. Send a `next_cursor` of this list."))
-    })
+    parsed.ok_or_else(foreign_cursor)
 }
 
 /// The page of a list that is complete in memory, in the order of its keys. The keys must be unique. The page
@@ -110,7 +158,7 @@ mod tests {
 
     fn page(items: &[Item], cursor: Option<String>, limit: u32, sort: Sort) -> Page<Item> {
         let cursor = cursor.map(|text| text.parse().unwrap());
-        let options = ListOptions { cursor, limit, sort };
+        let options = ListOptions { cursor, limit, sort, binding: None };
         page_in_memory(items.to_vec(), &options, |(name, id)| name_and_id(name, id))
     }
 
@@ -160,11 +208,17 @@ mod tests {
         let query =
             |limit, cursor: Option<&str>, sort| ListQuery { limit, cursor: cursor.map(str::to_owned), sort };
         let options = |query: ListQuery| query.by_creation::<u32>().ok();
-        assert_eq!(options(query(None, None, None)), Some(ListOptions::newest(50)));
-        let expected = ListOptions { cursor: Some(7), limit: 200, sort: Sort::Asc };
-        assert_eq!(options(query(Some(200), Some("7"), Some(Sort::Asc))), Some(expected));
+        let digest = |sort: Sort| binding(sort, &()).ok();
+        let newest = ListOptions { binding: digest(Sort::Desc), ..ListOptions::newest(50) };
+        assert_eq!(options(query(None, None, None)), Some(newest));
+        let bound = digest(Sort::Asc);
+        let cursor = format!("7.{}", bound.unwrap());
+        let expected = ListOptions { cursor: Some(7), limit: 200, sort: Sort::Asc, binding: bound };
+        assert_eq!(options(query(Some(200), Some(&cursor), Some(Sort::Asc))), Some(expected));
         assert_eq!(query(None, None, None).by_name().ok().map(|options| options.sort), Some(Sort::Asc));
-        for (limit, cursor) in [(Some(0), None), (Some(201), None), (None, Some("seven")), (None, Some(""))] {
+        for (limit, cursor) in
+            [(Some(0), None), (Some(201), None), (None, Some("seven")), (None, Some("7")), (None, Some(""))]
+        {
             assert_eq!(options(query(limit, cursor, None)), None, "{limit:?} {cursor:?}");
         }
     }
@@ -172,10 +226,26 @@ mod tests {
     #[test]
     fn a_cursor_longer_than_any_of_a_list_is_refused() {
         let parsed = |bytes: usize| {
-            let cursor = Some(NameCursor("n".repeat(bytes)).to_string());
+            let digest = binding(Sort::Asc, &()).ok().unwrap();
+            let cursor = Some(format!("{}.{digest}", NameCursor("n".repeat(bytes))));
             ListQuery { limit: None, cursor, sort: None }.by_name().ok().and_then(|list| list.cursor)
         };
         assert_eq!(parsed(2_000), Some(NameCursor("n".repeat(2_000))));
         assert_eq!(parsed(2_048), None);
+    }
+    #[test]
+    fn a_cursor_with_another_order_or_filter_is_refused() {
+        let read = |cursor: Option<&str>, sort, filter: &str| {
+            let cursor = cursor.map(str::to_owned);
+            ListQuery { limit: Some(1), cursor, sort: Some(sort) }.by_creation_with::<u32>(&filter)
+        };
+        let first = read(None, Sort::Asc, "a").ok().unwrap();
+        let next = first.page(vec![3, 4], |item| *item).next_cursor;
+        let next = next.as_deref();
+        assert_eq!(read(next, Sort::Asc, "a").ok().and_then(|options| options.cursor), Some(3));
+        let detail = |sort, filter| read(next, sort, filter).err().map(|Failed(problem)| problem.detail);
+        for (sort, filter) in [(Sort::Desc, "a"), (Sort::Asc, "b")] {
+            assert!(detail(sort, filter).is_some_and(|detail| detail.contains("another `sort`")), "{filter}");
+        }
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn info() -> Value {
                         50 when absent), the `next_cursor` of the page before as `cursor`, and `sort` (`asc` or `desc`). \
                         Objects with ids are listed by their creation, newest first when `sort` is absent. All other \
                         objects are listed by name, or as the list says, ascending when `sort` is absent. The last page \
-                        has no `next_cursor`. A cursor is valid for its own list only, with the same `sort` and filters. \
+                        has no `next_cursor`. A cursor is valid for its own list only, with the same `sort` and filters; any other is refused. \
                         CSV has all rows. The list of a job's events continues after an event number (`after`). Errors are \
                         problems (RFC 9457) with a stable `code`. Every answer has the header `X-Request-Id`.",
     })

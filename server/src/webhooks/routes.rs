@@ -83,7 +83,8 @@ async fn deliveries(
     Path(hook): Path<(OrgId, WebhookId)>,
     Query(query): Query<DeliveryQuery>,
 ) -> Result<Answer<Page<Delivery>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
+        .by_creation_with(&query.state)?;
     Ok(Answer(webhooks.list_deliveries(&caller, hook, query.state, &options).await?))
 }
 

@@ -77,46 +77,6 @@ pub async fn list_orgs(tx: &mut Tx<'_>) -> Result<Vec<Org>, StoreError> {
     Ok(rows.into_iter().map(|(id, name, slug, created_at)| Org { id, name, slug, created_at }).collect())
 }
 
-/// An organization with the number of its members, the numbers of its open jobs, and its balance.
-#[derive(Debug, Clone, sqlx::FromRow)]
-pub struct StoredOrgSummary {
-    pub id: OrgId,
-    pub name: String,
-    pub slug: String,
-    pub created_at: Timestamp,
-    pub members: i64,
-    pub queued: i64,
-    pub running: i64,
-    pub posted_micros: i64,
-    pub held_micros: i64,
-    pub credit_limit_micros: i64,
-}
-
-/// Lists a page of the organizations by id, with their counts and sums. The id of an account is that of
-/// [`crate::ledger::org_account`].
-pub async fn list_org_summaries(
-    tx: &mut Tx<'_>,
-    options: &ListOptions<OrgId>,
-) -> Result<Vec<StoredOrgSummary>, StoreError> {
-    let sql = page_sql!(
-        options.sort,
-        ["SELECT o.id, o.name, o.slug, o.created_at, \
-          (SELECT CAST(COUNT(*) AS BIGINT) FROM members m WHERE m.org_id = o.id) AS members, \
-          COALESCE(j.queued, 0) AS queued, COALESCE(j.running, 0) AS running, \
-          COALESCE(a.posted_micros, 0) AS posted_micros, COALESCE(a.held_micros, 0) AS held_micros, \
-          COALESCE(a.credit_limit_micros, 0) AS credit_limit_micros \
-          FROM orgs o LEFT JOIN accounts a ON a.id = 'tenant:' || o.id LEFT JOIN \
-          (SELECT org_id, CAST(SUM(CASE WHEN state = 'queued' THEN 1 ELSE 0 END) AS BIGINT) AS queued, \
-           CAST(SUM(CASE WHEN state = 'queued' THEN 0 ELSE 1 END) AS BIGINT) AS running FROM jobs \
-           WHERE ended_at IS NULL GROUP BY org_id) j \
-          ON j.org_id = o.id WHERE TRUE"],
-        "o.id",
-        "$1",
-        "$2"
-    );
-    list!(tx, StoredOrgSummary, sql, options.cursor_text(), options.rows())
-}
-
 pub async fn find_org(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<Org>, StoreError> {
     let sql = "SELECT name, slug, created_at, id AS row_id FROM orgs WHERE id = $1";
     let row = find!(tx, (String, String, Timestamp), sql, org)?;

@@ -25,6 +25,7 @@ pub mod metrics_tokens;
 pub mod nodes;
 pub mod offerings;
 pub mod operations;
+pub mod orgs;
 pub mod payments;
 pub mod quotas;
 pub mod reservations;

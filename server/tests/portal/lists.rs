@@ -234,6 +234,12 @@ async fn a_cursor_of_another_list_is_refused() {
         page["next_cursor"].as_str().unwrap().to_owned()
     };
     let (of_jobs, of_volumes) = (cursor("jobs").await, cursor("volumes").await);
+    // A cursor belongs to its order and its filter.
+    for query in ["sort=asc", "state=queued", "name=train"] {
+        let path = format!("{org}/jobs?{query}&cursor={of_jobs}");
+        setup.t.get(&setup.ada, &path).await.problem(400, "request.malformed");
+    }
+    setup.t.get(&setup.ada, &format!("{org}/jobs?sort=desc&cursor={of_jobs}")).await.expect(200);
     // A NUL is in no name.
     let nul = "name_6100".to_owned();
     let foreign = [("tokens", &of_jobs), ("secrets", &of_jobs), ("jobs", &of_volumes), ("volumes", &nul)];

@@ -54,6 +54,7 @@ mod money;
 mod namespaces;
 mod openapi;
 mod operations;
+mod org_lists;
 mod overview;
 mod pages;
 mod payments;

@@ -25,7 +25,7 @@ fn nodes_in(overview: &Value, state: &str) -> Value {
 }
 
 /// Records a charge of an organization on a day.
-async fn charge(setup: &IdlePortal, org: &str, day: i64, cost_micros: i64) {
+pub async fn charge(setup: &IdlePortal, org: &str, day: i64, cost_micros: i64) {
     let org = org.parse().unwrap();
     let done = setup.t.portal.context.db.write(move |tx| {
         async move {

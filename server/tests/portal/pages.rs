@@ -194,3 +194,26 @@ async fn the_first_html_has_times_in_the_zone_of_the_cookie() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_documents_are_pages_without_a_script_or_a_session() {
+    let t = TestPortal::sqlite().await;
+    let pages = web::router(t.router.clone(), None, false);
+    let nobody = Caller::Nobody;
+    let list = open(&pages, &nobody, "/docs").await;
+    assert_eq!(list.status, StatusCode::OK);
+    assert!(list.html.contains("href=\"/docs/volumes\"") && list.html.contains("/api/docs"), "{}", list.html);
+    let one = open(&pages, &nobody, "/docs/volumes").await;
+    assert_eq!(one.status, StatusCode::OK);
+    assert!(one.html.contains("<h1 id=\"volumes\">Volumes</h1>"), "{}", one.html);
+    assert!(one.html.contains("href=\"/docs/files#limits\""), "{}", one.html);
+    assert!(!one.html.contains("<script") && !one.html.contains(" style="), "{}", one.html);
+    assert!(
+        one.policy.contains("default-src 'none'") && !one.policy.contains("script-src"),
+        "{}",
+        one.policy
+    );
+    for unknown in ["/docs/glossary", "/docs/architecture", "/docs/..%2FREADME", "/docs/volumes.md"] {
+        assert_eq!(open(&pages, &nobody, unknown).await.status, StatusCode::NOT_FOUND, "{unknown}");
+    }
+}

@@ -5,11 +5,12 @@ use crate::stores::{later, now, write};
 use berth_core::jobs::StopCause;
 use berth_store::jobs::{JobInputs, JobSearch, NewStoredJob, StoredJob};
 use berth_store::offerings::StoredOffering;
+use berth_store::orgs::{OrgPlace, OrgSearch};
 use berth_store::stops::Stop;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, Db, StoreError};
 use berth_types::Sort;
-use berth_types::accounts::{Org, Role, User};
+use berth_types::accounts::{Org, OrgOrder, Role, User};
 use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OfferingId, OrgId, TransferId, UserId};
 use berth_types::jobs::{JobState, NewJob};
@@ -426,8 +427,18 @@ async fn events_come_in_order_for_a_job_and_for_an_organization() {
 
 /// The members, queued jobs and running jobs of each organization.
 async fn org_counts(db: &Db) -> Vec<(i64, i64, i64)> {
-    let oldest_first = ListOptions { sort: Sort::Asc, ..ListOptions::newest(10) };
-    let orgs = read!(db, store::accounts::list_org_summaries, &oldest_first);
+    let search = OrgSearch {
+        org: String::new(),
+        slug: String::new(),
+        name: String::new(),
+        without_credit: false,
+        order: OrgOrder::Created,
+        sort: Sort::Asc,
+        after: OrgPlace::default(),
+        since_day: 0,
+        rows: 10,
+    };
+    let orgs = read!(db, store::orgs::list_summaries, &search);
     orgs.into_iter().map(|org| (org.members, org.queued, org.running)).collect()
 }
 

@@ -9,8 +9,9 @@ use berth_types::problems::Problem;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
+use super::super::curl::{self, CopyAsCurl};
 use super::super::limits::form::NumberField;
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit};
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit, origin};
 use super::text::{at_limit_label, at_limit_text};
 use crate::api;
 use crate::ui::*;
@@ -35,20 +36,32 @@ pub fn BudgetForm(
     let label = RwSignal::new(String::new());
     let value = RwSignal::new(String::new());
     let at_limit = RwSignal::new(AtLimit::Notify);
+    // `None` without a valid amount.
+    let input = move || {
+        let text = |field: RwSignal<String>| field.with(|text| text.trim().to_owned());
+        Some(NewBudget {
+            limit_micros: parse_amount_micros(&amount.get())?,
+            name: text(name),
+            label: text(label),
+            value: text(value),
+            at_limit: at_limit.get(),
+        })
+    };
+    let origin = origin();
+    let line = Signal::derive(move || match input() {
+        Some(body) => {
+            let body = serde_json::to_string(&body).unwrap_or_default();
+            curl::post(&origin.get(), &format!("/orgs/{org}/budgets"), &body)
+        }
+        None => curl::INCOMPLETE.to_owned(),
+    });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         status.set("");
-        let Some(limit_micros) = parse_amount_micros(&amount.get_untracked()) else {
+        let Some(body) = untrack(input) else {
             let detail = "Enter an amount, such as 500 or 12.50.";
             call.problem.set(Some(Problem::invalid_field("/limit_micros", detail)));
             return;
-        };
-        let body = NewBudget {
-            name: name.get_untracked().trim().to_owned(),
-            label: label.get_untracked().trim().to_owned(),
-            value: value.get_untracked().trim().to_owned(),
-            limit_micros,
-            at_limit: at_limit.get_untracked(),
         };
         call.run(api::budgets::create(org, &body, key.for_body(&body)), move |made: Budget| {
             key.reset();
@@ -127,6 +140,7 @@ pub fn BudgetForm(
                 <Submit call=call>"Create budget"</Submit>
                 <span class="quiet" role="status">{move || status.get()}</span>
             </div>
+            <CopyAsCurl line=line label="New budget with curl"/>
         </form>
     }
 }

@@ -19,7 +19,7 @@ use self::form::BudgetForm;
 use self::text::{at_limit_text, bar_parts, gauge_text, remaining, threshold_text};
 use super::billing::BillingTabs;
 use super::confirm::{ConfirmDialog, ConfirmTarget};
-use super::curl;
+use super::curl::{self, ListCurl};
 use super::limits::replace;
 use super::org_data::org_view;
 use super::parts::{Call, every, origin, ready};
@@ -88,6 +88,7 @@ fn BudgetsView(loaded: Loaded) -> impl IntoView {
                 }
             }}
         </section>
+        <ListCurl path=Signal::derive(move || format!("/orgs/{org}/budgets")) label="Budgets with curl"/>
         <BudgetForm org=org budgets=budgets currency=currency/>
         <DeleteDialog org=org budgets=budgets target=target/>
     }

@@ -22,7 +22,7 @@ pub use self::statement::StatementPage;
 use self::statement::Statements;
 use self::text::{merge, period, title};
 use super::billing::BillingTabs;
-use super::curl;
+use super::curl::{self, ListCurl};
 use super::days::date_text;
 use super::limits::replace;
 use super::load_more::LoadMore;
@@ -86,6 +86,8 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
         });
     };
     let none = Memo::new(move |_| all.with(Vec::is_empty));
+    // The empty state has the same command.
+    let path = Signal::derive(move || format!("/orgs/{org}/invoices"));
     view! {
         <section class="section">
             <div class="section__head">
@@ -100,6 +102,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
                 }
             }}
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+            {move || (!none.get()).then(|| view! { <ListCurl path=path label="Invoices with curl"/> })}
         </section>
         <Statements org=org first=statement/>
     }

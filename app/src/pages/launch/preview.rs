@@ -10,10 +10,11 @@ use berth_types::time::Timestamp;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use super::super::curl::{self, CopyAsCurl};
 use super::super::limits::credit_form::CreditRequest;
 use super::super::parts::{Call, later, origin};
 use super::super::rows::device_text;
-use super::super::{curl, text};
+use super::super::text;
 use super::draft::for_plan;
 use crate::api;
 use crate::api::Answer;
@@ -103,14 +104,11 @@ pub fn CurlLine(
         let path = format!("/orgs/{org}/jobs");
         match request.get() {
             Ok(job) => curl::post(&origin.get(), &path, &serde_json::to_string(&job).unwrap_or_default()),
-            Err(_) => "Complete the form to get the command.".to_owned(),
+            Err(_) => curl::INCOMPLETE.to_owned(),
         }
     });
     view! {
-        <details class="more">
-            <summary>"Copy as curl"</summary>
-            <CopyBlock text=line label="Job with curl".to_owned()/>
-        </details>
+        <CopyAsCurl line=line label="Job with curl"/>
     }
 }
 

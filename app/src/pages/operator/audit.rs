@@ -9,6 +9,7 @@ use berth_types::reservations::ReservationPolicy;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use super::super::curl::ListCurl;
 use super::super::invoices::text::rate_text;
 use super::super::limits::kinds::limits_text;
 use super::super::load_more::LoadMore;
@@ -90,6 +91,7 @@ fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
     view! {
         {move || events.with(|events| table(events, &currency))}
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+        <ListCurl path="/operator/audit-events" label="Audit events with curl"/>
     }
 }
 

@@ -8,6 +8,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::super::curl::ListCurl;
 use super::super::parts::{Call, CallProblem, FieldError, Loading, Submit, ready};
 use super::super::text::counted;
 use super::is_operator;
@@ -78,6 +79,7 @@ fn inventory(hosts: &[InventoryHost]) -> AnyView {
                 </div>
             </div>
             {table_of("Hosts", &[("Host", ""), ("Boards", ""), ("Versions", ""), ("Last report", "")], rows)}
+            <ListCurl path="/operator/inventory" label="Hosts with curl"/>
         </section>
     }
     .into_any()

@@ -2,13 +2,12 @@
 //! shows no commands, files or logs.
 
 pub mod stop;
+mod suggest;
 
 use std::future::Future;
 
-use berth_types::accounts::OrgSummary;
 use berth_types::jobs::JobState;
 use berth_types::money::{column_decimals, column_text};
-use berth_types::nodes::Node;
 use berth_types::operations::{JobFilter, OperatedJob};
 use berth_types::time::duration_text;
 use leptos::prelude::*;
@@ -16,46 +15,50 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::stop::StopDialog;
+use self::suggest::{SuggestField, Suggested};
+use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
 use super::super::parts::{Call, Loading, ready};
 use super::super::text::{offering_text, state_text};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
+use crate::api::operations::{FoundJobs, JobSubjects};
 use crate::session::Page;
 use crate::ui::*;
+
+/// The choice of an address: the texts that name objects, and the other conditions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Choice {
+    subjects: JobSubjects,
+    filter: JobFilter,
+}
 
 /// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
-    filter: JobFilter,
-    jobs: Vec<OperatedJob>,
-    cursor: Option<String>,
-    orgs: Vec<OrgSummary>,
-    nodes: Vec<Node>,
+    choice: Choice,
+    found: FoundJobs,
 }
 
-fn load(filter: JobFilter) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let jobs = api::operations::jobs(api::operations::filter_query(&filter), None);
-    let orgs = api::accounts::list_orgs();
-    let nodes = api::nodes::operator_list();
-    async move {
-        let page = jobs.await?;
-        let (orgs, nodes) = (orgs.await?.items, nodes.await?.items);
-        Ok(Loaded { filter, jobs: page.items, cursor: page.next_cursor, orgs, nodes })
-    }
+fn load(choice: Choice) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let found = api::operations::find_jobs(choice.subjects.clone(), choice.filter.clone());
+    async move { Ok(Loaded { choice, found: found.await? }) }
 }
 
-/// Parses the filter of a URL; invalid values are ignored.
-fn parse_filter(get: impl Fn(&str) -> Option<String>) -> JobFilter {
+/// Parses the choice of a URL; invalid values are ignored.
+fn parse_choice(get: impl Fn(&str) -> Option<String>) -> Choice {
     let text = |name: &str| get(name).map(|t| t.trim().to_owned()).filter(|t| !t.is_empty());
-    JobFilter {
-        org: text("org").and_then(|id| id.parse().ok()),
-        node: text("node").and_then(|id| id.parse().ok()),
+    let filter = JobFilter {
+        org: None,
+        node: None,
         state: text("state").and_then(|name| JobState::parse(&name)),
         offering: text("offering"),
         label: text("label"),
-    }
+    };
+    let subjects =
+        JobSubjects { org: text("org").unwrap_or_default(), node: text("node").unwrap_or_default() };
+    Choice { subjects, filter }
 }
 
 /// The page of all jobs.
@@ -67,8 +70,8 @@ pub fn AllJobsPage() -> impl IntoView {
 #[component]
 fn AllJobs() -> impl IntoView {
     let query = use_query_map();
-    let filter = Memo::new(move |_| query.with(|query| parse_filter(|name| query.get(name))));
-    let data: Resource<Answer<Loaded>> = Resource::new(move || filter.get(), load);
+    let choice = Memo::new(move |_| query.with(|query| parse_choice(|name| query.get(name))));
+    let data: Resource<Answer<Loaded>> = Resource::new(move || choice.get(), load);
     view! {
         <Page title="All jobs".to_owned()>
             <Suspense fallback=|| view! { <Loading/> }>
@@ -110,22 +113,29 @@ fn select(
 }
 
 /// Returns the filter as a plain form, which also works without scripts.
-fn filter_form(loaded: &Loaded) -> AnyView {
-    let filter = &loaded.filter;
+fn filter_form(choice: Choice) -> AnyView {
+    let Choice { subjects, filter } = choice;
     let states = JobState::ALL.map(|s| (s.name().to_owned(), state_text(s), filter.state == Some(s)));
-    let orgs = loaded
-        .orgs
-        .iter()
-        .map(|o| (o.org.id.to_string(), o.org.name.clone(), filter.org == Some(o.org.id)))
-        .collect();
-    let nodes =
-        loaded.nodes.iter().map(|n| (n.id.to_string(), n.name.clone(), filter.node == Some(n.id))).collect();
-    let label = filter.label.clone().unwrap_or_default();
+    let label = filter.label.unwrap_or_default();
     view! {
         <form class="filters" method="get" action="/operator/jobs" aria-label="Filter">
             {select("jobs-state", "State", "state", states.into())}
-            {select("jobs-org", "Organization", "org", orgs)}
-            {select("jobs-node", "Node", "node", nodes)}
+            <SuggestField
+                kind=Suggested::Orgs
+                id="jobs-org"
+                label="Organization"
+                name="org"
+                placeholder="slug or ID"
+                value=subjects.org
+            />
+            <SuggestField
+                kind=Suggested::Nodes
+                id="jobs-node"
+                label="Node"
+                name="node"
+                placeholder="name or ID"
+                value=subjects.node
+            />
             <label class="filters__field" for="jobs-label">
                 "Label"
                 <input class="input" id="jobs-label" name="label" autocomplete="off" placeholder="key=value" value=label/>
@@ -138,20 +148,34 @@ fn filter_form(loaded: &Loaded) -> AnyView {
 
 #[component]
 fn JobsView(loaded: Loaded) -> impl IntoView {
+    let Loaded { choice, found } = loaded;
+    let form = filter_form(choice);
+    // Without its object the filter would be wider than the choice, also for a stop.
+    let list = match found {
+        Some((filter, page)) => view! { <JobList filter=filter page=page/> }.into_any(),
+        None => {
+            empty("No organization or node has this name. Choose one of the suggestions, or enter its ID.")
+        }
+    };
+    view! {
+        {form}
+        {list}
+    }
+}
+
+#[component]
+fn JobList(filter: JobFilter, page: berth_types::Page<OperatedJob>) -> impl IntoView {
     let ready = ready();
-    let form = filter_form(&loaded);
-    let Loaded { filter, jobs, cursor, .. } = loaded;
     let csv = api::operations::jobs_csv(&filter);
-    let jobs = RwSignal::new(jobs);
-    let cursor = RwSignal::new(cursor);
+    let jobs = RwSignal::new(page.items);
+    let cursor = RwSignal::new(page.next_cursor);
     let more = Call::idle();
     let stopping = RwSignal::new(false);
     let status = RwSignal::new(String::new());
     let query = StoredValue::new(api::operations::filter_query(&filter));
     let filter = StoredValue::new(filter);
     let load_more = move |()| {
-        let from = cursor.get_untracked().and_then(|c| c.parse().ok());
-        let next = api::operations::jobs(query.get_value(), from);
+        let next = api::operations::jobs(query.get_value(), cursor.get_untracked());
         more.run(next, move |page: berth_types::Page<OperatedJob>| {
             jobs.update(|jobs| jobs.extend(page.items));
             cursor.set(page.next_cursor);
@@ -165,8 +189,8 @@ fn JobsView(loaded: Loaded) -> impl IntoView {
             cursor.set(page.next_cursor);
         });
     };
+    let path = Signal::derive(move || query.with_value(|query| format!("/operator/jobs?{query}")));
     view! {
-        {form}
         <section class="section">
             <div class="section__head">
                 <p class="quiet" role="status">{move || status.get()}</p>
@@ -185,6 +209,7 @@ fn JobsView(loaded: Loaded) -> impl IntoView {
             {move || jobs.with(|jobs| table(jobs))}
         </section>
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+        <ListCurl path=path label="Jobs with curl"/>
         <StopDialog filter=filter open=stopping status=status done=Callback::new(move |()| reload())/>
     }
 }
@@ -246,10 +271,11 @@ mod tests {
     #[test]
     fn a_filter_is_parsed_from_a_url() {
         let parse = |query: &[(&str, &str)]| {
-            parse_filter(|name| query.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
+            parse_choice(|name| query.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned()))
         };
-        assert_eq!(parse(&[("state", ""), ("label", " "), ("org", "nobody")]), JobFilter::default());
-        let filter = parse(&[("state", "timed_out"), ("label", " team=a ")]);
+        let named = parse(&[("state", ""), ("label", " "), ("org", " lab ")]);
+        assert_eq!((named.filter, named.subjects.org.as_str()), (JobFilter::default(), "lab"));
+        let filter = parse(&[("state", "timed_out"), ("label", " team=a ")]).filter;
         assert_eq!((filter.state, filter.label.as_deref()), (Some(JobState::TimedOut), Some("team=a")));
     }
 }

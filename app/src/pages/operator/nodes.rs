@@ -17,6 +17,7 @@ use self::drain::{DrainState, Drains};
 use self::list::{Loaded, MAX_REFRESHED, PAGE, filter_form, load, parse, refreshed};
 use self::lost::{LostDialog, LostState, silence_banner};
 use self::trust::{TrustDialog, TrustState, clone_banner, left_out_banner};
+use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
 use super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
 use super::super::text::counted;
@@ -201,6 +202,10 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
             }
         }}
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+        <ListCurl
+            path=Signal::derive(move || query.with_value(|query| format!("/operator/nodes?{query}")))
+            label="Nodes with curl"
+        />
     }
 }
 

@@ -3,8 +3,7 @@
 
 pub mod debit;
 pub mod limit;
-
-use std::future::Future;
+pub mod list;
 
 use berth_types::accounts::OrgSummary;
 use berth_types::ids::OrgId;
@@ -13,9 +12,13 @@ use berth_types::money::{column_decimals, column_text, money_text, parse_amount_
 use berth_types::problems::{FieldError as Wrong, Problem};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
+use leptos_router::hooks::use_query_map;
 
 use self::debit::DebitDialog;
 use self::limit::CreditLimitDialog;
+use self::list::{Loaded, OrgListing, filter_form, load};
+use super::super::curl::ListCurl;
+use super::super::load_more::LoadMore;
 use super::super::parts::{Call, CallProblem, FieldError, FormKey, Loading, Modal, Submit, ready};
 use super::super::text::counted;
 use super::super::time_field::TimeField;
@@ -27,11 +30,6 @@ use crate::ui::*;
 
 const FIELDS: &[&str] = &["/amount_micros", "/memo", "/expires_at"];
 
-fn load() -> impl Future<Output = Answer<Vec<OrgSummary>>> + Send + 'static {
-    let orgs = api::accounts::list_orgs();
-    async move { Ok(orgs.await?.items) }
-}
-
 /// The page of all organizations.
 #[component]
 pub fn OrgsPage() -> impl IntoView {
@@ -40,15 +38,19 @@ pub fn OrgsPage() -> impl IntoView {
 
 #[component]
 fn Orgs() -> impl IntoView {
-    let data: Resource<Answer<Vec<OrgSummary>>> = Resource::new(|| (), |()| load());
+    let query = use_query_map();
+    let listing = Memo::new(move |_| query.with(|query| OrgListing::parse(|name| query.get(name))));
+    let data: Resource<Answer<Loaded>> = Resource::new(move || listing.get(), load);
     view! {
         <Page title="Organizations".to_owned()>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
                     match data.await {
                         Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(orgs) if orgs.is_empty() => view! { <NoOrgs/> }.into_any(),
-                        Ok(orgs) => view! { <OrgTable orgs=orgs/> }.into_any(),
+                        Ok(loaded) if loaded.orgs.is_empty() && !loaded.listing.is_filtered() => {
+                            view! { <NoOrgs/> }.into_any()
+                        }
+                        Ok(loaded) => view! { <OrgTable loaded=loaded/> }.into_any(),
                     }
                 })}
             </Suspense>
@@ -111,7 +113,13 @@ impl OrgsState {
 }
 
 #[component]
-fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
+fn OrgTable(loaded: Loaded) -> impl IntoView {
+    let form = filter_form(&loaded.listing);
+    let Loaded { listing, orgs, cursor } = loaded;
+    let none = orgs.is_empty();
+    let query = StoredValue::new(listing.query());
+    let cursor = RwSignal::new(cursor);
+    let more = Call::idle();
     let state = OrgsState {
         orgs: RwSignal::new(orgs),
         chosen: RwSignal::new(None),
@@ -121,13 +129,30 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
         status: RwSignal::new(String::new()),
         ready: ready(),
     };
+    let load_more = move |()| {
+        let next = query.with_value(|query| api::accounts::orgs(query, cursor.get_untracked()));
+        more.run(next, move |page: berth_types::Page<OrgSummary>| {
+            state.orgs.update(|orgs| orgs.extend(page.items));
+            cursor.set(page.next_cursor);
+        });
+    };
+    let path = Signal::derive(move || query.with_value(|query| format!("/operator/orgs?{query}")));
     let rows = move || {
         state.orgs.with(|orgs| {
             let decimals = ColumnDecimals::new(orgs);
             orgs.iter().map(|org| row(org, decimals, state)).collect::<Vec<AnyView>>()
         })
     };
+    if none {
+        return view! {
+            {form}
+            {empty("No organizations match. Clear the filters to see all organizations.")}
+            <ListCurl path=path label="Organizations with curl"/>
+        }
+        .into_any();
+    }
     view! {
+        {form}
         <div class="table-wrap">
             <table class="table" role="table">
                 <caption class="visually-hidden">"Organizations"</caption>
@@ -138,6 +163,7 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
                         <th role="columnheader" scope="col" class="num">"Queued jobs"</th>
                         <th role="columnheader" scope="col" class="num">"Balance"</th>
                         <th role="columnheader" scope="col" class="num">"Reserved"</th>
+                        <th role="columnheader" scope="col" class="num">"Spent this month"</th>
                         <th role="columnheader" scope="col" class="num">"Credit limit"</th>
                         <th role="columnheader" scope="col" class="nowrap">"Created"</th>
                         <th role="columnheader" scope="col" class="table__actions">
@@ -148,11 +174,14 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
                 <tbody role="rowgroup">{rows}</tbody>
             </table>
         </div>
+        <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         <p class="quiet said" role="status">{move || state.status.get()}</p>
+        <ListCurl path=path label="Organizations with curl"/>
         <GrantDialog state=state/>
         <DebitDialog state=state/>
         <CreditLimitDialog state=state/>
     }
+    .into_any()
 }
 
 /// The numbers of decimals of the columns with amounts.
@@ -160,6 +189,7 @@ fn OrgTable(orgs: Vec<OrgSummary>) -> impl IntoView {
 struct ColumnDecimals {
     posted: usize,
     held: usize,
+    spent: usize,
     credit_limit: usize,
 }
 
@@ -168,6 +198,7 @@ impl ColumnDecimals {
         Self {
             posted: column_decimals(orgs.iter().map(|org| org.posted_micros)),
             held: column_decimals(orgs.iter().map(|org| org.held_micros)),
+            spent: column_decimals(orgs.iter().map(|org| org.spent_micros)),
             credit_limit: column_decimals(orgs.iter().map(|org| org.credit_limit_micros)),
         }
     }
@@ -179,6 +210,7 @@ fn row(summary: &OrgSummary, decimals: ColumnDecimals, state: OrgsState) -> AnyV
     let posted = column_text(summary.posted_micros, &summary.currency, decimals.posted);
     let posted_class = if summary.posted_micros < 0 { "bad" } else { "" };
     let held = column_text(summary.held_micros, &summary.currency, decimals.held);
+    let spent = column_text(summary.spent_micros, &summary.currency, decimals.spent);
     let credit_limit = match summary.credit_limit_micros {
         0 => "none".to_owned(),
         micros => column_text(micros, &summary.currency, decimals.credit_limit),
@@ -212,6 +244,7 @@ fn row(summary: &OrgSummary, decimals: ColumnDecimals, state: OrgsState) -> AnyV
             <td role="cell" class="num" data-label="Queued jobs">{summary.queued}</td>
             <td role="cell" class="num" data-label="Balance"><span class=posted_class>{posted}</span></td>
             <td role="cell" class="num" data-label="Reserved">{held}</td>
+            <td role="cell" class="num" data-label="Spent this month">{spent}</td>
             <td role="cell" class="num" data-label="Credit limit">{credit_limit}</td>
             <td role="cell" class="nowrap" data-label="Created"><When at=summary.org.created_at/></td>
             <td role="cell" class="table__actions">

@@ -6,6 +6,7 @@ use berth_types::operations::{Stuck, StuckHelp};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use super::super::curl::ListCurl;
 use super::super::parts::{Loading, every};
 use super::is_operator;
 use crate::api;
@@ -58,7 +59,10 @@ fn List(stuck: Vec<Stuck>) -> impl IntoView {
             }
         });
     });
-    move || stuck.with(|stuck| table(stuck))
+    view! {
+        {move || stuck.with(|stuck| table(stuck))}
+        <ListCurl path="/operator/stuck" label="Stuck jobs with curl"/>
+    }
 }
 
 fn table(stuck: &[Stuck]) -> AnyView {

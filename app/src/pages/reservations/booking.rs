@@ -14,6 +14,7 @@ use super::form::Form;
 use super::quote::{QuotePanel, QuoteState};
 use crate::address::use_org_links;
 use crate::api;
+use crate::pages::curl::CopyAsCurl;
 use crate::pages::launch::draft::{TOPOLOGIES, parse_topology};
 use crate::pages::parts::{Call, FieldError, now_ms, redirect};
 use crate::pages::text::{price_text, topology_text};
@@ -104,10 +105,7 @@ pub fn Booking(
                         <TopologyField form=form error=errors.field("/topology")/>
                     </div>
                     <RepeatFields form=form errors=errors/>
-                    <details class="more">
-                        <summary>"Copy as curl"</summary>
-                        <CopyBlock text=form.curl(org) label="Quote with curl".to_owned()/>
-                    </details>
+                    <CopyAsCurl line=form.curl(org) label="Quote with curl"/>
                 </div>
                 <QuotePanel form=form quotes=quotes call=call ready=ready/>
             </form>

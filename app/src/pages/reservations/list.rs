@@ -11,6 +11,7 @@ use super::form::Form;
 use super::text::{cell_counts, devices_text, length_text, used_text};
 use crate::address::org_link;
 use crate::api;
+use crate::pages::curl::ListCurl;
 use crate::pages::load_more::LoadMore;
 use crate::pages::parts::{Call, every};
 use crate::pages::rows::{bar_text, board_cells, own_tile};
@@ -93,6 +94,7 @@ pub fn List(
                 }
             }}
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+            <ListCurl path=Signal::derive(move || format!("/orgs/{org}/reservations")) label="Reservations with curl"/>
         </section>
     }
 }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use self::form::SecretForm;
 use super::confirm::{ConfirmDialog, ConfirmTarget};
-use super::curl;
+use super::curl::{self, ListCurl};
 use super::org_data::org_view;
 use super::parts::{Call, origin, ready};
 use crate::api;
@@ -83,6 +83,7 @@ fn SecretsView(loaded: Loaded) -> impl IntoView {
                     state.secrets.with(|secrets| table(secrets, state))
                 }
             }}
+            <ListCurl path=Signal::derive(move || format!("/orgs/{org}/secrets")) label="Secrets with curl"/>
         </section>
         <Instructions org=org/>
         <DeleteDialog state=state/>

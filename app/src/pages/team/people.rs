@@ -9,6 +9,7 @@ use berth_types::members::Member;
 use leptos::prelude::*;
 
 use super::super::confirm::{ConfirmDialog, ConfirmTarget};
+use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
 use super::super::parts::{Call, CallProblem, open_url, ready};
 use super::super::roles::role_options;
@@ -72,6 +73,7 @@ pub(super) fn People(
             <CallProblem call=actions.call beside_fields=&[]/>
             {table(actions)}
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+            <ListCurl path=Signal::derive(move || format!("/orgs/{}/members", state.org)) label="Members with curl"/>
         </section>
         <RemoveDialog actions=actions/>
     }

@@ -17,7 +17,7 @@ use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::confirm::{ConfirmDialog, ConfirmTarget};
-use super::curl;
+use super::curl::{self, CopyAsCurl, ListCurl};
 use super::org_data::org_view;
 use super::parts::{Call, CallProblem, FormKey, Submit, origin, ready};
 use super::text::{counted, size_text};
@@ -88,6 +88,7 @@ fn VolumesView(loaded: Loaded) -> impl IntoView {
                     state.volumes.with(|volumes| table(volumes, state))
                 }
             }}
+            <ListCurl path=Signal::derive(move || format!("/orgs/{org}/volumes")) label="Volumes with curl"/>
         </section>
         <Instructions org=org/>
         <DeleteDialog state=state/>
@@ -113,6 +114,15 @@ fn VolumeForm(state: PageState) -> impl IntoView {
     let key = FormKey::new(call);
     let name = RwSignal::new(String::new());
     let size = RwSignal::new("10".to_owned());
+    let origin = origin();
+    let line = Signal::derive(move || match parse_gib(&size.get()) {
+        Some(max_bytes) => {
+            let body = NewVolume { name: name.with(|name| name.trim().to_owned()), max_bytes };
+            let body = serde_json::to_string(&body).unwrap_or_default();
+            curl::post(&origin.get(), &format!("/orgs/{}/volumes", state.org), &body)
+        }
+        None => curl::INCOMPLETE.to_owned(),
+    });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some(max_bytes) = parse_gib(&size.get_untracked()) else {
@@ -159,6 +169,7 @@ fn VolumeForm(state: PageState) -> impl IntoView {
             <div class="form__actions">
                 <Submit call=call>"Create volume"</Submit>
             </div>
+            <CopyAsCurl line=line label="New volume with curl"/>
         </form>
     }
 }

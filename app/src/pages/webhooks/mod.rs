@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use self::deliveries::Deliveries;
 use self::form::WebhookForm;
 use super::confirm::{ConfirmDialog, ConfirmTarget};
-use super::curl;
+use super::curl::{self, ListCurl};
 use super::org_data::org_view;
 use super::parts::{Call, origin, ready};
 use crate::address::org_link;
@@ -108,6 +108,7 @@ fn WebhooksView(loaded: Loaded) -> impl IntoView {
                     state.hooks.with(|hooks| table(hooks, state))
                 }
             }}
+            <ListCurl path=Signal::derive(move || format!("/orgs/{org}/webhooks")) label="Webhooks with curl"/>
         </section>
         <Deliveries org=org hooks=state.hooks selected=state.selected/>
         <DeleteDialog state=state/>

@@ -66,7 +66,8 @@ async fn list(
     Path(org): Path<OrgId>,
     Query(query): Query<InvoiceQuery>,
 ) -> Result<Answer<Page<Invoice>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
+        .by_creation_with(&query.state)?;
     Ok(Answer(invoices.list_invoices(&caller, Scope::Org(org), query.state, &options).await?))
 }
 
@@ -161,7 +162,8 @@ async fn list_all(
     Signed(caller): Signed,
     Query(query): Query<AllInvoicesQuery>,
 ) -> Result<Answer<Page<Invoice>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
+        .by_creation_with(&(query.org, query.state))?;
     let scope = Scope::Operator(query.org);
     Ok(Answer(invoices.list_invoices(&caller, scope, query.state, &options).await?))
 }

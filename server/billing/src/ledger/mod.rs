@@ -3,7 +3,6 @@
 pub mod routes;
 
 use berth_types::Page;
-use berth_types::accounts::{Org, OrgSummary};
 use berth_types::ids::{OrgId, TransferId};
 use berth_types::ledger::{
     Balance, CreditLimit, ExpiringCredit, NewCredit, NewDebit, Transfer, TransferKind,
@@ -19,10 +18,10 @@ use futures::FutureExt;
 use berth_foundation::Context;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_store as store;
-use berth_store::accounts::StoredOrgSummary;
 use berth_store::ledger::{Posting, StoredTransfer};
 
 mod batch;
+mod orgs;
 
 /// The largest grant or debit: a billion units of the currency.
 const MAX_GRANT_MICROS: i64 = 1_000_000_000_000_000;
@@ -283,27 +282,5 @@ impl Ledger {
             at: row.at,
             expires_at: row.expires_at,
         }
-    }
-
-    /// A page of all organizations, each with its numbers of members and jobs and its balance.
-    pub async fn list_org_summaries(
-        &self,
-        caller: &Caller,
-        options: &ListOptions<OrgId>,
-    ) -> Result<Page<OrgSummary>, Problem> {
-        self.context.authorise_operator(caller)?;
-        let mut conn = self.context.db.read().await?;
-        let rows = store::accounts::list_org_summaries(&mut conn.tx(), options).await?;
-        let summary = |row: StoredOrgSummary| OrgSummary {
-            org: Org { id: row.id, name: row.name, slug: row.slug, created_at: row.created_at },
-            members: row.members,
-            running: row.running,
-            queued: row.queued,
-            posted_micros: row.posted_micros,
-            held_micros: row.held_micros,
-            credit_limit_micros: row.credit_limit_micros,
-            currency: self.context.settings.currency.clone(),
-        };
-        Ok(options.page(rows, |row| row.id).map(summary))
     }
 }

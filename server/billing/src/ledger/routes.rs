@@ -14,7 +14,7 @@ use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
 use berth_rest::lists::{ListQuery, parse_cursor};
 use berth_rest::operations::{doc, or_csv};
 use berth_rest::{Failed, Json, Path, Query, Signed};
-use berth_types::accounts::OrgSummary;
+use berth_types::accounts::{OrgFilter, OrgOrder, OrgSummary};
 use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, CreditLimit, Granted, NewCredit, NewCredits, NewDebit, Transfer};
 use berth_types::lists::ListOptions;
@@ -23,7 +23,7 @@ use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Ledger> {
     ApiRouter::new()
-        .api_route("/operator/orgs", get_with(list_orgs, doc("Lists all organizations.")))
+        .api_route("/operator/orgs", get_with(list_orgs, doc("Lists the organizations with their balances.")))
         .api_route(
             "/operator/credits",
             post_with(grant_credits, doc("Grants credit to several organizations.")),
@@ -143,10 +143,48 @@ async fn transfers_csv(ledger: &Ledger, caller: &Caller, org: OrgId) -> Result<R
     csv_answer(file, "statement.csv")
 }
 
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct OrgQuery {
+    /// Only this organization.
+    org: Option<OrgId>,
+    /// Only the organization with this slug: 1 to 100 bytes.
+    #[schemars(length(min = 1, max = 100))]
+    slug: Option<String>,
+    /// A part of the name or of the slug without regard to the case of A to Z: 1 to 100 printable characters.
+    #[schemars(length(min = 1, max = 100))]
+    name: Option<String>,
+    /// True for organizations that had credit and have no available money only.
+    #[serde(default)]
+    without_credit: bool,
+    /// The key of the order; `created` when absent. Organizations with the same key are in the order of their ids.
+    order_by: Option<OrgOrder>,
+    /// The most items of a page, 1 to 200; 50 when absent.
+    #[schemars(range(min = 1, max = 200))]
+    limit: Option<u32>,
+    /// The `next_cursor` of the page before.
+    #[schemars(length(min = 1, max = 4_096))]
+    cursor: Option<String>,
+    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
+    sort: Option<Sort>,
+}
+
 async fn list_orgs(
     State(ledger): State<Ledger>,
     Signed(caller): Signed,
-    Query(query): Query<ListQuery>,
+    Query(query): Query<OrgQuery>,
 ) -> Result<Answer<Page<OrgSummary>>, Failed> {
-    Ok(Answer(ledger.list_org_summaries(&caller, &query.by_creation()?).await?))
+    let filter = OrgFilter {
+        org: query.org,
+        slug: query.slug,
+        name: query.name,
+        without_credit: query.without_credit,
+    };
+    let order = query.order_by.unwrap_or_default();
+    let list = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort };
+    let options = match order {
+        OrgOrder::Created => list.by_creation_with(&(&filter, order))?,
+        OrgOrder::Name | OrgOrder::Balance | OrgOrder::Spent => list.by_name_with(&(&filter, order))?,
+    };
+    Ok(Answer(ledger.list_org_summaries(&caller, &filter, order, &options).await?))
 }

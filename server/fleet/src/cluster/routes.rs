@@ -85,7 +85,7 @@ async fn list(
     Query(query): Query<TenantNodeQuery>,
 ) -> Result<Answer<Page<Node>>, Failed> {
     let TenantNodeQuery { model, rack, state, limit, cursor, sort } = query;
-    let options = ListQuery { limit, cursor, sort }.by_name()?;
+    let options = ListQuery { limit, cursor, sort }.by_name_with(&(&model, &rack, state))?;
     check_texts(&[("model", &model), ("rack", &rack)])?;
     let mut nodes = cluster.list_nodes(&caller, org).await?;
     nodes.retain(|node| {
@@ -125,8 +125,9 @@ async fn list_all(
     Signed(caller): Signed,
     Query(query): Query<NodeQuery>,
 ) -> Result<Answer<Page<Node>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_name()?;
     let filter = NodeFilter { state: query.state, model: query.model, name: query.name };
+    let options =
+        ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_name_with(&filter)?;
     Ok(Answer(cluster.list_matching_nodes(&caller, &filter, &options).await?))
 }
 
@@ -177,9 +178,9 @@ async fn list_boards(
     Query(query): Query<BoardQuery>,
 ) -> Result<Answer<Page<Board>>, Failed> {
     let BoardQuery { model, rack, label, state, fits, own, limit, cursor, sort } = query;
-    let options = ListQuery { limit, cursor, sort }.by_name()?;
     check_texts(&[("model", &model), ("rack", &rack), ("label", &label), ("fits", &fits)])?;
     let filter = BoardFilter { model, rack, label, state, fits, own };
+    let options = ListQuery { limit, cursor, sort }.by_name_with(&filter)?;
     Ok(Answer(page_in_memory(cluster.list_boards(&caller, org, &filter).await?, &options, board_key)))
 }
 

@@ -86,6 +86,7 @@ async fn list_prices(
     Signed(caller): Signed,
     Query(query): Query<PriceQuery>,
 ) -> Result<Answer<Page<PriceVersion>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
+        .by_creation_with(&query.offering)?;
     Ok(Answer(offerings.list_prices(&caller, &query.offering, &options).await?))
 }

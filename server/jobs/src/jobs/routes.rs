@@ -106,7 +106,7 @@ async fn list(
 ) -> Result<Answer<Page<Job>>, Failed> {
     let ListJobs { state, ended, name, created_by, label, limit, cursor, sort } = query;
     let filter = OrgJobFilter { state, ended, name, created_by, label };
-    let options = ListQuery { limit, cursor, sort }.by_creation()?;
+    let options = ListQuery { limit, cursor, sort }.by_creation_with(&filter)?;
     Ok(Answer(jobs.list_jobs(&caller, org, &filter, &options).await?))
 }
 

@@ -108,7 +108,8 @@ async fn list_jobs(
     if wants_csv(query.format, &headers) {
         return all_jobs_csv(operator_jobs, caller, filter).await;
     }
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options =
+        ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation_with(&filter)?;
     Ok(Answer(operator_jobs.list_all_jobs(&caller, &filter, &options).await?).into_response())
 }
 

@@ -139,7 +139,8 @@ async fn list_requests(
     Path(org): Path<OrgId>,
     Query(query): Query<RequestQuery>,
 ) -> Result<Answer<Page<QuotaRequest>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
+        .by_creation_with(&query.state)?;
     Ok(Answer(quotas.list_quota_requests(&caller, Scope::Org(org), query.state, &options).await?))
 }
 
@@ -166,7 +167,8 @@ async fn list_all_requests(
     Signed(caller): Signed,
     Query(query): Query<AllRequestsQuery>,
 ) -> Result<Answer<Page<QuotaRequest>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
+        .by_creation_with(&(query.org, query.state))?;
     let scope = Scope::Operator(query.org);
     Ok(Answer(quotas.list_quota_requests(&caller, scope, query.state, &options).await?))
 }
@@ -213,7 +215,8 @@ async fn list_all_audit(
     Signed(caller): Signed,
     Query(query): Query<AllAuditQuery>,
 ) -> Result<Answer<Page<AuditEvent>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_creation()?;
+    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
+        .by_creation_with(&(query.org, &query.subject))?;
     if let Some(subject) = &query.subject {
         return Ok(Answer(quotas.list_audit_about(&caller, subject, &options).await?));
     }

@@ -111,7 +111,8 @@ async fn list_files(
     Query(query): Query<ListFiles>,
 ) -> Result<Answer<Page<VolumeEntry>>, Failed> {
     let place = (volume.as_str(), query.dir.as_deref().unwrap_or_default());
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_name()?;
+    let options =
+        ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }.by_name_with(&place.1)?;
     Ok(Answer(volumes.list_volume_files(&caller, org, place, &options).await?))
 }
 

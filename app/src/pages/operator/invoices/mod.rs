@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use self::close::{Close, CloseDialog};
 use self::settings::SettingsForm;
+use super::super::curl::ListCurl;
 use super::super::days::{day_at, month_before, month_text};
 use super::super::invoices::document::{PrintButton, document};
 use super::super::invoices::text::{merge, period, title};
@@ -142,6 +143,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
                 }
             }}
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+            <ListCurl path="/operator/invoices" label="Invoices with curl"/>
         </section>
         <BillForm state=state/>
         <SettingsForm settings=settings/>

@@ -33,14 +33,13 @@ struct Loaded {
 }
 
 fn load(org: Option<OrgId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let calls = org.map(|org| (org, api::quotas::get_any(org), api::accounts::list_orgs(), slugs()));
+    let calls = org.map(|org| (org, api::quotas::get_any(org), api::accounts::org(org), slugs()));
     async move {
         // Other text than an id is not found.
         let Some((org, quota, orgs, offerings)) = calls else { return Err(Problem::not_found()) };
         let quota = quota.await?;
         let orgs = orgs.await?.items;
-        let known = orgs.into_iter().find(|known| known.org.id == org);
-        let name = known.map_or_else(|| org.to_string(), |known| known.org.name);
+        let name = orgs.into_iter().next().map_or_else(|| org.to_string(), |known| known.org.name);
         Ok(Loaded { name, quota, offerings: offerings.await? })
     }
 }

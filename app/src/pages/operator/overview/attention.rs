@@ -77,7 +77,7 @@ pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
         .map(|org| format!("{} ({})", org.org_name, credit(org.available_micros)))
         .collect();
     let words = ("organization without credit", "organizations without credit");
-    add(&mut out, overview.orgs_without_credit_count, words, poor, "/operator/orgs");
+    add(&mut out, overview.orgs_without_credit_count, words, poor, "/operator/orgs?without_credit=true");
     out
 }
 

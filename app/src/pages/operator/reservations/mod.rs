@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use self::maintenance::MaintenanceForm;
 use self::table::{EndDialog, TableState};
 use self::terms::TermsForm;
+use super::super::curl::ListCurl;
 use super::super::limits::replace;
 use super::super::load_more::LoadMore;
 use super::super::parts::{Call, CallProblem, Loading, every, ready};
@@ -174,6 +175,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
             <div class="section__head"><h2>"All reservations"</h2></div>
             {other_rows}
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
+            <ListCurl path="/operator/reservations" label="Reservations with curl"/>
         </section>
         <MaintenanceForm nodes=nodes all=all/>
         <TermsForm policy=policy/>
