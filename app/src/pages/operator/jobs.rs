@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use self::stop::StopDialog;
 use super::super::load_more::LoadMore;
 use super::super::parts::{Call, Loading, ready};
+use super::super::saved_filters::SavedFilters;
 use super::super::text::{offering_text, state_text};
 use super::is_operator;
 use crate::api;
@@ -69,8 +70,12 @@ fn AllJobs() -> impl IntoView {
     let query = use_query_map();
     let filter = Memo::new(move |_| query.with(|query| parse_filter(|name| query.get(name))));
     let data: Resource<Answer<Loaded>> = Resource::new(move || filter.get(), load);
+    let list = Signal::derive(|| Some("operator".to_owned()));
+    let query = Signal::derive(move || filter.with(api::operations::filter_query));
+    let open = |query: String| go(format!("/operator/jobs?{query}").trim_end_matches('?'));
     view! {
         <Page title="All jobs".to_owned()>
+            <SavedFilters list=list query=query open=Callback::new(open)/>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
                     match data.await {
