@@ -48,6 +48,7 @@ pub fn App() -> impl IntoView {
                         <Route path=path!("") view={Lazy::<routes::Home>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/launch") view={Lazy::<routes::Launch>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/jobs") view={Lazy::<routes::Jobs>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/jobs/compare") view={Lazy::<routes::Compare>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/jobs/:job") view={Lazy::<routes::Job>::new()} ssr=SsrMode::Async/>
                         <Route path=path!("/reservations") view={Lazy::<routes::Reservations>::new()} ssr=SsrMode::Async/>
                         <Route

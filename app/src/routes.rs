@@ -73,6 +73,7 @@ route!(lists, Home, home, load_home, pages::home::HomePage);
 route!(forms, Launch, launch, load_launch, pages::launch::LaunchPage);
 route!(lists, Jobs, jobs, load_jobs, pages::jobs::JobsPage);
 route!(job, Job, job, load_job, pages::job::JobPage);
+route!(job, Compare, compare, load_compare, pages::compare::ComparePage);
 route!(calendar, Reservations, reservations, load_reservations, pages::reservations::ReservationsPage);
 route!(calendar, Reservation, reservation, load_reservation, pages::reservations::ReservationPage);
 route!(lists, Cluster, cluster, load_cluster, pages::cluster::ClusterPage);

@@ -129,6 +129,8 @@ const SCREENS = [
   ['job-queued', 'tenant', () => `/jobs/${jobs.queued}`],
   ['job-succeeded', 'tenant', () => `/jobs/${jobs.succeeded}`],
   ['job-failed', 'tenant', () => `/jobs/${jobs.failed}`],
+  ['compare', 'tenant', () => `/jobs/compare?job=${jobs.succeeded}&job=${jobs.running}&job=${jobs.failed}&job=${jobs.queued}`],
+  ['compare-empty', 'newcomer', '/jobs/compare'],
   ['reservations', 'tenant', '/reservations'],
   ['reservations-empty', 'newcomer', '/reservations'],
   ['reservation-active', 'tenant', () => `/reservations/${reservations.active}`],

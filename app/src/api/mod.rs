@@ -3,7 +3,7 @@
 
 pub mod accounts;
 pub mod budgets;
-mod escape;
+pub mod escape;
 pub mod health;
 pub mod invoices;
 pub mod jobs;
@@ -17,6 +17,7 @@ pub mod portal;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;
+pub mod together;
 mod transport;
 pub mod usage;
 pub mod volumes;

@@ -7,7 +7,7 @@ mod filter;
 use std::future::Future;
 
 use berth_types::Sort;
-use berth_types::ids::OrgId;
+use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::Job;
 use berth_types::money::{column_decimals, column_text};
 use berth_types::time::duration_text;
@@ -17,13 +17,15 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::filter::{Filter, Listing, filter_text};
+use super::compare::select::{COMPARE, CompareButton, compare_cell};
 use super::curl::{self, ListCurl};
 use super::load_more::LoadMore;
 use super::org_data::data_view;
-use super::parts::{Call, origin, when_some};
+use super::parts::{Call, origin, ready, when_some};
 use super::rows::{again_cell, board_cell, merge, name_cell, offering_cell};
+use super::saved_filters::SavedFilters;
 use super::text::counted;
-use crate::address::org_link;
+use crate::address::{org_link, use_org_links};
 use crate::api;
 use crate::api::Answer;
 use crate::live;
@@ -60,10 +62,15 @@ pub fn JobsPage() -> impl IntoView {
         move || (org.get(), listing.get()),
         |(org, listing): (Option<OrgId>, Listing)| when_some(org.map(|org| load(org, listing))),
     );
+    let links = use_org_links();
+    let list = Signal::derive(move || org.get().map(|org| org.to_string()));
+    let filter = Signal::derive(move || listing.with(Listing::query));
+    let open = move |query: String| go(links.path(&format!("/jobs?{query}")).trim_end_matches('?'));
     let launch = view! { <a class="btn btn--primary" href=org_link("/launch")>"Launch job"</a> }.into_any();
     view! {
         <Page title="Jobs".to_owned() actions=launch>
             <Filter listing=listing/>
+            <SavedFilters list=list query=filter open=Callback::new(open)/>
             {data_view(data, |first: FirstPage| view! { <JobList first=first/> }.into_any())}
         </Page>
     }
@@ -98,6 +105,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
     let jobs = RwSignal::new(jobs);
     let cursor = RwSignal::new(cursor);
     let more = Call::idle();
+    let (ready, compared) = (ready(), RwSignal::new(Vec::<JobId>::new()));
     let apply = move |job: Job| {
         // The page may have been left during a request.
         let Some(whole) = cursor.try_with_untracked(Option::is_none) else { return };
@@ -143,11 +151,12 @@ fn JobList(first: FirstPage) -> impl IntoView {
                         <div class="section__head">
                             <p class="quiet">{move || count_text(jobs.with(Vec::len), cursor.get().is_some(), sort)}</p>
                             <div class="section__aside">
+                                <CompareButton chosen=compared/>
                                 <a href=csv.clone() rel="external" download="jobs.csv">"Download CSV"</a>
                                 <FeedBadge feed=feed/>
                             </div>
                         </div>
-                        {move || table(&jobs.get(), runs)}
+                        {move || table(&jobs.get(), runs, compared, ready)}
                     </section>
                 }
                     .into_any()
@@ -191,12 +200,14 @@ fn Empty(org: OrgId, conditions: String) -> impl IntoView {
     .into_any()
 }
 
-fn table(jobs: &[Job], runs: bool) -> AnyView {
+fn table(jobs: &[Job], runs: bool, compared: RwSignal<Vec<JobId>>, ready: ReadSignal<bool>) -> AnyView {
     let decimals = column_decimals(jobs.iter().map(|job| job.cost_micros));
-    let rows: Vec<AnyView> = jobs.iter().map(|job| row(job, decimals, runs)).collect();
+    let rows: Vec<AnyView> =
+        jobs.iter().map(|job| row(job, decimals, runs, compare_cell(job, compared, ready))).collect();
     table_of(
         "Jobs",
         &[
+            COMPARE,
             ("Job", ""),
             STATE,
             ("Offering", ""),
@@ -211,7 +222,7 @@ fn table(jobs: &[Job], runs: bool) -> AnyView {
     )
 }
 
-fn row(job: &Job, decimals: usize, runs: bool) -> AnyView {
+fn row(job: &Job, decimals: usize, runs: bool, compare: AnyView) -> AnyView {
     let started = match job.started_at {
         Some(at) => view! { <When at=at/> }.into_any(),
         None => view! { <When at=job.created_at/><span class="table__sub">"submitted"</span> }.into_any(),
@@ -221,6 +232,7 @@ fn row(job: &Job, decimals: usize, runs: bool) -> AnyView {
     let cost = column_text(job.cost_micros, &job.currency, decimals);
     view! {
         <tr role="row">
+            {compare}
             {name_cell(job, job.id.to_string())}
             <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
             {offering_cell(job)}

@@ -6,6 +6,7 @@
 pub mod billing;
 pub mod budgets;
 pub mod cluster;
+pub mod compare;
 pub mod confirm;
 pub mod curl;
 pub mod days;
@@ -26,6 +27,7 @@ pub mod payments;
 pub mod reservations;
 pub mod roles;
 pub mod rows;
+pub mod saved_filters;
 pub mod secrets;
 pub mod setup;
 pub mod shell_words;

@@ -2,7 +2,7 @@
 //!
 //! Pure: without a clock and without components.
 
-use berth_types::jobs::{CheckpointSignal, JobState, Topology};
+use berth_types::jobs::{CheckpointSignal, JobState, Priority, Topology};
 pub use berth_types::money::{price_text, rate_text, signed_money, ticking_money, typed_amount};
 use berth_types::time::duration_text;
 
@@ -84,6 +84,15 @@ pub fn gib(mib: i64) -> String {
 /// Returns the name of a state: `timed out` for `timed_out`.
 pub fn state_text(state: JobState) -> String {
     state.name().replace('_', " ")
+}
+
+/// Returns the name of a priority class.
+pub const fn priority_text(priority: Priority) -> &'static str {
+    match priority {
+        Priority::Low => "low",
+        Priority::Normal => "normal",
+        Priority::High => "high",
+    }
 }
 
 /// Returns a short name of a topology.

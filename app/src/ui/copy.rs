@@ -4,6 +4,33 @@ use std::time::Duration;
 
 use leptos::prelude::*;
 
+/// The state of a copy button. It returns to the start after two seconds.
+#[derive(Clone, Copy)]
+struct Copying {
+    copied: RwSignal<bool>,
+    failed: RwSignal<bool>,
+}
+
+impl Copying {
+    fn idle() -> Self {
+        Self { copied: RwSignal::new(false), failed: RwSignal::new(false) }
+    }
+
+    fn start(self, text: String) {
+        copy_text(text, move |done| {
+            let _ = self.copied.try_set(done);
+            let _ = self.failed.try_set(!done);
+            set_timeout(
+                move || {
+                    let _ = self.copied.try_set(false);
+                    let _ = self.failed.try_set(false);
+                },
+                Duration::from_secs(2),
+            );
+        });
+    }
+}
+
 /// A block of text with a copy button.
 #[component]
 pub fn CopyBlock(
@@ -11,20 +38,9 @@ pub fn CopyBlock(
     /// The accessible name.
     label: String,
 ) -> impl IntoView {
-    let copied = RwSignal::new(false);
-    let failed = RwSignal::new(false);
-    let on_result = move |done: bool| {
-        let _ = copied.try_set(done);
-        let _ = failed.try_set(!done);
-        set_timeout(
-            move || {
-                let _ = copied.try_set(false);
-                let _ = failed.try_set(false);
-            },
-            Duration::from_secs(2),
-        );
-    };
-    let copy = move |_| copy_text(text.get_untracked(), on_result);
+    let copying = Copying::idle();
+    let Copying { copied, failed } = copying;
+    let copy = move |_| copying.start(text.get_untracked());
     let name = format!("Copy: {label}");
     view! {
         <div class="code" role="group" aria-label=label>
@@ -37,6 +53,36 @@ pub fn CopyBlock(
                 }}
             </button>
         </div>
+    }
+}
+
+/// A button that copies a text which the page does not show.
+#[component]
+pub fn CopyButton(
+    text: String,
+    /// The text of the button: `Copy as CSV`.
+    label: &'static str,
+) -> impl IntoView {
+    let ready = super::ready();
+    let copying = Copying::idle();
+    let Copying { copied, failed } = copying;
+    let text = StoredValue::new(text);
+    view! {
+        <button
+            class="btn btn--small"
+            type="button"
+            disabled=move || !ready.get()
+            on:click=move |_| copying.start(text.get_value())
+        >
+            {label}
+        </button>
+        <span class="quiet small" role="status">
+            {move || match (copied.get(), failed.get()) {
+                (true, _) => "Copied.",
+                (_, true) => "Not copied: copying needs HTTPS.",
+                _ => "",
+            }}
+        </span>
     }
 }
 

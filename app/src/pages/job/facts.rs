@@ -2,14 +2,16 @@
 //!
 //! Values of environment variables stay hidden: only a submission has them.
 
-use berth_types::jobs::{Condition, Device, Job, Priority};
+use berth_types::jobs::{Condition, Device, Job};
 use berth_types::money::{money_text, reserved_text};
 use berth_types::volumes::{JobVolume, VolumeMode};
 use leptos::prelude::*;
 
 use super::super::rows::{bar_text, board_cells, own_tile};
 use super::super::shell_words::join;
-use super::super::text::{charge, limit_text, offering_text, retries_text, signal_text, topology_text};
+use super::super::text::{
+    charge, limit_text, offering_text, priority_text, retries_text, signal_text, topology_text,
+};
 use super::LiveJob;
 use super::idle::stopped_idle;
 use crate::address::org_link;
@@ -113,14 +115,6 @@ fn advice(code: &str) -> &'static str {
         }
         "image" | "command" => "Choose Launch again to correct the job and launch it.",
         _ => "The end of the log shows the cause: choose Launch again to correct the job and launch it.",
-    }
-}
-
-fn priority_text(priority: Priority) -> &'static str {
-    match priority {
-        Priority::Low => "low",
-        Priority::Normal => "normal",
-        Priority::High => "high",
     }
 }
 

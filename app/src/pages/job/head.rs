@@ -11,6 +11,7 @@ use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit,
 use super::super::rows::again_page;
 use super::super::text::limit_text;
 use super::LiveJob;
+use super::compare::CompareDialog;
 use crate::address::org_link;
 use crate::api;
 use crate::session::use_session;
@@ -26,6 +27,7 @@ pub fn Head(
     let job = live.job;
     let stopping = RwSignal::new(false);
     let extending = RwSignal::new(false);
+    let comparing = RwSignal::new(false);
     let allows = move |action: JobAction| job.with(|job| job.actions.contains(&action));
     let can_stop = Memo::new(move |_| allows(JobAction::Cancel));
     let can_extend = Memo::new(move |_| allows(JobAction::Extend));
@@ -43,6 +45,14 @@ pub fn Head(
             {simulated.then(|| view! { <span class="tag tag--simulated">"simulated"</span> })}
             <div class="page__actions">
                 {again}
+                <button
+                    class="btn"
+                    type="button"
+                    disabled=move || !ready.get()
+                    on:click=move |_| comparing.set(true)
+                >
+                    "Compare with…"
+                </button>
                 {move || {
                     can_extend
                         .get()
@@ -79,6 +89,7 @@ pub fn Head(
         </div>
         <StopDialog live=live open=stopping/>
         <ExtendDialog live=live open=extending/>
+        <CompareDialog live=live open=comparing/>
     }
 }
 

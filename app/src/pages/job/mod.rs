@@ -2,6 +2,7 @@
 //!
 //! All parts draw from one set of signals, which the event feed updates.
 
+pub mod compare;
 pub mod cost;
 pub mod facts;
 pub mod files;

@@ -55,12 +55,17 @@ impl Listing {
         (self.filter.state, self.filter.ended)
     }
 
-    /// Returns the page of the list.
-    fn page(&self) -> String {
+    /// Returns filter and order as a query without `?`; empty for all jobs, newest first.
+    pub fn query(&self) -> String {
         let filter = api::jobs::filter_query(&self.filter);
         let sort = if self.sort == Sort::Asc { "sort=asc" } else { "" };
-        let query: Vec<&str> = [filter.as_str(), sort].into_iter().filter(|part| !part.is_empty()).collect();
-        if query.is_empty() { "/jobs".to_owned() } else { format!("/jobs?{}", query.join("&")) }
+        [filter.as_str(), sort].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("&")
+    }
+
+    /// Returns the page of the list.
+    fn page(&self) -> String {
+        let query = self.query();
+        if query.is_empty() { "/jobs".to_owned() } else { format!("/jobs?{query}") }
     }
 }
 

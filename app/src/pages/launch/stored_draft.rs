@@ -29,7 +29,8 @@ pub struct StoredDraft {
     without_files: bool,
 }
 
-fn is_secret(name: &str) -> bool {
+/// Returns true if a variable with this name probably has a secret value.
+pub fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     SECRET_PARTS.iter().any(|part| name.contains(part))
 }

@@ -19,10 +19,12 @@ use self::suggest::{SuggestField, Suggested};
 use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
 use super::super::parts::{Call, Loading, ready};
+use super::super::saved_filters::SavedFilters;
 use super::super::text::{offering_text, state_text};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
+use crate::api::escape::escaped;
 use crate::api::operations::{FoundJobs, JobSubjects};
 use crate::session::Page;
 use crate::ui::*;
@@ -61,6 +63,16 @@ fn parse_choice(get: impl Fn(&str) -> Option<String>) -> Choice {
     Choice { subjects, filter }
 }
 
+/// Returns the query of a choice without `?`; empty without conditions.
+fn choice_query(choice: &Choice) -> String {
+    let Choice { subjects, filter } = choice;
+    let names = [("org", &subjects.org), ("node", &subjects.node)];
+    let names = names.into_iter().filter(|(_, text)| !text.is_empty());
+    let names = names.map(|(name, text)| format!("{name}={}", escaped(text)));
+    let rest = Some(api::operations::filter_query(filter)).filter(|query| !query.is_empty());
+    names.chain(rest).collect::<Vec<_>>().join("&")
+}
+
 /// The page of all jobs.
 #[component]
 pub fn AllJobsPage() -> impl IntoView {
@@ -72,8 +84,12 @@ fn AllJobs() -> impl IntoView {
     let query = use_query_map();
     let choice = Memo::new(move |_| query.with(|query| parse_choice(|name| query.get(name))));
     let data: Resource<Answer<Loaded>> = Resource::new(move || choice.get(), load);
+    let list = Signal::derive(|| Some("operator".to_owned()));
+    let query = Signal::derive(move || choice.with(choice_query));
+    let open = |query: String| go(format!("/operator/jobs?{query}").trim_end_matches('?'));
     view! {
         <Page title="All jobs".to_owned()>
+            <SavedFilters list=list query=query open=Callback::new(open)/>
             <Suspense fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
                     match data.await {
