@@ -64,7 +64,7 @@ parts! {
     berth_fleet::Inventory, inventory: fleet::inventory;
     berth_fleet::Offerings, offerings: fleet::offerings;
     berth_jobs::Quotas, quotas: jobs::quotas;
-    berth_jobs::Jobs, jobs: jobs::jobs, jobs::job_streams;
+    berth_jobs::Jobs, jobs: jobs::jobs, jobs::job_streams, jobs::job_logs;
     berth_jobs::OperatorJobs, operator_jobs: jobs::operator_jobs;
     berth_jobs::Drains, drains: jobs::drains;
     berth_jobs::LostNodes, lost_nodes: jobs::lost_nodes;

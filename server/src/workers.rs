@@ -13,7 +13,6 @@ mod status_batch;
 mod tunnel;
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::time::Duration;
 
 use berth_mig::board_by_name;
@@ -36,6 +35,8 @@ use crate::tls::{self, Peer};
 use assignments::{UncomparedFields, to_desired};
 use berth_access::tunnels::Tunnel;
 use berth_fleet::enrolment::{Credential, CredentialError, NodeCertificate};
+use berth_jobs::OpenRank;
+use berth_recordings::LogFile;
 use berth_store::nodes::{GpuReport, NodeReport};
 use berth_store::types::JsonColumn;
 use reports::board_reports;
@@ -216,12 +217,12 @@ struct Session {
     /// The nonce of the last probe, and the callers that await its answer.
     last_probe: u64,
     probe_waiters: Vec<oneshot::Sender<()>>,
-    /// Open log files by job, attempt and rank, each with its length in bytes.
-    logs: HashMap<(JobId, u32, u32), (File, u64)>,
+    /// Open logs by job, attempt and rank.
+    logs: HashMap<(JobId, u32, u32), LogFile>,
     /// The final lengths of the logs of ended attempts, as the worker reported them.
     final_log_bytes: HashMap<(JobId, u32), u64>,
     /// Attempts that are known to be this node's, with its rank.
-    own_ranks: HashMap<(JobId, u32), u32>,
+    own_ranks: HashMap<(JobId, u32), OpenRank>,
     /// Attempts that the worker has or was sent: a desired state without one of them would end it.
     known_attempts: HashSet<(JobId, u32)>,
     /// The boards of the node: readings of other boards are ignored.

@@ -6,28 +6,12 @@ use berth_types::jobs::{CheckpointSignal, JobState, Priority, Topology};
 pub use berth_types::money::{price_text, rate_text, signed_money, ticking_money, typed_amount};
 use berth_types::time::duration_text;
 
+pub use crate::ui::size_text;
+
 /// Returns a count with its noun: `1 job`, `3 jobs`.
 pub fn counted(count: usize, one: &str, many: &str) -> String {
     let word = if count == 1 { one } else { many };
     format!("{} {word}", grouped(i64::try_from(count).unwrap_or(i64::MAX)))
-}
-
-/// Returns a size in binary units: `1.5 MiB`.
-pub fn size_text(bytes: u64) -> String {
-    let units = ["KiB", "MiB", "GiB", "TiB"];
-    let mut tenths = u128::from(bytes) * 10;
-    let mut unit = "bytes";
-    for larger in units {
-        if tenths < 10_240 {
-            break;
-        }
-        tenths /= 1_024;
-        unit = larger;
-    }
-    match unit {
-        "bytes" => format!("{bytes} bytes"),
-        unit => format!("{}.{} {unit}", tenths / 10, tenths % 10),
-    }
 }
 
 /// Returns a number with separators: `1,284`.

@@ -28,6 +28,8 @@ pub struct Span {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     pub number: u64,
+    /// The offset of the first byte in the log.
+    pub start: u64,
     pub spans: Vec<Span>,
 }
 
@@ -43,6 +45,8 @@ impl Line {
 pub struct LogDecoder {
     /// The bytes of an incomplete character.
     partial: Vec<u8>,
+    /// The offset of the next byte in the log, without those of `partial`.
+    offset: u64,
     parser: Parser,
     builder: LineBuilder,
 }
@@ -60,6 +64,7 @@ impl LogDecoder {
         let mut seen = 0;
         for chunk in all.utf8_chunks() {
             for c in chunk.valid().chars() {
+                self.offset += c.len_utf8() as u64;
                 self.push_char(c, &mut lines);
             }
             let rest = chunk.invalid();
@@ -72,16 +77,22 @@ impl LogDecoder {
             if incomplete && seen == all.len() {
                 self.partial = rest.to_vec();
             } else {
+                self.offset += rest.len() as u64;
                 self.push_char(char::REPLACEMENT_CHARACTER, &mut lines);
             }
         }
         lines
     }
 
+    /// Skips bytes of the log that are not available.
+    pub fn skip(&mut self, bytes: u64) {
+        self.offset = self.offset.saturating_add(bytes);
+    }
+
     /// Finds the incomplete last line, if it has text.
     pub fn open_line(&self) -> Option<Line> {
-        let LineBuilder { spans, finished, .. } = &self.builder;
-        (!spans.is_empty()).then(|| Line { number: finished + 1, spans: spans.clone() })
+        let LineBuilder { spans, finished, start, .. } = &self.builder;
+        (!spans.is_empty()).then(|| Line { number: finished + 1, start: *start, spans: spans.clone() })
     }
 
     /// Ends the log. Returns the incomplete last line.
@@ -101,6 +112,7 @@ impl LogDecoder {
         if c == '\n' {
             self.parser = Parser::default();
             self.builder.end_line(lines);
+            self.builder.start = self.offset;
             return;
         }
         let mut bytes = [0; 4];
@@ -122,6 +134,8 @@ struct LineBuilder {
     /// True after a carriage return: the next character overwrites the line, unless it is a line feed.
     returned: bool,
     finished: u64,
+    /// The offset of the line in the log.
+    start: u64,
 }
 
 impl Perform for LineBuilder {
@@ -197,7 +211,7 @@ impl LineBuilder {
         self.returned = false;
         let spans = std::mem::take(&mut self.spans);
         self.clear_line();
-        lines.push(Line { number: self.finished, spans });
+        lines.push(Line { number: self.finished, start: self.start, spans });
     }
 }
 
@@ -231,6 +245,19 @@ mod tests {
         assert_eq!(texts(&decoder.push(b"ee\n")), ["three"]);
         assert_eq!(decoder.open_line(), None);
         assert_eq!(decoder.finish(), None);
+    }
+
+    #[test]
+    fn lines_have_their_offsets_in_the_log() {
+        let mut decoder = LogDecoder::new();
+        let starts = |lines: &[Line]| lines.iter().map(|line| line.start).collect::<Vec<_>>();
+        // An invalid byte counts as one, and a cut character as a whole.
+        assert_eq!(starts(&decoder.push("é\n\n".as_bytes())), [0, 3]);
+        assert_eq!(starts(&decoder.push(b"\xff\r\x1b[1m\n\xe2\x82")), [4]);
+        assert_eq!(starts(&decoder.push(b"\xac\nx")), [11]);
+        assert_eq!(decoder.open_line().map(|line| line.start), Some(15));
+        decoder.skip(100);
+        assert_eq!(starts(&decoder.push(b"y\nz\n")), [15, 118]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Live view of a job's log with search and a link to the raw log.
+//! Live view of a job's log with search, times, a filter by level, and links to the raw log.
 //!
 //! The server renders the frame; `dom` inserts the lines in the browser. The log enters the page as text,
 //! never as markup.
@@ -7,12 +7,29 @@ use berth_types::ids::{JobId, OrgId};
 use leptos::html::Div;
 use leptos::prelude::*;
 
+use super::size_text;
 use crate::live::FeedBadge;
 
 #[cfg(feature = "hydrate")]
 mod dom;
 #[cfg(any(feature = "hydrate", test))]
 mod find;
+#[cfg(any(feature = "hydrate", test))]
+mod levels;
+mod stored;
+#[cfg(any(feature = "hydrate", test))]
+mod times;
+
+use stored::{store_timestamps, wants_timestamps};
+
+/// The levels of the lines that are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Shown {
+    #[default]
+    All,
+    Warnings,
+    Errors,
+}
 
 /// The shared state of toolbar and lines.
 #[derive(Clone, Copy)]
@@ -29,10 +46,21 @@ struct Controls {
     unseen: RwSignal<u64>,
     /// True for a log that is known to be without output.
     empty: RwSignal<bool>,
+    /// True with the times of the lines.
+    timestamps: RwSignal<bool>,
+    /// The typed time of the last jump.
+    jump: RwSignal<Option<String>>,
+    /// The result of the last jump as a sentence.
+    notice: RwSignal<String>,
+    shown: RwSignal<Shown>,
+    /// The numbers of lines with warnings and with errors.
+    counts: RwSignal<(u64, u64)>,
+    /// The received bytes of the log.
+    bytes: RwSignal<u64>,
 }
 
 impl Controls {
-    fn new() -> Self {
+    fn new(silent: bool) -> Self {
         Self {
             query: RwSignal::new(String::new()),
             steps: RwSignal::new(0),
@@ -40,7 +68,13 @@ impl Controls {
             jumps: RwSignal::new(0),
             found: RwSignal::new((0, 0)),
             unseen: RwSignal::new(0),
-            empty: RwSignal::new(false),
+            empty: RwSignal::new(silent),
+            timestamps: RwSignal::new(false),
+            jump: RwSignal::new(None),
+            notice: RwSignal::new(String::new()),
+            shown: RwSignal::new(Shown::All),
+            counts: RwSignal::new((0, 0)),
+            bytes: RwSignal::new(0),
         }
     }
 }
@@ -54,10 +88,18 @@ pub fn LogView(
     rank: u32,
     /// True for a job that finished before the load of the page.
     finished: bool,
+    /// True for a job that has not started yet.
+    silent: bool,
 ) -> impl IntoView {
     let raw = format!("/api/v1/orgs/{org}/jobs/{job}/logs?rank={rank}");
     let (download, file) = (raw.clone(), format!("{job}-rank-{rank}.log"));
-    let controls = Controls::new();
+    let (timed, timed_file) = (format!("{raw}&timestamps=true"), format!("{job}-rank-{rank}-times.log"));
+    let controls = Controls::new(silent);
+    Effect::new(move || {
+        if wants_timestamps() {
+            controls.timestamps.set(true);
+        }
+    });
     let lines = NodeRef::<Div>::new();
     #[cfg(feature = "hydrate")]
     let feed = dom::attach(lines, raw.clone(), controls);
@@ -79,6 +121,10 @@ pub fn LogView(
         (false, false) => "log",
         (true, false) => "log log--ended",
         (_, true) => "log log--empty",
+    };
+    let size = move || match (controls.bytes.get(), controls.empty.get()) {
+        (0, false) => String::new(),
+        (bytes, _) => size_text(bytes),
     };
     let unseen_text = move || match controls.unseen.get() {
         1 => "1 new line".to_owned(),
@@ -138,13 +184,40 @@ pub fn LogView(
                         />
                         "Wrap lines"
                     </label>
+                    <label class="check">
+                        <input
+                            type="checkbox"
+                            prop:checked=move || controls.timestamps.get()
+                            on:change=move |event| {
+                                let timestamps = event_target_checked(&event);
+                                controls.timestamps.set(timestamps);
+                                store_timestamps(timestamps);
+                            }
+                        />
+                        "Timestamps"
+                    </label>
                     <a class="btn btn--small" href=raw rel="external">"Raw log"</a>
-                    <a class="btn btn--small" href=download rel="external" download=file>"Download log"</a>
+                    <a class="btn btn--small" href=download rel="external" download=file>
+                        "Download log "<span class="log__size">{size}</span>
+                    </a>
+                    <a
+                        class="btn btn--small"
+                        href=timed
+                        rel="external"
+                        download=timed_file
+                        hidden=move || !controls.timestamps.get()
+                    >
+                        "Download with timestamps"
+                    </a>
                     {if finished {
                         view! { <span class="live live--ended">"finished"</span> }.into_any()
                     } else {
                         view! { <FeedBadge feed=feed/> }.into_any()
                     }}
+                </div>
+                <div class="log__filters">
+                    <LevelFilter controls=controls/>
+                    <TimeJump controls=controls/>
                 </div>
             </div>
             <div class=view_class role="log" tabindex="0" aria-label="Log lines" node_ref=lines></div>
@@ -157,6 +230,74 @@ pub fn LogView(
                 {unseen_text}
             </button>
         </section>
+    }
+}
+
+/// The filter by level, with the numbers of lines.
+#[component]
+fn LevelFilter(controls: Controls) -> impl IntoView {
+    let warnings = move || controls.counts.with(|(warnings, errors)| grouped(warnings + errors));
+    let errors = move || controls.counts.with(|(_, errors)| grouped(*errors));
+    let option = move |shown: Shown, label: &'static str| {
+        view! {
+            <input
+                type="radio"
+                name="log-level"
+                checked={shown == Shown::All}
+                prop:checked=move || controls.shown.get() == shown
+                on:change=move |_| controls.shown.set(shown)
+            />
+            {label}
+        }
+    };
+    view! {
+        <div class="segmented" role="radiogroup" aria-label="Levels">
+            <label>{option(Shown::All, "All")}</label>
+            <label>
+                {option(Shown::Warnings, "Warnings and errors")}" "<span class="log__level">{warnings}</span>
+            </label>
+            <label>{option(Shown::Errors, "Errors")}" "<span class="log__level">{errors}</span></label>
+        </div>
+    }
+}
+
+/// The jump to a time, with its result.
+#[component]
+fn TimeJump(controls: Controls) -> impl IntoView {
+    let text = RwSignal::new(String::new());
+    let jump = move || controls.jump.set(Some(text.get_untracked()));
+    let keys = move |event: leptos::ev::KeyboardEvent| {
+        if event.key() == "Enter" {
+            event.prevent_default();
+            jump();
+        }
+    };
+    // A filter without lines leaves the view empty.
+    let notice = move || {
+        let (warnings, errors) = controls.counts.get();
+        match controls.shown.get() {
+            Shown::Warnings if warnings + errors == 0 => "No warnings or errors so far.".to_owned(),
+            Shown::Errors if errors == 0 => "No errors so far.".to_owned(),
+            Shown::All | Shown::Warnings | Shown::Errors => controls.notice.get(),
+        }
+    };
+    view! {
+        <div class="log__jump">
+            <label class="log__label" for="log-time">"Time (UTC)"</label>
+            <input
+                class="input"
+                id="log-time"
+                type="text"
+                placeholder="14:20:05"
+                autocomplete="off"
+                spellcheck="false"
+                maxlength="40"
+                on:input=move |event| text.set(event_target_value(&event))
+                on:keydown=keys
+            />
+            <button class="btn btn--small" type="button" on:click=move |_| jump()>"Jump to time"</button>
+        </div>
+        <span class="log__notice" role="status">{notice}</span>
     }
 }
 

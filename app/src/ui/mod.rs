@@ -13,6 +13,7 @@ mod notice;
 mod palette;
 mod pointers;
 mod retry;
+mod size;
 mod states;
 mod table;
 mod terminal;
@@ -29,6 +30,7 @@ pub use notice::{NotFound, ProblemNotice};
 pub use palette::{Palette, PaletteButton, PaletteData};
 pub use pointers::labelled_error;
 pub use retry::{Retry, RetryNotice};
+pub use size::size_text;
 pub use states::{
     BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge,
     StateBadge,

@@ -62,4 +62,21 @@ pub struct LogChunk {
     /// The bytes in base 64, if they are not UTF-8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base64: Option<String>,
+    /// The times of the bytes; absent if the portal recorded none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub times: Option<LogTimes>,
+}
+
+/// The times of a chunk of a log, as two columns of equal length with at most 4,096 ascending values. A time holds
+/// from its offset up to the next offset. The first offset is after the start of the chunk if the bytes before it
+/// have no time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LogTimes {
+    /// The offset of the first byte with the time in the log, in bytes.
+    #[cfg_attr(feature = "schema", schemars(length(max = 4_096)))]
+    pub from: Vec<u64>,
+    /// The time of the output by the portal's clock, in milliseconds since 1970-01-01T00:00:00Z.
+    #[cfg_attr(feature = "schema", schemars(length(max = 4_096)))]
+    pub at_ms: Vec<i64>,
 }

@@ -56,6 +56,15 @@ impl Timestamp {
     pub const fn millis_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0).div_euclid(1_000)
     }
+    /// Returns the time in RFC 3339 with milliseconds, such as `2026-11-20T14:20:05.120Z`: 24 characters in the
+    /// years 0 to 9999.
+    pub fn rfc3339_millis(self) -> String {
+        self.civil().map_or_else(String::new, |t| {
+            let (month, millis) = (u8::from(t.month()), t.millisecond());
+            let (date, clock) = (format!("{:04}-{month:02}-{:02}", t.year(), t.day()), self.clock());
+            format!("{date}T{clock}.{millis:03}Z")
+        })
+    }
     fn civil(self) -> Option<OffsetDateTime> {
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000).ok()
     }
@@ -137,6 +146,18 @@ mod tests {
         );
         assert_eq!("yesterday".parse::<Timestamp>(), Err(TimeError));
         assert!(!Timestamp::from_micros(i64::MIN).to_string().is_empty());
+    }
+
+    #[test]
+    fn milliseconds_have_three_digits() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_795_214_589_123_456, "2026-11-20T22:43:09.123Z"),
+            (1_795_214_589_020_000, "2026-11-20T22:43:09.020Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(Timestamp::from_micros(micros).rfc3339_millis(), text);
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ mod underuse;
 pub use attempts::Attempts;
 pub use drains::Drains;
 pub use jobs::Jobs;
-pub use logs::Logs;
+pub use logs::{Logs, OpenRank};
 pub use lost_nodes::LostNodes;
 pub use operator_jobs::OperatorJobs;
 pub use placements::Placements;
@@ -42,6 +42,7 @@ pub use underuse::IdleWatch;
 /// The routes of each part, without their state.
 pub mod routes {
     pub use crate::drains::routes::routes as drains;
+    pub use crate::jobs::log_streams::routes as job_logs;
     pub use crate::jobs::routes::routes as jobs;
     pub use crate::jobs::streams::routes as job_streams;
     pub use crate::lost_nodes::routes::routes as lost_nodes;

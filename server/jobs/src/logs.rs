@@ -1,12 +1,21 @@
 //! The state of the logs of attempts: complete or not, and open for which node.
 
 use berth_types::ids::{JobId, NodeId};
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use berth_foundation::Context;
 use berth_recordings::Recordings;
 use berth_store::attempts::StoredAttempt;
 use berth_store::{self as store, StoreError};
+
+/// An open rank of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenRank {
+    pub rank: u32,
+    /// The time of the attempt's assignment: no output is older.
+    pub assigned_at: Timestamp,
+}
 
 /// The logs of attempts.
 #[derive(Clone)]
@@ -37,10 +46,12 @@ impl Logs {
         node: NodeId,
         job: JobId,
         number: u32,
-    ) -> Result<Option<u32>, StoreError> {
+    ) -> Result<Option<OpenRank>, StoreError> {
         let mut conn = self.context.db.read().await?;
-        let row = store::attempts::find(&mut conn.tx(), job, number, node).await?;
-        Ok(row.filter(|r| r.is_open).and_then(|r| u32::try_from(r.rank).ok()))
+        let row = store::attempts::find_node_rank(&mut conn.tx(), job, number, node).await?;
+        Ok(row.filter(|r| r.is_open).and_then(|r| {
+            u32::try_from(r.rank).ok().map(|rank| OpenRank { rank, assigned_at: r.created_at })
+        }))
     }
 
     /// Closes an attempt that only waited for its log. Returns true if the log of `length` bytes is complete.

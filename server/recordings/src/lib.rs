@@ -1,12 +1,14 @@
 //! Logs and readings of jobs, as files in the data directory.
 //!
-//! A log file has the bytes of the log, so an offset in the log is an offset in the file. The readings of an
+//! A log file has the bytes of the log, so an offset in the log is an offset in the file. A second file has the times of
+//! these bytes (`log_file`). The readings of an
 //! attempt are a file of frames (`codec`). Each frame is appended at once, so no reading waits in memory.
 //! From time to time the file is compacted: old readings are averaged over longer steps (`tiers`). All calls
 //! block, so do not call them on async threads.
 
 mod codec;
 mod files;
+mod log_file;
 mod series;
 mod tiers;
 
@@ -22,7 +24,21 @@ use berth_types::time::Timestamp;
 
 use codec::{Block, Row};
 use files::RecordingFiles;
+pub use log_file::{LogFile, LogTime};
 pub use tiers::{Retention, is_timely};
+
+/// The maximum number of times in one part of a log.
+pub const MAX_TIMES: usize = 4_096;
+
+/// A part of a log with the times of its bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPart {
+    pub bytes: Vec<u8>,
+    /// At most [`MAX_TIMES`], in ascending order. The first one is at the first byte, unless that byte has no time.
+    pub times: Vec<LogTime>,
+    /// True if the log may have more bytes now.
+    pub more: bool,
+}
 
 /// The logs and readings below one directory.
 #[derive(Debug, Clone)]
@@ -87,6 +103,36 @@ impl Recordings {
         Ok(buffer)
     }
 
+    /// Reads at most `limit` bytes of a log from `offset`, with their times. A part with many times is shorter.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn read_log_part(
+        &self,
+        job: JobId,
+        attempt: u32,
+        rank: u32,
+        offset: u64,
+        limit: usize,
+    ) -> io::Result<LogPart> {
+        let mut bytes = self.read_log(job, attempt, rank, offset, limit)?;
+        let mut more = bytes.len() == limit;
+        // After the bytes, because their time is written first.
+        let end = offset.saturating_add(bytes.len() as u64);
+        // Without readable times a log still has its bytes.
+        let mut times = log_file::read_times(&self.log(job, attempt, rank), offset, end, MAX_TIMES + 1)
+            .unwrap_or_default();
+        if times.len() > MAX_TIMES
+            && let Some(next) = times.pop()
+            // An empty part would be the end of the log.
+            && let Some(length) = next.offset.checked_sub(offset).filter(|length| *length > 0)
+        {
+            bytes.truncate(usize::try_from(length).unwrap_or(limit));
+            more = true;
+        }
+        Ok(LogPart { bytes, times, more })
+    }
+
     /// Appends readings to the file of an attempt.
     pub fn append_readings(&self, job: JobId, attempt: u32, rows: &[Recorded]) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(rows.len() * 48);
@@ -122,7 +168,7 @@ impl Recordings {
 }
 
 /// Opens a file for writing at any offset, and creates its directory.
-pub fn open_write(path: &Path) -> io::Result<File> {
+fn open_write(path: &Path) -> io::Result<File> {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent)?;
     }
@@ -250,6 +296,28 @@ mod tests {
         r.append_readings(job, 1, &[recorded(100, 0, None)]).unwrap();
         assert_eq!(r.series(job, 1, None, None, 0).unwrap().1.len(), 1);
         assert!(std::fs::read(&path).unwrap().starts_with(b"of another version"));
+    }
+
+    #[test]
+    fn a_part_of_a_log_ends_before_it_has_too_many_times() {
+        let dir = tempfile::tempdir().unwrap();
+        let r = Recordings::new(dir.path());
+        let job = JobId::from_uuid(uuid::Uuid::from_u128(1));
+        let mut log = LogFile::open(&r.log(job, 1, 0)).unwrap();
+        let count = MAX_TIMES as i64 + 10;
+        for second in 0..count {
+            log.append(b"ab", at(second)).unwrap();
+        }
+        let part = r.read_log_part(job, 1, 0, 0, 1 << 20).unwrap();
+        assert_eq!((part.bytes.len(), part.times.len(), part.more), (2 * MAX_TIMES, MAX_TIMES, true));
+        let rest = r.read_log_part(job, 1, 0, part.bytes.len() as u64, 1 << 20).unwrap();
+        assert_eq!((rest.bytes.len(), rest.times.len(), rest.more), (20, 10, false));
+        assert_eq!(rest.times.first().map(|time| time.at), Some(at(count - 10)));
+        let short = r.read_log_part(job, 1, 0, 1, 2).unwrap();
+        assert_eq!((short.bytes.as_slice(), short.times.len(), short.more), (&b"ba"[..], 2, true));
+        assert_eq!(short.times.first(), Some(&LogTime { offset: 1, at: at(0) }));
+        let none = r.read_log_part(job, 2, 0, 0, 9).unwrap();
+        assert_eq!(none, LogPart { bytes: Vec::new(), times: Vec::new(), more: false });
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The intake of logs and readings from a worker. Decides nothing: it records them and publishes the updates.
 
 use std::collections::HashMap;
-use std::os::unix::fs::FileExt;
 
 use berth_proto as proto;
 use berth_types::ids::JobId;
@@ -12,11 +11,19 @@ use super::sanitize::gpu_reading;
 use super::{Session, attempt_key};
 use berth_foundation::Change;
 use berth_foundation::live::{BoardReading, JobUpdate};
-use berth_recordings::{Recorded, is_timely, open_write};
+use berth_jobs::OpenRank;
+use berth_recordings::{LogFile, Recorded, is_timely};
+
+/// The time of a chunk of a log by the portal's clock: `age_ms` before `now`, but not before `assigned_at`. The clock
+/// of the node has no effect on it.
+fn written_at(now: Timestamp, age_ms: u64, assigned_at: Timestamp) -> Timestamp {
+    let age_ms = i64::try_from(age_ms).unwrap_or(i64::MAX);
+    now.plus_millis(-age_ms).max(assigned_at).min(now)
+}
 
 impl Session {
     /// The rank of this node in an attempt. Messages about other attempts are ignored.
-    async fn rank_of(&mut self, job: JobId, number: u32) -> Result<Option<u32>, String> {
+    async fn rank_of(&mut self, job: JobId, number: u32) -> Result<Option<OpenRank>, String> {
         if let Some(rank) = self.own_ranks.get(&(job, number)) {
             return Ok(Some(*rank));
         }
@@ -29,27 +36,25 @@ impl Session {
     /// Appends the new bytes of a chunk. A gap ends the session: the next session begins at the right byte.
     pub(super) async fn keep_log(&mut self, log: proto::Log) -> Result<(), String> {
         let Some((job, number)) = attempt_key(log.attempt.as_ref()) else { return Ok(()) };
-        let Some(rank) = self.rank_of(job, number).await? else { return Ok(()) };
+        let Some(OpenRank { rank, assigned_at }) = self.rank_of(job, number).await? else { return Ok(()) };
         let key = (job, number, rank);
         if !self.logs.contains_key(&key) {
             let path = self.portal.recordings.log(job, number, rank);
-            let file = open_write(&path).map_err(|e| e.to_string())?;
-            let length = file.metadata().map_err(|e| e.to_string())?.len();
-            self.logs.insert(key, (file, length));
+            self.logs.insert(key, LogFile::open(&path).map_err(|e| e.to_string())?);
         }
-        let Some((file, length)) = self.logs.get_mut(&key) else { return Ok(()) };
-        let known = length.checked_sub(log.offset).ok_or("a gap in a log")?;
+        let Some(file) = self.logs.get_mut(&key) else { return Ok(()) };
+        let known = file.length().checked_sub(log.offset).ok_or("a gap in a log")?;
         let Some(new) = usize::try_from(known).ok().and_then(|n| log.data.get(n..)).filter(|d| !d.is_empty())
         else {
             return Ok(());
         };
-        let room = usize::try_from(berth_contract::LOG_LIMIT.saturating_sub(*length)).unwrap_or(usize::MAX);
+        let room = berth_contract::LOG_LIMIT.saturating_sub(file.length());
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
         let Some(new) = new.get(..new.len().min(room)).filter(|d| !d.is_empty()) else { return Ok(()) };
-        // A write at an offset is safe to repeat, because the bytes at an offset never change.
-        tokio::task::block_in_place(|| file.write_all_at(new, *length))
+        let at = written_at(self.portal.context.now(), log.age_ms, assigned_at);
+        tokio::task::block_in_place(|| file.append(new, at))
             .map_err(|e| format!("a log cannot be written: {e}"))?;
-        *length += new.len() as u64;
-        let length = *length;
+        let length = file.length();
         self.portal.context.live.publish_job(job, JobUpdate::Log);
         if self.final_log_bytes.get(&(job, number)).is_some_and(|end| length >= *end)
             && self.portal.logs.close_log(self.node, job, number, length).await.map_err(|e| e.to_string())?
@@ -102,7 +107,7 @@ impl Session {
             by_attempt.entry(key).or_default().push(recorded);
         }
         for ((job, number), mut rows) in by_attempt {
-            let Some(rank) = self.rank_of(job, number).await? else { continue };
+            let Some(OpenRank { rank, .. }) = self.rank_of(job, number).await? else { continue };
             rows.iter_mut().for_each(|row| row.sample.rank = rank);
             let samples: Vec<Sample> = rows.iter().map(|r| r.sample).collect();
             // Before the readings are recorded, so that the recordings still have only the earlier ones.
@@ -119,5 +124,28 @@ impl Session {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_is_from_the_time_between_assignment_and_receipt() {
+        let (now, assigned) = (1_000_000, 400_000);
+        for (age_ms, at_ms) in [
+            (0, now),
+            (1, now - 1),
+            (600_000, assigned),
+            (600_001, assigned),
+            (i64::MAX as u64, assigned),
+            (u64::MAX, assigned),
+        ] {
+            let at = |ms: i64| Timestamp::from_micros(ms * 1_000);
+            assert_eq!(written_at(at(now), age_ms, at(assigned)), at(at_ms), "{age_ms}");
+            // The clock of the portal was set back after the assignment.
+            assert_eq!(written_at(at(now), age_ms, at(now + 5)), at(now), "{age_ms}");
+        }
     }
 }

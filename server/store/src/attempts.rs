@@ -178,6 +178,27 @@ pub async fn find(
     find!(tx, StoredAttempt, sql, job, i64::from(number), node)
 }
 
+/// The rank of a node in an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct StoredNodeRank {
+    pub rank: i64,
+    pub is_open: bool,
+    /// The time of the assignment.
+    pub created_at: Timestamp,
+}
+
+/// Finds the rank of a node in an attempt, with the time of its assignment.
+pub async fn find_node_rank(
+    tx: &mut Tx<'_>,
+    job: JobId,
+    number: u32,
+    node: NodeId,
+) -> Result<Option<StoredNodeRank>, StoreError> {
+    let sql = "SELECT job_id, rank, is_open, created_at FROM attempts \
+               WHERE job_id = $1 AND number = $2 AND node_id = $3";
+    find!(tx, StoredNodeRank, sql, job, i64::from(number), node)
+}
+
 /// Lists all ranks of an attempt.
 pub async fn list_ranks(tx: &mut Tx<'_>, job: JobId, number: i64) -> Result<Vec<StoredAttempt>, StoreError> {
     list!(tx, StoredAttempt, select_attempts!("WHERE job_id = $1 AND number = $2 ORDER BY rank"), job, number)

@@ -162,6 +162,7 @@ async fn a_parameter_beyond_its_limit_is_refused() {
             format!("{job}/events?after=-1"),
             format!("{job}/logs?rank=64"),
             format!("{job}/logs?from=9223372036854775808"),
+            format!("{job}/logs?timestamps=maybe"),
             format!("{job}/metrics?step_s=2592001"),
             format!("{socket}?cols=0"),
             format!("{socket}?cols=1001"),

@@ -47,6 +47,7 @@ mod job_lists;
 mod lease;
 mod limits;
 mod lists;
+mod log_times;
 mod maintenance;
 mod members;
 mod metrics;

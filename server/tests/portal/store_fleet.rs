@@ -228,6 +228,10 @@ async fn an_attempt_stays_open_on_its_node_until_it_is_closed() {
             let none = read!(db, store::attempts::find, job(j), number, node(n));
             assert!(none.is_none(), "{engine}: {none:?}");
         }
+        let rank = read!(db, store::attempts::find_node_rank, job(1), 1, node(1)).unwrap();
+        assert_eq!((rank.rank, rank.is_open, rank.created_at), (0, true, now()), "{engine}");
+        let none = read!(db, store::attempts::find_node_rank, job(1), 1, node(2));
+        assert!(none.is_none(), "{engine}: {none:?}");
         let mut row = read!(db, store::attempts::find, job(1), 1, node(1)).unwrap();
         assert_eq!((row.org_id, row.node_id), (org(), node(1)), "{engine}");
         assert_eq!((row.known, row.ended, row.clean), (false, false, false), "{engine}");

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use berth_contract::{LOG_CHUNK, LOG_LIMIT};
 use berth_proto::{Assignment, Log, WorkerMessage, worker_message};
@@ -16,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use crate::attempt::{Attempt, AttemptMap, AttemptState};
 use crate::model::AttemptKey;
 use crate::shim::LOG;
+use crate::system::clock::ms_since;
 
 /// The followed logs of a session.
 #[derive(Default)]
@@ -83,8 +85,8 @@ async fn follow(
         grown.mark_unchanged();
         let finished = grown.has_changed().is_err();
         while offset < LOG_LIMIT {
-            let data = match read_on(&file, offset).await {
-                Ok(Some(data)) => data,
+            let (data, written_at) = match read_on(&file, offset).await {
+                Ok(Some(read)) => read,
                 Ok(None) => break,
                 Err(error) => {
                     tracing::warn!(file = %file.display(), %error, "a log is not readable");
@@ -93,7 +95,7 @@ async fn follow(
             };
             let length = data.len() as u64;
             let attempt = Some(key.id());
-            let log = Log { attempt, rank: 0, offset, data };
+            let log = Log { attempt, rank: 0, offset, data, age_ms: ms_since(written_at) };
             if bulk.send(worker_message::Body::Log(log).into()).await.is_err() {
                 return;
             }
@@ -107,13 +109,14 @@ async fn follow(
     }
 }
 
-/// The next bytes of the file. `None`: there are none yet.
-async fn read_on(file: &Path, offset: u64) -> io::Result<Option<Bytes>> {
+/// The next bytes of the file, and a time by which they were written. `None`: there are none yet.
+async fn read_on(file: &Path, offset: u64) -> io::Result<Option<(Bytes, SystemTime)>> {
     // The length is in memory, and most reads find nothing new.
-    let length = match std::fs::metadata(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        found => found?.len(),
+    let found = match std::fs::metadata(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => found?,
     };
+    let (length, written_at) = (found.len(), found.modified()?);
     // Most new parts are short.
     let more = usize::try_from(length.saturating_sub(offset)).unwrap_or(LOG_CHUNK).min(LOG_CHUNK);
     if more == 0 {
@@ -124,7 +127,8 @@ async fn read_on(file: &Path, offset: u64) -> io::Result<Option<Bytes>> {
         let mut buffer = vec![0; more];
         let read = File::open(file)?.read_at(&mut buffer, offset)?;
         buffer.truncate(read);
-        Ok(Some(Bytes::from(buffer)).filter(|data| !data.is_empty()))
+        let data = Some(Bytes::from(buffer)).filter(|data| !data.is_empty());
+        Ok(data.map(|data| (data, written_at)))
     });
     read.await.map_err(io::Error::other)?
 }
@@ -140,6 +144,7 @@ mod tests {
         let path = dir.path().join("log");
         let mut file = std::fs::File::create(&path).unwrap();
         file.write_all(b"0123456789").unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         let (grow, grown) = watch::channel(());
         let (bulk, mut sent) = mpsc::channel(4);
         let key = AttemptKey { job: "job".into(), number: 1 };
@@ -151,6 +156,7 @@ mod tests {
                     panic!("not a log")
                 };
                 assert_eq!(log.offset, 4 + got.len() as u64);
+                assert_eq!(log.age_ms > 1_000_000_000_000, log.offset < 10, "{} ms", log.age_ms);
                 got.extend_from_slice(&log.data);
             }
         };

@@ -24,6 +24,12 @@ fn since_epoch() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The milliseconds since a time of the wall clock; 0 for a later time.
+pub fn ms_since(time: SystemTime) -> u64 {
+    let age = (UNIX_EPOCH + since_epoch()).duration_since(time).unwrap_or_default();
+    u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// The wall clock, in microseconds since 1970.
 pub fn wall_micros() -> i64 {
     i64::try_from(since_epoch().as_micros()).unwrap_or(i64::MAX)

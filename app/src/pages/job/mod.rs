@@ -264,7 +264,10 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                                 <h2>"Log"</h2>
                                 {(ranks > 1).then(|| view! { <Ranks ranks=ranks chosen=rank/> })}
                             </div>
-                            {move || view! { <LogView org=org job=id rank=rank.get() finished=finished/> }}
+                            {move || {
+                                let silent = live.job.with_untracked(|job| job.started_at.is_none());
+                                view! { <LogView org=org job=id rank=rank.get() finished=finished silent=silent/> }
+                            }}
                         </section>
                         <Ports live=live can_open=ports_on rank=rank running=running ready=ready/>
                         <section class="section">

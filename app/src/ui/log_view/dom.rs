@@ -3,14 +3,17 @@
 //! Browser only. The lines are plain elements, because views are too slow for thousands of lines a second. The
 //! log enters the page as text, never as markup.
 
+mod elements;
+mod filter;
 mod search;
+mod times;
 
 use std::collections::VecDeque;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use berth_types::events::LogChunk;
-use berth_types::time::duration_text;
+use berth_types::time::{Timestamp, duration_text};
 use gloo_timers::callback::Interval;
 use leptos::html::Div;
 use leptos::prelude::*;
@@ -18,8 +21,10 @@ use wasm_bindgen::JsCast;
 use wasm_bindgen::closure::Closure;
 use web_sys::{Document, Element, Event, HtmlElement};
 
-use super::find::{matches, pieces};
-use super::{Controls, grouped};
+use super::find::matches;
+use super::levels::{Level, is_shown, level_of};
+use super::times::TimeIndex;
+use super::{Controls, Shown, grouped};
 use crate::live::Feed;
 use crate::ui::ansi::{Line, LogDecoder};
 
@@ -50,6 +55,10 @@ pub(super) fn attach(lines: NodeRef<Div>, raw: String, controls: Controls) -> Fe
         if made == Some(false) {
             let view: HtmlElement = view.unchecked_into();
             slot.set_value(Some(Pane::new(view, raw.clone(), controls, slot)));
+            with(slot, |pane| {
+                filter::filter(pane, controls.shown.try_get_untracked().unwrap_or_default());
+                times::show_times(pane, controls.timestamps.try_get_untracked().unwrap_or_default());
+            });
         }
     });
     Effect::new(move || {
@@ -74,6 +83,19 @@ pub(super) fn attach(lines: NodeRef<Div>, raw: String, controls: Controls) -> Fe
         let _ = controls.wrap.get();
         with(slot, |pane| pane.dirty = true);
     });
+    Effect::new(move || {
+        let shown = controls.shown.get();
+        with(slot, |pane| filter::filter(pane, shown));
+    });
+    Effect::new(move || {
+        let timestamps = controls.timestamps.get();
+        with(slot, |pane| times::show_times(pane, timestamps));
+    });
+    Effect::new(move || {
+        if let Some(text) = controls.jump.get() {
+            with(slot, |pane| times::jump(pane, &text));
+        }
+    });
     let resume = move || {
         let next = slot.try_with_value(|pane| pane.as_ref().map_or(0, |pane| pane.next)).unwrap_or(0);
         format!("{address}&from={next}")
@@ -94,7 +116,7 @@ fn with(slot: PaneSlot, act: impl FnOnce(&mut Pane)) {
 
 /// A row before its insertion.
 enum NewRow {
-    Line(Line),
+    Line(Line, Option<Timestamp>),
     /// A note between two lines.
     Note(String),
 }
@@ -102,6 +124,9 @@ enum NewRow {
 /// A row of the page. A note has no line.
 struct Row {
     line: Option<Line>,
+    /// The time of the line, if the portal has one.
+    at: Option<Timestamp>,
+    level: Option<Level>,
     element: HtmlElement,
     /// The element of the text.
     text: Element,
@@ -113,6 +138,11 @@ impl Row {
     fn number(&self) -> Option<u64> {
         self.line.as_ref().map(|line| line.number)
     }
+
+    /// Returns true for a note, and for a line of a level that is shown.
+    fn is_shown(&self, shown: Shown) -> bool {
+        self.line.is_none() || is_shown(shown, self.level)
+    }
 }
 
 struct Pane {
@@ -123,6 +153,13 @@ struct Pane {
     decoder: LogDecoder,
     /// The next expected byte of the log.
     next: u64,
+    times: TimeIndex,
+    timestamps: bool,
+    shown: Shown,
+    /// The numbers of warnings and of errors in `rows`.
+    counts: (u64, u64),
+    /// The level of the last line.
+    last_level: Option<Level>,
     pending: VecDeque<NewRow>,
     rows: VecDeque<Row>,
     /// The element of the incomplete last line.
@@ -138,6 +175,8 @@ struct Pane {
     /// The line of the address, until its insertion.
     requested: Option<u64>,
     following: bool,
+    /// True after the first event.
+    begun: bool,
     ended: bool,
     /// True with pending changes.
     dirty: bool,
@@ -170,6 +209,11 @@ impl Pane {
             controls,
             decoder: LogDecoder::new(),
             next: 0,
+            times: TimeIndex::default(),
+            timestamps: false,
+            shown: Shown::All,
+            counts: (0, 0),
+            last_level: None,
             pending: VecDeque::new(),
             rows: VecDeque::new(),
             open: None,
@@ -181,6 +225,7 @@ impl Pane {
             selected: None,
             requested,
             following: requested.is_none(),
+            begun: false,
             ended: false,
             dirty: false,
             last_event_ms: None,
@@ -197,6 +242,7 @@ impl Pane {
             self.last_event_ms = None;
             return;
         }
+        self.begun = true;
         let now = js_sys::Date::now();
         let silent_ms = self.last_event_ms.replace(now).map_or(0.0, |before| now - before);
         if silent_ms > SILENCE_MS {
@@ -208,7 +254,8 @@ impl Pane {
             "end" => {
                 self.ended = true;
                 if let Some(line) = self.decoder.finish() {
-                    self.enqueue(NewRow::Line(line));
+                    let at = self.times.find(line.start);
+                    self.enqueue(NewRow::Line(line, at));
                 }
                 if data != COMPLETE {
                     self.enqueue(NewRow::Note(data.to_owned()));
@@ -233,14 +280,20 @@ impl Pane {
         }
         let missing = chunk.from.saturating_sub(self.next);
         if missing > 0 {
+            self.decoder.skip(missing);
             let missing = grouped(missing);
             self.enqueue(NewRow::Note(format!("{missing} bytes not shown; see the raw log")));
+        }
+        if let Some(times) = &chunk.times {
+            self.times.add(times);
         }
         let skipped = usize::try_from(self.next.saturating_sub(chunk.from)).unwrap_or(0);
         self.next = end;
         for line in self.decoder.push(bytes.get(skipped..).unwrap_or_default()) {
-            self.enqueue(NewRow::Line(line));
+            let at = self.times.find(line.start);
+            self.enqueue(NewRow::Line(line, at));
         }
+        let _ = self.controls.bytes.try_set(end);
         self.dirty = true;
     }
 
@@ -265,18 +318,21 @@ impl Pane {
         let rows: Vec<NewRow> = self.pending.drain(..batch).collect();
         let mut added = 0;
         for row in rows {
-            added += u64::from(matches!(row, NewRow::Line(_)));
+            added += u64::from(matches!(row, NewRow::Line(..)));
             self.append(row);
         }
         self.dirty = !self.pending.is_empty();
         self.trim();
         if !self.dirty
             && let Some(line) = self.decoder.open_line()
-            && let Some((element, text)) = self.line_element(&line)
         {
-            self.write_line(&text, &line, false, None);
-            let _ = self.view.append_child(&element);
-            self.open = Some(element.unchecked_into());
+            let (level, at) = (level_of(&line.text(), self.last_level), self.times.find(line.start));
+            if let Some((element, text)) = self.line_element(line.number, level) {
+                self.write_line(&text, &line, false, None);
+                times::write_time(self, &element, &text, at);
+                let _ = self.view.append_child(&element);
+                self.open = Some(element.unchecked_into());
+            }
         }
         self.update_empty_state();
         if self.following {
@@ -285,6 +341,7 @@ impl Pane {
             let _ = self.controls.unseen.try_update(|unseen| *unseen += added);
         }
         self.publish_matches();
+        filter::publish_counts(self);
     }
 
     fn append(&mut self, row: NewRow) {
@@ -294,17 +351,24 @@ impl Pane {
                 note.set_text_content(Some(&text));
                 let _ = self.view.append_child(&note);
                 let element: HtmlElement = note.clone().unchecked_into();
-                self.rows.push_back(Row { line: None, element, text: note, matches: 0, marked: false });
+                let (line, at, level) = (None, None, None);
+                self.rows.push_back(Row { line, at, level, element, text: note, matches: 0, marked: false });
             }
-            NewRow::Line(line) => {
-                let Some((element, text)) = self.line_element(&line) else { return };
-                let found = matches(&line.text(), &self.query).len();
+            NewRow::Line(line, at) => {
+                let (number, content) = (line.number, line.text());
+                let level = level_of(&content, self.last_level);
+                self.last_level = level;
+                let Some((element, text)) = self.line_element(number, level) else { return };
+                let is_shown = is_shown(self.shown, level);
+                let found = if is_shown { matches(&content, &self.query).len() } else { 0 };
                 let marked = found > 0 && self.matches <= MAX_MARKS;
                 self.matches += found;
                 self.write_line(&text, &line, marked, None);
+                times::write_time(self, &element, &text, at);
                 let _ = self.view.append_child(&element);
-                let number = line.number;
-                self.rows.push_back(Row { line: Some(line), element, text, matches: found, marked });
+                filter::count(&mut self.counts, level, true);
+                let line = Some(line);
+                self.rows.push_back(Row { line, at, level, element, text, matches: found, marked });
                 if self.requested == Some(number) {
                     self.requested = None;
                     self.select_line(number);
@@ -323,6 +387,7 @@ impl Pane {
             let Some(old) = self.rows.pop_front() else { break };
             old.element.remove();
             self.matches = self.matches.saturating_sub(old.matches);
+            filter::count(&mut self.counts, old.level, false);
         }
         if self.head.is_none() {
             self.head = self.head_element();
@@ -332,110 +397,6 @@ impl Pane {
             let last = grouped(first.saturating_sub(1));
             text.set_text_content(Some(&format!("lines 1 to {last} not shown; see the")));
         }
-    }
-
-    fn head_element(&self) -> Option<(Element, Element)> {
-        let head = self.make("div", "log__gap")?;
-        let text = self.make("span", "")?;
-        let link = self.make("a", "")?;
-        link.set_text_content(Some("raw log"));
-        // Fails only for an invalid attribute name.
-        let _ = link.set_attribute("href", &self.raw);
-        let _ = link.set_attribute("rel", "external");
-        let _ = head.append_child(&text);
-        let _ = head.append_child(&link);
-        let _ = self.view.insert_before(&head, self.view.first_child().as_ref());
-        Some((head, text))
-    }
-
-    fn update_empty_state(&mut self) {
-        let nothing = self.rows.is_empty() && self.open.is_none() && self.pending.is_empty();
-        if self.controls.empty.try_get_untracked() != Some(nothing) {
-            let _ = self.controls.empty.try_set(nothing);
-        }
-        if let Some(old) = self.empty.take() {
-            old.remove();
-        }
-        if !nothing {
-            return;
-        }
-        let (Some(line), Some(gutter), Some(text)) = (
-            self.make("div", "log__line"),
-            self.make("span", "log__no"),
-            self.make("span", "log__text quiet"),
-        ) else {
-            return;
-        };
-        let content = if self.ended {
-            "The job never wrote any output."
-        } else {
-            "No output yet. The lines appear here when the job writes them."
-        };
-        text.set_text_content(Some(content));
-        let _ = line.append_child(&gutter);
-        let _ = line.append_child(&text);
-        let _ = self.view.append_child(&line);
-        self.empty = Some(line);
-    }
-
-    fn make(&self, tag: &str, class: &str) -> Option<Element> {
-        let element = self.document.create_element(tag).ok()?;
-        if !class.is_empty() {
-            element.set_class_name(class);
-        }
-        Some(element)
-    }
-
-    /// Creates the element of a line, and in it the element of its text.
-    fn line_element(&self, line: &Line) -> Option<(HtmlElement, Element)> {
-        let element = self.make("div", "log__line")?;
-        let link = self.make("a", "log__no")?;
-        let text = self.make("span", "log__text")?;
-        let number = line.number;
-        element.set_id(&format!("L{number}"));
-        link.set_text_content(Some(&grouped(number)));
-        let _ = link.set_attribute("href", &format!("#L{number}"));
-        let _ = link.set_attribute("aria-label", &format!("Line {number}"));
-        let _ = element.append_child(&link);
-        let _ = element.append_child(&text);
-        Some((element.unchecked_into(), text))
-    }
-
-    /// Writes the text of a line with marks. Returns the mark of the current match.
-    fn write_line(
-        &self,
-        into: &Element,
-        line: &Line,
-        marked: bool,
-        current: Option<usize>,
-    ) -> Option<HtmlElement> {
-        into.set_text_content(None);
-        let found = if marked { matches(&line.text(), &self.query) } else { Vec::new() };
-        let mut current_mark = None;
-        for piece in pieces(line, &found) {
-            let holder = match piece.class.as_str() {
-                "" => into.clone(),
-                class => {
-                    let Some(span) = self.make("span", class) else { continue };
-                    let _ = into.append_child(&span);
-                    span
-                }
-            };
-            let Some(index) = piece.found else {
-                let _ = holder.append_with_str_1(&piece.text);
-                continue;
-            };
-            let Some(mark) = self.make("mark", "") else { continue };
-            mark.set_text_content(Some(&piece.text));
-            let _ = holder.append_child(&mark);
-            if current == Some(index) {
-                let _ = mark.set_attribute("aria-current", "true");
-                if current_mark.is_none() {
-                    current_mark = Some(mark.unchecked_into());
-                }
-            }
-        }
-        current_mark
     }
 
     fn show_end(&mut self) {

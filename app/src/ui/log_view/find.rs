@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn a_match_may_cross_styles() {
         let span = |class: &str, text: &str| Span { class: class.to_owned(), text: text.to_owned() };
-        let line = Line { number: 1, spans: vec![span("", "ab"), span("ansi-red", "cd"), span("", "é")] };
+        let line =
+            Line { number: 1, start: 0, spans: vec![span("", "ab"), span("ansi-red", "cd"), span("", "é")] };
         let all = pieces(&line, &matches(&line.text(), "bc"));
         let all: Vec<_> = all.iter().map(|p| (p.class.as_str(), p.text.as_str(), p.found)).collect();
         let expected = [

@@ -4,6 +4,7 @@
 //! The transaction of a job's record also holds its worst case. So concurrent submissions together never hold
 //! more than the available money.
 
+pub mod log_streams;
 pub mod routes;
 pub mod streams;
 

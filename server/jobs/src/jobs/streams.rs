@@ -1,9 +1,9 @@
-//! Streams of server-sent events: changes of jobs, their cost, log and readings.
+//! Streams of server-sent events: changes of jobs, their cost and readings. The module `log_streams` has the logs.
 //!
 //! Every stream sends a heartbeat once a second, so that its client can detect a broken connection. Every
 //! stream can resume after its last event.
 
-use super::{Jobs, LogEnd};
+use super::Jobs;
 use aide::axum::ApiRouter;
 use aide::axum::routing::get_with;
 use axum::Json as Answer;
@@ -11,17 +11,13 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use berth_core::admission::{MAX_DURATION_S, MAX_NODES};
+use berth_core::admission::MAX_DURATION_S;
 use berth_foundation::live::JobUpdate;
-use berth_rest::operations::{events, log, stream as org_stream};
-use berth_rest::streams::{
-    BEAT, BEAT_DATA, COST, END_DATA, JOB_CHANGE, LOG, LOG_END, ORG_CHANGE, SAMPLE, SAMPLE_END,
-};
+use berth_rest::operations::{events, stream as org_stream};
+use berth_rest::streams::{BEAT, BEAT_DATA, COST, END_DATA, JOB_CHANGE, ORG_CHANGE, SAMPLE, SAMPLE_END};
 use berth_rest::{Failed, Path, Query, Signed};
 use berth_types::Page;
-use berth_types::events::{JobChange, JobEvent, LogChunk};
+use berth_types::events::{JobChange, JobEvent};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::OrgJobFilter;
 use berth_types::lists::ListOptions;
@@ -38,8 +34,6 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
-/// Bytes of a log in one event.
-const LOG_EVENT_BYTES: usize = 128 << 10;
 /// A resumed stream of an organization repeats changes of so long before its time, because transactions do
 /// not commit in the order of their times.
 const OVERLAP_MS: i64 = 5_000;
@@ -55,35 +49,31 @@ pub fn routes() -> ApiRouter<Jobs> {
             get_with(job_events, events::<Page<JobEvent>>("Lists the events of a job, or streams them.")),
         )
         .api_route(
-            "/orgs/{org}/jobs/{job}/logs",
-            get_with(logs, log("Gives the log of a rank from a byte on, or streams it.")),
-        )
-        .api_route(
             "/orgs/{org}/jobs/{job}/metrics",
             get_with(metrics, events::<Metrics>("Gives the readings of a job's devices, or streams them.")),
         )
 }
 
-type EventSender = mpsc::Sender<Result<Event, Infallible>>;
+pub(super) type EventSender = mpsc::Sender<Result<Event, Infallible>>;
 
 /// Sends an event to the client.
 ///
 /// # Errors
 /// The client has disconnected.
-async fn send(events: &EventSender, event: Event) -> Result<(), StreamEnd> {
+pub(super) async fn send(events: &EventSender, event: Event) -> Result<(), StreamEnd> {
     events.send(Ok(event)).await.map_err(|_| StreamEnd)
 }
 
 /// The end of a stream: its client has disconnected, or a source failed.
-struct StreamEnd;
+pub(super) struct StreamEnd;
 
-fn heartbeat() -> Event {
+pub(super) fn heartbeat() -> Event {
     Event::default().event(BEAT.name).data(BEAT_DATA)
 }
 
 /// A stream with the events of `work`, until `work` is done or `ended` resolves, for example when the caller
 /// loses the right to it.
-fn stream<F: Future<Output = Result<(), StreamEnd>> + Send + 'static>(
+pub(super) fn stream<F: Future<Output = Result<(), StreamEnd>> + Send + 'static>(
     ended: impl Future<Output = ()> + Send + 'static,
     work: impl FnOnce(EventSender) -> F,
 ) -> Response {
@@ -102,19 +92,19 @@ fn stream<F: Future<Output = Result<(), StreamEnd>> + Send + 'static>(
     response
 }
 
-fn wants_stream(headers: &HeaderMap) -> bool {
+pub(super) fn wants_stream(headers: &HeaderMap) -> bool {
     let accept = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
     accept.split(',').any(|t| t.trim().starts_with("text/event-stream"))
 }
 
 /// The position at which a stream resumes: `Last-Event-ID` of the browser, else the parameter of the query.
-fn resume_position<T: std::str::FromStr>(headers: &HeaderMap, query: Option<T>) -> Option<T> {
+pub(super) fn resume_position<T: std::str::FromStr>(headers: &HeaderMap, query: Option<T>) -> Option<T> {
     let last = headers.get("last-event-id").and_then(|v| v.to_str().ok()).and_then(|v| v.trim().parse().ok());
     last.or(query)
 }
 
 /// The next item for a stream.
-enum Received {
+pub(super) enum Received {
     Update(JobUpdate),
     /// The stream has missed updates and must read the database.
     Missed,
@@ -123,17 +113,17 @@ enum Received {
 
 /// Receives updates and schedules heartbeats. The heartbeats have their own times, so that updates which a
 /// stream ignores do not delay them.
-struct EventReceiver {
+pub(super) struct EventReceiver {
     updates: broadcast::Receiver<JobUpdate>,
     heartbeat_at: Instant,
 }
 
 impl EventReceiver {
-    fn new(updates: broadcast::Receiver<JobUpdate>) -> Self {
+    pub(super) fn new(updates: broadcast::Receiver<JobUpdate>) -> Self {
         Self { updates, heartbeat_at: Instant::now() + HEARTBEAT_EVERY }
     }
 
-    async fn next(&mut self) -> Received {
+    pub(super) async fn next(&mut self) -> Received {
         match tokio::time::timeout_at(self.heartbeat_at, self.updates.recv()).await {
             Ok(Ok(update)) => Received::Update(update),
             Ok(Err(RecvError::Lagged(_))) => Received::Missed,
@@ -287,145 +277,6 @@ async fn org_events(
 
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct LogQuery {
-    /// The number of the rank, 0 to 63; 0 when absent.
-    #[serde(default)]
-    #[schemars(range(max = 63))]
-    rank: u32,
-    /// The offset of the first wanted byte; 0 when absent.
-    #[schemars(range(max = i64::MAX))]
-    from: Option<u64>,
-    /// The number of the attempt; the present one when absent.
-    attempt: Option<u32>,
-}
-
-impl LogQuery {
-    /// Checks the numbers.
-    ///
-    /// # Errors
-    /// No job has such a rank, or no file such an offset.
-    fn check(&self) -> Result<(), Failed> {
-        if self.rank >= MAX_NODES {
-            return Err(Failed(Problem::malformed("`rank` is between 0 and 63.")));
-        }
-        if self.from.is_some_and(|from| i64::try_from(from).is_err()) {
-            return Err(Failed(Problem::malformed("`from` is beyond the maximum length of a log.")));
-        }
-        Ok(())
-    }
-}
-
-/// A chunk of a log as an event, with the offset of the next chunk. Valid UTF-8 is sent as text and ends
-/// before an incomplete character; other bytes are sent in base64.
-fn log_event(from: u64, mut bytes: Vec<u8>, more: bool) -> Option<(u64, Event)> {
-    if let Err(error) = std::str::from_utf8(&bytes)
-        && error.error_len().is_none()
-        && more
-        && error.valid_up_to() > 0
-    {
-        bytes.truncate(error.valid_up_to());
-    }
-    let next = from + bytes.len() as u64;
-    let chunk = match String::from_utf8(bytes) {
-        Ok(text) => LogChunk { from, text: Some(text), base64: None },
-        Err(error) => LogChunk { from, text: None, base64: Some(STANDARD.encode(error.as_bytes())) },
-    };
-    let data = serde_json::to_string(&chunk).ok()?;
-    Some((next, Event::default().event(LOG.name).id(next.to_string()).data(data)))
-}
-
-async fn logs(
-    State(jobs): State<Jobs>,
-    Signed(caller): Signed,
-    Path((org, job)): Path<(OrgId, JobId)>,
-    Query(query): Query<LogQuery>,
-    headers: HeaderMap,
-) -> Result<Response, Failed> {
-    query.check()?;
-    let ended = jobs.context.access_end(org, &caller);
-    let now = jobs.get_job(&caller, org, job).await?;
-    let mut receiver = EventReceiver::new(jobs.context.live.listen_job(job));
-    let from = resume_position(&headers, query.from).unwrap_or(0);
-    let rank = query.rank;
-    if !wants_stream(&headers) {
-        return Ok(whole_log(&jobs, job, query.attempt.unwrap_or(now.attempt), rank, from).await?);
-    }
-    Ok(stream(ended, move |events| async move {
-        let mut offset = from;
-        let mut number = query.attempt.unwrap_or(now.attempt);
-        loop {
-            // Before the read of the log: if the log is complete now, the read has all of it.
-            let end = jobs.log_end(job, number, rank).await.map_err(|_| StreamEnd)?;
-            let complete = end == Some(LogEnd::Complete);
-            loop {
-                let (recordings, at) = (jobs.recordings.clone(), offset);
-                let read = tokio::task::spawn_blocking(move || {
-                    recordings.read_log(job, number, rank, at, LOG_EVENT_BYTES)
-                });
-                let bytes = read.await.map_err(|_| StreamEnd)?.map_err(|_| StreamEnd)?;
-                let full = bytes.len() == LOG_EVENT_BYTES;
-                if bytes.is_empty() {
-                    break;
-                }
-                let (next, event) = log_event(offset, bytes, full || !complete).ok_or(StreamEnd)?;
-                offset = next;
-                send(&events, event).await?;
-                if !full {
-                    break;
-                }
-            }
-            if let Some(end) = end {
-                return send(&events, Event::default().event(LOG_END.name).data(end.text())).await;
-            }
-            match receiver.next().await {
-                Received::HeartbeatDue => {
-                    send(&events, heartbeat()).await?;
-                    if number == 0 {
-                        number = jobs.get_job(&caller, org, job).await.map_err(|_| StreamEnd)?.attempt;
-                    }
-                }
-                Received::Update(JobUpdate::Change(_)) if number == 0 => {
-                    number = jobs.get_job(&caller, org, job).await.map_err(|_| StreamEnd)?.attempt;
-                }
-                Received::Update(_) | Received::Missed => {}
-            }
-        }
-    }))
-}
-
-async fn whole_log(jobs: &Jobs, job: JobId, number: u32, rank: u32, from: u64) -> Result<Response, Problem> {
-    let recordings = jobs.recordings.clone();
-    let (sender, chunks) = mpsc::channel::<Result<Vec<u8>, std::io::Error>>(4);
-    // Each chunk has its own blocking task, so that a slow reader holds no thread.
-    tokio::spawn(async move {
-        let mut offset = from;
-        loop {
-            let recordings = recordings.clone();
-            let read = move || recordings.read_log(job, number, rank, offset, LOG_EVENT_BYTES);
-            let Ok(chunk) = tokio::task::spawn_blocking(read).await else { return };
-            let length = chunk.as_ref().map_or(0, Vec::len) as u64;
-            if matches!(&chunk, Ok(bytes) if bytes.is_empty()) || sender.send(chunk).await.is_err() {
-                return;
-            }
-            // A failed read ends the answer: the error is already in the channel.
-            if length == 0 {
-                return;
-            }
-            offset += length;
-        }
-    });
-    let body = axum::body::Body::from_stream(ReceiverStream::new(chunks));
-    let kind = [
-        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
-        // The log is not trusted: browsers must show it as plain text only.
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
-    ];
-    Ok((kind, body).into_response())
-}
-
-#[derive(Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
 struct MetricsQuery {
     /// The time of the first wanted reading.
     from: Option<Timestamp>,
@@ -476,23 +327,4 @@ async fn metrics(
         }
         send(&events, Event::default().event(SAMPLE_END.name).data(END_DATA)).await
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_event_never_cuts_a_character() {
-        let text = "a\u{1F6A2}".as_bytes();
-        assert_eq!(log_event(10, text[..3].to_vec(), true).unwrap().0, 11, "the ship waits for its rest");
-        assert_eq!(log_event(10, text.to_vec(), true).unwrap().0, 15);
-        assert_eq!(log_event(10, text[..3].to_vec(), false).unwrap().0, 13, "at the end every byte is told");
-        assert_eq!(
-            log_event(0, vec![0xff, 0xfe, b'x'], true).unwrap().0,
-            3,
-            "what is not text goes in base 64"
-        );
-        assert_eq!(log_event(0, text[1..3].to_vec(), true).unwrap().0, 2);
-    }
 }

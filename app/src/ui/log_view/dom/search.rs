@@ -4,7 +4,8 @@ use leptos::prelude::*;
 use web_sys::HtmlElement;
 
 use super::super::find::matches;
-use super::{MAX_MARKS, NEAR_PX, Pane};
+use super::super::levels::line_class;
+use super::{MAX_MARKS, NEAR_PX, Pane, Row};
 
 impl Pane {
     pub(super) fn search(&mut self, query: String) {
@@ -12,7 +13,8 @@ impl Pane {
         self.current = None;
         let mut all = 0;
         for row in &mut self.rows {
-            let found = row.line.as_ref().map_or(0, |line| matches(&line.text(), &self.query).len());
+            let shown = row.line.as_ref().filter(|_| row.is_shown(self.shown));
+            let found = shown.map_or(0, |line| matches(&line.text(), &self.query).len());
             row.matches = found;
             all += found;
         }
@@ -34,8 +36,9 @@ impl Pane {
         }
         // The first match below the top of the visible part, or else the last one above.
         let top = self.view.offset_top() + self.view.scroll_top();
-        let above = self.rows.partition_point(|row| row.element.offset_top() < top);
-        let before: usize = self.rows.iter().take(above).map(|row| row.matches).sum();
+        let shown: Vec<&Row> = self.rows.iter().filter(|row| row.is_shown(self.shown)).collect();
+        let above = shown.partition_point(|row| row.element.offset_top() < top);
+        let before: usize = shown.iter().take(above).map(|row| row.matches).sum();
         self.select_match(before.min(all - 1));
     }
 
@@ -106,10 +109,10 @@ impl Pane {
         if let Some(old) = self.selected.replace(number)
             && let Some(row) = self.row_index(old).and_then(|index| self.rows.get(index))
         {
-            row.element.set_class_name("log__line");
+            row.element.set_class_name(line_class(row.level, false));
         }
         if let Some(row) = self.row_index(number).and_then(|index| self.rows.get(index)) {
-            row.element.set_class_name("log__line log__line--on");
+            row.element.set_class_name(line_class(row.level, true));
         }
     }
 

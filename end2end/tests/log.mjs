@@ -1,0 +1,204 @@
+// The log of a job as people read it: times beside its lines, a jump to a time, a filter by level, and its download.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import {
+  bearer, inOrg, jobIn, launchBrowser, openPage, settled, signUp, startDemo, waitFor,
+} from './harness.mjs';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const SLICE = 'h100-80gb.1g.10gb';
+const LINES = [
+  'INFO start',
+  'WARNING:root:slow',
+  'ERROR:root:no such file',
+  '  File "train.py", line 3',
+  'epoch 1/2 error 0.25',
+];
+const TEXT = LINES.map((line) => `${line}\n`).join('');
+
+let demo, browser, person, written, silent;
+
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+  person = await signUp(demo.url);
+  const operator = bearer(demo.url, demo.operator.token);
+  await operator('POST', `/operator/orgs/${person.org}/credits`, { amount_micros: 20_000_000, memo: 'Welcome' });
+  const submit = (name, script) =>
+    person.api('POST', `/orgs/${person.org}/jobs`, { name, offering: SLICE, script, max_duration_s: 60 });
+  written = (await submit('writes', `cat <<'END'\n${TEXT}END`)).id;
+  silent = (await submit('silent', 'true')).id;
+  for (const job of [written, silent]) await jobIn(person.api, person.org, job, ['succeeded']);
+});
+after(async () => {
+  await browser?.close();
+  await demo?.stop();
+});
+
+const visible = (page) => page.locator('.log__line:visible .log__text').allInnerTexts();
+const notice = (page) => page.locator('.log__notice');
+const level = (page, name) => page.getByRole('radio', { name, exact: true });
+
+/** Opens the page of a job at a width. */
+async function open(job, width = 1440) {
+  const { page, faults, close } = await openPage(browser, demo.url, {
+    headers: person.headers, viewport: { width, height: 900 },
+  });
+  await page.goto(inOrg(person.slug, `/jobs/${job}`));
+  await settled(page);
+  return { page, faults, close };
+}
+
+/** Waits for the last line of the real log. */
+const complete = (page) => page.getByRole('log').getByText(LINES.at(-1)).waitFor();
+
+/** Answers the stream of the log with these events. */
+async function played(page, events) {
+  const body = events.map(([event, data]) => `event: ${event}\ndata: ${data}\n\n`).join('');
+  await page.route(/\/logs\?rank=0&from=/, (route) =>
+    route.fulfill({ status: 200, contentType: 'text/event-stream', body }));
+}
+
+/** Types a time and presses Enter. */
+async function jump(page, time) {
+  const input = page.getByLabel('Time (UTC)');
+  await input.fill(time);
+  await input.press('Enter');
+}
+
+/** No serious finding of axe in the log, and nothing wider than the window. */
+async function check(page) {
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() =>
+    window.axe.run(document.querySelector('.log'), { resultTypes: ['violations'] }));
+  const serious = violations.filter((one) => ['serious', 'critical'].includes(one.impact));
+  assert.deepEqual(serious.map((one) => [one.id, one.nodes.map((node) => node.html)]), []);
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+  assert.ok(wide <= 0, `${wide} px too wide`);
+}
+
+test('levels are counted, marked and filtered', async () => {
+  const { page, faults, close } = await open(written);
+  await complete(page);
+  assert.deepEqual(await visible(page), LINES);
+  await level(page, 'Warnings and errors 3').check();
+  await waitFor('the warnings and errors', async () => (await visible(page)).length === 3);
+  await level(page, 'Errors 2').check();
+  await waitFor('the errors', async () => (await visible(page)).length === 2);
+  assert.deepEqual(await visible(page), LINES.slice(2, 4));
+  assert.equal(await page.locator('.log__line--warning').count(), 1);
+  // The search counts the lines that are shown.
+  await page.getByRole('searchbox', { name: 'Search log' }).fill('in');
+  await page.getByText('1 of 1', { exact: true }).waitFor();
+  await level(page, 'All').check();
+  await waitFor('all lines', async () => (await visible(page)).length === LINES.length);
+  await page.getByText(/^\d of 3$/).waitFor();
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test('times are shown on request, remembered, and part of one download', async () => {
+  const { page, faults, close } = await open(written);
+  await complete(page);
+  const timed = page.locator('.log__text[data-time]');
+  const elements = () => page.locator('.log__view *').count();
+  const before = await elements();
+  assert.equal(await timed.count(), 0);
+  assert.equal(await page.getByRole('link', { name: 'Download with timestamps' }).isVisible(), false);
+  await page.getByRole('checkbox', { name: 'Timestamps' }).check();
+  await waitFor('the times', async () => (await timed.count()) === LINES.length);
+  assert.match(await timed.first().getAttribute('data-time'), /^\d\d:\d\d:\d\d\.\d$/);
+  assert.equal(await elements(), before);
+  await page.reload();
+  await complete(page);
+  await waitFor('the times after a reload', async () => (await timed.count()) === LINES.length);
+  assert.equal(await page.getByRole('checkbox', { name: 'Timestamps' }).isChecked(), true);
+
+  const fetched = async (name) => {
+    const [download] = await Promise.all([
+      page.waitForEvent('download'), page.getByRole('link', { name }).click(),
+    ]);
+    return readFileSync(await download.path(), 'utf8');
+  };
+  assert.equal(await fetched(`Download log ${TEXT.length} bytes`), TEXT);
+  const lines = (await fetched('Download with timestamps')).trimEnd().split('\n');
+  assert.deepEqual(lines.map((line) => line.slice(25)), LINES);
+  const now = Date.now();
+  for (const line of lines) {
+    const at = Date.parse(line.slice(0, 24));
+    assert.ok(at <= now + 1_000 && at > now - 3_600_000, line);
+  }
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test('a jump selects the line nearest to a time, and a late time says so', async () => {
+  const { page, faults, close } = await openPage(browser, demo.url, { headers: person.headers });
+  const text = Array.from({ length: 300 }, (_, at) => `line ${at + 1}\n`).join('');
+  // Ten seconds for each hundred lines.
+  const from = [0, text.indexOf('line 101\n'), text.indexOf('line 201\n')];
+  const start = Date.parse('2026-11-20T14:20:00Z');
+  const times = { from, at_ms: [start, start + 10_000, start + 20_000] };
+  await played(page, [['log', JSON.stringify({ from: 0, text, times })], ['end', 'complete']]);
+  await page.goto(inOrg(person.slug, `/jobs/${written}`));
+  await settled(page);
+  await page.getByRole('log').getByText('line 300').waitFor();
+  for (const [time, result, selected] of [
+    ['14:20:10', 'Line 101, 14:20:10.0', '101'],
+    ['14:20:14', 'Line 200, 14:20:10.0', '200'],
+    ['2026-11-20 14:19', 'Line 1, 14:20:00.0', '1'],
+    ['2026-11-20T14:20:19Z', 'Line 201, 14:20:20.0', '201'],
+    ['15:00', 'No line is so late. The last line is from 14:20:20.0.', '201'],
+    ['soon', 'Enter a time such as 14:20:05 or 2026-11-20 14:20.', '201'],
+  ]) {
+    await jump(page, time);
+    await notice(page).getByText(result, { exact: true }).waitFor();
+    const line = page.locator('.log__line--on');
+    assert.equal(await line.locator('.log__no').innerText(), selected, time);
+    // The line is in the visible part.
+    const [inner, outer] = [await line.boundingBox(), await page.getByRole('log').boundingBox()];
+    assert.ok(inner.y >= outer.y - 1 && inner.y + inner.height <= outer.y + outer.height + 1, time);
+  }
+  await level(page, 'Errors 0').check();
+  await notice(page).getByText('No errors so far.').waitFor();
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test('a log without recorded times says so', async () => {
+  const { page, close } = await openPage(browser, demo.url, { headers: person.headers });
+  await played(page, [['log', JSON.stringify({ from: 0, text: 'old\n' })], ['end', 'complete']]);
+  await page.goto(inOrg(person.slug, `/jobs/${written}`));
+  await settled(page);
+  await page.getByRole('log').getByText('old').waitFor();
+  await page.getByRole('checkbox', { name: 'Timestamps' }).check();
+  await jump(page, '14:20');
+  await notice(page).getByText('These lines have no recorded times.').waitFor();
+  assert.equal(await page.locator('.log__text[data-time]').count(), 0);
+  await close();
+});
+
+test('the box of a silent job is small', async () => {
+  for (const width of [1440, 390]) {
+    const { page, close } = await open(silent, width);
+    await page.getByText('The job never wrote any output.').waitFor();
+    const { height } = await page.getByRole('log').boundingBox();
+    assert.ok(height < 80, `${height} px at ${width}`);
+    await close();
+  }
+});
+
+test('the log has no serious finding of axe at both widths and in both themes', async () => {
+  for (const width of [1440, 390]) {
+    const { page, close } = await open(written, width);
+    await complete(page);
+    await page.getByRole('checkbox', { name: 'Timestamps' }).check();
+    for (const colorScheme of ['light', 'dark']) {
+      await page.emulateMedia({ colorScheme });
+      await check(page);
+    }
+    await close();
+  }
+});
