@@ -37,4 +37,5 @@ pub mod text;
 pub mod tokens;
 pub mod usage;
 pub mod volumes;
+pub mod waits;
 pub mod webhooks;

@@ -4,6 +4,7 @@
 //! returned as data, so a test of a rule builds its state in a few lines.
 
 pub mod admission;
+pub mod drains;
 pub mod evidence;
 pub mod expiry;
 pub mod images;
@@ -12,5 +13,6 @@ pub mod lease;
 pub mod ports;
 pub mod rating;
 pub mod secrets;
+pub mod suggestions;
 pub mod underuse;
 pub mod volumes;
