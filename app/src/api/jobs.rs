@@ -5,7 +5,9 @@ use std::future::Future;
 use berth_types::events::JobEvent;
 use berth_types::files::JobFile;
 use berth_types::ids::{JobId, OrgId};
-use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob, OrgJobFilter};
+use berth_types::jobs::{
+    Explanation, ExtendJob, Job, JobPlan, JobState, NewJob, OrgJobFilter, SubmissionChange, Topology,
+};
 use berth_types::metrics::Metrics;
 use berth_types::overview::JobCounts;
 use berth_types::ports::{NewPortTicket, PortTicket};
@@ -14,6 +16,9 @@ use berth_types::{Page, Sort};
 
 use super::escape::escaped;
 use super::{Answer, send};
+
+/// Bytes of the longest slug of an offering.
+const MAX_SLUG_BYTES: usize = 100;
 
 /// Lists jobs in one state or in all states, newest first.
 pub fn list(
@@ -49,6 +54,31 @@ pub fn filter_query(filter: &OrgJobFilter) -> String {
         text("label", &filter.label),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("&")
+}
+
+/// Returns a change of a submission as a query without `?`, for the address of the launch form.
+pub fn change_query(change: &SubmissionChange) -> String {
+    let parts = [
+        change.offering.as_ref().map(|slug| format!("offering={}", escaped(slug))),
+        change.count.map(|count| format!("count={count}")),
+        change.nodes.map(|nodes| format!("nodes={nodes}")),
+        change.max_duration_s.map(|seconds| format!("max_duration_s={seconds}")),
+        change.topology.map(|topology| format!("topology={}", topology.name())),
+        change.preemptible.map(|preemptible| format!("preemptible={preemptible}")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("&")
+}
+
+/// Parses the change of a submission from the values of a query. A value of another form counts as absent.
+pub fn parse_change(value: impl Fn(&str) -> Option<String>) -> SubmissionChange {
+    SubmissionChange {
+        offering: value("offering").filter(|slug| (1..=MAX_SLUG_BYTES).contains(&slug.len())),
+        count: value("count").and_then(|text| text.parse().ok()),
+        nodes: value("nodes").and_then(|text| text.parse().ok()),
+        max_duration_s: value("max_duration_s").and_then(|text| text.parse().ok()),
+        topology: value("topology").and_then(|text| Topology::parse(&text)),
+        preemptible: value("preemptible").and_then(|text| text.parse().ok()),
+    }
 }
 
 /// Lists the jobs of a filter in the order of their creation.
@@ -155,6 +185,30 @@ pub fn port_ticket(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_survives_its_query() {
+        assert_eq!(change_query(&SubmissionChange::default()), "");
+        let change = SubmissionChange {
+            offering: Some("a30-24gb.2g.12gb".to_owned()),
+            count: Some(1),
+            nodes: Some(2),
+            max_duration_s: Some(5_400),
+            topology: Some(Topology::Any),
+            preemptible: Some(true),
+        };
+        let query = change_query(&change);
+        let expected =
+            "offering=a30-24gb.2g.12gb&count=1&nodes=2&max_duration_s=5400&topology=any&preemptible=true";
+        assert_eq!(query, expected);
+        let value = |query: &str, name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+        };
+        assert_eq!(parse_change(|name| value(&query, name)), change);
+        let wrong = format!("offering={}&count=-1&topology=near&preemptible=maybe", "x".repeat(101));
+        assert_eq!(parse_change(|name| value(&wrong, name)), SubmissionChange::default());
+    }
 
     #[test]
     fn a_filter_is_a_query() {

@@ -46,6 +46,7 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::advanced::AdvancedSection;
+use self::again::change_text;
 use self::boards::{BoardCards, chosen_model};
 use self::checkpoint::CheckpointSection;
 use self::dependencies::DependencyRows;
@@ -203,10 +204,17 @@ fn first_input(again: Option<Answer<NewJob>>, blank: &Draft) -> (Draft, String) 
 #[component]
 fn LaunchForm(choices: Choices) -> impl IntoView {
     let Choices { org, offerings, reservations, templates, again } = choices;
-    let [from, asked] = use_query_map()
-        .with_untracked(|query| ["from", "reservation"].map(|name| query.get(name).unwrap_or_default()));
+    let ([from, asked], change) = use_query_map().with_untracked(|query| {
+        let named = ["from", "reservation"].map(|name| query.get(name).unwrap_or_default());
+        (named, api::jobs::parse_change(|name| query.get(name)))
+    });
     let blank = Draft::new(first_choice(&offerings));
-    let (mut first, notice) = first_input(again, &blank);
+    let changed = api::jobs::change_query(&change);
+    let again = again.map(|answer| answer.map(|job| change.apply(job)));
+    let (mut first, mut notice) = first_input(again, &blank);
+    if !changed.is_empty() && first != blank {
+        notice.push_str(&format!(" Changed: {}.", change_text(&change)));
+    }
     let requested = asked.parse::<ReservationId>().ok().or(first.reservation);
     let reservation = reservations.iter().find(|one| Some(one.id) == requested);
     first.reservation = reservation.map(|one| one.id);
@@ -220,7 +228,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
     };
     // The browser knows the last offering, unlike the portal.
     let last = move || last_offering(org).filter(is_priced);
-    let kept = KeptDraft::new((org, format!("{from} {asked}")), (first, blank), notice, last);
+    let kept = KeptDraft::new((org, format!("{from} {asked} {changed}")), (first, blank), notice, last);
     // The free capacity changes while the form is open.
     every(10_000, move || {
         spawn_local(async move {
@@ -372,7 +380,7 @@ fn FormBody(
                 <AdvancedSection fields=form.advanced call=call/>
                 <CurlLine org=org request=request/>
             </form>
-            <Preview org=org request=request call=call ready=ready/>
+            <Preview org=org request=request form=form call=call ready=ready/>
         </div>
     }
 }
@@ -405,6 +413,7 @@ fn Limit(form: Form, call: Call) -> impl IntoView {
             <select
                 id="unit"
                 name="unit"
+                prop:value=move || form.unit.get().name()
                 on:change=move |ev| form.unit.set(LimitUnit::parse(&event_target_value(&ev)))
             >
                 {option(LimitUnit::Minutes)}

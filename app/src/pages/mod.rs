@@ -40,4 +40,5 @@ pub mod time_field;
 pub mod tokens;
 pub mod usage;
 pub mod volumes;
+pub mod waits;
 pub mod webhooks;

@@ -3,6 +3,7 @@
 mod ends;
 mod filter;
 mod submission;
+mod waits;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ use crate::volumes::JobVolume;
 pub use ends::{Retry, RetryOn, StopWhenIdle};
 pub use filter::OrgJobFilter;
 pub use submission::{ExtendJob, NewJob};
+pub use waits::{BlockingKind, BlockingObject, SubmissionChange, SuggestedChange};
 
 /// A step between the submission of a job and its end. A job waits in `queued`, has devices from `assigned`
 /// on, and runs in `running`. The last four states are ends.
@@ -412,6 +414,9 @@ pub struct JobPlan {
     pub reservation_starts_at: Option<Timestamp>,
     /// The reasons for a wait; empty for a job that would start at once.
     pub blockers: Vec<Blocker>,
+    /// Changes with which the job would start now, at most 3; empty for a job that would start at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suggested_changes: Vec<SuggestedChange>,
 }
 
 /// A reason for a job's wait, with a change that removes it.
@@ -424,10 +429,24 @@ pub struct Blocker {
     pub detail: String,
     /// A sentence about the change that removes the reason.
     pub change: String,
+    /// Jobs and reservations of the organization and maintenance windows behind the reason, at most 5.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objects: Vec<BlockingObject>,
+    /// The number of further jobs, reservations and windows like `objects`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_objects: u32,
+    /// The number of jobs and reservations of other organizations behind the reason. They have no name and no
+    /// id here.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub others: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The list of a waiting job's blockers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Explanation {
     /// The reasons for the wait.
@@ -439,4 +458,7 @@ pub struct Explanation {
     pub earliest_start: Option<Timestamp>,
     /// The basis of `earliest_start`.
     pub basis: String,
+    /// Changes of the submission with which it would start now, at most 3. Only for members who can run jobs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub suggested_changes: Vec<SuggestedChange>,
 }

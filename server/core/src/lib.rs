@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod capacity;
+pub mod drains;
 pub mod evidence;
 pub mod expiry;
 pub mod images;
@@ -13,5 +14,6 @@ pub mod lease;
 pub mod ports;
 pub mod rating;
 pub mod secrets;
+pub mod suggestions;
 pub mod underuse;
 pub mod volumes;

@@ -23,6 +23,7 @@ mod held;
 mod hold;
 mod impossible;
 mod inside;
+mod obstacles;
 mod order;
 mod pass;
 mod place;
@@ -35,6 +36,7 @@ mod reason_text;
 mod reasons;
 mod reserve;
 mod shortage;
+mod trials;
 mod why;
 
 use std::collections::{BTreeSet, HashMap};
@@ -57,9 +59,11 @@ use berth_placement::scoring::Reach;
 
 pub use facts::{Claim, ClaimBill, ClaimRank, Fact, HeldVolume, JobFacts, OrgFacts};
 pub use held::Basis;
+pub use obstacles::{Obstacle, Obstacles};
 pub use reason_text::{RequestSummary, explanation, power_shortage_text};
 pub use reasons::{Blocker, PowerShortage, ReservationBlocker, SuggestedChange, WaitReasons};
 pub use reserve::{NamedSlots, Refusal, Window};
+pub use trials::{Snapshot, Trial};
 
 /// A half open span of time.
 type Span = (Timestamp, Timestamp);

@@ -200,7 +200,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
             "Wait, or submit the job with a higher priority.".to_owned(),
         ),
     };
-    ApiBlocker { code: code.to_owned(), detail, change }
+    ApiBlocker { code: code.to_owned(), detail, change, objects: Vec::new(), more_objects: 0, others: 0 }
 }
 
 fn reservation_text(blocker: ReservationBlocker, now: Timestamp) -> (&'static str, String, String) {
@@ -277,7 +277,8 @@ fn text_until(at: Timestamp, now: Timestamp) -> String {
     duration_text(at.millis_since(now).max(0))
 }
 
-/// The explanation of a waiting job for the API.
+/// The explanation of a waiting job for the API, without the objects behind its blockers and without suggested
+/// changes.
 pub fn explanation(why: &WaitReasons, request: &RequestSummary, now: Timestamp) -> Explanation {
     let blockers: Vec<ApiBlocker> = why.blockers.iter().map(|b| blocker_text(b, request, now)).collect();
     let smallest_change = match why.changes.first() {
@@ -315,5 +316,6 @@ pub fn explanation(why: &WaitReasons, request: &RequestSummary, now: Timestamp) 
         (_, None, Some(Blocker::Dependency(_))) => "The start depends on the end of other jobs.".to_owned(),
         (_, None, _) => "The end of the running jobs frees no suitable place.".to_owned(),
     };
-    Explanation { blockers, smallest_change, earliest_start: why.earliest, basis }
+    let suggested_changes = Vec::new();
+    Explanation { blockers, smallest_change, earliest_start: why.earliest, basis, suggested_changes }
 }

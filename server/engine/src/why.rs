@@ -10,6 +10,7 @@ use berth_types::time::Timestamp;
 use super::facts::JobFacts;
 use super::held::hold_id;
 use super::reasons::{Blocker, ReservationBlocker, SuggestedChange, WaitReasons};
+use super::trials::Trial;
 use super::{
     Engine, Span, apply, find_node_id, forecast, hold, impossible, inside, order, place, ready, run_end,
     shortage,
@@ -72,21 +73,8 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(WaitReasons, Vec<(NodeId, Vec<Slot>)>), InvalidRequest> {
         let ask = Ask::from_request(request, org, &mut self.cluster)?;
-        let facts = JobFacts {
-            id: JobId::from_uuid(uuid::Uuid::max()),
-            generation: 0,
-            attempt: 0,
-            org,
-            request: request.clone(),
-            priority,
-            max_duration_s: seconds,
-            preemptible: false,
-            grace_s: 0,
-            queued_at: now,
-            depends_on: Vec::new(),
-            inside: booking,
-            volume: None,
-        };
+        let trial = Trial { request: request.clone(), priority, seconds, inside: booking };
+        let facts = trial.facts(org, now);
         let simulated = if forecast::is_small(self) { why_if_submitted(self, &facts, now) } else { None };
         let why = match (simulated, booking) {
             (Some(why), _) => why,

@@ -1,13 +1,13 @@
 //! Drains of nodes: a cordon at once, a stop of the remaining jobs at the deadline, and the progress until
 //! then.
 //!
-//! `drain_rules` decides the stops. A cancelled drain takes no stop back.
+//! `berth_core::drains` decides the stops. A cancelled drain takes no stop back.
 
 pub mod routes;
 
 use std::collections::HashMap;
 
-use crate::drain_rules::{NodeAttempt, decide, grace_s, is_requeued};
+use berth_core::drains::{NodeAttempt, decide, grace_s, is_requeued};
 use berth_core::jobs::MachineEvent;
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::jobs::JobState;

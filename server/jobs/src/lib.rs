@@ -3,7 +3,6 @@
 pub mod assignments;
 pub mod attempts;
 mod charges;
-mod drain_rules;
 pub mod drains;
 mod evidence;
 mod job_filter;

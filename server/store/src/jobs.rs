@@ -363,6 +363,18 @@ pub async fn list_states(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<(JobId, 
     list_in!(tx, (JobId, JobState), sqlite, postgres, texts(jobs))
 }
 
+/// Lists the names and states of the jobs with these ids that belong to an organization.
+pub async fn list_names(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    jobs: &[JobId],
+) -> Result<Vec<(JobId, String, JobState)>, StoreError> {
+    let sqlite =
+        "SELECT id, name, state FROM jobs WHERE id IN (SELECT value FROM json_each($1)) AND org_id = $2";
+    let postgres = "SELECT id, name, state FROM jobs WHERE id = ANY($1) AND org_id = $2";
+    list_in!(tx, (JobId, String, JobState), sqlite, postgres, texts(jobs), org)
+}
+
 /// The ids as texts, for `list_in`.
 pub(crate) fn texts(jobs: &[JobId]) -> Vec<String> {
     jobs.iter().map(ToString::to_string).collect()

@@ -1,5 +1,6 @@
 //! Offerings and their price versions.
 
+use berth_core::suggestions::Offered;
 use berth_types::ids::OfferingId;
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
@@ -19,6 +20,19 @@ pub struct StoredOffering {
     pub simulated: bool,
     /// The price in effect, with its version; `None` without one.
     pub price: Option<StoredPrice>,
+}
+
+impl StoredOffering {
+    /// The part of the offering on which suggested changes depend.
+    pub fn offered(&self) -> Offered<'_> {
+        Offered {
+            slug: &self.slug,
+            model: &self.gpu_model,
+            profile: self.mig_profile.as_deref(),
+            memory_mib: self.memory_mib,
+            simulated: self.simulated,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

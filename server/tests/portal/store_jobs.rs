@@ -235,6 +235,13 @@ async fn a_bulk_read_of_jobs_equals_single_reads() {
         states.sort();
         let expected = [(3, JobState::Queued), (7, JobState::Failed), (20, JobState::Queued)];
         assert_eq!(states, expected.map(|(n, state)| (job(n), state)), "{engine}");
+        // Names are of one organization only.
+        let named = read!(db, store::jobs::list_names, org(1), &asked);
+        assert_eq!(named, [(job(20), "job 20".to_owned(), JobState::Queued)], "{engine}");
+        let mut named = read!(db, store::jobs::list_names, org(2), &asked);
+        named.sort();
+        let expected = [(3, JobState::Queued), (7, JobState::Failed)];
+        assert_eq!(named, expected.map(|(n, state)| (job(n), format!("job {n}"), state)), "{engine}");
     }
 }
 

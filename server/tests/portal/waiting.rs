@@ -1,6 +1,7 @@
 //! Tests of waiting jobs with a real worker: capacity, preemption, dependencies and held starts.
 
-use crate::worker_portal::WorkerPortal;
+use crate::common::{Caller, TestPortal, engines};
+use crate::worker_portal::{WorkerPortal, eventually};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,4 +125,79 @@ async fn short_jobs_run_before_a_held_start() {
     let started = async |job: &str| setup.job(job).await["started_at"].as_str().unwrap().to_owned();
     assert!(started(&whole).await < started(&long).await);
     setup.until_all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_jobs_in_the_way_are_named_and_a_suggested_change_starts_at_once() {
+    for (engine, db, _location) in engines("waits").await {
+        let setup = WorkerPortal::on(TestPortal::on(db)).await;
+        let (t, ada) = (&setup.t, &setup.ada);
+        let price = json!({"offering": "h100-80gb", "per_hour_micros": 36_000_000});
+        t.post(&setup.operator, "/operator/prices", price).await.expect(201);
+        let (eve, foreign) = t.tenant("wharf").await;
+        let credit = json!({"amount_micros": 100_000_000, "memo": "Welcome"});
+        t.post(&setup.operator, &format!("/operator/orgs/{foreign}/credits"), credit).await.expect(201);
+        let holds = json!({"name": "holds", "script": "exec sleep 300", "max_duration_s": 600});
+        let own = setup.submit(holds).await;
+        setup.until(&own, |j| j["state"] == "running").await;
+        let body = json!({
+            "name": "hidden", "offering": "h100-80gb.1g.10gb", "script": "exec sleep 300", "max_duration_s": 600,
+        });
+        let other = t.post(&eve, &format!("/orgs/{foreign}/jobs"), body).await.expect(201);
+        let other = other["id"].as_str().unwrap().to_owned();
+        eventually("the foreign job runs", async || {
+            let job = t.get(&eve, &format!("/orgs/{foreign}/jobs/{other}")).await.expect(200);
+            (job["state"] == "running").then_some(())
+        })
+        .await;
+
+        let whole =
+            json!({"name": "whole", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60});
+        let waits = setup.submit(whole.clone()).await;
+        setup.until(&waits, |j| !j["reasons"].as_array().unwrap().is_empty()).await;
+        let path = format!("/orgs/{}/jobs/{waits}/explanation", setup.org);
+        let why = t.get(ada, &path).await.expect(200);
+        let plan =
+            t.post(ada, &format!("/orgs/{}/jobs?dry_run=true", setup.org), whole.clone()).await.expect(200);
+        for answer in [&why, &plan] {
+            let blocker = &answer["blockers"][0];
+            assert_eq!(blocker["code"], "capacity.busy", "{engine}: {answer}");
+            let [object] = blocker["objects"].as_array().unwrap().as_slice() else { panic!("{answer}") };
+            assert_eq!((&object["kind"], &object["job"]), (&json!("job"), &json!(own)), "{engine}: {answer}");
+            assert_eq!((&object["name"], &object["state"]), (&json!("holds"), &json!("running")));
+            assert_eq!(object["devices"].as_array().unwrap().len(), 1, "{answer}");
+            assert!(object["ends_by"].is_string(), "{answer}");
+            assert_eq!(blocker["others"], 1, "{answer}");
+            let text = answer.to_string();
+            for identity in [other.as_str(), foreign.as_str(), "hidden", "wharf"] {
+                assert!(!text.contains(identity), "{engine}: {identity} in {text}");
+            }
+            let suggested = &answer["suggested_changes"][0];
+            assert_eq!(suggested["label"], "1g.10gb, free now", "{engine}: {answer}");
+            assert_eq!(suggested["change"], json!({"offering": "h100-80gb.1g.10gb"}));
+            assert_eq!(suggested["per_hour_micros"], 3_600_000, "{answer}");
+        }
+        // A viewer gets no suggestions: they are launches.
+        let viewer = json!({"name": "ci", "role": "viewer"});
+        let token = t.post(ada, &format!("/orgs/{}/tokens", setup.org), viewer).await.expect(201);
+        let viewer = Caller::Token(token["secret"].as_str().unwrap().to_owned());
+        let seen = t.get(&viewer, &path).await.expect(200);
+        assert_eq!(seen["blockers"][0]["objects"][0]["job"], json!(own), "{seen}");
+        assert!(seen["suggested_changes"].is_null(), "{seen}");
+
+        // The suggestion starts beside the waiting job.
+        let mut changed = whole;
+        changed
+            .as_object_mut()
+            .unwrap()
+            .extend(why["suggested_changes"][0]["change"].as_object().unwrap().clone());
+        let small = setup.submit(changed).await;
+        assert_eq!(setup.until_ended(&small).await["state"], "succeeded");
+        assert_eq!(setup.job(&waits).await["state"], "queued");
+        for job in [&waits, &own] {
+            t.post(ada, &format!("/orgs/{}/jobs/{job}/cancel", setup.org), Value::Null).await.expect(202);
+        }
+        t.post(&eve, &format!("/orgs/{foreign}/jobs/{other}/cancel"), Value::Null).await.expect(202);
+        setup.until_all_free().await;
+    }
 }

@@ -1,10 +1,10 @@
 //! The input of the form from the submission of an earlier job. Pure.
 
-use berth_types::jobs::{DependsOn, NewJob, Retry, StopWhenIdle};
+use berth_types::jobs::{DependsOn, NewJob, Retry, StopWhenIdle, SubmissionChange};
 use berth_types::secrets::SecretUse;
 use berth_types::volumes::{VolumeMode, VolumeUse};
 
-use super::super::shell_words;
+use super::super::{shell_words, text};
 use super::advanced::AdvancedDraft;
 use super::checkpoint::CheckpointDraft;
 use super::draft::rows::{DependencyRow, SecretRow, VolumeRow};
@@ -12,7 +12,7 @@ use super::draft::{Draft, RETRY_ON};
 use super::units::LimitUnit;
 
 /// Returns a time limit with the unit of its shortest text.
-fn limit_text(seconds: u64) -> (String, LimitUnit) {
+pub fn limit_text(seconds: u64) -> (String, LimitUnit) {
     if seconds.is_multiple_of(3_600) {
         return ((seconds / 3_600).to_string(), LimitUnit::Hours);
     }
@@ -20,6 +20,21 @@ fn limit_text(seconds: u64) -> (String, LimitUnit) {
     let millionths = (seconds % 60 * 1_000_000).div_ceil(60);
     let text = format!("{}.{millionths:06}", seconds / 60);
     (text.trim_end_matches('0').trim_end_matches('.').to_owned(), LimitUnit::Minutes)
+}
+
+/// Returns the changed fields of a submission as text.
+pub fn change_text(change: &SubmissionChange) -> String {
+    let count = |n: u32, one, many| text::counted(n as usize, one, many);
+    let preemptible = |yes| if yes { "preemptible" } else { "not preemptible" };
+    let parts = [
+        change.offering.clone(),
+        change.count.map(|n| count(n, "device per node", "devices per node")),
+        change.nodes.map(|n| count(n, "node", "nodes")),
+        change.max_duration_s.map(|seconds| format!("time limit {}", text::limit_text(seconds))),
+        change.topology.map(|topology| format!("topology {}", text::topology_text(topology))),
+        change.preemptible.map(|yes| preemptible(yes).to_owned()),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a share in percent.
@@ -161,6 +176,21 @@ mod tests {
         }
         assert_eq!(limit_text(7_200), ("2".to_owned(), LimitUnit::Hours));
         assert_eq!(limit_text(5_400), ("90".to_owned(), LimitUnit::Minutes));
+    }
+
+    #[test]
+    fn a_change_is_named() {
+        let change = SubmissionChange {
+            offering: Some("a30-24gb.2g.12gb".to_owned()),
+            count: Some(1),
+            max_duration_s: Some(5_400),
+            preemptible: Some(true),
+            ..SubmissionChange::default()
+        };
+        assert_eq!(
+            change_text(&change),
+            "a30-24gb.2g.12gb, 1 device per node, time limit 1 h 30 min, preemptible"
+        );
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Signals of the launch form. Without requests to the portal.
 
 use berth_types::ids::ReservationId;
-use berth_types::jobs::{Priority, Topology};
+use berth_types::jobs::{Priority, SubmissionChange, Topology};
 use leptos::prelude::*;
 
 use super::advanced::AdvancedForm;
+use super::again::limit_text;
 use super::checkpoint::CheckpointForm;
 use super::draft::Draft;
 use super::rows::{DependencySignals, PairSignals, PortSignals, Rows, SecretSignals, VolumeSignals};
@@ -127,6 +128,30 @@ impl Form {
             || [self.secrets.count(), self.volumes.count(), self.ports.count(), self.labels.count()]
                 .iter()
                 .any(|count| *count > 0)
+    }
+
+    /// Sets the fields of a suggested change.
+    pub fn apply(self, change: &SubmissionChange) {
+        if let Some(offering) = &change.offering {
+            self.offering.set(offering.clone());
+        }
+        if let Some(count) = change.count {
+            self.count.set(count.to_string());
+        }
+        if let Some(nodes) = change.nodes {
+            self.nodes.set(nodes.to_string());
+        }
+        if let Some(seconds) = change.max_duration_s {
+            let (limit, unit) = limit_text(seconds);
+            self.limit.set(limit);
+            self.unit.set(unit);
+        }
+        if let Some(topology) = change.topology {
+            self.topology.set(topology);
+        }
+        if let Some(preemptible) = change.preemptible {
+            self.preemptible.set(preemptible);
+        }
     }
 
     /// Returns the present input, with a subscription to all fields.

@@ -87,6 +87,7 @@ fn TopologySelect(
                 name="closeness"
                 aria-describedby="closeness-hint closeness-error"
                 aria-invalid=move || error.get().map(|_| "true")
+                prop:value=move || form.topology.get().name()
                 on:change=move |ev| form.topology.set(parse_topology(&event_target_value(&ev)))
             >
                 {TOPOLOGIES.into_iter().map(option).collect_view()}

@@ -3,7 +3,7 @@
 //! All values come from the plan of the portal, requested again after each relevant change.
 
 use berth_types::ids::OrgId;
-use berth_types::jobs::{Blocker, JobPlan, NewJob};
+use berth_types::jobs::{Blocker, JobPlan, NewJob, SuggestedChange};
 use berth_types::money::{available_text, reserved_text};
 use berth_types::problems::FieldError;
 use berth_types::time::Timestamp;
@@ -15,7 +15,10 @@ use super::super::limits::credit_form::CreditRequest;
 use super::super::parts::{Call, later, origin};
 use super::super::rows::device_text;
 use super::super::text;
+use super::super::waits::{BlockingObjects, suggestion_price};
 use super::draft::for_plan;
+use super::form::Form;
+use super::section::focus_soon;
 use crate::api;
 use crate::api::Answer;
 use crate::session::use_session;
@@ -34,6 +37,8 @@ pub fn Preview(
     org: OrgId,
     /// The present request.
     request: Memo<Request>,
+    /// The form, for suggested changes.
+    form: Form,
     /// The submission.
     call: Call,
     /// True after hydration.
@@ -86,8 +91,64 @@ pub fn Preview(
                 </button>
             </div>
             {move || remarks(plan.get(), inside.get())}
+            <PlanWaits plan=plan form=form/>
             {request_credit}
         </aside>
+    }
+}
+
+/// What is in the way of a job that would wait, and the changes with which it would start now.
+#[component]
+fn PlanWaits(
+    /// The latest plan.
+    plan: RwSignal<Option<Answer<JobPlan>>>,
+    /// The form, for the changes.
+    form: Form,
+) -> impl IntoView {
+    let known = move |plan: &Option<Answer<JobPlan>>| {
+        // Before the begin of its reservation, nothing else is known about the start.
+        let plan = plan.as_ref().and_then(|plan| plan.as_ref().ok());
+        plan.filter(|plan| plan.reservation_starts_at.is_none()).cloned()
+    };
+    let waits = Memo::new(move |_| plan.with(known));
+    let blockers = Memo::new(move |_| waits.get().map(|plan| plan.blockers).unwrap_or_default());
+    let suggested = Memo::new(move |_| waits.get().map(|plan| plan.suggested_changes).unwrap_or_default());
+    let none = Memo::new(move |_| {
+        let behind = |blocker: &Blocker| !blocker.objects.is_empty() || blocker.others > 0;
+        suggested.with(Vec::is_empty) && !blockers.with(|all| all.iter().any(behind))
+    });
+    let title = move || match suggested.with(Vec::len) {
+        0 => "In the way".to_owned(),
+        count => text::counted(count, "change starts now", "changes start now"),
+    };
+    let item = move |suggestion: SuggestedChange| {
+        let SuggestedChange { label, change, .. } = suggestion.clone();
+        let name = format!("Use this change: {label}");
+        // The button leaves with its suggestion, so the next step gets the focus.
+        let apply = move |_: leptos::ev::MouseEvent| {
+            form.apply(&change);
+            focus_soon("button[form=\"launch\"]".to_owned());
+        };
+        view! {
+            <li class="why__object">
+                <span class="why__change">{label}</span>
+                " "
+                <span class="why__price">{suggestion_price(&suggestion)}</span>
+                " "
+                <button class="btn btn--small" type="button" aria-label=name on:click=apply>"Use this change"</button>
+            </li>
+        }
+        .into_any()
+    };
+    let key = |one: &SuggestedChange| (one.label.clone(), one.per_hour_micros, one.worst_case_micros);
+    view! {
+        <details class="more" hidden=move || none.get()>
+            <summary>{title}</summary>
+            <ul class="why__list" aria-label="Changes that start now" hidden=move || suggested.with(Vec::is_empty)>
+                <For each=move || suggested.get() key=key children=item/>
+            </ul>
+            <BlockingObjects blockers=blockers/>
+        </details>
     }
 }
 

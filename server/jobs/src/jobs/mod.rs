@@ -11,6 +11,7 @@ pub mod streams;
 mod change;
 mod checks;
 mod show;
+mod waits;
 
 use std::sync::Arc;
 
@@ -268,7 +269,8 @@ impl Jobs {
         let available = store::ledger::available(&mut tx, org).await?;
         drop(conn);
         self.planner.refresh().await?;
-        let (why, places) = self.planner.dry_run(org, spec, &offering, job_price.nano_per_second).await;
+        let (details, places) = self.planner.dry_run(org, spec, &offering, job_price.nano_per_second).await;
+        let why = waits::complete(&self.context, org, spec, details).await?;
         let mut conn = self.context.db.read().await?;
         let placement = plan_devices(&mut conn.tx(), places).await?;
         Ok(JobPlan {
@@ -282,6 +284,7 @@ impl Jobs {
             placement,
             reservation_starts_at: reservation.map(|row| row.starts_at).filter(|at| *at > now),
             blockers: why.blockers,
+            suggested_changes: why.suggested_changes,
         })
     }
 }

@@ -44,7 +44,10 @@ pub fn routes() -> ApiRouter<Jobs> {
         )
         .api_route(
             "/orgs/{org}/jobs/{job}/explanation",
-            get_with(explanation, doc("Explains the wait of a job.")),
+            get_with(
+                explanation,
+                doc("Explains the wait of a job, with own jobs in the way and changes that start at once."),
+            ),
         )
 }
 

@@ -208,28 +208,6 @@ impl Jobs {
         Ok(u64::try_from(length).is_ok_and(|n| have >= n).then_some(LogEnd::Complete))
     }
 
-    /// The explanation of a waiting job: its blockers, the smallest change, and the earliest start.
-    pub async fn explain_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Explanation, Problem> {
-        self.context.authorise(caller, org, Right::View).await?;
-        let mut conn = self.context.db.read().await?;
-        let mut tx = conn.tx();
-        let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
-        if row.phase.state != JobState::Queued {
-            let basis =
-                format!("The job is not waiting. Its state is {}.", row.phase.state.name().replace('_', " "));
-            let smallest_change = String::new();
-            return Ok(Explanation {
-                blockers: vec![],
-                smallest_change,
-                earliest_start: row.started_at,
-                basis,
-            });
-        }
-        drop(conn);
-        self.planner.refresh().await?;
-        self.planner.explain([&row]).await.remove(&row.id).ok_or_else(Problem::internal)
-    }
-
     /// The reasons of the queued ones of these jobs. No connection to the database may be held meanwhile: the
     /// answer may wait for a pass.
     async fn explain_queued(&self, rows: &[StoredJob]) -> HashMap<JobId, Explanation> {
@@ -246,12 +224,7 @@ impl Jobs {
         let connected = self.context.live.connected();
         let begun = begun_jobs(&rows);
         let leaving = if begun.is_empty() { Vec::new() } else { drains::list_notices(tx).await? };
-        let slots = store::attempts::list_latest_allocations(tx, &begun).await?;
-        let names = board_names(tx, slots.iter().map(|slot| slot.gpu_uuid.clone()).collect()).await?;
-        let mut devices: HashMap<JobId, Vec<Device>> = HashMap::new();
-        for slot in slots {
-            devices.entry(slot.job_id).or_default().push(stored_device(slot, &names));
-        }
+        let mut devices = stored_devices(tx, &begun).await?;
         let mut idle_hours = self.idle_hours(tx, &rows).await?;
         let mut out = Vec::with_capacity(rows.len());
         for row in rows {
@@ -427,6 +400,20 @@ pub(super) async fn plan_devices(
         }
     }
     Ok(out)
+}
+
+/// The devices of the latest attempts of these jobs, by job.
+pub(super) async fn stored_devices(
+    tx: &mut Tx<'_>,
+    jobs: &[JobId],
+) -> Result<HashMap<JobId, Vec<Device>>, StoreError> {
+    let slots = store::attempts::list_latest_allocations(tx, jobs).await?;
+    let names = board_names(tx, slots.iter().map(|slot| slot.gpu_uuid.clone()).collect()).await?;
+    let mut devices: HashMap<JobId, Vec<Device>> = HashMap::new();
+    for slot in slots {
+        devices.entry(slot.job_id).or_default().push(stored_device(slot, &names));
+    }
+    Ok(devices)
 }
 
 /// The jobs that have or had an attempt.

@@ -10,6 +10,7 @@ mod equipment;
 mod facts;
 mod nodes;
 mod orgs;
+mod waits;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,10 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use berth_engine::{
     Blocker, Claim, Decision, Engine, Fact, JobFacts, OrgFacts, RequestSummary, WaitReasons, explanation,
 };
-use berth_placement::assignment::AssignedDevice;
 use berth_placement::cluster::Owner;
 use berth_placement::request::{InvalidRequest, Request};
-use berth_types::ids::{JobId, NodeId, OrgId};
+use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, JobState, NewJob};
 use berth_types::time::Timestamp;
 
@@ -35,6 +35,7 @@ use facts::{StatedFacts, claims, device_request, request, request_summary, state
 pub use facts::{assigned_devices, cpu_milli, memory_mib};
 use nodes::AwayNodes;
 use tokio::sync::Notify;
+pub use waits::{WaitDetails, trial};
 
 /// The most waiting jobs in memory.
 const MAX_QUEUE: i64 = 200_000;
@@ -66,6 +67,8 @@ struct State {
     /// Locked by a pass from its decisions to their commit: one pass at a time.
     passing: Arc<tokio::sync::Mutex<()>>,
     reads: AtomicI64,
+    /// Locked during the life of a copy of the engine for suggestions: one copy at a time.
+    proving: Arc<tokio::sync::Mutex<()>>,
     away: Mutex<AwayNodes>,
     equipment: Equipment,
     /// The facts of organizations that the engine got last.
@@ -82,6 +85,7 @@ impl Default for State {
             reading: tokio::sync::Mutex::default(),
             passing: Arc::default(),
             reads: AtomicI64::new(0),
+            proving: Arc::default(),
             away: Mutex::default(),
             equipment: Equipment::default(),
             orgs: Mutex::default(),
@@ -188,6 +192,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn invalid(request: InvalidRequest) -> WaitReasons {
     let blockers = vec![Blocker::InvalidRequest(request)];
     WaitReasons { blockers, changes: Vec::new(), earliest: None, fits: false }
+}
+
+/// The explanation of a job that was submitted a moment ago, or whose start is just being committed.
+fn being_placed(now: Timestamp) -> Explanation {
+    let basis = "The scheduler is placing the job.".to_owned();
+    Explanation { earliest_start: Some(now), basis, ..Explanation::default() }
 }
 
 /// Runs a calculation on a thread for blocking work, and passes a panic on.
@@ -420,29 +430,6 @@ impl Planner {
         Ok(why.map(|why| explanation(&why, &asked, self.context.now())))
     }
 
-    /// The blockers of a submission, and the devices on which it would start at once, of its reservation if it
-    /// has one. Records nothing.
-    pub async fn dry_run(
-        &self,
-        org: OrgId,
-        spec: &NewJob,
-        offering: &StoredOffering,
-        nano_per_second: i64,
-    ) -> (Explanation, Vec<(NodeId, Vec<AssignedDevice>)>) {
-        let now = self.context.now();
-        let model = offering.gpu_model.as_str();
-        let (request, asked) = submission_request(spec, offering, nano_per_second);
-        let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
-        let (priority, booking) = (spec.priority, spec.reservation.map(bookings::booking_id));
-        match self.ask(move |engine| engine.dry_run(&request, org, priority, seconds, booking, now)).await {
-            Ok((why, places)) => {
-                let places = places.into_iter().map(|(node, slots)| (node, assigned_devices(model, &slots)));
-                (explanation(&why, &asked, now), places.collect())
-            }
-            Err(absurd) => (explanation(&invalid(absurd), &asked, now), Vec::new()),
-        }
-    }
-
     /// Explains why queued jobs wait, from the present facts of the engine.
     pub async fn explain(&self, rows: impl IntoIterator<Item = &StoredJob>) -> HashMap<JobId, Explanation> {
         let jobs: Vec<(JobId, RequestSummary)> =
@@ -454,13 +441,7 @@ impl Planner {
         let explain =
             move |engine: &mut Engine, job: JobId, asked: &RequestSummary| match engine.why(job, now) {
                 Some(why) => explanation(&why, asked, now),
-                // The job was submitted a moment ago, or its start is just being committed.
-                None => Explanation {
-                    blockers: Vec::new(),
-                    smallest_change: String::new(),
-                    earliest_start: Some(now),
-                    basis: "The scheduler is placing the job.".to_owned(),
-                },
+                None => being_placed(now),
             };
         let mut out = HashMap::with_capacity(jobs.len());
         // Passes and other questions get their turns between the parts of a long list.

@@ -1,0 +1,127 @@
+//! The details of a wait: its reasons, what is behind them, and the proof of suggested changes.
+
+use berth_engine::{Blocker, Engine};
+use berth_engine::{Obstacles, RequestSummary, Snapshot, SuggestedChange, Trial, WaitReasons, explanation};
+use berth_placement::assignment::AssignedDevice;
+use berth_store::jobs::StoredJob;
+use berth_store::offerings::StoredOffering;
+use berth_types::ids::{NodeId, OrgId};
+use berth_types::jobs::{Explanation, NewJob};
+use berth_types::time::Timestamp;
+use berth_types::volumes::VolumeMode;
+use tokio::sync::OwnedMutexGuard;
+
+use super::facts::{request_summary, waiting_facts};
+use super::{
+    Planner, assigned_devices, being_placed, bookings, invalid, on_blocking_thread, submission_request,
+};
+
+/// The largest number of suggested changes.
+const MAX_SUGGESTED: usize = 3;
+
+/// The explanation of a wait with its details.
+pub struct WaitDetails {
+    pub explanation: Explanation,
+    /// The jobs and bookings behind each blocker of the explanation.
+    pub obstacles: Vec<Obstacles>,
+    /// Sets of changes with which the request alone would find a place now.
+    pub changes: Vec<Vec<SuggestedChange>>,
+    /// Absent if nothing can be proved.
+    pub proof: Option<Proof>,
+}
+
+/// The state of the engine at an explanation. Only one exists at a time, because a copy needs much memory.
+pub struct Proof {
+    snapshot: Snapshot,
+    now: Timestamp,
+    turn: OwnedMutexGuard<()>,
+}
+
+impl Proof {
+    /// The positions of the first trials, at most three, that would start at once beside all waiting jobs.
+    pub async fn list_starting(self, org: OrgId, trials: Vec<Trial>) -> Vec<usize> {
+        let Self { snapshot, now, turn } = self;
+        on_blocking_thread(move || {
+            let found = snapshot.list_starting(&trials, org, now, MAX_SUGGESTED);
+            drop(turn);
+            found
+        })
+        .await
+    }
+}
+
+/// A submission as a trial, with the rate of all its devices.
+pub fn trial(spec: &NewJob, offering: &StoredOffering, nano_per_second: i64) -> Trial {
+    let (request, _) = submission_request(spec, offering, nano_per_second);
+    let seconds = i64::try_from(spec.max_duration_s).unwrap_or(i64::MAX);
+    let inside = spec.reservation.map(bookings::booking_id);
+    Trial { request, priority: spec.priority, seconds, inside }
+}
+
+/// The details with a copy of the engine, if a change of the request could help.
+fn details(
+    engine: &Engine,
+    why: WaitReasons,
+    obstacles: Vec<Obstacles>,
+    asked: &RequestSummary,
+    (turn, now): (Option<OwnedMutexGuard<()>>, Timestamp),
+) -> WaitDetails {
+    let helps =
+        |b: &Blocker| !matches!(b, Blocker::InvalidRequest(_) | Blocker::Dependency(_) | Blocker::Volume(_));
+    let turn = turn.filter(|_| why.blockers.first().is_some_and(helps));
+    let proof = turn.and_then(|turn| Some(Proof { snapshot: Snapshot::new(engine)?, now, turn }));
+    WaitDetails { explanation: explanation(&why, asked, now), obstacles, changes: why.changes, proof }
+}
+
+impl Planner {
+    async fn proof_turn(&self, wanted: bool) -> Option<OwnedMutexGuard<()>> {
+        if wanted { Some(self.state.proving.clone().lock_owned().await) } else { None }
+    }
+
+    /// Explains why a queued job waits, from the present facts of the engine. With `provable` the answer has
+    /// the proof of suggested changes.
+    pub async fn explain_wait(&self, row: &StoredJob, provable: bool) -> WaitDetails {
+        let turn = self.proof_turn(provable).await;
+        let (now, asked, (facts, _)) = (self.context.now(), request_summary(row), waiting_facts(row));
+        let question = move |engine: &mut Engine| match engine.why(facts.id, now) {
+            Some(why) => {
+                let obstacles = Obstacles::list(engine, facts, &why.blockers, now);
+                details(engine, why, obstacles, &asked, (turn, now))
+            }
+            None => WaitDetails {
+                explanation: being_placed(now),
+                obstacles: Vec::new(),
+                changes: Vec::new(),
+                proof: None,
+            },
+        };
+        self.ask(question).await
+    }
+
+    /// The reasons of a submission as if it waited, and the devices on which it would start at once, of its
+    /// reservation if it has one. Records nothing.
+    pub async fn dry_run(
+        &self,
+        org: OrgId,
+        spec: &NewJob,
+        offering: &StoredOffering,
+        nano_per_second: i64,
+    ) -> (WaitDetails, Vec<(NodeId, Vec<AssignedDevice>)>) {
+        // The engine does not know here if dependencies have ended and volumes are free.
+        let free = spec.depends_on.is_empty() && spec.volumes.iter().all(|v| v.mode != VolumeMode::Rw);
+        let turn = self.proof_turn(free).await;
+        let now = self.context.now();
+        let (_, asked) = submission_request(spec, offering, nano_per_second);
+        let (trial, model) = (trial(spec, offering, nano_per_second), offering.gpu_model.clone());
+        let question = move |engine: &mut Engine| {
+            let Trial { request, priority, seconds, inside } = &trial;
+            let (why, places) = engine
+                .dry_run(request, org, *priority, *seconds, *inside, now)
+                .unwrap_or_else(|absurd| (invalid(absurd), Vec::new()));
+            let obstacles = Obstacles::list(engine, trial.facts(org, now), &why.blockers, now);
+            let places = places.into_iter().map(|(node, slots)| (node, assigned_devices(&model, &slots)));
+            (details(engine, why, obstacles, &asked, (turn, now)), places.collect())
+        };
+        self.ask(question).await
+    }
+}
