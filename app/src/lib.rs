@@ -7,6 +7,7 @@
 
 pub mod address;
 pub mod api;
+mod cookies;
 mod hydration;
 pub mod identity;
 pub mod live;

@@ -3,6 +3,10 @@
 
 use leptos::prelude::*;
 
+#[cfg(all(feature = "ssr", not(feature = "hydrate")))]
+use crate::cookies::cookie;
+use crate::cookies::store_cookie;
+
 /// The theme of the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Theme {
@@ -57,11 +61,7 @@ impl Theme {
 }
 
 /// The name of the cookie.
-#[cfg(any(feature = "ssr", feature = "hydrate"))]
 const COOKIE: &str = "berth_theme";
-/// The lifetime of the cookie, a year.
-#[cfg(feature = "hydrate")]
-const COOKIE_S: u32 = 31_536_000;
 
 /// Returns the theme of the first HTML.
 #[cfg(feature = "hydrate")]
@@ -73,10 +73,7 @@ pub(crate) fn page_theme() -> Theme {
 /// Returns the theme of the cookie.
 #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
 pub(crate) fn page_theme() -> Theme {
-    let Some(parts) = use_context::<http::request::Parts>() else { return Theme::System };
-    let cookies = parts.headers.get_all(http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE).and_then(|(_, name)| Theme::parse(name)).unwrap_or_default()
+    cookie(COOKIE).and_then(|name| Theme::parse(&name)).unwrap_or_default()
 }
 
 /// Returns the theme of the system without a page.
@@ -94,24 +91,14 @@ pub fn use_theme() -> RwSignal<Theme> {
 pub fn choose_theme(theme: RwSignal<Theme>, chosen: Theme) {
     theme.set(chosen);
     #[cfg(feature = "hydrate")]
-    {
-        use wasm_bindgen::JsCast;
-        let document = document();
-        if let Some(root) = document.document_element() {
-            // Both fail only for invalid names of attributes.
-            let _ = match chosen.attribute() {
-                Some(name) => root.set_attribute("data-theme", name),
-                None => root.remove_attribute("data-theme"),
-            };
-        }
-        let secure = window().location().protocol().is_ok_and(|protocol| protocol == "https:");
-        let secure = if secure { "; Secure" } else { "" };
-        let cookie = format!("{COOKIE}={}; Path=/; Max-Age={COOKIE_S}; SameSite=Lax{secure}", chosen.name());
-        if let Ok(document) = document.dyn_into::<web_sys::HtmlDocument>() {
-            // Without cookies the choice is lost at the next load.
-            let _ = document.set_cookie(&cookie);
-        }
+    if let Some(root) = document().document_element() {
+        // Both fail only for invalid names of attributes.
+        let _ = match chosen.attribute() {
+            Some(name) => root.set_attribute("data-theme", name),
+            None => root.remove_attribute("data-theme"),
+        };
     }
+    store_cookie(COOKIE, chosen.name());
 }
 
 /// The choice of the theme.

@@ -11,13 +11,15 @@ use berth_types::money::{column_decimals, column_text};
 use berth_types::nodes::Node;
 use berth_types::operations::{JobFilter, OperatedJob};
 use berth_types::time::duration_text;
+use futures::try_join;
 use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::stop::StopDialog;
 use super::super::load_more::LoadMore;
-use super::super::parts::{Call, Loading, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, ready};
 use super::super::text::{offering_text, state_text};
 use super::is_operator;
 use crate::api;
@@ -40,8 +42,8 @@ fn load(filter: JobFilter) -> impl Future<Output = Answer<Loaded>> + Send + 'sta
     let orgs = api::accounts::list_orgs();
     let nodes = api::nodes::operator_list();
     async move {
-        let page = jobs.await?;
-        let (orgs, nodes) = (orgs.await?.items, nodes.await?.items);
+        let (page, orgs, nodes) = try_join!(jobs, orgs, nodes)?;
+        let (orgs, nodes) = (orgs.items, nodes.items);
         Ok(Loaded { filter, jobs: page.items, cursor: page.next_cursor, orgs, nodes })
     }
 }
@@ -71,14 +73,7 @@ fn AllJobs() -> impl IntoView {
     let data: Resource<Answer<Loaded>> = Resource::new(move || filter.get(), load);
     view! {
         <Page title="All jobs".to_owned()>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) => view! { <JobsView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| view! { <JobsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }

@@ -17,7 +17,8 @@ use leptos::prelude::*;
 use self::debit::DebitDialog;
 use self::limit::CreditLimitDialog;
 use super::super::days::parse_utc;
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Loading, Modal, Submit, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit, ready};
 use super::super::text::counted;
 use super::is_operator;
 use crate::api;
@@ -43,15 +44,13 @@ fn Orgs() -> impl IntoView {
     let data: Resource<Answer<Vec<OrgSummary>>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Organizations".to_owned()>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(orgs) if orgs.is_empty() => view! { <NoOrgs/> }.into_any(),
-                        Ok(orgs) => view! { <OrgTable orgs=orgs/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |orgs| {
+                if orgs.is_empty() {
+                    view! { <NoOrgs/> }.into_any()
+                } else {
+                    view! { <OrgTable orgs=orgs/> }.into_any()
+                }
+            })}
         </Page>
     }
 }

@@ -14,7 +14,7 @@ use super::grid::Grid;
 use super::table::CalendarTable;
 use super::zone::{Zone, ZoneSwitch};
 use crate::api;
-use crate::pages::parts::every;
+use crate::pages::parts::every_visible;
 use crate::ui::empty;
 
 /// Milliseconds between two requests.
@@ -86,7 +86,7 @@ pub fn Schedule(
         frame.track();
         fetch();
     });
-    every(REFRESH_MS, fetch);
+    every_visible(REFRESH_MS, fetch);
     let none = Memo::new(move |_| state.boards.with(Vec::is_empty));
     view! {
         <section class="section" aria-label="Calendar">

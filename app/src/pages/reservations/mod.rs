@@ -27,6 +27,7 @@ use berth_types::ids::OrgId;
 use berth_types::nodes::Node;
 use berth_types::offerings::Offering;
 use berth_types::reservations::{CalendarRow, Reservation};
+use futures::try_join;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +37,7 @@ use self::choice::{Choice, first_window};
 use self::form::Form;
 use self::list::List;
 use super::org_data::org_view;
-use super::parts::{every, now_ms, ready};
+use super::parts::{every_visible, now_ms, ready};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -101,9 +102,8 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let offerings = api::money::offerings();
     let reservations = api::reservations::list(org, None, None, PAGE);
     async move {
-        let boards = node_boards(&nodes.await?.items);
-        let offerings = offerings.await?.items;
-        let page = reservations.await?;
+        let (nodes, offerings, page) = try_join!(nodes, offerings, reservations)?;
+        let (boards, offerings) = (node_boards(&nodes.items), offerings.items);
         Ok(Loaded { org, boards, offerings, reservations: page.items, cursor: page.next_cursor })
     }
 }
@@ -135,7 +135,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
         choice.set(first_window(now_ms()));
         now.set(now_ms());
     });
-    every(15_000, move || now.set(now_ms()));
+    every_visible(15_000, move || now.set(now_ms()));
     let form = Form::new(&offerings, choice);
     let orderable = offerings.iter().any(|offering| offering.price.version > 0);
     let booking = if orderable {
