@@ -7,7 +7,7 @@
 
 pub mod address;
 pub mod api;
-mod cookie;
+mod cookies;
 mod hydration;
 pub mod identity;
 pub mod live;

@@ -1,7 +1,8 @@
 //! Assignment of the pages to parts of the browser's module. A part is loaded at the first visit of one of its
 //! pages.
 //!
-//! The parts are few, because the common code of two parts is one more file.
+//! A page has its own part; a list shares the part of its objects. `end2end/tools/join_chunks.mjs` joins the common
+//! code of the parts into few files.
 
 use leptos::prelude::*;
 use leptos::wasm_split::{SplitLoaderError, wasm_split};
@@ -68,52 +69,58 @@ route!(entry, Setup, setup, load_setup, pages::setup::SetupPage);
 route!(entry, SignIn, sign_in, load_sign_in, pages::sign_in::SignInPage);
 route!(entry, SignUp, sign_up, load_sign_up, pages::sign_up::SignUpPage);
 route!(entry, Join, join, load_join, pages::join::JoinPage);
-route!(entry, Root, root, load_root, pages::start::RootPage);
-route!(lists, Home, home, load_home, pages::home::HomePage);
-route!(forms, Launch, launch, load_launch, pages::launch::LaunchPage);
-route!(lists, Jobs, jobs, load_jobs, pages::jobs::JobsPage);
+route!(start, Root, root, load_root, pages::start::RootPage);
+route!(home, Home, home, load_home, pages::home::HomePage);
+route!(launch, Launch, launch, load_launch, pages::launch::LaunchPage);
+route!(jobs, Jobs, jobs, load_jobs, pages::jobs::JobsPage);
 route!(job, Job, job, load_job, pages::job::JobPage);
-route!(job, Compare, compare, load_compare, pages::compare::ComparePage);
+route!(compare, Compare, compare_jobs, load_compare, pages::compare::ComparePage);
 route!(calendar, Reservations, reservations, load_reservations, pages::reservations::ReservationsPage);
 route!(calendar, Reservation, reservation, load_reservation, pages::reservations::ReservationPage);
-route!(lists, Cluster, cluster, load_cluster, pages::cluster::ClusterPage);
-route!(forms, Billing, billing, load_billing, pages::billing::BillingPage);
-route!(forms, Usage, usage, load_usage, pages::usage::UsagePage);
-route!(forms, Budgets, budgets, load_budgets, pages::budgets::BudgetsPage);
-route!(forms, Invoices, invoices, load_invoices, pages::invoices::InvoicesPage);
-route!(forms, Invoice, invoice, load_invoice, pages::invoices::InvoicePage);
-route!(forms, Statement, statement, load_statement, pages::invoices::StatementPage);
-route!(forms, Team, team, load_team, pages::team::TeamPage);
-route!(forms, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
-route!(forms, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
-route!(forms, Secrets, secrets, load_secrets, pages::secrets::SecretsPage);
-route!(forms, Volumes, volumes, load_volumes, pages::volumes::VolumesPage);
-route!(forms, Volume, volume, load_volume, pages::volumes::one::VolumePage);
-route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
-route!(forms, OperatorOverview, operator_overview, load_operator_overview, operator::overview::OverviewPage);
-route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
-route!(forms, Boards, boards, load_boards, operator::boards::BoardsPage);
-route!(forms, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
-route!(forms, Stuck, stuck, load_stuck, operator::stuck::StuckPage);
-route!(forms, Hardware, hardware, load_hardware, operator::hardware::HardwarePage);
-route!(forms, Prices, prices, load_prices, operator::prices::PricesPage);
-route!(forms, Orgs, orgs, load_orgs, operator::orgs::OrgsPage);
-route!(forms, AllLimits, all_limits, load_all_limits, operator::limits::LimitsPage);
-route!(forms, OrgLimits, org_limits, load_org_limits, operator::limits::org::OrgLimitsPage);
+route!(cluster, Cluster, cluster, load_cluster, pages::cluster::ClusterPage);
+route!(billing, Billing, billing, load_billing, pages::billing::BillingPage);
+route!(usage, Usage, usage, load_usage, pages::usage::UsagePage);
+route!(budgets, Budgets, budgets, load_budgets, pages::budgets::BudgetsPage);
+route!(invoices, Invoices, invoices, load_invoices, pages::invoices::InvoicesPage);
+route!(invoices, Invoice, invoice, load_invoice, pages::invoices::InvoicePage);
+route!(invoices, Statement, statement, load_statement, pages::invoices::StatementPage);
+route!(team, Team, team, load_team, pages::team::TeamPage);
+route!(tokens, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
+route!(webhooks, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
+route!(secrets, Secrets, secrets, load_secrets, pages::secrets::SecretsPage);
+route!(volumes, Volumes, volumes, load_volumes, pages::volumes::VolumesPage);
+route!(volumes, Volume, volume, load_volume, pages::volumes::one::VolumePage);
+route!(limits, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(
-    forms,
+    overview,
+    OperatorOverview,
+    operator_overview,
+    load_operator_overview,
+    operator::overview::OverviewPage
+);
+route!(nodes, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
+route!(boards, Boards, boards, load_boards, operator::boards::BoardsPage);
+route!(all_jobs, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
+route!(stuck, Stuck, stuck, load_stuck, operator::stuck::StuckPage);
+route!(hardware, Hardware, hardware, load_hardware, operator::hardware::HardwarePage);
+route!(prices, Prices, prices, load_prices, operator::prices::PricesPage);
+route!(orgs, Orgs, orgs, load_orgs, operator::orgs::OrgsPage);
+route!(all_limits, AllLimits, all_limits, load_all_limits, operator::limits::LimitsPage);
+route!(all_limits, OrgLimits, org_limits, load_org_limits, operator::limits::org::OrgLimitsPage);
+route!(
+    all_reservations,
     AllReservations,
     all_reservations,
     load_all_reservations,
     operator::reservations::ReservationsPage
 );
-route!(forms, Audit, audit, load_audit, operator::audit::AuditPage);
-route!(forms, Settings, settings, load_settings, operator::settings::SettingsPage);
-route!(forms, Gallery, gallery, load_gallery, pages::gallery::GalleryPage);
-route!(forms, AllInvoices, all_invoices, load_all_invoices, operator::invoices::InvoicesPage);
-route!(forms, System, system, load_system, operator::system::SystemPage);
+route!(audit, Audit, audit, load_audit, operator::audit::AuditPage);
+route!(settings, Settings, settings, load_settings, operator::settings::SettingsPage);
+route!(gallery, Gallery, gallery, load_gallery, pages::gallery::GalleryPage);
+route!(all_invoices, AllInvoices, all_invoices, load_all_invoices, operator::invoices::InvoicesPage);
+route!(system, System, system, load_system, operator::system::SystemPage);
 route!(
-    forms,
+    reconciliation,
     Reconciliation,
     reconciliation,
     load_reconciliation,

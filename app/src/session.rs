@@ -11,6 +11,7 @@ use leptos_router::hooks::{use_location, use_url};
 
 use crate::address::{OrgLinks, is_object, list_of, org_path, parse_org_path};
 use crate::api;
+use crate::cookies::{cookie, store_cookie};
 use crate::identity::window_title;
 use crate::rail::{RailGroups, SheetGroups, all_links};
 use crate::theme::ThemeSwitch;
@@ -19,8 +20,6 @@ use crate::ui::*;
 /// The cookie with the slug of the last organization of this browser. It decides only about pages without an
 /// organization in their address. The server reads it too, so that both render the same page.
 const LAST_ORG: &str = "berth_org";
-/// The life of the cookie in seconds.
-const LAST_ORG_S: u32 = 365 * 86_400;
 
 /// The signed-in user and the organization of the address.
 #[derive(Clone)]
@@ -100,7 +99,7 @@ pub fn Layout() -> impl IntoView {
     let me = Resource::new(|| (), |()| api::accounts::me());
     let retry = Retry::new(move || me.refetch());
     let info = Resource::new(|| (), |()| api::accounts::info());
-    let in_cookie = last_slug();
+    let in_cookie = cookie(LAST_ORG);
     // The browser takes over the value of the server, because another tab may have changed the cookie.
     let last = Resource::new(|| (), move |()| std::future::ready(in_cookie.clone()));
     view! {
@@ -169,54 +168,6 @@ fn percent_encoded(path: &str) -> String {
         .collect()
 }
 
-/// Returns the slug in a header or a text of cookies.
-fn slug_in(cookies: &str) -> Option<String> {
-    let mut pairs = cookies.split(';').filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == LAST_ORG).map(|(_, slug)| slug.to_owned())
-}
-
-/// Returns the cookies of the browser.
-#[cfg(not(feature = "ssr"))]
-fn cookies() -> Option<String> {
-    #[cfg(feature = "hydrate")]
-    {
-        use wasm_bindgen::JsCast;
-        document().dyn_into::<web_sys::HtmlDocument>().ok()?.cookie().ok()
-    }
-    #[cfg(not(feature = "hydrate"))]
-    {
-        None
-    }
-}
-
-/// Returns the cookies of the request.
-#[cfg(feature = "ssr")]
-fn cookies() -> Option<String> {
-    let parts = use_context::<http::request::Parts>()?;
-    let all = parts.headers.get_all(http::header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    Some(all.collect::<Vec<_>>().join(";"))
-}
-
-/// Returns the slug of the last organization of this browser.
-fn last_slug() -> Option<String> {
-    slug_in(&cookies()?)
-}
-
-/// Stores the slug of the last organization of this browser; no effect on the server.
-fn store_slug(slug: &str) {
-    let cookie = format!("{LAST_ORG}={slug}; Path=/; Max-Age={LAST_ORG_S}; SameSite=Lax");
-    #[cfg(feature = "hydrate")]
-    {
-        use wasm_bindgen::JsCast;
-        if let Ok(document) = document().dyn_into::<web_sys::HtmlDocument>() {
-            // Without cookies the first organization is the last one.
-            let _ = document.set_cookie(&cookie);
-        }
-    }
-    #[cfg(not(feature = "hydrate"))]
-    let _ = cookie;
-}
-
 /// Returns the slug of the shown organization: of the address, or else the last one. It is empty without a
 /// membership.
 fn shown_slug(orgs: &[Org], last: Option<String>) -> Memo<String> {
@@ -234,7 +185,7 @@ fn shown_slug(orgs: &[Org], last: Option<String>) -> Memo<String> {
     Effect::new(move || {
         let slug = slug.get();
         if !slug.is_empty() {
-            store_slug(&slug);
+            store_cookie(LAST_ORG, &slug);
             last.set(slug);
         }
     });
@@ -415,12 +366,6 @@ fn load_sign_in() {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_organization_is_found_among_cookies() {
-        assert_eq!(slug_in("berth_session=x; berth_org=acme-2 ;a=b").as_deref(), Some("acme-2"));
-        assert_eq!(slug_in("berth_org_2=x; xberth_org=y; berth_org"), None);
-    }
 
     #[test]
     fn a_path_survives_inside_a_query() {

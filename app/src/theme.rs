@@ -3,6 +3,12 @@
 
 use leptos::prelude::*;
 
+#[cfg(all(feature = "ssr", not(feature = "hydrate")))]
+use crate::cookies::cookie;
+#[cfg(feature = "ssr")]
+use crate::cookies::cookie_in;
+use crate::cookies::store_cookie;
+
 /// The theme of the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Theme {
@@ -57,7 +63,6 @@ impl Theme {
 }
 
 /// The name of the cookie.
-#[cfg(any(feature = "ssr", feature = "hydrate"))]
 const COOKIE: &str = "berth_theme";
 
 /// Returns the theme of the first HTML.
@@ -70,13 +75,13 @@ pub(crate) fn page_theme() -> Theme {
 /// Returns the theme of the cookie.
 #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
 pub(crate) fn page_theme() -> Theme {
-    parse_cookie(crate::cookie::find(COOKIE))
+    parse_cookie(cookie(COOKIE))
 }
 
 /// Returns the theme of the cookie in a request.
 #[cfg(feature = "ssr")]
 pub fn requested_theme(headers: &http::HeaderMap) -> Theme {
-    parse_cookie(crate::cookie::find_in(headers, COOKIE))
+    parse_cookie(cookie_in(headers, COOKIE))
 }
 
 #[cfg(feature = "ssr")]
@@ -99,16 +104,14 @@ pub fn use_theme() -> RwSignal<Theme> {
 pub fn choose_theme(theme: RwSignal<Theme>, chosen: Theme) {
     theme.set(chosen);
     #[cfg(feature = "hydrate")]
-    {
-        if let Some(root) = document().document_element() {
-            // Both fail only for invalid names of attributes.
-            let _ = match chosen.attribute() {
-                Some(name) => root.set_attribute("data-theme", name),
-                None => root.remove_attribute("data-theme"),
-            };
-        }
-        crate::cookie::store(COOKIE, chosen.name());
+    if let Some(root) = document().document_element() {
+        // Both fail only for invalid names of attributes.
+        let _ = match chosen.attribute() {
+            Some(name) => root.set_attribute("data-theme", name),
+            None => root.remove_attribute("data-theme"),
+        };
     }
+    store_cookie(COOKIE, chosen.name());
 }
 
 /// The choice of the theme.

@@ -130,17 +130,28 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-def first_page() -> list[Row]:
-    """What a browser loads before the home page lives: the charts and the other pages come later."""
+def page_sizes() -> list[Row]:
+    """What a browser loads before the first page is live, and what each further page adds after Home. The charts and
+    the terminal come later."""
     pkg = DIST / "web/pkg"
     loader = (pkg / "__wasm_split.js").read_text()
-    part = re.search(r"load_lists = .*?\[(.*?)\]\)\)", loader, re.DOTALL)
-    if part is None:
-        raise SystemExit("the loader does not name the part of the home page")
-    shared = [f"{name.strip().removeprefix('__')}.wasm" for name in part[1].split(",") if name.strip()]
-    names = ["berth_app_bg.wasm", "berth_app.js", "__wasm_split.js", "berth.css", "split_lists.wasm", *shared]
-    total = sum((pkg / f"{name}.br").stat().st_size for name in names)
-    return [row("first-page", total / 1000, "kB brotli", 350)]
+    parts: dict[str, set[str]] = {}
+    for part, listed in re.findall(r"__wasm_split_load_(\w+) = .*?\[([^\[\]]*)\]\)\);", loader, re.DOTALL):
+        shared = {f"{name.strip().removeprefix('__')}.wasm" for name in listed.split(",") if name.strip()}
+        parts[part] = {name for name in shared | {f"split_{part}.wasm"} if (pkg / name).exists()}
+    if not {"start", "home"} <= parts.keys():
+        raise Failed("the loader does not name the parts of the start page and of Home")
+
+    def kilobytes(names: set[str]) -> float:
+        return sum((pkg / f"{name}.br").stat().st_size for name in names) / 1000
+
+    always = {"berth_app_bg.wasm", "berth_app.js", "__wasm_split.js", "berth.css"}
+    added = {part: kilobytes(files - parts["home"]) for part, files in parts.items() if part not in ("start", "entry", "home")}
+    worst = max(added, key=lambda part: added[part])
+    each = ", ".join(f"{part} {added[part]:.0f}" for part in sorted(added, key=lambda part: -added[part]))
+    return [row("first-page", kilobytes(always | parts["start"]), "kB brotli", 200, note="the page of a visitor at /"),
+            row("home-page", kilobytes(always | parts["home"]), "kB brotli", 200, note=f"{len(parts['home'])} files of parts"),
+            row("further-page", added[worst], "kB brotli", 60, note=f"{worst}; after Home: {each}")]
 
 
 def idle_memory() -> list[Row]:
@@ -291,7 +302,7 @@ def terminal_echo() -> list[Row]:
 
 # The names that a function's rows begin with, and the function. Memory first: idle is idle only once.
 BENCHES: dict[str, Callable[[], list[Row]]] = {
-    "first-page": first_page,
+    "first-page home-page further-page": page_sizes,
     "portal-rss worker-rss": idle_memory,
     "worker-rss-50-jobs": busy_memory,
     "submit-to-running": submit_to_running,

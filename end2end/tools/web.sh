@@ -25,7 +25,7 @@ npm=end2end/node_modules
 key() { find "$@" -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1; }
 fresh() { [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]; }
 
-code_key=$mode-$(key app .cargo Cargo.toml Cargo.lock end2end/tools/web.sh end2end/package-lock.json)
+code_key=$mode-$(key app .cargo Cargo.toml Cargo.lock end2end/tools/web.sh end2end/tools/join_chunks.mjs end2end/package-lock.json)
 web_key=$code_key-$(key style end2end/tools/compress.mjs)
 if fresh "target/front/web-$mode.key" "$web_key" && [ -f "$web/build-id" ]; then exit 0; fi
 
@@ -36,10 +36,11 @@ if ! fresh "$code.key" "$code_key" || [ ! -d "$code" ]; then
   cargo rustc --quiet -p berth-app --lib --crate-type cdylib --no-default-features --features hydrate \
     --target wasm32-unknown-unknown --profile "$profile" --target-dir target/front -- -Clink-args=--emit-relocs
   rm -rf "$code" "$code.key"
-  # One module for each page that is loaded when it is first visited, and one for the rest.
+  # One module for each page that is loaded when it is first visited, some of common code, and one for the rest.
   # With the features of the whole workspace, or its libraries would be built twice.
   cargo build --quiet --workspace --bin berth-bundle
   target/debug/berth-bundle "target/front/wasm32-unknown-unknown/$profile/berth_app.wasm" "$code"
+  node end2end/tools/join_chunks.mjs "$code" "$npm/.bin/wasm-merge"
   if [ "$mode" = release ]; then
     # Features by name: --all-features makes a module that browsers refuse.
     for part in "$code"/*.wasm; do

@@ -8,6 +8,7 @@ use berth_types::ids::{OrgId, QuotaRequestId};
 use berth_types::quotas::{
     AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState,
 };
+use futures::try_join;
 
 use super::escape::escaped;
 use super::{Answer, list_all, send};
@@ -27,8 +28,8 @@ fn pending_first(path: String) -> impl Future<Output = Answer<Page<QuotaRequest>
     let pending = list_all::<QuotaRequest>(format!("{path}?state=pending"));
     let newest = super::get::<Page<QuotaRequest>>(format!("{path}?limit=200"));
     async move {
-        let (mut all, newest) = (pending.await?, newest.await?);
-        // A request that was decided between the two reads is in both; the later read is current.
+        let (mut all, newest) = try_join!(pending, newest)?;
+        // A request in both lists may have been decided between the two reads: only the newest have its decision.
         all.items.retain(|request| newest.items.iter().all(|later| later.id != request.id));
         all.items.extend(newest.items);
         all.items.sort_by_key(|request| (request.state != QuotaRequestState::Pending, Reverse(request.id)));

@@ -10,6 +10,7 @@ use berth_types::ledger::{Balance, ExpiringCredit, Transfer, TransferKind};
 use berth_types::money::{
     available_text, column_decimals, money_text, price_text, reserved_text, signed_column_text,
 };
+use futures::join;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use super::limits::credit_form::CreditRequest;
 use super::limits::replace;
 use super::load_more::LoadMore;
 use super::org_data::org_view;
-use super::parts::{Call, every};
+use super::parts::{Call, every_visible};
 use super::payments::{PaymentsSection, Wallet, return_banner};
 use super::text::runway;
 use crate::address::org_link;
@@ -46,9 +47,8 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Statement>> + Send + 'static 
     let rows = api::money::transfers(org, None);
     let wallet = super::payments::load(org);
     async move {
-        let balance = balance.await?;
-        let rows = rows.await?;
-        let wallet = wallet.await;
+        let (balance, rows, wallet) = join!(balance, rows, wallet);
+        let (balance, rows) = (balance?, rows?);
         Ok(Statement { org, balance, rows: rows.items, cursor: rows.next_cursor, wallet })
     }
 }
@@ -108,7 +108,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
             }
         });
     };
-    every(10_000, refresh);
+    every_visible(10_000, refresh);
     let payment_notice = wallet.map(|wallet| return_banner(wallet, refresh));
     let payments =
         wallet.map(|wallet| view! { <PaymentsSection org=org wallet=wallet pays=pays currency=currency/> });

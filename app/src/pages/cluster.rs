@@ -23,12 +23,12 @@ use serde::{Deserialize, Serialize};
 use self::choice::Choice;
 use self::filters::{Filters, Views};
 use self::map::BoardMap;
-use self::panel::{BoardPanel, OpenBoard, REFRESH_MS, is_hidden};
+use self::panel::{BoardPanel, OpenBoard, REFRESH_MS};
 use self::summary::{ModelSummary, summaries};
 use self::table::BoardTable;
 use super::limits::replace;
 use super::org_data::org_view;
-use super::parts::{Loading, every};
+use super::parts::{Loading, every_visible};
 use super::text::{counted, grouped};
 use crate::address::use_org_links;
 use crate::api;
@@ -70,10 +70,7 @@ fn Cluster(loaded: Loaded) -> impl IntoView {
     let tag = StoredValue::new(tag);
     // Failed requests since the last successful one.
     let missed = RwSignal::new(0_u32);
-    every(REFRESH_MS, move || {
-        if is_hidden() {
-            return;
-        }
+    every_visible(REFRESH_MS, move || {
         let Some(known) = tag.try_get_value() else { return };
         let answer = api::nodes::map(org, known);
         spawn_local(async move {

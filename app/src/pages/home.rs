@@ -11,6 +11,7 @@ use berth_types::money::{available_text, column_decimals, column_text, price_tex
 use berth_types::overview::{JobCounts, MAX_COUNTED};
 use berth_types::quotas::Quota;
 use berth_types::time::duration_text;
+use futures::join;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::curl;
 use super::limits::lines::closest_limit;
 use super::org_data::org_view;
-use super::parts::{every, every_visible, origin};
+use super::parts::{every_visible, origin, when_some};
 use super::rows::{again_cell, board_cell, merge, name_cell, offering_cell};
 use super::text::{number, offering_text, runway};
 use crate::address::org_link;
@@ -60,19 +61,16 @@ fn load_as(org: OrgId, sees_money: bool) -> impl Future<Output = Answer<Overview
     let running = api::jobs::list(org, Some(JobState::Running), None, limit(MAX_RUNNING));
     let queued = api::jobs::list(org, Some(JobState::Queued), None, limit(MAX_QUEUED));
     async move {
+        let (balance, quota, counts, recent, running, queued) =
+            join!(when_some(balance), quota, counts, recent, running, queued);
         let balance = match balance {
-            None => None,
-            Some(balance) => match balance.await {
-                Ok(balance) => Some(balance),
-                // The role changed meanwhile.
-                Err(problem) if problem.status == 403 => None,
-                Err(problem) => return Err(problem),
-            },
+            // The role changed meanwhile.
+            Err(problem) if problem.status == 403 => None,
+            balance => balance?,
         };
-        let quota = quota.await.ok();
-        let counts = counts.await?;
-        let mut jobs = recent.await?.items;
-        for job in running.await?.items.into_iter().chain(queued.await?.items) {
+        let (quota, counts) = (quota.ok(), counts?);
+        let mut jobs = recent?.items;
+        for job in running?.items.into_iter().chain(queued?.items) {
             merge(&mut jobs, job);
         }
         Ok(Overview { org, balance, quota, counts, jobs })
@@ -124,7 +122,7 @@ fn HomeView(overview: Overview) -> impl IntoView {
         stale.set_value(true);
     });
     // A burst of changes costs one count a second.
-    every(1_000, move || {
+    every_visible(1_000, move || {
         if !stale.get_value() {
             return;
         }

@@ -39,6 +39,7 @@ use berth_types::offerings::Offering;
 use berth_types::problems::Problem;
 use berth_types::reservations::{Reservation, ReservationState};
 use berth_types::templates::JobTemplate;
+use futures::join;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -70,7 +71,7 @@ use self::templates::TemplateRow;
 use self::units::LimitUnit;
 use self::volumes::VolumeRows;
 use super::org_data::data_view;
-use super::parts::{Call, CallProblem, FieldError, FormKey, every, ready, redirect, when_some};
+use super::parts::{Call, CallProblem, FieldError, FormKey, every_visible, ready, redirect, when_some};
 use crate::address::{org_link, use_org_links};
 use crate::api;
 use crate::api::Answer;
@@ -130,18 +131,23 @@ fn load(org: OrgId, from: Option<JobId>) -> impl Future<Output = Answer<Choices>
     let in_state = |state: ReservationState| api::reservations::list(org, Some(state), None, 100);
     let (active, scheduled) = (in_state(ReservationState::Active), in_state(ReservationState::Scheduled));
     async move {
-        let offerings = offerings.await?.items;
+        let again = async move {
+            match again {
+                None => None,
+                Some(submission) => Some(submission.await),
+            }
+        };
+        let (offerings, templates, active, scheduled, again) =
+            join!(offerings, templates, active, scheduled, again);
+        let offerings = offerings?.items;
         // The form also works without templates and reservations.
-        let templates = templates.await.map(|all| all.templates).unwrap_or_default();
-        let reservations = [active.await, scheduled.await].into_iter().flatten().flat_map(|page| page.items);
+        let templates = templates.map(|all| all.templates).unwrap_or_default();
+        let reservations = [active, scheduled].into_iter().flatten().flat_map(|page| page.items);
         let reservations = reservations.collect();
         let again = match again {
-            None => None,
-            Some(submission) => match submission.await {
-                // The form also works without an unknown job.
-                Err(problem) if !matches!(problem.status, 403 | 404) => return Err(problem),
-                answer => Some(answer),
-            },
+            // The form also works without an unknown job.
+            Some(Err(problem)) if !matches!(problem.status, 403 | 404) => return Err(problem),
+            again => again,
         };
         Ok(Choices { org, offerings, reservations, templates, again })
     }
@@ -230,7 +236,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
     let last = move || last_offering(org).filter(is_priced);
     let kept = KeptDraft::new((org, format!("{from} {asked} {changed}")), (first, blank), notice, last);
     // The free capacity changes while the form is open.
-    every(10_000, move || {
+    every_visible(10_000, move || {
         spawn_local(async move {
             if let Ok(fresh) = api::money::offerings().await {
                 offerings.set(fresh.items);

@@ -1,4 +1,4 @@
-//! Loading of data of an organization with the states before the answer.
+//! Loading of data, of an organization or without one, with the states before the answer.
 
 use std::future::Future;
 
@@ -40,6 +40,31 @@ where
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(None) => view! { <NoOrg/> }.into_any(),
                     Ok(Some(value)) => {
+                        retry.succeeded();
+                        draw(value)
+                    }
+                }
+            })}
+        </Suspense>
+    }
+    .into_any()
+}
+
+/// Renders data without an organization, or its problem.
+pub fn answer_view<T>(
+    data: Resource<Answer<T>>,
+    draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
+) -> AnyView
+where
+    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    let retry = Retry::new(move || data.refetch());
+    view! {
+        <Suspense fallback=|| view! { <Loading/> }>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
+                    Ok(value) => {
                         retry.succeeded();
                         draw(value)
                     }

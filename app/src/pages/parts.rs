@@ -1,7 +1,9 @@
-//! Common parts of the pages: requests with their button, timers, dialogs, the password field, and the
+//! Common parts of the pages: requests with their button, timers, focus, dialogs, the password field, and the
 //! states of a page without data.
 
+use std::cell::Cell;
 use std::future::Future;
+use std::rc::Rc;
 use std::time::Duration;
 
 use berth_types::problems::Problem;
@@ -225,25 +227,54 @@ pub fn now_ms() -> i64 {
     0
 }
 
-/// Runs `work` every `ms` milliseconds until the calling effect runs again or ends.
+/// Runs `work` every `ms` milliseconds until the calling effect runs again or ends. A hidden tab pauses; a missed
+/// run follows as soon as the tab is visible.
 pub fn interval(ms: u64, work: impl Fn() + 'static) {
-    if let Ok(handle) = set_interval_with_handle(work, Duration::from_millis(ms)) {
+    let (work, missed) = (Rc::new(work), Rc::new(Cell::new(false)));
+    let (due, skipped) = (Rc::clone(&work), Rc::clone(&missed));
+    let tick = move || {
+        if document().hidden() {
+            skipped.set(true);
+        } else {
+            due();
+        }
+    };
+    if let Ok(handle) = set_interval_with_handle(tick, Duration::from_millis(ms)) {
         on_cleanup(move || handle.clear());
     }
-}
-
-/// Runs `work` every `ms` milliseconds during the life of the page.
-pub fn every(ms: u64, work: impl Fn() + Clone + 'static) {
-    Effect::new(move || interval(ms, work.clone()));
+    let listener = window_event_listener_untyped("visibilitychange", move |_| {
+        if !document().hidden() && missed.take() {
+            work();
+        }
+    });
+    on_cleanup(move || listener.remove());
 }
 
 /// Runs `work` every `ms` milliseconds during the life of the page, except in a hidden tab.
 pub fn every_visible(ms: u64, work: impl Fn() + Clone + 'static) {
-    every(ms, move || {
-        if !document().hidden() {
-            work();
+    Effect::new(move || interval(ms, work.clone()));
+}
+
+/// Focuses the first element of a selector.
+pub fn focus_first(selector: &str) {
+    #[cfg(feature = "hydrate")]
+    {
+        use wasm_bindgen::JsCast;
+
+        let found = document().query_selector(selector).ok().flatten();
+        if let Some(element) = found.and_then(|found| found.dyn_into::<web_sys::HtmlElement>().ok()) {
+            // An unfocusable element is still visible.
+            let _ = element.focus();
         }
-    });
+    }
+    #[cfg(not(feature = "hydrate"))]
+    let _ = selector;
+}
+
+/// Focuses the first element of a selector after the present change of the page.
+pub fn focus_soon(selector: String) {
+    // At the next frame the change is drawn.
+    request_animation_frame(move || focus_first(&selector));
 }
 
 /// Awaits an optional call.

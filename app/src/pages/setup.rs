@@ -7,7 +7,8 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_meta::Title;
 
-use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, redirect};
+use super::org_data::answer_view;
+use super::parts::{Brand, Call, CallProblem, PasswordField, Submit, redirect};
 use crate::api;
 use crate::api::Answer;
 use crate::ui::*;
@@ -22,15 +23,13 @@ pub fn SetupPage() -> impl IntoView {
         <Title text="Set up Berth"/>
         <main class="auth" id="main">
             <Brand/>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match info.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(info) if !info.needs_setup => view! { <SetupDone/> }.into_any(),
-                        Ok(_) => view! { <SetupForm/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(info, |info| {
+                if info.needs_setup {
+                    view! { <SetupForm/> }.into_any()
+                } else {
+                    view! { <SetupDone/> }.into_any()
+                }
+            })}
         </main>
     }
 }

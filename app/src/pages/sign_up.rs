@@ -7,7 +7,8 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_meta::Title;
 
-use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, redirect};
+use super::org_data::answer_view;
+use super::parts::{Brand, Call, CallProblem, PasswordField, Submit, redirect};
 use crate::address::org_path;
 use crate::api;
 use crate::api::Answer;
@@ -23,15 +24,13 @@ pub fn SignUpPage() -> impl IntoView {
         <Title text="Create an organization"/>
         <main class="auth" id="main">
             <Brand/>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match info.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(info) if info.sign_up_open => view! { <SignUpForm/> }.into_any(),
-                        Ok(_) => view! { <Closed/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(info, |info| {
+                if info.sign_up_open {
+                    view! { <SignUpForm/> }.into_any()
+                } else {
+                    view! { <Closed/> }.into_any()
+                }
+            })}
             <p class="auth__foot">"Have an account? " <a href="/sign-in">"Sign in"</a></p>
         </main>
     }

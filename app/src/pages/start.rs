@@ -7,7 +7,7 @@ use leptos::task::spawn_local;
 use leptos_meta::Title;
 
 use super::org_address::OrgRedirect;
-use super::parts::{Brand, every, when_some};
+use super::parts::{Brand, every_visible, when_some};
 use super::text::{gib, grouped, price_text};
 use crate::api;
 use crate::api::Answer;
@@ -119,7 +119,7 @@ fn Facts() -> impl IntoView {
 #[component]
 fn OfferView(offer: Offer) -> impl IntoView {
     let offer = RwSignal::new(offer);
-    every(REFRESH_MS, move || {
+    every_visible(REFRESH_MS, move || {
         let fresh = api::portal::offer();
         spawn_local(async move {
             // The next round repeats a failed request.

@@ -180,8 +180,8 @@ pub fn Palette(data: PaletteData) -> impl IntoView {
     }
 }
 
-/// Returns the dialog, in the module of the lists.
-#[wasm_split(lists, wasm_split_path = ::leptos::wasm_split, preload(load_dialog), fallible)]
+/// Returns the dialog, in a part of its own.
+#[wasm_split(palette, wasm_split_path = ::leptos::wasm_split, preload(load_dialog), fallible)]
 fn dialog(data: PaletteData) -> Result<AnyView, SplitLoaderError> {
     Ok(view! { <PaletteDialog data=data/> }.into_any())
 }

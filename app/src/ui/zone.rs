@@ -280,7 +280,7 @@ pub(crate) fn rendered_zone() -> Zone {
 /// Returns the zone of the cookie.
 #[cfg(all(feature = "ssr", not(feature = "hydrate")))]
 pub(crate) fn rendered_zone() -> Zone {
-    let text = crate::cookie::find(COOKIE);
+    let text = crate::cookies::cookie(COOKIE);
     text.and_then(|text| Zone::parse(&text)).unwrap_or(Zone::Known(Offsets::default()))
 }
 
@@ -325,7 +325,7 @@ fn store(zone: Zone) {
         // It fails only for an invalid name of an attribute.
         let _ = root.set_attribute(ATTRIBUTE, &text);
     }
-    crate::cookie::store(COOKIE, &text);
+    crate::cookies::store_cookie(COOKIE, &text);
 }
 
 /// Returns the zone of the page inside the app; UTC outside of it.

@@ -22,7 +22,7 @@ use super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::curl::{self, ListCurl};
 use super::limits::replace;
 use super::org_data::org_view;
-use super::parts::{Call, every, origin, ready};
+use super::parts::{Call, every_visible, origin, ready};
 use super::usage::choice::path;
 use crate::address::org_link;
 use crate::api;
@@ -64,7 +64,7 @@ fn BudgetsView(loaded: Loaded) -> impl IntoView {
     let ready = ready();
     let budgets = RwSignal::new(budgets);
     let target = ConfirmTarget::none();
-    every(10_000, move || {
+    every_visible(10_000, move || {
         let fresh = api::budgets::list(org);
         spawn_local(async move {
             // The next round repeats a failed request.

@@ -4,9 +4,10 @@ use berth_types::cluster::{ClusterMap, MapBoard, MapNode};
 use leptos::prelude::*;
 use leptos::web_sys;
 
+use super::super::parts::focus_first;
 use super::choice::Choice;
 use super::layout::{NodeGroup, Place, RackGroup, order, racks, step};
-use super::panel::{OpenBoard, focus_element};
+use super::panel::OpenBoard;
 use super::text::{board_class, board_title, node_text};
 
 /// The most boards that are drawn large.
@@ -66,7 +67,7 @@ impl MapState {
         });
         if let Some(number) = next {
             self.focused.set(number);
-            focus_element(&board_id(number));
+            focus_first(&format!("#{}", board_id(number)));
         }
         matches!(key, "ArrowRight" | "ArrowLeft" | "ArrowDown" | "ArrowUp" | "Home" | "End")
     }

@@ -9,7 +9,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::limits::replace;
-use super::super::parts::every;
+use super::super::parts::{every_visible, focus_first};
 use super::super::text::gib;
 use super::text::{board_name, free_text, readings, state_text};
 use crate::address::org_link;
@@ -26,36 +26,6 @@ pub struct OpenBoard {
     pub uuid: String,
     /// The id of the element that gets the focus after the close.
     pub from: String,
-}
-
-/// Tells whether the browser shows another tab.
-pub fn is_hidden() -> bool {
-    #[cfg(feature = "hydrate")]
-    {
-        web_sys::window().and_then(|window| window.document()).is_some_and(|document| document.hidden())
-    }
-    #[cfg(not(feature = "hydrate"))]
-    {
-        false
-    }
-}
-
-/// Moves the focus to an element.
-pub fn focus_element(id: &str) {
-    #[cfg(feature = "hydrate")]
-    {
-        use wasm_bindgen::JsCast;
-        let found = web_sys::window()
-            .and_then(|window| window.document())
-            .and_then(|document| document.get_element_by_id(id))
-            .and_then(|element| element.dyn_into::<web_sys::HtmlElement>().ok());
-        if let Some(element) = found {
-            // A failed focus has no further effect.
-            let _ = element.focus();
-        }
-    }
-    #[cfg(not(feature = "hydrate"))]
-    let _ = id;
 }
 
 /// The panel with the open board.
@@ -89,11 +59,7 @@ fn Panel(org: OrgId, board: OpenBoard, opened: RwSignal<Option<OpenBoard>>) -> i
         });
     };
     Effect::new(load);
-    every(REFRESH_MS, move || {
-        if !is_hidden() {
-            load();
-        }
-    });
+    every_visible(REFRESH_MS, load);
     let panel = NodeRef::<Div>::new();
     Effect::new(move || {
         if let Some(panel) = panel.get() {
@@ -104,7 +70,7 @@ fn Panel(org: OrgId, board: OpenBoard, opened: RwSignal<Option<OpenBoard>>) -> i
     let close = move || {
         let from = from.get_value();
         opened.set(None);
-        focus_element(&from);
+        focus_first(&format!("[id=\"{from}\"]"));
     };
     let name = move || {
         let name = |board: &Board| board_name(&board.node_name, board.gpu.index);

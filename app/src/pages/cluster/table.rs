@@ -46,12 +46,14 @@ pub fn BoardTable(
     let query = Memo::new(move |_| choice.with(Choice::list_query));
     let data: Resource<Answer<FirstPage>> =
         Resource::new(move || query.get(), move |query: String| load(org, query));
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok((query, page)) => {
+                        retry.succeeded();
                         view! { <Rows org=org map=map opened=opened query=query page=page/> }.into_any()
                     }
                 }

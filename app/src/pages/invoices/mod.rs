@@ -13,6 +13,7 @@ use berth_types::ids::OrgId;
 use berth_types::invoices::{Invoice, InvoiceKind, MonthStatement};
 use berth_types::money::{column_decimals, column_text};
 use berth_types::time::Timestamp;
+use futures::try_join;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ use super::days::date_text;
 use super::limits::replace;
 use super::load_more::LoadMore;
 use super::org_data::org_view;
-use super::parts::{Call, every, origin};
+use super::parts::{Call, every_visible, origin};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -46,7 +47,10 @@ struct Loaded {
 fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let first = api::invoices::list(org, None);
     let statement = api::invoices::statement(org, None);
-    async move { Ok(Loaded { org, first: first.await?, statement: statement.await? }) }
+    async move {
+        let (first, statement) = try_join!(first, statement)?;
+        Ok(Loaded { org, first, statement })
+    }
 }
 
 /// The page of all invoices.
@@ -67,7 +71,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
     // An open invoice can become paid while the page is open.
-    every(60_000, move || {
+    every_visible(60_000, move || {
         let fresh = api::invoices::list(org, None);
         spawn_local(async move {
             // The next round repeats a failed request.

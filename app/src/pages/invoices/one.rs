@@ -7,6 +7,7 @@ use std::future::Future;
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{Invoice, InvoiceKind, InvoiceState};
 use berth_types::problems::Problem;
+use futures::join;
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
@@ -39,9 +40,10 @@ fn load(org: OrgId, id: Option<InvoiceId>) -> impl Future<Output = Answer<Loaded
     async move {
         // An invalid id is answered like an unknown one.
         let Some((invoice, newest, settings)) = calls else { return Err(Problem::not_found()) };
-        let invoice = invoice.await?;
+        let (invoice, newest) = join!(invoice, newest);
+        let invoice = invoice?;
         // The invoice is complete without the other document.
-        let newest = newest.await.map(|page| page.items).unwrap_or_default();
+        let newest = newest.map(|page| page.items).unwrap_or_default();
         let belongs =
             |other: &Invoice| invoice.corrects == Some(other.id) || other.corrects == Some(invoice.id);
         let other = newest.into_iter().find(belongs);

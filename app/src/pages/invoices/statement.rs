@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::days::{iso_day, iso_month, month_before, month_text};
 use super::super::limits::replace;
-use super::super::parts::{Loading, NoOrg, every, when_some};
+use super::super::parts::{Loading, NoOrg, every_visible, when_some};
 use super::document::{PrintButton, line};
 use crate::address::org_link;
 use crate::api;
@@ -78,7 +78,7 @@ pub fn Statements(
     let begin = membership.map(|member| iso_month(&iso_day(member.org.created_at)));
     let months = earlier_months(&first.month, begin.as_deref().unwrap_or(&first.month));
     let current = RwSignal::new(first);
-    every(60_000, move || {
+    every_visible(60_000, move || {
         let fresh = api::invoices::statement(org, None);
         spawn_local(async move {
             // The next round repeats a failed request.
@@ -166,15 +166,19 @@ pub fn StatementPage() -> impl IntoView {
         move || (org.get(), month.get()),
         |(org, month): (Option<OrgId>, String)| when_some(org.map(|org| load(org, month))),
     );
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
                     // Another text than a month is an unknown page.
                     Err(problem) if matches!(problem.status, 400 | 404) => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(None) => view! { <NoOrg/> }.into_any(),
-                    Ok(Some(loaded)) => view! { <StatementView loaded=loaded/> }.into_any(),
+                    Ok(Some(loaded)) => {
+                        retry.succeeded();
+                        view! { <StatementView loaded=loaded/> }.into_any()
+                    }
                 }
             })}
         </Suspense>

@@ -21,6 +21,7 @@ use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, Job, JobState};
 use berth_types::metrics::Metrics;
 use berth_types::problems::Problem;
+use futures::join;
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
@@ -69,13 +70,17 @@ fn load(org: OrgId, id: Option<JobId>) -> impl Future<Output = Answer<Loaded>> +
         };
         // Events first: the feed starts after the last event and so updates the events of a newer job. An
         // older job would stay outdated.
-        let events = events.await?.items;
-        let job = job.await?;
-        let explanation = if job.state == JobState::Queued { explanation.await.ok() } else { None };
+        let job = async move {
+            let events = events.await?.items;
+            let job = job.await?;
+            let explanation = if job.state == JobState::Queued { explanation.await.ok() } else { None };
+            let ports_on = !job.ports.is_empty() && info.await.is_ok_and(|info| info.ports);
+            Ok::<_, Problem>((job, events, explanation, ports_on))
+        };
+        let (job, metrics, files) = join!(job, metrics, files);
+        let (job, events, explanation, ports_on) = job?;
         // Without metrics the charts stay empty.
-        let metrics = metrics.await.unwrap_or(Metrics { step_s: 1, series: Vec::new() });
-        let ports_on = !job.ports.is_empty() && info.await.is_ok_and(|info| info.ports);
-        let files = files.await;
+        let metrics = metrics.unwrap_or(Metrics { step_s: 1, series: Vec::new() });
         Ok(Loaded { job, events, explanation, metrics, ports_on, files })
     }
 }

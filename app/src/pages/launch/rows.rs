@@ -3,9 +3,8 @@
 use berth_types::jobs::Condition;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, FieldError};
+use super::super::parts::{Call, FieldError, focus_soon};
 use super::draft::rows::{DependencyRow, RowInput, SecretRow, VolumeRow};
-use super::section::focus_soon;
 use crate::ui::labelled_error;
 
 /// The signals of one row.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use berth_types::problems::FieldError;
 use leptos::prelude::*;
 
-use super::super::parts::Call;
+use super::super::parts::{Call, focus_soon};
 
 /// A collapsible section. It opens for an error inside, and never closes by itself.
 #[component]
@@ -51,25 +51,6 @@ pub fn optional<T: FromStr>(
         errors.push(FieldError::new(pointer, detail));
     }
     number
-}
-
-/// Focuses the first element of a selector after the present change of the page.
-pub fn focus_soon(selector: String) {
-    #[cfg(feature = "hydrate")]
-    {
-        use wasm_bindgen::JsCast;
-
-        // At the next frame the change is drawn.
-        request_animation_frame(move || {
-            let found = document().query_selector(&selector).ok().flatten();
-            if let Some(field) = found.and_then(|field| field.dyn_into::<web_sys::HtmlElement>().ok()) {
-                // An unfocusable field is still visible.
-                let _ = field.focus();
-            }
-        });
-    }
-    #[cfg(not(feature = "hydrate"))]
-    let _ = selector;
 }
 
 /// Focuses the first invalid field, which may be far from the button.

@@ -13,13 +13,14 @@ use std::future::Future;
 
 use berth_types::ids::OrgId;
 use berth_types::quotas::{Quota, QuotaRequest};
+use futures::try_join;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
 use self::request_form::LimitRequestForm;
 use super::org_data::org_view;
-use super::parts::every;
+use super::parts::every_visible;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -38,8 +39,8 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let (quota, requests) = (api::quotas::get(org), api::quotas::requests(org));
     let offerings = slugs();
     async move {
-        let (quota, requests) = (quota.await?, requests.await?.items);
-        Ok(Loaded { org, quota, requests, offerings: offerings.await? })
+        let (quota, requests, offerings) = try_join!(quota, requests, offerings)?;
+        Ok(Loaded { org, quota, requests: requests.items, offerings })
     }
 }
 
@@ -73,7 +74,7 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
     let currency = use_session().me.currency;
     let quota = RwSignal::new(quota);
     let requests = RwSignal::new(requests);
-    every(10_000, move || {
+    every_visible(10_000, move || {
         let (fresh_quota, fresh_requests) = (api::quotas::get(org), api::quotas::requests(org));
         spawn_local(async move {
             // The next round repeats a failed request.

@@ -13,7 +13,8 @@ use super::super::curl::ListCurl;
 use super::super::invoices::text::rate_text;
 use super::super::limits::kinds::limits_text;
 use super::super::load_more::LoadMore;
-use super::super::parts::{Call, Loading, every};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, every_visible};
 use super::super::text::{counted, size_text};
 use super::is_operator;
 use super::reservations::terms::policy_text;
@@ -38,14 +39,7 @@ fn Audit() -> impl IntoView {
     view! {
         <Page title="Audit".to_owned()>
             <p class="page__lead">"Record of all deliberate changes with user and time. Entries are never changed or deleted."</p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(first) => view! { <EventList first=first/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |first| view! { <EventList first=first/> }.into_any())}
         </Page>
     }
 }
@@ -66,7 +60,7 @@ fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
     let events = RwSignal::new(first.items);
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
-    every(10_000, move || {
+    every_visible(10_000, move || {
         let fresh = load();
         spawn_local(async move {
             // The next round repeats a failed request.

@@ -10,6 +10,7 @@ use berth_types::health::{GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode};
 use berth_types::ids::NodeId;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
+use futures::try_join;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos_meta::Title;
@@ -39,8 +40,8 @@ fn load(node: Option<NodeId>) -> impl Future<Output = Answer<Loaded>> + Send + '
     async move {
         // Other text than an id is not found.
         let Some((node, gpus, known)) = calls else { return Err(Problem::not_found()) };
-        let gpus = gpus.await?.items;
-        Ok(Loaded { node, name: known.await?.name, gpus })
+        let (gpus, known) = try_join!(gpus, known)?;
+        Ok(Loaded { node, name: known.name, gpus: gpus.items })
     }
 }
 
@@ -57,13 +58,17 @@ fn Boards() -> impl IntoView {
         params.with(|params| params.get("node")).and_then(|text| text.parse::<NodeId>().ok())
     });
     let data: Resource<Answer<Loaded>> = Resource::new(move || node.get(), load);
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
                     Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                    Ok(loaded) => view! { <NodeBoards loaded=loaded/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
+                    Ok(loaded) => {
+                        retry.succeeded();
+                        view! { <NodeBoards loaded=loaded/> }.into_any()
+                    }
                 }
             })}
         </Suspense>

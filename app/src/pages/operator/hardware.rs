@@ -4,12 +4,14 @@ use std::future::Future;
 
 use berth_types::operations::{InventoryHost, PutRack, Rack};
 use berth_types::problems::Problem;
+use futures::try_join;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::super::curl::ListCurl;
-use super::super::parts::{Call, CallProblem, FieldError, Loading, Submit, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
 use super::super::text::counted;
 use super::is_operator;
 use crate::api;
@@ -28,7 +30,10 @@ struct Loaded {
 
 fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let (hosts, racks) = (api::operations::inventory(), api::operations::racks());
-    async move { Ok(Loaded { hosts: hosts.await?.items, racks: racks.await?.items }) }
+    async move {
+        let (hosts, racks) = try_join!(hosts, racks)?;
+        Ok(Loaded { hosts: hosts.items, racks: racks.items })
+    }
 }
 
 /// The page of hosts and racks.
@@ -42,20 +47,13 @@ fn Hardware() -> impl IntoView {
     let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Hardware".to_owned()>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) => {
-                            view! {
-                                {inventory(&loaded.hosts)}
-                                <Racks racks=loaded.racks/>
-                            }
-                                .into_any()
-                        }
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| {
+                view! {
+                    {inventory(&loaded.hosts)}
+                    <Racks racks=loaded.racks/>
+                }
+                .into_any()
+            })}
         </Page>
     }
 }

@@ -18,7 +18,8 @@ use self::stop::StopDialog;
 use self::suggest::{SuggestField, Suggested};
 use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
-use super::super::parts::{Call, Loading, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, ready};
 use super::super::saved_filters::SavedFilters;
 use super::super::text::{offering_text, state_text};
 use super::is_operator;
@@ -90,14 +91,7 @@ fn AllJobs() -> impl IntoView {
     view! {
         <Page title="All jobs".to_owned()>
             <SavedFilters list=list query=query open=Callback::new(open)/>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) => view! { <JobsView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| view! { <JobsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }

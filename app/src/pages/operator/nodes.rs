@@ -19,7 +19,8 @@ use self::lost::{LostDialog, LostState, silence_banner};
 use self::trust::{TrustDialog, TrustState, clone_banner, left_out_banner};
 use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
-use super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, every_visible, ready};
 use super::super::text::counted;
 use super::is_operator;
 use crate::api;
@@ -41,14 +42,7 @@ fn Nodes() -> impl IntoView {
     view! {
         <Page title="Nodes".to_owned()>
             <AddNode/>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) => view! { <NodeList loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| view! { <NodeList loaded=loaded/> }.into_any())}
         </Page>
     }
 }

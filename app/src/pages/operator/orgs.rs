@@ -19,7 +19,8 @@ use self::limit::CreditLimitDialog;
 use self::list::{Loaded, OrgListing, filter_form, load};
 use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Loading, Modal, Submit, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit, ready};
 use super::super::text::counted;
 use super::super::time_field::TimeField;
 use super::is_operator;
@@ -43,17 +44,13 @@ fn Orgs() -> impl IntoView {
     let data: Resource<Answer<Loaded>> = Resource::new(move || listing.get(), load);
     view! {
         <Page title="Organizations".to_owned()>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) if loaded.orgs.is_empty() && !loaded.listing.is_filtered() => {
-                            view! { <NoOrgs/> }.into_any()
-                        }
-                        Ok(loaded) => view! { <OrgTable loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| {
+                if loaded.orgs.is_empty() && !loaded.listing.is_filtered() {
+                    view! { <NoOrgs/> }.into_any()
+                } else {
+                    view! { <OrgTable loaded=loaded/> }.into_any()
+                }
+            })}
         </Page>
     }
 }

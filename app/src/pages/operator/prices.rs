@@ -13,7 +13,8 @@ use leptos::prelude::*;
 use self::change::ChangeDialog;
 use self::history::History;
 use super::super::launch::offers::offering_bar;
-use super::super::parts::{Loading, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::ready;
 use super::super::text::{counted, price_text};
 use super::is_operator;
 use crate::api;
@@ -40,15 +41,13 @@ fn Prices() -> impl IntoView {
             <p class="page__lead">
                 "A new price applies to later submissions and reservations. Existing jobs and reservations keep their price version."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(offerings) if offerings.is_empty() => view! { <NoOfferings/> }.into_any(),
-                        Ok(offerings) => view! { <PriceView offerings=offerings/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |offerings| {
+                if offerings.is_empty() {
+                    view! { <NoOfferings/> }.into_any()
+                } else {
+                    view! { <PriceView offerings=offerings/> }.into_any()
+                }
+            })}
         </Page>
     }
 }

@@ -8,7 +8,8 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::limits::replace;
-use super::super::parts::{Call, CallProblem, Loading, every, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, every_visible, ready};
 use super::super::text::counted;
 use super::is_operator;
 use crate::api;
@@ -34,14 +35,7 @@ fn LastCheck() -> impl IntoView {
             <p class="page__lead">
                 "Every hour, the portal checks each balance against its transfers, and each job, reservation and day of usage against its charges and reserved money."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(last) => view! { <CheckResult last=last/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |last| view! { <CheckResult last=last/> }.into_any())}
         </Page>
     }
 }
@@ -52,7 +46,7 @@ fn CheckResult(last: Reconciliation) -> impl IntoView {
     let call = Call::idle();
     let status = RwSignal::new("");
     let last = RwSignal::new(last);
-    every(60_000, move || {
+    every_visible(60_000, move || {
         let fresh = load();
         spawn_local(async move {
             // The next round repeats a failed request.

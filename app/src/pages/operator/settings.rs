@@ -5,7 +5,8 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::confirm::ConfirmDialog;
-use super::super::parts::{Call, CallProblem, FieldError, Loading, Submit, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -31,14 +32,7 @@ fn Settings() -> impl IntoView {
             <p class="page__lead">
                 "Name and look apply to all pages, and to open pages after their next load. Visitors see them without an account."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(settings) => view! { <SettingsForm settings=settings/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |settings| view! { <SettingsForm settings=settings/> }.into_any())}
             <LogoForm logo=logo/>
         </Page>
     }

@@ -7,7 +7,8 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::curl::ListCurl;
-use super::super::parts::{Loading, every};
+use super::super::org_data::answer_view;
+use super::super::parts::every_visible;
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -31,14 +32,7 @@ fn AllStuck() -> impl IntoView {
     view! {
         <Page title="Needs attention".to_owned()>
             <p class="page__lead">"Jobs without progress that need an operator, oldest first."</p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(stuck) => view! { <List stuck=stuck/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |stuck| view! { <List stuck=stuck/> }.into_any())}
         </Page>
     }
 }
@@ -46,7 +40,7 @@ fn AllStuck() -> impl IntoView {
 #[component]
 fn List(stuck: Vec<Stuck>) -> impl IntoView {
     let stuck = RwSignal::new(stuck);
-    every(10_000, move || {
+    every_visible(10_000, move || {
         let fresh = load();
         spawn_local(async move {
             // The next round repeats a failed request.

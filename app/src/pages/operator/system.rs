@@ -7,7 +7,8 @@ use berth_types::time::duration_text;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::super::parts::{Loading, every};
+use super::super::org_data::answer_view;
+use super::super::parts::every_visible;
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -33,14 +34,7 @@ fn System() -> impl IntoView {
             <p class="page__lead">
                 "Loops are the repeated tasks of the portal. A failed run is repeated after the interval."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loops) => view! { <List loops=loops/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loops| view! { <List loops=loops/> }.into_any())}
         </Page>
     }
 }
@@ -48,7 +42,7 @@ fn System() -> impl IntoView {
 #[component]
 fn List(loops: Vec<PortalLoop>) -> impl IntoView {
     let loops = RwSignal::new(loops);
-    every(5_000, move || {
+    every_visible(5_000, move || {
         let fresh = load();
         spawn_local(async move {
             // The next round repeats a failed request.

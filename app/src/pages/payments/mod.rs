@@ -19,7 +19,7 @@ use self::recharge::RechargeForm;
 use self::text::{CheckoutReturn, kind_text, latest_checkout, return_notice};
 use self::top_up::TopUpForm;
 use super::curl;
-use super::parts::{Call, CallProblem, FormKey, every, open_url, origin, ready};
+use super::parts::{Call, CallProblem, FormKey, every_visible, open_url, origin, ready};
 use crate::api;
 use crate::api::payments::StripePage;
 use crate::ui::*;
@@ -55,7 +55,7 @@ pub fn return_banner(wallet: RwSignal<Wallet>, refresh: impl Fn() + Clone + 'sta
     let parameter = move || query.with(|query| query.get("payment"));
     let from = Memo::new(move |_| parameter().as_deref().and_then(CheckoutReturn::parse));
     let requests = StoredValue::new(0_u32);
-    every(QUICK_MS, move || {
+    every_visible(QUICK_MS, move || {
         let open = wallet
             .with_untracked(|wallet| latest_checkout(&wallet.payments).map(|one| one.state))
             .is_some_and(|state| state == PaymentState::Open);

@@ -11,7 +11,7 @@ use leptos::task::spawn_local;
 use super::choice::Choice;
 use super::clock::{Frame, View};
 use crate::api::Answer;
-use crate::pages::parts::every;
+use crate::pages::parts::every_visible;
 
 /// Milliseconds between two requests.
 const REFRESH_MS: u64 = 15_000;
@@ -87,7 +87,7 @@ pub(super) fn poll<Q, T, F>(
         query.track();
         fetch();
     });
-    every(REFRESH_MS, fetch);
+    every_visible(REFRESH_MS, fetch);
 }
 
 /// Returns the warning after failed requests.

@@ -22,7 +22,7 @@ use crate::api;
 use crate::api::Answer;
 use crate::identity::window_title;
 use crate::pages::job::facts::device_line;
-use crate::pages::parts::{Loading, NoOrg, every, now_ms, ready, when_some};
+use crate::pages::parts::{Loading, NoOrg, every_visible, now_ms, ready, when_some};
 use crate::pages::text::{price_text, topology_text};
 use crate::session::use_object_org;
 use crate::ui::*;
@@ -87,7 +87,7 @@ fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
     let live = LiveReservation { org, id: one.id, one: RwSignal::new(one), zone, now };
     let tick = move || now.set(Some(Timestamp::from_micros(now_ms().saturating_mul(1_000))));
     Effect::new(tick);
-    every(REFRESH_MS, move || {
+    every_visible(REFRESH_MS, move || {
         tick();
         if untrack(move || live.holds()) {
             live.reload();

@@ -13,7 +13,7 @@ use crate::address::org_link;
 use crate::api;
 use crate::pages::curl::ListCurl;
 use crate::pages::load_more::LoadMore;
-use crate::pages::parts::{Call, every};
+use crate::pages::parts::{Call, every_visible};
 use crate::pages::rows::{bar_text, board_cells, own_tile};
 use crate::pages::text::counted;
 use crate::ui::*;
@@ -51,7 +51,7 @@ pub fn List(
     let all = RwSignal::new(first);
     let cursor = RwSignal::new(cursor);
     let more = Call::idle();
-    every(REFRESH_MS, move || {
+    every_visible(REFRESH_MS, move || {
         spawn_local(async move {
             // The next round repeats a failed request.
             if let Ok(fresh) = api::reservations::list(org, None, None, PAGE).await {

@@ -32,6 +32,7 @@ use std::future::Future;
 use berth_types::ids::OrgId;
 use berth_types::offerings::Offering;
 use berth_types::reservations::Reservation;
+use futures::try_join;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +43,7 @@ use self::choice::{Choice, first_window};
 use self::form::Form;
 use self::list::List;
 use super::org_data::org_view;
-use super::parts::{every, now_ms, ready};
+use super::parts::{every_visible, now_ms, ready};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -82,10 +83,9 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let offerings = api::money::offerings();
     let reservations = api::reservations::list(org, None, None, PAGE);
     async move {
-        let capacity = capacity.await?;
+        let (capacity, offerings, page) = try_join!(capacity, offerings, reservations)?;
         let (models, free) = (model_rows(&capacity.models), free_now(&capacity.models, capacity.now));
-        let offerings = offerings.await?.items;
-        let page = reservations.await?;
+        let offerings = offerings.items;
         Ok(Loaded { org, models, free, offerings, reservations: page.items, cursor: page.next_cursor })
     }
 }
@@ -115,7 +115,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
         choice.set(first_window(now_ms()));
         now.set(now_ms());
     });
-    every(15_000, move || now.set(now_ms()));
+    every_visible(15_000, move || now.set(now_ms()));
     let form = Form::new(&offerings, choice);
     let orderable = offerings.iter().any(|offering| offering.price.version > 0);
     let booking = if orderable {

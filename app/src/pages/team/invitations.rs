@@ -6,7 +6,7 @@ use berth_types::ids::InvitationId;
 use berth_types::members::{Invitation, SentInvitation};
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, every, now_ms, ready};
+use super::super::parts::{Call, CallProblem, every_visible, now_ms, ready};
 use super::PageState;
 use crate::api;
 use crate::ui::*;
@@ -26,7 +26,7 @@ pub(super) fn Invitations(
     // Set in the browser only, so that its first rendering equals the rendering of the portal.
     let now = RwSignal::new(None::<i64>);
     Effect::new(move || now.set(Some(now_ms())));
-    every(CHECK_MS, move || {
+    every_visible(CHECK_MS, move || {
         let _ = now.try_set(Some(now_ms()));
     });
     let resend = move |id: InvitationId| {

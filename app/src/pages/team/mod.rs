@@ -14,6 +14,7 @@ use berth_types::Page as Rows;
 use berth_types::ids::OrgId;
 use berth_types::members::{Invitation, Member};
 use berth_types::quotas::AuditEvent;
+use futures::try_join;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -47,13 +48,12 @@ fn load(org: OrgId, owns: bool) -> impl Future<Output = Answer<Loaded>> + Send +
     let members = api::members::list(org, None);
     let requests = owns.then(|| (api::members::invitations(org), api::quotas::changes(org)));
     async move {
-        let owner_data = match requests {
-            None => None,
-            Some((invitations, changes)) => {
-                Some(OwnerData { invitations: invitations.await?.items, changes: changes.await?.items })
-            }
-        };
-        Ok(Loaded { org, members: members.await?, owner_data })
+        let owner_data = when_some(requests.map(|(invitations, changes)| async move {
+            let (invitations, changes) = try_join!(invitations, changes)?;
+            Answer::Ok(OwnerData { invitations: invitations.items, changes: changes.items })
+        }));
+        let (members, owner_data) = try_join!(members, owner_data)?;
+        Ok(Loaded { org, members, owner_data })
     }
 }
 

@@ -27,7 +27,7 @@ use super::billing::BillingTabs;
 use super::days::{day_at, day_text};
 use super::limits::replace;
 use super::org_data::data_view;
-use super::parts::{FieldError, every, now_ms, origin, ready, when_some};
+use super::parts::{FieldError, every_visible, now_ms, origin, ready, when_some};
 use super::text::grouped;
 use super::{curl, days};
 use crate::address::{org_link, use_org_links};
@@ -123,7 +123,7 @@ fn UsageView(org: OrgId, first: ShownUsage, query: Memo<UsageQuery>) -> impl Int
         }
         now
     });
-    every(REFRESH_MS, move || fetch(false));
+    every_visible(REFRESH_MS, move || fetch(false));
     let group = Memo::new(move |_| shown.with(|shown| shown.query.answerable().group));
     let bands = Memo::new(move |_| shown.with(|shown| Bands::new(&shown.usage, group.get())));
     let none = Memo::new(move |_| shown.with(|shown| shown.usage.rows.is_empty()));

@@ -7,6 +7,7 @@ use berth_types::accounts::Role;
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
 use berth_types::volumes::{Volume, VolumeEntry};
+use futures::join;
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::{use_params_map, use_query_map};
@@ -43,9 +44,10 @@ fn load(
         name.map(|name| (api::volumes::get_one(org, &name), api::volumes::files(org, &name, &dir, None)));
     async move {
         let Some((volume, page)) = calls else { return Err(Problem::not_found()) };
-        let volume = volume.await?;
+        let (volume, page) = join!(volume, page);
+        let volume = volume?;
         // A directory without files does not exist.
-        let page = match page.await {
+        let page = match page {
             Err(problem) if problem.status == 404 && !dir.is_empty() => Page::whole(Vec::new()),
             page => page?,
         };

@@ -3,6 +3,7 @@
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::volumes::{Volume, VolumeEntry};
+use futures::join;
 use leptos::prelude::*;
 
 use super::super::confirm::ConfirmTarget;
@@ -34,10 +35,11 @@ impl VolumeState {
         let calls =
             (api::volumes::get_one(self.org, &name), api::volumes::files(self.org, &name, &dir, None));
         leptos::task::spawn_local(async move {
-            if let Ok(volume) = calls.0.await {
+            let (volume, page) = join!(calls.0, calls.1);
+            if let Ok(volume) = volume {
                 let _closed = self.volume.try_set(volume);
             }
-            let page = match calls.1.await {
+            let page = match page {
                 Ok(page) => page,
                 Err(problem) if problem.status == 404 => Page::whole(Vec::new()),
                 // A failed request leaves the shown entries.

@@ -7,7 +7,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::limits::replace;
-use super::super::parts::{Call, CallProblem, Loading, every, ready};
+use super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
 use crate::api;
 use crate::ui::*;
 
@@ -56,7 +56,7 @@ pub fn Deliveries(
         problem.set(None);
         load(true);
     });
-    every(REFRESH_MS, move || load(false));
+    every_visible(REFRESH_MS, move || load(false));
     let resend = move |id: DeliveryId| {
         status.set("");
         resend_call.run(api::webhooks::redeliver(org, id), move |()| {

@@ -10,6 +10,7 @@ use berth_types::Page as Rows;
 use berth_types::ids::InvoiceId;
 use berth_types::invoices::{BillingSettings, Invoice, InvoiceKind, InvoiceState};
 use berth_types::money::{column_decimals, column_text};
+use futures::try_join;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -24,7 +25,8 @@ use super::super::invoices::text::{merge, period, title};
 use super::super::invoices::{corrected_text, day_cell, state_cell};
 use super::super::limits::replace;
 use super::super::load_more::LoadMore;
-use super::super::parts::{Call, CallProblem, FieldError, Loading, every, now_ms, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, FieldError, every_visible, now_ms, ready};
 use super::super::text::counted;
 use super::is_operator;
 use crate::api;
@@ -43,8 +45,8 @@ struct Loaded {
 fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let (first, settings) = (api::invoices::all(None), api::invoices::settings());
     async move {
-        let first = first.await?;
-        Ok(Loaded { first, settings: settings.await? })
+        let (first, settings) = try_join!(first, settings)?;
+        Ok(Loaded { first, settings })
     }
 }
 
@@ -59,14 +61,7 @@ fn AllInvoices() -> impl IntoView {
     let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Invoices".to_owned()>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) => view! { <InvoicesView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| view! { <InvoicesView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -115,7 +110,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
     };
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
-    every(30_000, move || state.reload());
+    every_visible(30_000, move || state.reload());
     let load_more = move |()| {
         let next = api::invoices::all(cursor.get_untracked());
         more.run(next, move |page: Rows<Invoice>| {

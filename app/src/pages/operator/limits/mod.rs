@@ -8,6 +8,7 @@ use std::future::Future;
 
 use berth_types::problems::Problem;
 use berth_types::quotas::{Limits, QuotaRequest, QuotaRequestState};
+use futures::try_join;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -16,7 +17,8 @@ use serde::{Deserialize, Serialize};
 use self::decide::PendingRequests;
 use super::super::limits::form::{AllLimits, Frame, LimitForm};
 use super::super::limits::{replace, requests, slugs};
-use super::super::parts::{Call, CallProblem, Loading, Submit, every, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, Submit, every_visible, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -48,8 +50,8 @@ fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let (defaults, requests) = (api::quotas::defaults(), api::quotas::all_requests());
     let offerings = slugs();
     async move {
-        let (defaults, requests) = (defaults.await?, requests.await?.items);
-        Ok(Loaded { defaults, requests, offerings: offerings.await? })
+        let (defaults, requests, offerings) = try_join!(defaults, requests, offerings)?;
+        Ok(Loaded { defaults, requests: requests.items, offerings })
     }
 }
 
@@ -67,14 +69,7 @@ fn DefaultLimits() -> impl IntoView {
             <p class="page__lead">
                 "A limit never stops a running job: a job beyond a limit waits or is refused."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) => view! { <LimitsView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| view! { <LimitsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -84,7 +79,7 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
     let Loaded { defaults, requests, offerings } = loaded;
     let currency = use_session().me.currency;
     let all = RwSignal::new(requests);
-    every(10_000, move || {
+    every_visible(10_000, move || {
         let fresh = api::quotas::all_requests();
         spawn_local(async move {
             // The next round repeats a failed request.

@@ -5,6 +5,7 @@ use std::future::Future;
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
 use berth_types::quotas::Quota;
+use futures::try_join;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::limits::form::{AllLimits, Frame, LimitForm};
 use super::super::super::limits::{meters, replace, slugs};
-use super::super::super::parts::{Call, CallProblem, Loading, every, ready};
+use super::super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
 use super::super::is_operator;
 use super::{FIELDS, SaveLimits};
 use crate::api;
@@ -37,10 +38,10 @@ fn load(org: Option<OrgId>) -> impl Future<Output = Answer<Loaded>> + Send + 'st
     async move {
         // Other text than an id is not found.
         let Some((org, quota, orgs, offerings)) = calls else { return Err(Problem::not_found()) };
-        let quota = quota.await?;
-        let orgs = orgs.await?.items;
-        let name = orgs.into_iter().next().map_or_else(|| org.to_string(), |known| known.org.name);
-        Ok(Loaded { name, quota, offerings: offerings.await? })
+        let (quota, orgs, offerings) = try_join!(quota, orgs, offerings)?;
+        let known = orgs.items.into_iter().next();
+        let name = known.map_or_else(|| org.to_string(), |known| known.org.name);
+        Ok(Loaded { name, quota, offerings })
     }
 }
 
@@ -57,13 +58,17 @@ fn OneOrg() -> impl IntoView {
         params.with(|params| params.get("org")).and_then(|text| text.parse::<OrgId>().ok())
     });
     let data: Resource<Answer<Loaded>> = Resource::new(move || org.get(), load);
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
                     Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                    Ok(loaded) => view! { <OrgLimits loaded=loaded/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
+                    Ok(loaded) => {
+                        retry.succeeded();
+                        view! { <OrgLimits loaded=loaded/> }.into_any()
+                    }
                 }
             })}
         </Suspense>
@@ -77,7 +82,7 @@ fn OrgLimits(loaded: Loaded) -> impl IntoView {
     let org = quota.org;
     let form = LimitForm::new(&quota.limits);
     let quota = RwSignal::new(quota);
-    every(10_000, move || {
+    every_visible(10_000, move || {
         let fresh = api::quotas::get_any(org);
         spawn_local(async move {
             // The form keeps its input; only the use is updated.

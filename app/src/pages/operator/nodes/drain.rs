@@ -10,7 +10,9 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::super::super::parts::{Call, CallProblem, FieldError, Modal, Submit, every, now_ms, ready};
+use super::super::super::parts::{
+    Call, CallProblem, FieldError, Modal, Submit, every_visible, now_ms, ready,
+};
 use super::super::super::text::counted;
 use crate::api;
 use crate::ui::*;
@@ -112,7 +114,7 @@ pub fn Drains(
         });
     };
     Effect::new(reload);
-    every(5_000, reload);
+    every_visible(5_000, reload);
     let banner = move |drain: &Drain| {
         let state = if drain.by_host { "is shutting down" } else { "is draining" };
         let title = format!("{} {state}: no new jobs", drain.node_name);

@@ -15,7 +15,8 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use self::attention::{Finding, findings};
-use super::super::parts::{Loading, every_visible};
+use super::super::org_data::answer_view;
+use super::super::parts::every_visible;
 use super::super::text::number;
 use super::is_operator;
 use crate::api;
@@ -38,14 +39,7 @@ fn Overview() -> impl IntoView {
     let data: Resource<Answer<OperatorOverview>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Overview".to_owned()>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(first) => view! { <OverviewView first=first/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |first| view! { <OverviewView first=first/> }.into_any())}
         </Page>
     }
 }

@@ -11,6 +11,7 @@ use std::future::Future;
 use berth_types::Page as Rows;
 use berth_types::nodes::Node;
 use berth_types::reservations::{Reservation, ReservationPolicy, ReservationState};
+use futures::try_join;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,8 @@ use self::terms::TermsForm;
 use super::super::curl::ListCurl;
 use super::super::limits::replace;
 use super::super::load_more::LoadMore;
-use super::super::parts::{Call, CallProblem, Loading, every, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, every_visible, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -40,8 +42,8 @@ fn list() -> impl Future<Output = Answer<ReservationLists>> + Send + 'static {
     let pending = api::operator_reservations::list(Some(ReservationState::Pending), None);
     let newest = api::operator_reservations::list(None, None);
     async move {
-        let pending = pending.await?.items;
-        Ok(ReservationLists { newest: newest.await?, pending })
+        let (pending, newest) = try_join!(pending, newest)?;
+        Ok(ReservationLists { newest, pending: pending.items })
     }
 }
 
@@ -57,8 +59,8 @@ fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let (lists, nodes) = (list(), api::nodes::operator_list());
     let policy = api::operator_reservations::policy();
     async move {
-        let (lists, nodes) = (lists.await?, nodes.await?.items);
-        Ok(Loaded { lists, nodes, policy: policy.await? })
+        let (lists, nodes, policy) = try_join!(lists, nodes, policy)?;
+        Ok(Loaded { lists, nodes: nodes.items, policy })
     }
 }
 
@@ -96,14 +98,7 @@ fn AllReservations() -> impl IntoView {
     let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Reservations".to_owned()>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) => view! { <ReservationsView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| view! { <ReservationsView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -117,7 +112,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
     let all = RwSignal::new(first);
     let more = Call::idle();
     let state = TableState::new(all, ready());
-    every(10_000, move || {
+    every_visible(10_000, move || {
         let fresh = list();
         spawn_local(async move {
             // The next round repeats a failed request.
