@@ -7,6 +7,8 @@ pub mod budgets;
 pub mod cluster;
 #[cfg(feature = "columns")]
 mod columns;
+pub mod days;
+pub mod documents;
 pub mod events;
 pub mod evidence;
 #[cfg(feature = "schema")]
