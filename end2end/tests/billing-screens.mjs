@@ -1,7 +1,7 @@
 // Money in the browser: a budget that refuses, use that equals the statement, prices by mode with their
 // history, a credit limit and a debit, invoices on the screen and on paper, and a consistent ledger.
 import assert from 'node:assert/strict';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import {
@@ -363,18 +363,28 @@ test('an invoice is read on the screen and on paper', async () => {
   assert.equal(await paper.locator('tbody [data-label="Amount"]').innerText(), '$0.747500');
 
   await page.evaluate(() => (window.print = () => (window.printed = true)));
-  const print = button(page, 'Print or save as PDF');
+  const pdf = page.getByRole('link', { name: 'Download PDF' });
+  assert.equal(await pdf.getAttribute('href'), `/api/v1/orgs/${tenant.org}/invoices/${open.id}/pdf`);
+  assert.equal(await pdf.getAttribute('download'), 'invoice-12.pdf');
+  const print = button(page, 'Print');
   await awake(print);
   await print.click();
   assert.equal(await page.evaluate(() => window.printed), true);
-  await page.emulateMedia({ media: 'print' });
+  // Paper is white, also with the dark theme.
+  await page.emulateMedia({ media: 'print', colorScheme: 'dark' });
   assert.equal(await paper.isVisible(), true);
   for (const hidden of ['.rail', '.crumbs', '.page__actions']) {
     assert.equal(await page.locator(hidden).isVisible(), false, hidden);
   }
+  const look = await paper.evaluate((element) => {
+    const { backgroundColor, color } = getComputedStyle(element);
+    const row = getComputedStyle(element.querySelector('tbody tr'));
+    return { backgroundColor, color, breakInside: row.breakInside };
+  });
+  assert.deepEqual(look, { backgroundColor: 'rgb(255, 255, 255)', color: 'rgb(0, 0, 0)', breakInside: 'avoid' });
   mkdirSync(SHOTS, { recursive: true });
   await page.pdf({ path: join(SHOTS, 'invoice.pdf'), preferCSSPageSize: true });
-  await page.emulateMedia({ media: 'screen' });
+  await page.emulateMedia({ media: 'screen', colorScheme: null });
   await page.unrouteAll({ behavior: 'ignoreErrors' });
 });
 
@@ -438,6 +448,12 @@ test('the running statement of the month is read, saved and printed', async () =
   const href = await page.getByRole('link', { name: 'Download CSV' }).getAttribute('href');
   const lines = (await (await fetch(demo.url + href, { headers: tenant.headers })).text()).trim().split('\n').slice(1);
   assert.equal(lines.reduce((all, line) => all + Number(line.split(',')[5]), 0), statement.change_micros);
+
+  const coming = page.waitForEvent('download');
+  await page.getByRole('link', { name: 'Download PDF' }).click();
+  const download = await coming;
+  assert.equal(download.suggestedFilename(), `statement-${statement.month}.pdf`);
+  assert.equal(readFileSync(await download.path()).subarray(0, 5).toString(), '%PDF-');
 
   await page.emulateMedia({ media: 'print' });
   assert.equal(await paper.isVisible(), true);

@@ -54,6 +54,16 @@ pub fn statement_csv_path(org: OrgId, month: &str) -> String {
     format!("/api/v1/orgs/{org}/statement?month={}&format=csv", escaped(month))
 }
 
+/// Returns the address of the statement of a month as PDF.
+pub fn statement_pdf_path(org: OrgId, month: &str) -> String {
+    format!("/api/v1/orgs/{org}/statement/pdf?month={}", escaped(month))
+}
+
+/// Returns the address of an invoice as PDF.
+pub fn pdf_path(org: OrgId, id: InvoiceId) -> String {
+    format!("/api/v1/orgs/{org}/invoices/{id}/pdf")
+}
+
 /// Lists the invoices of all organizations, newest first, for operators.
 pub fn all(cursor: Option<String>) -> impl Future<Output = Answer<Page<Invoice>>> + Send + 'static {
     get(format!("/operator/invoices?limit=50{}", after(cursor)))

@@ -8,6 +8,8 @@ pub mod capacity;
 pub mod cluster;
 #[cfg(feature = "columns")]
 mod columns;
+pub mod days;
+pub mod documents;
 pub mod events;
 pub mod evidence;
 #[cfg(feature = "schema")]

@@ -121,7 +121,7 @@ pub fn rate_text(nano_per_second: i64, currency: &str) -> String {
     format!("{}{}.{:09}", prefix(currency), grouped(nano / 1_000_000_000), nano % 1_000_000_000)
 }
 
-fn grouped(units: u64) -> String {
+pub(crate) fn grouped(units: u64) -> String {
     let digits = units.to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {

@@ -10,6 +10,7 @@ pub const CODES: &[&str] = &[
     "auth.wrong_password",
     "budget.exceeded",
     "credit_limit.drawn",
+    "document.too_long",
     "file.incomplete",
     "file.range",
     "funds.insufficient",

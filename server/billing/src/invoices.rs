@@ -2,8 +2,11 @@
 //! given back than charged. Numbers have no gaps, and documents are final.
 
 mod monthly;
+mod pdf;
 pub mod routes;
 mod statement;
+
+use std::sync::Arc;
 
 use berth_core::admission::check_name;
 use berth_types::Page;
@@ -16,6 +19,7 @@ use berth_types::lists::ListOptions;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
+use tokio::sync::Semaphore;
 
 use berth_foundation::Context;
 use berth_foundation::days::month_of;
@@ -109,11 +113,12 @@ fn invoice(row: StoredInvoice) -> Result<Invoice, StoreError> {
 #[derive(Clone)]
 pub struct Invoices {
     context: Context,
+    pdf_permits: Arc<Semaphore>,
 }
 
 impl Invoices {
-    pub const fn new(context: Context) -> Self {
-        Self { context }
+    pub fn new(context: Context) -> Self {
+        Self { context, pdf_permits: Arc::new(Semaphore::new(pdf::CONCURRENT_FILES)) }
     }
 
     /// Bills a past month, as an operator. Existing documents of that month stay.

@@ -5,6 +5,7 @@ mod credit_expiry;
 mod invoices;
 mod ledger;
 mod payments;
+mod pdf;
 mod reconciliation;
 mod usage;
 

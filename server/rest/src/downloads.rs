@@ -1,4 +1,4 @@
-//! Answers with the bytes of a file: all, a range, or none if the caller has them.
+//! Answers with the bytes of a file: all, a range, or none if the caller has them. PDF files have no ranges.
 
 use std::ops::Range;
 
@@ -111,6 +111,18 @@ fn parse_range(range: Option<&str>, bytes: u64) -> RequestedRange {
         _ => return RequestedRange::All,
     };
     if start < end { RequestedRange::Part(start..end) } else { RequestedRange::Empty }
+}
+
+/// The answer with a PDF file that the portal wrote for this request.
+pub fn pdf_answer(bytes: Vec<u8>, name: &str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/pdf".to_owned()),
+        (header::CONTENT_DISPOSITION, content_disposition(name)),
+        (header::CACHE_CONTROL, "private, no-store".to_owned()),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
+    ];
+    (headers, bytes).into_response()
 }
 
 /// The header `Content-Disposition` with a file name for the browser.

@@ -122,6 +122,11 @@ pub fn png(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| with_media(op.summary(summary), 200, "The image.", "image/png", &binary())
 }
 
+/// A PDF file.
+pub fn pdf(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    move |op| with_media(op.summary(summary), 200, "The file.", "application/pdf", &binary())
+}
+
 /// An answer with an `ETag`, or none if the caller has it.
 pub fn if_changed<T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {

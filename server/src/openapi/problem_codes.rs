@@ -76,7 +76,7 @@ const STATUSES: &[(u16, &[&str])] = &[
     (413, &["request.too_large"]),
     (415, &["request.media_type"]),
     (416, &["file.range"]),
-    (422, &["idempotency.other_request", "job.never_starts", "request.invalid"]),
+    (422, &["document.too_long", "idempotency.other_request", "job.never_starts", "request.invalid"]),
     (426, &["request.websocket"]),
     (429, &["request.throttled"]),
     (500, &["server.internal"]),

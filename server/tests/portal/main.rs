@@ -43,6 +43,7 @@ mod gangs;
 mod health;
 mod images;
 mod install;
+mod invoice_files;
 mod job_lists;
 mod lease;
 mod limits;

@@ -1,13 +1,11 @@
-//! The document of an invoice for screen and print. Its content never changes after the issue.
+//! The document of an invoice for screen and print, with the parts that a statement shares. Its content never
+//! changes after the issue.
 
-use berth_types::invoices::{Invoice, InvoiceDocument, InvoiceKind, InvoiceLine};
-use berth_types::money::{column_decimals, column_text};
+use berth_types::documents::{DocumentText, LabelledText, SumText, TableText, invoice_text};
+use berth_types::invoices::{Invoice, InvoiceKind};
 use leptos::prelude::*;
 
-use super::super::days::date_text;
 use super::super::parts::ready;
-use super::super::usage::text::device_hours;
-use super::text::{line_text, period, rate_text, status_text};
 use crate::ui::*;
 
 /// The button that opens the print dialog of the browser.
@@ -20,134 +18,129 @@ pub fn PrintButton() -> impl IntoView {
     };
     view! {
         <button class="btn" type="button" disabled=move || !ready.get() on:click=print>
-            "Print or save as PDF"
+            "Print"
         </button>
     }
 }
 
-/// Returns the number of decimals of the lines and the sums, so that the printed lines add up to the total.
-fn decimals(document: &InvoiceDocument) -> usize {
-    let lines = document.lines.iter().map(|line| line.amount_micros);
-    let taxes = document.taxes.iter().map(|tax| tax.amount_micros);
-    column_decimals(lines.chain(taxes).chain([document.subtotal_micros, document.total_micros]))
+/// Returns a link that saves a PDF file.
+pub fn pdf_link(path: String, file: String) -> AnyView {
+    view! { <a class="btn" href=path rel="external" download=file>"Download PDF"</a> }.into_any()
+}
+
+fn party(party: LabelledText) -> AnyView {
+    view! {
+        <address>
+            <span class="invoice__label">{party.label}</span>
+            <span class="invoice__lines">{party.text}</span>
+        </address>
+    }
+    .into_any()
+}
+
+fn fact(fact: LabelledText) -> AnyView {
+    view! {
+        <span class="invoice__label">{fact.label}</span>
+        <span class="invoice__lines">{fact.text}</span>
+    }
+    .into_any()
 }
 
 /// Returns seller, buyer, number and dates.
-fn parties(invoice: &Invoice) -> AnyView {
-    let document = &invoice.document;
-    let seller = if document.seller.trim().is_empty() {
-        "The operator of this portal".to_owned()
-    } else {
-        document.seller.clone()
+pub fn parties(document: &DocumentText) -> AnyView {
+    let parties: Vec<AnyView> = document.parties.iter().cloned().map(party).collect();
+    let column = |facts: &Vec<LabelledText>| {
+        let facts: Vec<AnyView> = facts.iter().cloned().map(fact).collect();
+        view! { <div>{facts}</div> }.into_any()
     };
-    let buyer = document.buyer.clone();
-    let number = invoice.number;
-    let due = invoice.due_at.map(|at| {
-        view! {
-            <br/>
-            <span class="invoice__label">"Due"</span>
-            <br/>
-            {date_text(at)}
+    let facts: Vec<AnyView> = document.facts.iter().map(column).collect();
+    view! { <div class="invoice__parties">{parties}{facts}</div> }.into_any()
+}
+
+/// Returns the net, the taxes and the total.
+pub fn sums(sums: &[SumText]) -> AnyView {
+    let sum = |sum: &SumText| {
+        let SumText { label, amount, is_total } = sum.clone();
+        if is_total {
+            view! { <dt class="is-total">{label}</dt><dd class="is-total">{amount}</dd> }.into_any()
+        } else {
+            view! { <dt>{label}</dt><dd>{amount}</dd> }.into_any()
         }
-    });
+    };
+    let sums: Vec<AnyView> = sums.iter().map(sum).collect();
+    view! { <dl class="invoice__total">{sums}</dl> }.into_any()
+}
+
+/// Returns the sentences below the sums.
+pub fn notes(notes: &[String]) -> AnyView {
+    let notes: Vec<AnyView> = notes.iter().cloned().map(|note| view! { <p>{note}</p> }.into_any()).collect();
+    notes.into_any()
+}
+
+/// Returns the rows of a table.
+pub fn rows(table: &TableText) -> Vec<AnyView> {
+    let [_, second, third] = table.heads;
+    table.rows.iter().cloned().map(|cells| row([second, third], cells)).collect()
+}
+
+fn row([second, third]: [&'static str; 2], [name, number, amount]: [String; 3]) -> AnyView {
+    // A cell without a number has no label on a phone.
+    let number = if number.is_empty() {
+        view! { <td role="cell" class="num"></td> }.into_any()
+    } else {
+        view! { <td role="cell" class="num" data-label=second>{number}</td> }.into_any()
+    };
     view! {
-        <div class="invoice__parties">
-            <address>
-                <span class="invoice__label">"From"</span>
-                <span class="invoice__lines">{seller}</span>
-            </address>
-            <address>
-                <span class="invoice__label">"To"</span>
-                <span class="invoice__lines">{buyer}</span>
-            </address>
-            <div>
-                <span class="invoice__label">"Number"</span>
-                <br/>
-                {number}
-                <br/>
-                <span class="invoice__label">"Month"</span>
-                <br/>
-                {period(invoice)} " (UTC)"
-            </div>
-            <div>
-                <span class="invoice__label">"Issued"</span>
-                <br/>
-                {date_text(invoice.issued_at)}
-                {due}
-            </div>
-        </div>
+        <tr role="row">
+            <th role="rowheader" scope="row">{name}</th>
+            {number}
+            <td role="cell" class="num" data-label=third>{amount}</td>
+        </tr>
     }
     .into_any()
 }
 
 /// Returns the document; `other` is the line about its credit note or its voided invoice.
 pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
-    let document = &invoice.document;
-    let decimals = decimals(document);
-    let text = |micros: i64| column_text(micros, &document.currency, decimals);
+    let document = invoice_text(invoice);
     let kind = match invoice.kind {
         InvoiceKind::Invoice => view! { <InvoiceBadge state=invoice.state/> }.into_any(),
-        InvoiceKind::CreditNote => view! { <span class="tag tag--accent">"credit note"</span> }.into_any(),
+        InvoiceKind::CreditNote => view! { <span class="tag tag--accent">{document.mark}</span> }.into_any(),
     };
-    let lines: Vec<AnyView> = document.lines.iter().map(|one| line(one, text(one.amount_micros))).collect();
-    let taxes: Vec<AnyView> = document
-        .taxes
-        .iter()
-        .map(|tax| {
-            let name = format!("{}, {}", tax.name, rate_text(tax.basis_points));
-            view! { <dt>{name}</dt><dd>{text(tax.amount_micros)}</dd> }.into_any()
-        })
-        .collect();
-    let status = status_text(invoice).map(|text| view! { <p>{text}</p> });
+    let tables: Vec<AnyView> = document.tables.iter().map(lines).collect();
     view! {
         <article class="invoice">
             <div class="invoice__head">
                 <span class="brand"><PortalName mark="brand__mark"/></span>
                 {kind}
             </div>
-            {parties(invoice)}
-            <div class="table-wrap">
-                <table class="table table--compact" role="table">
-                    <caption class="visually-hidden">"Invoice lines"</caption>
-                    <thead role="rowgroup">
-                        <tr role="row">
-                            <th role="columnheader" scope="col">"Item"</th>
-                            <th role="columnheader" scope="col" class="num">"Device-hours"</th>
-                            <th role="columnheader" scope="col" class="num">"Amount"</th>
-                        </tr>
-                    </thead>
-                    <tbody role="rowgroup">{lines}</tbody>
-                </table>
-            </div>
-            <dl class="invoice__total">
-                <dt>"Net"</dt>
-                <dd>{text(document.subtotal_micros)}</dd>
-                {taxes}
-                <dt class="is-total">"Total"</dt>
-                <dd class="is-total">{text(document.total_micros)}</dd>
-            </dl>
-            {status}
+            {parties(&document)}
+            {tables}
+            {sums(&document.sums)}
+            {notes(&document.notes)}
             {other}
         </article>
     }
     .into_any()
 }
 
-/// Returns the row of a line with its amount as text.
-pub fn line(line: &InvoiceLine, amount: String) -> AnyView {
-    // A line without device time has no hours.
-    let hours = if line.device_ms > 0 {
-        let hours = device_hours(line.device_ms);
-        view! { <td role="cell" class="num" data-label="Device-hours">{hours}</td> }.into_any()
-    } else {
-        view! { <td role="cell" class="num"></td> }.into_any()
-    };
+/// Returns the table of the lines of an invoice.
+fn lines(table: &TableText) -> AnyView {
+    let [first, second, third] = table.heads;
     view! {
-        <tr role="row">
-            <th role="rowheader" scope="row">{line_text(line)}</th>
-            {hours}
-            <td role="cell" class="num" data-label="Amount">{amount}</td>
-        </tr>
+        <div class="table-wrap">
+            <table class="table table--compact" role="table">
+                <caption class="visually-hidden">{table.caption}</caption>
+                <thead role="rowgroup">
+                    <tr role="row">
+                        <th role="columnheader" scope="col">{first}</th>
+                        <th role="columnheader" scope="col" class="num">{second}</th>
+                        <th role="columnheader" scope="col" class="num">{third}</th>
+                    </tr>
+                </thead>
+                <tbody role="rowgroup">{rows(table)}</tbody>
+            </table>
+        </div>
     }
     .into_any()
 }

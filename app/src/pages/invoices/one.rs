@@ -4,6 +4,7 @@
 
 use std::future::Future;
 
+use berth_types::documents::invoice_pdf_name;
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{Invoice, InvoiceKind, InvoiceState};
 use berth_types::problems::Problem;
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::parts::{Call, CallProblem, Loading, NoOrg, when_some};
 use super::super::payments::PayInvoice;
-use super::document::{PrintButton, document};
+use super::document::{PrintButton, document, pdf_link};
 use super::text::title;
 use crate::address::org_link;
 use crate::api;
@@ -104,6 +105,7 @@ fn InvoiceView(loaded: Loaded) -> impl IntoView {
     let heading = name.clone();
     let window_title = window_title(&name);
     let other = other_line(&invoice, other.as_ref());
+    let pdf = pdf_link(api::invoices::pdf_path(org, id), invoice_pdf_name(&invoice));
     view! {
         <Title text=window_title/>
         <div class="page">
@@ -115,7 +117,7 @@ fn InvoiceView(loaded: Loaded) -> impl IntoView {
             </nav>
             <div class="page__head">
                 <h1>{heading}</h1>
-                <div class="page__actions">{pay}<PrintButton/></div>
+                <div class="page__actions">{pay}{pdf}<PrintButton/></div>
             </div>
             <CallProblem call=call beside_fields=&[]/>
             {document(&invoice, other)}

@@ -3,10 +3,10 @@
 
 use std::future::Future;
 
+use berth_types::documents::{TableText, moved_micros, statement_pdf_name, statement_text};
 use berth_types::ids::OrgId;
-use berth_types::invoices::{MonthStatement, StatementEntry};
-use berth_types::ledger::TransferKind;
-use berth_types::money::{column_decimals, column_text, money_text, signed_column_text, signed_money};
+use berth_types::invoices::MonthStatement;
+use berth_types::money::{column_decimals, column_text, signed_column_text};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos_meta::Title;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::super::days::{iso_day, iso_month, month_before, month_text};
 use super::super::limits::replace;
 use super::super::parts::{Loading, NoOrg, every_visible, when_some};
-use super::document::{PrintButton, line};
+use super::document::{PrintButton, notes, parties, pdf_link, rows, sums};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -38,31 +38,6 @@ fn earlier_months(month: &str, first: &str) -> Vec<String> {
         }
     }
     out
-}
-
-/// Returns the causes of the sum of one source.
-fn entry_text(entry: &StatementEntry) -> String {
-    let text = match (entry.kind, entry.source.as_str()) {
-        (TransferKind::Credit, "grant") => "Granted credit",
-        (TransferKind::Credit, "stripe") => "Card payments",
-        (TransferKind::Credit, "invoice") => "Credit for closed invoices",
-        (TransferKind::Debit, "debit") => "Debits by the operator",
-        (TransferKind::Debit, "expiry") => "Expired credit",
-        (TransferKind::Debit, "stripe") => "Refunded card payments",
-        (_, other) => other,
-    };
-    text.to_owned()
-}
-
-/// Returns the sum of the credits and debits in micro-units of the currency.
-fn moved_micros(statement: &MonthStatement) -> i64 {
-    statement.entries.iter().map(|entry| entry.amount_micros).fold(0, i64::saturating_add)
-}
-
-/// Returns the title: `Statement of October 2026`, `November 2026 so far`.
-fn title(statement: &MonthStatement) -> String {
-    let month = month_text(&statement.month);
-    if statement.complete { format!("Statement of {month}") } else { format!("{month} so far") }
 }
 
 /// The card of the present month, and the list of the months before.
@@ -191,8 +166,11 @@ fn StatementView(loaded: Loaded) -> impl IntoView {
     let session = use_session();
     let membership = session.me.memberships.iter().find(|member| member.org.id == org);
     let buyer = membership.map(|member| member.org.name.clone()).unwrap_or_default();
-    let name = title(&statement);
+    let document = statement_text(&statement, buyer);
+    let name = document.title.clone();
     let (heading, window_title) = (name.clone(), window_title(&name));
+    let pdf = api::invoices::statement_pdf_path(org, &statement.month);
+    let pdf = pdf_link(pdf, statement_pdf_name(&statement));
     let csv = api::invoices::statement_csv_path(org, &statement.month);
     let file = format!("statement-{}.csv", statement.month);
     view! {
@@ -207,90 +185,27 @@ fn StatementView(loaded: Loaded) -> impl IntoView {
             <div class="page__head">
                 <h1>{heading}</h1>
                 <div class="page__actions">
+                    {pdf}
                     <a class="btn" href=csv rel="external" download=file>"Download CSV"</a>
                     <PrintButton/>
                 </div>
             </div>
-            {sheet(&statement, buyer)}
+            <article class="invoice">
+                {parties(&document)}
+                {document.tables.iter().map(table).collect::<Vec<AnyView>>()}
+                {sums(&document.sums)}
+                {notes(&document.notes)}
+            </article>
         </div>
     }
 }
 
-/// Returns the statement for screen and print.
-fn sheet(statement: &MonthStatement, buyer: String) -> AnyView {
-    let moved = moved_micros(statement);
-    let note = if statement.complete {
-        "A statement of the ledger, not an invoice."
-    } else {
-        "A running statement, not an invoice: charges of this month are added until its end."
-    };
-    view! {
-        <article class="invoice">
-            <div class="invoice__parties">
-                <address>
-                    <span class="invoice__label">"Organization"</span>
-                    <span class="invoice__lines">{buyer}</span>
-                </address>
-                <div>
-                    <span class="invoice__label">"Month"</span>
-                    <br/>
-                    {month_text(&statement.month)} " (UTC)"
-                </div>
-            </div>
-            {charges(statement)}
-            {entries(statement)}
-            <dl class="invoice__total">
-                <dt>"Charges"</dt>
-                <dd>{money_text(statement.charged_micros, &statement.currency)}</dd>
-                <dt>"Credits, payments and debits"</dt>
-                <dd>{signed_money(moved, &statement.currency)}</dd>
-                <dt class="is-total">"Change of the balance"</dt>
-                <dd class="is-total">{signed_money(statement.change_micros, &statement.currency)}</dd>
-            </dl>
-            <p>{note}</p>
-        </article>
+fn table(table: &TableText) -> AnyView {
+    if table.rows.is_empty() {
+        return view! { <p class="quiet">{table.empty}</p> }.into_any();
     }
-    .into_any()
-}
-
-fn charges(statement: &MonthStatement) -> AnyView {
-    if statement.lines.is_empty() {
-        return view! { <p class="quiet">"No charges."</p> }.into_any();
-    }
-    let amounts = statement.lines.iter().map(|line| line.amount_micros);
-    let decimals = column_decimals(amounts);
-    let rows = statement.lines.iter().map(|one| {
-        let amount = column_text(one.amount_micros, &statement.currency, decimals);
-        line(one, amount)
-    });
-    table_of(
-        "Charges by offering",
-        &[("Item", ""), ("Device-hours", "num"), ("Amount", "num")],
-        rows.collect(),
-    )
-}
-
-fn entries(statement: &MonthStatement) -> AnyView {
-    if statement.entries.is_empty() {
-        return view! { <p class="quiet">"No credits, payments or debits."</p> }.into_any();
-    }
-    let decimals = column_decimals(statement.entries.iter().map(|entry| entry.amount_micros));
-    let rows = statement.entries.iter().map(|entry| {
-        let amount = signed_column_text(entry.amount_micros, &statement.currency, decimals);
-        view! {
-            <tr role="row">
-                <th role="rowheader" scope="row">{entry_text(entry)}</th>
-                <td role="cell" class="num" data-label="Entries">{entry.count}</td>
-                <td role="cell" class="num" data-label="Amount">{amount}</td>
-            </tr>
-        }
-        .into_any()
-    });
-    table_of(
-        "Credits, payments and debits",
-        &[("Credits and debits", ""), ("Entries", "num"), ("Amount", "num")],
-        rows.collect(),
-    )
+    let [first, second, third] = table.heads;
+    table_of(table.caption, &[(first, ""), (second, "num"), (third, "num")], rows(table))
 }
 
 #[cfg(test)]
@@ -303,30 +218,5 @@ mod tests {
         assert!(earlier_months("2026-02", "2026-02").is_empty());
         assert!(earlier_months("soon", "2026-02").is_empty());
         assert_eq!(earlier_months("2026-02", "1970-01").len(), MAX_MONTHS);
-    }
-
-    #[test]
-    fn a_statement_has_a_title_and_its_causes() {
-        let entry = |kind: TransferKind, source: &str| StatementEntry {
-            kind,
-            source: source.to_owned(),
-            count: 1,
-            amount_micros: if kind == TransferKind::Credit { 5 } else { -2 },
-        };
-        let mut statement = MonthStatement {
-            month: "2026-11".to_owned(),
-            complete: false,
-            currency: "USD".to_owned(),
-            lines: Vec::new(),
-            charged_micros: 0,
-            entries: vec![entry(TransferKind::Credit, "grant"), entry(TransferKind::Debit, "expiry")],
-            change_micros: 3,
-        };
-        assert_eq!((title(&statement).as_str(), moved_micros(&statement)), ("November 2026 so far", 3));
-        statement.complete = true;
-        assert_eq!(title(&statement), "Statement of November 2026");
-        let texts: Vec<String> = statement.entries.iter().map(entry_text).collect();
-        assert_eq!(texts, ["Granted credit", "Expired credit"]);
-        assert_eq!(entry_text(&entry(TransferKind::Credit, "other")), "other");
     }
 }

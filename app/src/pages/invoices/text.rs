@@ -1,63 +1,18 @@
-//! Texts of invoices: titles, tax rates and payment status.
+//! Texts of the lists and forms of invoices. The texts of the documents are in `berth_types::documents`.
 //!
 //! Pure.
 
-use berth_types::invoices::{Invoice, InvoiceKind, InvoiceLine, InvoiceState};
-use berth_types::money::{money_text, parse_amount_micros};
+use berth_types::invoices::Invoice;
+use berth_types::money::parse_amount_micros;
 
-use super::super::days::{date_text, month_text};
-use super::super::usage::text::mode_text;
+use super::super::days::month_text;
 
-/// Returns the title: `Invoice 12`, `Credit note 13`.
-pub fn title(invoice: &Invoice) -> String {
-    match invoice.kind {
-        InvoiceKind::Invoice => format!("Invoice {}", invoice.number),
-        InvoiceKind::CreditNote => format!("Credit note {}", invoice.number),
-    }
-}
-
-/// Returns a tax rate as text: `19 %`, `7.25 %`.
-pub fn rate_text(basis_points: i64) -> String {
-    format!("{} %", typed_rate(basis_points))
-}
-
-/// Returns a tax rate as input: `19`, `7.25`.
-pub fn typed_rate(basis_points: i64) -> String {
-    let points = basis_points.max(0);
-    match points % 100 {
-        0 => (points / 100).to_string(),
-        rest => format!("{}.{rest:02}", points / 100).trim_end_matches('0').to_owned(),
-    }
-}
+pub use berth_types::documents::{invoice_title as title, rate_text, typed_rate};
 
 /// Parses a percentage such as `7.25` to hundredths of a percent; `None` for other text or more decimals.
 pub fn parse_rate(text: &str) -> Option<i64> {
     let micros = parse_amount_micros(text.trim().trim_end_matches('%').trim_end())?;
     (micros % 10_000 == 0).then_some(micros / 10_000)
-}
-
-/// Returns the item of a line: an offering with its mode, or other text.
-pub fn line_text(line: &InvoiceLine) -> String {
-    if line.mode.is_empty() { line.item.clone() } else { format!("{}, {}", line.item, mode_text(&line.mode)) }
-}
-
-/// Returns the payment status in one sentence; nothing for a credit note.
-pub fn status_text(invoice: &Invoice) -> Option<String> {
-    if invoice.kind == InvoiceKind::CreditNote {
-        return None;
-    }
-    let total = money_text(invoice.document.total_micros, &invoice.document.currency);
-    Some(match (invoice.state, invoice.due_at) {
-        (InvoiceState::Open, Some(due)) => format!("{total} due by {}.", date_text(due)),
-        (InvoiceState::Open, None) => format!("{total} due."),
-        (InvoiceState::Paid, None) => "Paid from the balance: no further payment due.".to_owned(),
-        (InvoiceState::Paid, Some(_)) => match invoice.paid_at {
-            Some(at) => format!("Paid on {}.", date_text(at)),
-            None => "Paid.".to_owned(),
-        },
-        (InvoiceState::Void, _) => "Void: no payment due.".to_owned(),
-        (InvoiceState::Uncollectible, _) => format!("{total} not paid, written off as uncollectible."),
-    })
 }
 
 /// Returns the billed month: `October 2026`.
@@ -78,6 +33,8 @@ pub fn merge(known: &mut Vec<Invoice>, fresh: Invoice) {
 
 #[cfg(test)]
 mod tests {
+    use berth_types::invoices::InvoiceState;
+
     use super::*;
 
     /// An invoice of five dollars, or its credit note.
@@ -111,18 +68,6 @@ mod tests {
         for wrong in ["", "a fifth", "7.255", "-1"] {
             assert_eq!(parse_rate(wrong), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn an_invoice_has_a_payment_status() {
-        let status = |state: &str| status_text(&invoice(12, state, None)).unwrap();
-        assert_eq!(status("open"), "$5.00 due by 15 November 2026.");
-        assert!(status("paid").starts_with("Paid from the balance"));
-        assert!(status("void").starts_with("Void:"));
-        let note = invoice(13, "paid", Some(12));
-        assert_eq!((status_text(&note), title(&note)), (None, "Credit note 13".to_owned()));
-        assert_eq!(period(&note), "October 2026");
-        assert_eq!(note.document.lines.first().map(line_text).as_deref(), Some("h100-80gb, on demand"));
     }
 
     #[test]

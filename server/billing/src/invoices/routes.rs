@@ -11,8 +11,9 @@ use berth_foundation::Scope;
 use berth_rest::answers::Created;
 use berth_rest::columns::Table;
 use berth_rest::csv::{Format, broken, csv_answer, wants_csv};
+use berth_rest::downloads::pdf_answer;
 use berth_rest::lists::ListQuery;
-use berth_rest::operations::{doc, or_csv};
+use berth_rest::operations::{doc, or_csv, pdf};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{BillingSettings, Invoice, InvoiceState, MonthStatement};
@@ -23,12 +24,17 @@ pub fn routes() -> ApiRouter<Invoices> {
     ApiRouter::new()
         .api_route("/orgs/{org}/invoices", get_with(list, doc("Lists the invoices of an organization.")))
         .api_route("/orgs/{org}/invoices/{id}", get_with(show, doc("Gives an invoice.")))
+        .api_route("/orgs/{org}/invoices/{id}/pdf", get_with(show_pdf, pdf("Gives an invoice as PDF.")))
         .api_route(
             "/orgs/{org}/statement",
             get_with(
                 statement,
                 or_csv::<MonthStatement>("Gives the statement of an organization for a month."),
             ),
+        )
+        .api_route(
+            "/orgs/{org}/statement/pdf",
+            get_with(statement_pdf, pdf("Gives the statement of an organization for a month as PDF.")),
         )
         .api_route(
             "/operator/invoices",
@@ -79,6 +85,15 @@ async fn show(
     Ok(Answer(invoices.get_invoice(&caller, org, id).await?))
 }
 
+async fn show_pdf(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Path((org, id)): Path<(OrgId, InvoiceId)>,
+) -> Result<Response, Failed> {
+    let file = invoices.invoice_pdf(&caller, org, id).await?;
+    Ok(pdf_answer(file.bytes, &file.name))
+}
+
 /// The query of a statement.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -102,6 +117,25 @@ async fn statement(
         return Ok(Answer(statement).into_response());
     }
     statement_csv(statement)
+}
+
+/// The query of a statement as PDF.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StatementPdfQuery {
+    /// A month in UTC that has begun, as `YYYY-MM`; the present month when absent.
+    #[schemars(length(min = 7, max = 7), regex(pattern = r"^\d{4}-\d{2}$"))]
+    month: Option<String>,
+}
+
+async fn statement_pdf(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<StatementPdfQuery>,
+) -> Result<Response, Failed> {
+    let file = invoices.statement_pdf(&caller, org, query.month.as_deref()).await?;
+    Ok(pdf_answer(file.bytes, &file.name))
 }
 
 /// A statement as CSV. The amounts have the sign of their effect on the balance.
