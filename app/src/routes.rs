@@ -92,6 +92,7 @@ route!(forms, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(forms, OperatorOverview, operator_overview, load_operator_overview, operator::overview::OverviewPage);
 route!(forms, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
 route!(forms, Boards, boards, load_boards, operator::boards::BoardsPage);
+route!(forms, Board, board, load_board, operator::boards::one::BoardPage);
 route!(forms, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
 route!(forms, Stuck, stuck, load_stuck, operator::stuck::StuckPage);
 route!(forms, Hardware, hardware, load_hardware, operator::hardware::HardwarePage);

@@ -18,7 +18,7 @@ mod terminal;
 
 pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, board_tiles, percent, runs};
 pub use brand::PortalName;
-pub use charts::Charts;
+pub use charts::{BoardCharts, ChartMarks, Charts};
 pub use copy::CopyBlock;
 pub use field::Field;
 pub use log_view::LogView;
