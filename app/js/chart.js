@@ -147,10 +147,12 @@ export class LiveChart {
     this.max = max;
     this.xs = [];
     this.ys = [];
+    this.spans = [];
+    this.events = [];
     this.pushed = -Infinity;
     this.plot = null;
     this.over = false;
-    this.colours = { series: "", grid: "", text: "", font: "sans-serif" };
+    this.colours = { series: "", grid: "", text: "", event: "", font: "sans-serif" };
     this.values = element.querySelector(".chart__values");
     this.box = element.querySelector(".chart__plot");
     this.place = element.querySelector("[data-plot]") ?? this.box;
@@ -198,6 +200,13 @@ export class LiveChart {
     this.ys.push(reading(y));
     this.pushed = x;
     this.changed();
+  }
+
+  /** Shades `spans`, each its begin and its end one after the other, and draws a line at each of `events`. */
+  mark(spans, events) {
+    this.spans = Array.from(spans);
+    this.events = Array.from(events);
+    redraw();
   }
 
   /** How many of the last seconds all charts show; 0 for all there is. */
@@ -258,6 +267,7 @@ export class LiveChart {
       series: read("--series", "") || read("--accent", style.color),
       grid: read("--line", style.color),
       text: read("--text-quiet", style.color),
+      event: read("--warn", style.color),
       font: style.fontFamily || "sans-serif",
     };
   }
@@ -337,8 +347,35 @@ export class LiveChart {
           points: { show: () => this.xs.length < 3, size: 5, fill: () => this.colours.series },
         },
       ],
-      hooks: { setCursor: [(plot) => this.say(plot.cursor.idx)] },
+      hooks: {
+        drawClear: [(plot) => this.drawMarks(plot)],
+        setCursor: [(plot) => this.say(plot.cursor.idx)],
+      },
     };
+  }
+
+  /** Draws the marks below the line. */
+  drawMarks({ ctx, bbox, valToPos }) {
+    const { left, top, width, height } = bbox;
+    const place = (at) => valToPos(at, "x", true);
+    ctx.save();
+    ctx.globalAlpha = 0.14;
+    ctx.fillStyle = this.colours.text;
+    for (let n = 0; n + 1 < this.spans.length; n += 2) {
+      const begin = Math.max(place(this.spans[n]), left);
+      const end = Math.min(place(this.spans[n + 1]), left + width);
+      if (end > begin) {
+        ctx.fillRect(begin, top, Math.max(end - begin, 1), height);
+      }
+    }
+    ctx.globalAlpha = 1;
+    ctx.fillStyle = this.colours.event;
+    for (const x of this.events.map(place)) {
+      if (x >= left && x <= left + width) {
+        ctx.fillRect(x, top, 2, height);
+      }
+    }
+    ctx.restore();
   }
 
   scale(highest) {

@@ -94,6 +94,11 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/operator") view={Lazy::<routes::OperatorOverview>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/nodes/:node") view={Lazy::<routes::Boards>::new()} ssr=SsrMode::Async/>
+                    <Route
+                        path=path!("/operator/nodes/:node/boards/:gpu")
+                        view={Lazy::<routes::Board>::new()}
+                        ssr=SsrMode::Async
+                    />
                     <Route path=path!("/operator/jobs") view={Lazy::<routes::AllJobs>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/stuck") view={Lazy::<routes::Stuck>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/fleet") view={Lazy::<routes::Hardware>::new()} ssr=SsrMode::Async/>

@@ -99,6 +99,7 @@ route!(
     operator::overview::OverviewPage
 );
 route!(nodes, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
+route!(boards, Board, board, load_board, operator::boards::one::BoardPage);
 route!(boards, Boards, boards, load_boards, operator::boards::BoardsPage);
 route!(all_jobs, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
 route!(stuck, Stuck, stuck, load_stuck, operator::stuck::StuckPage);

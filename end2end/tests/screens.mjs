@@ -17,7 +17,7 @@ const HEIGHTS = { 1440: 900, 1024: 768, 390: 844 };
 const WIDTHS = (process.env.BERTH_SCREEN_WIDTHS || '1440,390').split(',').map(Number);
 const SIZES = WIDTHS.map((width) => ({ width, height: HEIGHTS[width] }));
 
-let demo, browser, bare, operator, request, maintenance, harbour, webhook, invitation;
+let demo, browser, bare, operator, request, maintenance, harbour, board, webhook, invitation;
 const jobs = {};
 const reservations = {};
 const budgets = [];
@@ -59,6 +59,7 @@ before(async () => {
   const at = (hours) => new Date(Date.now() + (40 * 24 + hours) * 3_600_000).toISOString();
   const plan = { node: node.id, gpus: [node.gpus[2].uuid], starts_at: at(0), ends_at: at(2), reason: 'driver update' };
   harbour = node.id;
+  board = node.gpus[0].uuid;
   maintenance = (await operator('POST', '/operator/reservations', plan)).id;
   // One on a board that no job above needs, which begins at once, and one for tomorrow.
   const reserve = async (name, offering, from, hours) => {
@@ -160,6 +161,7 @@ const SCREENS = [
   ['operator-overview', 'operator', '/operator'],
   ['operator-nodes', 'operator', '/operator/nodes'],
   ['operator-boards', 'operator', () => `/operator/nodes/${harbour}`],
+  ['operator-board', 'operator', () => `/operator/nodes/${harbour}/boards/${board}`],
   ['operator-fleet', 'operator', '/operator/fleet'],
   ['operator-jobs', 'operator', '/operator/jobs'],
   ['operator-stuck', 'operator', '/operator/stuck'],

@@ -3,14 +3,27 @@
 use std::future::Future;
 
 use berth_types::Page;
+use berth_types::board_samples::BoardSamples;
 use berth_types::health::{GpuHealth, PatchGpuMode};
 use berth_types::ids::NodeId;
+use berth_types::time::Timestamp;
 
-use super::{Answer, list_all, send};
+use super::escape::escaped;
+use super::{Answer, get, list_all, send};
 
 /// Lists the boards of a node.
 pub fn list(node: NodeId) -> impl Future<Output = Answer<Page<GpuHealth>>> + Send + 'static {
     list_all(format!("/operator/nodes/{node}/gpus"))
+}
+
+/// Gets the kept readings of a board with its jobs, from a time on or of the last day.
+pub fn samples(
+    node: NodeId,
+    gpu_uuid: &str,
+    from: Option<Timestamp>,
+) -> impl Future<Output = Answer<BoardSamples>> + Send + 'static + use<> {
+    let from = from.map_or_else(String::new, |from| format!("?from={from}"));
+    get(format!("/operator/nodes/{node}/gpus/{}/samples{from}", escaped(gpu_uuid)))
 }
 
 /// Starts a check of a board by its worker.

@@ -3,7 +3,7 @@
 
 pub mod accounts;
 pub mod budgets;
-pub mod escape;
+pub(crate) mod escape;
 pub mod health;
 pub mod invoices;
 pub mod jobs;

@@ -8,13 +8,25 @@ use berth_types::metrics::{Metrics, Series};
 use leptos::html::Section;
 use leptos::prelude::*;
 
+mod board;
 #[cfg(feature = "hydrate")]
 mod plots;
+
+pub use board::BoardCharts;
 
 /// The number of readings without a value after which a quantity counts as not reported.
 const UNREPORTED_AFTER: u32 = 3;
 const NO_READINGS: &str = "No metrics yet.";
 const NOT_REPORTED: &str = "The driver does not report this value for a MIG slice.";
+
+/// The marked times of charts, in seconds since 1970-01-01T00:00:00Z.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ChartMarks {
+    /// The begin and the end of each shaded span.
+    pub spans: Vec<(f64, f64)>,
+    /// The times of vertical lines.
+    pub events: Vec<f64>,
+}
 
 /// The quantity of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

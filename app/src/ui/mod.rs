@@ -21,7 +21,7 @@ pub mod zone;
 
 pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, board_tiles, percent, runs};
 pub use brand::PortalName;
-pub use charts::Charts;
+pub use charts::{BoardCharts, ChartMarks, Charts};
 pub use copy::{CopyBlock, CopyButton};
 pub use field::Field;
 pub use log_view::LogView;

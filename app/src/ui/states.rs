@@ -103,13 +103,17 @@ pub fn NodeBadge(state: NodeState) -> impl IntoView {
     named_badge(state.name(), state.word().to_owned(), shape)
 }
 
-/// The health of a board: healthy, or out of service for any reason.
+/// The health of a board: healthy, suspect, or out of service for any reason.
 #[component]
-pub fn BoardBadge(in_service: bool) -> impl IntoView {
-    let (name, text, shape) = if in_service {
-        ("ready", "healthy", Shape::Disc)
-    } else {
-        ("failed", "out of service", Shape::Cross)
+pub fn BoardBadge(
+    in_service: bool,
+    /// True for a board in service with signs of a fault.
+    suspect: bool,
+) -> impl IntoView {
+    let (name, text, shape) = match (in_service, suspect) {
+        (true, false) => ("ready", "healthy", Shape::Disc),
+        (true, true) => ("queued", "suspect", Shape::Ring),
+        (false, _) => ("failed", "out of service", Shape::Cross),
     };
     named_badge(name, text.to_owned(), shape)
 }

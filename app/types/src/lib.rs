@@ -3,6 +3,7 @@
 //! This crate does no IO, reads no clock and depends on no framework, because the browser uses it too.
 
 pub mod accounts;
+pub mod board_samples;
 pub mod budgets;
 pub mod capacity;
 pub mod cluster;

@@ -41,6 +41,28 @@ pub struct NodeNotice {
     pub last_seen_at: Option<Timestamp>,
 }
 
+/// A reported board out of service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BoardNotice {
+    /// The node of the board.
+    pub node: NodeId,
+    /// The name of the node.
+    pub node_name: String,
+    /// The UUID of the board.
+    pub gpu_uuid: String,
+    /// The number of the board on its node, from 0.
+    pub index: u32,
+    /// The code of the quarantine; absent for a board without an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// A sentence about the fault or the missing answer.
+    pub reason: String,
+    /// The start of the quarantine; absent for a board without an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}
+
 /// The free capacity of one board model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -70,6 +92,8 @@ pub struct ClusterSummary {
     pub notices: Vec<NodeNotice>,
     /// The number of reported boards out of service.
     pub boards_out_of_service: u64,
+    /// At most 10 of these boards: faults before changes of the MIG mode, then the latest first.
+    pub board_notices: Vec<BoardNotice>,
     /// The capacity by board model, in the order of the models' names.
     pub capacity: Vec<ModelCapacity>,
 }

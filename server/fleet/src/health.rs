@@ -6,7 +6,9 @@
 pub mod routes;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use berth_types::board_samples::{BoardJob, BoardSamples, MAX_BOARD_JOBS};
 use berth_types::health::{GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode, Quarantine};
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::problems::Problem;
@@ -14,6 +16,7 @@ use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
+use crate::board_history::{BoardHistories, BoardValues, KEPT_S};
 use crate::reports::{BoardReport, GpuTaskOrder};
 use berth_foundation::{Caller, idempotency};
 use berth_foundation::{Change, Context};
@@ -21,7 +24,9 @@ use berth_store::health::{NewQuarantine, StoredHealth};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The quarantine code of a board during a change of its MIG mode.
-const MODE_CHANGE: &str = "gpu.mode";
+pub(crate) const MODE_CHANGE: &str = "gpu.mode";
+/// The quarantine code of a board without a recorded code.
+pub(crate) const UNKNOWN_FAULT: &str = "device.unavailable";
 
 /// The audit event of an act of the portal on a board.
 fn portal_event(
@@ -107,11 +112,53 @@ fn mode_refusal(row: &StoredHealth) -> Option<Problem> {
 #[derive(Clone)]
 pub struct Health {
     context: Context,
+    history: Arc<BoardHistories>,
 }
 
 impl Health {
-    pub const fn new(context: Context) -> Self {
-        Self { context }
+    pub fn new(context: Context) -> Self {
+        Self { context, history: Arc::default() }
+    }
+
+    /// Keeps a reading of a board.
+    pub fn add_reading(&self, gpu_uuid: &str, values: BoardValues) {
+        self.history.add(gpu_uuid, self.context.now(), values);
+    }
+
+    /// The kept readings of a board and its jobs between two times, for an operator. The default is the last
+    /// day.
+    ///
+    /// # Errors
+    /// 404 for a board of another node; 400 if `from` is later than `to`; 500 if the database cannot be read.
+    pub async fn board_samples(
+        &self,
+        caller: &Caller,
+        (node, gpu_uuid): (NodeId, &str),
+        (from, to): (Option<Timestamp>, Option<Timestamp>),
+    ) -> Result<BoardSamples, Problem> {
+        let row = self.get_gpu(caller, gpu_uuid).await?;
+        if row.node_id != node {
+            return Err(Problem::not_found());
+        }
+        let to = to.unwrap_or_else(|| self.context.now());
+        let from = from.unwrap_or_else(|| to.plus_seconds(-KEPT_S));
+        if from > to {
+            return Err(Problem::malformed("`from` is later than `to`."));
+        }
+        let limit = i64::try_from(MAX_BOARD_JOBS).unwrap_or(i64::MAX);
+        let mut conn = self.context.db.read().await?;
+        let jobs = store::attempts::list_board_jobs(&mut conn.tx(), &row.uuid, (from, to), limit).await?;
+        let job = |row: store::attempts::StoredBoardJob| BoardJob {
+            job: row.job_id,
+            attempt: u32::try_from(row.number).unwrap_or(0),
+            job_name: row.job_name,
+            org: row.org_id,
+            org_name: row.org_name,
+            from: row.created_at,
+            to: row.ended_at,
+        };
+        let jobs = jobs.into_iter().map(job).collect();
+        Ok(BoardSamples { jobs, ..self.history.samples(&row.uuid, from, to) })
     }
 
     /// Applies a worker's reports about its boards. The result is durable on return.
@@ -188,7 +235,7 @@ impl Health {
             present: row.present,
             mig_enabled: row.mig_enabled,
             quarantine: row.quarantined.map(|reason| Quarantine {
-                code: row.quarantine_code.unwrap_or_else(|| "device.unavailable".to_owned()),
+                code: row.quarantine_code.unwrap_or_else(|| UNKNOWN_FAULT.to_owned()),
                 reason,
                 since: row.quarantined_at,
             }),

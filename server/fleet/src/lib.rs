@@ -1,6 +1,7 @@
 //! Nodes and boards: enrolment, reports, health, leases, inventory, offerings and prices.
 
 pub mod authority;
+pub mod board_history;
 pub mod clone_detection;
 pub mod cluster;
 pub mod enrolment;

@@ -7,7 +7,7 @@ use berth_types::ids::JobId;
 use berth_types::metrics::Sample;
 use berth_types::time::Timestamp;
 
-use super::sanitize::gpu_reading;
+use super::sanitize::{board_values, gpu_reading};
 use super::{Session, attempt_key};
 use berth_foundation::Change;
 use berth_foundation::live::{BoardReading, JobUpdate};
@@ -73,11 +73,13 @@ impl Session {
         for board in &samples.boards {
             let own = self.boards.contains(&board.gpu_uuid);
             let Some(r) = board.reading.as_ref().filter(|_| own) else { continue };
+            let values = board_values(r);
             let reading = BoardReading {
-                power_watts: r.power_watts,
-                temperature_celsius: r.temperature_celsius,
-                utilization_percent: r.utilization_percent,
+                power_watts: values.power_watts,
+                temperature_celsius: values.temperature_celsius,
+                utilization_percent: values.utilization_percent,
             };
+            self.portal.health.add_reading(&board.gpu_uuid, values);
             self.portal.context.live.put_gpu_reading(&board.gpu_uuid, gpu_reading(r));
             self.portal.context.live.put_reading(board.gpu_uuid.clone(), reading);
         }

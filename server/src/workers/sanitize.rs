@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use berth_fleet::board_history::BoardValues;
 use berth_proto as proto;
 use berth_types::health::GpuReading;
 
@@ -21,6 +22,17 @@ pub(super) fn short_isolation(entries: HashMap<String, String>) -> BTreeMap<Stri
     entries.into_iter().take(32).collect()
 }
 
+/// The readings of a board for its charts, without the values that no board has.
+pub(super) fn board_values(r: &proto::Reading) -> BoardValues {
+    let values = BoardValues {
+        utilization_percent: r.utilization_percent,
+        memory_used_mib: r.memory_used_mib,
+        power_watts: r.power_watts,
+        temperature_celsius: r.temperature_celsius,
+    };
+    values.valid()
+}
+
 /// The readings that only whole boards have.
 pub(super) fn gpu_reading(r: &proto::Reading) -> GpuReading {
     GpuReading {
@@ -31,5 +43,26 @@ pub(super) fn gpu_reading(r: &proto::Reading) -> GpuReading {
         pcie_sent_kb_s: r.pcie_sent_kb_s,
         nvlink_received_kib_s: r.nvlink_received_kib_s,
         nvlink_sent_kib_s: r.nvlink_sent_kib_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hostile_reading_has_no_values() {
+        for value in [f64::NAN, f64::INFINITY, -1e9, 1e300] {
+            let reading = proto::Reading {
+                utilization_percent: Some(value),
+                memory_used_mib: Some(value),
+                power_watts: Some(value),
+                temperature_celsius: Some(value),
+                ..Default::default()
+            };
+            assert_eq!(board_values(&reading), BoardValues::default(), "{value}");
+        }
+        let good = proto::Reading { power_watts: Some(612.5), ..Default::default() };
+        assert_eq!(board_values(&good), BoardValues { power_watts: Some(612.5), ..BoardValues::default() });
     }
 }

@@ -342,6 +342,36 @@ pub async fn list_held_allocations(tx: &mut Tx<'_>) -> Result<Vec<StoredAllocati
     list!(tx, StoredAllocation, sql, true)
 }
 
+/// A time of a job on a board.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct StoredBoardJob {
+    pub job_id: JobId,
+    pub number: i64,
+    pub org_id: OrgId,
+    pub org_name: String,
+    pub job_name: String,
+    /// The assignment.
+    pub created_at: Timestamp,
+    pub ended_at: Option<Timestamp>,
+}
+
+/// Lists the latest attempts on a board between two times, newest first, each once.
+pub async fn list_board_jobs(
+    tx: &mut Tx<'_>,
+    gpu_uuid: &str,
+    (from, to): (Timestamp, Timestamp),
+    limit: i64,
+) -> Result<Vec<StoredBoardJob>, StoreError> {
+    // With both values of `held` the index of held allocations has the board.
+    let sql = "SELECT DISTINCT t.job_id, t.number, t.org_id, o.name AS org_name, j.name AS job_name, t.created_at, t.ended_at \
+               FROM allocations a JOIN attempts t ON t.job_id = a.job_id AND t.number = a.attempt AND t.node_id = a.node_id \
+               JOIN jobs j ON j.id = t.job_id JOIN orgs o ON o.id = t.org_id \
+               WHERE a.held IN ($1, $2) AND a.gpu_uuid = $3 AND t.created_at <= $4 \
+               AND (t.ended_at >= $5 OR (t.ended_at IS NULL AND t.is_open = $1)) \
+               ORDER BY t.created_at DESC, t.job_id LIMIT $6";
+    list!(tx, StoredBoardJob, sql, true, false, gpu_uuid, to, from, limit)
+}
+
 macro_rules! select_held {
     ($rest:literal) => {
         concat!(

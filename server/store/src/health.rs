@@ -29,6 +29,19 @@ pub struct StoredHealth {
     pub task_detail: Option<String>,
 }
 
+/// A reported board out of service.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct StoredBoardNotice {
+    pub uuid: String,
+    pub node_id: NodeId,
+    pub node_name: String,
+    pub idx: i64,
+    pub quarantined: Option<String>,
+    pub quarantine_code: Option<String>,
+    pub quarantined_at: Option<Timestamp>,
+    pub silent: Option<String>,
+}
+
 /// A task of an operator for a board.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct StoredTask {
@@ -58,6 +71,20 @@ pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<StoredHealth
                quarantined_at, silent, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
                FROM gpus WHERE uuid = $1";
     find!(tx, StoredHealth, sql, gpu_uuid)
+}
+
+/// Lists reported boards out of service: faults before changes of the mode `mode_code`, then the latest first.
+pub async fn list_out_of_service(
+    tx: &mut Tx<'_>,
+    mode_code: &str,
+    limit: i64,
+) -> Result<Vec<StoredBoardNotice>, StoreError> {
+    let sql = "SELECT g.uuid, g.node_id, n.name AS node_name, g.idx, g.quarantined, g.quarantine_code, \
+               g.quarantined_at, g.silent FROM gpus g JOIN nodes n ON n.id = g.node_id \
+               WHERE g.present = $1 AND (g.quarantined IS NOT NULL OR g.silent IS NOT NULL) \
+               ORDER BY CASE WHEN g.quarantine_code = $2 THEN 1 ELSE 0 END, COALESCE(g.quarantined_at, 0) DESC, g.uuid \
+               LIMIT $3";
+    list!(tx, StoredBoardNotice, sql, true, mode_code, limit)
 }
 
 /// Records the reason for a board's silence; `None` if it answers.

@@ -28,6 +28,7 @@ mod worker_portal;
 
 // Tests.
 mod api_v1;
+mod board_samples;
 mod budgets;
 mod capacity;
 mod changes;

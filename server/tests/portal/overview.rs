@@ -142,6 +142,12 @@ async fn the_overview_equals_independent_counts() {
         assert_eq!(json!(names), json!(["node-2", "pier-3", "pier-4"]), "{engine}");
         assert_eq!(found["cluster"]["notice_count"], 3, "{engine}");
         assert_eq!(found["cluster"]["boards_out_of_service"], 1, "{engine}");
+        let notice = &found["cluster"]["board_notices"][0];
+        assert_eq!(
+            (&notice["gpu_uuid"], &notice["node_name"], &notice["code"], &notice["reason"]),
+            (&json!("GPU-1-0"), &json!("node-1"), &json!("gpu.xid"), &json!("XID 79")),
+            "{engine}"
+        );
         let capacity = json!([{"model": "H100-80GB", "boards": 8, "usable": 1, "free": 0}]);
         assert_eq!(found["cluster"]["capacity"], capacity, "{engine}");
         assert_work_equals_the_list(&setup, &found, engine).await;

@@ -1,8 +1,10 @@
 //! Page of the boards of a node: facts, readings, health with its history, checks, release and MIG mode. Each
-//! release and mode change needs a confirmation.
+//! release and mode change needs a confirmation. `one` is the page of a single board.
 
 mod facts;
 mod history;
+pub mod one;
+pub mod verdict;
 
 use std::future::Future;
 
@@ -19,11 +21,13 @@ use serde::{Deserialize, Serialize};
 
 use self::facts::pairs;
 use self::history::History;
+use self::verdict::{Verdict, banner};
 use super::super::confirm::ConfirmDialog;
 use super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
+use crate::api::escape::escaped;
 use crate::identity::window_title;
 use crate::ui::*;
 
@@ -75,6 +79,11 @@ fn Boards() -> impl IntoView {
     }
 }
 
+/// Returns the path of the page of a board.
+pub fn board_path(node: NodeId, gpu_uuid: &str) -> String {
+    format!("/operator/nodes/{node}/boards/{}", escaped(gpu_uuid))
+}
+
 /// An action with a confirmation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BoardAction {
@@ -86,6 +95,7 @@ enum BoardAction {
 /// The signals of the cards and the dialog.
 #[derive(Clone, Copy)]
 struct BoardsState {
+    node: NodeId,
     gpus: RwSignal<Vec<GpuHealth>>,
     call: Call,
     /// The board and the action of the dialog.
@@ -94,6 +104,16 @@ struct BoardsState {
 }
 
 impl BoardsState {
+    fn new(node: NodeId, gpus: Vec<GpuHealth>) -> Self {
+        Self {
+            node,
+            gpus: RwSignal::new(gpus),
+            call: Call::idle(),
+            chosen: RwSignal::new(None),
+            open: RwSignal::new(false),
+        }
+    }
+
     fn open_dialog(self, uuid: &str, action: BoardAction) {
         self.chosen.set(Some((uuid.to_owned(), action)));
         self.open.set(true);
@@ -109,17 +129,10 @@ impl BoardsState {
     }
 }
 
-#[component]
-fn NodeBoards(loaded: Loaded) -> impl IntoView {
-    let Loaded { node, name, gpus } = loaded;
-    let state = BoardsState {
-        gpus: RwSignal::new(gpus),
-        call: Call::idle(),
-        chosen: RwSignal::new(None),
-        open: RwSignal::new(false),
-    };
+/// Reads the boards again while the page is visible.
+fn poll(state: BoardsState) {
     every_visible(3_000, move || {
-        let fresh = api::health::list(node);
+        let fresh = api::health::list(state.node);
         spawn_local(async move {
             // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
@@ -131,6 +144,13 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
             }
         });
     });
+}
+
+#[component]
+fn NodeBoards(loaded: Loaded) -> impl IntoView {
+    let Loaded { node, name, gpus } = loaded;
+    let state = BoardsState::new(node, gpus);
+    poll(state);
     let heading = format!("Boards of {name}");
     let title = window_title(&heading);
     let ready = ready();
@@ -151,7 +171,7 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
             <CallProblem call=state.call beside_fields=&[]/>
             <Confirm state=state/>
             <p class="quiet">
-                "Temperature, power and utilization are the latest readings. Recordings exist for the devices of jobs only, so a board has no chart; the page of a job has the charts of its devices."
+                "Temperature, power and utilization are the latest readings. The page of a board has charts of the last 24 hours, its jobs and its events."
             </p>
             <div class="stack">
                 <For
@@ -253,20 +273,6 @@ fn fault(gpu: &GpuHealth) -> Option<Fault> {
     }
 }
 
-fn is_healthy(gpu: &GpuHealth) -> bool {
-    fault(gpu).is_none()
-}
-
-fn fault_banner((title, reason, since): Fault) -> AnyView {
-    let since = since.map(|at| view! { " Since " <When at=at/> "." });
-    view! {
-        <div class="banner banner--error" role="status">
-            <div class="banner__text"><strong class="banner__title">{title}</strong>{reason}{since}</div>
-        </div>
-    }
-    .into_any()
-}
-
 /// The facts that decide about the buttons of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Controls {
@@ -354,20 +360,22 @@ fn Card(
     let gpu = Memo::new(move |_| state.gpus.with(|gpus| gpus.iter().find(|gpu| gpu.uuid == wanted).cloned()));
     let heading =
         move || gpu.with(|gpu| gpu.as_ref().map(|gpu| format!("GPU {} · {}", gpu.index, gpu.model)));
-    let is_in_service = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().is_some_and(is_healthy)));
-    let fault = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(fault)));
+    let verdict = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Verdict::from_gpu)));
     let readings = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(pairs).unwrap_or_default()));
     let task =
         Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(|gpu| gpu.task.as_ref()).map(task_text)));
     let controls = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Controls::from_gpu)));
+    let path = board_path(state.node, &uuid);
     let (of_buttons, of_history) = (uuid.clone(), uuid);
     view! {
         <section class="card">
             <div class="card__head">
-                <h2 class="card__title">{heading}</h2>
-                {move || view! { <BoardBadge in_service=is_in_service.get()/> }}
+                <h2 class="card__title"><a href=path>{heading}</a></h2>
+                {move || verdict.get().map(|verdict| {
+                    view! { <BoardBadge in_service=verdict.in_service() suspect=verdict.is_suspect()/> }
+                })}
             </div>
-            {move || fault.get().map(fault_banner)}
+            {move || verdict.with(|verdict| verdict.as_ref().and_then(banner))}
             <dl class="kv">
                 {move || {
                     readings.get().into_iter().map(|(name, value)| pair(name, value)).collect::<Vec<AnyView>>()
@@ -388,7 +396,7 @@ mod tests {
     #[test]
     fn a_board_is_healthy_without_a_fault() {
         let title = |gpu: &GpuHealth| fault(gpu).map(|(title, ..)| title);
-        assert!(is_healthy(&gpu(serde_json::json!({}))));
+        assert_eq!(title(&gpu(serde_json::json!({}))), None);
         let faulty = gpu(serde_json::json!({
             "quarantine": {"code": "gpu.xid", "reason": "XID 79"}, "silent": "no answer",
         }));

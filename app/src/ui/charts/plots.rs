@@ -2,6 +2,8 @@
 //!
 //! Browser only. `js/chart.js` draws the charts.
 
+pub(super) mod board;
+
 use berth_types::ids::{JobId, OrgId};
 use berth_types::metrics::{Metrics, Sample, Series};
 use berth_types::time::Timestamp;
@@ -33,6 +35,9 @@ extern "C" {
 
     #[wasm_bindgen(method)]
     fn push(this: &LiveChart, x: f64, y: f64);
+
+    #[wasm_bindgen(method)]
+    fn mark(this: &LiveChart, spans: Vec<f64>, events: Vec<f64>);
 
     #[wasm_bindgen(method)]
     fn window(this: &LiveChart, seconds: f64);

@@ -5,13 +5,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use berth_mig::{Board, Instance, board_by_name, room_for};
 use berth_types::ids::NodeId;
 use berth_types::nodes::NodeState;
-use berth_types::overview::{ClusterSummary, ModelCapacity, NodeCount, NodeNotice, OVERVIEW_ITEMS};
+use berth_types::overview::{
+    BoardNotice, ClusterSummary, ModelCapacity, NodeCount, NodeNotice, OVERVIEW_ITEMS,
+};
 use berth_types::problems::Problem;
 
 use super::{Cluster, foreign_instances, instance, node_state};
+use crate::health::{MODE_CHANGE, UNKNOWN_FAULT};
 use berth_foundation::Caller;
 use berth_store as store;
 use berth_store::attempts::StoredAllocation;
+use berth_store::health::StoredBoardNotice;
 use berth_store::nodes::{StoredGpu, StoredNode};
 
 fn count(n: usize) -> u64 {
@@ -95,6 +99,19 @@ fn notices(rows: &[(StoredNode, NodeState)]) -> (u64, Vec<NodeNotice>) {
     (count(all().count()), all().take(OVERVIEW_ITEMS).map(notice).collect())
 }
 
+fn board_notice(row: StoredBoardNotice) -> BoardNotice {
+    let code = row.quarantined.is_some().then_some(row.quarantine_code);
+    BoardNotice {
+        node: row.node_id,
+        node_name: row.node_name,
+        gpu_uuid: row.uuid,
+        index: u32::try_from(row.idx).unwrap_or(0),
+        code: code.map(|code| code.unwrap_or_else(|| UNKNOWN_FAULT.to_owned())),
+        reason: row.quarantined.or(row.silent).unwrap_or_default(),
+        since: row.quarantined_at,
+    }
+}
+
 impl Cluster {
     /// The nodes by state and the free capacity of the boards, for an operator.
     ///
@@ -119,11 +136,14 @@ impl Cluster {
             NodeState::ALL.map(|state| NodeCount { state, nodes: count(in_state(state).count()) }).to_vec();
         let (notice_count, notices) = notices(&rows);
         let out_of_service = gpus.iter().filter(|gpu| gpu.present && gpu.quarantined.is_some()).count();
+        let limit = i64::try_from(OVERVIEW_ITEMS).unwrap_or(i64::MAX);
+        let board_notices = store::health::list_out_of_service(&mut tx, MODE_CHANGE, limit).await?;
         Ok(ClusterSummary {
             states,
             notice_count,
             notices,
             boards_out_of_service: count(out_of_service),
+            board_notices: board_notices.into_iter().map(board_notice).collect(),
             capacity: capacity(&gpus, &held, &ready),
         })
     }

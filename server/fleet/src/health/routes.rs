@@ -9,14 +9,21 @@ use berth_rest::lists::{ListQuery, page_in_memory};
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
+use berth_types::board_samples::BoardSamples;
 use berth_types::health::{GpuHealth, PatchGpuMode};
 use berth_types::ids::NodeId;
+use berth_types::time::Timestamp;
+use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Health> {
     ApiRouter::new()
         .api_route(
             "/operator/nodes/{node}/gpus",
             get_with(list, doc("Lists the boards of a node with their health.")),
+        )
+        .api_route(
+            "/operator/nodes/{node}/gpus/{gpu}/samples",
+            get_with(samples, doc("Gives the kept readings of a board, with the jobs on it.")),
         )
         .api_route(
             "/operator/gpus/{gpu}/check",
@@ -39,6 +46,24 @@ async fn list(
     // A board that left the node keeps its index, so two boards may have the same.
     let key = |board: &GpuHealth| format!("{:010}\u{1f}{}", board.index, board.uuid);
     Ok(Answer(page_in_memory(health.list_gpu_health(&caller, node).await?, &options, key)))
+}
+
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct SamplesQuery {
+    /// The start of the first wanted step, not later than `to`; a day before `to` when absent.
+    from: Option<Timestamp>,
+    /// The start of the last wanted step; now when absent.
+    to: Option<Timestamp>,
+}
+
+async fn samples(
+    State(health): State<Health>,
+    Signed(caller): Signed,
+    Path((node, gpu)): Path<(NodeId, String)>,
+    Query(query): Query<SamplesQuery>,
+) -> Result<Answer<BoardSamples>, Failed> {
+    Ok(Answer(health.board_samples(&caller, (node, gpu.as_str()), (query.from, query.to)).await?))
 }
 
 async fn check(

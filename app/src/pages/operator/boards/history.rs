@@ -39,7 +39,7 @@ pub fn History(
             Some(events) if events.is_empty() => {
                 view! { <p class="quiet">"No faults, checks or releases yet."</p> }.into_any()
             }
-            Some(events) => table(events),
+            Some(events) => table("Latest 20 health events, newest first", events),
         })
     };
     view! {
@@ -51,7 +51,8 @@ pub fn History(
     }
 }
 
-fn table(events: &[AuditEvent]) -> AnyView {
+/// Returns a table of events.
+pub fn table(caption: &'static str, events: &[AuditEvent]) -> AnyView {
     let row = |event: &AuditEvent| {
         let actor = event.actor.clone();
         let action = action_text(&event.action).to_owned();
@@ -66,9 +67,5 @@ fn table(events: &[AuditEvent]) -> AnyView {
         .into_any()
     };
     let rows: Vec<AnyView> = events.iter().map(row).collect();
-    table_of(
-        "Latest 20 health events, newest first",
-        &[("Event", ""), ("Time", "nowrap"), ("Details", "")],
-        rows,
-    )
+    table_of(caption, &[("Event", ""), ("Time", "nowrap"), ("Details", "")], rows)
 }

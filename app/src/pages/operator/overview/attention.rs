@@ -1,9 +1,11 @@
 //! Findings that need attention, from the figures of the overview. Pure.
 
 use berth_types::money::money_text;
-use berth_types::overview::OperatorOverview;
+use berth_types::overview::{BoardNotice, OperatorOverview};
 
 use super::super::super::text::counted;
+use super::super::boards::board_path;
+use super::super::boards::verdict::next_step;
 use crate::ui::Zone;
 
 /// One kind of finding with its number, and the page behind it.
@@ -12,8 +14,11 @@ pub struct Finding {
     pub title: String,
     /// The first objects of the finding.
     pub note: String,
-    pub path: &'static str,
+    pub path: String,
 }
+
+/// The most boards with their own finding.
+const BOARD_FINDINGS: usize = 5;
 
 fn size(n: u64) -> usize {
     usize::try_from(n).unwrap_or(usize::MAX)
@@ -35,7 +40,32 @@ fn add(
     path: &'static str,
 ) {
     if count > 0 {
+        let path = path.to_owned();
         out.push(Finding { title: counted(size(count), one, many), note: names(shown, count), path });
+    }
+}
+
+/// Returns the finding of one board, with the next step.
+fn board_finding(board: &BoardNotice) -> Finding {
+    let next = next_step(board.code.as_deref(), None);
+    Finding {
+        title: format!("GPU {} of {} out of service", board.index, board.node_name),
+        note: format!("{}. Next step: {next}", board.reason.trim_end_matches('.')),
+        path: board_path(board.node, &board.gpu_uuid),
+    }
+}
+
+/// Adds the findings of the first boards out of service, and one for the others.
+fn add_boards(out: &mut Vec<Finding>, all: u64, boards: &[BoardNotice]) {
+    let shown = boards.iter().take(BOARD_FINDINGS);
+    let others = size(all).saturating_sub(shown.len());
+    out.extend(shown.map(board_finding));
+    if others > 0 {
+        out.push(Finding {
+            title: counted(others, "further board out of service", "further boards out of service"),
+            note: "No jobs are placed there before a check or a release.".to_owned(),
+            path: "/operator/nodes".to_owned(),
+        });
     }
 }
 
@@ -47,23 +77,13 @@ pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
         out.push(Finding {
             title: counted(size(check.mismatches), "mismatch in the ledger", "mismatches in the ledger"),
             note: format!("Found at {}.", zone.minute(check.at)),
-            path: "/operator/books",
+            path: "/operator/books".to_owned(),
         });
     }
     let nodes = cluster.notices.iter().map(|node| format!("{} ({})", node.name, node.state.word())).collect();
     let words = ("node not connected or draining", "nodes not connected or draining");
     add(&mut out, cluster.notice_count, words, nodes, "/operator/nodes");
-    if cluster.boards_out_of_service > 0 {
-        out.push(Finding {
-            title: counted(
-                size(cluster.boards_out_of_service),
-                "board out of service",
-                "boards out of service",
-            ),
-            note: "No jobs are placed there before a check or a release.".to_owned(),
-            path: "/operator/nodes",
-        });
-    }
+    add_boards(&mut out, cluster.boards_out_of_service, &cluster.board_notices);
     let stuck = overview.stuck.iter().map(|one| format!("{} of {}", one.job_name, one.org_name)).collect();
     let words = ("job without progress", "jobs without progress");
     add(&mut out, overview.stuck_count, words, stuck, "/operator/stuck");
@@ -89,7 +109,7 @@ mod tests {
         let mut whole = serde_json::json!({
             "at": "2026-03-01T09:00:00Z", "currency": "USD",
             "cluster": {
-                "states": [], "notice_count": 0, "notices": [], "boards_out_of_service": 0, "capacity": [],
+                "states": [], "notice_count": 0, "notices": [], "boards_out_of_service": 0, "board_notices": [], "capacity": [],
             },
             "work": {"running_jobs": 0, "running_devices": 0, "queued_jobs": 0, "queue": []},
             "stuck_count": 0, "stuck": [], "quota_request_count": 0, "quota_requests": [],
@@ -104,6 +124,31 @@ mod tests {
     #[test]
     fn a_calm_portal_has_no_findings() {
         assert!(findings(&overview(serde_json::json!({})), Zone::Utc).is_empty());
+    }
+
+    #[test]
+    fn a_failed_board_leads_to_its_page_with_the_next_step() {
+        let board = |index: u32| {
+            serde_json::json!({
+                "node": "node_00000000000000000000000001", "node_name": "pier-9", "gpu_uuid": format!("GPU-{index}"),
+                "index": index, "code": "gpu.xid", "reason": "XID 48.",
+            })
+        };
+        for (all, expected) in [(0, 0), (1, 1), (5, 5), (6, 6), (40, 6)] {
+            let boards: Vec<serde_json::Value> = (0..all.min(10)).map(board).collect();
+            let found = findings(&overview(serde_json::json!({"cluster": {
+                "states": [], "notice_count": 0, "notices": [], "boards_out_of_service": all,
+                "board_notices": boards, "capacity": [],
+            }})));
+            assert_eq!(found.len(), expected, "{all}");
+            if let Some(first) = found.first() {
+                assert_eq!(first.path, "/operator/nodes/node_00000000000000000000000001/boards/GPU-0");
+                assert!(first.note.starts_with("XID 48. Next step: Drain the node, reset"), "{}", first.note);
+            }
+            if all == 40 {
+                assert_eq!(found.last().unwrap().title, "35 further boards out of service");
+            }
+        }
     }
 
     #[test]

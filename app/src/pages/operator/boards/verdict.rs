@@ -1,0 +1,199 @@
+//! Verdict about a board with its reason and the next step of the operator.
+
+use berth_types::health::{GpuFacts, GpuHealth};
+use berth_types::time::Timestamp;
+use leptos::prelude::*;
+
+use super::fault;
+use crate::ui::When;
+
+/// The quarantine code of a change of the MIG mode.
+const MODE_CHANGE: &str = "gpu.mode";
+/// NVML's bits for clocks reduced by the hardware: a slowdown, its temperature, or the power brake.
+const HARDWARE_LIMITS: u64 = 0x8 | 0x40 | 0x80;
+
+const RESET: &str = "Drain the node, reset the board with nvidia-smi --gpu-reset on the host, then check it. Replace the board if the fault returns.";
+const REBOOT: &str = "Drain the node, reboot the host, then check the board.";
+const REPLACE: &str = "Drain the node and replace the board.";
+const SEARCH: &str = "Drain the node and run nvidia-smi on the host. Reboot the host if the board is missing there, and replace the board if it stays missing.";
+const CHECK: &str = "Drain the node, then check the board. Reset the board if the check fails.";
+const WAIT: &str = "None: the board returns to service after the change. After a failed change reset the board, then check it.";
+
+/// The condition of a board.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    Healthy,
+    /// In service, with signs of a fault.
+    Suspect,
+    Failed,
+    /// Out of service for a change of the MIG mode.
+    Changing,
+}
+
+/// A verdict about a board.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    pub condition: Condition,
+    pub title: &'static str,
+    /// Sentences.
+    pub reason: String,
+    /// The begin of this condition, if it is known.
+    pub since: Option<Timestamp>,
+    /// The next step; empty for a healthy board.
+    pub next: &'static str,
+}
+
+/// Returns the next step for a board without placements. `code`: of its quarantine, `None` for a board without
+/// an answer.
+pub fn next_step(code: Option<&str>, facts: Option<&GpuFacts>) -> &'static str {
+    if facts.is_some_and(|facts| facts.replacement_failed == Some(true)) {
+        return REPLACE;
+    }
+    match (code, facts.and_then(|facts| facts.recovery)) {
+        (None, _) => SEARCH,
+        (Some(MODE_CHANGE), _) => WAIT,
+        (Some(_), Some(2)) => REBOOT,
+        (Some("gpu.xid" | "gpu.ecc" | "gpu.memory" | "gpu.recovery"), _) => RESET,
+        (Some(_), _) => CHECK,
+    }
+}
+
+/// Lists the signs of a fault of a board in service, as sentences.
+fn signs(gpu: &GpuHealth) -> Vec<String> {
+    let facts = &gpu.facts;
+    let is_pending = facts.replacement_pending == Some(true);
+    let limited = gpu.reading.throttle_reasons.is_some_and(|bits| bits & HARDWARE_LIMITS != 0);
+    let uncorrected = facts.ecc_uncorrected.filter(|count| *count > 0);
+    let all = [
+        (facts.replacement_failed == Some(true))
+            .then(|| "The replacement of a memory row failed.".to_owned()),
+        is_pending.then(|| "The replacement of a memory row waits for a reset.".to_owned()),
+        facts.recovery.filter(|action| *action > 0).map(|_| "The driver requests a recovery.".to_owned()),
+        uncorrected.map(|count| format!("Uncorrected ECC errors since driver load: {count}.")),
+        limited.then(|| "The hardware reduces the clocks for temperature or power.".to_owned()),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+impl Verdict {
+    /// Returns the verdict about a board by its latest report.
+    pub fn from_gpu(gpu: &GpuHealth) -> Self {
+        let code = gpu.quarantine.as_ref().map(|quarantine| quarantine.code.as_str());
+        if let Some((title, reason, since)) = fault(gpu) {
+            let is_changing = code == Some(MODE_CHANGE);
+            let condition = if is_changing { Condition::Changing } else { Condition::Failed };
+            return Self { condition, title, reason, since, next: next_step(code, Some(&gpu.facts)) };
+        }
+        let signs = signs(gpu);
+        if signs.is_empty() {
+            let (condition, title) = (Condition::Healthy, "Healthy");
+            return Self { condition, title, reason: String::new(), since: None, next: "" };
+        }
+        let next = if gpu.facts.replacement_failed == Some(true) { REPLACE } else { CHECK };
+        Self { condition: Condition::Suspect, title: "Suspect", reason: signs.join(" "), since: None, next }
+    }
+
+    /// Returns true for a board that takes new jobs.
+    pub fn in_service(&self) -> bool {
+        matches!(self.condition, Condition::Healthy | Condition::Suspect)
+    }
+
+    pub fn is_suspect(&self) -> bool {
+        self.condition == Condition::Suspect
+    }
+}
+
+/// Returns the banner of a verdict; `None` for a healthy board.
+pub fn banner(verdict: &Verdict) -> Option<AnyView> {
+    let class = match verdict.condition {
+        Condition::Healthy => return None,
+        Condition::Suspect | Condition::Changing => "banner banner--warn",
+        Condition::Failed => "banner banner--error",
+    };
+    let Verdict { title, reason, since, next, .. } = verdict.clone();
+    let since = since.map(|at| view! { " Since " <When at=at/> "." });
+    let banner = view! {
+        <div class=class role="status">
+            <div class="banner__text">
+                <strong class="banner__title">{title}</strong>
+                {reason}
+                {since}
+                <p><strong>"Next step: "</strong>{next}</p>
+            </div>
+        </div>
+    };
+    Some(banner.into_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::tests::gpu;
+    use super::*;
+
+    #[test]
+    fn a_board_is_healthy_suspect_or_failed() {
+        let verdict = |more: serde_json::Value| {
+            let verdict = Verdict::from_gpu(&gpu(more));
+            (verdict.condition, verdict.next)
+        };
+        let facts = |more: serde_json::Value| {
+            let mut facts = serde_json::json!({"nvlinks": 0});
+            facts.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            facts
+        };
+        for (more, condition, next) in [
+            (serde_json::json!({}), Condition::Healthy, ""),
+            (
+                serde_json::json!({"facts": facts(serde_json::json!({"ecc_uncorrected": 2}))}),
+                Condition::Suspect,
+                CHECK,
+            ),
+            (serde_json::json!({"reading": {"throttle_reasons": 0x44}}), Condition::Suspect, CHECK),
+            (serde_json::json!({"reading": {"throttle_reasons": 0x4}}), Condition::Healthy, ""),
+            // A check fails while a job uses the board.
+            (serde_json::json!({"task": {"kind": "check", "good": false}}), Condition::Healthy, ""),
+            (serde_json::json!({"silent": "no answer"}), Condition::Failed, SEARCH),
+            (serde_json::json!({"present": false}), Condition::Failed, SEARCH),
+            (
+                serde_json::json!({"quarantine": {"code": "gpu.xid", "reason": "XID 79"}}),
+                Condition::Failed,
+                RESET,
+            ),
+            (
+                serde_json::json!({"quarantine": {"code": "gpu.mode", "reason": "It changes."}}),
+                Condition::Changing,
+                WAIT,
+            ),
+            (
+                serde_json::json!({
+                    "quarantine": {"code": "gpu.recovery", "reason": "x"},
+                    "facts": facts(serde_json::json!({"recovery": 2})),
+                }),
+                Condition::Failed,
+                REBOOT,
+            ),
+            (
+                serde_json::json!({
+                    "quarantine": {"code": "gpu.memory", "reason": "x"},
+                    "facts": facts(serde_json::json!({"replacement_failed": true})),
+                }),
+                Condition::Failed,
+                REPLACE,
+            ),
+        ] {
+            assert_eq!(verdict(more.clone()), (condition, next), "{more}");
+        }
+        assert_eq!(next_step(Some("device.unavailable"), None), CHECK);
+    }
+
+    #[test]
+    fn signs_are_sentences() {
+        let facts = serde_json::json!({"nvlinks": 0, "ecc_uncorrected": 3, "replacement_pending": true});
+        let verdict = Verdict::from_gpu(&gpu(serde_json::json!({"facts": facts})));
+        assert_eq!(
+            verdict.reason,
+            "The replacement of a memory row waits for a reset. Uncorrected ECC errors since driver load: 3."
+        );
+        assert!(verdict.in_service() && verdict.is_suspect());
+    }
+}

@@ -1,0 +1,125 @@
+// The page of one board: charts without a job, the jobs on it, and the way from the overview to a board that failed.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { after, before, test } from 'node:test';
+import {
+  api, bearer, jobIn, launchBrowser, openPage, settled, signIn, signUp, startBarePortal, startWorker, waitFor,
+} from './harness.mjs';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const OPERATOR = { name: 'Harbour master', email: 'operator@example.org', password: 'lantern quay seven drizzle' };
+const SIZES = [{ width: 1440, height: 900 }, { width: 390, height: 844 }];
+const QUANTITIES = ['Utilization', 'Memory', 'Power', 'Temperature'];
+
+let portal, browser, worker, operator, tenant, headers, node, gpu, path;
+
+before(async () => {
+  portal = await startBarePortal();
+  browser = await launchBrowser();
+  await api(portal.url, {})('POST', '/setup', { token: portal.token, ...OPERATOR });
+  headers = await signIn(portal.url, OPERATOR);
+  operator = bearer(portal.url, (await api(portal.url, headers)('POST', '/operator/tokens', { name: 'test' })).secret);
+  worker = await startWorker(portal, operator, 'pier-9', '1xH100-80GB');
+  await operator('POST', '/operator/prices', { offering: 'h100-80gb', per_hour_micros: 3_600_000 });
+  tenant = await signUp(portal.url, 'Longshore');
+  await operator('POST', `/operator/orgs/${tenant.org}/credits`, { amount_micros: 90_000_000, memo: 'Welcome' });
+  [node] = (await operator('GET', '/operator/nodes')).items;
+  gpu = node.gpus[0].uuid;
+  path = `/operator/nodes/${node.id}/boards/${gpu}`;
+  await waitFor('readings of the board', async () => (await samples()).power_watts.some((watts) => watts !== null));
+});
+after(async () => {
+  await browser?.close();
+  await worker?.stop();
+  await portal?.stop();
+});
+
+const samples = () => operator('GET', `/operator/nodes/${node.id}/gpus/${gpu}/samples`);
+const chart = (page, name) => page.getByRole('region', { name, exact: true });
+
+async function axe(page) {
+  await page.evaluate(AXE);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+  const grave = violations.filter((v) => v.impact === 'serious' || v.impact === 'critical');
+  assert.deepEqual(grave.map((v) => `${v.id}: ${v.nodes[0].target.join(' ')}`), []);
+}
+
+test('a board without a job has charts at both widths', async () => {
+  for (const viewport of SIZES) {
+    const { page, faults, close } = await openPage(browser, portal.url, { headers, viewport });
+    await page.goto(`/operator/nodes/${node.id}`);
+    await settled(page);
+    await page.getByRole('link', { name: 'GPU 0 ·' }).click();
+    await page.getByRole('heading', { level: 1, name: 'GPU 0 of pier-9' }).waitFor();
+    for (const name of QUANTITIES) {
+      await chart(page, name).locator('canvas').waitFor();
+    }
+    await chart(page, 'Power').locator('.chart__values').getByText(/\d+ W/).waitFor();
+    await page.getByText('No jobs on this board in the last 24 hours.').waitFor();
+    await page.getByRole('radiogroup', { name: 'Shown time' }).getByText('24 h').click();
+    await page.getByRole('radio', { name: '24 h' }).and(page.locator(':checked')).waitFor({ state: 'attached' });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
+    assert.ok(wide <= 0, `${wide} px too wide at ${viewport.width}`);
+    await axe(page);
+    assert.deepEqual(faults, []);
+    await close();
+  }
+});
+
+test('a board of another node or without a name is not found, nor is it for a tenant', async () => {
+  const { page, close } = await openPage(browser, portal.url, { headers, viewport: SIZES[0] });
+  assert.equal((await page.goto(`/operator/nodes/${node.id}/boards/GPU-none`)).status(), 404);
+  await close();
+  const other = await openPage(browser, portal.url, { headers: tenant.headers, viewport: SIZES[0] });
+  assert.equal((await other.page.goto(path)).status(), 404);
+  await other.close();
+});
+
+test('a job on the board is listed beside its charts', async () => {
+  const job = await tenant.api('POST', `/orgs/${tenant.org}/jobs`, {
+    name: 'train-7', offering: 'h100-80gb', script: 'exec sleep 600', max_duration_s: 900,
+  });
+  await jobIn(tenant.api, tenant.org, job.id, ['running']);
+  const { page, faults, close } = await openPage(browser, portal.url, { headers, viewport: SIZES[0] });
+  await page.goto(path);
+  await settled(page);
+  const row = page.getByRole('table', { name: 'Jobs on this board, newest first' }).getByRole('row').filter({ hasText: 'train-7' });
+  await row.getByText('has the board').waitFor();
+  await tenant.api('POST', `/orgs/${tenant.org}/jobs/${job.id}/cancel`);
+  // The page follows by itself.
+  await row.getByText('has the board').waitFor({ state: 'detached' });
+  await row.getByRole('link', { name: 'train-7' }).click();
+  await page.getByRole('heading', { level: 1, name: 'All jobs' }).waitFor();
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test('a board that failed is one step from the overview, with the next step', async () => {
+  for (const [n, viewport] of SIZES.entries()) {
+    worker.faults({ xid: [{ gpu, xid: 48, at: n + 1 }] });
+    const board = async () => (await operator('GET', `/operator/nodes/${node.id}/gpus`)).items[0];
+    await waitFor('the board to be out of service', async () => (await board()).quarantine);
+    worker.faults({});
+    const { page, faults, close } = await openPage(browser, portal.url, { headers, viewport });
+    await page.goto('/operator');
+    await settled(page);
+    const finding = page.getByRole('list', { name: 'Findings' }).getByRole('listitem').filter({ hasText: 'GPU 0 of pier-9' });
+    await finding.getByText(/XID 48.*Next step: Drain the node, reset the board/).waitFor();
+    await finding.getByRole('link', { name: 'GPU 0 of pier-9 out of service' }).click();
+    await page.getByRole('heading', { level: 1, name: 'GPU 0 of pier-9' }).waitFor();
+    const banner = page.getByRole('status').filter({ hasText: 'Out of service' });
+    await banner.getByText('XID 48', { exact: false }).waitFor();
+    await banner.getByText('Drain the node, reset the board', { exact: false }).waitFor();
+    const events = page.getByRole('table', { name: 'Latest events of the board and its node, newest first' });
+    await events.getByText('Board put out of service').first().waitFor();
+    await axe(page);
+    await page.getByRole('button', { name: 'Release GPU 0' }).and(page.locator(':enabled')).click();
+    const dialog = page.getByRole('dialog', { name: 'Release this board?' });
+    await dialog.getByRole('button', { name: 'Release' }).click();
+    await banner.waitFor({ state: 'detached' });
+    await page.getByText('healthy', { exact: true }).waitFor();
+    assert.deepEqual(faults, []);
+    await close();
+  }
+});
