@@ -33,9 +33,10 @@ bench: build
 	@ONLY="$(ONLY)" exec python3 end2end/tools/bench.py
 
 # Pictures of all screens at three widths, light and dark, and a contact sheet for each theme, in target/screens.
+# BOARDS=1000: the pages with boards and jobs, at 1,000 boards and 100,000 jobs, in target/screens-1000.
 screens:
 	@end2end/tools/build.sh demo
-	@DIST=$${DIST:-target/demo} exec node end2end/tools/contact_sheets.mjs
+	@DIST=$${DIST:-target/demo} BOARDS="$(BOARDS)" exec node end2end/tools/contact_sheets.mjs
 
 # The portal alone, with its data in ./data.
 serve: build

@@ -288,7 +288,8 @@ fn SignedIn(
                 <a class="brand" href=home><PortalName mark="brand__mark"/></a>
                 <span class="topbar__org">{org_name}</span>
             </header>
-            <div class=rail>
+            // Screen readers jump between landmarks, which have all text of a page.
+            <section class=rail aria-label="Sidebar">
                 <a class="rail__brand" href=home><PortalName mark="rail__mark"/></a>
                 <div class="rail__find"><PaletteButton open=palette_open/></div>
                 <div class="rail__org" hidden=none>
@@ -342,7 +343,7 @@ fn SignedIn(
                         </button>
                     </p>
                 </div>
-            </div>
+            </section>
             <main class="main" id="main" tabindex="-1"><Outlet/></main>
         </div>
         <Palette data=palette/>

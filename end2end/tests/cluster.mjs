@@ -1,14 +1,12 @@
 // The cluster as a map and as a table: keyboard, details of a board, filters in the address, the states of nodes, and
 // requests without an answer while nothing changes.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import {
   bearer, boardsFree, jobIn, launchBrowser, openPage, settled, signIn, startDemo, waitFor,
 } from './harness.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SLICE = 'h100-80gb.1g.10gb';
 
 let demo, browser, call, operator, headers, node, page, faults;
@@ -37,15 +35,6 @@ async function open(path, where = page) {
   await where.goto(path);
   await settled(where);
   await where.locator('#boards-model:enabled').waitFor();
-}
-
-/** The serious and critical findings of axe. */
-async function violations(where) {
-  await where.evaluate(AXE);
-  return where.evaluate(async () => {
-    const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
-    return violations.filter((v) => ['serious', 'critical'].includes(v.impact)).map((v) => `${v.id}: ${v.nodes[0].target}`);
-  });
 }
 
 async function submit(name) {
@@ -78,7 +67,7 @@ test('a board opens beside the map, which does not move, and closes with Escape'
   await panel().locator('.berth-bar--full').waitFor();
   await panel().getByText(/^free: 1 whole board or 7 × 1g\.10gb or /).waitFor();
   assert.deepEqual(await map.boundingBox(), before);
-  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(await axeFindings(page), []);
   await page.keyboard.press('Escape');
   await panel().waitFor({ state: 'detached' });
   assert.equal(await focusedId(), 'board-0');
@@ -155,7 +144,7 @@ test('the table has the same boards in words, filtered and in both orders', asyn
   await page.keyboard.press('Escape');
   await panel().waitFor({ state: 'detached' });
   assert.match(await focusedId(), /^row-GPU-/);
-  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(await axeFindings(page), []);
 });
 
 test('a node says draining in a drain, and cordoned only with a cordon', async () => {
@@ -183,7 +172,7 @@ test('a phone has the same map, and the panel below it', async () => {
   await panel(phone.page).locator('.berth-bar--full').waitFor();
   const width = await phone.page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(width <= 390, `${width} px wide`);
-  assert.deepEqual(await violations(phone.page), []);
+  assert.deepEqual(await axeFindings(phone.page), []);
   assert.deepEqual(phone.faults, []);
   await phone.close();
 });

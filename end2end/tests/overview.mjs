@@ -2,14 +2,12 @@
 // attention or what does, links each figure to its page, and follows changes while its tab is visible. The home of
 // a tenant shows the first jobs with the number of all.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import {
   api, bearer, inOrg, jobIn, launchBrowser, openPage, settled, signIn, signUp, startBarePortal, startWorker,
 } from './harness.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const OPERATOR = { name: 'Harbour master', email: 'operator@example.org', password: 'lantern quay seven drizzle' };
 const SIZES = [{ width: 1440, height: 900 }, { width: 390, height: 844 }];
 
@@ -37,13 +35,6 @@ const figure = (page, label) => page.locator('.stat').filter({ has: page.getByRo
 const currentLinks = async (rail) => [...new Set(await rail.locator('[aria-current="page"]').allTextContents())];
 const findings = (page) => page.getByRole('list', { name: 'Findings' });
 
-async function axe(page) {
-  await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-  const grave = violations.filter((v) => v.impact === 'serious' || v.impact === 'critical');
-  assert.deepEqual(grave.map((v) => `${v.id}: ${v.nodes[0].target.join(' ')}`), []);
-}
-
 test('an operator arrives at the overview, where nothing needs attention', async () => {
   for (const viewport of SIZES) {
     const { page, faults, close } = await openPage(browser, portal.url, { headers, viewport });
@@ -57,7 +48,7 @@ test('an operator arrives at the overview, where nothing needs attention', async
     await capacity.getByRole('row').filter({ hasText: 'H100-80GB' }).waitFor();
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     assert.ok(wide <= 0, `${wide} px too wide at ${viewport.width}`);
-    await axe(page);
+    assert.deepEqual(await axeFindings(page), []);
     assert.deepEqual(faults, []);
     await close();
   }
@@ -96,7 +87,7 @@ test('a drain and a request appear by themselves, and a link keeps the focus', a
   await figure(page, 'Ready nodes').getByText('0 of 1').waitFor();
   assert.ok(await link.evaluate((element) => element === document.activeElement));
   await page.getByRole('table', { name: 'Latest changes' }).getByText('Drain started').waitFor();
-  await axe(page);
+  assert.deepEqual(await axeFindings(page), []);
   await operator('POST', `/operator/quota-requests/${request.id}`, { grant: false });
   await operator('DELETE', `/operator/nodes/${node.id}/drain`);
   await page.getByText('Nothing needs attention', { exact: false }).waitFor();
@@ -120,7 +111,7 @@ test('nodes are found by state and name, and a board says how it is', async () =
   await card.getByText('Temperature', { exact: true }).waitFor();
   await card.getByText('Health history').click();
   await card.getByText('No faults, checks or releases yet.').waitFor();
-  await axe(page);
+  assert.deepEqual(await axeFindings(page), []);
   assert.deepEqual(faults, []);
   await close();
 });

@@ -1,16 +1,15 @@
 // Every screen, at a desk and in a hand, by day and by night: drawn without errors, nothing wider
-// than the window, nothing that axe calls serious. The pictures are in target/screens.
+// than the window, no finding of axe. The pictures are in target/screens.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { axeFindings, widthFindings } from './checks.mjs';
 import {
   bearer, boardsFree, inOrg, jobIn, launchBrowser, openPage, ROOT, settled, signIn, signUp, startBarePortal,
   startDemo, waitFor,
 } from './harness.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SHOTS = join(ROOT, 'target/screens');
 const SLICE = 'h100-80gb.1g.10gb';
 const HEIGHTS = { 1440: 900, 1024: 768, 390: 844 };
@@ -190,12 +189,6 @@ const painted = (page) => page.evaluate(async () => {
 
 /** What is wrong with the page as it stands, in words. */
 async function wrongs(page) {
-  const wide = await page.evaluate(() => {
-    const root = document.documentElement;
-    if (root.scrollWidth <= window.innerWidth) return null;
-    const out = [...document.body.querySelectorAll('*')].filter((e) => e.getBoundingClientRect().right > window.innerWidth + 1);
-    return `${root.scrollWidth} px wide in ${window.innerWidth}: ${out.slice(0, 3).map((e) => `${e.localName}.${e.className}`)}`;
-  });
   // On a phone a state stands in a corner of its row, where nothing else may be written.
   const covered = await page.evaluate(() => {
     const boxes = (element) => {
@@ -209,14 +202,7 @@ async function wrongs(page) {
       return boxes(state).some((box) => others.some((other) => meets(box, other))) ? [`written over: ${state.textContent}`] : [];
     });
   });
-  await page.evaluate(AXE);
-  const broken = await page.evaluate(async () => {
-    const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
-    return violations
-      .filter((v) => v.impact === 'serious' || v.impact === 'critical')
-      .map((v) => `axe ${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.target.join(' ')} (${n.any[0]?.message})`).join(', ')}`);
-  });
-  return [...(wide ? [wide] : []), ...covered, ...broken];
+  return [...(await widthFindings(page)), ...covered, ...(await axeFindings(page))];
 }
 
 for (const [name, role, where] of SCREENS) {

@@ -1,14 +1,12 @@
 // The start page, the portal's own name and look, the theme, the palette, and pages without JavaScript.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import {
   api, bearer, jobIn, launchBrowser, openPage, settled, signIn, signUp, someone, startBarePortal, startDemo,
   waitFor,
 } from './harness.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 // A grey image of one pixel.
 const PNG = Buffer.from(
   'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNoAAAAggCB2kUIOwAAAABJRU5ErkJggg==', 'base64');
@@ -29,16 +27,6 @@ after(async () => {
   await bare?.stop();
   await demo?.stop();
 });
-
-/** The serious findings of axe. */
-async function findings(page) {
-  await page.evaluate(AXE);
-  return page.evaluate(async () => {
-    const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
-    const serious = violations.filter((v) => v.impact === 'serious' || v.impact === 'critical');
-    return serious.map((v) => `${v.id}: ${v.nodes.map((n) => n.target.join(' ')).join(', ')}`);
-  });
-}
 
 const path = (page) => new URL(page.url()).pathname;
 const awake = (locator) => locator.and(locator.page().locator(':enabled')).first().waitFor();
@@ -90,7 +78,7 @@ test('an operator sets name, look, logo and public prices, and a visitor sees th
     assert.equal(await visitor.page.title(), 'Harbour Compute');
     await visitor.page.waitForFunction(() => document.querySelector('.brand__logo')?.naturalWidth === 1);
     assert.equal(await visitor.page.locator('html').getAttribute('data-accent'), 'teal');
-    assert.deepEqual(await findings(visitor.page), []);
+    assert.deepEqual(await axeFindings(visitor.page), []);
     await visitor.close();
   }
 });
@@ -149,7 +137,7 @@ test('the palette opens a page and a job by the keyboard only', async () => {
   await page.keyboard.press('Control+k');
   await dialog.waitFor();
   assert.ok(await box.evaluate((input) => input === document.activeElement));
-  assert.deepEqual(await findings(page), []);
+  assert.deepEqual(await axeFindings(page), []);
   for (let tabs = 0; tabs < 4; tabs += 1) {
     await page.keyboard.press('Tab');
     const outside = await page.evaluate(() => document.activeElement.closest('.shell') !== null);
@@ -197,7 +185,7 @@ test('the gallery is for operators, and axe finds nothing in it', async () => {
   await page.goto('/operator/gallery');
   await page.getByRole('heading', { level: 1, name: 'Gallery' }).waitFor();
   await page.evaluate(() => document.fonts.ready);
-  assert.deepEqual(await findings(page), []);
+  assert.deepEqual(await axeFindings(page), []);
   assert.deepEqual(faults, []);
   await close();
   const person = await signUp(demo.url);

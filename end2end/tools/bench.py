@@ -318,11 +318,11 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
 
 def show(machine: dict[str, float], rows: list[Row]) -> None:
     print(f"\nthis machine, for goals of time and rate: {calibration.described(machine)}")
-    print(f"{'':24} {'value':>10} {'goal':>8}  {'unit':10} met")
+    print(f"{'':30} {'value':>10} {'goal':>8}  {'unit':10} met")
     for r in rows:
         value, goal = ("-" if r[key] is None else f"{r[key]:g}" for key in ("value", "goal"))
         met = {True: "yes", False: "no", None: ""}[r["met"]]
-        print(f"{r['name']:24} {value:>10} {goal:>8}  {r['unit']:10} {met}  {r.get('note', '')}".rstrip())
+        print(f"{r['name']:30} {value:>10} {goal:>8}  {r['unit']:10} {met}  {r.get('note', '')}".rstrip())
 
 
 def main() -> int:

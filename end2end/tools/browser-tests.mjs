@@ -9,7 +9,7 @@ import { ROOT, startDemo } from '../tests/harness.mjs';
 const folder = join(ROOT, 'end2end/tests');
 const named = process.argv.slice(2);
 // What tests use, and what is none by itself.
-const HELPERS = ['harness.mjs', 'stripe.mjs'];
+const HELPERS = ['checks.mjs', 'harness.mjs', 'stripe.mjs'];
 // By name: what a folder means to `node --test` differs between versions of node.
 const files = named.length
   ? named

@@ -1,17 +1,18 @@
 //! A complete portal with many boards and jobs, for measurements of the pages.
 //!
 //! The line `fill ORG OTHER` on standard input writes nodes, boards and jobs of the first organization, and jobs of
-//! another one on most boards. It opens a session of each node, without a worker. The answer is `filled`, or
-//! `failed: ` with the reason. The program ends with its standard input.
+//! another one on most boards. It opens a session of each node, without a worker, and gives each board a new reading
+//! once a second. The answer is `filled`, or `failed: ` with the reason. The program ends with its standard input.
 
 use std::io::{BufRead, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use berth_foundation::Settings;
 use berth_foundation::clock::{Clock, SystemClock};
-use berth_foundation::live::SessionGuard;
+use berth_foundation::live::{BoardReading, Live, SessionGuard};
 use berth_server::portal::Portal;
 use berth_server::serve::serve;
 use berth_server::web::Assets;
@@ -248,6 +249,26 @@ async fn fill(
     Ok(sessions)
 }
 
+/// Gives each board a new reading once a second, until the end of the program.
+async fn stream_readings(live: Arc<Live>, boards: i64) {
+    let mut seconds = tokio::time::interval(Duration::from_secs(1));
+    let mut step = 0_i64;
+    loop {
+        seconds.tick().await;
+        step = (step + 13) % 101;
+        for board in 0..boards {
+            // Between 0 and 100.
+            let percent = f64::from(i8::try_from((board * 7 + step) % 101).unwrap_or_default());
+            let reading = BoardReading {
+                power_watts: Some(100.0 + 6.0 * percent),
+                temperature_celsius: Some(30.0 + percent / 2.0),
+                utilization_percent: Some(percent),
+            };
+            live.put_reading(board_uuid(board), reading);
+        }
+    }
+}
+
 /// Prints a line. A failure means that the measurement is about to end this program.
 fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
@@ -282,6 +303,7 @@ async fn run_commands(portal: Portal, args: (i64, i64), mut lines: UnboundedRece
         match fill(&portal, args, org, other).await {
             Ok(opened) => {
                 sessions.extend(opened);
+                tokio::spawn(stream_readings(portal.context.live.clone(), args.0 * BOARDS_A_NODE));
                 print_line("filled");
             }
             Err(why) => print_line(&format!("failed: {why}")),

@@ -288,6 +288,21 @@ where
     }
 }
 
+/// Focuses the content of the page after a dialog whose action removed the button that opened it.
+fn restore_focus() {
+    #[cfg(feature = "hydrate")]
+    {
+        use wasm_bindgen::JsCast;
+        let document = document();
+        let lost = document.active_element().is_none_or(|element| element.tag_name() == "BODY");
+        let main = document.get_element_by_id("main").filter(|_| lost);
+        if let Some(main) = main.and_then(|main| main.dyn_into::<web_sys::HtmlElement>().ok()) {
+            // A failed focus has no further effect.
+            let _ = main.focus();
+        }
+    }
+}
+
 /// A native dialog. Escape closes it.
 #[component]
 pub fn Modal(
@@ -315,7 +330,16 @@ pub fn Modal(
     let title_id = format!("{id}-title");
     let labelled = title_id.clone();
     view! {
-        <dialog class="dialog" id=id aria-labelledby=labelled node_ref=element on:close=move |_| open.set(false)>
+        <dialog
+            class="dialog"
+            id=id
+            aria-labelledby=labelled
+            node_ref=element
+            on:close=move |_| {
+                open.set(false);
+                restore_focus();
+            }
+        >
             <h2 class="dialog__title" id=title_id>{move || title.get()}</h2>
             {children()}
         </dialog>

@@ -136,10 +136,13 @@ mod tests {
         };
         for (all, expected) in [(0, 0), (1, 1), (5, 5), (6, 6), (40, 6)] {
             let boards: Vec<serde_json::Value> = (0..all.min(10)).map(board).collect();
-            let found = findings(&overview(serde_json::json!({"cluster": {
-                "states": [], "notice_count": 0, "notices": [], "boards_out_of_service": all,
-                "board_notices": boards, "capacity": [],
-            }})));
+            let found = findings(
+                &overview(serde_json::json!({"cluster": {
+                    "states": [], "notice_count": 0, "notices": [], "boards_out_of_service": all,
+                    "board_notices": boards, "capacity": [],
+                }})),
+                Zone::Utc,
+            );
             assert_eq!(found.len(), expected, "{all}");
             if let Some(first) = found.first() {
                 assert_eq!(first.path, "/operator/nodes/node_00000000000000000000000001/boards/GPU-0");
