@@ -26,7 +26,9 @@ LONG_FILES: dict[str, int] = {
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
-    "app": 46000,
+    "app": 46_000,
+    "app/types": 9_000,
+    "server/jobs": 9_000,
     "worker": 20_900,
 }
 # Types over the limit, with their methods.

@@ -65,7 +65,7 @@ fn board_models(offerings: &[Offering]) -> Vec<BoardModel> {
         memory_mib: in_model(offerings, &name).map(|offering| offering.memory_mib).max().unwrap_or_default(),
         simulated: in_model(offerings, &name).any(|offering| offering.simulated),
         price: model_price(offerings, &name),
-        name,
+        name: name.clone(),
     };
     models(offerings).into_iter().map(describe).collect()
 }

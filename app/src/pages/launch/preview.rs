@@ -12,13 +12,13 @@ use leptos::task::spawn_local;
 
 use super::super::curl::{self, CopyAsCurl};
 use super::super::limits::credit_form::CreditRequest;
+use super::super::parts::focus_soon;
 use super::super::parts::{Call, later, origin};
 use super::super::rows::device_text;
 use super::super::text;
 use super::super::waits::{BlockingObjects, suggestion_price};
 use super::draft::for_plan;
 use super::form::Form;
-use super::section::focus_soon;
 use crate::api;
 use crate::api::Answer;
 use crate::session::use_session;

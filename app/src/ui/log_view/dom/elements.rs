@@ -1,5 +1,6 @@
 //! The elements of a log view: lines with their texts and marks, the note about removed lines, and the empty state.
 
+use leptos::prelude::*;
 use wasm_bindgen::JsCast;
 use web_sys::{Element, HtmlElement};
 

@@ -42,6 +42,9 @@ pub(super) fn write_time(pane: &Pane, line: &HtmlElement, text: &Element, at: Op
     }
 }
 
+/// The notice for lines without times.
+const UNTIMED: &str = "These lines have no recorded times.";
+
 /// Selects the line nearest to a typed time, and says so.
 pub(super) fn jump(pane: &mut Pane, text: &str) {
     let notice = match find(pane, text) {
@@ -63,13 +66,14 @@ fn find(pane: &Pane, text: &str) -> Result<(u64, Timestamp), String> {
     let shown = pane.rows.iter().filter(|row| row.is_shown(pane.shown));
     let lines: Vec<(u64, Timestamp)> = shown.filter_map(|row| row.number().zip(row.at)).collect();
     let (Some((_, first)), Some((_, last))) = (lines.first(), lines.last()) else {
-        return Err("These lines have no recorded times.".to_owned());
+        return Err(UNTIMED.to_owned());
     };
     let Some(wanted) = typed_time(text, *first, *last) else {
         return Err("Enter a time such as 14:20:05 or 2026-11-20 14:20.".to_owned());
     };
     match nearest(lines.iter().copied(), wanted) {
         Nearest::Line(number, at) => Ok((number, at)),
+        Nearest::Untimed => Err(UNTIMED.to_owned()),
         Nearest::Earlier(at) => Err(format!("No line is so late. The last line is from {}.", log_time(at))),
     }
 }
