@@ -215,7 +215,11 @@ impl WorkerPortal {
             if ready(&now) {
                 return now;
             }
-            assert!(Instant::now() < deadline, "it never came to that: {now}");
+            if Instant::now() >= deadline {
+                // The log often has the cause.
+                let log = String::from_utf8_lossy(&self.log(job).await).into_owned();
+                panic!("it never came to that: {now}\nlog: {log}");
+            }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
