@@ -158,3 +158,37 @@ test('the page of a volume fits a phone', async () => {
     assert.ok(wide <= 390, `${path} is ${wide} px wide`);
   }
 });
+
+test('the retention of ended jobs is chosen after a confirmation', async () => {
+  const owner = await signUp(demo.url);
+  const { page } = await openPage(browser, demo.url, {
+    headers: owner.headers,
+    viewport: { width: 390, height: 844 },
+  });
+  await page.goto(inOrg(owner.slug, '/volumes'));
+  await settled(page);
+  await page.getByRole('progressbar', { name: /^Storage: 0 % used/ }).waitFor();
+  await page.getByText('are removed 365 days after the end of the job').waitFor();
+  const days = page.getByLabel('Days after the end of a job');
+  const set = page.getByRole('button', { name: 'Set retention' });
+  await awake(set);
+  await days.fill('ten');
+  await set.click();
+  await page.getByText('Enter a whole number of days').waitFor();
+
+  const dialog = page.getByRole('dialog');
+  const confirm = dialog.getByRole('button', { name: 'Set retention' });
+  await days.fill('366');
+  await set.click();
+  await confirm.click();
+  await dialog.getByText('Enter 1 to 365 days').first().waitFor();
+  await dialog.getByRole('button', { name: 'Keep present retention' }).click();
+  await days.fill('30');
+  await set.click();
+  await dialog.getByText('ended more than 30 days ago').waitFor();
+  await confirm.click();
+  await page.getByText('are removed 30 days after the end of the job').waitFor();
+  await page.reload();
+  await settled(page);
+  await page.getByText('are removed 30 days after the end of the job').waitFor();
+});

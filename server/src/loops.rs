@@ -35,6 +35,7 @@ const CREDIT_EVERY: Duration = Duration::from_secs(2);
 const PAYMENTS_EVERY: Duration = Duration::from_secs(2);
 const INVOICES_EVERY: Duration = Duration::from_secs(600);
 const READINGS_EVERY: Duration = Duration::from_secs(60);
+const JOB_RETENTION_EVERY: Duration = Duration::from_secs(60);
 /// The time after a start in which workers reconnect: no reservation is lost by a restart of the portal.
 const RESERVATIONS_AFTER: Duration = Duration::from_secs(15);
 
@@ -196,6 +197,14 @@ fn start_housekeeping(portal: &Portal) {
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(error) => Err(std::io::Error::other(error)),
             }
+        }
+    });
+    let retention = portal.job_retention.clone();
+    portal.loops.spawn("job retention", Schedule::every(JOB_RETENTION_EVERY), None, move || {
+        let retention = retention.clone();
+        async move {
+            let unfinished = retention.tick_retention().await.map_err(|problem| problem.detail)?;
+            Ok::<_, String>(unfinished.then_some(NextRun { within: SECOND, pace: SECOND }))
         }
     });
     let parts = portal.clone();

@@ -1,5 +1,7 @@
 //! The program `berth-portal`: its command line, and the commands `serve`, `migrate` and `secrets rewrap`.
 
+mod storage_options;
+
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -21,6 +23,8 @@ use ipnet::IpNet;
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
 use tokio::net::TcpListener;
+
+use storage_options::StorageOptions;
 
 #[derive(Parser)]
 #[command(name = "berth-portal", version, about = "The Berth portal: a self-hosted, multi-tenant GPU cloud.")]
@@ -140,6 +144,8 @@ struct Serve {
     /// The limit of stored files of one organization in GiB.
     #[arg(long, env = "BERTH_ORG_STORAGE_GIB", default_value_t = 100, value_parser = clap::value_parser!(i64).range(0..=1_048_576))]
     org_storage_gib: i64,
+    #[command(flatten)]
+    storage: StorageOptions,
     /// The directory of further templates for the launch form: one JSON file each. The portal reads it at its
     /// start and at SIGHUP.
     #[arg(long, env = "BERTH_TEMPLATES")]
@@ -336,6 +342,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         readings,
         object_store,
         org_storage_gib,
+        storage,
         templates,
     } = args;
     let keep_readings = readings.keep()?;
@@ -380,6 +387,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         templates,
         ..Settings::default()
     };
+    let settings = storage.apply(settings);
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.enrolment.authority()?;
     portal.objects.check().map_err(|e| e.to_string())?;

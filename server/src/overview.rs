@@ -82,6 +82,7 @@ async fn read(portal: &Portal, caller: &Caller) -> Result<OperatorOverview, Prob
         orgs_without_credit,
         ledger_check: last.map(|last| LedgerCheck { at: last.at, mismatches: count(last.mismatches.len()) }),
         revenue: portal.usage.revenue(caller).await?,
+        disk: portal.context.disk.space(),
         rack_count,
         racks,
         audit_events: audit.items,

@@ -55,6 +55,7 @@ parts! {
     berth_billing::UsageReports, usage: billing::usage;
     berth_billing::Reconciliations, reconciliations: billing::reconciliations;
     berth_storage::Files, files: storage::files;
+    berth_storage::JobRetention, job_retention: storage::retention;
     berth_storage::Volumes, volumes: storage::volumes;
     berth_storage::Secrets, secrets: storage::secrets;
     berth_fleet::Cluster, cluster: fleet::cluster;

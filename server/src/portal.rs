@@ -21,7 +21,7 @@ use berth_jobs::{
 };
 use berth_recordings::Recordings;
 use berth_reservations::Reservations;
-use berth_storage::{Bundles, Files, HandOvers, Secrets, VolumeUses, Volumes};
+use berth_storage::{Bundles, Files, HandOvers, JobRetention, Secrets, VolumeUses, Volumes};
 use berth_store::Db;
 use rand_chacha::ChaCha20Rng;
 
@@ -54,6 +54,7 @@ pub struct Portal {
     pub reconciliations: Reconciliations,
 
     pub files: Files,
+    pub job_retention: JobRetention,
     pub bundles: Bundles,
     pub volumes: Volumes,
     pub secrets: Secrets,
@@ -138,7 +139,6 @@ impl Portal {
         let ctx = || context.clone();
         let telemetry = Arc::new(Telemetry::new(context.now()));
         let loops = Loops::new(ctx());
-
         let hasher = Hasher::new(2);
         let accounts = Accounts::new(ctx(), hasher.clone());
         let reconciliations = Reconciliations::new(ctx());
@@ -171,6 +171,7 @@ impl Portal {
             invoices: Invoices::new(ctx()),
             payments: Payments::new(ctx(), stripe),
             usage: UsageReports::new(ctx()),
+            job_retention: JobRetention::new(ctx(), recordings.clone(), files.clone()),
             bundles: Bundles::new(ctx(), objects.clone(), handovers.clone()),
             volumes: Volumes::new(ctx(), objects.clone(), handovers, decode_list),
             nodes: Nodes::new(ctx(), offerings.clone(), cluster.clone(), leases.clone()),

@@ -17,6 +17,7 @@ pub mod portal;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;
+pub mod storage;
 pub mod together;
 mod transport;
 pub mod usage;

@@ -358,6 +358,9 @@ pub struct Job {
     /// The end of the job; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
+    /// The time at which retention removed the submission, the logs and the files; absent before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removed_at: Option<Timestamp>,
     /// The exit code of the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,

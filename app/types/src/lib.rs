@@ -39,6 +39,7 @@ pub mod problems;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;
+pub mod storage;
 pub mod templates;
 pub mod terminals;
 pub mod time;

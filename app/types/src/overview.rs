@@ -159,6 +159,31 @@ pub struct LedgerCheck {
     pub mismatches: u64,
 }
 
+/// The effect of the free space of the data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DiskState {
+    /// The space is above the mark, or there is no mark.
+    Enough,
+    /// The space is below the mark: uploads are refused.
+    NoUploads,
+    /// The space is below half of the mark: uploads, submissions and files of workers are refused.
+    NoSubmissions,
+}
+
+/// The free space of the portal's data directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct DiskSpace {
+    /// The free bytes of the file system.
+    pub free_bytes: u64,
+    /// The mark in bytes, from the option `--min-free-gib`; 0 without one.
+    pub min_free_bytes: u64,
+    /// The effect of the free space.
+    pub state: DiskState,
+}
+
 /// The state of the whole portal for operators.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -188,6 +213,9 @@ pub struct OperatorOverview {
     pub ledger_check: Option<LedgerCheck>,
     /// The charges of today and of this month.
     pub revenue: Revenue,
+    /// The free space of the data directory; absent if it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSpace>,
     /// The number of racks.
     pub rack_count: u64,
     /// At most 10 racks, the fullest power budget first, then racks without a budget by name.

@@ -30,6 +30,7 @@ pub const CODES: &[&str] = &[
     "job.never_starts",
     "job.not_running",
     "job.promised",
+    "job.removed",
     "jobs.more",
     "join_token.refused",
     "maintenance.in_use",

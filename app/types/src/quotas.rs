@@ -279,6 +279,8 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "reservation.declined",
     "reservation.extended",
     "reservation_policy.set",
+    "retention.removed",
+    "retention.set",
     "secret.created",
     "secret.deleted",
     "secret.replaced",

@@ -12,6 +12,7 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::changes::{Change, Changes};
 use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::envelope::Keys;
 use crate::live::Live;
 use crate::settings::Settings;
@@ -34,6 +35,8 @@ pub struct Inner {
     pub settings: Settings,
     pub changes: Changes,
     pub live: Arc<Live>,
+    /// The free space of the data directory.
+    pub disk: Disk,
     /// Opened at the first use.
     keys: Mutex<Option<Arc<Keys>>>,
     clock: Arc<dyn Clock>,
@@ -46,7 +49,8 @@ impl Context {
         let changes = Changes::default();
         changes.subscribe(live.clone());
         let (keys, rng) = (Mutex::default(), Mutex::new(rng));
-        Self(Arc::new(Inner { db, settings, changes, live, keys, clock, rng }))
+        let disk = Disk::new(&settings.data, settings.min_free_bytes);
+        Self(Arc::new(Inner { db, settings, changes, live, disk, keys, clock, rng }))
     }
 
     pub fn now(&self) -> Timestamp {

@@ -29,6 +29,10 @@ pub const POINTS: &[&str] = &[
     "payment.event.stored",
     "payment.event.applying",
     "payment.event.applied",
+    "retention.remove.due",
+    "retention.remove.recordings",
+    "retention.remove.recording",
+    "retention.remove.recorded",
 ];
 
 /// Kills the process if a test chose this point.

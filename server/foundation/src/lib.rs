@@ -7,6 +7,7 @@ pub mod context;
 pub mod credentials;
 pub mod days;
 pub mod delivery;
+pub mod disk;
 pub mod envelope;
 pub mod fault;
 pub mod idempotency;

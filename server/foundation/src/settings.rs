@@ -59,6 +59,15 @@ pub struct Settings {
     pub object_store: Option<Bucket>,
     /// Limit of one organization for the bytes of jobs' files.
     pub org_storage_bytes: i64,
+    /// The same limit for an organization that never had credit.
+    pub free_storage_bytes: i64,
+    /// The limit of stored submissions of an organization that never had credit.
+    pub free_jobs: i64,
+    /// Days for which ended jobs keep their submission, logs and files; `None`: for ever.
+    pub keep_ended_jobs_days: Option<i64>,
+    /// Free bytes of the data directory below which the portal refuses uploads, and below half of which also
+    /// submissions; 0: no such mark.
+    pub min_free_bytes: u64,
     /// The directory of the operator's templates of jobs.
     pub templates: Option<PathBuf>,
 }
@@ -99,6 +108,10 @@ impl Default for Settings {
             stripe_webhook_secrets: Vec::new(),
             object_store: None,
             org_storage_bytes: 100 << 30,
+            free_storage_bytes: 100 << 20,
+            free_jobs: 100,
+            keep_ended_jobs_days: Some(365),
+            min_free_bytes: 0,
             templates: None,
         }
     }

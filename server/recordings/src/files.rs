@@ -86,6 +86,23 @@ fn list_attempts(root: &Path) -> io::Result<Vec<Key>> {
     Ok(out)
 }
 
+/// Removes a directory with its files. An absent one is removed already.
+pub fn remove_dir(dir: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// The bytes of the files in a directory; 0 without the directory.
+pub fn total_bytes(dir: &Path) -> io::Result<u64> {
+    let mut bytes = 0_u64;
+    for entry in entries(dir)? {
+        bytes = bytes.saturating_add(entry.metadata()?.len());
+    }
+    Ok(bytes)
+}
+
 impl RecordingFiles {
     fn writing(&self, job: JobId) -> Option<MutexGuard<'_, ()>> {
         let slot = usize::try_from(job.uuid().as_u128() % (LOCKS as u128)).unwrap_or(0);
@@ -103,6 +120,12 @@ impl RecordingFiles {
         state.due_s = state.due_s.min(due);
         state.appended = state.appended.saturating_add(1);
         Ok(())
+    }
+
+    /// Removes the readings of all attempts of a job. The next compaction forgets them.
+    pub fn remove(&self, root: &Path, job: JobId) -> io::Result<()> {
+        let _writing = self.writing(job);
+        remove_dir(&root.join("readings").join(job.to_string()))
     }
 
     /// Compacts each file that is due.

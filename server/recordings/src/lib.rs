@@ -74,9 +74,25 @@ impl Recordings {
         Self { root: root.to_owned(), retention, files: Arc::default() }
     }
 
+    /// The directory of a job's logs.
+    fn logs(&self, job: JobId) -> PathBuf {
+        self.root.join("logs").join(job.to_string())
+    }
+
     /// The path of a log.
     pub fn log(&self, job: JobId, attempt: u32, rank: u32) -> PathBuf {
-        self.root.join("logs").join(job.to_string()).join(format!("{attempt}-{rank}.log"))
+        self.logs(job).join(format!("{attempt}-{rank}.log"))
+    }
+
+    /// The bytes of all logs of a job; 0 without a log.
+    pub fn log_bytes(&self, job: JobId) -> io::Result<u64> {
+        files::total_bytes(&self.logs(job))
+    }
+
+    /// Removes the logs and readings of an ended job. A repeated call changes nothing.
+    pub fn remove_job(&self, job: JobId) -> io::Result<()> {
+        files::remove_dir(&self.logs(job))?;
+        self.files.remove(&self.root, job)
     }
 
     /// The length of a log in bytes; 0 without a file.
@@ -329,5 +345,25 @@ mod tests {
         open_append(&r.log(job, 1, 0)).unwrap().write_all(b"0123456789").unwrap();
         assert_eq!((r.log_length(job, 1, 0), r.read_log(job, 1, 0, 7, 9).unwrap()), (10, b"789".to_vec()));
         assert_eq!(r.read_log(job, 1, 0, 70, 9).unwrap(), b"");
+    }
+
+    #[test]
+    fn a_removed_job_has_no_log_and_no_readings() {
+        let dir = tempfile::tempdir().unwrap();
+        let r = Recordings::new(dir.path());
+        let [job, other] = [1, 2].map(|n| JobId::from_uuid(uuid::Uuid::from_u128(n)));
+        for (attempt, rank) in [(1, 0), (1, 1), (2, 0)] {
+            open_append(&r.log(job, attempt, rank)).unwrap().write_all(b"0123456789").unwrap();
+        }
+        r.append_readings(job, 2, &[recorded(100, 0, Some(1.0))]).unwrap();
+        r.append_readings(other, 1, &[recorded(100, 0, Some(1.0))]).unwrap();
+        assert_eq!((r.log_bytes(job).unwrap(), r.log_bytes(other).unwrap()), (30, 0));
+        r.remove_job(job).unwrap();
+        r.remove_job(job).unwrap();
+        assert_eq!((r.log_bytes(job).unwrap(), r.log_length(job, 1, 0)), (0, 0));
+        assert_eq!(r.series(job, 2, None, None, 1).unwrap().1.len(), 0);
+        assert_eq!(r.series(other, 1, None, None, 1).unwrap().1.len(), 1);
+        r.compact(at(100 + 86_400)).unwrap();
+        assert_eq!(r.series(other, 1, None, None, 1).unwrap().1.len(), 1, "the compaction misses no file");
     }
 }

@@ -43,6 +43,7 @@ const STATUSES: &[(u16, &[&str])] = &[
             "job.ended",
             "job.not_running",
             "job.promised",
+            "job.removed",
             "jobs.more",
             "maintenance.in_use",
             "members.already",

@@ -12,6 +12,7 @@ use berth_types::ids::{FileId, NodeId};
 use berth_types::problems::Problem;
 use futures::FutureExt;
 
+use crate::allowance::StorageLimits;
 use crate::files::{
     BundleInput, HandOvers, OfferedBundle, known_artifacts, register_artifacts, verified_contents,
 };
@@ -43,9 +44,10 @@ impl Bundles {
     /// Receives a bundle from the node of its attempt. Returns true for each file that is in the store or not
     /// accepted.
     pub async fn receive_bundle(&self, node: NodeId, bundle: OfferedBundle) -> Result<Vec<bool>, Problem> {
+        self.context.disk.check_hand_over()?;
         let (now, bundle) = (self.context.now(), Arc::new(bundle));
         let ids = bundle.files.iter().map(|_| self.context.new_id(now)).collect();
-        let input = BundleInput { ids, now, limit: self.context.settings.org_storage_bytes };
+        let input = BundleInput { ids, now, limits: StorageLimits::new(&self.context.settings) };
         let offered = bundle.clone();
         let registering = self.context.db.write(move |tx| {
             let (bundle, input) = (offered.clone(), input.clone());

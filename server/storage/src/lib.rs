@@ -1,19 +1,24 @@
-//! Data of organizations: files of jobs, volumes and secrets. This crate must not decide the start of a job.
+//! Data of organizations: files of jobs, volumes and secrets, and the retention of ended jobs. This crate must not
+//! decide the start of a job.
 
+pub mod allowance;
 mod bundles;
 pub mod files;
+pub mod retention;
 pub mod secrets;
 pub mod start_inputs;
 pub mod volumes;
 
 pub use bundles::Bundles;
 pub use files::{Files, HandOvers};
+pub use retention::JobRetention;
 pub use secrets::Secrets;
 pub use volumes::{VolumeUses, Volumes};
 
 /// The routes of each part, without their state.
 pub mod routes {
     pub use crate::files::routes::routes as files;
+    pub use crate::retention::routes::routes as retention;
     pub use crate::secrets::routes::routes as secrets;
     pub use crate::volumes::routes::routes as volumes;
 }

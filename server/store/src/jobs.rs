@@ -11,6 +11,7 @@ use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
 use super::stops::{Phase, StopColumns};
+use super::storage::{self, StoredBytes, submission_bytes};
 use super::types::JsonColumn;
 use super::{StoreError, Tx};
 
@@ -69,6 +70,8 @@ pub struct StoredJob {
     pub exit_code: Option<i64>,
     pub failure_code: Option<String>,
     pub failure_detail: Option<String>,
+    /// The removal of its submission, logs and files by retention.
+    pub removed_at: Option<Timestamp>,
 }
 
 impl StoredJob {
@@ -162,7 +165,7 @@ macro_rules! select_jobs {
             "SELECT j.id, j.org_id, j.name, o.slug, o.gpu_model, o.mig_profile, o.simulated, j.spec, j.state, \
              j.stop_cause, j.stop_reason, j.stop_for_job, j.stop_requeues, j.stop_seconds, j.stop_percent, j.attempt, j.generation, j.priority, j.device_count, j.max_duration_s, j.price_version, \
              j.nano_per_second, j.held_micros, j.cost_micros, j.posted_micros, j.metered_ms, j.metered_before_ms, j.preemptible, j.cpu_milli, j.memory_mib, j.nodes, j.grace_s, j.retries, j.board_milli, j.reservation_id, j.offering_id, j.labels, j.posted_ms, j.device_milli, j.hold_id, j.created_by, \
-             j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail \
+             j.created_at, j.started_at, j.ended_at, j.exit_code, j.failure_code, j.failure_detail, j.removed_at \
              FROM jobs j JOIN offerings o ON o.id = j.offering_id ",
             $rest
         )
@@ -210,8 +213,11 @@ pub async fn insert(tx: &mut Tx<'_>, job: &NewStoredJob) -> Result<(), StoreErro
         job.hold
     )?;
     let JobInputs { script, env, files } = &job.inputs;
-    let sql = "INSERT INTO job_inputs (job_id, script, env, files) VALUES ($1, $2, $3, $4)";
-    exec!(tx, sql, job.id, script, env, files).map(|_| ())
+    let bytes = submission_bytes(&job.spec, script.as_deref(), [&env.0, &files.0])?;
+    let sql = "INSERT INTO job_inputs (job_id, script, env, files, bytes) VALUES ($1, $2, $3, $4, $5)";
+    exec!(tx, sql, job.id, script, env, files, bytes)?;
+    let change = StoredBytes { submissions: 1, submission_bytes: bytes, log_bytes: 0 };
+    storage::add(tx, job.org, change).await
 }
 
 /// Finds the large parts of a job's submission.

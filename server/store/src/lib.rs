@@ -31,6 +31,7 @@ pub mod quotas;
 pub mod reservations;
 pub mod secrets;
 pub mod stops;
+pub mod storage;
 pub mod terminals;
 pub mod types;
 pub mod underuse;

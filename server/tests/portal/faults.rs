@@ -36,11 +36,17 @@ const CONFIRM: [&str; 4] = [
 const EXTEND: [&str; 3] =
     ["reservation.extend.booked", "reservation.extend.recording", "reservation.extend.recorded"];
 const JOB: [&str; 2] = ["job.end.recording", "job.end.recorded"];
+const RETENTION: [&str; 4] = [
+    "retention.remove.due",
+    "retention.remove.recordings",
+    "retention.remove.recording",
+    "retention.remove.recorded",
+];
 const PAYMENT: [&str; 3] = ["payment.event.stored", "payment.event.applying", "payment.event.applied"];
 
 #[test]
 fn every_fault_point_is_tested() {
-    let tried = [&TICK[..], &CANCEL, &BILL, &PAY, &CONFIRM, &EXTEND, &JOB, &PAYMENT].concat();
+    let tried = [&TICK[..], &CANCEL, &BILL, &PAY, &CONFIRM, &EXTEND, &JOB, &PAYMENT, &RETENTION].concat();
     let tried: BTreeSet<&str> = tried.into_iter().collect();
     assert_eq!(tried, fault::POINTS.iter().copied().collect::<BTreeSet<&str>>());
 }
@@ -368,6 +374,47 @@ async fn a_kill_repeats_no_confirmation_extension_or_job_charge() {
     prepared.clone().run_at_each(&CONFIRM, confirm_once).await;
     prepared.clone().run_at_each(&EXTEND, extend_once).await;
     prepared.run_at_each(&JOB, charge_once).await;
+}
+
+fn remove_once(prepared: &PreparedData, data: &Path, point: &'static str) {
+    let id = std::fs::read_to_string(prepared.source.join("job")).unwrap();
+    let logs = data.join("logs").join(&id);
+    std::fs::create_dir_all(&logs).unwrap();
+    std::fs::write(logs.join("1-0.log"), b"0123456789").unwrap();
+    let args = ["--keep-ended-jobs-days", "1"].map(str::to_owned);
+    let mut first = serve_with(data, "127.0.0.1:0", &args, Some(point));
+    wait_for_kill(&mut first, point);
+    let served = serve_with(data, "127.0.0.1:0", &args, None);
+    eventually(|| {
+        let job = prepared.get(&served, &prepared.path(&format!("jobs/{id}")));
+        if job["removed_at"].is_string() { Ok(()) } else { Err(job.to_string()) }
+    });
+    assert!(!logs.exists(), "{point}");
+    let events = prepared.items(&served, &prepared.path("audit-events?limit=200"));
+    let removals = events.iter().filter(|event| event["action"] == "retention.removed").count();
+    assert_eq!(removals, 1, "{point} {events:?}");
+    let storage = prepared.get(&served, &prepared.path("storage"));
+    assert_eq!((&storage["log_bytes"], &storage["submissions"]), (&json!(0), &json!(0)), "{point}");
+    prepared.assert_books_balance(&served);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_removes_no_old_job_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().to_owned();
+    let db = Db::sqlite(&data.join("berth.db")).await.unwrap();
+    let t = TestPortal::with(db, |settings| Settings { data, ..settings });
+    PreparedData::set_clock(&t, 3 * DAY).await;
+    let operator = t.operator().await;
+    let (ada, org) = t.tenant("lab").await;
+    t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
+    let job = t.post(&ada, &format!("/orgs/{org}/jobs"), crate::common::job()).await.expect(201);
+    let id = job["id"].as_str().unwrap();
+    t.post(&ada, &format!("/orgs/{org}/jobs/{id}/cancel"), Value::Null).await.expect(202);
+    std::fs::write(dir.path().join("job"), id).unwrap();
+    let prepared = PreparedData::create(&t, dir.path(), &org, &ada, &operator).await;
+    drop(t);
+    prepared.run_at_each(&RETENTION, remove_once).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

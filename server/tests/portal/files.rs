@@ -315,12 +315,12 @@ async fn files_beyond_the_storage_limit_are_refused_and_old_files_expire() {
     let dir = tempfile::tempdir().unwrap();
     let db = berth_store::Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
     let t =
-        TestPortal::with(db, |settings| berth_foundation::Settings { org_storage_bytes: 1_000, ..settings });
+        TestPortal::with(db, |settings| berth_foundation::Settings { org_storage_bytes: 10_000, ..settings });
     let mut setup = without_worker_on(t).await;
     let token = setup.join_token(json!({})).await;
     setup.start_worker(Some(&token)).unwrap();
     setup.t.add_price_and_credit(&setup.operator, &setup.org, 1_000_000_000).await;
-    let script = "mkdir out; head -c 600 /dev/zero > out/a; head -c 600 /dev/zero > out/b";
+    let script = "mkdir out; head -c 6000 /dev/zero > out/a; head -c 6000 /dev/zero > out/b";
     let job = setup.submit(json!({"script": script, "artifacts": ["out/*"]})).await;
     assert_eq!(setup.until_ended(&job).await["state"], "succeeded");
     setup.until_all_free().await;

@@ -68,6 +68,7 @@ mod quotas;
 mod reservations;
 mod reserved_jobs;
 mod reserved_time;
+mod retention;
 mod secrets;
 mod shares;
 mod slugs;

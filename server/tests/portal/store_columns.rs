@@ -138,6 +138,16 @@ async fn a_list_of_one_organization_and_the_queue_read_no_other_rows() {
         ("jobs_open", "SELECT SUM(cost_micros) FROM jobs WHERE org_id = 'o' AND ended_at IS NULL"),
         ("jobs_open", "SELECT labels FROM jobs WHERE org_id = 'o' AND ended_at IS NULL ORDER BY id"),
         (
+            "jobs_kept",
+            "SELECT spec FROM jobs WHERE ended_at IS NOT NULL AND removed_at IS NULL AND log_bytes IS NOT NULL \
+             AND ended_at < 9 ORDER BY ended_at, id LIMIT 9",
+        ),
+        (
+            "jobs_kept_by_org",
+            "SELECT spec FROM jobs WHERE ended_at IS NOT NULL AND removed_at IS NULL AND log_bytes IS NOT NULL \
+             AND ended_at < 9 AND org_id = 'o' ORDER BY ended_at, id LIMIT 9",
+        ),
+        (
             "audit_events_by_subject",
             "SELECT detail FROM audit_events WHERE subject = 's' AND id < 'c' ORDER BY id DESC LIMIT 9",
         ),

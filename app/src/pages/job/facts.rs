@@ -143,6 +143,9 @@ fn facts(job: &Job) -> AnyView {
     let text = match (&job.command, &job.script) {
         (Some(command), _) => join(command),
         (None, Some(script)) => script.clone(),
+        (None, None) if job.removed_at.is_some() => {
+            "The retention of ended jobs removed the program.".to_owned()
+        }
         (None, None) => String::new(),
     };
     view! {

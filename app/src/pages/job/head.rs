@@ -34,8 +34,9 @@ pub fn Head(
     let queued = move || live.state.get() == JobState::Queued;
     let (name, id) = job.with_untracked(|job| (job.name.clone(), job.id.to_string()));
     let simulated = job.with_untracked(|job| job.simulated);
-    let again = use_session()
-        .runs_in(live.org)
+    // A removed job has no submission to launch again.
+    let removed = job.with_untracked(|job| job.removed_at.is_some());
+    let again = (use_session().runs_in(live.org) && !removed)
         .then(|| view! { <a class="btn" href=org_link(&again_page(live.id))>"Launch again"</a> });
     view! {
         <div class="page__head">

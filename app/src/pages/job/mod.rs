@@ -21,6 +21,7 @@ use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, Job, JobState};
 use berth_types::metrics::Metrics;
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 use futures::join;
 use leptos::prelude::*;
 use leptos_meta::Title;
@@ -202,12 +203,25 @@ fn Ranks(ranks: u32, chosen: RwSignal<u32>) -> impl IntoView {
     }
 }
 
+/// The text in place of a log that retention has removed.
+fn removed_log(at: Timestamp) -> impl IntoView {
+    view! {
+        <p class="quiet">
+            "Log removed on " <When at=at/>
+            ", with the submission and the files. The retention of ended jobs is on the page "
+            <a href=org_link("/volumes")>"Volumes"</a>"."
+        </p>
+    }
+}
+
 #[component]
 fn JobView(loaded: Loaded) -> impl IntoView {
     let Loaded { job, events, explanation, metrics, ports_on, files } = loaded;
     let name = job.name.clone();
     let finished = job.state.ended();
-    let finished_text = if finished && job.attempt > 0 { "finished, log complete" } else { "finished" };
+    let removed_at = job.removed_at;
+    let has_log = finished && job.attempt > 0 && removed_at.is_none();
+    let finished_text = if has_log { "finished, log complete" } else { "finished" };
     let (ranks, rank) = (job.nodes, RwSignal::new(0));
     let live = LiveJob::new(job, events);
     let (org, id) = (live.org, live.id);
@@ -267,12 +281,15 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                         <section class="section">
                             <div class="section__head">
                                 <h2>"Log"</h2>
-                                {(ranks > 1).then(|| view! { <Ranks ranks=ranks chosen=rank/> })}
+                                {(ranks > 1 && removed_at.is_none()).then(|| view! { <Ranks ranks=ranks chosen=rank/> })}
                             </div>
-                            {move || {
-                                let silent = live.job.with_untracked(|job| job.started_at.is_none());
-                                view! { <LogView org=org job=id rank=rank.get() finished=finished silent=silent/> }
-                            }}
+                            {removed_at.map(removed_log)}
+                            {removed_at.is_none().then(|| {
+                                move || {
+                                    let silent = live.job.with_untracked(|job| job.started_at.is_none());
+                                    view! { <LogView org=org job=id rank=rank.get() finished=finished silent=silent/> }
+                                }
+                            })}
                         </section>
                         <Ports live=live can_open=ports_on rank=rank running=running ready=ready/>
                         <section class="section">

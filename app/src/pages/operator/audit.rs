@@ -123,6 +123,8 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "reservation.approved" => "Reservation approved",
         "reservation.declined" => "Reservation declined",
         "reservation_policy.set" => "Reservation terms set",
+        "retention.removed" => "Old jobs removed",
+        "retention.set" => "Retention of ended jobs set",
         "maintenance.planned" => "Maintenance planned",
         "node.drain_set" => "Drain started",
         "node.drain_called_off" => "Drain cancelled",
@@ -195,7 +197,7 @@ pub(in crate::pages) fn detail_text(event: &AuditEvent, currency: &str) -> Strin
         "billing_settings.set" => {
             serde_json::from_str::<BillingSettings>(&event.detail).ok().map(|set| settings_text(&set))
         }
-        "volume.created" | "volume.deleted" => Some(sized(&event.detail)),
+        "volume.created" | "volume.deleted" | "retention.removed" => Some(sized(&event.detail)),
         _ => None,
     };
     text.unwrap_or_else(|| event.detail.clone())

@@ -5,17 +5,20 @@
 mod files;
 pub mod one;
 mod state;
+mod storage;
 mod uploads;
 
 use std::future::Future;
 
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
+use berth_types::storage::{OrgStorage, Retention};
 use berth_types::volumes::{NewVolume, Volume};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use self::storage::StorageView;
 use super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::curl::{self, CopyAsCurl, ListCurl};
 use super::org_data::org_view;
@@ -34,11 +37,17 @@ const FIELDS: &[&str] = &["/name", "/max_bytes"];
 struct Loaded {
     org: OrgId,
     volumes: Vec<Volume>,
+    storage: OrgStorage,
+    retention: Retention,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let volumes = api::volumes::list(org);
-    async move { Ok(Loaded { org, volumes: volumes.await?.items }) }
+    let (volumes, storage) = (api::volumes::list(org), api::storage::usage(org));
+    let retention = api::storage::retention(org);
+    async move {
+        let volumes = volumes.await?.items;
+        Ok(Loaded { org, volumes, storage: storage.await?, retention: retention.await? })
+    }
 }
 
 /// The page of all volumes.
@@ -68,7 +77,7 @@ struct PageState {
 
 #[component]
 fn VolumesView(loaded: Loaded) -> impl IntoView {
-    let Loaded { org, volumes } = loaded;
+    let Loaded { org, volumes, storage, retention } = loaded;
     let state = PageState {
         org,
         volumes: RwSignal::new(volumes),
@@ -90,6 +99,7 @@ fn VolumesView(loaded: Loaded) -> impl IntoView {
             }}
             <ListCurl path=Signal::derive(move || format!("/orgs/{org}/volumes")) label="Volumes with curl"/>
         </section>
+        <StorageView org=org storage=storage retention=retention owns=state.owns/>
         <Instructions org=org/>
         <DeleteDialog state=state/>
     }

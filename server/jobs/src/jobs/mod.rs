@@ -40,6 +40,7 @@ use berth_billing::budgets;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
 use berth_recordings::Recordings;
+use berth_storage::allowance::StorageLimits;
 use berth_storage::volumes::uses;
 use berth_store::jobs::{JobInputs, NewStoredJob};
 use berth_store::offerings::StoredOffering;
@@ -138,6 +139,7 @@ impl Jobs {
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
+        self.context.disk.check_submission()?;
         let now = self.context.now();
         self.refuse_impossible(org, &spec, now).await?;
         let (id, hold): (JobId, TransferId) = (self.context.new_id(now), self.context.new_id(now));
@@ -198,8 +200,8 @@ impl Jobs {
         Ok((job, event))
     }
 
-    /// Counts a submission against the quota of its organization. If the balance, a budget or the quota does
-    /// not allow it, refuses it and changes nothing.
+    /// Counts a submission against the quota of its organization. If the storage, the balance, a budget or the
+    /// quota does not allow it, refuses it and changes nothing.
     async fn check_limits(
         &self,
         tx: &mut Tx<'_>,
@@ -209,6 +211,9 @@ impl Jobs {
     ) -> Result<(), WriteError> {
         let (org, now, spec) = (submission.org, submission.at, &submission.spec);
         let currency = &self.context.settings.currency;
+        let JobInputs { script, env, files } = &submission.inputs;
+        let bytes = store::storage::submission_bytes(spec, script.as_deref(), [&env.0, &files.0])?;
+        StorageLimits::new(&self.context.settings).check_submission(tx, org, bytes).await?;
         let available = store::ledger::available(tx, org).await?;
         if worst_micros > available {
             return Err(insufficient_funds(worst_micros - available, worst_micros, currency).into());

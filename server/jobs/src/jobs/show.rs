@@ -72,6 +72,10 @@ impl Jobs {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let row = store::jobs::find(&mut tx, org, job).await?.ok_or_else(Problem::not_found)?;
+        if row.removed_at.is_some() {
+            let detail = "Retention has removed the submission, the logs and the files of the job. Its times and its cost remain. Write a new submission.";
+            return Err(Problem::conflict("job.removed", "Job removed", detail));
+        }
         let absent = || StoreError::corrupt("job_inputs", job, "job_id", "the row does not exist");
         let inputs = store::jobs::find_inputs(&mut tx, job).await?.ok_or_else(absent)?;
         let JobInputs { script, env, files } = inputs;
@@ -205,7 +209,12 @@ impl Jobs {
             return Ok(row.outcome.filter(|end| end.is_lost()).map(|_| LogEnd::Lost));
         };
         let have = self.recordings.log_length(job, number, rank);
-        Ok(u64::try_from(length).is_ok_and(|n| have >= n).then_some(LogEnd::Complete))
+        if u64::try_from(length).is_ok_and(|n| have >= n) {
+            return Ok(Some(LogEnd::Complete));
+        }
+        // A log that retention has removed has no more bytes.
+        let row = store::jobs::find_any(&mut tx, job).await?;
+        Ok(row.and_then(|row| row.removed_at).map(|_| LogEnd::Complete))
     }
 
     /// The reasons of the queued ones of these jobs. No connection to the database may be held meanwhile: the
@@ -329,6 +338,7 @@ impl Jobs {
             created_by: row.created_by,
             started_at: row.started_at,
             ended_at: row.ended_at,
+            removed_at: row.removed_at,
             exit_code: row.exit_code.and_then(|c| i32::try_from(c).ok()),
             failure: row
                 .failure_code

@@ -9,6 +9,7 @@ use berth_types::time::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::intake::{OfferedFile, StorageUse, register};
+use crate::allowance::StorageLimits;
 use berth_store::{self as store, StoreError, Tx};
 
 /// A bundle of small files of one attempt.
@@ -34,13 +35,13 @@ pub struct SmallFile {
 /// For each file of a bundle the id of its expected content; `None` if no content is expected.
 pub type ExpectedIds = Vec<Option<FileId>>;
 
-/// The input of a registration: an id for each file of the bundle, the present time, and the limit of the
-/// organization in bytes.
+/// The input of a registration: an id for each file of the bundle, the present time, and the limits of stored
+/// bytes.
 #[derive(Clone)]
 pub struct BundleInput {
     pub ids: Vec<FileId>,
     pub now: Timestamp,
-    pub limit: i64,
+    pub limits: StorageLimits,
 }
 
 /// Registers the artifacts of a bundle.
@@ -52,7 +53,7 @@ pub(crate) async fn register_artifacts(
 ) -> Result<ExpectedIds, StoreError> {
     let attempt = store::attempts::find(tx, bundle.job, bundle.attempt, node).await?;
     let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(vec![None; bundle.files.len()]) };
-    let mut usage = StorageUse::new(input.limit);
+    let mut usage = StorageUse::new(input.limits);
     let mut out = Vec::new();
     for (file, id) in bundle.files.iter().zip(&input.ids) {
         if JOB_PATHS.check(&file.path).is_err() {

@@ -16,6 +16,7 @@ use futures::FutureExt;
 
 use super::Files;
 use super::staging::ChunkOutcome;
+use crate::allowance::{Exceeded, StorageLimits};
 use crate::start_inputs::{CheckpointDir, RestoredCheckpoint, StartCheckpoint};
 use berth_foundation::Change;
 use berth_store::attempts::{StoredAttempt, StoredOpenRank};
@@ -55,17 +56,16 @@ pub struct FileProgress {
 
 const DONE: FileProgress = FileProgress { bytes: 0, done: true };
 
-/// The storage use of a job and its organization, read on first use, and the limit of the organization in
-/// bytes.
+/// The storage use of a job and its organization, read on first use, and the limits.
 pub(super) struct StorageUse {
-    limit: i64,
+    limits: StorageLimits,
     /// The files of the job and the bytes of the organization.
     used: Option<(i64, i64)>,
 }
 
 impl StorageUse {
-    pub(super) fn new(limit: i64) -> Self {
-        Self { limit, used: None }
+    pub(super) fn new(limits: StorageLimits) -> Self {
+        Self { limits, used: None }
     }
 
     async fn used(&mut self, tx: &mut Tx<'_>, row: &StoredFile) -> Result<(i64, i64), StoreError> {
@@ -73,7 +73,7 @@ impl StorageUse {
             Some(used) => used,
             None => {
                 let files = store::files::count_for_job(tx, row.job_id).await?;
-                (files, store::files::total_bytes(tx, row.org_id).await?)
+                (files, store::storage::used_bytes(tx, row.org_id).await?)
             }
         };
         self.used = Some(used);
@@ -143,15 +143,12 @@ async fn discard_partial(tx: &mut Tx<'_>, next: &StoredFile) -> Result<(), Store
 }
 
 /// The note of a file beyond the storage limit of its organization.
-fn storage_full_note(kind: FileKind, limit: i64) -> String {
+fn storage_full_note(kind: FileKind, exceeded: Exceeded) -> String {
     let consequence = match kind {
         FileKind::Checkpoint => " The next attempt starts from the previous checkpoint, if there is one.",
         FileKind::Artifact => "",
     };
-    format!(
-        "The file storage of the organization is full ({} GiB). Remove some files.{consequence}",
-        limit >> 30
-    )
+    format!("{}{consequence}", exceeded.text())
 }
 
 /// Finds or inserts the row of an offered file of an open attempt. `None` if the file is not accepted.
@@ -184,12 +181,13 @@ pub(super) async fn register(
     if offered.kind == FileKind::Checkpoint {
         discard_partial(tx, &row).await?;
     }
-    let too_much = bytes.saturating_add(row.bytes) > usage.limit;
-    if too_much && !offered.refused {
-        row.note = Some(storage_full_note(offered.kind, usage.limit));
+    let total = bytes.saturating_add(row.bytes);
+    let exceeded = usage.limits.find_exceeded(tx, row.org_id, total).await?;
+    if let Some(exceeded) = exceeded.filter(|_| !offered.refused) {
+        row.note = Some(storage_full_note(offered.kind, exceeded));
     }
     let mut stored = row.bytes;
-    if too_much || offered.refused {
+    if exceeded.is_some() || offered.refused {
         row.state = FileState::Refused;
         stored = 0;
     }
@@ -228,19 +226,21 @@ impl Files {
         offset: u64,
         data: Vec<u8>,
     ) -> Result<FileProgress, Problem> {
+        self.context.disk.check_hand_over()?;
         if JOB_PATHS.check(&offered.path).is_err() {
             return Ok(DONE);
         }
         offered.note = offered.note.chars().filter(|c| !c.is_control()).take(NOTE_CHARS).collect();
         let (job, number) = (offered.job, offered.attempt);
         let now = self.context.now();
-        let (id, limit): (FileId, i64) = (self.context.new_id(now), self.context.settings.org_storage_bytes);
+        let id: FileId = self.context.new_id(now);
+        let limits = StorageLimits::new(&self.context.settings);
         let registering = self.context.db.write(move |tx| {
             let offered = offered.clone();
             async move {
                 let attempt = store::attempts::find(tx, offered.job, offered.attempt, node).await?;
                 let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
-                register(tx, &attempt, &offered, (id, now), &mut StorageUse::new(limit)).await
+                register(tx, &attempt, &offered, (id, now), &mut StorageUse::new(limits)).await
             }
             .boxed()
         });

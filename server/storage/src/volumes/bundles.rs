@@ -84,7 +84,7 @@ pub async fn register_files(
         .collect();
     let mut count =
         store::volumes::blobs::count_handed_over(tx, volume.id, attempt.job_id, attempt.number).await?;
-    let mut stored = store::files::total_bytes(tx, attempt.org_id).await?;
+    let mut stored = store::storage::used_bytes(tx, attempt.org_id).await?;
     let mut out = Vec::new();
     for (file, id) in bundle.files.iter().zip(&input.ids) {
         let content = (file.sha256.clone(), file.bytes);
@@ -96,14 +96,16 @@ pub async fn register_files(
             out.push(*known);
             continue;
         }
+        let total = stored.saturating_add(file.bytes);
+        let exceeded = input.limits.find_exceeded(tx, attempt.org_id, total).await?;
         let offer = CheckedOffer { path: &file.path, bytes: file.bytes, listing: false };
-        if let Some(note) = refusal(&offer, volume.max_bytes, (count, stored), input.limit) {
+        if let Some(note) = refusal(&offer, volume.max_bytes, count, exceeded) {
             store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;
             return Ok(nothing);
         }
         let row = new_row(&attempt, volume.id, (*id, input.now), &content);
         store::volumes::blobs::insert(tx, &row).await?;
-        (count, stored) = (count + 1, stored.saturating_add(file.bytes));
+        (count, stored) = (count + 1, total);
         handed.insert(content, Some(row.id));
         out.push(Some(row.id));
     }

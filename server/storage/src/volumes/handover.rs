@@ -16,6 +16,7 @@ use futures::FutureExt;
 
 use super::Volumes;
 use super::handover_lists::{HandedOverFile, ListError, UNREADABLE, apply_list, check_list, shortened};
+use crate::allowance::{Exceeded, StorageLimits};
 use crate::files::{ChunkOutcome, FileProgress};
 use berth_foundation::Change;
 use berth_store::attempts::StoredAttempt;
@@ -62,12 +63,12 @@ pub(super) struct CheckedOffer<'a> {
 }
 
 /// The note of a hand-over that an offer takes beyond a limit. `count` is the number of files that the
-/// attempt has offered before. `stored` and `limit` are bytes of the organization.
+/// attempt has offered before. `exceeded` is the storage limit that the organization would exceed.
 pub(super) fn refusal(
     offer: &CheckedOffer<'_>,
     max_bytes: i64,
-    (count, stored): (i64, i64),
-    limit: i64,
+    count: i64,
+    exceeded: Option<Exceeded>,
 ) -> Option<String> {
     let max = if offer.listing { MAX_LIST_BYTES } else { max_bytes };
     if offer.bytes > max {
@@ -77,13 +78,8 @@ pub(super) fn refusal(
         ))
     } else if count > i64::try_from(VOLUME_FILES).unwrap_or(i64::MAX) {
         Some(format!("A volume has at most {VOLUME_FILES} files. No new version was created."))
-    } else if stored.saturating_add(offer.bytes) > limit {
-        Some(format!(
-            "The file storage of the organization is full ({} GiB). No new version was created.",
-            limit >> 30
-        ))
     } else {
-        None
+        exceeded.map(|exceeded| format!("{} No new version was created.", exceeded.text()))
     }
 }
 
@@ -107,7 +103,7 @@ async fn register(
     tx: &mut Tx<'_>,
     node: NodeId,
     offered: &OfferedVolumeFile,
-    (id, limit, now): (FileId, i64, Timestamp),
+    (id, limits, now): (FileId, StorageLimits, Timestamp),
 ) -> Result<Option<StoredBlob>, StoreError> {
     let Some((attempt, given)) = find_write(tx, node, offered.write_key()).await? else { return Ok(None) };
     let Some(volume) = store::volumes::find_any(tx, offered.volume).await? else { return Ok(None) };
@@ -138,9 +134,10 @@ async fn register(
         return Ok(None);
     }
     let count = store::volumes::blobs::count_handed_over(tx, volume.id, attempt.job_id, row.attempt).await?;
-    let stored = store::files::total_bytes(tx, row.org_id).await?;
+    let stored = store::storage::used_bytes(tx, row.org_id).await?;
+    let exceeded = limits.find_exceeded(tx, row.org_id, stored.saturating_add(row.bytes)).await?;
     let offer = CheckedOffer { path: &offered.path, bytes: row.bytes, listing: offered.listing };
-    let note = refusal(&offer, volume.max_bytes, (count, stored), limit);
+    let note = refusal(&offer, volume.max_bytes, count, exceeded);
     if let Some(note) = note {
         store::volumes::uses::set_result(tx, &given, None, Some(&note)).await?;
         return Ok(None);
@@ -207,10 +204,11 @@ impl Volumes {
         offset: u64,
         data: Vec<u8>,
     ) -> Result<FileProgress, Problem> {
+        self.context.disk.check_hand_over()?;
         offered.note = offered.note.chars().filter(|c| !c.is_control()).take(NOTE_CHARS).collect();
         let now = self.context.now();
-        let input: (FileId, i64, Timestamp) =
-            (self.context.new_id(now), self.context.settings.org_storage_bytes, now);
+        let input: (FileId, StorageLimits, Timestamp) =
+            (self.context.new_id(now), StorageLimits::new(&self.context.settings), now);
         let offer = offered.clone();
         let registering = self.context.db.write(move |tx| {
             let offered = offer.clone();

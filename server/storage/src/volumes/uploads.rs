@@ -13,6 +13,7 @@ use futures::FutureExt;
 
 use super::Volumes;
 use super::{bad_path, busy, uses};
+use crate::allowance::{self, StorageLimits};
 use crate::files::{AwaitedHandOvers, ChunkOutcome};
 use berth_foundation::{Caller, Right};
 use berth_store::volumes::blobs::StoredBlob;
@@ -155,7 +156,7 @@ struct UploadInput {
     /// Lower-case hex; empty if it is not known.
     sha256: String,
     tag: String,
-    limit: i64,
+    limits: StorageLimits,
     now: Timestamp,
     awaited: AwaitedHandOvers,
     event: AuditEvent,
@@ -220,13 +221,10 @@ async fn begin(tx: &mut Tx<'_>, input: &UploadInput) -> Result<BegunUpload, Writ
         return Err(Problem::conflict("upload.limit", "Too many uploads", detail).into());
     }
     check_room(tx, &volume, &row.path, row.bytes, open_uploads).await?;
-    let stored = store::files::total_bytes(tx, row.org_id).await? - former_bytes;
-    if stored.saturating_add(row.bytes) > input.limit {
-        let detail = format!(
-            "The file storage of the organization is full ({} GiB). Remove some files.",
-            input.limit >> 30
-        );
-        return Err(Problem::conflict("storage.full", "File storage full", detail).into());
+    let stored = store::storage::used_bytes(tx, row.org_id).await? - former_bytes;
+    let total = stored.saturating_add(row.bytes);
+    if let Some(exceeded) = input.limits.find_exceeded(tx, row.org_id, total).await? {
+        return Err(allowance::full(exceeded.text()).into());
     }
     if let Some(former) = former {
         store::volumes::blobs::give_up(tx, former.id).await?;
@@ -249,6 +247,7 @@ impl Volumes {
         input: NewUpload,
     ) -> Result<Upload, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
+        self.context.disk.check_upload()?;
         let errors = check_upload(&path, &input);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -263,7 +262,7 @@ impl Volumes {
             bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
             sha256: input.sha256.unwrap_or_default().to_ascii_lowercase(),
             tag: input.tag.unwrap_or_default(),
-            limit: self.context.settings.org_storage_bytes,
+            limits: StorageLimits::new(&self.context.settings),
             now,
             awaited: self.handovers.awaited(self.context.live.connected()),
             event: self.context.audit_event(caller, "volume.file_put", name.clone(), path.clone()),
@@ -352,6 +351,10 @@ impl Volumes {
         data: Vec<u8>,
     ) -> Result<PartOutcome, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
+        // An empty part only repeats the last step.
+        if !data.is_empty() {
+            self.context.disk.check_upload()?;
+        }
         let row = self.get_upload_row(org, &name, &path).await?;
         let total = u64::try_from(row.bytes).unwrap_or(0);
         let end = offset.saturating_add(data.len() as u64);

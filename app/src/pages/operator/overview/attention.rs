@@ -1,9 +1,9 @@
 //! Findings that need attention, from the figures of the overview. Pure.
 
 use berth_types::money::money_text;
-use berth_types::overview::{BoardNotice, OperatorOverview};
+use berth_types::overview::{BoardNotice, DiskSpace, DiskState, OperatorOverview};
 
-use super::super::super::text::counted;
+use super::super::super::text::{counted, size_text};
 use super::super::boards::board_path;
 use super::super::boards::verdict::next_step;
 use crate::ui::Zone;
@@ -69,6 +69,20 @@ fn add_boards(out: &mut Vec<Finding>, all: u64, boards: &[BoardNotice]) {
     }
 }
 
+/// Returns the finding of a disk with too little free space.
+fn disk_finding(disk: DiskSpace) -> Option<Finding> {
+    let note = match disk.state {
+        DiskState::Enough => return None,
+        DiskState::NoUploads => "Uploads are refused.",
+        DiskState::NoSubmissions => "Uploads and new jobs are refused. Workers keep their files.",
+    };
+    Some(Finding {
+        title: format!("Disk of the portal almost full: {} free", size_text(disk.free_bytes)),
+        note: format!("{note} The mark is {}.", size_text(disk.min_free_bytes)),
+        path: "/operator/system".to_owned(),
+    })
+}
+
 /// Lists the findings, the most urgent first.
 pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
     let mut out = Vec::new();
@@ -80,6 +94,7 @@ pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
             path: "/operator/books".to_owned(),
         });
     }
+    out.extend(overview.disk.and_then(disk_finding));
     let nodes = cluster.notices.iter().map(|node| format!("{} ({})", node.name, node.state.word())).collect();
     let words = ("node not connected or draining", "nodes not connected or draining");
     add(&mut out, cluster.notice_count, words, nodes, "/operator/nodes");
@@ -168,6 +183,12 @@ mod tests {
         let titles: Vec<&str> = found.iter().map(|finding| finding.title.as_str()).collect();
         assert_eq!(titles, ["1 mismatch in the ledger", "3 organizations without credit"]);
         assert_eq!(found.last().unwrap().note, "lab (−$2.00) and 2 more");
+        let disk = serde_json::json!({
+            "disk": {"free_bytes": 2_u64 << 30, "min_free_bytes": 5_u64 << 30, "state": "no_submissions"},
+        });
+        let full = findings(&overview(disk), Zone::Utc);
+        assert_eq!(full.first().unwrap().title, "Disk of the portal almost full: 2.0 GiB free");
+        assert!(full.first().unwrap().note.contains("new jobs are refused"));
         let clean = serde_json::json!({"ledger_check": {"at": "2026-03-01T08:00:00Z", "mismatches": 0}});
         assert!(findings(&overview(clean), Zone::Utc).is_empty());
     }

@@ -17,7 +17,7 @@ use leptos::task::spawn_local;
 use self::attention::{Finding, findings};
 use super::super::org_data::answer_view;
 use super::super::parts::every_visible;
-use super::super::text::number;
+use super::super::text::{number, size_text};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -145,6 +145,19 @@ fn queue_text(overview: &OperatorOverview) -> String {
     format!("oldest {age}; {}", classes.join(", "))
 }
 
+/// Returns the free space of the data directory.
+fn free_disk(overview: &OperatorOverview) -> String {
+    overview.disk.map_or_else(|| "unknown".to_owned(), |disk| size_text(disk.free_bytes))
+}
+
+/// Returns the mark below which uploads are refused.
+fn disk_mark(overview: &OperatorOverview) -> String {
+    match overview.disk.map(|disk| disk.min_free_bytes) {
+        Some(mark) if mark > 0 => format!("uploads need {}", size_text(mark)),
+        _ => "no mark is set".to_owned(),
+    }
+}
+
 /// One figure with a link.
 #[component]
 fn Figure(
@@ -197,6 +210,7 @@ fn Figures(overview: RwSignal<OperatorOverview>) -> impl IntoView {
                 value=month
                 note=text(|_| "charges of this month, UTC".to_owned())
             />
+            <Figure path="/operator/system" label="Free disk" value=text(free_disk) note=text(disk_mark)/>
         </dl>
     }
 }
