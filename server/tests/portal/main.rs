@@ -28,6 +28,7 @@ mod worker_portal;
 
 // Tests.
 mod api_v1;
+mod approvals;
 mod budgets;
 mod capacity;
 mod changes;

@@ -51,7 +51,10 @@ pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
         });
     }
     let nodes = cluster.notices.iter().map(|node| format!("{} ({})", node.name, node.state.word())).collect();
-    let words = ("node not connected or draining", "nodes not connected or draining");
+    let words = (
+        "node not connected, draining or awaiting approval",
+        "nodes not connected, draining or awaiting approval",
+    );
     add(&mut out, cluster.notice_count, words, nodes, "/operator/nodes");
     if cluster.boards_out_of_service > 0 {
         out.push(Finding {

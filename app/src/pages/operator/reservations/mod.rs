@@ -57,7 +57,9 @@ fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let (lists, nodes) = (list(), api::nodes::operator_list());
     let policy = api::operator_reservations::policy();
     async move {
-        let (lists, nodes) = (lists.await?, nodes.await?.items);
+        let (lists, mut nodes) = (lists.await?, nodes.await?.items);
+        // A node without an approval has no boards for jobs.
+        nodes.retain(|node| node.awaiting_approval.is_none());
         Ok(Loaded { lists, nodes, policy: policy.await? })
     }
 }
