@@ -140,11 +140,11 @@ export async function startLargePortal(program) {
 
 /**
  * A worker of this machine on simulated boards, which joined a portal; `stop` ends it, and `faults` says what goes
- * wrong with its boards from now on.
+ * wrong with its boards from now on. `terms` are those of its join token.
  */
-export async function startWorker(portal, operator, name, fleet) {
+export async function startWorker(portal, operator, name, fleet, terms = { approve: true, adopt_labels: true }) {
   const data = mkdtempSync(join(tmpdir(), 'berth-worker-'));
-  const { secret } = await operator('POST', '/operator/join-tokens', {});
+  const { secret } = await operator('POST', '/operator/join-tokens', terms);
   const argv = [
     join(DIST, 'berth-worker'), 'run', '--portal', portal.workers, '--data', data, '--hide', portal.data,
     '--name', name, '--simulate', fleet,
@@ -154,9 +154,10 @@ export async function startWorker(portal, operator, name, fleet) {
   // In the environment, where other people of this machine do not see it.
   const worker = await start(argv, { BERTH_JOIN_TOKEN: secret }, `${name} is node_`, data);
   try {
-    await waitFor(`${name} to be ready`, async () => {
+    const state = terms.approve ? 'ready' : 'awaiting_approval';
+    await waitFor(`${name} to be in the state ${state}`, async () => {
       const { items } = await operator('GET', '/operator/nodes');
-      return items.some((node) => node.name === name && node.state === 'ready' && node.gpus.length > 0);
+      return items.some((node) => node.name === name && node.state === state && node.gpus.length > 0);
     });
   } catch (error) {
     await worker.stop();

@@ -146,7 +146,7 @@ class Trial:
 
     def line(self, simulate: str = "") -> str:
         """What the Nodes page says, with simulated boards where they are wanted."""
-        command = self.site.operator("POST", "/operator/join-tokens", {})["command"]
+        command = self.site.operator("POST", "/operator/join-tokens", {"approve": True, "adopt_labels": True})["command"]
         if simulate:
             command = command.replace("sudo --preserve-env=BERTH_JOIN_TOKEN",
                                       f"BERTH_SIMULATE={simulate} sudo --preserve-env=BERTH_JOIN_TOKEN,BERTH_SIMULATE")

@@ -153,7 +153,7 @@ def start_worker(operator: Api, portal: Service) -> Service:
     path = "/operator/join-tokens"
     if identity.exists():
         path = f"/operator/nodes/{json.loads(identity.read_text())['node']}/join-token"
-    argv += ["--join-token", operator("POST", path, {})["secret"]]
+    argv += ["--join-token", operator("POST", path, {"approve": True, "adopt_labels": True})["secret"]]
     # What the worker needs of it at the least: new namespaces are what a container may forbid.
     probe = ["bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
              "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "true"]

@@ -103,7 +103,7 @@ class Site:
         return service
 
     def worker_argv(self, name: str, fleet: str, portal_port: int | None = None) -> list[str]:
-        ticket = self.operator("POST", "/operator/join-tokens", {})["secret"]
+        ticket = self.operator("POST", "/operator/join-tokens", {"approve": True, "adopt_labels": True})["secret"]
         return [str(DIST / "berth-worker"), "run", "--portal", f"https://127.0.0.1:{portal_port or self.worker_port}",
                 "--data", str(self.data / name), "--simulate", fleet, "--name", name, "--join-token", ticket,
                 "--allow-unisolated"]

@@ -22,6 +22,7 @@ use berth_store::types::JsonColumn;
 use berth_store::{self as store, Db, StoreError, Tx};
 use berth_types::ids::{JobId, NodeId, OfferingId, OrgId};
 use berth_types::jobs::NewJob;
+use berth_types::nodes::JoinTerms;
 use clap::Parser;
 use futures::FutureExt;
 use rand::SeedableRng;
@@ -207,8 +208,14 @@ async fn fill(
     let mut sessions = Vec::new();
     for node in 0..nodes {
         let joined = context.db.write(move |tx| {
-            async move { store::nodes::insert(tx, node_id(node), &format!("pier-{node:03}"), now).await }
-                .boxed()
+            async move {
+                let id = node_id(node);
+                store::nodes::insert(tx, id, &format!("pier-{node:03}"), now).await?;
+                let terms = JoinTerms { approve: true, adopt_labels: true, ..JoinTerms::default() };
+                store::approvals::set_terms(tx, id, &terms).await?;
+                store::approvals::approve(tx, id, now).await
+            }
+            .boxed()
         });
         joined.await?;
         portal.nodes.report_node(node_id(node), report(node)).await?;

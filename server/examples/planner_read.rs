@@ -27,6 +27,7 @@ use berth_store::{self as store, Db, StoreError, Tx};
 use berth_types::accounts::Org;
 use berth_types::ids::{NodeId, OfferingId, OrgId};
 use berth_types::jobs::NewJob;
+use berth_types::nodes::JoinTerms;
 use berth_types::time::Timestamp;
 use clap::Parser;
 use futures::FutureExt;
@@ -277,6 +278,9 @@ async fn insert_catalogue(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), StoreEr
         boards: (0..BOARDS).map(board).collect(),
     };
     store::nodes::insert(tx, node(), "alpha", now).await?;
+    let terms = JoinTerms { approve: true, adopt_labels: true, ..JoinTerms::default() };
+    store::approvals::set_terms(tx, node(), &terms).await?;
+    store::approvals::approve(tx, node(), now).await?;
     store::nodes::record_report(tx, node(), &report, now).await
 }
 

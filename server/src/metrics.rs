@@ -219,7 +219,9 @@ fn write_nodes(out: &mut Exposition, nodes: &[Node]) {
         let count = nodes.iter().filter(|node| node.state == state).count();
         out.add(telemetry::NODES, &[("state", state.name())], count as f64);
     }
-    let gpus = || nodes.iter().flat_map(|node| &node.gpus);
+    // The boards of a node without an approval are only a claim.
+    let approved = nodes.iter().filter(|node| node.awaiting_approval.is_none());
+    let gpus = || approved.clone().flat_map(|node| &node.gpus);
     out.add(telemetry::GPUS, &[], gpus().count() as f64);
     let quarantined = gpus().filter(|gpu| gpu.quarantined.is_some()).count();
     out.add(telemetry::GPUS_QUARANTINED, &[], quarantined as f64);

@@ -31,6 +31,11 @@ pub fn check(gpu_uuid: &str) -> impl Future<Output = Answer<GpuHealth>> + Send +
     send("POST", format!("/operator/gpus/{gpu_uuid}/check"), &(), None)
 }
 
+/// Approves a board beyond those of its node's approval.
+pub fn approve(gpu_uuid: &str) -> impl Future<Output = Answer<GpuHealth>> + Send + 'static {
+    send("POST", format!("/operator/gpus/{gpu_uuid}/approve"), &(), None)
+}
+
 /// Returns a board to service without a check.
 pub fn release(gpu_uuid: &str) -> impl Future<Output = Answer<GpuHealth>> + Send + 'static {
     send("POST", format!("/operator/gpus/{gpu_uuid}/release"), &(), None)

@@ -5,7 +5,7 @@ use std::future::Future;
 use berth_types::Page;
 use berth_types::cluster::{Board, BoardFilter, ClusterMap};
 use berth_types::ids::{NodeId, OrgId};
-use berth_types::nodes::{JoinToken, NewJoinToken, Node, NodeFilter, PatchNode};
+use berth_types::nodes::{ApproveNode, JoinToken, NewJoinToken, Node, NodeFilter, PatchNode};
 
 use super::escape::escaped;
 use super::{Answer, Tagged, get, get_changed, list_all, send};
@@ -84,7 +84,17 @@ pub fn operator_get(node: NodeId) -> impl Future<Output = Answer<Node>> + Send +
     get(format!("/operator/nodes/{node}"))
 }
 
-/// Cordons or uncordons a node.
+/// Approves a node with its present boards.
+pub fn approve(node: NodeId, input: &ApproveNode) -> impl Future<Output = Answer<Node>> + Send + 'static {
+    send("POST", format!("/operator/nodes/{node}/approve"), input, None)
+}
+
+/// Removes a node without an approval.
+pub fn remove(node: NodeId) -> impl Future<Output = Answer<()>> + Send + 'static {
+    send("DELETE", format!("/operator/nodes/{node}"), &(), None)
+}
+
+/// Changes the cordon or the labels of a node.
 pub fn patch(node: NodeId, input: &PatchNode) -> impl Future<Output = Answer<Node>> + Send + 'static {
     send("PATCH", format!("/operator/nodes/{node}"), input, None)
 }

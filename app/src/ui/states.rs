@@ -95,6 +95,7 @@ pub fn StateBadge(state: JobState) -> impl IntoView {
 pub fn NodeBadge(state: NodeState) -> impl IntoView {
     let shape = match state {
         NodeState::Joining => Shape::HalfRing,
+        NodeState::AwaitingApproval => Shape::Ring,
         NodeState::Ready => Shape::Disc,
         NodeState::Draining => Shape::Pulse,
         NodeState::Cordoned => Shape::Bar,

@@ -14,7 +14,7 @@ use crate::invoices::{BillingSettings, TaxRate};
 use crate::jobs::{Checkpoint, ExtendJob, NewJob, Retry, RetryOn, Topology};
 use crate::ledger::{CreditLimit, NewCredit, NewCredits, NewDebit, NewGrant};
 use crate::members::{AcceptInvitation, ChangeMember, LookAtInvitation, NewInvitation};
-use crate::nodes::{NewJoinToken, PatchNode};
+use crate::nodes::{ApproveNode, ExpectedBoards, NewJoinToken, PatchNode};
 use crate::offerings::NewPrice;
 use crate::operations::{JobFilter, NewDrain, PutRack, StopJobs};
 use crate::payments::{AutoRecharge, NewTopUp};
@@ -56,6 +56,7 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("LookAtInvitation", vec![value(look_at_invitation())]),
         ("AcceptInvitation", vec![value(accept_invitation())]),
         ("PatchNode", vec![value(patch_node())]),
+        ("ApproveNode", vec![value(approve_node())]),
         ("NewJoinToken", vec![value(new_join_token())]),
         ("NewPrice", vec![value(new_price())]),
         ("NewDrain", vec![value(new_drain())]),
@@ -314,11 +315,21 @@ fn reservation_policy() -> ReservationPolicy {
 }
 
 fn patch_node() -> PatchNode {
-    PatchNode { cordoned: true }
+    PatchNode { cordoned: Some(true), ..PatchNode::default() }
+}
+
+fn approve_node() -> ApproveNode {
+    ApproveNode { boards: Some(8) }
 }
 
 fn new_join_token() -> NewJoinToken {
-    NewJoinToken { valid_s: Some(3_600) }
+    NewJoinToken {
+        valid_s: Some(3_600),
+        approve: true,
+        expected: Some(ExpectedBoards { model: "H100-80GB".to_owned(), boards: 8 }),
+        labels: [("rack".to_owned(), "r12".to_owned())].into(),
+        adopt_labels: false,
+    }
 }
 
 fn patch_gpu_mode() -> PatchGpuMode {

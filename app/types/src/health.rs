@@ -168,6 +168,10 @@ pub struct GpuHealth {
     /// The reason for a board without an answer; the board takes no work until it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
+    /// True for a board beyond those of its node's approval; the board takes no work until an operator approves
+    /// it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_approval: bool,
     /// The facts of the latest report.
     pub facts: GpuFacts,
     /// The latest reading.

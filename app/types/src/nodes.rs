@@ -15,6 +15,8 @@ use crate::time::Timestamp;
 pub enum NodeState {
     /// Known, before the first session of its worker.
     Joining,
+    /// Connected at least once, without the approval of an operator: the node gets no work.
+    AwaitingApproval,
     /// Connected and open to new work.
     Ready,
     /// In a drain: the node takes no new work, and its jobs end by themselves or at a deadline.
@@ -26,11 +28,18 @@ pub enum NodeState {
 }
 
 impl NodeState {
-    pub const ALL: [Self; 5] =
-        [Self::Joining, Self::Ready, Self::Draining, Self::Cordoned, Self::Unreachable];
+    pub const ALL: [Self; 6] = [
+        Self::Joining,
+        Self::AwaitingApproval,
+        Self::Ready,
+        Self::Draining,
+        Self::Cordoned,
+        Self::Unreachable,
+    ];
     pub const fn name(self) -> &'static str {
         match self {
             Self::Joining => "joining",
+            Self::AwaitingApproval => "awaiting_approval",
             Self::Ready => "ready",
             Self::Draining => "draining",
             Self::Cordoned => "cordoned",
@@ -44,6 +53,7 @@ impl NodeState {
     /// Returns the word for people, the same on every page.
     pub const fn word(self) -> &'static str {
         match self {
+            Self::AwaitingApproval => "awaiting approval",
             Self::Unreachable => "not connected",
             other => other.name(),
         }
@@ -155,9 +165,22 @@ pub struct Node {
     /// The version of the worker. Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_version: Option<String>,
-    /// The labels of the worker's settings; `switch` and `rack` count for placement.
+    /// The labels that operators gave or adopted; `switch` and `rack` count for placement.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// The labels of the worker's settings. They count only if an operator adopted them. Only operators see
+    /// this field.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reported_labels: BTreeMap<String, String>,
+    /// True if each report of the worker replaces `labels`. Only operators see this field.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopts_labels: bool,
+    /// The address for connections from other nodes, as the worker reports it. Only operators see this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The missing approval; absent for an approved node. Only operators see this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaiting_approval: Option<AwaitingApproval>,
     /// The means of isolation with the worker's text for each: `sandbox`, `seccomp`, `users`, `memory`,
     /// `cpu`, `pids`, `devices`, `network`, `disk`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -180,6 +203,30 @@ pub struct Node {
     pub silence: Option<Silence>,
     /// The boards of the node.
     pub gpus: Vec<Gpu>,
+}
+
+/// The boards that an operator expects on a new node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedBoards {
+    /// The model of all boards, as in `gpu_model` of offerings or as the driver names it: 1 to 100 bytes.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
+    pub model: String,
+    /// The number of boards, 1 to 64.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 64)))]
+    pub boards: u32,
+}
+
+/// The missing approval of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AwaitingApproval {
+    /// The reason as a sentence: a join token without approval, or a difference from its expected boards.
+    pub reason: String,
+    /// The expected boards of the join token; absent without an expectation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<ExpectedBoards>,
 }
 
 /// The state of a silent node.
@@ -211,12 +258,50 @@ pub struct Silence {
 }
 
 /// The body of a change of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PatchNode {
-    /// True to keep new work off the node.
-    pub cordoned: bool,
+    /// True to keep new work off the node; absent for no change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cordoned: Option<bool>,
+    /// The labels of the node in place of the present ones: at most 64, each key and value with 1 to 63
+    /// printable characters. Labels of the worker's settings do not count afterwards. Absent for no change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend(
+            "maxProperties" = 64,
+            "propertyNames" = {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 63,
+                "pattern": crate::patterns::PRINTABLE
+            },
+            "additionalProperties" = {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 63,
+                "pattern": crate::patterns::PRINTABLE
+            }
+        ))
+    )]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// True to adopt the labels of the worker's settings, now and with each report; false to keep the present
+    /// labels. Absent for no change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopt_labels: Option<bool>,
+}
+
+/// The body of an approval of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ApproveNode {
+    /// The number of boards that the operator saw. The approval is refused if the node reports another number.
+    /// Absent to approve any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boards: Option<u32>,
 }
 
 /// The body of a new join token.
@@ -228,6 +313,55 @@ pub struct NewJoinToken {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 60, max = 604_800)))]
     pub valid_s: Option<u64>,
+    /// True to approve the node at its first report; false when absent. This field and the next ones have no
+    /// effect on a node that is approved already.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub approve: bool,
+    /// The only boards for which `approve` applies; absent for any boards. A node with other boards waits for an
+    /// operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<ExpectedBoards>,
+    /// The labels of the node: at most 64, each key and value with 1 to 63 printable characters.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(extend(
+            "maxProperties" = 64,
+            "propertyNames" = {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 63,
+                "pattern": crate::patterns::PRINTABLE
+            },
+            "additionalProperties" = {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 63,
+                "pattern": crate::patterns::PRINTABLE
+            }
+        ))
+    )]
+    pub labels: BTreeMap<String, String>,
+    /// True to adopt the labels of the worker's settings with each report; not together with `labels`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub adopt_labels: bool,
+}
+
+/// The approval and the labels that a join token gives to its node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct JoinTerms {
+    /// True to approve the node at its first report.
+    #[serde(default)]
+    pub approve: bool,
+    /// The only boards for which `approve` applies.
+    #[serde(default)]
+    pub expected: Option<ExpectedBoards>,
+    /// The labels of the node.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// True to adopt the labels of the worker's settings with each report.
+    #[serde(default)]
+    pub adopt_labels: bool,
 }
 
 /// A single-use secret for a new node.

@@ -4,6 +4,7 @@
 //! returned as data, so a test of a rule builds its state in a few lines.
 
 pub mod admission;
+pub mod approval;
 pub mod capacity;
 pub mod drains;
 pub mod evidence;

@@ -5,8 +5,9 @@ mod map;
 pub mod routes;
 mod summary;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
+use berth_core::approval::waiting_reason;
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
 use berth_placement::assignment::{BoardState, Occupant};
 use berth_rest::lists::{name_and_id, page_in_memory};
@@ -14,7 +15,7 @@ use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::Placement;
 use berth_types::lists::{ListOptions, NameCursor};
-use berth_types::nodes::{Gpu, Node, NodeFilter, NodeState, Tile, TileOwner};
+use berth_types::nodes::{AwaitingApproval, Gpu, Node, NodeFilter, NodeState, Tile, TileOwner};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 
@@ -101,6 +102,9 @@ pub async fn occupy_reserved(
 
 /// The state of a node. `connected` has the nodes with a session.
 fn node_state(row: &StoredNode, connected: &HashSet<NodeId>) -> NodeState {
+    if row.approved_at.is_none() && row.last_seen_at.is_some() {
+        return NodeState::AwaitingApproval;
+    }
     if !connected.contains(&row.id) {
         return if row.last_seen_at.is_some() { NodeState::Unreachable } else { NodeState::Joining };
     }
@@ -109,6 +113,21 @@ fn node_state(row: &StoredNode, connected: &HashSet<NodeId>) -> NodeState {
         (false, true) => NodeState::Cordoned,
         (false, false) => NodeState::Ready,
     }
+}
+
+/// The missing approval of a node with these boards. `None` for an approved node.
+fn awaiting_approval(row: &StoredNode, gpus: &[&StoredGpu]) -> Option<AwaitingApproval> {
+    if row.approved_at.is_some() {
+        return None;
+    }
+    let reason = if row.last_seen_at.is_none() {
+        "Its worker has not reported yet.".to_owned()
+    } else {
+        let models: Vec<&str> = gpus.iter().map(|gpu| gpu.model.as_str()).collect();
+        waiting_reason(&row.terms, &models)
+            .unwrap_or_else(|| "Its next report is approved by its join token.".to_owned())
+    };
+    Some(AwaitingApproval { reason, expected: row.terms.expected.clone() })
 }
 
 /// The most bytes of a text in a filter of nodes.
@@ -206,7 +225,7 @@ impl Cluster {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let mut rows = store::nodes::list(&mut tx).await?;
-        let gpus = store::nodes::list_gpus(&mut tx).await?;
+        let gpus = store::nodes::list_all_gpus(&mut tx).await?;
         let connected = self.context.live.connected();
         if let Some(name) = &name {
             rows.retain(|row| row.name.to_lowercase().contains(name));
@@ -256,18 +275,22 @@ impl Cluster {
         let mut tx = conn.tx();
         let mut rows = store::nodes::list(&mut tx).await?;
         rows.retain(|row| row.id == node);
-        let gpus = store::nodes::list_gpus(&mut tx).await?;
+        let gpus = store::nodes::list_all_gpus(&mut tx).await?;
         let connected = self.context.live.connected();
         let page = self.with_boards(&mut tx, Page::whole(rows), &gpus, &connected).await?;
         page.items.into_iter().next().ok_or_else(Problem::not_found)
     }
 
-    /// All nodes. `shown_to` hides the owners of other organizations; `None` shows everything.
+    /// All nodes. `shown_to` hides nodes without an approval and the owners of other organizations; `None` shows
+    /// everything.
     pub async fn nodes(&self, shown_to: Option<OrgId>) -> Result<Vec<Node>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let nodes = store::nodes::list(&mut tx).await?;
-        let gpus = store::nodes::list_gpus(&mut tx).await?;
+        let nodes = match shown_to {
+            None => store::nodes::list(&mut tx).await?,
+            Some(_) => store::nodes::list_approved(&mut tx).await?,
+        };
+        let gpus = store::nodes::list_all_gpus(&mut tx).await?;
         let held = store::attempts::list_held(&mut tx).await?;
         let silences = match shown_to {
             None => Some(Silences::read(&mut tx).await?),
@@ -293,6 +316,7 @@ impl Cluster {
         connected: &HashSet<NodeId>,
         shown_to: Option<OrgId>,
     ) -> Node {
+        let awaiting_approval = awaiting_approval(&row, gpus).filter(|_| shown_to.is_none());
         Node {
             id: row.id,
             state: node_state(&row, connected),
@@ -301,6 +325,10 @@ impl Cluster {
             unisolated: row.unisolated,
             driver_version: row.driver_version,
             labels: row.labels.0,
+            reported_labels: if shown_to.is_none() { row.reported_labels.0 } else { BTreeMap::new() },
+            adopts_labels: row.adopts_labels && shown_to.is_none(),
+            address: Some(row.address).filter(|address| shown_to.is_none() && !address.is_empty()),
+            awaiting_approval,
             isolation: row.isolation.0,
             worker_version: Some(row.worker_version).filter(|_| shown_to.is_none()),
             last_seen_at: row.last_seen_at,

@@ -6,8 +6,9 @@ pub mod routes;
 
 use crate::clone_detection::{DaemonIdentity, Verdict, judge};
 use berth_core::admission::check_name;
+use berth_mig::board_by_name;
 use berth_types::ids::{AuditEventId, JoinTokenId, NodeId};
-use berth_types::nodes::{JoinToken, NewJoinToken, Node};
+use berth_types::nodes::{ExpectedBoards, JoinTerms, JoinToken, NewJoinToken, Node};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
@@ -16,6 +17,7 @@ use rand::Rng;
 
 use crate::authority::{Authority, IssuedCertificate, read_certificate};
 use crate::cluster::Cluster;
+use crate::nodes::approval::check_labels;
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::{Caller, idempotency};
 use berth_foundation::{Change, Context};
@@ -25,6 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const HOUR_S: u64 = 3_600;
 const WEEK_S: u64 = 7 * 24 * HOUR_S;
+/// The most boards that a join token expects on a node.
+const MAX_EXPECTED_BOARDS: u32 = 64;
 /// Seconds for which expired certificates are kept.
 const KEEP_EXPIRED_S: i64 = 90 * 86_400;
 
@@ -70,6 +74,31 @@ pub struct NodeCertificate {
 
 fn refused(detail: &str) -> Problem {
     Problem::new(403, "join_token.refused", "Join token refused", detail)
+}
+
+/// The terms of a new join token, with the model of its expected boards as reports have it.
+///
+/// # Errors
+/// A field of the request is invalid.
+fn join_terms(input: NewJoinToken) -> Result<JoinTerms, Problem> {
+    let NewJoinToken { valid_s: _, approve, expected, labels, adopt_labels } = input;
+    check_labels(&labels)?;
+    if adopt_labels && !labels.is_empty() {
+        let detail = "Give labels, or adopt those of the worker, not both.";
+        return Err(Problem::invalid_field("/adopt_labels", detail));
+    }
+    let Some(ExpectedBoards { model, boards }) = expected else {
+        return Ok(JoinTerms { approve, expected: None, labels, adopt_labels });
+    };
+    if !(1..=MAX_EXPECTED_BOARDS).contains(&boards) {
+        return Err(Problem::invalid_field("/expected/boards", "Enter 1 to 64 boards."));
+    }
+    let Some(board) = board_by_name(model.trim()) else {
+        let detail = "Enter the model of a supported board, such as H100-80GB.";
+        return Err(Problem::invalid_field("/expected/model", detail));
+    };
+    let expected = Some(ExpectedBoards { model: board.model.clone(), boards });
+    Ok(JoinTerms { approve, expected, labels, adopt_labels })
 }
 
 fn certificate_row(
@@ -132,7 +161,7 @@ impl Enrolment {
     /// Creates a single-use join token: for a new node, or for `node` to join again.
     ///
     /// # Errors
-    /// There is no such node. A repeated request cannot return the secret again.
+    /// There is no such node, or a field is invalid. A repeated request cannot return the secret again.
     pub async fn create_join_token(
         &self,
         caller: &Caller,
@@ -144,6 +173,7 @@ impl Enrolment {
         if !(60..=WEEK_S).contains(&valid_s) {
             return Err(Problem::invalid_field("/valid_s", "Enter 60 to 604800 seconds (a week)."));
         }
+        let terms = join_terms(input)?;
         if caller.already_created().is_some() {
             return Err(idempotency::shown_once());
         }
@@ -162,8 +192,8 @@ impl Enrolment {
             .context
             .db
             .write(move |tx| {
-                let (hash, created_by, event, key) =
-                    (hash.clone(), created_by.clone(), event.clone(), key.clone());
+                let (hash, created_by, event, key, terms) =
+                    (hash.clone(), created_by.clone(), event.clone(), key.clone(), terms.clone());
                 async move {
                     if let Some(node) = node
                         && store::certificates::find_instance(tx, node).await?.is_none()
@@ -172,6 +202,7 @@ impl Enrolment {
                     }
                     idempotency::claim(tx, key.as_ref(), "", now).await?;
                     store::nodes::insert_join_token(tx, id, &hash, &created_by, now, expires_at).await?;
+                    store::approvals::set_token_terms(tx, id, &terms).await?;
                     if let Some(node) = node {
                         store::certificates::set_token_node(tx, id, node).await?;
                     }
@@ -275,7 +306,13 @@ impl Enrolment {
                     }
                     if known.is_none() {
                         store::nodes::insert(tx, node, &name, now).await?;
-                    } else {
+                    }
+                    // An approved node keeps its labels, and gets no boards by a token.
+                    if store::approvals::find(tx, node).await?.is_some_and(|row| row.approved_at.is_none()) {
+                        let terms = store::approvals::find_token_terms(tx, &token_hash).await?;
+                        store::approvals::set_terms(tx, node, &terms.unwrap_or_default()).await?;
+                    }
+                    if known.is_some() {
                         // Earlier certificates end: those of the host and those of its clones.
                         store::certificates::revoke_all(tx, node, now).await?;
                         store::certificates::forget_instance(tx, node).await?;

@@ -240,6 +240,7 @@ impl Health {
                 since: row.quarantined_at,
             }),
             silent: row.silent,
+            awaits_approval: row.awaits_approval,
             facts: row.facts.0,
             reading: self.context.live.gpu_reading(&row.uuid),
             power_watts: reading.power_watts,
@@ -290,6 +291,42 @@ impl Health {
                 .boxed()
             })
             .await?;
+        self.publish_gpu(gpu_uuid, row.node_id).await
+    }
+
+    /// Approves a board that its node reported after the approval of the node.
+    ///
+    /// # Errors
+    /// The board does not wait for an approval.
+    pub async fn approve_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
+        let row = self.get_gpu(caller, gpu_uuid).await?;
+        if caller.already_created().is_some() {
+            return Ok(self.gpu_health(row));
+        }
+        let (now, key, gpu) = (self.context.now(), caller.idempotency_key.clone(), row.uuid);
+        let event = self.context.audit_event(caller, "gpu.approved", gpu.clone(), row.model);
+        let approved = self
+            .context
+            .db
+            .write(move |tx| {
+                let (key, gpu, event) = (key.clone(), gpu.clone(), event.clone());
+                async move {
+                    let current = store::health::find(tx, &gpu).await?;
+                    if current.is_none_or(|row| !row.awaits_approval) {
+                        return Ok(false);
+                    }
+                    idempotency::claim(tx, key.as_ref(), &gpu, now).await?;
+                    store::approvals::set_awaits_approval(tx, &gpu, false).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(true)
+                }
+                .boxed()
+            })
+            .await?;
+        if !approved {
+            let detail = "The board waits for no approval. Nothing was changed.";
+            return Err(Problem::conflict("gpu.approved", "The board is approved", detail));
+        }
         self.publish_gpu(gpu_uuid, row.node_id).await
     }
 

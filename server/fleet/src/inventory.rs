@@ -167,13 +167,13 @@ impl Inventory {
         Ok(out)
     }
 
-    /// All hosts with a report, each with its differences from most others.
+    /// All approved hosts with a report, each with its differences from most others.
     pub async fn inventory(&self, caller: &Caller) -> Result<Vec<InventoryHost>, Problem> {
         self.context.authorise_operator(caller)?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let gpus = store::nodes::list_gpus(&mut tx).await?;
-        let nodes = store::nodes::list(&mut tx).await?;
+        let nodes = store::nodes::list_approved(&mut tx).await?;
         let models = |row: &StoredNode| {
             let mut boards: BTreeMap<String, u32> = BTreeMap::new();
             for gpu in gpus.iter().filter(|g| g.node_id == row.id && g.present) {
@@ -221,7 +221,7 @@ impl Inventory {
         let gpus = store::nodes::list_gpus(&mut tx).await?;
         let held = store::attempts::list_held(&mut tx).await?;
         let held: HashSet<&str> = held.iter().map(|h| h.allocation.gpu_uuid.as_str()).collect();
-        for node in store::nodes::list(&mut tx).await? {
+        for node in store::nodes::list_approved(&mut tx).await? {
             let Some(name) = node.labels.get(RACK_LABEL) else { continue };
             let (_, nodes, load) = racks.entry(name.clone()).or_default();
             *nodes += 1;

@@ -1,15 +1,17 @@
-//! Reports of hosts and cordons of nodes.
+//! Reports of hosts, approvals, labels and cordons of nodes.
 
+pub(crate) mod approval;
 pub mod routes;
 
-use berth_mig::board_by_name;
 use berth_types::ids::NodeId;
 use berth_types::nodes::{Node, PatchNode};
 use berth_types::problems::Problem;
 use futures::FutureExt;
+use std::collections::BTreeMap;
 
+use self::approval::Recorded;
 use crate::cluster::Cluster;
-use crate::leases::{Leases, node_audit};
+use crate::leases::Leases;
 use crate::offerings::Offerings;
 use berth_foundation::Caller;
 use berth_foundation::{Change, Context};
@@ -17,17 +19,32 @@ use berth_store::nodes::{BoardOwner, NodeReport};
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
 
-/// The reason why a reported board stays with its present node. `None` if it moves to the reporting node.
-fn stay_reason(gpu_uuid: &str, other: &BoardOwner, has_session: bool) -> Option<String> {
+/// The labels as a text: `rack=r12, switch=s1`.
+fn labels_text(labels: &BTreeMap<String, String>) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The reason why a reported board stays with its present node. `None` if it moves to the reporting node. A node
+/// without an approval takes no board from an approved node, and keeps none from it.
+fn stay_reason(
+    gpu_uuid: &str,
+    other: &BoardOwner,
+    has_session: bool,
+    is_reporter_approved: bool,
+) -> Option<String> {
+    if is_reporter_approved && !other.approved {
+        return None;
+    }
     let why = match (other.held, other.present && has_session) {
         (true, _) => "still has work on it",
         (false, true) => "is connected and has reported it",
+        (false, false) if other.approved && !is_reporter_approved => "is approved, unlike this node",
         (false, false) => return None,
     };
     Some(format!("Board {gpu_uuid} remains with node {}, which {why}.", other.node_name))
 }
 
-/// Records reports of hosts and cordons nodes.
+/// Records reports of hosts, and approves, labels and cordons nodes.
 #[derive(Clone)]
 pub struct Nodes {
     context: Context,
@@ -41,45 +58,27 @@ impl Nodes {
         Self { context, offerings, cluster, leases }
     }
 
-    /// Records the report of a host and adds offerings for its boards.
+    /// Records the report of a host. An approved node adds the offerings of its boards.
     ///
     /// The UUID of a board is a claim without proof. It takes no board from a connected node and no board
     /// with work on it.
     pub async fn report_node(&self, node: NodeId, report: NodeReport) -> Result<(), StoreError> {
-        let mut models: Vec<&str> = report.boards.iter().map(|b| b.model.as_str()).collect();
-        models.sort_unstable();
-        models.dedup();
-        for board in models.into_iter().filter_map(board_by_name) {
-            self.offerings.offer_board(board, report.simulated).await?;
-        }
         let (nodes, now) = (self.clone(), self.context.now());
-        let left_out = self
+        let (models, simulated): (Vec<String>, bool) =
+            (report.boards.iter().map(|board| board.model.clone()).collect(), report.simulated);
+        let Recorded { left_out, is_approved } = self
             .context
             .db
             .write(move |tx| {
-                let (nodes, mut report) = (nodes.clone(), report.clone());
-                async move {
-                    let mut left_out = Vec::new();
-                    for board in std::mem::take(&mut report.boards) {
-                        let reason = nodes.left_out_reason(tx, node, &board.uuid).await?;
-                        match reason {
-                            Some(reason) => left_out.push(reason),
-                            None => report.boards.push(board),
-                        }
-                    }
-                    let reasons = left_out.join(" ");
-                    store::nodes::record_report(tx, node, &report, now).await?;
-                    if store::nodes::set_gpus_left_out(tx, node, &reasons).await? && !reasons.is_empty() {
-                        let event = node_audit(&nodes.context, node, "node.boards_left_out", &reasons);
-                        store::quotas::insert_audit(tx, None, &event).await?;
-                    }
-                    Ok(reasons)
-                }
-                .boxed()
+                let (nodes, report) = (nodes.clone(), report.clone());
+                async move { nodes.record(tx, node, report, now).await }.boxed()
             })
             .await?;
         if !left_out.is_empty() {
             tracing::warn!(%node, left_out, "a worker reports boards of another node");
+        }
+        if is_approved {
+            self.offer_models(models.iter().map(String::as_str).collect(), simulated).await?;
         }
         Ok(())
     }
@@ -89,10 +88,11 @@ impl Nodes {
         &self,
         tx: &mut Tx<'_>,
         node: NodeId,
+        is_approved: bool,
         gpu_uuid: &str,
     ) -> Result<Option<String>, StoreError> {
         let Some(other) = store::nodes::find_other_owner(tx, gpu_uuid, node).await? else { return Ok(None) };
-        Ok(stay_reason(gpu_uuid, &other, self.leases.has_session(other.node_id)))
+        Ok(stay_reason(gpu_uuid, &other, self.leases.has_session(other.node_id), is_approved))
     }
 
     /// Records the time of a node's last message.
@@ -109,20 +109,53 @@ impl Nodes {
         self.cluster.get_node(caller, node).await
     }
 
-    /// Sets or removes the cordon of a node. A cordoned node continues its jobs and gets no new ones. Removal
-    /// of the cordon also ends a drain.
+    /// Changes the cordon and the labels of a node. A cordoned node continues its jobs and gets no new ones.
+    /// Removal of the cordon also ends a drain.
+    ///
+    /// # Errors
+    /// The node does not exist, or the labels are invalid.
     pub async fn patch_node(&self, caller: &Caller, node: NodeId, patch: PatchNode) -> Result<Node, Problem> {
         self.context.authorise_operator(caller)?;
-        let cordoned = patch.cordoned;
+        let PatchNode { cordoned, labels, adopt_labels } = patch;
+        if let Some(labels) = &labels {
+            approval::check_labels(labels)?;
+            if adopt_labels == Some(true) {
+                let detail = "Give labels, or adopt those of the worker, not both.";
+                return Err(Problem::invalid_field("/adopt_labels", detail));
+            }
+        }
+        let has_labels = labels.is_some() || adopt_labels.is_some();
+        let event = self.context.audit_event(
+            caller,
+            "node.labels_set",
+            node.to_string(),
+            labels.as_ref().map_or_else(String::new, labels_text),
+        );
         let found = self
             .context
             .db
             .write(move |tx| {
+                let (labels, event) = (labels.clone(), event.clone());
                 async move {
-                    if !cordoned {
+                    if store::approvals::find(tx, node).await?.is_none() {
+                        return Ok(false);
+                    }
+                    if cordoned == Some(false) {
                         store::operations::delete_drain(tx, node).await?;
                     }
-                    store::nodes::set_cordoned(tx, node, cordoned).await
+                    if let Some(cordoned) = cordoned {
+                        store::nodes::set_cordoned(tx, node, cordoned).await?;
+                    }
+                    if let Some(adopts) = adopt_labels {
+                        store::approvals::set_adopts_labels(tx, node, adopts).await?;
+                    }
+                    if let Some(labels) = &labels {
+                        store::approvals::set_labels(tx, node, labels).await?;
+                    }
+                    if has_labels {
+                        store::quotas::insert_audit(tx, None, &event).await?;
+                    }
+                    Ok(true)
                 }
                 .boxed()
             })
@@ -145,6 +178,7 @@ mod tests {
             node_name: "alpha".to_owned(),
             present,
             held,
+            approved: true,
         };
         for (present, held, has_session, expected) in [
             (true, false, true, Some("is connected")),
@@ -155,9 +189,28 @@ mod tests {
             (false, false, true, None),
             (false, false, false, None),
         ] {
-            let reason = stay_reason("GPU-1", &other(present, held), has_session);
+            let reason = stay_reason("GPU-1", &other(present, held), has_session, true);
             let matches = |text: &str| reason.as_deref().is_some_and(|reason| reason.contains(text));
             assert!(expected.map_or(reason.is_none(), matches), "{present} {held} {has_session}: {reason:?}");
         }
+    }
+
+    #[test]
+    fn a_node_without_an_approval_takes_and_keeps_no_board_of_an_approved_node() {
+        let reason = |approved, present, is_reporter_approved| {
+            let other = BoardOwner {
+                node_id: NodeId::from_uuid(uuid::Uuid::from_u128(1)),
+                node_name: "alpha".to_owned(),
+                present,
+                held: false,
+                approved,
+            };
+            stay_reason("GPU-1", &other, true, is_reporter_approved)
+        };
+        let text = "Board GPU-1 remains with node alpha, which is approved, unlike this node.";
+        assert_eq!(reason(true, false, false).as_deref(), Some(text));
+        assert_eq!(reason(false, true, true), None, "the claim of a stranger does not count");
+        assert!(reason(false, true, false).is_some(), "of two strangers the first keeps it");
+        assert_eq!(reason(false, false, false), None);
     }
 }

@@ -20,6 +20,8 @@ pub struct StoredHealth {
     pub quarantine_code: Option<String>,
     pub quarantined_at: Option<Timestamp>,
     pub silent: Option<String>,
+    /// True for a board beyond those of its node's approval.
+    pub awaits_approval: bool,
     /// The facts that the worker read; the others have default values.
     pub facts: JsonColumn<GpuFacts>,
     pub task_number: i64,
@@ -61,14 +63,14 @@ pub struct NewQuarantine {
 /// Lists the boards of a node, also boards that it no longer reports.
 pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredHealth>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
-               quarantined_at, silent, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
+               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
                FROM gpus WHERE node_id = $1 ORDER BY idx, uuid";
     list!(tx, StoredHealth, sql, node)
 }
 
 pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<StoredHealth>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
-               quarantined_at, silent, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
+               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
                FROM gpus WHERE uuid = $1";
     find!(tx, StoredHealth, sql, gpu_uuid)
 }

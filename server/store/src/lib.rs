@@ -11,6 +11,7 @@ mod tx;
 mod writer;
 
 pub mod accounts;
+pub mod approvals;
 pub mod attempts;
 pub mod budgets;
 pub mod certificates;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use berth_types::health::GpuFacts;
 use berth_types::ids::{JobId, JoinTokenId, NodeId};
+use berth_types::nodes::JoinTerms;
 use berth_types::time::Timestamp;
 
 use super::types::JsonColumn;
@@ -28,7 +29,16 @@ pub struct StoredNode {
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub address: String,
+    /// The labels that count.
     pub labels: JsonColumn<BTreeMap<String, String>>,
+    /// The labels of the worker's report.
+    pub reported_labels: JsonColumn<BTreeMap<String, String>>,
+    /// True if each report replaces the labels that count.
+    pub adopts_labels: bool,
+    /// Absent for a node that waits for an approval.
+    pub approved_at: Option<Timestamp>,
+    /// The terms of its join token; empty after their use.
+    pub terms: JsonColumn<JoinTerms>,
     /// The reason for the suspicion that two daemons hold its certificate.
     pub suspect: Option<String>,
     /// The latest expiry of its certificates that are not revoked; absent without such a certificate.
@@ -53,6 +63,7 @@ pub struct NodeReport {
     pub memory_mib: i64,
     /// The address for connections from other nodes.
     pub address: String,
+    /// The labels of the worker's settings.
     pub labels: JsonColumn<BTreeMap<String, String>>,
     /// The isolation that the worker offers.
     pub isolation: JsonColumn<BTreeMap<String, String>>,
@@ -102,6 +113,8 @@ pub struct BoardOwner {
     pub present: bool,
     /// True if an attempt holds a device on the board.
     pub held: bool,
+    /// True for an approved node.
+    pub approved: bool,
 }
 
 /// The node, the index and the model of a board.
@@ -138,6 +151,7 @@ pub async fn use_join_token(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Resu
     Ok(exec!(tx, sql, hash, now)? == 1)
 }
 
+/// Adds a node that waits for an approval.
 pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -> Result<(), StoreError> {
     let sql = "INSERT INTO nodes (id, name, cordoned, simulated, unisolated, driver_version, \
                worker_version, created_at) VALUES ($1, $2, $3, $3, $3, '', '', $4)";
@@ -148,16 +162,38 @@ pub async fn insert(tx: &mut Tx<'_>, node: NodeId, name: &str, now: Timestamp) -
 pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreError> {
     let sql = "SELECT id, name, cordoned, EXISTS (SELECT 1 FROM drains d WHERE d.node_id = nodes.id) AS draining, \
                simulated, unisolated, driver_version, worker_version, last_seen_at, \
-               cpu_milli, memory_mib, address, labels, isolation, images, gpus_left_out, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
+               cpu_milli, memory_mib, address, labels, reported_labels, adopts_labels, approved_at, terms, isolation, \
+               images, gpus_left_out, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
     list_readable!(tx, StoredNode, sql)
 }
 
-/// Lists all boards by node and index. A corrupt row is left out: no job gets that board.
+/// Lists the approved nodes by name. A corrupt row is left out.
+pub async fn list_approved(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreError> {
+    let mut rows = list(tx).await?;
+    rows.retain(|row| row.approved_at.is_some());
+    Ok(rows)
+}
+
+/// The text of a query for boards with their nodes, without its condition.
+macro_rules! select_gpus {
+    () => {
+        "SELECT g.uuid, g.node_id, g.idx, g.model, g.memory_mib, g.mig_enabled, g.nvlink_island, g.present, \
+         COALESCE(g.quarantined, g.silent, \
+         CASE WHEN g.awaits_approval THEN 'The board waits for the approval of an operator.' END) AS quarantined, \
+         g.foreign_instances, g.facts, n.cordoned FROM gpus g JOIN nodes n ON n.id = g.node_id"
+    };
+}
+
+/// Lists the boards of approved nodes by node and index. A corrupt row is left out: no job gets that board.
 pub async fn list_gpus(tx: &mut Tx<'_>) -> Result<Vec<StoredGpu>, StoreError> {
-    let sql = "SELECT g.uuid, g.node_id, g.idx, g.model, g.memory_mib, g.mig_enabled, g.nvlink_island, g.present, \
-               COALESCE(g.quarantined, g.silent) AS quarantined, g.foreign_instances, g.facts, n.cordoned \
-               FROM gpus g JOIN nodes n ON n.id = g.node_id ORDER BY g.node_id, g.idx, g.uuid";
+    let sql = concat!(select_gpus!(), " WHERE n.approved_at IS NOT NULL ORDER BY g.node_id, g.idx, g.uuid");
+    list_readable!(tx, StoredGpu, sql)
+}
+
+/// Lists the boards of all nodes, also of nodes without an approval, by node and index. A corrupt row is left out.
+pub async fn list_all_gpus(tx: &mut Tx<'_>) -> Result<Vec<StoredGpu>, StoreError> {
+    let sql = concat!(select_gpus!(), " ORDER BY g.node_id, g.idx, g.uuid");
     list_readable!(tx, StoredGpu, sql)
 }
 
@@ -176,7 +212,7 @@ pub async fn find_other_owner(
     gpu_uuid: &str,
     node: NodeId,
 ) -> Result<Option<BoardOwner>, StoreError> {
-    let sql = "SELECT g.node_id, n.name AS node_name, g.present, \
+    let sql = "SELECT g.node_id, n.name AS node_name, g.present, n.approved_at IS NOT NULL AS approved, \
                EXISTS (SELECT 1 FROM allocations a WHERE a.gpu_uuid = g.uuid AND a.held) AS held \
                FROM gpus g JOIN nodes n ON n.id = g.node_id WHERE g.uuid = $1 AND g.node_id <> $2";
     find!(tx, BoardOwner, sql, gpu_uuid, node)
@@ -196,7 +232,8 @@ pub async fn record_report(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
-               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, labels = $10, isolation = $11, images = $12 \
+               last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, reported_labels = $10, \
+               labels = CASE WHEN adopts_labels THEN $10 ELSE labels END, isolation = $11, images = $12 \
                WHERE id = $1";
     exec!(
         tx,

@@ -49,7 +49,7 @@ impl ProcessSetup {
         let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
         let mut join_tokens = Vec::new();
         for _ in 0..workers {
-            let made = t.post(&operator, "/operator/join-tokens", json!({})).await;
+            let made = t.post(&operator, "/operator/join-tokens", json!({"approve": true})).await;
             join_tokens.push(made.expect(201)["secret"].as_str().unwrap().to_owned());
         }
         drop(t);

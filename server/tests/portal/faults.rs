@@ -367,7 +367,7 @@ async fn a_kill_repeats_no_confirmation_extension_or_job_charge() {
     t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
     let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
     t.post(&operator, "/operator/prices", price).await.expect(201);
-    let join = t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
+    let join = t.post(&operator, "/operator/join-tokens", json!({"approve": true})).await.expect(201);
     std::fs::write(dir.path().join("join"), join["secret"].as_str().unwrap()).unwrap();
     let prepared = PreparedData::create(&t, dir.path(), &org, &ada, &operator).await;
     drop(t);

@@ -49,7 +49,7 @@ async fn the_install_command_makes_a_host_a_node_and_can_be_repeated() {
     let router = t.router.clone();
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     let operator = t.operator().await;
-    let made = t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
+    let made = t.post(&operator, "/operator/join-tokens", json!({"approve": true})).await.expect(201);
     let (token, command) = (made["secret"].as_str().unwrap(), made["command"].as_str().unwrap());
     assert!(command.contains(&format!("{public}/install/worker.sh | BERTH_JOIN_TOKEN='{token}' sudo ")));
 
@@ -130,7 +130,7 @@ async fn without_a_worker_program_the_install_routes_answer_404() {
         assert_eq!(fetch(&t, path).await.0, 404);
     }
     let operator = t.operator().await;
-    let made = t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
+    let made = t.post(&operator, "/operator/join-tokens", json!({"approve": true})).await.expect(201);
     let command = made["command"].as_str().unwrap();
     assert!(
         command.starts_with("BERTH_JOIN_TOKEN='") && command.contains("berth-worker run --portal https://")

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::common::{Caller, PASSWORD, TestPortal, engines, job};
 use crate::idle_portal::{HOUR, IdlePortal, node};
+use crate::stores::insert_node;
 use berth_server::openapi::document;
-use berth_store as store;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -98,7 +98,7 @@ async fn fill_accounts(setup: &IdlePortal) {
         .portal
         .context
         .db
-        .write(move |tx| async move { store::nodes::insert(tx, node(3), "node-1b", at).await }.boxed());
+        .write(move |tx| async move { insert_node(tx, node(3), "node-1b", at).await }.boxed());
     join.await.unwrap();
     setup.report(3).await;
     let path = format!("/orgs/{}/invitations", setup.org);

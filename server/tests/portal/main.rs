@@ -28,6 +28,7 @@ mod worker_portal;
 
 // Tests.
 mod api_v1;
+mod approvals;
 mod board_samples;
 mod budgets;
 mod capacity;

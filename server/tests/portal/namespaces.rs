@@ -74,8 +74,9 @@ impl NamespacedCluster {
         t.post(&operator, "/operator/prices", price).await.expect(201);
         let mut join_tokens = Vec::new();
         for _ in 0..WORKERS {
-            join_tokens
-                .push(secret(&t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201)));
+            join_tokens.push(secret(
+                &t.post(&operator, "/operator/join-tokens", json!({"approve": true})).await.expect(201),
+            ));
         }
         let named = json!({"name": "script"});
         let operator = secret(&t.post(&operator, "/operator/tokens", named).await.expect(201));

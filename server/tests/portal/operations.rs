@@ -2,9 +2,9 @@
 
 use crate::common::{Caller, Reply, TestPortal, engines};
 use crate::idle_portal::{IdlePortal, node};
+use crate::stores::insert_node;
 use crate::worker_portal::{WorkerPortal, eventually};
 use berth_fleet::reports::BoardReport;
-use berth_store as store;
 use berth_store::nodes::{GpuReport, NodeReport};
 use berth_store::types::JsonColumn;
 use berth_types::health::GpuFacts;
@@ -232,10 +232,12 @@ async fn the_inventory_marks_hosts_with_unusual_facts() {
     for (engine, db, _location) in engines("inventory").await {
         let setup = IdlePortal::on(db).await;
         let at = setup.t.portal.context.now();
-        let join =
-            setup.t.portal.context.db.write(move |tx| {
-                async move { store::nodes::insert(tx, node(3), "node-3", at).await }.boxed()
-            });
+        let join = setup
+            .t
+            .portal
+            .context
+            .db
+            .write(move |tx| async move { insert_node(tx, node(3), "node-3", at).await }.boxed());
         join.await.unwrap();
         report(&setup, 3, "535", json!({})).await;
         let hosts = items(&setup.t, &setup.operator, "/operator/inventory").await;

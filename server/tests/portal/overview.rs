@@ -3,6 +3,7 @@
 use crate::common::{Caller, TestPortal, engines};
 use crate::idle_portal::{DAY, IdlePortal, node};
 use crate::operations::{items, put, schedule_all, submit};
+use crate::stores::insert_node;
 use berth_fleet::reports::{BoardReport, ReportedFault};
 use berth_foundation::days::day_of;
 use berth_store as store;
@@ -65,7 +66,7 @@ async fn add_nodes(setup: &IdlePortal, names: &[&str]) {
         let (at, name) = (setup.t.portal.context.now(), (*name).to_owned());
         let join = setup.t.portal.context.db.write(move |tx| {
             let name = name.clone();
-            async move { store::nodes::insert(tx, node(n), &name, at).await }.boxed()
+            async move { insert_node(tx, node(n), &name, at).await }.boxed()
         });
         join.await.unwrap();
         setup.report(n).await;

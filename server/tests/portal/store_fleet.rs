@@ -158,7 +158,7 @@ async fn the_owner_of_a_board_that_another_node_reports_is_found() {
         }
         let of_alpha = |present, held| {
             let (node_id, node_name) = (node(1), "alpha".to_owned());
-            Some(BoardOwner { node_id, node_name, present, held })
+            Some(BoardOwner { node_id, node_name, present, held, approved: true })
         };
         let other = async || read!(db, store::nodes::find_other_owner, "gpu-a", node(2));
         assert_eq!(other().await, of_alpha(true, false), "{engine}");

@@ -84,7 +84,7 @@ async fn kill_9_during_a_run_charges_every_second_once() {
         t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
         let new = json!({"name": "script", "role": "member"});
         let created = t.post(&ada, &format!("/orgs/{org}/tokens"), new).await.expect(201);
-        let join = t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
+        let join = t.post(&operator, "/operator/join-tokens", json!({"approve": true})).await.expect(201);
         let text = |v: &Value| v["secret"].as_str().unwrap().to_owned();
         (org, text(&created), text(&join))
     };
@@ -163,7 +163,7 @@ async fn devices_over_a_kill(cancels: bool) {
         }
         let price = json!({"offering": board, "per_hour_micros": 3_600_000});
         t.post(&operator, "/operator/prices", price).await.expect(201);
-        let join = t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
+        let join = t.post(&operator, "/operator/join-tokens", json!({"approve": true})).await.expect(201);
         (tenants, join["secret"].as_str().unwrap().to_owned())
     };
     let worker_address = free_address();

@@ -88,6 +88,8 @@ pub fn board_path(node: NodeId, gpu_uuid: &str) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BoardAction {
     Release,
+    /// The approval of a board beyond those of its node's approval.
+    Approve,
     /// A change of the MIG mode; true for on.
     SetMig(bool),
 }
@@ -195,6 +197,7 @@ fn Confirm(
     let call = Call::idle();
     let title = Signal::derive(move || match chosen.get() {
         Some((_, BoardAction::Release)) => "Release this board?".to_owned(),
+        Some((_, BoardAction::Approve)) => "Approve this board?".to_owned(),
         Some((_, BoardAction::SetMig(true))) => "Enable MIG?".to_owned(),
         Some((_, BoardAction::SetMig(false))) => "Disable MIG?".to_owned(),
         None => String::new(),
@@ -203,6 +206,9 @@ fn Confirm(
         Some((_, BoardAction::Release)) => {
             "New jobs are placed on this board at once, without a check. The fault may persist; the next fault puts the board out of service again."
         }
+        Some((_, BoardAction::Approve)) => {
+            "New jobs are placed on this board at once. The node reported it after its approval, so approve it only if you know of it."
+        }
         Some((_, BoardAction::SetMig(_))) => {
             "No new jobs are placed on this board; running jobs continue to their end. Then the worker changes the mode. Boards older than Hopper also need a GPU reset."
         }
@@ -210,6 +216,7 @@ fn Confirm(
     };
     let verb = move || match chosen.get() {
         Some((_, BoardAction::Release)) | None => "Release",
+        Some((_, BoardAction::Approve)) => "Approve",
         Some((_, BoardAction::SetMig(true))) => "Enable MIG",
         Some((_, BoardAction::SetMig(false))) => "Disable MIG",
     };
@@ -220,6 +227,7 @@ fn Confirm(
             open.set(false);
         };
         match action {
+            BoardAction::Approve => call.run(api::health::approve(&uuid), done),
             BoardAction::Release => call.run(api::health::release(&uuid), done),
             BoardAction::SetMig(mig) => call.run(api::health::set_mode(&uuid, &PatchGpuMode { mig }), done),
         }
@@ -266,6 +274,9 @@ fn fault(gpu: &GpuHealth) -> Option<Fault> {
     match (&gpu.quarantine, &gpu.silent) {
         (Some(why), _) => Some(("Out of service", why.reason.clone(), why.since)),
         (None, Some(why)) => Some(("Not responding", why.clone(), None)),
+        (None, None) if gpu.awaits_approval => {
+            Some(("Not approved", "The node reported this board after its approval.".to_owned(), None))
+        }
         (None, None) if !gpu.present => {
             Some(("Missing", "Not reported by the worker at its last connection.".to_owned(), None))
         }
@@ -278,6 +289,7 @@ fn fault(gpu: &GpuHealth) -> Option<Fault> {
 struct Controls {
     index: u32,
     quarantined: bool,
+    awaits_approval: bool,
     /// The MIG mode, if it can be changed now.
     mig: Option<bool>,
 }
@@ -286,15 +298,33 @@ impl Controls {
     fn from_gpu(gpu: &GpuHealth) -> Self {
         let quarantined = gpu.quarantine.is_some();
         let mig = gpu.facts.mig.filter(|_| !quarantined && gpu.silent.is_none());
-        Self { index: gpu.index, quarantined, mig }
+        Self { index: gpu.index, quarantined, awaits_approval: gpu.awaits_approval, mig }
     }
+}
+
+/// Returns the button for the approval of a board.
+fn approve_button(uuid: &str, index: u32, state: BoardsState, ready: ReadSignal<bool>) -> AnyView {
+    let (uuid, label) = (uuid.to_owned(), format!("Approve GPU {index}"));
+    view! {
+        <button
+            class="btn btn--small"
+            type="button"
+            aria-label=label
+            disabled=move || !ready.get() || state.call.pending.get()
+            on:click=move |_| state.open_dialog(&uuid, BoardAction::Approve)
+        >
+            "Approve"
+        </button>
+    }
+    .into_any()
 }
 
 /// Returns the buttons of a board.
 fn buttons(uuid: &str, controls: Controls, state: BoardsState, ready: ReadSignal<bool>) -> AnyView {
-    let Controls { index, quarantined, mig } = controls;
+    let Controls { index, quarantined, awaits_approval, mig } = controls;
     let blocked = move || !ready.get() || state.call.pending.get();
     let (checked, released, switched) = (uuid.to_owned(), uuid.to_owned(), uuid.to_owned());
+    let approve = awaits_approval.then(|| approve_button(uuid, index, state, ready));
     let check = move |_: leptos::ev::MouseEvent| {
         state.call.run(api::health::check(&checked), move |fresh: GpuHealth| state.replace(fresh));
     };
@@ -340,6 +370,7 @@ fn buttons(uuid: &str, controls: Controls, state: BoardsState, ready: ReadSignal
                 "Check"
             </button>
             {mode}
+            {approve}
             {release}
         </div>
     }
@@ -403,6 +434,8 @@ mod tests {
         assert_eq!(title(&faulty), Some("Out of service"));
         assert_eq!(title(&gpu(serde_json::json!({"silent": "no answer"}))), Some("Not responding"));
         assert_eq!(title(&gpu(serde_json::json!({"present": false}))), Some("Missing"));
+        let extra = gpu(serde_json::json!({"awaits_approval": true}));
+        assert_eq!((title(&extra), Controls::from_gpu(&extra).awaits_approval), (Some("Not approved"), true));
         let switched = gpu(serde_json::json!({"facts": {"nvlinks": 0, "mig": true}}));
         assert_eq!(Controls::from_gpu(&switched).mig, Some(true));
     }

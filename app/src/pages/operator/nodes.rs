@@ -1,20 +1,26 @@
 //! Page of the nodes: state, boards, versions, actions and join tokens. The filter is in the URL, and the portal
 //! applies it. A join token is kept only on its page.
 
+mod add;
+mod approval;
 mod drain;
+mod labels;
 mod list;
 mod lost;
 mod trust;
 
 use std::collections::BTreeMap;
 
-use berth_types::nodes::{Gpu, JoinToken, NewJoinToken, Node, NodeState, PatchNode};
+use berth_types::nodes::{Gpu, Node, NodeState, PatchNode};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos_router::hooks::use_query_map;
 
+use self::add::AddNode;
+use self::approval::{ApprovalState, WaitingNodes};
 use self::drain::{DrainState, Drains};
-use self::list::{Loaded, MAX_REFRESHED, PAGE, filter_form, load, parse, refreshed};
+use self::labels::{LabelsDialog, LabelsState, label_chips};
+use self::list::{Loaded, MAX_REFRESHED, PAGE, filter_form, load, load_waiting, parse, refreshed};
 use self::lost::{LostDialog, LostState, silence_banner};
 use self::trust::{TrustDialog, TrustState, clone_banner, left_out_banner};
 use super::super::curl::ListCurl;
@@ -47,61 +53,19 @@ fn Nodes() -> impl IntoView {
     }
 }
 
-/// The button for a join token and the command with it.
-#[component]
-fn AddNode() -> impl IntoView {
-    let ready = ready();
-    let call = Call::idle();
-    let token = RwSignal::new(None::<JoinToken>);
-    let create = move |_: leptos::ev::MouseEvent| {
-        let body = NewJoinToken { valid_s: None };
-        call.run(api::nodes::join_token(&body), move |created: JoinToken| token.set(Some(created)));
-    };
-    let shown = move || {
-        token.with(|token| {
-            token.as_ref().map(|token| {
-                let command = token.command.clone();
-                let expires = token.expires_at;
-                view! {
-                    <section class="secret" role="status">
-                        <p>
-                            <strong>"Run this command on the GPU host."</strong>
-                            " Its join token is valid once, until " <When at=expires/>
-                            ", and is shown only now. The node appears below after its first connection."
-                        </p>
-                        <CopyBlock
-                            text=Signal::derive(move || command.clone())
-                            label="Join command".to_owned()
-                        />
-                    </section>
-                }
-            })
-        })
-    };
-    view! {
-        <p>
-            <button
-                class="btn btn--primary"
-                type="button"
-                disabled=move || !ready.get() || call.pending.get()
-                aria-busy=move || call.pending.get().then_some("true")
-                on:click=create
-            >
-                "Add node"
-            </button>
-        </p>
-        <CallProblem call=call beside_fields=&[]/>
-        {shown}
-    }
-}
-
 #[component]
 fn NodeList(loaded: Loaded) -> impl IntoView {
     let ready = ready();
     let form = filter_form(&loaded.order);
-    let Loaded { order, nodes, cursor } = loaded;
+    let Loaded { order, nodes, cursor, waiting } = loaded;
     let is_filtered = order.is_filtered();
     let nodes = RwSignal::new(nodes);
+    let approval = ApprovalState {
+        waiting: RwSignal::new(waiting),
+        nodes,
+        chosen: RwSignal::new(None),
+        open: RwSignal::new(false),
+    };
     let cursor = RwSignal::new(cursor);
     let query = StoredValue::new(order.query());
     let call = Call::idle();
@@ -116,10 +80,21 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
     let drain_state = DrainState::closed();
     let trust = TrustState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     let lost = LostState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
+    let labels = LabelsState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     every_visible(5_000, move || {
         let limit = nodes.with_untracked(Vec::len).clamp(PAGE, MAX_REFRESHED);
         let fresh = api::nodes::operator_page(query.get_value(), None, limit);
+        let waiting = load_waiting();
         spawn_local(async move {
+            if let Ok(fresh) = waiting.await
+                && more.pending.try_get_untracked().is_some()
+            {
+                approval.waiting.maybe_update(|nodes| {
+                    let changed = *nodes != fresh;
+                    *nodes = fresh;
+                    changed
+                });
+            }
             // The next round repeats a failed request. A page that arrives during the request stays.
             if let Ok(page) = fresh.await
                 && more.pending.try_get_untracked() == Some(false)
@@ -139,7 +114,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
     });
     // The answer replaces the row of the node.
     let set_cordoned = move |node: &Node, cordoned: bool| {
-        let body = PatchNode { cordoned };
+        let body = PatchNode { cordoned: Some(cordoned), ..PatchNode::default() };
         call.run(api::nodes::patch(node.id, &body), move |fresh: Node| {
             nodes.update(|nodes| {
                 if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
@@ -151,14 +126,16 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
     let rows = move || {
         let all = nodes.get();
         all.iter()
-            .map(|node| row(node, call, ready, (trust, drain_state, lost), set_cordoned))
+            .map(|node| row(node, call, ready, (trust, drain_state, lost, labels), set_cordoned))
             .collect::<Vec<AnyView>>()
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
     view! {
         {form}
         <CallProblem call=call beside_fields=&[]/>
+        <WaitingNodes state=approval ready=ready/>
         <TrustDialog state=trust/>
+        <LabelsDialog state=labels/>
         <Drains state=drain_state/>
         <LostDialog state=lost/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(clone_banner).collect::<Vec<AnyView>>())}
@@ -287,16 +264,6 @@ fn in_use(node: &Node) -> AnyView {
     .into_any()
 }
 
-/// Returns the labels of a node as chips; `None` without labels.
-fn label_chips(node: &Node) -> Option<AnyView> {
-    let chip = |(name, value): (&String, &String)| {
-        let text = format!("{name}={value}");
-        view! { <span class="tag tag--label">{text}</span> }.into_any()
-    };
-    let chips: Vec<AnyView> = node.labels.iter().map(chip).collect();
-    (!chips.is_empty()).then(|| view! { <span class="tags">{chips}</span> }.into_any())
-}
-
 /// Returns the isolation of a node: its sandbox, its limits, and the reasons for missing images or boards.
 fn isolation_text(node: &Node) -> Option<String> {
     let sandbox = node.isolation.get("sandbox")?;
@@ -313,7 +280,7 @@ fn row(
     node: &Node,
     call: Call,
     ready: ReadSignal<bool>,
-    (trust, drain_state, lost): (TrustState, DrainState, LostState),
+    (trust, drain_state, lost, labels_state): (TrustState, DrainState, LostState, LabelsState),
     set_cordoned: impl Fn(&Node, bool) + Copy + Send + 'static,
 ) -> AnyView {
     let name = node.name.clone();
@@ -340,6 +307,7 @@ fn row(
     let id = node.id;
     let certificate = format!("Certificate of {}", node.name);
     let drain = drain_state.menu_item(node, ready);
+    let edit_labels = labels_state.menu_item(node, ready);
     let declare_lost = lost.button(node, "menu__item menu__item--danger", ready);
     let open_trust = move |_: leptos::ev::MouseEvent| {
         trust.chosen.set(Some(id));
@@ -376,6 +344,7 @@ fn row(
                     >
                         {verb}
                     </button>
+                    {edit_labels}
                     {drain}
                     {declare_lost}
                 </Menu>

@@ -52,7 +52,7 @@ impl Snapshot {
         org: OrgId,
         held: &[&StoredAllocation],
     ) -> Result<Self, StoreError> {
-        let nodes = store::nodes::list(tx).await?;
+        let nodes = store::nodes::list_approved(tx).await?;
         let gpus = store::nodes::list_gpus(tx).await?;
         let connected = context.live.connected();
         let mut boards = board_states(&gpus, held.iter().copied(), &connected);
@@ -76,7 +76,10 @@ impl Snapshot {
 
     fn state(&self, node: &StoredNode, gpu: &StoredGpu) -> BoardState {
         match node_state(node, &self.connected) {
-            NodeState::Joining | NodeState::Unreachable => return BoardState::NotConnected,
+            // No organization sees a node without an approval.
+            NodeState::Joining | NodeState::AwaitingApproval | NodeState::Unreachable => {
+                return BoardState::NotConnected;
+            }
             NodeState::Draining => return BoardState::Draining,
             NodeState::Cordoned => return BoardState::Cordoned,
             NodeState::Ready => {}

@@ -84,7 +84,7 @@ fn capacity(gpus: &[StoredGpu], held: &[StoredAllocation], ready: &HashSet<NodeI
 }
 
 const fn needs_notice(state: NodeState) -> bool {
-    matches!(state, NodeState::Unreachable | NodeState::Draining)
+    matches!(state, NodeState::Unreachable | NodeState::Draining | NodeState::AwaitingApproval)
 }
 
 /// The nodes in these states that need a notice: their number, and the first of them in the order of `rows`.

@@ -30,6 +30,10 @@ pub fn routes() -> ApiRouter<Health> {
             post_with(check, doc("Requests a check of a board by its worker.")),
         )
         .api_route(
+            "/operator/gpus/{gpu}/approve",
+            post_with(approve, doc("Approves a board beyond those of its node's approval.")),
+        )
+        .api_route(
             "/operator/gpus/{gpu}/release",
             post_with(release, doc("Returns a quarantined board to service.")),
         )
@@ -72,6 +76,14 @@ async fn check(
     Path(gpu): Path<String>,
 ) -> Result<Answer<GpuHealth>, Failed> {
     Ok(Answer(health.check_gpu(&caller, &gpu).await?))
+}
+
+async fn approve(
+    State(health): State<Health>,
+    Signed(caller): Signed,
+    Path(gpu): Path<String>,
+) -> Result<Answer<GpuHealth>, Failed> {
+    Ok(Answer(health.approve_gpu(&caller, &gpu).await?))
 }
 
 async fn release(

@@ -2,20 +2,27 @@
 
 use super::Nodes;
 use aide::axum::ApiRouter;
-use aide::axum::routing::get_with;
+use aide::axum::routing::{get_with, post_with};
 use axum::Json as Answer;
 use axum::extract::State;
+use axum::response::NoContent;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Signed};
 use berth_types::ids::NodeId;
-use berth_types::nodes::{Node, PatchNode};
+use berth_types::nodes::{ApproveNode, Node, PatchNode};
 
 pub fn routes() -> ApiRouter<Nodes> {
-    ApiRouter::new().api_route(
-        "/operator/nodes/{node}",
-        get_with(show, doc("Gives a node with its boards."))
-            .patch_with(change, doc("Cordons or uncordons a node.")),
-    )
+    ApiRouter::new()
+        .api_route(
+            "/operator/nodes/{node}",
+            get_with(show, doc("Gives a node with its boards."))
+                .patch_with(change, doc("Changes the cordon or the labels of a node."))
+                .delete_with(remove, doc("Removes a node without an approval.")),
+        )
+        .api_route(
+            "/operator/nodes/{node}/approve",
+            post_with(approve, doc("Approves a node with its present boards.")),
+        )
 }
 
 async fn show(
@@ -33,4 +40,22 @@ async fn change(
     body: Json<PatchNode>,
 ) -> Result<Answer<Node>, Failed> {
     Ok(Answer(nodes.patch_node(&caller, node, body.value).await?))
+}
+
+async fn approve(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+    body: Json<ApproveNode>,
+) -> Result<Answer<Node>, Failed> {
+    Ok(Answer(nodes.approve_node(&caller, node, body.value).await?))
+}
+
+async fn remove(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<NoContent, Failed> {
+    nodes.remove_node(&caller, node).await?;
+    Ok(NoContent)
 }

@@ -77,7 +77,7 @@ pub(super) struct ReadNodes {
     drains_by: HashMap<NodeId, Timestamp>,
 }
 
-/// Reads all nodes.
+/// Reads the approved nodes.
 ///
 /// # Errors
 /// The database cannot be read.
@@ -96,7 +96,8 @@ pub(super) async fn read_nodes(tx: &mut Tx<'_>) -> Result<ReadNodes, StoreError>
             foreign: foreign_instances(&gpu),
         });
     }
-    let rows = store::nodes::list(tx).await?;
+    // A node without an approval is no fact: the engine would count its boards for requests that no node fits.
+    let rows = store::nodes::list_approved(tx).await?;
     Ok(ReadNodes { rows, boards, drains_by })
 }
 

@@ -67,7 +67,7 @@ pub async fn join_new_node(setup: &WorkerPortal) -> NodeCredentials {
 
 pub async fn rejoin_token(setup: &WorkerPortal, node: &str) -> String {
     let path = format!("/operator/nodes/{node}/join-token");
-    let made = setup.t.post(&setup.operator, &path, json!({})).await.expect(201);
+    let made = setup.t.post(&setup.operator, &path, json!({"approve": true})).await.expect(201);
     made["secret"].as_str().unwrap().to_owned()
 }
 

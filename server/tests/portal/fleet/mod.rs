@@ -13,7 +13,7 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 use uuid::Uuid;
 
-pub use crate::stores::{later, now, write};
+pub use crate::stores::{insert_node, later, now, write};
 
 pub const LEASE_MS: i64 = 60_000;
 
@@ -95,8 +95,8 @@ pub fn slice(j: u128, attempt: i64, idx: i64, gpu: &str, start: i64) -> StoredAl
 pub async fn with_nodes(db: &Db) {
     write(db, |tx| {
         async move {
-            store::nodes::insert(tx, node(2), "beta", now()).await?;
-            store::nodes::insert(tx, node(1), "alpha", now()).await
+            insert_node(tx, node(2), "beta", now()).await?;
+            insert_node(tx, node(1), "alpha", now()).await
         }
         .boxed()
     })
@@ -156,7 +156,7 @@ pub async fn report(db: &Db, n: u128, report: NodeReport, at: Timestamp) -> Resu
 }
 
 pub async fn join(db: &Db, n: u128, name: &'static str) -> Result<(), StoreError> {
-    db.write(move |tx| async move { store::nodes::insert(tx, node(n), name, now()).await }.boxed()).await
+    db.write(move |tx| async move { insert_node(tx, node(n), name, now()).await }.boxed()).await
 }
 
 pub async fn use_join_token(db: &Db, hash: &'static str, at: Timestamp) -> bool {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::common::{self, Caller, TestPortal};
+use crate::stores::insert_node;
 
 pub const HOUR: i64 = 3_600;
 pub const DAY: i64 = 24 * HOUR;
@@ -52,7 +53,7 @@ impl IdlePortal {
             let join = setup.t.portal.context.db.write(move |tx| {
                 async move {
                     let name = format!("node-{n}");
-                    store::nodes::insert(tx, node(n), &name, at).await
+                    insert_node(tx, node(n), &name, at).await
                 }
                 .boxed()
             });

@@ -1,7 +1,9 @@
 //! Short forms of store access, and fixed times.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
-use berth_store::{Db, Work};
+use berth_store::{self as store, Db, StoreError, Tx, Work};
+use berth_types::ids::NodeId;
+use berth_types::nodes::JoinTerms;
 use berth_types::time::Timestamp;
 
 /// Calls a reading function on its own connection.
@@ -13,6 +15,14 @@ macro_rules! read {
 
 pub async fn write<T: Send + 'static>(db: &Db, work: impl Work<T>) -> T {
     db.write(work).await.unwrap()
+}
+
+/// Adds an approved node. Its first boards are approved, and the labels of its reports count.
+pub async fn insert_node(tx: &mut Tx<'_>, node: NodeId, name: &str, at: Timestamp) -> Result<(), StoreError> {
+    store::nodes::insert(tx, node, name, at).await?;
+    let terms = JoinTerms { approve: true, adopt_labels: true, ..JoinTerms::default() };
+    store::approvals::set_terms(tx, node, &terms).await?;
+    store::approvals::approve(tx, node, at).await
 }
 
 pub fn later(seconds: i64) -> Timestamp {

@@ -175,7 +175,11 @@ impl WorkerPortal {
         setup
     }
 
-    pub async fn join_token(&self, body: Value) -> String {
+    /// Creates a join token that approves any boards and adopts the labels of the worker, unless `terms` has
+    /// other values.
+    pub async fn join_token(&self, terms: Value) -> String {
+        let mut body = json!({"approve": true, "adopt_labels": true});
+        body.as_object_mut().unwrap().extend(terms.as_object().unwrap().clone());
         let answer = self.t.post(&self.operator, "/operator/join-tokens", body).await.expect(201);
         answer["secret"].as_str().unwrap().to_owned()
     }

@@ -53,14 +53,24 @@ pub struct Loaded {
     pub order: NodeOrder,
     pub nodes: Vec<Node>,
     pub cursor: Option<String>,
+    /// The nodes that wait for an approval, whatever the filter.
+    pub waiting: Vec<Node>,
 }
 
-/// Gets the first page of the list.
+/// Gets the first nodes that wait for an approval.
+pub fn load_waiting() -> impl Future<Output = Answer<Vec<Node>>> + Send + 'static {
+    let filter = NodeFilter { state: Some(NodeState::AwaitingApproval), ..NodeFilter::default() };
+    let page = api::nodes::operator_page(api::nodes::filter_query(&filter), None, PAGE);
+    async move { Ok(page.await?.items) }
+}
+
+/// Gets the first page of the list, and the nodes that wait for an approval.
 pub fn load(order: NodeOrder) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let page = api::nodes::operator_page(order.query(), None, PAGE);
+    let waiting = load_waiting();
     async move {
         let page = page.await?;
-        Ok(Loaded { order, nodes: page.items, cursor: page.next_cursor })
+        Ok(Loaded { order, nodes: page.items, cursor: page.next_cursor, waiting: waiting.await? })
     }
 }
 

@@ -95,7 +95,7 @@ pub fn TrustDialog(
     };
     let create = move |_: leptos::ev::MouseEvent| {
         let Some(id) = chosen.get_untracked() else { return };
-        let body = NewJoinToken { valid_s: None };
+        let body = NewJoinToken::default();
         call.run(api::nodes::node_join_token(id, &body), move |created: JoinToken| token.set(Some(created)));
     };
     let revoke = move |_: leptos::ev::MouseEvent| {

@@ -96,7 +96,10 @@ pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
     }
     out.extend(overview.disk.and_then(disk_finding));
     let nodes = cluster.notices.iter().map(|node| format!("{} ({})", node.name, node.state.word())).collect();
-    let words = ("node not connected or draining", "nodes not connected or draining");
+    let words = (
+        "node not connected, draining or awaiting approval",
+        "nodes not connected, draining or awaiting approval",
+    );
     add(&mut out, cluster.notice_count, words, nodes, "/operator/nodes");
     add_boards(&mut out, cluster.boards_out_of_service, &cluster.board_notices);
     let stuck = overview.stuck.iter().map(|one| format!("{} of {}", one.job_name, one.org_name)).collect();

@@ -60,7 +60,10 @@ fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let policy = api::operator_reservations::policy();
     async move {
         let (lists, nodes, policy) = try_join!(lists, nodes, policy)?;
-        Ok(Loaded { lists, nodes: nodes.items, policy })
+        let mut nodes = nodes.items;
+        // A node without an approval has no boards for jobs.
+        nodes.retain(|node| node.awaiting_approval.is_none());
+        Ok(Loaded { lists, nodes, policy })
     }
 }
 

@@ -1,0 +1,222 @@
+//! The labels of a node: those that count, those that its worker reports, and the dialog that sets them.
+
+use std::collections::BTreeMap;
+
+use berth_types::ids::NodeId;
+use berth_types::nodes::{Node, PatchNode};
+use berth_types::problems::{FieldError as Wrong, Problem};
+use leptos::prelude::*;
+
+use super::super::super::parts::{Call, CallProblem, FieldError, Modal};
+use crate::api;
+use crate::ui::*;
+
+const FIELDS: &[&str] = &["/labels"];
+
+/// The signals of the rows and the dialog.
+#[derive(Clone, Copy)]
+pub struct LabelsState {
+    /// The nodes of the page.
+    pub nodes: RwSignal<Vec<Node>>,
+    /// The node of the dialog.
+    pub chosen: RwSignal<Option<NodeId>>,
+    /// True with an open dialog.
+    pub open: RwSignal<bool>,
+}
+
+impl LabelsState {
+    /// Returns the item of a node's menu.
+    pub fn menu_item(self, node: &Node, ready: ReadSignal<bool>) -> AnyView {
+        let (id, label) = (node.id, format!("Labels of {}", node.name));
+        let open_dialog = move |_: leptos::ev::MouseEvent| {
+            self.chosen.set(Some(id));
+            self.open.set(true);
+        };
+        view! {
+            <button
+                class="menu__item"
+                type="button"
+                aria-label=label
+                disabled=move || !ready.get()
+                on:click=open_dialog
+            >
+                "Labels"
+            </button>
+        }
+        .into_any()
+    }
+}
+
+/// Returns the labels as a text of `name=value`.
+fn text(labels: &BTreeMap<String, String>, separator: &str) -> String {
+    labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(separator)
+}
+
+/// Returns the reported labels that do not count: `reported: rack=r1`; `None` without such labels.
+fn uncounted_text(node: &Node) -> Option<String> {
+    let counts = |name: &String, value: &String| node.labels.get(name) == Some(value);
+    let uncounted: BTreeMap<String, String> = node
+        .reported_labels
+        .iter()
+        .filter(|(name, value)| !counts(name, value))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    (!uncounted.is_empty()).then(|| format!("reported: {}", text(&uncounted, ", ")))
+}
+
+/// Returns the labels of a node as chips, and the reported labels that do not count; `None` without labels.
+pub fn label_chips(node: &Node) -> Option<AnyView> {
+    let chip = |(name, value): (&String, &String)| {
+        let text = format!("{name}={value}");
+        view! { <span class="tag tag--label">{text}</span> }.into_any()
+    };
+    let chips: Vec<AnyView> = node.labels.iter().map(chip).collect();
+    let reported = uncounted_text(node);
+    if chips.is_empty() && reported.is_none() {
+        return None;
+    }
+    let reported = reported.map(|text| view! { <span class="table__sub">{text}</span> });
+    Some(view! { <span class="tags">{chips}</span> {reported} }.into_any())
+}
+
+/// Parses lines of `name=value`. Empty lines are left out.
+///
+/// # Errors
+/// A line has no name or no value.
+fn parse(lines: &str) -> Result<BTreeMap<String, String>, Vec<Wrong>> {
+    let mut labels = BTreeMap::new();
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let parts = line.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
+        let Some((name, value)) = parts.filter(|(name, value)| !name.is_empty() && !value.is_empty()) else {
+            let detail = format!("Enter each label as name=value, one a line. “{line}” is not.");
+            return Err(vec![Wrong::new("/labels", detail)]);
+        };
+        labels.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(labels)
+}
+
+/// The dialog for the labels of a node.
+#[component]
+pub fn LabelsDialog(
+    /// The signals of the page.
+    state: LabelsState,
+) -> impl IntoView {
+    let call = Call::idle();
+    let LabelsState { nodes, chosen, open } = state;
+    let lines = RwSignal::new(String::new());
+    let find =
+        move |id: NodeId| nodes.with_untracked(|nodes| nodes.iter().find(|node| node.id == id).cloned());
+    // A refresh of the list changes no text that is being edited.
+    Effect::new(move || {
+        if open.get() {
+            call.problem.set(None);
+            let node = chosen.get_untracked().and_then(find);
+            lines.set(node.map(|node| text(&node.labels, "\n")).unwrap_or_default());
+        }
+    });
+    let node = Memo::new(move |_| {
+        let id = chosen.get()?;
+        nodes.with(|nodes| nodes.iter().find(|node| node.id == id).cloned())
+    });
+    let title = Signal::derive(move || match node.get() {
+        Some(node) => format!("Labels of {}", node.name),
+        None => "Labels".to_owned(),
+    });
+    let reported = move || match node.get() {
+        Some(node) if node.adopts_labels => {
+            "The labels of the worker are adopted with each report.".to_owned()
+        }
+        Some(node) if node.reported_labels.is_empty() => "The worker reports no labels.".to_owned(),
+        Some(node) => format!("The worker reports {}.", text(&node.reported_labels, ", ")),
+        None => String::new(),
+    };
+    let change = move |body: PatchNode| {
+        let Some(id) = chosen.get_untracked() else { return };
+        call.run(api::nodes::patch(id, &body), move |fresh: Node| {
+            open.set(false);
+            nodes.update(|nodes| {
+                if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
+                    *known = fresh;
+                }
+            });
+        });
+    };
+    let save = move |_: leptos::ev::MouseEvent| match lines.with_untracked(|lines| parse(lines)) {
+        Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
+        Ok(labels) => change(PatchNode { labels: Some(labels), ..PatchNode::default() }),
+    };
+    let adopt = move |_: leptos::ev::MouseEvent| {
+        change(PatchNode { adopt_labels: Some(true), ..PatchNode::default() });
+    };
+    let wrong = call.field("/labels");
+    view! {
+        <Modal id="node-labels" title=title open=open>
+            <div class="dialog__body">
+                <p>"The labels rack and switch decide about placements and power budgets. " {reported}</p>
+                <CallProblem call=call beside_fields=FIELDS/>
+                <div class="field field--wide">
+                    <label class="field__label" for="node-labels-text">"Labels"</label>
+                    <textarea
+                        id="node-labels-text"
+                        rows="4"
+                        maxlength="8192"
+                        aria-describedby="node-labels-hint node-labels-error"
+                        aria-invalid=move || wrong.get().map(|_| "true")
+                        prop:value=move || lines.get()
+                        on:input=move |ev| lines.set(event_target_value(&ev))
+                    ></textarea>
+                    <p class="field__hint" id="node-labels-hint">
+                        "One name=value a line, at most 64. Saved labels replace all labels, and those of the worker no longer count."
+                    </p>
+                    <FieldError id="node-labels-error" error=wrong/>
+                </div>
+            </div>
+            <div class="dialog__actions">
+                <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
+                <button class="btn" type="button" disabled=move || call.pending.get() on:click=adopt>
+                    "Adopt reported labels"
+                </button>
+                <button
+                    class="btn btn--primary"
+                    type="button"
+                    disabled=move || call.pending.get()
+                    aria-busy=move || call.pending.get().then_some("true")
+                    on:click=save
+                >
+                    "Save labels"
+                </button>
+            </div>
+        </Modal>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_lines_of_name_and_value() {
+        let labels = parse("rack=r1\n\n switch = s=2 \n").unwrap();
+        assert_eq!(text(&labels, ", "), "rack=r1, switch=s=2");
+        assert!(parse("").unwrap().is_empty());
+        for lines in ["rack", "=r1", "rack="] {
+            assert!(parse(lines).is_err(), "{lines}");
+        }
+    }
+
+    #[test]
+    fn only_reported_labels_that_do_not_count_are_marked() {
+        let mut node: Node = serde_json::from_value(serde_json::json!({
+            "id": "node_00000000000000000000000001", "name": "pier-01", "state": "ready", "simulated": true,
+            "unisolated": true, "driver_version": "1", "gpus": [], "labels": {"rack": "r1"},
+            "reported_labels": {"rack": "r1"},
+        }))
+        .unwrap();
+        assert_eq!(uncounted_text(&node), None);
+        node.reported_labels.insert("switch".to_owned(), "s1".to_owned());
+        assert_eq!(uncounted_text(&node).as_deref(), Some("reported: switch=s1"));
+        node.labels.clear();
+        assert_eq!(uncounted_text(&node).as_deref(), Some("reported: rack=r1, switch=s1"));
+    }
+}

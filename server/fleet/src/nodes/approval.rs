@@ -1,0 +1,255 @@
+//! The approval of nodes and boards: by the terms of a join token, or by an operator.
+
+use std::collections::BTreeMap;
+
+use berth_core::approval::{BoardApproval, MAX_NODE_LABELS, approval_changes, is_label_text, waiting_reason};
+use berth_foundation::{Caller, Change, idempotency};
+use berth_mig::board_by_name;
+use berth_store::nodes::NodeReport;
+use berth_store::{self as store, StoreError, Tx};
+use berth_types::ids::NodeId;
+use berth_types::nodes::{ApproveNode, JoinTerms, Node};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::Nodes;
+use crate::leases::node_audit;
+
+/// The result of a recorded report.
+#[derive(Debug, Default)]
+pub(super) struct Recorded {
+    /// A sentence for each board that stays with another node.
+    pub left_out: String,
+    /// True for an approved node.
+    pub is_approved: bool,
+}
+
+/// The refusal of a change that only nodes without an approval permit.
+fn approved_already(detail: &str) -> Problem {
+    Problem::conflict("node.approved", "The node is approved", detail)
+}
+
+/// Checks the labels of a node from an operator, in the field `/labels`.
+///
+/// # Errors
+/// They are too many, or one has a key or value that is too long or not printable.
+pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Problem> {
+    if labels.len() > MAX_NODE_LABELS {
+        return Err(Problem::invalid_field("/labels", "A node has at most 64 labels."));
+    }
+    if labels.iter().all(|(key, value)| is_label_text(key) && is_label_text(value)) {
+        return Ok(());
+    }
+    let detail = "The key and the value of a label have 1 to 63 printable characters.";
+    Err(Problem::invalid_field("/labels", detail))
+}
+
+/// The refusal of an approval, if there is one.
+async fn approval_refusal(
+    tx: &mut Tx<'_>,
+    node: NodeId,
+    input: ApproveNode,
+) -> Result<Option<Problem>, StoreError> {
+    let Some(known) = store::approvals::find(tx, node).await? else { return Ok(Some(Problem::not_found())) };
+    if known.approved_at.is_some() {
+        return Ok(Some(approved_already("The node was approved in the meantime. Nothing was changed.")));
+    }
+    let boards = store::approvals::list_boards(tx, node).await?;
+    let present = boards.iter().filter(|board| board.present).count();
+    let present = u32::try_from(present).unwrap_or(u32::MAX);
+    if input.boards.is_some_and(|boards| boards != present) {
+        let detail = format!(
+            "The node now reports {present} boards. Nothing was approved, and the node gets no work. Load the node again and compare its boards."
+        );
+        return Ok(Some(Problem::conflict("node.boards_changed", "The boards have changed", detail)));
+    }
+    Ok(None)
+}
+
+impl Nodes {
+    /// Records the report of a host and decides about its approval and that of its boards. A removed node has no
+    /// record.
+    ///
+    /// # Errors
+    /// The database cannot be read or written.
+    pub(super) async fn record(
+        &self,
+        tx: &mut Tx<'_>,
+        node: NodeId,
+        mut report: NodeReport,
+        now: Timestamp,
+    ) -> Result<Recorded, StoreError> {
+        let Some(known) = store::approvals::find(tx, node).await? else { return Ok(Recorded::default()) };
+        let was_approved = known.approved_at.is_some();
+        let mut left_out = Vec::new();
+        for board in std::mem::take(&mut report.boards) {
+            match self.left_out_reason(tx, node, was_approved, &board.uuid).await? {
+                Some(reason) => left_out.push(reason),
+                None => report.boards.push(board),
+            }
+        }
+        let before = store::approvals::list_boards(tx, node).await?;
+        store::nodes::record_report(tx, node, &report, now).await?;
+        let left_out = left_out.join(" ");
+        if store::nodes::set_gpus_left_out(tx, node, &left_out).await? && !left_out.is_empty() {
+            let event = node_audit(&self.context, node, "node.boards_left_out", &left_out);
+            store::quotas::insert_audit(tx, None, &event).await?;
+        }
+        let is_approved = was_approved || self.approve_by_terms(tx, node, &known.terms, &report, now).await?;
+        if !is_approved {
+            // The rows of a stranger have a bound: its latest report.
+            store::approvals::forget_missing_boards(tx, node).await?;
+            return Ok(Recorded { left_out, is_approved });
+        }
+        // A node that is approved before its driver answers reports its first boards later.
+        let are_first = known.terms.approve && (before.is_empty() || !was_approved);
+        let known_boards: Vec<BoardApproval> = before
+            .into_iter()
+            .map(|row| BoardApproval { uuid: row.uuid, model: row.model, is_approved: !row.awaits_approval })
+            .collect();
+        let changes: Vec<BoardApproval> = if are_first {
+            let first = |board: &store::nodes::GpuReport| BoardApproval {
+                uuid: board.uuid.clone(),
+                model: board.model.clone(),
+                is_approved: true,
+            };
+            report.boards.iter().map(first).collect()
+        } else {
+            let reported: Vec<(&str, &str)> =
+                report.boards.iter().map(|board| (board.uuid.as_str(), board.model.as_str())).collect();
+            approval_changes(&known_boards, &reported)
+        };
+        if are_first && !changes.is_empty() {
+            store::approvals::spend_terms(tx, node).await?;
+        }
+        for board in changes {
+            store::approvals::set_awaits_approval(tx, &board.uuid, !board.is_approved).await?;
+        }
+        Ok(Recorded { left_out, is_approved })
+    }
+
+    /// Approves a node by the terms of its join token. Returns false if they do not approve it.
+    async fn approve_by_terms(
+        &self,
+        tx: &mut Tx<'_>,
+        node: NodeId,
+        terms: &JoinTerms,
+        report: &NodeReport,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let models: Vec<&str> = report.boards.iter().map(|board| board.model.as_str()).collect();
+        if waiting_reason(terms, &models).is_some() {
+            return Ok(false);
+        }
+        store::approvals::forget_missing_boards(tx, node).await?;
+        store::approvals::approve(tx, node, now).await?;
+        let event = node_audit(&self.context, node, "node.approved", "By its join token.");
+        store::quotas::insert_audit(tx, None, &event).await?;
+        Ok(true)
+    }
+
+    /// Approves a node with its present boards. Boards that it reports later wait for an approval of their own.
+    ///
+    /// # Errors
+    /// There is no such node, it is approved already, or it reports another number of boards than `input` has.
+    pub async fn approve_node(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        input: ApproveNode,
+    ) -> Result<Node, Problem> {
+        self.context.authorise_operator(caller)?;
+        if caller.already_created().is_some() {
+            return self.get_node(caller, node).await;
+        }
+        let (now, key) = (self.context.now(), caller.idempotency_key.clone());
+        let event = self.context.audit_event(caller, "node.approved", node.to_string(), String::new());
+        let refusal = self
+            .context
+            .db
+            .write(move |tx| {
+                let (key, event) = (key.clone(), event.clone());
+                async move {
+                    if let Some(refusal) = approval_refusal(tx, node, input).await? {
+                        return Ok(Some(refusal));
+                    }
+                    idempotency::claim(tx, key.as_ref(), &node.to_string(), now).await?;
+                    store::approvals::approve(tx, node, now).await?;
+                    store::approvals::spend_terms(tx, node).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(None)
+                }
+                .boxed()
+            })
+            .await?;
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
+        self.offer_boards_of(node).await?;
+        self.context.publish(Change::Boards);
+        self.context.publish(Change::Assignments(node));
+        self.get_node(caller, node).await
+    }
+
+    /// Adds the offerings of a node's boards.
+    async fn offer_boards_of(&self, node: NodeId) -> Result<(), StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let known = store::approvals::find(&mut tx, node).await?;
+        let boards = store::approvals::list_boards(&mut tx, node).await?;
+        drop(conn);
+        let simulated = known.is_some_and(|known| known.simulated);
+        let models = boards.iter().filter(|board| board.present).map(|board| board.model.as_str());
+        self.offer_models(models.collect(), simulated).await
+    }
+
+    /// Adds the offerings of board models.
+    pub(super) async fn offer_models(
+        &self,
+        mut models: Vec<&str>,
+        simulated: bool,
+    ) -> Result<(), StoreError> {
+        models.sort_unstable();
+        models.dedup();
+        for board in models.into_iter().filter_map(board_by_name) {
+            self.offerings.offer_board(board, simulated).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes a node without an approval: its boards, certificates and unused join tokens. Its session ends.
+    ///
+    /// # Errors
+    /// There is no such node, or it is approved.
+    pub async fn remove_node(&self, caller: &Caller, node: NodeId) -> Result<(), Problem> {
+        self.context.authorise_operator(caller)?;
+        let event = self.context.audit_event(caller, "node.removed", node.to_string(), String::new());
+        let refusal = self
+            .context
+            .db
+            .write(move |tx| {
+                let event = event.clone();
+                async move {
+                    let Some(known) = store::approvals::find(tx, node).await? else {
+                        return Ok(Some(Problem::not_found()));
+                    };
+                    if known.approved_at.is_some() {
+                        let detail = "Only a node that waits for an approval can be removed. Revoke the certificate of an approved node.";
+                        return Ok(Some(approved_already(detail)));
+                    }
+                    store::approvals::remove(tx, node).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(None)
+                }
+                .boxed()
+            })
+            .await?;
+        if let Some(refusal) = refusal {
+            return Err(refusal);
+        }
+        self.context.publish(Change::NodeRevoked(node));
+        self.context.publish(Change::Boards);
+        Ok(())
+    }
+}
