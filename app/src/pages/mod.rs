@@ -3,12 +3,14 @@
 //! Pages send requests through `api` and render with `ui`. All state is in signals. Prices, limits and rights
 //! come from the portal.
 
+pub mod account;
 pub mod billing;
 pub mod budgets;
 pub mod cluster;
 pub mod confirm;
 pub mod curl;
 pub mod days;
+pub mod forgot;
 pub mod gallery;
 pub mod home;
 pub mod invoices;
@@ -17,6 +19,7 @@ pub mod jobs;
 pub mod join;
 pub mod launch;
 pub mod limits;
+pub mod link_secret;
 pub mod load_more;
 pub mod operator;
 pub mod org_address;
@@ -24,6 +27,7 @@ pub mod org_data;
 pub mod parts;
 pub mod payments;
 pub mod reservations;
+pub mod reset;
 pub mod roles;
 pub mod rows;
 pub mod secrets;
@@ -37,5 +41,6 @@ pub mod text;
 pub mod time_field;
 pub mod tokens;
 pub mod usage;
+pub mod verify;
 pub mod volumes;
 pub mod webhooks;

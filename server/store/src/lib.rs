@@ -26,6 +26,7 @@ pub mod nodes;
 pub mod offerings;
 pub mod operations;
 pub mod payments;
+pub mod people;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;

@@ -57,6 +57,7 @@ mod operations;
 mod overview;
 mod pages;
 mod payments;
+mod people;
 mod portal_settings;
 mod ports;
 mod queue;
