@@ -42,6 +42,9 @@ pub fn App() -> impl IntoView {
                 <Route path=path!("/setup") view={Lazy::<routes::Setup>::new()} ssr=SsrMode::Async/>
                 <Route path=path!("/sign-in") view={Lazy::<routes::SignIn>::new()} ssr=SsrMode::Async/>
                 <Route path=path!("/sign-up") view={Lazy::<routes::SignUp>::new()} ssr=SsrMode::Async/>
+                <Route path=path!("/forgot") view={Lazy::<routes::Forgot>::new()} ssr=SsrMode::Async/>
+                <Route path=path!("/reset") view={Lazy::<routes::Reset>::new()} ssr=SsrMode::Async/>
+                <Route path=path!("/verify") view={Lazy::<routes::Verify>::new()} ssr=SsrMode::Async/>
                 <Route path=path!("/join") view={Lazy::<routes::Join>::new()} ssr=SsrMode::Async/>
                 <ParentRoute path=path!("") view=Layout ssr=SsrMode::Async>
                     <ParentRoute path=path!("/orgs/:org") view=OrgLayout ssr=SsrMode::Async>
@@ -72,6 +75,7 @@ pub fn App() -> impl IntoView {
                         <Route path=path!("/volumes/:volume") view={Lazy::<routes::Volume>::new()} ssr=SsrMode::Async/>
                     </ParentRoute>
                     <Route path=path!("/") view={Lazy::<routes::Root>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/account") view={Lazy::<routes::Account>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/launch") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs/:job") view=OrgRedirect ssr=SsrMode::Async/>
@@ -104,6 +108,7 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/operator/fleet") view={Lazy::<routes::Hardware>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/prices") view={Lazy::<routes::Prices>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/orgs") view={Lazy::<routes::Orgs>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/people") view={Lazy::<routes::People>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/invoices") view={Lazy::<routes::AllInvoices>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/books") view={Lazy::<routes::Reconciliation>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/operator/system") view={Lazy::<routes::System>::new()} ssr=SsrMode::Async/>

@@ -64,6 +64,7 @@ static OPERATOR: [Group; 2] = [
         links: &[
             ("/operator/prices", "Prices"),
             ("/operator/orgs", "Organizations"),
+            ("/operator/people", "People"),
             ("/operator/invoices", "Invoices"),
             ("/operator/books", "Reconciliation"),
             ("/operator/limits", "Limits"),

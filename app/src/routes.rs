@@ -69,6 +69,9 @@ route!(entry, Setup, setup, load_setup, pages::setup::SetupPage);
 route!(entry, SignIn, sign_in, load_sign_in, pages::sign_in::SignInPage);
 route!(entry, SignUp, sign_up, load_sign_up, pages::sign_up::SignUpPage);
 route!(entry, Join, join, load_join, pages::join::JoinPage);
+route!(entry, Forgot, forgot, load_forgot, pages::forgot::ForgotPage);
+route!(entry, Reset, reset, load_reset, pages::reset::ResetPage);
+route!(entry, Verify, verify, load_verify, pages::verify::VerifyPage);
 route!(start, Root, root, load_root, pages::start::RootPage);
 route!(home, Home, home, load_home, pages::home::HomePage);
 route!(launch, Launch, launch, load_launch, pages::launch::LaunchPage);
@@ -90,6 +93,7 @@ route!(webhooks, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPag
 route!(secrets, Secrets, secrets, load_secrets, pages::secrets::SecretsPage);
 route!(volumes, Volumes, volumes, load_volumes, pages::volumes::VolumesPage);
 route!(volumes, Volume, volume, load_volume, pages::volumes::one::VolumePage);
+route!(account, Account, account_page, load_account, pages::account::AccountPage);
 route!(limits, Limits, limits, load_limits, pages::limits::LimitsPage);
 route!(
     overview,
@@ -105,6 +109,7 @@ route!(all_jobs, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
 route!(stuck, Stuck, stuck, load_stuck, operator::stuck::StuckPage);
 route!(hardware, Hardware, hardware, load_hardware, operator::hardware::HardwarePage);
 route!(prices, Prices, prices, load_prices, operator::prices::PricesPage);
+route!(people, People, people_page, load_people, operator::people::PeoplePage);
 route!(orgs, Orgs, orgs, load_orgs, operator::orgs::OrgsPage);
 route!(all_limits, AllLimits, all_limits, load_all_limits, operator::limits::LimitsPage);
 route!(all_limits, OrgLimits, org_limits, load_org_limits, operator::limits::org::OrgLimitsPage);

@@ -277,6 +277,8 @@ fn SignedIn(
             details.set_open(false);
         }
     });
+    let account_label = format!("Your account: {}", me.user.name);
+    let unverified = me.email_verified_at.is_none().then(|| unverified_banner(&me.user.email));
     let role_text = move || {
         let role = shown.with(|shown| shown.as_ref().map(|member| member.role.name()));
         role.into_iter().chain(operator.then_some("operator")).collect::<Vec<_>>().join(", ")
@@ -316,6 +318,7 @@ fn SignedIn(
                             // The portal serves the documents outside of the app.
                             <a class="rail__link" href="/docs" rel="external">"Documentation"</a>
                             <p class="rail__group">{me.user.email.clone()}</p>
+                            <a class="rail__link" href="/account">"Your account"</a>
                             <button
                                 class="rail__link link-button"
                                 type="button"
@@ -328,7 +331,7 @@ fn SignedIn(
                     </details>
                 </nav>
                 <div class="rail__foot">
-                    <p>{me.user.name.clone()}<br/>{role_text}</p>
+                    <p><a href="/account" aria-label=account_label>{me.user.name.clone()}</a><br/>{role_text}</p>
                     <p class="rail__theme"><ThemeSwitch id="theme"/></p>
                     <p class="rail__theme"><ZoneSelect id="zone"/></p>
                     <p><a href="/docs" rel="external">"Documentation"</a></p>
@@ -344,14 +347,30 @@ fn SignedIn(
                     </p>
                 </div>
             </section>
-            <main class="main" id="main" tabindex="-1"><Outlet/></main>
+            <main class="main" id="main" tabindex="-1">{unverified}<Outlet/></main>
         </div>
         <Palette data=palette/>
     }
 }
 
+/// Returns the notice of an e-mail address that is not verified.
+fn unverified_banner(email: &str) -> AnyView {
+    let email = email.to_owned();
+    view! {
+        <div class="banner banner--warn" role="status">
+            <div class="banner__text">
+                <strong class="banner__title">"E-mail address not verified"</strong>
+                "Open the link in the mail to " <span class="break">{email}</span>
+                ". Without it you get no other mail, and your organization sends no invitations and requests no credit. The page "
+                <a href="/account">"Your account"</a> " sends the link again."
+            </div>
+        </div>
+    }
+    .into_any()
+}
+
 /// Opens the sign-in page by a full load, so that no data of the session remains.
-fn load_sign_in() {
+pub fn load_sign_in() {
     #[cfg(feature = "hydrate")]
     if let Some(window) = web_sys::window() {
         // Drafts of forms.

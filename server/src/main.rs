@@ -111,13 +111,8 @@ struct Serve {
     /// beside the portal.
     #[arg(long, env = "BERTH_PRIVATE_WEBHOOKS")]
     private_webhooks: bool,
-    /// The mail server: smtps://USER:PASSWORD@HOST. Without it the portal writes mail to files in the
-    /// directory outbox of the data directory.
-    #[arg(long, env = "BERTH_SMTP", hide_env_values = true)]
-    smtp: Option<String>,
-    /// The sender of mail.
-    #[arg(long, env = "BERTH_MAIL_FROM", default_value = "Berth <berth@localhost.localdomain>")]
-    mail_from: String,
+    #[command(flatten)]
+    mail: Mail,
     /// The URL of the portal for browsers, for links in mail and for the return from payments. By default
     /// http:// and the address of --listen.
     #[arg(long, env = "BERTH_PUBLIC_URL")]
@@ -155,6 +150,21 @@ struct Serve {
     sign_up_closed: bool,
     #[command(flatten)]
     readings: Readings,
+}
+
+#[derive(clap::Args)]
+struct Mail {
+    /// The mail server: smtps://USER:PASSWORD@HOST. Without it the portal writes mail to files in the
+    /// directory outbox of the data directory.
+    #[arg(long, env = "BERTH_SMTP", hide_env_values = true)]
+    smtp: Option<String>,
+    /// The sender of mail.
+    #[arg(long, env = "BERTH_MAIL_FROM", default_value = "Berth <berth@localhost.localdomain>")]
+    mail_from: String,
+    /// A sign-up needs the verification of its e-mail address by a link: true or false. By default true with
+    /// --smtp and false without it.
+    #[arg(long, env = "BERTH_VERIFY_EMAIL")]
+    verify_email: Option<bool>,
 }
 
 #[derive(clap::Args)]
@@ -332,8 +342,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         edge,
         sign_up_closed,
         private_webhooks,
-        smtp,
-        mail_from,
+        mail,
         public_url,
         ports_origin,
         stripe_key,
@@ -368,8 +377,9 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         secrets_key: keys.secrets_key_file,
         secrets_old_keys: keys.secrets_old_key_files,
         private_webhooks,
-        smtp,
-        mail_from,
+        verify_email: mail.verify_email.unwrap_or(mail.smtp.is_some()),
+        smtp: mail.smtp,
+        mail_from: mail.mail_from,
         public_url,
         ports_origin,
         stripe_key,

@@ -48,6 +48,9 @@ parts! {
     berth_accounts::Accounts, accounts: accounts::accounts;
     berth_accounts::Members, members: accounts::members;
     berth_accounts::Invitations, invitations: accounts::invitations;
+    berth_accounts::OwnAccount, own_account: accounts::own;
+    berth_accounts::MailLinks, mail_links: accounts::links;
+    berth_accounts::Users, users: accounts::users;
     berth_billing::Ledger, ledger: billing::ledger;
     berth_billing::Budgets, budgets: billing::budgets;
     berth_billing::Invoices, invoices: billing::invoices;

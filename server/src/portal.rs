@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use berth_access::{Ports, Terminals, Tunnels};
-use berth_accounts::{Accounts, Hasher, Invitations, Members};
+use berth_accounts::{Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, Users};
 use berth_billing::{
     Budgets, CreditExpiry, Invoices, Ledger, Payments, Reconciliations, Stripe, UsageReports,
 };
@@ -44,6 +44,9 @@ pub struct Portal {
     pub accounts: Accounts,
     pub members: Members,
     pub invitations: Invitations,
+    pub own_account: OwnAccount,
+    pub mail_links: MailLinks,
+    pub users: Users,
 
     pub ledger: Ledger,
     pub credit_expiry: CreditExpiry,
@@ -140,14 +143,12 @@ impl Portal {
         let telemetry = Arc::new(Telemetry::new(context.now()));
         let loops = Loops::new(ctx());
         let hasher = Hasher::new(2);
-        let accounts = Accounts::new(ctx(), hasher.clone());
+        let accounts = Accounts::new(ctx(), hasher.clone(), transport.clone());
         let reconciliations = Reconciliations::new(ctx());
-
         let handovers = Arc::new(HandOvers::new(context.now()));
         let files = Files::new(ctx(), objects.clone(), handovers.clone());
         let volume_uses = VolumeUses::new(ctx(), handovers.clone());
         let secrets = Secrets::new(ctx());
-
         let leases = Arc::new(Leases::new(context.monotonic_ms()));
         let cluster = Cluster::new(ctx(), leases.clone());
         let offerings = Offerings::new(ctx());
@@ -165,6 +166,9 @@ impl Portal {
             idempotency: Idempotency::new(ctx()),
             members: Members::new(ctx()),
             invitations: Invitations::new(ctx(), hasher, transport.clone()),
+            own_account: OwnAccount::new(accounts.clone()),
+            mail_links: MailLinks::new(accounts.clone()),
+            users: Users::new(ctx()),
             ledger: Ledger::new(ctx()),
             credit_expiry: CreditExpiry::new(ctx()),
             budgets: Budgets::new(ctx()),

@@ -3,6 +3,7 @@
 //! Must not read settings or signals: the caller passes a portal, bound listeners and the future of the stop.
 
 use std::io::Write;
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 
@@ -12,6 +13,9 @@ use crate::connections;
 use crate::portal::Portal;
 use crate::web::{self, Assets};
 use crate::{rest, workers};
+
+/// The longest wait for the mails of accounts at the stop.
+const LAST_MAILS: Duration = Duration::from_secs(5);
 
 /// Prints a line on standard output. A closed output does not stop the portal.
 fn print_line(line: &str) {
@@ -55,7 +59,7 @@ pub async fn serve(
     let router = ports::with_port_hosts(router, portal.ports.clone());
     let limits = connections::Limits::from_settings(&portal.context.settings);
     let pages = connections::serve(listener, router, limits, stop_signal(stopping.clone()));
-    let loops = portal.loops.clone();
+    let (loops, accounts) = (portal.loops.clone(), portal.accounts.clone());
     let workers = workers::serve(portal, worker_listener, stop_signal(stopping));
     tokio::select! {
         () = pages => Ok(()),
@@ -63,6 +67,8 @@ pub async fn serve(
         name = loops.panicked() => Err(format!("the loop {name} panicked")),
         () = stopped => {
             drop(stop);
+            // Their links exist in no other place.
+            let _ = tokio::time::timeout(LAST_MAILS, accounts.mails_sent()).await;
             Ok(())
         }
     }

@@ -13,6 +13,7 @@ pub mod nodes;
 pub mod operations;
 pub mod operator_reservations;
 pub mod payments;
+pub mod people;
 pub mod portal;
 pub mod quotas;
 pub mod reservations;

@@ -3,6 +3,7 @@
 //! Pages send requests through `api` and render with `ui`. All state is in signals. Prices, limits and rights
 //! come from the portal.
 
+pub mod account;
 pub mod billing;
 pub mod budgets;
 pub mod cluster;
@@ -10,6 +11,7 @@ pub mod compare;
 pub mod confirm;
 pub mod curl;
 pub mod days;
+pub mod forgot;
 pub mod gallery;
 pub mod home;
 pub mod invoices;
@@ -18,6 +20,7 @@ pub mod jobs;
 pub mod join;
 pub mod launch;
 pub mod limits;
+pub mod link_secret;
 pub mod load_more;
 pub mod operator;
 pub mod org_address;
@@ -25,6 +28,7 @@ pub mod org_data;
 pub mod parts;
 pub mod payments;
 pub mod reservations;
+pub mod reset;
 pub mod roles;
 pub mod rows;
 pub mod saved_filters;
@@ -39,6 +43,7 @@ pub mod text;
 pub mod time_field;
 pub mod tokens;
 pub mod usage;
+pub mod verify;
 pub mod volumes;
 pub mod waits;
 pub mod webhooks;

@@ -27,7 +27,9 @@ pub fn safe_next(requested: Option<&str>) -> String {
             && !path.chars().any(|c| c.is_control() || c == '\\')
     };
     // The pages without a session would lead back to themselves.
-    let entry = |path: &str| matches!(path.split('?').next(), Some("/sign-in" | "/sign-up" | "/setup"));
+    let entry = |path: &str| {
+        matches!(path.split('?').next(), Some("/sign-in" | "/sign-up" | "/setup" | "/forgot" | "/reset"))
+    };
     requested.filter(inside).filter(|path| !entry(path)).unwrap_or("/").to_owned()
 }
 
@@ -66,6 +68,7 @@ pub fn SignInPage() -> impl IntoView {
                 />
                 <PasswordField value=password error=call.field("/password") fresh=false/>
                 <Submit call=call>{move || if call.pending.get() { "Signing in" } else { "Sign in" }}</Submit>
+                <p><a href="/forgot">"Set a new password by mail"</a></p>
             </form>
             <Suspense fallback=|| ()>
                 {move || Suspend::new(async move {

@@ -100,6 +100,9 @@ pub struct Me {
     pub memberships: Vec<Membership>,
     /// The ISO 4217 code of the portal's only currency.
     pub currency: String,
+    /// The time of the verification of the e-mail address; absent before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub email_verified_at: Option<Timestamp>,
 }
 
 /// Facts about the portal that are public without sign-in.

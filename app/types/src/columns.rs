@@ -58,7 +58,7 @@ macro_rules! names {
 ids! {
     UserId OrgId InvitationId TokenId OfferingId NodeId JoinTokenId JobId FileId VolumeId TransferId BudgetId
     InvoiceId PaymentId WebhookId DeliveryId NoticeId TerminalId QuoteId ReservationId QuotaRequestId
-    AuditEventId RequestId
+    AuditEventId RequestId SessionId
 }
 
 names! {

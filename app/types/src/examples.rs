@@ -18,6 +18,9 @@ use crate::nodes::{ApproveNode, ExpectedBoards, NewJoinToken, PatchNode};
 use crate::offerings::NewPrice;
 use crate::operations::{JobFilter, NewDrain, PutRack, StopJobs};
 use crate::payments::{AutoRecharge, NewTopUp};
+use crate::people::{
+    ChangePassword, CompletePasswordReset, CompleteVerification, DeleteAccount, DisableUser, NewPasswordReset,
+};
 use crate::portal::{Accent, PortalSettings, PutLogo};
 use crate::ports::NewPortTicket;
 use crate::quotas::{DecideQuotaRequest, Limits, NewQuotaRequest};
@@ -40,6 +43,12 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("Setup", vec![value(setup())]),
         ("SignUp", vec![value(sign_up())]),
         ("SignIn", vec![value(sign_in())]),
+        ("ChangePassword", vec![value(change_password())]),
+        ("NewPasswordReset", vec![value(new_password_reset())]),
+        ("CompletePasswordReset", vec![value(complete_password_reset())]),
+        ("CompleteVerification", vec![value(complete_verification())]),
+        ("DeleteAccount", vec![value(delete_account())]),
+        ("DisableUser", vec![value(disable_user())]),
         ("NewToken", vec![value(new_token())]),
         ("NewOperatorToken", vec![value(new_operator_token())]),
         ("NewBudget", vec![value(new_budget())]),
@@ -112,6 +121,33 @@ fn sign_up() -> SignUp {
 
 fn sign_in() -> SignIn {
     SignIn { email: "ada@example.org".to_owned(), password: PASSWORD.to_owned() }
+}
+
+fn change_password() -> ChangePassword {
+    ChangePassword { current: PASSWORD.to_owned(), new: "violet anchor nine barometer".to_owned() }
+}
+
+fn new_password_reset() -> NewPasswordReset {
+    NewPasswordReset { email: "ada@example.org".to_owned() }
+}
+
+fn complete_password_reset() -> CompletePasswordReset {
+    CompletePasswordReset {
+        token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned(),
+        password: PASSWORD.to_owned(),
+    }
+}
+
+fn complete_verification() -> CompleteVerification {
+    CompleteVerification { token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned() }
+}
+
+fn delete_account() -> DeleteAccount {
+    DeleteAccount { password: PASSWORD.to_owned() }
+}
+
+fn disable_user() -> DisableUser {
+    DisableUser { reason: "The account sends unwanted invitations.".to_owned() }
 }
 
 fn new_token() -> NewToken {

@@ -108,6 +108,8 @@ ids! {
     InvitationId = "invite";
     /// The id of an API token. It is no secret.
     TokenId = "tok";
+    /// The id of a session of a browser. It is no secret.
+    SessionId = "sess";
     /// The id of an offering.
     OfferingId = "off";
     /// The id of a node.

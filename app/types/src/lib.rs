@@ -33,6 +33,7 @@ pub mod paths;
 #[cfg(feature = "schema")]
 mod patterns;
 pub mod payments;
+pub mod people;
 pub mod portal;
 pub mod ports;
 pub mod problems;

@@ -4,7 +4,11 @@ use serde::{Deserialize, Serialize};
 
 /// All problem codes. A code never changes its meaning.
 pub const CODES: &[&str] = &[
+    "account.disabled",
     "account.exists",
+    "account.in_use",
+    "account.operator",
+    "account.unverified",
     "auth.forbidden",
     "auth.required",
     "auth.wrong_password",
@@ -34,6 +38,7 @@ pub const CODES: &[&str] = &[
     "job.removed",
     "jobs.more",
     "join_token.refused",
+    "link.not_valid",
     "maintenance.in_use",
     "members.already",
     "members.last_owner",

@@ -226,6 +226,9 @@ pub struct DecideQuotaRequest {
 
 /// All actions of audit events. An action never changes its meaning.
 pub const AUDIT_ACTIONS: &[&str] = &[
+    "account.deleted",
+    "account.disabled",
+    "account.enabled",
     "attempt.late",
     "attempt.meter_refused",
     "billing_settings.set",
@@ -234,6 +237,8 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "credit.granted",
     "credit.taken_back",
     "credit_limit.set",
+    "email.verification_asked",
+    "email.verified",
     "file.removed",
     "gpu.approved",
     "gpu.check_asked",
@@ -266,6 +271,9 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "node.returned",
     "node.revoked",
     "node.shutdown",
+    "password.changed",
+    "password.reset",
+    "password.reset_asked",
     "port.opened",
     "portal_logo.removed",
     "portal_logo.set",
@@ -288,6 +296,8 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "secret.created",
     "secret.deleted",
     "secret.replaced",
+    "session.ended",
+    "sessions.ended",
     "terminal.closed",
     "terminal.opened",
     "token.created",

@@ -15,12 +15,19 @@ use berth_types::problems::{FieldError, Problem};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::link_mails::start_verification;
+use crate::mails::Mails;
 use crate::passwords::{self, Hasher};
+use crate::refusals::{account_disabled, wrong_password};
 use crate::slugs::free_slug;
-use crate::throttle::{SignInThrottle, SignUpThrottle};
+use crate::throttle::{LinkThrottle, SignInThrottle, SignUpThrottle};
+use crate::user_agent::browser_head;
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_opaque};
+use berth_foundation::delivery::Transport;
+use berth_foundation::proxies::network;
 use berth_foundation::{Caller, TokenScope};
 use berth_foundation::{Change, Context, SessionKey};
+use berth_store::accounts::NewSession;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
 
@@ -105,6 +112,8 @@ pub struct SignInOrigin {
     /// The IP address of the sender.
     pub address: Option<IpAddr>,
     pub disconnect: Disconnect,
+    /// The header `User-Agent`, of any length.
+    pub browser: String,
     /// The value of the session cookie in the request.
     pub former: Option<String>,
 }
@@ -112,10 +121,12 @@ pub struct SignInOrigin {
 /// Users, sessions and API tokens.
 #[derive(Clone)]
 pub struct Accounts {
-    context: Context,
-    hasher: Hasher,
-    throttle: Arc<SignInThrottle>,
+    pub(crate) context: Context,
+    pub(crate) hasher: Hasher,
+    pub(crate) throttle: Arc<SignInThrottle>,
     sign_ups: Arc<SignUpThrottle>,
+    pub(crate) links: Arc<LinkThrottle>,
+    pub(crate) mails: Mails,
 }
 
 impl berth_rest::authentication::Accounts for Accounts {
@@ -135,8 +146,15 @@ impl berth_rest::authentication::Accounts for Accounts {
 }
 
 impl Accounts {
-    pub fn new(context: Context, hasher: Hasher) -> Self {
-        Self { context, hasher, throttle: Arc::default(), sign_ups: Arc::default() }
+    pub fn new(context: Context, hasher: Hasher, transport: Arc<Transport>) -> Self {
+        Self {
+            context,
+            hasher,
+            throttle: Arc::default(),
+            sign_ups: Arc::default(),
+            links: Arc::default(),
+            mails: Mails::new(transport),
+        }
     }
 
     /// Makes a new setup token for a portal without an operator. Returns `None` if there is an operator.
@@ -250,6 +268,7 @@ impl Accounts {
         let org = Org { id: self.context.new_id(now), name, slug: String::new(), created_at: now };
         let hash = self.hasher.hash(input.password, self.context.salt(), sender).await?;
         let new_user = user.clone();
+        let verification = self.context.settings.verify_email;
         let done = self
             .context
             .db
@@ -257,6 +276,9 @@ impl Accounts {
                 let (user, mut org, hash) = (user.clone(), org.clone(), hash.clone());
                 async move {
                     store::accounts::insert_user(tx, &user, &hash, now).await?;
+                    if verification {
+                        store::people::unverify_email(tx, user.id).await?;
+                    }
                     org.slug = free_slug(tx, &org).await?;
                     store::accounts::insert_org(tx, &org).await?;
                     store::accounts::insert_member(tx, org.id, user.id, Role::Owner).await?;
@@ -270,6 +292,9 @@ impl Accounts {
             Ok(organization) => {
                 // The planner must apply the common limits to the new organization.
                 self.context.publish(Change::Orgs);
+                if verification {
+                    self.mail_first_verification(&new_user, address);
+                }
                 Ok(SignedUp { user: new_user, organization })
             }
             Err(StoreError::Duplicate) => Err(account_exists()),
@@ -277,12 +302,21 @@ impl Accounts {
         }
     }
 
+    /// Mails the first link to the address of a new user. Without the mail the user requests another link.
+    fn mail_first_verification(&self, user: &User, from: Option<IpAddr>) {
+        if self.links.count_link(&user.email, from).is_none()
+            && let Err(problem) = start_verification(&self.context, &self.mails, user.clone())
+        {
+            tracing::warn!(%problem, "the verification of a new address was not mailed");
+        }
+    }
+
     /// Checks a password and opens a session in place of the `former` one. Returns the value of the session cookie
     /// and the user.
     ///
     /// # Errors
-    /// 401 for a wrong address or password. 422 for a longer address or password than any account has. 429
-    /// after too many attempts. 503 if too many passwords wait for their verification.
+    /// 401 for a wrong address or password. 403 for a disabled account. 422 for a longer address or password than any
+    /// account has. 429 after too many attempts. 503 if too many passwords wait for their verification.
     pub async fn sign_in(&self, input: SignIn, from: SignInOrigin) -> Result<(String, User), Problem> {
         let errors = check_sign_in(&input);
         if !errors.is_empty() {
@@ -297,35 +331,48 @@ impl Accounts {
         let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
         drop(conn);
         let (user, hash) = login.unzip();
-        let correct = self.hasher.verify(input.password, hash, &from.disconnect).await?;
+        let correct = self.hasher.verify(input.password, hash.clone(), &from.disconnect).await?;
         let Some(user) = user.filter(|_| correct) else {
-            return Err(Problem::new(
-                401,
-                "auth.wrong_password",
-                "Wrong address or password",
-                "No account has this address with this password. Check both and try again.",
-            ));
+            return Err(wrong_password());
         };
         self.throttle.record_success(&email, from.address);
-        if let Some(former) = from.former {
-            self.sign_out(&former).await?;
+        if let Some(former) = &from.former {
+            self.sign_out(former).await?;
         }
-        self.open_session(user).await
+        self.open_session(user, hash, &from).await
     }
 
-    /// Opens a session. Returns the value of its cookie and the user.
-    async fn open_session(&self, user: UserId) -> Result<(String, User), Problem> {
+    /// Opens a session, unless the user has another password than `hash` by now. Returns the value of its cookie and
+    /// the user.
+    async fn open_session(
+        &self,
+        user: UserId,
+        hash: Option<String>,
+        from: &SignInOrigin,
+    ) -> Result<(String, User), Problem> {
         let (cookie, now) = (self.context.random(new_opaque), self.context.now());
-        let hash = fingerprint(&cookie);
+        let new = NewSession {
+            id: self.context.new_id(now),
+            hash: fingerprint(&cookie),
+            user,
+            network: from.address.map(|address| network(address).to_string()).unwrap_or_default(),
+            browser: browser_head(&from.browser),
+        };
         let expires_at = now.plus_seconds(self.context.settings.session_absolute_s);
         let user = self
             .context
             .db
-            .write(move |tx| {
-                let hash = hash.clone();
+            .try_write(move |tx| {
+                let (new, hash) = (new.clone(), hash.clone());
                 async move {
-                    store::accounts::insert_session(tx, &hash, user, now, expires_at).await?;
-                    store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)
+                    if store::people::find_password(tx, user).await? != hash {
+                        return Err(wrong_password().into());
+                    }
+                    if let Some(reason) = store::people::find_disabled_reason(tx, user).await? {
+                        return Err(account_disabled(&reason).into());
+                    }
+                    store::accounts::insert_session(tx, &new, now, expires_at).await?;
+                    Ok(store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)?)
                 }
                 .boxed()
             })
@@ -405,17 +452,32 @@ impl Accounts {
             memberships.retain(|m| Some(m.org.id) == token.org);
             memberships.iter_mut().for_each(|m| m.role = token.role);
         }
-        Ok(Me { user: caller.user.clone(), memberships, currency: self.context.settings.currency.clone() })
+        let email_verified_at = store::people::find_verified_at(&mut conn.tx(), caller.user.id).await?;
+        Ok(Me {
+            user: caller.user.clone(),
+            memberships,
+            currency: self.context.settings.currency.clone(),
+            email_verified_at,
+        })
     }
 
-    /// Deletes expired sessions.
+    /// Waits for the mails that are not sent yet.
+    pub async fn mails_sent(&self) {
+        self.mails.finished().await;
+    }
+
+    /// Deletes expired sessions and links in mails.
     pub async fn forget_old(&self) -> Result<(), StoreError> {
         let now = self.context.now();
         let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
         self.context
             .db
             .write(move |tx| {
-                async move { store::accounts::forget_sessions(tx, now, idle_since).await }.boxed()
+                async move {
+                    store::people::forget_links(tx, now).await?;
+                    store::accounts::forget_sessions(tx, now, idle_since).await
+                }
+                .boxed()
             })
             .await
     }

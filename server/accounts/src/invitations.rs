@@ -11,7 +11,7 @@ use berth_core::admission::is_email;
 use berth_rest::Disconnect;
 use berth_types::Page;
 use berth_types::accounts::User;
-use berth_types::ids::{InvitationId, OrgId};
+use berth_types::ids::{InvitationId, OrgId, UserId};
 use berth_types::lists::ListOptions;
 use berth_types::members::{
     AcceptInvitation, Invitation, InvitationInfo, Joined, NewInvitation, SentInvitation,
@@ -28,7 +28,7 @@ use crate::throttle::InvitationThrottle;
 use berth_foundation::Context;
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::delivery::Transport;
-use berth_foundation::{Caller, Right};
+use berth_foundation::{Caller, Right, unverified};
 use berth_store::members::InvitationRecord;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
@@ -75,6 +75,20 @@ fn throttled(wait_s: u64) -> Problem {
     Problem::throttled(detail, wait_s)
 }
 
+/// Checks that an owner of the organization has a verified address. Returns true if the address of `inviter` is
+/// verified too.
+async fn check_verified(tx: &mut Tx<'_>, org: OrgId, inviter: UserId) -> Result<bool, WriteError> {
+    if !store::people::has_verified_owner(tx, org).await? {
+        return Err(unverified().into());
+    }
+    Ok(store::people::find_verified_at(tx, inviter).await?.is_some())
+}
+
+/// The name of the inviting user in a mail. Anyone can choose the name of an account without a verified address.
+fn inviter_name(caller: &Caller, verified: bool) -> &str {
+    if verified { &caller.user.name } else { "An owner" }
+}
+
 /// The open invitation of a secret: neither accepted nor expired.
 async fn find_open(
     tx: &mut Tx<'_>,
@@ -85,7 +99,7 @@ async fn find_open(
     Ok(found.filter(|invited| invited.accepted_by.is_none() && invited.invitation.expires_at > now))
 }
 
-/// Makes the user a member and writes the audit event.
+/// Makes the user a member and writes the audit event. The link of an invitation proves the address.
 async fn insert_member(
     tx: &mut Tx<'_>,
     invited: &InvitationRecord,
@@ -94,6 +108,7 @@ async fn insert_member(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     store::members::join(tx, invited.org, user.id, invited.invitation.role, now).await?;
+    store::people::verify_email(tx, user.id, now).await?;
     let Invitation { role, created_by, .. } = &invited.invitation;
     let detail = format!("{}: {}, invited by {created_by}", user.email, role.name());
     store::quotas::insert_audit(tx, Some(invited.org), &AuditEvent { detail, ..event.clone() }).await
@@ -116,7 +131,8 @@ impl Invitations {
     /// Invites an e-mail address into an organization.
     ///
     /// # Errors
-    /// 409 if the address has an open invitation or belongs to a member. 429 after too many invitations.
+    /// 403 without an owner with a verified address. 409 if the address has an open invitation or belongs to a member.
+    /// 429 after too many invitations.
     pub async fn invite(
         &self,
         caller: &Caller,
@@ -155,6 +171,7 @@ impl Invitations {
             let (row, hash, event) = (row.clone(), hash.clone(), event.clone());
             async move {
                 recheck_manage_right(tx, org, row.created_by_id).await?;
+                let verified = check_verified(tx, org, row.created_by_id).await?;
                 let Some(organization) = store::accounts::find_org(tx, org).await? else {
                     return Err(Problem::not_found().into());
                 };
@@ -172,16 +189,17 @@ impl Invitations {
                 }
                 store::members::insert_invitation(tx, &row, &hash).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(organization.name)
+                Ok((organization.name, verified))
             }
             .boxed()
         });
-        let organization = match done.await {
+        let (organization, verified) = match done.await {
             // A concurrent request invited the same address.
             Err(WriteError::Store(StoreError::Duplicate)) => return Err(invited_already()),
             other => other?,
         };
-        Ok(self.mail_invitation(new.invitation, &organization, &caller.user.name, &secret).await)
+        let inviter = inviter_name(caller, verified);
+        Ok(self.mail_invitation(new.invitation, &organization, inviter, &secret).await)
     }
 
     /// A page of the invitations that are not accepted yet, including expired ones.
@@ -227,7 +245,7 @@ impl Invitations {
     /// Sends an invitation again with a new link for another seven days.
     ///
     /// # Errors
-    /// 429 after too many invitations.
+    /// 403 without an owner with a verified address. 429 after too many invitations.
     pub async fn resend_invitation(
         &self,
         caller: &Caller,
@@ -253,6 +271,7 @@ impl Invitations {
             let (hash, event) = (hash.clone(), event.clone());
             async move {
                 recheck_manage_right(tx, org, by).await?;
+                let verified = check_verified(tx, org, by).await?;
                 let Some(organization) = store::accounts::find_org(tx, org).await? else {
                     return Err(Problem::not_found().into());
                 };
@@ -261,13 +280,13 @@ impl Invitations {
                     return Err(Problem::not_found().into());
                 }
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(organization.name)
+                Ok((organization.name, verified))
             }
             .boxed()
         });
-        let organization = done.await?;
+        let (organization, verified) = done.await?;
         let invitation = Invitation { expires_at, mailed_at: None, ..known.invitation };
-        Ok(self.mail_invitation(invitation, &organization, &caller.user.name, &secret).await)
+        Ok(self.mail_invitation(invitation, &organization, inviter_name(caller, verified), &secret).await)
     }
 
     /// Mails a stored invitation. Without a mail server the result contains the link, and the inviting owner

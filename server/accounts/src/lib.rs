@@ -2,20 +2,33 @@
 
 mod accounts;
 mod invitations;
+mod link_mails;
+mod links;
+mod mails;
 mod members;
 mod membership_rules;
+mod own;
 mod passwords;
+mod refusals;
 mod slugs;
 mod throttle;
+mod user_agent;
+mod users;
 
 pub use accounts::Accounts;
 pub use invitations::Invitations;
+pub use links::MailLinks;
 pub use members::Members;
+pub use own::OwnAccount;
 pub use passwords::Hasher;
+pub use users::Users;
 
 /// The routes of each part, without their state.
 pub mod routes {
     pub use crate::accounts::routes::routes as accounts;
     pub use crate::invitations::routes::routes as invitations;
+    pub use crate::links::routes::routes as links;
     pub use crate::members::routes::routes as members;
+    pub use crate::own::routes::routes as own;
+    pub use crate::users::routes::routes as users;
 }

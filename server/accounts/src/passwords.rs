@@ -157,6 +157,27 @@ mod tests {
         assert_eq!(check("/password", "lantern quay seven drizzle", &[]), None);
     }
 
+    /// All of them are long enough, and are in the list of common passwords of `zxcvbn`.
+    #[test]
+    fn long_passwords_of_the_list_of_common_ones_are_refused() {
+        for common in [
+            "mailcreated5240",
+            "1qaz2wsx3edc4rfv",
+            "hd764nw5d7e1vb1",
+            "lhbjkjubz2957704",
+            "nemvxyheqdd5oqxyxyzi",
+            "q1w2e3r4t5y6u7i8o9p0",
+            "passwordstandard",
+            "bpgjldsgjldthnf",
+            "zxcvbnm123456789",
+        ] {
+            assert!(
+                common.chars().count() >= MIN_CHARS && check("/password", common, &[]).is_some(),
+                "{common}"
+            );
+        }
+    }
+
     #[tokio::test]
     async fn only_the_right_password_is_verified() {
         let hasher = Hasher::new(1);

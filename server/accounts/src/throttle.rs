@@ -35,6 +35,10 @@ const NETWORK: Rate = Rate { burst: 200, every_s: 1 };
 const ACCOUNT: Rate = Rate { burst: 100, every_s: 30 };
 /// Sign-ups from one network.
 const SIGN_UP: Rate = Rate { burst: 50, every_s: 60 };
+/// Requests of one network for links by mail.
+const LINK_NETWORK: Rate = Rate { burst: 20, every_s: 60 };
+/// Links by mail to one address.
+const LINK_MAILBOX: Rate = Rate { burst: 3, every_s: 3_600 };
 /// Invitations of one organization.
 const ORG: Rate = Rate { burst: 30, every_s: 60 };
 /// Invitations of one organization to one address. No organization uses up the limit of another.
@@ -139,6 +143,27 @@ impl SignUpThrottle {
     /// Counts a sign-up. Beyond the quota it returns the seconds to wait.
     pub fn count_sign_up(&self, from: Option<IpAddr>) -> Option<u64> {
         self.0.count(network(from?))
+    }
+}
+
+/// Counts links by mail, by network and by address. Addresses without an account count too.
+pub struct LinkThrottle {
+    by_network: Limiter,
+    by_mailbox: Limiter,
+}
+
+impl Default for LinkThrottle {
+    fn default() -> Self {
+        Self { by_network: Limiter::new(LINK_NETWORK), by_mailbox: Limiter::new(LINK_MAILBOX) }
+    }
+}
+
+impl LinkThrottle {
+    /// Counts a link to an address. Beyond a quota it returns the seconds to wait.
+    pub fn count_link(&self, address: &str, from: Option<IpAddr>) -> Option<u64> {
+        // A request that is refused for its network must not count for the address.
+        let by_network = from.and_then(|address| self.by_network.count(network(address)));
+        by_network.or_else(|| self.by_mailbox.count(address))
     }
 }
 
@@ -251,6 +276,25 @@ mod tests {
         }
         assert!(throttle.count_sign_up(ip("192.0.2.1")).is_some());
         assert_eq!(throttle.count_sign_up(ip("192.0.2.2")), None);
+    }
+
+    #[test]
+    fn links_are_limited_by_address_and_by_network() {
+        let links = LinkThrottle::default();
+        for n in 0..LINK_MAILBOX.burst {
+            assert_eq!(links.count_link("ada@example.org", ip(&format!("192.0.2.{n}"))), None);
+        }
+        let wait = links.count_link("ada@example.org", ip("192.0.2.99")).unwrap();
+        assert!((1..=LINK_MAILBOX.every_s + 1).contains(&wait), "{wait}");
+        for n in 0..LINK_NETWORK.burst {
+            assert_eq!(links.count_link(&format!("{n}@example.net"), ip("198.51.100.7")), None);
+        }
+        assert!(links.count_link("new@example.net", ip("198.51.100.7")).is_some());
+        assert_eq!(
+            links.count_link("new@example.net", ip("198.51.100.8")),
+            None,
+            "the address was not counted"
+        );
     }
 
     #[test]

@@ -86,6 +86,16 @@ impl Right {
     }
 }
 
+/// The refusal for an organization without an owner with a verified e-mail address.
+pub fn unverified() -> Problem {
+    Problem::new(
+        403,
+        "account.unverified",
+        "No verified e-mail address",
+        "No owner of the organization has a verified e-mail address. Nothing was changed. An owner opens the link in the portal's mail, or requests another one on the page Your account.",
+    )
+}
+
 /// The refusal for a role without the necessary right.
 pub fn forbidden_for(role: Role) -> Problem {
     Problem::forbidden(format!("Your role here is {}. Ask an owner of the organization.", role.name()))

@@ -61,6 +61,16 @@ impl SessionKey {
     pub fn from_cookie(cookie: &str) -> Self {
         Self(fingerprint(cookie).into())
     }
+
+    /// The key of a session with this stored hash of its cookie.
+    pub fn from_hash(hash: &str) -> Self {
+        Self(hash.into())
+    }
+
+    /// The stored hash of the cookie.
+    pub fn hash(&self) -> &str {
+        &self.0
+    }
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub struct Settings {
     /// A URL such as `smtps://user:password@host`. Without it mail goes to files in the data directory.
     pub smtp: Option<String>,
     pub mail_from: String,
+    /// A sign-up needs the verification of its e-mail address. Without it each new address counts as verified.
+    pub verify_email: bool,
     /// The URL of the portal for browsers.
     pub public_url: String,
     /// Open connections of browsers and scripts.
@@ -99,6 +101,7 @@ impl Default for Settings {
             private_webhooks: false,
             smtp: None,
             mail_from: "Berth <berth@localhost.localdomain>".to_owned(),
+            verify_email: false,
             public_url: "http://127.0.0.1:8080".to_owned(),
             max_connections: 8_192,
             trusted_proxies: TrustedProxies::default(),

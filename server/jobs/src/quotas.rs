@@ -303,8 +303,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Records a request to the operator for other limits or for credit. Every member who sees the balance may
-    /// request credit.
+    /// Records a request for limits or credit. Every member who sees the balance may request credit.
     ///
     /// # Errors
     /// The limits, the amount or the reason are invalid, or the organization has too many open requests.
@@ -364,6 +363,7 @@ impl Quotas {
         let done = self.context.db.try_write(move |tx| {
             let (request, event, key) = (request.clone(), event.clone(), key.clone());
             async move {
+                credit::check_owner(tx, &request).await?;
                 check_offerings(tx, &request.limits, "/limits", now).await?;
                 if store::quotas::count_org_pending(tx, org).await? >= MAX_OPEN_REQUESTS {
                     let detail = "The organization has 20 open requests. Wait for an answer of the operator. Nothing was requested.";

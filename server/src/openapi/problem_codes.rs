@@ -15,6 +15,8 @@ const STATUSES: &[(u16, &[&str])] = &[
     (
         403,
         &[
+            "account.disabled",
+            "account.unverified",
             "auth.forbidden",
             "budget.exceeded",
             "invitation.for_another",
@@ -23,12 +25,14 @@ const STATUSES: &[(u16, &[&str])] = &[
             "terminal.ticket",
         ],
     ),
-    (404, &["invitation.not_valid", "object.not_found", "port.not_listed"]),
+    (404, &["invitation.not_valid", "link.not_valid", "object.not_found", "port.not_listed"]),
     (408, &["request.timeout"]),
     (
         409,
         &[
             "account.exists",
+            "account.in_use",
+            "account.operator",
             "credit_limit.drawn",
             "file.incomplete",
             "gpu.approved",

@@ -33,6 +33,7 @@ const TAGS: &[(&str, &str)] = &[
     ("credits", "Credit for several organizations at once."),
     ("deliveries", "Deliveries of notices to webhooks."),
     ("drains", "Nodes in a drain."),
+    ("email-verifications", "Verifications of e-mail addresses by links."),
     ("events", "The stream of changes of an organization."),
     ("gpus", "Checks, releases and the MIG mode of boards."),
     ("info", "Public facts about the portal."),
@@ -51,6 +52,7 @@ const TAGS: &[(&str, &str)] = &[
     ("offerings", "Board models and MIG profiles on sale."),
     ("orgs", "Organizations with their credit and limits, for operators."),
     ("overview", "The state of the whole portal, for operators."),
+    ("password-resets", "New passwords by links."),
     ("payment-settings", "The means of payment of an organization."),
     ("portal", "The name and the look of the portal."),
     ("portal-settings", "The settings of the name, the look and the public offer."),
@@ -76,6 +78,7 @@ const TAGS: &[(&str, &str)] = &[
     ("top-ups", "Payments by card."),
     ("transfers", "The ledger of an organization."),
     ("usage", "Charged device time and its cost."),
+    ("users", "The accounts of people, for operators."),
     ("volumes", "Named, versioned sets of files."),
     ("webhooks", "Addresses for signed notices."),
 ];
@@ -102,11 +105,43 @@ const OPERATIONS: &[(&str, &str)] = &[
          offset of the next part.",
     ),
     (
+        "delete_me_sessions",
+        "The present session ends too. Open streams, terminals and ports of the sessions end at once. API tokens stay \
+         valid. A token has no access to the account of its person.",
+    ),
+    (
+        "post_email_verifications_complete",
+        "No `Idempotency-Key`: a link is valid once, and a repetition answers `link.not_valid`.",
+    ),
+    (
         "post_invitations_accept",
         "No `Idempotency-Key`: an invitation is valid once. A repetition by the same signed-in user has the same answer, \
          and any other answers `invitation.not_valid`.",
     ),
     ("post_invitations_look", "No `Idempotency-Key`: the request changes nothing."),
+    (
+        "post_me_deletion",
+        "No `Idempotency-Key`: the account exists once, and a repetition answers `auth.required`. The deletion removes \
+         the name, the address, the password, the sessions, the memberships and the API tokens of the person. The \
+         ledger, invoices, jobs and audit events stay. The only owner of an organization with open jobs, a balance or \
+         other members is refused (`account.in_use`).",
+    ),
+    (
+        "post_me_email_verification",
+        "No `Idempotency-Key`: a repetition mails another link, and earlier links stay valid for seven days. An address \
+         that is verified gets no mail.",
+    ),
+    (
+        "post_password_resets",
+        "No `Idempotency-Key`: a repetition mails another link, and earlier links stay valid for 30 minutes. The answer \
+         is the same, after the same time, for an address without an account. An address gets three links, then one an \
+         hour.",
+    ),
+    (
+        "post_password_resets_complete",
+        "No `Idempotency-Key`: a link is valid once, and a repetition answers `link.not_valid`. All sessions of the \
+         person end; API tokens stay valid.",
+    ),
     (
         "post_sessions",
         "No `Idempotency-Key`: the answer sets a cookie, which the portal does not store. A repetition opens another \
@@ -116,6 +151,16 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_sign_up",
         "No `Idempotency-Key`: an address has one account, and a repetition answers `account.exists`.",
+    ),
+    (
+        "put_me_password",
+        "All other sessions of the person end, with their streams, terminals and ports; API tokens stay valid. The \
+         request counts like a sign-in. A token has no access to the account of its person.",
+    ),
+    (
+        "put_operator_users_user_disabled",
+        "Sessions, streams, terminals and ports of the person end at once. The password and the API tokens are refused \
+         until `DELETE`. Jobs continue and are charged. A repetition changes the reason.",
     ),
     ("post_stripe_events", "No `Idempotency-Key`: an event has its own id, and a repetition has no effect."),
 ];

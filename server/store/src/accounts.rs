@@ -1,7 +1,7 @@
 //! Users, organizations, members, sessions, tokens, settings and stored answers.
 
 use berth_types::accounts::{Membership, Org, Role, Token, User};
-use berth_types::ids::{OrgId, TokenId, UserId};
+use berth_types::ids::{OrgId, SessionId, TokenId, UserId};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 
@@ -21,6 +21,7 @@ impl From<UserRow> for User {
     }
 }
 
+/// Adds a user with a verified e-mail address.
 pub async fn insert_user(
     tx: &mut Tx<'_>,
     user: &User,
@@ -29,7 +30,8 @@ pub async fn insert_user(
 ) -> Result<(), StoreError> {
     exec!(
         tx,
-        "INSERT INTO users (id, email, name, password_hash, operator, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
+        "INSERT INTO users (id, email, name, password_hash, operator, created_at, email_verified_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $6)",
         user.id,
         &user.email,
         &user.name,
@@ -47,7 +49,8 @@ pub async fn find_user(tx: &mut Tx<'_>, user: UserId) -> Result<Option<User>, St
 
 /// Finds a user by e-mail address; returns the id and the stored password hash.
 pub async fn find_login(tx: &mut Tx<'_>, email: &str) -> Result<Option<(UserId, String)>, StoreError> {
-    find!(tx, (UserId, String), "SELECT id, password_hash FROM users WHERE email = $1", email)
+    let sql = "SELECT id, password_hash FROM users WHERE email = $1 AND deleted_at IS NULL";
+    find!(tx, (UserId, String), sql, email)
 }
 
 pub async fn operator_exists(tx: &mut Tx<'_>) -> Result<bool, StoreError> {
@@ -101,20 +104,36 @@ pub async fn list_memberships(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<Membe
     Ok(rows.into_iter().map(membership).collect())
 }
 
+/// A session of a sign-in.
+#[derive(Debug, Clone)]
+pub struct NewSession {
+    pub id: SessionId,
+    /// The hash of its cookie.
+    pub hash: String,
+    pub user: UserId,
+    /// The network of the sign-in; empty if it is unknown.
+    pub network: String,
+    /// The header `User-Agent` of the sign-in, or its head.
+    pub browser: String,
+}
+
 pub async fn insert_session(
     tx: &mut Tx<'_>,
-    hash: &str,
-    user: UserId,
+    new: &NewSession,
     now: Timestamp,
     expires_at: Timestamp,
 ) -> Result<(), StoreError> {
     exec!(
         tx,
-        "INSERT INTO sessions (hash, user_id, created_at, last_seen_at, expires_at) VALUES ($1, $2, $3, $3, $4)",
-        hash,
-        user,
+        "INSERT INTO sessions (hash, id, user_id, created_at, last_seen_at, expires_at, network, browser) \
+         VALUES ($1, $2, $3, $4, $4, $5, $6, $7)",
+        &new.hash,
+        new.id,
+        new.user,
         now,
-        expires_at
+        expires_at,
+        &new.network,
+        &new.browser
     )
     .map(|_| ())
 }
@@ -126,7 +145,7 @@ pub struct Session {
     pub expires_at: Timestamp,
 }
 
-/// Finds a session that has not expired and was used after `idle_since`.
+/// Finds a session that has not expired and was used after `idle_since`. A disabled account has none.
 pub async fn find_session(
     tx: &mut Tx<'_>,
     hash: &str,
@@ -141,7 +160,8 @@ pub async fn find_session(
         expires_at: Timestamp,
     }
     let sql = "SELECT u.id, u.email, u.name, u.operator, s.last_seen_at, s.expires_at FROM sessions s \
-               JOIN users u ON u.id = s.user_id WHERE s.hash = $1 AND s.expires_at > $2 AND s.last_seen_at > $3";
+               JOIN users u ON u.id = s.user_id WHERE s.hash = $1 AND s.expires_at > $2 AND s.last_seen_at > $3 \
+               AND u.disabled_at IS NULL";
     let row = find!(tx, SessionRow, sql, hash, now, idle_since)?;
     Ok(row.map(|row| Session {
         user: row.user.into(),
@@ -195,7 +215,7 @@ pub struct TokenGrant {
     pub expires_at: Option<Timestamp>,
 }
 
-/// Finds a token that has not expired.
+/// Finds a token that has not expired, of an account that is not disabled.
 pub async fn find_token(
     tx: &mut Tx<'_>,
     hash: &str,
@@ -212,7 +232,8 @@ pub async fn find_token(
         user: UserRow,
     }
     let sql = "SELECT t.id AS token_id, t.org_id, t.role, t.last_used_at, t.expires_at, u.id, u.email, u.name, u.operator FROM tokens t \
-               JOIN users u ON u.id = t.user_id WHERE t.hash = $1 AND (t.expires_at IS NULL OR t.expires_at > $2)";
+               JOIN users u ON u.id = t.user_id WHERE t.hash = $1 AND (t.expires_at IS NULL OR t.expires_at > $2) \
+               AND u.disabled_at IS NULL";
     Ok(find!(tx, GrantRow, sql, hash, now)?.map(|row| TokenGrant {
         id: row.token_id,
         org: row.org_id,

@@ -28,6 +28,7 @@ pub mod offerings;
 pub mod operations;
 pub mod orgs;
 pub mod payments;
+pub mod people;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;

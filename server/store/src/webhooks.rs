@@ -213,9 +213,10 @@ pub async fn retry_delivery(
     Ok(exec!(tx, sql, org, id, now)? == 1)
 }
 
-/// Lists the e-mail addresses of an organization's owners and billing members.
+/// Lists the verified e-mail addresses of an organization's owners and billing members with enabled accounts.
 pub async fn billing_addresses(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT u.email FROM members m JOIN users u ON u.id = m.user_id \
-               WHERE m.org_id = $1 AND m.role IN ('owner', 'billing') ORDER BY u.email";
+               WHERE m.org_id = $1 AND m.role IN ('owner', 'billing') AND u.email_verified_at IS NOT NULL \
+               AND u.disabled_at IS NULL ORDER BY u.email";
     Ok(list!(tx, (String,), sql, org)?.into_iter().map(|(email,)| email).collect())
 }

@@ -178,7 +178,7 @@ async fn the_address_behind_a_trusted_proxy_counts() {
 }
 
 /// Opens the stream of an organization and reads its first event.
-async fn open_stream(t: &TestPortal, caller: &Caller, org: &str) -> BodyDataStream {
+pub async fn open_stream(t: &TestPortal, caller: &Caller, org: &str) -> BodyDataStream {
     let (name, value) = match caller {
         Caller::Cookie(cookie) => (header::COOKIE, cookie.clone()),
         Caller::Token(token) => (header::AUTHORIZATION, format!("Bearer {token}")),
@@ -195,7 +195,7 @@ async fn open_stream(t: &TestPortal, caller: &Caller, org: &str) -> BodyDataStre
     stream
 }
 
-async fn ends(mut stream: BodyDataStream) {
+pub async fn ends(mut stream: BodyDataStream) {
     let to_the_end = async { while stream.next().await.is_some() {} };
     timeout(DEADLINE, to_the_end).await.expect("the stream goes on");
 }

@@ -6,6 +6,7 @@ use crate::idle_portal::{IdlePortal, node};
 use serde_json::{Value, json};
 
 const JOB: &str = "job_00000000000000000000000001";
+const USER: &str = "user_00000000000000000000000001";
 const TERMINAL: &str = "term_00000000000000000000000001";
 
 /// A request with an invalid field: method, path, body and pointer of the field.
@@ -24,12 +25,16 @@ fn requests_of_visitors() -> Vec<Invalid> {
     let email = format!("{}@example.org", text(243));
     let user = json!({"token": text(101), "email": "ada@example.org", "password": PASSWORD, "name": "Ada"});
     let accept = json!({"token": text(101), "name": "Ada", "password": PASSWORD});
-    let sign_in = "/sessions".to_owned();
+    let (sign_in, long_email) = ("/sessions".to_owned(), email.clone());
+    let reset = json!({"token": text(101), "password": PASSWORD});
     vec![
         ("POST", sign_in.clone(), json!({"email": email, "password": PASSWORD}), "/email"),
         ("POST", sign_in, json!({"email": "lab@example.org", "password": text(1_025)}), "/password"),
         ("POST", "/setup".to_owned(), user, "/token"),
         ("POST", "/invitations/look".to_owned(), json!({"token": text(101)}), "/token"),
+        ("POST", "/password-resets".to_owned(), json!({"email": long_email}), "/email"),
+        ("POST", "/password-resets/complete".to_owned(), reset, "/token"),
+        ("POST", "/email-verifications/complete".to_owned(), json!({"token": text(101)}), "/token"),
         ("POST", "/invitations/accept".to_owned(), accept, "/token"),
     ]
 }
@@ -62,6 +67,8 @@ fn requests_of_owners(org: &str) -> Vec<Invalid> {
         ("POST", path("budgets"), budget("team", "vi\nsion"), "/value"),
         ("POST", path(&terminals), reason(), "/reason"),
         ("POST", path(&tickets), reason(), "/reason"),
+        ("PUT", "/me/password".to_owned(), json!({"current": text(1_025), "new": PASSWORD}), "/current"),
+        ("POST", "/me/deletion".to_owned(), json!({"password": text(1_025)}), "/password"),
     ]
 }
 
@@ -85,6 +92,7 @@ fn requests_of_operators(setup: &IdlePortal) -> Vec<Invalid> {
         ("POST", maintenance(), window(vec!["GPU-1-0".to_owned(); 2]), "/gpus"),
         ("POST", maintenance(), window(vec![text(257)]), "/gpus"),
         ("POST", "/operator/prices".to_owned(), price, "/offering"),
+        ("PUT", format!("/operator/users/{USER}/disabled"), json!({"reason": text(301)}), "/reason"),
         ("POST", stop.to_owned(), filter(json!({"offering": text(101)})), "/filter/offering"),
         ("POST", stop.to_owned(), filter(json!({"label": format!("team={}", text(123))})), "/filter/label"),
         ("POST", stop.to_owned(), filter(json!({"label": "team=a\nb"})), "/filter/label"),
@@ -177,6 +185,7 @@ async fn a_parameter_beyond_its_limit_is_refused() {
             format!("jobs?label=team%3D{}", text(123)),
             "jobs?label=team%3Da%0Ab".to_owned(),
             format!("prices?offering={}", text(101)),
+            format!("users?text={}", text(101)),
         ] {
             let path = format!("/operator/{query}");
             setup.t.get(&setup.operator, &path).await.problem(422, "request.invalid");

@@ -62,6 +62,7 @@ mod org_lists;
 mod overview;
 mod pages;
 mod payments;
+mod people;
 mod portal_settings;
 mod ports;
 mod queue;

@@ -50,7 +50,10 @@ async fn pages_have_their_data_and_a_strict_content_security_policy() {
         page.policy
     );
     assert!(!page.html.contains(" style="), "no inline style");
-    assert_eq!(open(&pages, &nobody, "/join").await.status, StatusCode::OK, "nobody has to be signed in");
+    for path in ["/join", "/forgot", "/reset", "/verify"] {
+        let page = open(&pages, &nobody, path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}: nobody has to be signed in");
+    }
 
     let (ada, org) = t.tenant("lab").await;
     t.add_price_and_credit(&operator, &org, 5_000_000).await;
@@ -79,7 +82,9 @@ async fn pages_have_their_data_and_a_strict_content_security_policy() {
     {
         assert_eq!(open(&pages, &ada, path).await.status, StatusCode::NOT_FOUND, "{path}");
     }
-    for path in ["/operator/nodes", "/operator/prices", "/operator/orgs"] {
+    let account = open(&pages, &ada, "/account").await;
+    assert!(account.html.contains("this browser"), "{}", account.html);
+    for path in ["/operator/nodes", "/operator/prices", "/operator/orgs", "/operator/people"] {
         assert_eq!(open(&pages, &operator, path).await.status, StatusCode::OK, "{path}");
     }
     let (eve, _) = t.tenant("other").await;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{StoreLocation, engines};
+use crate::stores::session;
 use berth_store::ledger::Posting;
 use berth_store::usage::{Charge, UsageMode};
 use berth_store::{self as store, StoreError, WriteError};
@@ -70,7 +71,8 @@ async fn accounts_sessions_and_settings_are_stored() {
                 assert!(!store::accounts::operator_exists(tx).await?);
                 store::accounts::insert_user(tx, &user, "hash", now()).await?;
                 store::accounts::insert_member(tx, org(1).id, user.id, Role::Billing).await?;
-                store::accounts::insert_session(tx, "s1", user.id, now(), now().plus_seconds(100)).await?;
+                let new = session("s1", 1, user.id);
+                store::accounts::insert_session(tx, &new, now(), now().plus_seconds(100)).await?;
                 store::accounts::put_setting(tx, "k", "v1").await?;
                 store::accounts::put_setting(tx, "k", "v2").await
             }

@@ -1,7 +1,7 @@
 //! Tests of stored tokens, sessions, settings and idempotency answers, on every engine.
 
 use crate::common::engines;
-use crate::stores::{later, now, write};
+use crate::stores::{later, now, session, write};
 use berth_store::accounts::{Replay, Session};
 use berth_store::{self as store, Db, StoreError};
 use berth_types::accounts::{Org, Role, Token, User};
@@ -176,8 +176,8 @@ async fn a_session_stays_valid_while_it_is_used() {
         with_people(&db).await;
         write(&db, |tx| {
             async move {
-                store::accounts::insert_session(tx, "s1", user(1).id, now(), later(100)).await?;
-                store::accounts::insert_session(tx, "s2", user(2).id, now(), later(100)).await?;
+                store::accounts::insert_session(tx, &session("s1", 1, user(1).id), now(), later(100)).await?;
+                store::accounts::insert_session(tx, &session("s2", 2, user(2).id), now(), later(100)).await?;
                 store::accounts::touch_session(tx, "s1", later(50)).await?;
                 store::accounts::touch_session(tx, "s9", later(50)).await
             }
@@ -210,8 +210,11 @@ async fn a_session_stays_valid_while_it_is_used() {
         assert_eq!(facts(other), Some((user(2), now())), "{engine}");
         let unknown = db
             .write(|tx| {
-                async move { store::accounts::insert_session(tx, "s3", user(9).id, now(), later(100)).await }
-                    .boxed()
+                async move {
+                    let new = session("s3", 3, user(9).id);
+                    store::accounts::insert_session(tx, &new, now(), later(100)).await
+                }
+                .boxed()
             })
             .await;
         assert!(matches!(unknown, Err(StoreError::Engine(_))), "{engine}: {unknown:?}");
@@ -282,8 +285,9 @@ async fn expired_answers_sessions_and_join_tokens_are_deleted() {
         assert!(answer(&db, "org", "old", 1).await, "{engine}");
         write(&db, |tx| {
             async move {
-                for (hash, at, until) in [("over", 0, 50), ("idle", 0, 500), ("used", 90, 500)] {
-                    store::accounts::insert_session(tx, hash, user(1).id, later(at), later(until)).await?;
+                for (n, hash, at, until) in [(1, "over", 0, 50), (2, "idle", 0, 500), (3, "used", 90, 500)] {
+                    let new = session(hash, n, user(1).id);
+                    store::accounts::insert_session(tx, &new, later(at), later(until)).await?;
                 }
                 for (n, hash, until) in [(1, "spent", 500), (2, "late", 50), (3, "good", 500)] {
                     let id = JoinTokenId::from_uuid(Uuid::from_u128(n));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::common::{StoreLocation, engines};
 use crate::fleet::{job, now, org, with_jobs, write};
 use berth_store::payments::{PaymentKind, StoredPayment};
+use berth_store::people::LinkPurpose;
 use berth_store::types::JsonColumn;
 use berth_store::usage::UsageMode;
 use berth_store::webhooks::{Channel, StoredWebhook};
@@ -28,13 +29,14 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
     include_str!("../../../migrations/0004_nodes.sql"),
     include_str!("../../../migrations/0005_jobs.sql"),
     include_str!("../../../migrations/0006_storage.sql"),
+    include_str!("../../../migrations/0008_people.sql"),
 ];
 
 /// Names of columns for one of a few values.
@@ -84,6 +86,7 @@ fn a_column_accepts_the_names_of_its_type_alone() {
         ("members.role", roles.clone()),
         ("invitations.role", roles.clone()),
         ("tokens.role", roles),
+        ("mail_links.purpose", names(&LinkPurpose::ALL, LinkPurpose::name)),
         ("transfers.kind", names(&TransferKind::ALL, TransferKind::name)),
         ("usage_days.mode", names(&UsageMode::ALL, UsageMode::name)),
         ("quota_requests.state", names(&QuotaRequestState::ALL, QuotaRequestState::name)),

@@ -112,6 +112,16 @@ fn table(events: &[AuditEvent], currency: &str) -> AnyView {
 /// Returns the text of an action, or the recorded action without one.
 pub(in crate::pages) fn action_text(action: &str) -> &str {
     match action {
+        "account.deleted" => "Account deleted",
+        "account.disabled" => "Account disabled",
+        "account.enabled" => "Account enabled",
+        "email.verification_asked" => "Verification link requested",
+        "email.verified" => "E-mail address verified",
+        "password.changed" => "Password changed",
+        "password.reset" => "Password set by a link",
+        "password.reset_asked" => "Password link requested",
+        "session.ended" => "Session ended",
+        "sessions.ended" => "All sessions ended",
         "join_token.created" => "Join token created",
         "quota.set" => "Limits set",
         "quota.cleared" => "Default limits restored",

@@ -11,6 +11,7 @@ pub mod limits;
 pub mod nodes;
 pub mod orgs;
 pub mod overview;
+pub mod people;
 pub mod prices;
 pub mod reconciliation;
 pub mod reservations;

@@ -69,7 +69,7 @@ async fn sign_up(
     Ok(Created(accounts.sign_up(body.value, address, &disconnect).await?))
 }
 
-fn set_cookie(https: bool, value: &str, max_age_s: i64) -> String {
+pub(crate) fn set_cookie(https: bool, value: &str, max_age_s: i64) -> String {
     let name = cookie_name(https);
     let secure = if https { "; Secure" } else { "" };
     format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{secure}")
@@ -84,7 +84,8 @@ async fn sign_in(
 ) -> Result<Response, Failed> {
     let settings = &accounts.context.settings;
     let former = session_cookie(&headers, settings.https);
-    let from = SignInOrigin { address, disconnect, former };
+    let browser = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let from = SignInOrigin { address, disconnect, browser: browser.to_owned(), former };
     let (cookie, user) = accounts.sign_in(body.value, from).await?;
     let cookie = set_cookie(settings.https, &cookie, settings.session_absolute_s);
     Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)).into_response())

@@ -1,8 +1,8 @@
 //! Requests for credit: their limits, and the credit of a grant.
 
-use berth_foundation::Context;
+use berth_foundation::{Context, unverified};
 use berth_store::ledger::Posting;
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::ids::{OrgId, QuotaRequestId, TransferId};
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
@@ -17,6 +17,17 @@ pub(super) fn check(credit_micros: Option<i64>, errors: &mut Vec<FieldError>) {
     if credit_micros.is_some_and(|micros| !(1..=MAX_CREDIT_MICROS).contains(&micros)) {
         errors.push(FieldError::new("/credit_micros", "Enter more than 0 and at most 1,000,000,000."));
     }
+}
+
+/// Checks that an organization that requests credit has an owner with a verified e-mail address.
+///
+/// # Errors
+/// 403 without such an owner.
+pub(super) async fn check_owner(tx: &mut Tx<'_>, request: &QuotaRequest) -> Result<(), WriteError> {
+    if request.credit_micros.is_some() && !store::people::has_verified_owner(tx, request.org).await? {
+        return Err(unverified().into());
+    }
+    Ok(())
 }
 
 /// The text of a new request for the audit event.

@@ -1,10 +1,12 @@
 //! Short forms of store access, and fixed times.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail loudly, like tests")]
 
+use berth_store::accounts::NewSession;
 use berth_store::{self as store, Db, StoreError, Tx, Work};
-use berth_types::ids::NodeId;
+use berth_types::ids::{NodeId, SessionId, UserId};
 use berth_types::nodes::JoinTerms;
 use berth_types::time::Timestamp;
+use uuid::Uuid;
 
 /// Calls a reading function on its own connection.
 macro_rules! read {
@@ -31,4 +33,15 @@ pub fn later(seconds: i64) -> Timestamp {
 
 pub fn now() -> Timestamp {
     later(0)
+}
+
+/// A session with this hash of its cookie.
+pub fn session(hash: &str, n: u128, user: UserId) -> NewSession {
+    NewSession {
+        id: SessionId::from_uuid(Uuid::from_u128(n)),
+        hash: hash.to_owned(),
+        user,
+        network: String::new(),
+        browser: "curl/8.5.0".to_owned(),
+    }
 }

@@ -1,0 +1,98 @@
+//! Page of the person's own account: name and address, password, sessions, deletion.
+
+mod deletion;
+mod password;
+mod sessions;
+mod text;
+
+use berth_types::accounts::Me;
+use berth_types::people::BrowserSession;
+use leptos::prelude::*;
+
+use self::deletion::Deletion;
+use self::password::PasswordForm;
+use self::sessions::Sessions;
+use super::parts::{Call, CallProblem, Loading, ready};
+use crate::api;
+use crate::api::Answer;
+use crate::session::{Page, use_session};
+use crate::ui::*;
+
+/// The page of the signed-in person.
+#[component]
+pub fn AccountPage() -> impl IntoView {
+    let me = use_session().me;
+    let operator = me.user.operator;
+    let sessions: Resource<Answer<berth_types::Page<BrowserSession>>> =
+        Resource::new(|| (), |()| api::people::sessions());
+    let retry = Retry::new(move || sessions.refetch());
+    view! {
+        <Page title="Your account".to_owned()>
+            <Profile me=me/>
+            <PasswordForm/>
+            <Suspense fallback=|| view! { <Loading/> }>
+                {move || Suspend::new(async move {
+                    match sessions.await {
+                        Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
+                        Ok(page) => {
+                            retry.succeeded();
+                            view! { <Sessions sessions=page.items/> }.into_any()
+                        }
+                    }
+                })}
+            </Suspense>
+            <Deletion operator=operator/>
+        </Page>
+    }
+}
+
+/// The name and the address with its state.
+#[component]
+fn Profile(me: Me) -> impl IntoView {
+    let state = match me.email_verified_at {
+        Some(at) => view! { "verified on " <When at=at/> }.into_any(),
+        None => view! { <Unverified/> }.into_any(),
+    };
+    view! {
+        <section class="card">
+            <h2 class="card__title">"Profile"</h2>
+            <dl class="kv">
+                <dt>"Name"</dt>
+                <dd class="break">{me.user.name}</dd>
+                <dt>"E-mail"</dt>
+                <dd class="break">{me.user.email}</dd>
+                <dt>"Address"</dt>
+                <dd>{state}</dd>
+            </dl>
+        </section>
+    }
+}
+
+/// The button for another link to an address that is not verified.
+#[component]
+fn Unverified() -> impl IntoView {
+    let ready = ready();
+    let call = Call::idle();
+    let sent = RwSignal::new(false);
+    let send = move |_: leptos::ev::MouseEvent| {
+        call.run(api::people::send_verification(), move |()| sent.set(true));
+    };
+    view! {
+        <p>"not verified"</p>
+        <CallProblem call=call beside_fields=&[]/>
+        <p>
+            <button
+                class="btn btn--small"
+                type="button"
+                disabled=move || !ready.get() || call.pending.get()
+                aria-busy=move || call.pending.get().then_some("true")
+                on:click=send
+            >
+                "Send link again"
+            </button>
+        </p>
+        <p class="quiet said" role="status">
+            {move || if sent.get() { "A mail with a link is on its way. The link works for seven days." } else { "" }}
+        </p>
+    }
+}

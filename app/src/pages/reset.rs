@@ -1,0 +1,50 @@
+//! Page to set a new password by a link in a mail.
+
+use berth_types::people::{CompletePasswordReset, EndedSessions};
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+use leptos_meta::Title;
+
+use super::link_secret::link_secret;
+use super::parts::{Brand, Call, CallProblem, PasswordField, Submit};
+use crate::api;
+
+const FIELDS: &[&str] = &["/password"];
+
+/// The form of a new password.
+#[component]
+pub fn ResetPage() -> impl IntoView {
+    let secret = link_secret();
+    let call = Call::idle();
+    let password = RwSignal::new(String::new());
+    let done = RwSignal::new(false);
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let body =
+            CompletePasswordReset { token: secret.get_untracked(), password: password.get_untracked() };
+        call.run(api::people::complete_reset(&body), move |_: EndedSessions| done.set(true));
+    };
+    view! {
+        <Title text="Set a new password"/>
+        <main class="auth" id="main">
+            <Brand/>
+            <form class="auth__card" method="post" hidden=move || done.get() on:submit=submit>
+                <h1>"Set a new password"</h1>
+                <p class="auth__lead">
+                    "All sessions of your account end. API tokens stay valid: revoke them on the page Tokens if somebody else has them."
+                </p>
+                <CallProblem call=call beside_fields=FIELDS/>
+                <PasswordField value=password error=call.field("/password") fresh=true/>
+                <Submit call=call>"Set password"</Submit>
+            </form>
+            <div class="auth__card" role="status" hidden=move || !done.get()>
+                <h1>"Password set"</h1>
+                <p>"All sessions of your account have ended. Sign in with the new password."</p>
+                <a class="btn btn--primary" href="/sign-in">"Sign in"</a>
+            </div>
+            <p class="auth__foot" hidden=move || done.get()>
+                "Link used or expired? " <a href="/forgot">"Request another link"</a>
+            </p>
+        </main>
+    }
+}

@@ -1,0 +1,53 @@
+//! Page to verify an e-mail address by a link in a mail. Programs that open the links of mails verify nothing, because
+//! the page waits for its button.
+
+use berth_types::people::{CompleteVerification, VerifiedEmail};
+use leptos::prelude::*;
+use leptos_meta::Title;
+
+use super::link_secret::link_secret;
+use super::parts::{Brand, Call, CallProblem, open_url, ready};
+use crate::api;
+
+/// The button that verifies the address.
+#[component]
+pub fn VerifyPage() -> impl IntoView {
+    let secret = link_secret();
+    let ready = ready();
+    let call = Call::idle();
+    let verified = RwSignal::new(None::<VerifiedEmail>);
+    let verify = move |_: leptos::ev::MouseEvent| {
+        let body = CompleteVerification { token: secret.get_untracked() };
+        call.run(api::people::complete_verification(&body), move |done: VerifiedEmail| {
+            verified.set(Some(done))
+        });
+    };
+    let email = move || verified.with(|done| done.as_ref().map(|done| done.email.clone()));
+    view! {
+        <Title text="Verify your e-mail address"/>
+        <main class="auth" id="main">
+            <Brand/>
+            <div class="auth__card" hidden=move || verified.with(Option::is_some)>
+                <h1>"Verify your e-mail address"</h1>
+                <p class="auth__lead">"The link in the mail proves that the address is yours."</p>
+                <CallProblem call=call beside_fields=&[]/>
+                <button
+                    class="btn btn--primary"
+                    type="button"
+                    disabled=move || !ready.get() || call.pending.get()
+                    aria-busy=move || call.pending.get().then_some("true")
+                    on:click=verify
+                >
+                    "Verify address"
+                </button>
+                <p class="quiet">"A link works once, for seven days. The page Your account sends another one."</p>
+            </div>
+            <div class="auth__card" role="status" hidden=move || verified.with(Option::is_none)>
+                <h1>"Address verified"</h1>
+                <p class="break">{email}</p>
+                // A full load: the data of an open session is outdated.
+                <button class="btn btn--primary" type="button" on:click=move |_| open_url("/")>"Open Berth"</button>
+            </div>
+        </main>
+    }
+}

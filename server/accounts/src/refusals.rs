@@ -1,0 +1,21 @@
+//! The refusals of a sign-in.
+
+use berth_types::problems::Problem;
+
+/// The refusal of a sign-in with a wrong address or password.
+pub fn wrong_password() -> Problem {
+    Problem::new(
+        401,
+        "auth.wrong_password",
+        "Wrong address or password",
+        "No account has this address with this password. Check both and try again.",
+    )
+}
+
+/// The refusal of a sign-in to a disabled account.
+pub fn account_disabled(reason: &str) -> Problem {
+    let detail = format!(
+        "The operator of this portal disabled this account. The reason: “{reason}”. Jobs, files and credit are unchanged. Write to the operator."
+    );
+    Problem::new(403, "account.disabled", "Account disabled", detail)
+}
