@@ -193,15 +193,18 @@ impl Accounts {
             check_setup(&mut conn.tx(), &given).await?;
         }
         let hash = self.hasher.hash(input.password, self.context.salt(), sender).await?;
+        let event = self.context.user_event(&user, "portal.set_up", user.id.to_string(), String::new());
         let done = self
             .context
             .db
             .try_write(move |tx| {
                 let (user, given, hash) = (user.clone(), given.clone(), hash.clone());
+                let event = event.clone();
                 async move {
                     check_setup(tx, &given).await?;
                     store::accounts::insert_user(tx, &user, &hash, now).await?;
                     store::accounts::delete_setting(tx, SETUP_TOKEN).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(user)
                 }
                 .boxed()
@@ -249,18 +252,22 @@ impl Accounts {
         // The write chooses the slug.
         let org = Org { id: self.context.new_id(now), name, slug: String::new(), created_at: now };
         let hash = self.hasher.hash(input.password, self.context.salt(), sender).await?;
+        let detail = format!("Organization {}", org.name);
+        let event = self.context.user_event(&user, "user.signed_up", user.id.to_string(), detail);
         let new_user = user.clone();
         let done = self
             .context
             .db
             .write(move |tx| {
                 let (user, mut org, hash) = (user.clone(), org.clone(), hash.clone());
+                let event = event.clone();
                 async move {
                     store::accounts::insert_user(tx, &user, &hash, now).await?;
                     org.slug = free_slug(tx, &org).await?;
                     store::accounts::insert_org(tx, &org).await?;
                     store::accounts::insert_member(tx, org.id, user.id, Role::Owner).await?;
                     store::ledger::open_accounts(tx, org.id).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(org)
                 }
                 .boxed()
@@ -299,6 +306,7 @@ impl Accounts {
         let (user, hash) = login.unzip();
         let correct = self.hasher.verify(input.password, hash, &from.disconnect).await?;
         let Some(user) = user.filter(|_| correct) else {
+            self.record_refused_sign_in(user).await;
             return Err(Problem::new(
                 401,
                 "auth.wrong_password",
@@ -313,19 +321,37 @@ impl Accounts {
         self.open_session(user).await
     }
 
+    /// Records a wrong password, or a sign-in to an address without an account. The entered address is not recorded:
+    /// it can be a password.
+    async fn record_refused_sign_in(&self, user: Option<UserId>) {
+        let (subject, detail) = match user {
+            Some(user) => (user.to_string(), "Wrong password."),
+            None => ("unknown".to_owned(), "No account has the address."),
+        };
+        let cause = format!("refused {subject}");
+        let event = self.context.visitor_event("session.refused", subject, detail.to_owned());
+        self.context.record_repeated(&cause, None, event).await;
+    }
+
     /// Opens a session. Returns the value of its cookie and the user.
     async fn open_session(&self, user: UserId) -> Result<(String, User), Problem> {
         let (cookie, now) = (self.context.random(new_opaque), self.context.now());
         let hash = fingerprint(&cookie);
         let expires_at = now.plus_seconds(self.context.settings.session_absolute_s);
+        let mut event = self.context.visitor_event("session.started", user.to_string(), String::new());
+        event.context.session = Some(SessionKey::from_cookie(&cookie).short_name());
         let user = self
             .context
             .db
             .write(move |tx| {
-                let hash = hash.clone();
+                let (hash, mut event) = (hash.clone(), event.clone());
                 async move {
                     store::accounts::insert_session(tx, &hash, user, now, expires_at).await?;
-                    store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)
+                    let user = store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)?;
+                    event.actor.clone_from(&user.name);
+                    event.context.actor_id = Some(user.id);
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(user)
                 }
                 .boxed()
             })
@@ -334,10 +360,22 @@ impl Accounts {
     }
 
     pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
-        let hash = fingerprint(cookie);
+        let (now, hash) = (self.context.now(), fingerprint(cookie));
+        let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
+        let mut event = self.context.visitor_event("session.ended", String::new(), String::new());
+        event.context.session = Some(SessionKey::from_cookie(cookie).short_name());
         let done = self.context.db.write(move |tx| {
-            let hash = hash.clone();
-            async move { store::accounts::delete_session(tx, &hash).await }.boxed()
+            let (hash, mut event) = (hash.clone(), event.clone());
+            async move {
+                if let Some(found) = store::accounts::find_session(tx, &hash, now, idle_since).await? {
+                    event.actor = found.user.name;
+                    event.subject = found.user.id.to_string();
+                    event.context.actor_id = Some(found.user.id);
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                }
+                store::accounts::delete_session(tx, &hash).await
+            }
+            .boxed()
         });
         done.await?;
         // Published after the deletion: before it the session could still get a new ticket.

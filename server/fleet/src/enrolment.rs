@@ -9,7 +9,7 @@ use berth_core::admission::check_name;
 use berth_types::ids::{AuditEventId, JoinTokenId, NodeId};
 use berth_types::nodes::{JoinToken, NewJoinToken, Node};
 use berth_types::problems::Problem;
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use rand::Rng;
@@ -432,6 +432,7 @@ impl Enrolment {
             action: "node.cloned".to_owned(),
             subject: node.to_string(),
             detail: reason.to_owned(),
+            context: AuditContext::default(),
         };
         let marked = self
             .context

@@ -114,15 +114,22 @@ impl Nodes {
     pub async fn patch_node(&self, caller: &Caller, node: NodeId, patch: PatchNode) -> Result<Node, Problem> {
         self.context.authorise_operator(caller)?;
         let cordoned = patch.cordoned;
+        let action = if cordoned { "node.cordoned" } else { "node.uncordoned" };
+        let event = self.context.audit_event(caller, action, node.to_string(), String::new());
         let found = self
             .context
             .db
             .write(move |tx| {
+                let event = event.clone();
                 async move {
                     if !cordoned {
                         store::operations::delete_drain(tx, node).await?;
                     }
-                    store::nodes::set_cordoned(tx, node, cordoned).await
+                    let found = store::nodes::set_cordoned(tx, node, cordoned).await?;
+                    if found {
+                        store::quotas::insert_audit(tx, None, &event).await?;
+                    }
+                    Ok(found)
                 }
                 .boxed()
             })

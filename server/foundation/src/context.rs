@@ -14,6 +14,7 @@ use crate::changes::{Change, Changes};
 use crate::clock::Clock;
 use crate::envelope::Keys;
 use crate::live::Live;
+use crate::repeated::RepeatedEvents;
 use crate::settings::Settings;
 
 /// The shared dependencies. A clone only increments a reference count.
@@ -34,6 +35,7 @@ pub struct Inner {
     pub settings: Settings,
     pub changes: Changes,
     pub live: Arc<Live>,
+    pub repeated: RepeatedEvents,
     /// Opened at the first use.
     keys: Mutex<Option<Arc<Keys>>>,
     clock: Arc<dyn Clock>,
@@ -45,8 +47,8 @@ impl Context {
         let live: Arc<Live> = Arc::default();
         let changes = Changes::default();
         changes.subscribe(live.clone());
-        let (keys, rng) = (Mutex::default(), Mutex::new(rng));
-        Self(Arc::new(Inner { db, settings, changes, live, keys, clock, rng }))
+        let (keys, rng, repeated) = (Mutex::default(), Mutex::new(rng), RepeatedEvents::default());
+        Self(Arc::new(Inner { db, settings, changes, live, repeated, keys, clock, rng }))
     }
 
     pub fn now(&self) -> Timestamp {

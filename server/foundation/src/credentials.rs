@@ -61,6 +61,11 @@ impl SessionKey {
     pub fn from_cookie(cookie: &str) -> Self {
         Self(fingerprint(cookie).into())
     }
+
+    /// A short name of the session for records. It gives no access.
+    pub fn short_name(&self) -> String {
+        self.0.chars().take(8).collect()
+    }
 }
 
 #[cfg(test)]

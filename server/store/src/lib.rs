@@ -12,6 +12,7 @@ mod writer;
 
 pub mod accounts;
 pub mod attempts;
+pub mod audit;
 pub mod budgets;
 pub mod certificates;
 pub mod files;

@@ -28,6 +28,8 @@ mod worker_portal;
 
 // Tests.
 mod api_v1;
+mod audit;
+mod audit_chain;
 mod budgets;
 mod capacity;
 mod changes;

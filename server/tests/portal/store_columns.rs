@@ -28,13 +28,14 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 6] = [
+const MIGRATIONS: [&str; 7] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
     include_str!("../../../migrations/0004_nodes.sql"),
     include_str!("../../../migrations/0005_jobs.sql"),
     include_str!("../../../migrations/0006_storage.sql"),
+    include_str!("../../../migrations/0009_audit.sql"),
 ];
 
 /// Names of columns for one of a few values.
