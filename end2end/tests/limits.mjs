@@ -180,6 +180,14 @@ test('all of it stands in the record', async () => {
   await row('Request granted').filter({ hasText: 'Until Friday.' }).waitFor();
   await row('Limits or credit requested').filter({ hasText: tenant.name }).waitFor();
   await page.getByRole('row').filter({ hasText: tenant.org }).filter({ hasText: 'Boards at once: 0.125' }).waitFor();
+  const record = row('Default limits restored').locator('details');
+  await record.locator('summary').click();
+  await record.getByText(/^[0-9a-f]{64}$/).waitFor();
+  await record.getByText(/^req_/).waitFor();
+  const file = await page.getByRole('link', { name: 'Download NDJSON' }).getAttribute('href');
+  const text = await page.evaluate(async (path) => (await fetch(path)).text(), file);
+  const actions = text.trim().split('\n').map((line) => JSON.parse(line).action);
+  assert.ok(actions.includes('quota.cleared') && actions.includes('session.started'), text.slice(0, 500));
 });
 
 test('nothing went wrong in the browser on the way', () => assert.deepEqual([...desk.faults, ...view.faults], []));

@@ -1,4 +1,4 @@
--- Triggers for immutable rows: transfers, prices and the content of invoices. The engines spell triggers differently.
+-- Triggers for immutable rows: transfers, prices, the content of invoices, chained audit events and checkpoints. The engines spell triggers differently.
 CREATE TRIGGER IF NOT EXISTS transfers_no_update BEFORE UPDATE ON transfers
 BEGIN SELECT RAISE(ABORT, 'transfers are immutable'); END;
 CREATE TRIGGER IF NOT EXISTS transfers_no_delete BEFORE DELETE ON transfers
@@ -13,3 +13,18 @@ WHEN NEW.number <> OLD.number OR NEW.document <> OLD.document OR NEW.total_micro
 BEGIN SELECT RAISE(ABORT, 'invoices are final'); END;
 CREATE TRIGGER IF NOT EXISTS invoices_no_delete BEFORE DELETE ON invoices
 BEGIN SELECT RAISE(ABORT, 'invoices are final'); END;
+-- An event of an earlier version gets its place in the chain once.
+CREATE TRIGGER IF NOT EXISTS audit_events_no_update BEFORE UPDATE ON audit_events
+WHEN OLD.seq IS NOT NULL OR NEW.id <> OLD.id OR NEW.org_id <> OLD.org_id OR NEW.at <> OLD.at OR NEW.actor <> OLD.actor
+  OR NEW.action <> OLD.action OR NEW.subject <> OLD.subject OR NEW.detail <> OLD.detail
+BEGIN SELECT RAISE(ABORT, 'audit events are immutable'); END;
+CREATE TRIGGER IF NOT EXISTS audit_events_no_delete BEFORE DELETE ON audit_events
+BEGIN SELECT RAISE(ABORT, 'audit events are immutable'); END;
+CREATE TRIGGER IF NOT EXISTS audit_head_no_return BEFORE UPDATE ON audit_head WHEN NEW.seq < OLD.seq
+BEGIN SELECT RAISE(ABORT, 'the audit log only grows'); END;
+CREATE TRIGGER IF NOT EXISTS audit_head_no_delete BEFORE DELETE ON audit_head
+BEGIN SELECT RAISE(ABORT, 'the audit log only grows'); END;
+CREATE TRIGGER IF NOT EXISTS audit_checkpoints_no_update BEFORE UPDATE ON audit_checkpoints
+BEGIN SELECT RAISE(ABORT, 'checkpoints of the audit log are immutable'); END;
+CREATE TRIGGER IF NOT EXISTS audit_checkpoints_no_delete BEFORE DELETE ON audit_checkpoints
+BEGIN SELECT RAISE(ABORT, 'checkpoints of the audit log are immutable'); END;

@@ -293,8 +293,12 @@ impl Identity {
     ) -> Result<(), Problem> {
         let event = self.context.audit_event(caller, action, "portal".to_owned(), detail);
         let write = self.context.db.write(move |tx| {
-            let (value, event) = (value.clone(), event.clone());
+            let (value, mut event) = (value.clone(), event.clone());
             async move {
+                if name == SETTINGS {
+                    let before = store::accounts::find_setting(tx, name).await?;
+                    event = event.with_change(before, value.clone());
+                }
                 match &value {
                     Some(value) => store::accounts::put_setting(tx, name, value).await?,
                     None => store::accounts::delete_setting(tx, name).await?,

@@ -3,6 +3,8 @@
 //! `portal` assembles the parts. `rest` puts their routes together; `workers` exchanges messages with
 //! the hosts. Must not decide: rules are in the parts, SQL is in `berth-store`.
 
+pub mod arguments;
+mod audit_log;
 pub mod connections;
 mod docs;
 mod identity;

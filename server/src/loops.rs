@@ -36,6 +36,8 @@ const PAYMENTS_EVERY: Duration = Duration::from_secs(2);
 const INVOICES_EVERY: Duration = Duration::from_secs(600);
 const READINGS_EVERY: Duration = Duration::from_secs(60);
 const JOB_RETENTION_EVERY: Duration = Duration::from_secs(60);
+/// The time between the writes of counts of repeated audit events.
+const REPEATED_EVERY: Duration = Duration::from_secs(15);
 /// The time after a start in which workers reconnect: no reservation is lost by a restart of the portal.
 const RESERVATIONS_AFTER: Duration = Duration::from_secs(15);
 
@@ -206,6 +208,16 @@ fn start_housekeeping(portal: &Portal) {
             let unfinished = retention.tick_retention().await.map_err(|problem| problem.detail)?;
             Ok::<_, String>(unfinished.then_some(NextRun { within: SECOND, pace: SECOND }))
         }
+    });
+    let context = portal.context.clone();
+    portal.loops.spawn("repeated events", Schedule::every(REPEATED_EVERY), None, move || {
+        let context = context.clone();
+        async move { context.record_omitted().await.map(|()| None) }
+    });
+    let audit_log = portal.audit_log.clone();
+    portal.loops.spawn("audit log", Schedule::every(HOUR), None, move || {
+        let audit_log = audit_log.clone();
+        async move { audit_log.sign().await.map(|()| None) }
     });
     let parts = portal.clone();
     portal.loops.spawn("retention", Schedule::every(HOUR), None, move || {

@@ -1,9 +1,9 @@
-//! The program `berth-portal`: its command line, and the commands `serve`, `migrate` and `secrets rewrap`.
+//! The program `berth-portal`: its command line, and the commands `serve`, `migrate`, `secrets rewrap` and `audit
+//! verify`.
 
 mod storage_options;
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use berth_foundation::clock::SystemClock;
 use berth_foundation::objects::Bucket;
 use berth_foundation::proxies::{ForwardedHeader, TrustedProxies};
 use berth_recordings::Retention;
+use berth_server::arguments::{AuditKeyFile, Store, VerifyLog};
 use berth_server::portal::Portal;
 use berth_server::serve::serve;
 use berth_server::templates::Templates;
 use berth_server::web::Assets;
-use berth_store::Db;
 use clap::{Parser, Subcommand};
 use ipnet::IpNet;
 use rand::SeedableRng;
@@ -47,6 +47,17 @@ enum Command {
         #[command(subcommand)]
         command: Secrets,
     },
+    /// Commands for the audit log.
+    Audit {
+        #[command(subcommand)]
+        command: Audit,
+    },
+}
+
+#[derive(Subcommand)]
+enum Audit {
+    /// Verifies the numbers, the hashes and the signatures of the audit log. Names the first fault with status 1.
+    Verify(VerifyLog),
 }
 
 #[derive(Subcommand)]
@@ -78,6 +89,8 @@ struct Serve {
     store: Store,
     #[command(flatten)]
     keys: KeyFiles,
+    #[command(flatten)]
+    audit_key: AuditKeyFile,
     /// The address for browsers and scripts.
     #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -241,32 +254,6 @@ impl Readings {
     }
 }
 
-#[derive(clap::Args)]
-struct Store {
-    /// The directory for all data of the portal.
-    #[arg(long, env = "BERTH_DATA", default_value = "./data")]
-    data: PathBuf,
-    /// The postgres:// URL of the database. Without it the database is an SQLite file in the data directory.
-    #[arg(long, env = "BERTH_DATABASE", hide_env_values = true)]
-    database: Option<String>,
-}
-
-impl Store {
-    async fn open(&self) -> Result<Db, String> {
-        // No other user of this host may read the directory.
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.data)
-            .map_err(|e| format!("{} cannot be created: {e}", self.data.display()))?;
-        let db = match &self.database {
-            Some(url) => Db::postgres(url).await,
-            None => Db::sqlite(&self.data.join("berth.db")).await,
-        };
-        db.map_err(|e| format!("the database cannot be opened: {e}"))
-    }
-}
-
 /// Makes the allocator return large freed blocks to the system. By default each of its arenas would keep the
 /// memory of one password hash (19 MiB) for ever.
 #[cfg(target_env = "gnu")]
@@ -322,6 +309,9 @@ async fn run(args: Args) -> Result<(), String> {
             store.open().await.map(|_| println!("The database has the schema of this version"))
         }
         Command::Secrets { command: Secrets::Rewrap { store, keys } } => rewrap(store, keys).await,
+        Command::Audit { command: Audit::Verify(verify) } => {
+            verify.run().await.map(|report| println!("{report}"))
+        }
         Command::Serve(args) => serve_portal(*args).await,
     }
 }
@@ -331,6 +321,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     let Serve {
         store,
         keys,
+        audit_key,
         listen,
         worker_listen,
         worker_url,
@@ -376,6 +367,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         trusted_proxies: edge.proxies(),
         secrets_key: keys.secrets_key_file,
         secrets_old_keys: keys.secrets_old_key_files,
+        audit_key: audit_key.audit_key_file,
         private_webhooks,
         verify_email: mail.verify_email.unwrap_or(mail.smtp.is_some()),
         smtp: mail.smtp,
@@ -400,6 +392,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     let settings = storage.apply(settings);
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.enrolment.authority()?;
+    portal.audit_log.check_key().await?;
     portal.objects.check().map_err(|e| e.to_string())?;
     reload_at_hangup(portal.templates.clone());
     serve(portal, assets, listener, worker_listener, stopped()).await

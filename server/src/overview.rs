@@ -11,6 +11,7 @@ use berth_types::lists::ListOptions;
 use berth_types::operations::Rack;
 use berth_types::overview::{LedgerCheck, OVERVIEW_ITEMS, OperatorOverview};
 use berth_types::problems::Problem;
+use berth_types::quotas::AuditFilter;
 
 use crate::portal::Portal;
 
@@ -68,7 +69,8 @@ async fn read(portal: &Portal, caller: &Caller) -> Result<OperatorOverview, Prob
     sort_racks(&mut racks);
     let (rack_count, racks) = first(racks);
     let newest = ListOptions::newest(AUDIT_EVENTS);
-    let audit = portal.quotas.list_audit_events(caller, Scope::Operator(None), &newest).await?;
+    let all = AuditFilter::default();
+    let audit = portal.audit_log.list_events(caller, Scope::Operator(None), &all, &newest).await?;
     Ok(OperatorOverview {
         at: portal.context.now(),
         currency: portal.context.settings.currency.clone(),

@@ -14,7 +14,7 @@ use berth_foundation::idempotency::Idempotency;
 use berth_foundation::loops::Loops;
 use berth_foundation::objects::Objects;
 use berth_foundation::telemetry::Telemetry;
-use berth_foundation::{Context, Settings};
+use berth_foundation::{AuditLog, Context, Settings};
 use berth_jobs::{
     Attempts, Drains, IdleWatch, Inputs, Jobs, Logs, LostNodes, OperatorJobs, Placements, Planner, Quotas,
     Scheduler,
@@ -37,6 +37,7 @@ pub struct Portal {
     pub context: Context,
     pub loops: Loops,
     pub idempotency: Idempotency,
+    pub audit_log: AuditLog,
     pub telemetry: Arc<Telemetry>,
     pub objects: Arc<Objects>,
     pub recordings: Recordings,
@@ -140,8 +141,8 @@ impl Portal {
         let ExternalParts { stripe, transport, recordings, objects } = ExternalParts::new(&settings);
         let context = Context::new(db, settings, clock, rng);
         let ctx = || context.clone();
-        let telemetry = Arc::new(Telemetry::new(context.now()));
-        let loops = Loops::new(ctx());
+        let (telemetry, loops) = (Arc::new(Telemetry::new(context.now())), Loops::new(ctx()));
+
         let hasher = Hasher::new(2);
         let accounts = Accounts::new(ctx(), hasher.clone(), transport.clone());
         let reconciliations = Reconciliations::new(ctx());
@@ -164,6 +165,7 @@ impl Portal {
         Self {
             loops: loops.clone(),
             idempotency: Idempotency::new(ctx()),
+            audit_log: AuditLog::new(ctx()),
             members: Members::new(ctx()),
             invitations: Invitations::new(ctx(), hasher, transport.clone()),
             own_account: OwnAccount::new(accounts.clone()),

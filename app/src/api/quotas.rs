@@ -89,6 +89,11 @@ pub fn changes(org: OrgId) -> impl Future<Output = Answer<Page<AuditEvent>>> + S
     super::get(format!("/orgs/{org}/audit-events?limit=10"))
 }
 
+/// Returns the address of a file with all audit events of an organization, in the format `csv` or `ndjson`.
+pub fn audit_file(org: OrgId, format: &str) -> String {
+    format!("/api/v1/orgs/{org}/audit-events?format={format}")
+}
+
 /// Lists all audit events, newest first, for operators.
 pub fn audit(cursor: Option<String>) -> impl Future<Output = Answer<Page<AuditEvent>>> + Send + 'static {
     let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AuditEventId, OrgId, QuotaRequestId};
+use crate::ids::{AuditEventId, OrgId, QuotaRequestId, RequestId, TokenId, UserId};
 use crate::time::Timestamp;
 
 /// The limits of an organization. An absent limit does not apply. Each number is at most 10^12.
@@ -226,11 +226,13 @@ pub struct DecideQuotaRequest {
 
 /// All actions of audit events. An action never changes its meaning.
 pub const AUDIT_ACTIONS: &[&str] = &[
+    "access.denied",
     "account.deleted",
     "account.disabled",
     "account.enabled",
     "attempt.late",
     "attempt.meter_refused",
+    "auto_recharge.set",
     "billing_settings.set",
     "budget.created",
     "budget.deleted",
@@ -251,6 +253,7 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "invitation.withdrawn",
     "invoice.paid",
     "invoice.voided",
+    "job.cancelled",
     "jobs.stopped",
     "join_token.created",
     "maintenance.planned",
@@ -261,6 +264,7 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "node.approved",
     "node.boards_left_out",
     "node.cloned",
+    "node.cordoned",
     "node.declared_lost",
     "node.drain_called_off",
     "node.drain_set",
@@ -271,10 +275,12 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "node.returned",
     "node.revoked",
     "node.shutdown",
+    "node.uncordoned",
     "password.changed",
     "password.reset",
     "password.reset_asked",
     "port.opened",
+    "portal.set_up",
     "portal_logo.removed",
     "portal_logo.set",
     "portal_settings.set",
@@ -297,11 +303,14 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "secret.deleted",
     "secret.replaced",
     "session.ended",
+    "session.refused",
+    "session.started",
     "sessions.ended",
     "terminal.closed",
     "terminal.opened",
     "token.created",
     "token.revoked",
+    "user.signed_up",
     "volume.created",
     "volume.deleted",
     "volume.file_put",
@@ -318,7 +327,7 @@ pub struct AuditEvent {
     pub id: AuditEventId,
     /// The time of the act.
     pub at: Timestamp,
-    /// The name of the user; `The portal` for an act of the portal itself.
+    /// The name of the user; `The portal` for an act of the portal itself, `A visitor` without a known user.
     pub actor: String,
     /// A stable code, such as `quota.set`, `price.set` or `credit.granted`.
     pub action: String,
@@ -326,4 +335,75 @@ pub struct AuditEvent {
     pub subject: String,
     /// A text about the act.
     pub detail: String,
+    /// The circumstances of the act and the place of the event in the chain.
+    #[serde(flatten)]
+    pub context: AuditContext,
+}
+
+/// The most bytes of [`AuditContext::before`] and of [`AuditContext::after`].
+pub const MAX_AUDIT_CHANGE_BYTES: usize = 4_096;
+
+/// The circumstances of an audit event and its place in the chain. An event of an earlier version of Berth has
+/// only the organization and its place.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AuditContext {
+    /// The organization of the act; absent for an act of the operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub org: Option<OrgId>,
+    /// The id of the user; absent for an act of the portal itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor_id: Option<UserId>,
+    /// The API token of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_id: Option<TokenId>,
+    /// A short name of the session of the request. It gives no access.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The IP address of the sender of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The id of the request, as in its header `X-Request-Id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+    /// The state before the act as JSON text: at most 4096 bytes. Absent without a change of a state, or if it is
+    /// longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// The state after the act as JSON text: at most 4096 bytes. Absent without a change of a state, or if it is
+    /// longer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// The number of the event among all events of the portal: from 1 on, without gaps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<i64>,
+    /// The SHA-256 hash of the event and of the hash of the event before it, in 64 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
+}
+
+impl AuditEvent {
+    /// Adds the states before and after the act as JSON text.
+    #[must_use]
+    pub fn with_change(mut self, before: Option<String>, after: Option<String>) -> Self {
+        let bounded = |text: Option<String>| text.filter(|text| text.len() <= MAX_AUDIT_CHANGE_BYTES);
+        self.context.before = bounded(before);
+        self.context.after = bounded(after);
+        self
+    }
+}
+
+/// The filter of a list of audit events. A text without characters accepts all.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct AuditFilter {
+    /// The whole action.
+    pub action: String,
+    /// The name or the id of the user.
+    pub actor: String,
+    /// The whole id or name of the object.
+    pub subject: String,
+    /// The earliest time.
+    pub since: Option<Timestamp>,
+    /// The end, which is not included.
+    pub until: Option<Timestamp>,
 }

@@ -12,7 +12,7 @@ use berth_types::ids::{AuditEventId, JobId, OrgId, TerminalId, UserId};
 use berth_types::jobs::JobState;
 use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::terminals::{NewTerminal, Terminal, TerminalTicket};
 use berth_types::time::{Timestamp, duration_text};
 use futures::FutureExt;
@@ -116,6 +116,7 @@ fn closed_event(row: &StoredTerminal, id: AuditEventId, at: Timestamp, cause: &s
         action: "terminal.closed".to_owned(),
         subject: row.job_id.to_string(),
         detail: format!("{}: {lasted}, {}", row.id, cause.replace('_', " ")),
+        context: AuditContext::default(),
     }
 }
 

@@ -211,15 +211,18 @@ impl Accounts {
             check_setup(&mut conn.tx(), &given).await?;
         }
         let hash = self.hasher.hash(input.password, self.context.salt(), sender).await?;
+        let event = self.context.user_event(&user, "portal.set_up", user.id.to_string(), String::new());
         let done = self
             .context
             .db
             .try_write(move |tx| {
                 let (user, given, hash) = (user.clone(), given.clone(), hash.clone());
+                let event = event.clone();
                 async move {
                     check_setup(tx, &given).await?;
                     store::accounts::insert_user(tx, &user, &hash, now).await?;
                     store::accounts::delete_setting(tx, SETUP_TOKEN).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(user)
                 }
                 .boxed()
@@ -267,6 +270,8 @@ impl Accounts {
         // The write chooses the slug.
         let org = Org { id: self.context.new_id(now), name, slug: String::new(), created_at: now };
         let hash = self.hasher.hash(input.password, self.context.salt(), sender).await?;
+        let detail = format!("Organization {}", org.name);
+        let event = self.context.user_event(&user, "user.signed_up", user.id.to_string(), detail);
         let new_user = user.clone();
         let verification = self.context.settings.verify_email;
         let done = self
@@ -274,6 +279,7 @@ impl Accounts {
             .db
             .write(move |tx| {
                 let (user, mut org, hash) = (user.clone(), org.clone(), hash.clone());
+                let event = event.clone();
                 async move {
                     store::accounts::insert_user(tx, &user, &hash, now).await?;
                     if verification {
@@ -283,6 +289,7 @@ impl Accounts {
                     store::accounts::insert_org(tx, &org).await?;
                     store::accounts::insert_member(tx, org.id, user.id, Role::Owner).await?;
                     store::ledger::open_accounts(tx, org.id).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(org)
                 }
                 .boxed()
@@ -333,6 +340,7 @@ impl Accounts {
         let (user, hash) = login.unzip();
         let correct = self.hasher.verify(input.password, hash.clone(), &from.disconnect).await?;
         let Some(user) = user.filter(|_| correct) else {
+            self.record_refused_sign_in(user).await;
             return Err(wrong_password());
         };
         self.throttle.record_success(&email, from.address);
@@ -340,6 +348,18 @@ impl Accounts {
             self.sign_out(former).await?;
         }
         self.open_session(user, hash, &from).await
+    }
+
+    /// Records a wrong password, or a sign-in to an address without an account. The entered address is not recorded:
+    /// it can be a password.
+    async fn record_refused_sign_in(&self, user: Option<UserId>) {
+        let (subject, detail) = match user {
+            Some(user) => (user.to_string(), "Wrong password."),
+            None => ("unknown".to_owned(), "No account has the address."),
+        };
+        let cause = format!("refused {subject}");
+        let event = self.context.visitor_event("session.refused", subject, detail.to_owned());
+        self.context.record_repeated(&cause, None, event).await;
     }
 
     /// Opens a session, unless the user has another password than `hash` by now. Returns the value of its cookie and
@@ -359,11 +379,13 @@ impl Accounts {
             browser: browser_head(&from.browser),
         };
         let expires_at = now.plus_seconds(self.context.settings.session_absolute_s);
+        let mut event = self.context.visitor_event("session.started", user.to_string(), String::new());
+        event.context.session = Some(SessionKey::from_cookie(&cookie).short_name());
         let user = self
             .context
             .db
             .try_write(move |tx| {
-                let (new, hash) = (new.clone(), hash.clone());
+                let (new, hash, mut event) = (new.clone(), hash.clone(), event.clone());
                 async move {
                     if store::people::find_password(tx, user).await? != hash {
                         return Err(wrong_password().into());
@@ -372,7 +394,11 @@ impl Accounts {
                         return Err(account_disabled(&reason).into());
                     }
                     store::accounts::insert_session(tx, &new, now, expires_at).await?;
-                    Ok(store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)?)
+                    let user = store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)?;
+                    event.actor.clone_from(&user.name);
+                    event.context.actor_id = Some(user.id);
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(user)
                 }
                 .boxed()
             })
@@ -381,10 +407,22 @@ impl Accounts {
     }
 
     pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
-        let hash = fingerprint(cookie);
+        let (now, hash) = (self.context.now(), fingerprint(cookie));
+        let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
+        let mut event = self.context.visitor_event("session.ended", String::new(), String::new());
+        event.context.session = Some(SessionKey::from_cookie(cookie).short_name());
         let done = self.context.db.write(move |tx| {
-            let hash = hash.clone();
-            async move { store::accounts::delete_session(tx, &hash).await }.boxed()
+            let (hash, mut event) = (hash.clone(), event.clone());
+            async move {
+                if let Some(found) = store::accounts::find_session(tx, &hash, now, idle_since).await? {
+                    event.actor = found.user.name;
+                    event.subject = found.user.id.to_string();
+                    event.context.actor_id = Some(found.user.id);
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                }
+                store::accounts::delete_session(tx, &hash).await
+            }
+            .boxed()
         });
         done.await?;
         // Published after the deletion: before it the session could still get a new ticket.

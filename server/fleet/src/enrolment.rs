@@ -10,7 +10,7 @@ use berth_mig::board_by_name;
 use berth_types::ids::{AuditEventId, JoinTokenId, NodeId};
 use berth_types::nodes::{ExpectedBoards, JoinTerms, JoinToken, NewJoinToken, Node};
 use berth_types::problems::Problem;
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use rand::Rng;
@@ -469,6 +469,7 @@ impl Enrolment {
             action: "node.cloned".to_owned(),
             subject: node.to_string(),
             detail: reason.to_owned(),
+            context: AuditContext::default(),
         };
         let marked = self
             .context

@@ -12,7 +12,7 @@ use berth_types::board_samples::{BoardJob, BoardSamples, MAX_BOARD_JOBS};
 use berth_types::health::{GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode, Quarantine};
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::problems::Problem;
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
@@ -43,6 +43,7 @@ fn portal_event(
         action: action.to_owned(),
         subject: gpu_uuid.to_owned(),
         detail,
+        context: AuditContext::default(),
     }
 }
 

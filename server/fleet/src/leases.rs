@@ -12,7 +12,7 @@ use berth_store::leases::{StoredNodeLease, UnendedCount};
 use berth_store::{self as store, StoreError};
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::nodes::{Silence, SilenceState};
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 
 /// The lease state of every node since the start of this portal.
 #[derive(Debug)]
@@ -139,5 +139,6 @@ pub fn node_audit(context: &Context, node: NodeId, action: &str, detail: &str) -
         action: action.to_owned(),
         subject: node.to_string(),
         detail: detail.to_owned(),
+        context: AuditContext::default(),
     }
 }

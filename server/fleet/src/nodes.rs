@@ -131,11 +131,15 @@ impl Nodes {
             node.to_string(),
             labels.as_ref().map_or_else(String::new, labels_text),
         );
+        let cordon_event = cordoned.map(|cordoned| {
+            let action = if cordoned { "node.cordoned" } else { "node.uncordoned" };
+            self.context.audit_event(caller, action, node.to_string(), String::new())
+        });
         let found = self
             .context
             .db
             .write(move |tx| {
-                let (labels, event) = (labels.clone(), event.clone());
+                let (labels, event, cordon_event) = (labels.clone(), event.clone(), cordon_event.clone());
                 async move {
                     if store::approvals::find(tx, node).await?.is_none() {
                         return Ok(false);
@@ -145,6 +149,9 @@ impl Nodes {
                     }
                     if let Some(cordoned) = cordoned {
                         store::nodes::set_cordoned(tx, node, cordoned).await?;
+                    }
+                    if let Some(event) = &cordon_event {
+                        store::quotas::insert_audit(tx, None, event).await?;
                     }
                     if let Some(adopts) = adopt_labels {
                         store::approvals::set_adopts_labels(tx, node, adopts).await?;

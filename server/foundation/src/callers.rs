@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use berth_types::accounts::{Role, User};
-use berth_types::ids::{AuditEventId, OrgId, TokenId};
+use berth_types::ids::{OrgId, TokenId};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
@@ -84,6 +84,17 @@ impl Right {
             Self::Manage => matches!(role, Role::Owner),
         }
     }
+
+    /// The right as a part of a sentence after "the right to".
+    const fn name(self) -> &'static str {
+        match self {
+            Self::View => "see jobs",
+            Self::Run => "submit and stop jobs",
+            Self::ViewMoney => "see balance and statement",
+            Self::Pay => "pay",
+            Self::Manage => "manage the organization",
+        }
+    }
 }
 
 /// The refusal for an organization without an owner with a verified e-mail address.
@@ -116,7 +127,14 @@ impl Context {
             (Some(token), Some(member)) if right.is_granted_to(member) => token.role,
             (_, Some(member)) => member,
         };
-        if right.is_granted_to(role) { Ok(role) } else { Err(forbidden_for(role)) }
+        if right.is_granted_to(role) {
+            return Ok(role);
+        }
+        drop(conn);
+        let detail = format!("The role {} lacks the right to {}.", role.name(), right.name());
+        let event = self.audit_event(caller, "access.denied", org.to_string(), detail);
+        self.record_repeated(&format!("denied {org} {}", caller.user.id), Some(org), event).await;
+        Err(forbidden_for(role))
     }
 
     /// Refuses all callers but operators.
@@ -184,8 +202,9 @@ impl Context {
 
     /// A record of this caller's action. The transaction of the action has to write it.
     pub fn audit_event(&self, caller: &Caller, action: &str, subject: String, detail: String) -> AuditEvent {
-        let at = self.now();
-        let (id, actor): (AuditEventId, _) = (self.new_id(at), caller.user.name.clone());
-        AuditEvent { id, at, actor, action: action.to_owned(), subject, detail }
+        let mut event = self.user_event(&caller.user, action, subject, detail);
+        event.context.token_id = caller.token.map(|token| token.id);
+        event.context.session = caller.session.as_ref().map(SessionKey::short_name);
+        event
     }
 }

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::disk::Disk;
 use crate::envelope::Keys;
 use crate::live::Live;
+use crate::repeated::RepeatedEvents;
 use crate::settings::Settings;
 
 /// The shared dependencies. A clone only increments a reference count.
@@ -37,6 +38,7 @@ pub struct Inner {
     pub live: Arc<Live>,
     /// The free space of the data directory.
     pub disk: Disk,
+    pub repeated: RepeatedEvents,
     /// Opened at the first use.
     keys: Mutex<Option<Arc<Keys>>>,
     clock: Arc<dyn Clock>,
@@ -48,9 +50,9 @@ impl Context {
         let live: Arc<Live> = Arc::default();
         let changes = Changes::default();
         changes.subscribe(live.clone());
-        let (keys, rng) = (Mutex::default(), Mutex::new(rng));
         let disk = Disk::new(&settings.data, settings.min_free_bytes);
-        Self(Arc::new(Inner { db, settings, changes, live, disk, keys, clock, rng }))
+        let (keys, rng, repeated) = (Mutex::default(), Mutex::new(rng), RepeatedEvents::default());
+        Self(Arc::new(Inner { db, settings, changes, live, disk, repeated, keys, clock, rng }))
     }
 
     pub fn now(&self) -> Timestamp {

@@ -71,6 +71,11 @@ impl SessionKey {
     pub fn hash(&self) -> &str {
         &self.0
     }
+
+    /// A short name of the session for records. It gives no access.
+    pub fn short_name(&self) -> String {
+        self.0.chars().take(8).collect()
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The common modules of all parts of the portal. Must not contain rules about jobs, money or hosts.
 
+pub mod audit;
+pub mod audit_check;
+pub mod audit_key;
 pub mod callers;
 pub mod changes;
 pub mod clock;
@@ -16,11 +19,15 @@ pub mod live;
 pub mod loops;
 pub mod objects;
 pub mod proxies;
+pub mod repeated;
 pub mod settings;
+pub mod source;
 pub mod telemetry;
 
+pub use audit::AuditLog;
 pub use callers::{Caller, Right, Scope, TokenScope, forbidden_for, unverified};
 pub use changes::{Change, Listener};
 pub use context::Context;
 pub use credentials::SessionKey;
 pub use settings::Settings;
+pub use source::RequestSource;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use berth_core::ports::Origin;
 use berth_recordings::Retention;
 
+use crate::audit_key::AuditKey;
 use crate::envelope;
 use crate::objects::Bucket;
 use crate::proxies::TrustedProxies;
@@ -37,6 +38,8 @@ pub struct Settings {
     pub secrets_key: Option<PathBuf>,
     /// Files with former keys. At the start the portal wraps the keys of their secrets with the present key.
     pub secrets_old_keys: Vec<PathBuf>,
+    /// The file with the key for checkpoints of the audit log. The default is a file in the data directory.
+    pub audit_key: Option<PathBuf>,
     /// Permits webhooks in private networks and with plain http.
     pub private_webhooks: bool,
     /// A URL such as `smtps://user:password@host`. Without it mail goes to files in the data directory.
@@ -79,6 +82,11 @@ impl Settings {
     pub fn secrets_key_file(&self) -> PathBuf {
         self.secrets_key.clone().unwrap_or_else(|| self.data.join(envelope::FILE))
     }
+
+    /// The path of the key for checkpoints of the audit log.
+    pub fn audit_key_file(&self) -> PathBuf {
+        self.audit_key.clone().unwrap_or_else(|| self.data.join(AuditKey::FILE))
+    }
 }
 
 impl Default for Settings {
@@ -97,6 +105,7 @@ impl Default for Settings {
             lease_ms: 600_000,
             portal_certificate_s: 30 * 86_400,
             secrets_key: None,
+            audit_key: None,
             secrets_old_keys: Vec::new(),
             private_webhooks: false,
             smtp: None,

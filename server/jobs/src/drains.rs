@@ -13,7 +13,7 @@ use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::jobs::JobState;
 use berth_types::operations::{Drain, NewDrain};
 use berth_types::problems::{FieldError, Problem};
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
@@ -329,6 +329,7 @@ impl Drains {
             action: "node.drained".to_owned(),
             subject: node.to_string(),
             detail: "The node is empty.".to_owned(),
+            context: AuditContext::default(),
         };
         let done = self.context.db.write(move |tx| {
             let event = event.clone();

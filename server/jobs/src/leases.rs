@@ -7,7 +7,7 @@ use berth_store::jobs::StoredJob;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError};
 use berth_types::ids::{AuditEventId, NodeId};
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::Timestamp;
 
 use crate::reports::AttemptReport;
@@ -53,6 +53,7 @@ pub(crate) async fn record_late_report(
             "The node {name} reports that attempt {} {phase}. The attempt already counted as lost. The report changes nothing.",
             attempt.number
         ),
+        context: AuditContext::default(),
     };
     store::quotas::insert_audit(tx, Some(attempt.org_id), &event).await
 }

@@ -1,7 +1,7 @@
 //! The bound of a worker's meter: the portal's own clock. No worker can charge for time that has not passed.
 
 use berth_types::ids::AuditEventId;
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::{Timestamp, duration_text};
 
 use crate::reports::AttemptReport;
@@ -46,6 +46,7 @@ pub(crate) async fn bound(
                 attempt.number,
                 duration_text(longest_ms)
             ),
+            context: AuditContext::default(),
         };
         store::quotas::insert_audit(tx, Some(attempt.org_id), &event).await?;
     }

@@ -10,12 +10,12 @@ pub mod routes;
 use berth_core::admission::MAX_SLUG_BYTES;
 use berth_placement::quotas::Need;
 use berth_types::Page;
-use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
+use berth_types::ids::{OrgId, QuotaRequestId};
 use berth_types::lists::ListOptions;
 use berth_types::money::per_hour_micros;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::{
-    AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState, Used,
+    DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState, Used,
 };
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -32,8 +32,6 @@ use berth_types::reservations::Window;
 /// The highest value of a limit, so that sums of counted use stay far below the end of an i64.
 const MAX_LIMIT: i64 = 1_000_000_000_000;
 const MAX_REASON_CHARS: usize = 1_000;
-/// The most bytes of an object's name in a query of audit events.
-const MAX_SUBJECT_BYTES: usize = 200;
 /// The open requests of one organization.
 const MAX_OPEN_REQUESTS: i64 = 20;
 
@@ -269,8 +267,11 @@ impl Quotas {
                     return Err(Problem::not_found().into());
                 }
                 check_offerings(tx, &limits, "", now).await?;
+                let before = store::quotas::find(tx, org).await?;
+                let before = before.and_then(|limits| serde_json::to_string(&limits).ok());
+                let after = serde_json::to_string(&limits).ok();
                 store::quotas::put(tx, org, &limits).await?;
-                store::quotas::insert_audit(tx, org, &event).await?;
+                store::quotas::insert_audit(tx, org, &event.with_change(before, after)).await?;
                 Ok(())
             }
             .boxed()
@@ -463,38 +464,5 @@ impl Quotas {
             self.context.publish(Change::Orgs);
         }
         Ok(decided?)
-    }
-
-    /// A page of the audit events of a scope.
-    pub async fn list_audit_events(
-        &self,
-        caller: &Caller,
-        scope: Scope,
-        options: &ListOptions<AuditEventId>,
-    ) -> Result<Page<AuditEvent>, Problem> {
-        let org = self.context.authorise_scope(caller, scope, Right::Manage).await?;
-        let mut conn = self.context.db.read().await?;
-        let rows = store::quotas::list_audit(&mut conn.tx(), org, options).await?;
-        Ok(options.page(rows, |event| event.id))
-    }
-
-    /// A page of the audit events about one object, for operators.
-    ///
-    /// # Errors
-    /// The name of the object is too long.
-    pub async fn list_audit_about(
-        &self,
-        caller: &Caller,
-        subject: &str,
-        options: &ListOptions<AuditEventId>,
-    ) -> Result<Page<AuditEvent>, Problem> {
-        self.context.authorise_operator(caller)?;
-        if subject.len() > MAX_SUBJECT_BYTES {
-            let detail = format!("`subject` has at most {MAX_SUBJECT_BYTES} bytes.");
-            return Err(Problem::malformed(detail));
-        }
-        let mut conn = self.context.db.read().await?;
-        let rows = store::quotas::list_audit_about(&mut conn.tx(), subject, options).await?;
-        Ok(options.page(rows, |event| event.id))
     }
 }

@@ -410,8 +410,9 @@ impl Reservations {
             .write(move |tx| {
                 let (text, event) = (text.clone(), event.clone());
                 async move {
+                    let before = store::accounts::find_setting(tx, POLICY_SETTING).await?;
                     store::accounts::put_setting(tx, POLICY_SETTING, &text).await?;
-                    store::quotas::insert_audit(tx, None, &event).await
+                    store::quotas::insert_audit(tx, None, &event.with_change(before, Some(text))).await
                 }
                 .boxed()
             })

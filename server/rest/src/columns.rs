@@ -4,6 +4,7 @@ use berth_types::Page;
 use berth_types::invoices::MonthStatement;
 use berth_types::ledger::Transfer;
 use berth_types::operations::{InventoryHost, OperatedJob};
+use berth_types::quotas::AuditEvent;
 use berth_types::usage::Usage;
 use schemars::{JsonSchema, Schema, json_schema};
 
@@ -51,6 +52,27 @@ impl Table for Page<OperatedJob> {
         "metered_ms",
         "cost_micros",
         "currency",
+    ];
+}
+
+impl Table for Page<AuditEvent> {
+    const COLUMNS: &'static [&'static str] = &[
+        "seq",
+        "id",
+        "at",
+        "org",
+        "actor",
+        "actor_id",
+        "token_id",
+        "session",
+        "address",
+        "request_id",
+        "action",
+        "subject",
+        "detail",
+        "before",
+        "after",
+        "hash",
     ];
 }
 

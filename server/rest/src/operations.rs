@@ -71,6 +71,15 @@ pub fn or_csv<T: Table>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> 
     }
 }
 
+/// A list in JSON, or all of its objects as lines of JSON or as CSV.
+pub fn or_files<T: Table>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    move |op| {
+        let op = or_csv::<T>(summary)(op);
+        let lines = json_schema!({ "type": "string", "description": "All objects of the list, one JSON object a line." });
+        with_media(op, 200, "The list.", "application/x-ndjson", &lines)
+    }
+}
+
 /// The jobs of a list in CSV.
 pub fn csv(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
     move |op| {

@@ -9,13 +9,15 @@ use berth_types::ids::RequestId;
 use berth_types::problems::Problem;
 
 use crate::portal::Portal;
-use berth_rest::Disconnect;
+use berth_foundation::RequestSource;
 use berth_rest::failed::Failed;
 use berth_rest::origins::cross_site;
+use berth_rest::{Disconnect, Sender};
 
 /// Gives each request an id, in the header and inside every problem.
-pub async fn request_id(State(portal): State<Portal>, request: Request, next: Next) -> Response {
+pub async fn request_id(State(portal): State<Portal>, mut request: Request, next: Next) -> Response {
     let id: RequestId = portal.context.new_id(portal.context.now());
+    request.extensions_mut().insert(id);
     let id = id.to_string();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let mut response = next.run(request).await;
@@ -49,7 +51,11 @@ pub async fn run_to_end(mut request: Request, next: Next) -> Response {
     // The server drops this future when the caller disconnects.
     let guard = disconnect.guard();
     request.extensions_mut().insert(disconnect);
-    let done = tokio::spawn(next.run(request)).await;
+    let source = RequestSource {
+        request_id: request.extensions().get::<RequestId>().copied(),
+        address: request.extensions().get::<Sender>().and_then(|sender| sender.0),
+    };
+    let done = tokio::spawn(source.scope(next.run(request))).await;
     guard.disarm();
     done.unwrap_or_else(|_| Failed(Problem::internal()).into_response())
 }

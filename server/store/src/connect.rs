@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::Either;
 use sqlx::migrate::MigrateError;
 use sqlx::pool::PoolConnection;
@@ -16,6 +17,7 @@ use sqlx::sqlite::{
 use sqlx::{Postgres, Sqlite};
 use tokio::sync::RwLock;
 
+use crate::audit::{CHAIN_BATCH, chain_batch, run_audited};
 use crate::tx::{RefusableWork, StoreError, Tx, Work, WriteError};
 use crate::writer::Writer;
 
@@ -172,6 +174,12 @@ impl Db {
         }
     }
 
+    /// Chains the audit events of earlier versions of Berth, in the order of their ids and in batches.
+    pub async fn chain_audit_events(&self) -> Result<(), StoreError> {
+        while self.write(|tx| chain_batch(tx).boxed()).await? == CHAIN_BATCH {}
+        Ok(())
+    }
+
     /// Checks that the database answers.
     pub async fn ping(&self) -> Result<(), StoreError> {
         let mut conn = self.read().await?;
@@ -210,7 +218,7 @@ async fn postgres_write<T: Send>(
             false => Either::Right(write_lock.write().await),
         };
         let mut tx = pool.begin_with(BEGIN).await?;
-        let result = work(&mut Tx::postgres(&mut tx)).await;
+        let result = run_audited(&work, &mut Tx::postgres(&mut tx)).await;
         let outcome = match result {
             Ok(value) => match tx.commit().await.map_err(StoreError::from) {
                 Ok(()) => return Ok(value),

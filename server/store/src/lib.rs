@@ -13,6 +13,7 @@ mod writer;
 pub mod accounts;
 pub mod approvals;
 pub mod attempts;
+pub mod audit;
 pub mod budgets;
 pub mod certificates;
 pub mod files;

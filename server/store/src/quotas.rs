@@ -1,8 +1,10 @@
 //! Limits of organizations, monthly use, quota requests and audit events.
 
-use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId};
+use berth_types::ids::{AuditEventId, OrgId, QuotaRequestId, RequestId, TokenId, UserId};
 use berth_types::lists::ListOptions;
-use berth_types::quotas::{AUDIT_ACTIONS, AuditEvent, Limits, QuotaRequest, QuotaRequestState};
+use berth_types::quotas::{
+    AUDIT_ACTIONS, AuditContext, AuditEvent, AuditFilter, Limits, QuotaRequest, QuotaRequestState,
+};
 use berth_types::time::Timestamp;
 
 use super::types::JsonColumn;
@@ -173,57 +175,122 @@ pub async fn decide_request(
     Ok(exec!(tx, sql, id, state, note, now)? == 1)
 }
 
-/// Records an audit event of an organization, or (`None`) of the operators.
+/// Records an audit event of an organization, or (`None`) of the operators, at the end of the transaction.
 pub async fn insert_audit(tx: &mut Tx<'_>, org: Option<OrgId>, event: &AuditEvent) -> Result<(), StoreError> {
     // The pages have a text for each listed action, so the tests meet no other one.
     if cfg!(debug_assertions) && !AUDIT_ACTIONS.contains(&event.action.as_str()) {
         return Err(StoreError::Corrupt(format!("{} is not in AUDIT_ACTIONS", event.action)));
     }
-    let sql = "INSERT INTO audit_events (id, org_id, at, actor, action, subject, detail) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    exec!(tx, sql, event.id, key(org), event.at, &event.actor, &event.action, &event.subject, &event.detail)
-        .map(|_| ())
+    let mut event = event.clone();
+    event.context.org = org;
+    tx.add_audit_event(event);
+    Ok(())
 }
 
-type AuditRow = (AuditEventId, Timestamp, String, String, String, String);
-
-fn audit_event((id, at, actor, action, subject, detail): AuditRow) -> AuditEvent {
-    AuditEvent { id, at, actor, action, subject, detail }
+#[derive(sqlx::FromRow)]
+struct AuditRow {
+    id: AuditEventId,
+    /// Empty for the operators.
+    org_id: String,
+    at: Timestamp,
+    actor: String,
+    action: String,
+    subject: String,
+    detail: String,
+    actor_id: Option<UserId>,
+    token_id: Option<TokenId>,
+    session: Option<String>,
+    address: Option<String>,
+    request_id: Option<RequestId>,
+    before_json: Option<String>,
+    after_json: Option<String>,
+    seq: Option<i64>,
+    hash: Option<String>,
 }
 
-/// Lists a page of the audit events of an organization (`None`: of all) by id.
+impl From<AuditRow> for AuditEvent {
+    fn from(row: AuditRow) -> Self {
+        Self {
+            id: row.id,
+            at: row.at,
+            actor: row.actor,
+            action: row.action,
+            subject: row.subject,
+            detail: row.detail,
+            context: AuditContext {
+                org: row.org_id.parse().ok(),
+                actor_id: row.actor_id,
+                token_id: row.token_id,
+                session: row.session,
+                address: row.address,
+                request_id: row.request_id,
+                before: row.before_json,
+                after: row.after_json,
+                seq: row.seq,
+                hash: row.hash,
+            },
+        }
+    }
+}
+
+/// The columns of an audit event.
+macro_rules! select_audit {
+    () => {
+        "SELECT id, org_id, at, actor, action, subject, detail, actor_id, token_id, session, address, request_id, \
+         before_json, after_json, seq, hash FROM audit_events "
+    };
+}
+
+/// The conditions of a filter of audit events besides the organization and the subject.
+macro_rules! audit_conditions {
+    () => {
+        " AND ($3 = '' OR action = $3) AND ($4 = '' OR actor = $4 OR actor_id = $4) AND at >= $5 AND at < $6"
+    };
+}
+
+/// Lists a page of the audit events of an organization (`None`: of all) by id. Each case has its own text, because
+/// `$1 = '' OR …` uses no index.
 pub async fn list_audit(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
+    filter: &AuditFilter,
     options: &ListOptions<AuditEventId>,
 ) -> Result<Vec<AuditEvent>, StoreError> {
-    let sql = org_page_sql!(
-        org,
-        options.sort,
-        ["SELECT id, at, actor, action, subject, detail FROM audit_events "],
-        "org_id",
-        "",
-        "id",
-        "$2",
-        "$3"
-    );
-    let rows = list!(tx, AuditRow, sql, key(org), options.cursor_text(), options.rows())?;
-    Ok(rows.into_iter().map(audit_event).collect())
-}
-
-/// Lists a page of the audit events about one object by id.
-pub async fn list_audit_about(
-    tx: &mut Tx<'_>,
-    subject: &str,
-    options: &ListOptions<AuditEventId>,
-) -> Result<Vec<AuditEvent>, StoreError> {
-    let sql = page_sql!(
-        options.sort,
-        ["SELECT id, at, actor, action, subject, detail FROM audit_events WHERE subject = $1"],
-        "id",
-        "$2",
-        "$3"
-    );
-    let rows = list!(tx, AuditRow, sql, subject, options.cursor_text(), options.rows())?;
-    Ok(rows.into_iter().map(audit_event).collect())
+    let sql = match (org, filter.subject.is_empty()) {
+        (_, false) => page_sql!(
+            options.sort,
+            [select_audit!(), "WHERE subject = $2 AND ($1 = '' OR org_id = $1)", audit_conditions!()],
+            "id",
+            "$7",
+            "$8"
+        ),
+        (Some(_), true) => page_sql!(
+            options.sort,
+            [select_audit!(), "WHERE org_id = $1 AND $2 = ''", audit_conditions!()],
+            "id",
+            "$7",
+            "$8"
+        ),
+        (None, true) => page_sql!(
+            options.sort,
+            [select_audit!(), "WHERE $1 = '' AND $2 = ''", audit_conditions!()],
+            "id",
+            "$7",
+            "$8"
+        ),
+    };
+    let rows = list!(
+        tx,
+        AuditRow,
+        sql,
+        key(org),
+        &filter.subject,
+        &filter.action,
+        &filter.actor,
+        filter.since.map_or(i64::MIN, Timestamp::micros),
+        filter.until.map_or(i64::MAX, Timestamp::micros),
+        options.cursor_text(),
+        options.rows()
+    )?;
+    Ok(rows.into_iter().map(AuditEvent::from).collect())
 }

@@ -1,6 +1,7 @@
 //! The transaction of either engine, the work in a transaction, and the failures.
 
 use berth_types::problems::Problem;
+use berth_types::quotas::AuditEvent;
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnection;
@@ -168,10 +169,11 @@ pub enum Tx<'c> {
     Postgres(TxConn<'c, PgConnection>),
 }
 
-/// The connection of a [`Tx`], with a mark once a statement has changed rows.
+/// The connection of a [`Tx`], with a mark once a statement has changed rows, and the audit events for its end.
 pub struct TxConn<'c, C> {
     conn: &'c mut C,
     written: bool,
+    audit_events: Vec<AuditEvent>,
 }
 
 impl<C> TxConn<'_, C> {
@@ -196,11 +198,11 @@ impl<C> DerefMut for TxConn<'_, C> {
 
 impl<'c> Tx<'c> {
     pub(crate) const fn sqlite(conn: &'c mut SqliteConnection) -> Self {
-        Self::Sqlite(TxConn { conn, written: false })
+        Self::Sqlite(TxConn { conn, written: false, audit_events: Vec::new() })
     }
 
     pub(crate) const fn postgres(conn: &'c mut PgConnection) -> Self {
-        Self::Postgres(TxConn { conn, written: false })
+        Self::Postgres(TxConn { conn, written: false, audit_events: Vec::new() })
     }
 
     /// True once a statement has changed rows.
@@ -208,6 +210,24 @@ impl<'c> Tx<'c> {
         match self {
             Self::Sqlite(conn) => conn.written,
             Self::Postgres(conn) => conn.written,
+        }
+    }
+
+    /// Keeps an audit event until the end of the transaction, which writes it. It counts as a change.
+    pub(crate) fn add_audit_event(&mut self, event: AuditEvent) {
+        let (written, events) = match self {
+            Self::Sqlite(conn) => (&mut conn.written, &mut conn.audit_events),
+            Self::Postgres(conn) => (&mut conn.written, &mut conn.audit_events),
+        };
+        *written = true;
+        events.push(event);
+    }
+
+    /// Removes the kept audit events.
+    pub(crate) fn take_audit_events(&mut self) -> Vec<AuditEvent> {
+        match self {
+            Self::Sqlite(conn) => std::mem::take(&mut conn.audit_events),
+            Self::Postgres(conn) => std::mem::take(&mut conn.audit_events),
         }
     }
 }

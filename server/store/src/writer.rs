@@ -14,6 +14,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::audit::run_audited;
 use crate::tx::{StoreError, Tx, Work};
 
 const GROUP: usize = 256;
@@ -39,7 +40,7 @@ struct PendingWrite<T, W> {
 impl<T: Send, W: Work<T>> QueuedWrite for PendingWrite<T, W> {
     fn run<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, bool> {
         Box::pin(async move {
-            let work = AssertUnwindSafe((self.work)(tx)).catch_unwind();
+            let work = AssertUnwindSafe(run_audited(&self.work, tx)).catch_unwind();
             let failed = |event: &str| Err(StoreError::Engine(format!("a write {event}")));
             let (broken, result) = match tokio::time::timeout(WORK_TIME, work).await {
                 Ok(Ok(result)) => (false, result),

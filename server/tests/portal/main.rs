@@ -29,6 +29,8 @@ mod worker_portal;
 // Tests.
 mod api_v1;
 mod approvals;
+mod audit;
+mod audit_chain;
 mod board_samples;
 mod budgets;
 mod capacity;

@@ -37,6 +37,7 @@ const MIGRATIONS: [&str; 7] = [
     include_str!("../../../migrations/0005_jobs.sql"),
     include_str!("../../../migrations/0006_storage.sql"),
     include_str!("../../../migrations/0008_people.sql"),
+    include_str!("../../../migrations/0009_audit.sql"),
 ];
 
 /// Names of columns for one of a few values.

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use berth_types::Page as Rows;
 use berth_types::invoices::BillingSettings;
-use berth_types::quotas::{AuditEvent, Limits};
+use berth_types::quotas::{AuditContext, AuditEvent, Limits};
 use berth_types::reservations::ReservationPolicy;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
@@ -38,7 +38,7 @@ fn Audit() -> impl IntoView {
     let data: Resource<Answer<Rows<AuditEvent>>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Audit".to_owned()>
-            <p class="page__lead">"Record of all deliberate changes with user and time. Entries are never changed or deleted."</p>
+            <p class="page__lead">"Record of all deliberate changes with user and time. Entries are never changed or deleted. A chain of hashes with signed checkpoints proves it."</p>
             {answer_view(data, |first| view! { <EventList first=first/> }.into_any())}
         </Page>
     }
@@ -56,8 +56,9 @@ fn prepend(known: &mut Vec<AuditEvent>, fresh: Vec<AuditEvent>) -> bool {
 
 #[component]
 fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
-    let currency = use_session().me.currency;
+    let currency = StoredValue::new(use_session().me.currency);
     let events = RwSignal::new(first.items);
+    let none = Memo::new(move |_| events.with(Vec::is_empty));
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
     every_visible(10_000, move || {
@@ -83,29 +84,43 @@ fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
         });
     };
     view! {
-        {move || events.with(|events| table(events, &currency))}
+        <div class="section__head">
+            <div class="section__aside">
+                <a href="/api/v1/operator/audit-events?format=csv" rel="external" download="audit-events.csv">
+                    "Download CSV"
+                </a>
+                <a href="/api/v1/operator/audit-events?format=ndjson" rel="external" download="audit-events.ndjson">
+                    "Download NDJSON"
+                </a>
+            </div>
+        </div>
+        {move || if none.get() { no_events() } else { table(events, currency) }}
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         <ListCurl path="/operator/audit-events" label="Audit events with curl"/>
     }
 }
 
-fn table(events: &[AuditEvent], currency: &str) -> AnyView {
-    if events.is_empty() {
-        return view! {
-            <div class="empty">
-                <p class="empty__text">
-                    "No entries yet. Changes of limits, prices, credits, invoices, reservations and nodes appear here with user and time."
-                </p>
-                <a class="btn" href="/operator/limits">"Set limits"</a>
-            </div>
-        }
-        .into_any();
+fn no_events() -> AnyView {
+    view! {
+        <div class="empty">
+            <p class="empty__text">
+                "No entries yet. Changes of limits, prices, credits, invoices, reservations and nodes appear here with user and time."
+            </p>
+            <a class="btn" href="/operator/limits">"Set limits"</a>
+        </div>
     }
-    let rows: Vec<AnyView> = events.iter().map(|event| row(event, currency)).collect();
+    .into_any()
+}
+
+/// Returns the table of the events. A row with open details stays the same row after new events.
+fn table(events: RwSignal<Vec<AuditEvent>>, currency: StoredValue<String>) -> AnyView {
+    let one = move |event: AuditEvent| currency.with_value(|currency| row(&event, currency));
+    let rows =
+        view! { <For each=move || events.get() key=|event: &AuditEvent| event.id children=one/> }.into_any();
     table_of(
         "Audit events, newest first",
         &[("Action", ""), ("User", ""), ("Time", "nowrap"), ("Subject", ""), ("Details", "")],
-        rows,
+        vec![rows],
     )
 }
 
@@ -194,6 +209,16 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "portal_settings.set" => "Portal settings set",
         "portal_logo.set" => "Portal logo set",
         "portal_logo.removed" => "Portal logo removed",
+        "access.denied" => "Access denied",
+        "auto_recharge.set" => "Automatic recharge set",
+        "job.cancelled" => "Job cancelled",
+        "node.cordoned" => "Node cordoned",
+        "node.uncordoned" => "Node uncordoned",
+        "portal.set_up" => "Portal set up",
+        "session.started" => "Signed in",
+        "session.refused" => "Sign-in refused",
+        "session.ended" => "Signed out",
+        "user.signed_up" => "Signed up",
         other => other,
     }
 }
@@ -252,6 +277,35 @@ fn subject(event: &AuditEvent) -> AnyView {
     view! { <span class="id">{id}</span> }.into_any()
 }
 
+/// Returns the circumstances of an event, closed at first.
+fn circumstances(context: &AuditContext) -> AnyView {
+    let facts = [
+        ("User id", context.actor_id.map(|id| id.to_string())),
+        ("Token", context.token_id.map(|id| id.to_string())),
+        ("Session", context.session.clone()),
+        ("Address", context.address.clone()),
+        ("Request", context.request_id.map(|id| id.to_string())),
+        ("Organization", context.org.map(|id| id.to_string())),
+        ("Before", context.before.clone()),
+        ("After", context.after.clone()),
+        ("Number", context.seq.map(|seq| seq.to_string())),
+        ("Hash", context.hash.clone()),
+    ];
+    let known = facts.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
+    let pairs: Vec<AnyView> =
+        known.map(|(name, value)| view! { <dt>{name}</dt><dd>{value}</dd> }.into_any()).collect();
+    if pairs.is_empty() {
+        return ().into_any();
+    }
+    view! {
+        <details class="more">
+            <summary>"Record"</summary>
+            <dl class="kv">{pairs}</dl>
+        </details>
+    }
+    .into_any()
+}
+
 fn row(event: &AuditEvent, currency: &str) -> AnyView {
     let action = action_text(&event.action).to_owned();
     let (recorded, user) = (event.action.clone(), event.actor.clone());
@@ -261,7 +315,10 @@ fn row(event: &AuditEvent, currency: &str) -> AnyView {
             <td role="cell" data-label="User">{user}</td>
             <td role="cell" class="nowrap" data-label="Time"><When at=event.at/></td>
             <td role="cell" class="table__lead" data-label="Subject">{subject(event)}</td>
-            <td role="cell" class="table__lead" data-label="Details">{detail_text(event, currency)}</td>
+            <td role="cell" class="table__lead" data-label="Details">
+                <span class="break">{detail_text(event, currency)}</span>
+                {circumstances(&event.context)}
+            </td>
         </tr>
     }
     .into_any()
@@ -280,6 +337,7 @@ mod tests {
             action: action.to_owned(),
             subject: "default".to_owned(),
             detail: detail.to_owned(),
+            context: AuditContext::default(),
         }
     }
 

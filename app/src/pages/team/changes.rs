@@ -2,23 +2,33 @@
 //!
 //! Events without a text are shown as recorded.
 
+use berth_types::ids::OrgId;
 use berth_types::quotas::AuditEvent;
 use leptos::prelude::*;
 
 use super::super::operator::audit::{action_text, detail_text};
+use crate::api;
 use crate::session::use_session;
 use crate::ui::*;
 
 /// The latest changes.
 #[component]
 pub(super) fn Changes(
+    org: OrgId,
     /// The audit events, newest first.
     changes: RwSignal<Vec<AuditEvent>>,
 ) -> impl IntoView {
     let currency = use_session().me.currency;
+    let [csv, ndjson] = ["csv", "ndjson"].map(|format| api::quotas::audit_file(org, format));
     view! {
         <section class="section">
-            <div class="section__head"><h2>"Recent changes"</h2></div>
+            <div class="section__head">
+                <h2>"Recent changes"</h2>
+                <div class="section__aside">
+                    <a href=csv rel="external" download="audit-events.csv">"Download CSV"</a>
+                    <a href=ndjson rel="external" download="audit-events.ndjson">"Download NDJSON"</a>
+                </div>
+            </div>
             {move || changes.with(|changes| table(changes, &currency))}
         </section>
     }

@@ -118,7 +118,7 @@ fn Team(loaded: Loaded) -> impl IntoView {
         owns,
     };
     let form = owns.then(|| view! { <InvitationLink sent=state.sent/> <InviteForm state=state/> });
-    let rest = owns.then(|| view! { <Invitations state=state/> <Changes changes=state.changes/> });
+    let rest = owns.then(|| view! { <Invitations state=state/> <Changes org=org changes=state.changes/> });
     view! {
         {form}
         <People state=state cursor=members.next_cursor/>

@@ -19,7 +19,7 @@ use berth_types::people::{
     CompletePasswordReset, CompleteVerification, EndedSessions, NewPasswordReset, VerifiedEmail,
 };
 use berth_types::problems::Problem;
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use futures::FutureExt;
 
 use crate::accounts::{Accounts, INVALID_EMAIL, MAX_EMAIL_BYTES, check_secret};
@@ -193,6 +193,7 @@ impl MailLinks {
                     action: "email.verified".to_owned(),
                     subject: user.id.to_string(),
                     detail: String::new(),
+                    context: AuditContext::default(),
                 };
                 store::quotas::insert_audit(tx, None, &event).await?;
                 Ok(VerifiedEmail { email: user.email })

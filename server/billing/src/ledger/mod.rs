@@ -200,7 +200,11 @@ impl Ledger {
                     let title = "Credit limit in use";
                     return Err(Problem::conflict("credit_limit.drawn", title, detail).into());
                 }
+                let before = store::ledger::credit_limit(tx, org).await?;
                 store::ledger::set_credit_limit(tx, org, micros).await?;
+                let [before, after] =
+                    [before, micros].map(|micros| format!("{{\"credit_limit_micros\":{micros}}}"));
+                let event = event.with_change(Some(before), Some(after));
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(())
             }

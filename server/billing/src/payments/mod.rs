@@ -8,6 +8,7 @@ pub mod routes;
 
 mod events;
 mod pages;
+mod recharge_rule;
 
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId, PaymentId};
@@ -304,45 +305,6 @@ impl Payments {
         let back = get_billing_page(&self.context, org).await?;
         let session = stripe.create_portal(&customer, &back, &key.to_string()).await;
         session.map_err(|e| stripe_problem(&e))?.url.ok_or_else(Problem::internal)
-    }
-
-    /// Sets the rule for automatic charges of the saved card.
-    ///
-    /// # Errors
-    /// No card is saved, or a number is out of its range.
-    pub async fn set_auto_recharge(
-        &self,
-        caller: &Caller,
-        org: OrgId,
-        rule: AutoRecharge,
-    ) -> Result<PaymentSettings, Problem> {
-        self.context.authorise(caller, org, Right::Pay).await?;
-        self.require_stripe()?;
-        let mut errors = Vec::new();
-        let is_on = rule.amount_micros != 0;
-        if is_on {
-            errors.extend(self.check_amount("/amount_micros", rule.amount_micros));
-        }
-        if !(0..=MAX_UNITS * 1_000_000).contains(&rule.below_micros) {
-            let most = money_text(MAX_UNITS * 1_000_000, &self.context.settings.currency);
-            let detail = format!("Enter a threshold from zero to {most}.");
-            errors.push(FieldError::new("/below_micros", detail));
-        }
-        if !(i64::from(is_on)..=24).contains(&rule.most_a_day) {
-            errors.push(FieldError::new("/most_a_day", "Enter 1 to 24 a day."));
-        }
-        if !errors.is_empty() {
-            return Err(Problem::invalid(errors));
-        }
-        let known = self
-            .context
-            .db
-            .write(move |tx| async move { store::payments::set_recharge(tx, org, rule).await }.boxed());
-        if !known.await? && rule.amount_micros != 0 {
-            let detail = "Add credit by card once and save the card. Then automatic recharge can use it.";
-            return Err(Problem::conflict("payments.no_card", "No saved card", detail));
-        }
-        self.payment_settings(caller, org).await
     }
 
     pub async fn list_payments(

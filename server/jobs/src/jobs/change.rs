@@ -41,15 +41,19 @@ impl Jobs {
         let now = self.context.now();
         let context = self.context.clone();
         let by = caller.user.name.clone();
+        let audit = self.context.audit_event(caller, "job.cancelled", job.to_string(), String::new());
         let done = self.context.db.try_write(move |tx| {
-            let (context, by) = (context.clone(), by.clone());
+            let (context, by, audit) = (context.clone(), by.clone(), audit.clone());
             async move {
                 let Some(mut row) = store::jobs::find(tx, org, job).await? else {
                     return Err(Problem::not_found().into());
                 };
                 let detail = format!("Stopped by {by}.");
                 match machine(&row).apply(MachineEvent::Cancel) {
-                    Ok(_) => Ok(advance(tx, &context, &mut row, MachineEvent::Cancel, detail, now).await?),
+                    Ok(_) => {
+                        store::quotas::insert_audit(tx, Some(org), &audit).await?;
+                        Ok(advance(tx, &context, &mut row, MachineEvent::Cancel, detail, now).await?)
+                    }
                     Err(Rejected::NoChange) => Ok(None),
                     Err(Rejected::Ended) if row.phase.state == JobState::Cancelled => Ok(None),
                     Err(_) => Err(already_ended(&row).into()),

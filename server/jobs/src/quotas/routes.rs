@@ -1,4 +1,4 @@
-//! Quotas, requests for higher quotas, and audit events.
+//! Quotas and requests for higher quotas.
 
 use super::Quotas;
 use aide::axum::ApiRouter;
@@ -12,7 +12,7 @@ use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{OrgId, QuotaRequestId};
 use berth_types::quotas::{
-    AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState,
+    DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState,
 };
 use berth_types::{Page, Sort};
 use serde::Deserialize;
@@ -30,10 +30,6 @@ pub fn routes() -> ApiRouter<Quotas> {
                 doc("Lists the requests of an organization for a higher quota or for credit."),
             )
             .post_with(request, doc("Requests a higher quota or credit.")),
-        )
-        .api_route(
-            "/orgs/{org}/audit-events",
-            get_with(list_audit, doc("Lists the audit events of an organization.")),
         )
         .api_route(
             "/operator/quota",
@@ -54,7 +50,6 @@ pub fn routes() -> ApiRouter<Quotas> {
             "/operator/quota-requests/{id}",
             post_with(decide, doc("Decides a request for a higher quota or for credit.")),
         )
-        .api_route("/operator/audit-events", get_with(list_all_audit, doc("Lists all audit events.")))
 }
 
 async fn show(
@@ -180,45 +175,4 @@ async fn decide(
     body: Json<DecideQuotaRequest>,
 ) -> Result<Answer<QuotaRequest>, Failed> {
     Ok(Answer(quotas.decide_quota_request(&caller, id, body.value).await?))
-}
-
-async fn list_audit(
-    State(quotas): State<Quotas>,
-    Signed(caller): Signed,
-    Path(org): Path<OrgId>,
-    Query(query): Query<ListQuery>,
-) -> Result<Answer<Page<AuditEvent>>, Failed> {
-    Ok(Answer(quotas.list_audit_events(&caller, Scope::Org(org), &query.by_creation()?).await?))
-}
-
-/// The query of all audit events.
-#[derive(Deserialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct AllAuditQuery {
-    /// Only audit events of this organization; ignored with `subject`.
-    org: Option<OrgId>,
-    /// Only audit events about the object with this id or name: at most 200 bytes.
-    #[schemars(length(max = 200))]
-    subject: Option<String>,
-    /// The most items of a page, 1 to 200; 50 when absent.
-    #[schemars(range(min = 1, max = 200))]
-    limit: Option<u32>,
-    /// The `next_cursor` of the page before.
-    #[schemars(length(min = 1, max = 4_096))]
-    cursor: Option<String>,
-    /// The order of the list. When absent, `desc` for lists by creation and `asc` for all other lists.
-    sort: Option<Sort>,
-}
-
-async fn list_all_audit(
-    State(quotas): State<Quotas>,
-    Signed(caller): Signed,
-    Query(query): Query<AllAuditQuery>,
-) -> Result<Answer<Page<AuditEvent>>, Failed> {
-    let options = ListQuery { limit: query.limit, cursor: query.cursor, sort: query.sort }
-        .by_creation_with(&(query.org, &query.subject))?;
-    if let Some(subject) = &query.subject {
-        return Ok(Answer(quotas.list_audit_about(&caller, subject, &options).await?));
-    }
-    Ok(Answer(quotas.list_audit_events(&caller, Scope::Operator(query.org), &options).await?))
 }

@@ -14,7 +14,7 @@ use berth_store::{self as store, StoreError};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::NewJob;
 use berth_types::problems::Problem;
-use berth_types::quotas::AuditEvent;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::storage::{OrgStorage, Retention, SetRetention};
 use futures::FutureExt;
 
@@ -174,6 +174,7 @@ impl JobRetention {
             action: "retention.removed".to_owned(),
             subject: org.to_string(),
             detail: String::new(),
+            context: AuditContext::default(),
         };
         let removing = self.context.db.write(move |tx| {
             let (jobs, event) = (jobs.clone(), event.clone());

@@ -94,7 +94,7 @@ pub fn check(method: &str, path: &str, status: u16, headers: &HeaderMap, body: &
     let Some(form) = content.get(media) else {
         panic!("{method} {template}: {status} is described as {:?}, not as {media:?}", content.keys());
     };
-    if media.ends_with("json") {
+    if media.ends_with("json") && media != "application/x-ndjson" {
         let validator = validator(template, method, status, &form["schema"]);
         let faults: Vec<String> =
             validator.iter_errors(body).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();

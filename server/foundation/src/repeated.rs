@@ -1,0 +1,138 @@
+//! Audit events that anybody can cause at any rate: one row for each cause and minute, with a count.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use berth_types::ids::OrgId;
+use berth_types::quotas::AuditEvent;
+use berth_types::time::Timestamp;
+
+const WINDOW_MS: i64 = 60_000;
+/// The most causes in memory. All further ones share one window.
+const MAX_CAUSES: usize = 10_000;
+
+/// The minute after a row.
+struct Window {
+    since: Timestamp,
+    /// The events after the row.
+    omitted: u32,
+    last: Option<(Option<OrgId>, AuditEvent)>,
+}
+
+impl Window {
+    const fn new(since: Timestamp) -> Self {
+        Self { since, omitted: 0, last: None }
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        now.millis_since(self.since) >= WINDOW_MS
+    }
+}
+
+/// The windows of all causes.
+#[derive(Default)]
+pub struct RepeatedEvents(Mutex<HashMap<String, Window>>);
+
+/// The event for `count` events.
+fn counted(mut event: AuditEvent, count: u32) -> AuditEvent {
+    if count > 1 {
+        event.detail = format!("{} {count} times.", event.detail);
+    }
+    event
+}
+
+impl RepeatedEvents {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Window>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts an event. Returns the event to write, or `None` within a minute after the last row of the cause.
+    pub fn admit(&self, cause: &str, org: Option<OrgId>, event: AuditEvent) -> Option<AuditEvent> {
+        let (mut windows, now) = (self.lock(), event.at);
+        if windows.len() >= MAX_CAUSES && !windows.contains_key(cause) {
+            windows.retain(|_, window| window.omitted > 0 || !window.is_over(now));
+        }
+        let is_known = windows.contains_key(cause) || windows.len() < MAX_CAUSES;
+        let cause = if is_known { cause } else { "" };
+        let Some(window) = windows.get_mut(cause) else {
+            windows.insert(cause.to_owned(), Window::new(now));
+            return Some(event);
+        };
+        if window.is_over(now) {
+            let count = window.omitted.saturating_add(1);
+            *window = Window::new(now);
+            return Some(counted(event, count));
+        }
+        window.omitted = window.omitted.saturating_add(1);
+        window.last = Some((org, event));
+        None
+    }
+
+    /// Ends the windows that are over at `now`. Returns an event for each of them with omitted events.
+    pub fn end_windows(&self, now: Timestamp) -> Vec<(Option<OrgId>, AuditEvent)> {
+        let mut due = Vec::new();
+        self.lock().retain(|_, window| {
+            if !window.is_over(now) {
+                return true;
+            }
+            let count = window.omitted;
+            let Some((org, event)) = window.last.take() else { return false };
+            due.push((org, counted(event, count)));
+            *window = Window::new(now);
+            true
+        });
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_types::ids::AuditEventId;
+    use berth_types::quotas::AuditContext;
+
+    fn event(at_s: i64) -> AuditEvent {
+        AuditEvent {
+            id: AuditEventId::from_uuid(uuid::Uuid::from_u128(1)),
+            at: Timestamp::from_micros(at_s * 1_000_000),
+            actor: "A visitor".to_owned(),
+            action: "session.refused".to_owned(),
+            subject: "user".to_owned(),
+            detail: "Wrong password.".to_owned(),
+            context: AuditContext::default(),
+        }
+    }
+
+    #[test]
+    fn a_cause_has_one_row_a_minute_with_all_its_events() {
+        let events = RepeatedEvents::default();
+        let admit = |cause: &str, at_s| events.admit(cause, None, event(at_s)).map(|event| event.detail);
+        assert_eq!(admit("a", 0).as_deref(), Some("Wrong password."));
+        assert_eq!(admit("a", 1), None);
+        assert_eq!(admit("a", 59), None);
+        assert_eq!(admit("b", 59).as_deref(), Some("Wrong password."));
+        assert!(events.end_windows(event(59).at).is_empty());
+        assert_eq!(admit("a", 60).as_deref(), Some("Wrong password. 3 times."));
+        assert_eq!(admit("a", 61), None);
+        let due = events.end_windows(event(121).at);
+        assert_eq!(due.len(), 1);
+        assert_eq!(due[0].1.detail, "Wrong password.");
+        // The row of the loop begins another minute.
+        assert_eq!(admit("a", 122), None);
+        assert_eq!(events.end_windows(event(182).at).len(), 1);
+        assert!(events.end_windows(event(300).at).is_empty());
+        assert!(events.lock().is_empty());
+    }
+
+    #[test]
+    fn the_causes_in_memory_have_a_limit() {
+        let events = RepeatedEvents::default();
+        let admitted = |from: usize, to: usize| {
+            (from..to).filter(|n| events.admit(&n.to_string(), None, event(0)).is_some()).count()
+        };
+        assert_eq!(admitted(0, MAX_CAUSES), MAX_CAUSES);
+        // The last place is the shared one.
+        assert_eq!(admitted(MAX_CAUSES, MAX_CAUSES + 50), 1);
+        assert_eq!(events.lock().len(), MAX_CAUSES + 1);
+    }
+}

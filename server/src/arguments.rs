@@ -1,0 +1,106 @@
+//! Arguments that several commands of the program share, and the arguments of `audit verify`.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use berth_foundation::Settings;
+use berth_foundation::audit_check::{Fault, verify};
+use berth_foundation::audit_key::{AuditKey, LastCheckpoint};
+use berth_store::Db;
+
+#[derive(clap::Args)]
+pub struct Store {
+    /// The directory for all data of the portal.
+    #[arg(long, env = "BERTH_DATA", default_value = "./data")]
+    pub data: PathBuf,
+    /// The postgres:// URL of the database. Without it the database is an SQLite file in the data directory.
+    #[arg(long, env = "BERTH_DATABASE", hide_env_values = true)]
+    pub database: Option<String>,
+}
+
+impl Store {
+    /// Opens the database, and chains the audit events of earlier versions of Berth.
+    ///
+    /// # Errors
+    /// The data directory or the database cannot be opened.
+    pub async fn open(&self) -> Result<Db, String> {
+        let db = self.open_unchained().await?;
+        db.chain_audit_events().await.map_err(|e| format!("the audit log cannot be chained: {e}"))?;
+        Ok(db)
+    }
+
+    /// Opens the database without a change of audit events.
+    async fn open_unchained(&self) -> Result<Db, String> {
+        // No other user of this host may read the directory.
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.data)
+            .map_err(|e| format!("{} cannot be created: {e}", self.data.display()))?;
+        let db = match &self.database {
+            Some(url) => Db::postgres(url).await,
+            None => Db::sqlite(&self.data.join("berth.db")).await,
+        };
+        db.map_err(|e| format!("the database cannot be opened: {e}"))
+    }
+}
+
+#[derive(clap::Args)]
+pub struct AuditKeyFile {
+    /// The file with the key for checkpoints of the audit log: 32 bytes in base64. By default audit.key in the
+    /// data directory; the portal creates a missing file.
+    #[arg(long, env = "BERTH_AUDIT_KEY_FILE")]
+    pub audit_key_file: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct VerifyLog {
+    #[command(flatten)]
+    store: Store,
+    #[command(flatten)]
+    key: AuditKeyFile,
+    /// The number of the first event. The hash before it is trusted.
+    #[arg(long, value_name = "SEQ", default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..))]
+    from: i64,
+}
+
+/// A fault of the log in one line.
+fn fault_text(fault: &Fault) -> String {
+    match fault.id.as_str() {
+        "" => format!("event {}: {}", fault.seq, fault.difference),
+        id => format!("event {} ({id}): {}", fault.seq, fault.difference),
+    }
+}
+
+impl VerifyLog {
+    /// Verifies the log. Returns the result as a text.
+    ///
+    /// # Errors
+    /// The first fault of the log, or a file or a database that cannot be read.
+    pub async fn run(self) -> Result<String, String> {
+        let Self { store, key, from } = self;
+        let db = store.open_unchained().await?;
+        let settings = Settings { data: store.data, audit_key: key.audit_key_file, ..Settings::default() };
+        let key = AuditKey::read(&settings.audit_key_file())?;
+        let last = LastCheckpoint::find(&settings.data.join(LastCheckpoint::FILE))?;
+        let report = verify(&db, &key, last.as_ref(), from).await.map_err(|e| e.to_string())?;
+        if let Some(fault) = report.fault {
+            return Err(fault_text(&fault));
+        }
+        let note = match last {
+            Some(last) => {
+                format!("The last checkpoint is {} with the hash of event {}.", last.number, last.seq)
+            }
+            None => format!(
+                "The file {} is missing, so a removal of the last checkpoints is not visible.",
+                LastCheckpoint::FILE
+            ),
+        };
+        Ok(format!(
+            "The audit log is intact. Events: {}, checkpoints: {}. {note} The public key is {}.",
+            report.events,
+            report.checkpoints,
+            key.public_key()
+        ))
+    }
+}

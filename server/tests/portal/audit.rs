@@ -1,0 +1,196 @@
+//! Tests of audit events: their circumstances, repeated refusals, filters and files.
+
+use std::net::SocketAddr;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::ConnectInfo;
+use axum::http::{Request, header};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::audit_chain::append;
+use crate::common::{Caller, PASSWORD, TestPortal, engines, job};
+use crate::idle_portal::{IdlePortal, node};
+use crate::operations::items;
+
+/// The events of an action, newest first.
+async fn with_action(t: &TestPortal, operator: &Caller, action: &str) -> Vec<Value> {
+    items(t, operator, &format!("/operator/audit-events?limit=200&action={action}")).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_name_the_user_the_credential_the_request_and_the_sender() {
+    for (engine, db, _location) in engines("audit_context").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let me = t.get(&ada, "/me").await.expect(200);
+        for action in ["portal.set_up", "user.signed_up"] {
+            assert_eq!(with_action(&t, &operator, action).await.len(), 1, "{engine} {action}");
+        }
+        let signed_in = &with_action(&t, &operator, "session.started").await[0];
+        assert_eq!(
+            (&signed_in["actor"], &signed_in["actor_id"]),
+            (&json!("Ada"), &me["user"]["id"]),
+            "{engine}"
+        );
+
+        let path = format!("/orgs/{org}/tokens");
+        let made = t.post(&ada, &path, json!({"name": "ci", "role": "owner"})).await;
+        let request = made.headers["x-request-id"].to_str().unwrap().to_owned();
+        let made = made.expect(201);
+        let created = &with_action(&t, &operator, "token.created").await[0];
+        assert_eq!((&created["request_id"], &created["org"]), (&json!(request), &json!(org)), "{engine}");
+        assert_eq!(created["session"], signed_in["session"], "{engine}: one session");
+        assert!(created["token_id"].is_null() && created["address"].is_null(), "{engine}: {created}");
+        assert!(created["seq"].as_i64() > signed_in["seq"].as_i64(), "{engine}");
+
+        let secret = made["secret"].as_str().unwrap();
+        let sender: SocketAddr = "192.0.2.7:50000".parse().unwrap();
+        let revoke = Request::builder()
+            .method("DELETE")
+            .uri(format!("/api/v1{path}/{}", made["token"]["id"].as_str().unwrap()))
+            .header(header::AUTHORIZATION, format!("Bearer {secret}"))
+            .extension(ConnectInfo(sender));
+        t.send(revoke.body(Body::empty()).unwrap()).await.expect(204);
+        let revoked = &with_action(&t, &operator, "token.revoked").await[0];
+        assert_eq!(revoked["token_id"], made["token"]["id"], "{engine}");
+        assert_eq!(revoked["address"], "192.0.2.7", "{engine}");
+        assert!(revoked["session"].is_null(), "{engine}");
+
+        t.call(&ada, "DELETE", "/sessions/current", Value::Null).await.expect(204);
+        let ended = &with_action(&t, &operator, "session.ended").await[0];
+        assert_eq!((&ended["session"], &ended["actor"]), (&signed_in["session"], &json!("Ada")), "{engine}");
+        let limits = format!("/operator/orgs/{org}/quota");
+        for queued in [3, 5] {
+            t.call(&operator, "PUT", &limits, json!({"queued_jobs": queued})).await.expect(200);
+        }
+        let set = &with_action(&t, &operator, "quota.set").await[0];
+        assert_eq!(set["before"], r#"{"queued_jobs":3}"#, "{engine}");
+        assert_eq!(set["after"], r#"{"queued_jobs":5}"#, "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_have_one_event_a_minute_with_their_number() {
+    for (engine, db, _location) in engines("audit_refusals").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let wrong = json!({"email": "lab@example.org", "password": "wrong wrong wrong wrong"});
+        let unknown = json!({"email": "nobody@example.org", "password": PASSWORD});
+        for body in [&wrong, &wrong, &wrong, &unknown] {
+            t.post(&Caller::Nobody, "/sessions", body.clone()).await.problem(401, "auth.wrong_password");
+        }
+        let refused = with_action(&t, &operator, "session.refused").await;
+        let details: Vec<&str> = refused.iter().map(|event| event["detail"].as_str().unwrap()).collect();
+        assert_eq!(details, ["No account has the address.", "Wrong password."], "{engine}");
+        assert!(!json!(refused).to_string().contains("nobody@"), "{engine}: an address can be a password");
+        t.clock.advance_s(61);
+        t.portal.context.record_omitted().await.unwrap();
+        let refused = with_action(&t, &operator, "session.refused").await;
+        assert_eq!(refused.len(), 3, "{engine}: {refused:?}");
+        let counted = refused.iter().any(|event| event["detail"] == "Wrong password. 2 times.");
+        assert!(counted, "{engine}: {refused:?}");
+
+        let tokens = format!("/orgs/{org}/tokens");
+        let made = t.post(&ada, &tokens, json!({"name": "ci", "role": "viewer"})).await.expect(201);
+        let viewer = Caller::Token(made["secret"].as_str().unwrap().to_owned());
+        for _ in 0..3 {
+            t.get(&viewer, &tokens).await.problem(403, "auth.forbidden");
+        }
+        let denied = items(&t, &ada, &format!("/orgs/{org}/audit-events?action=access.denied")).await;
+        assert_eq!(denied.len(), 1, "{engine}: {denied:?}");
+        assert_eq!(denied[0]["token_id"], made["token"]["id"], "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cordons_and_cancellations_are_events() {
+    for (engine, db, _location) in engines("audit_acts").await {
+        let setup = IdlePortal::on(db).await;
+        let at = format!("/operator/nodes/{}", node(1));
+        for cordoned in [true, false] {
+            setup.t.call(&setup.operator, "PATCH", &at, json!({"cordoned": cordoned})).await.expect(200);
+        }
+        let jobs = format!("/orgs/{}/jobs", setup.org);
+        let submitted = setup.t.post(&setup.ada, &jobs, job()).await.expect(201);
+        let id = submitted["id"].as_str().unwrap();
+        for _ in 0..2 {
+            setup.t.post(&setup.ada, &format!("{jobs}/{id}/cancel"), Value::Null).await.expect(202);
+        }
+        let subject = node(1).to_string();
+        for (action, subject) in
+            [("node.cordoned", &*subject), ("node.uncordoned", &*subject), ("job.cancelled", id)]
+        {
+            let events = with_action(&setup.t, &setup.operator, action).await;
+            assert_eq!(events.len(), 1, "{engine} {action}");
+            assert_eq!(events[0]["subject"], subject, "{engine} {action}");
+        }
+    }
+}
+
+/// A file of audit events, with its media type.
+async fn file(t: &TestPortal, caller: &Caller, path: &str, accept: &str) -> (String, String) {
+    let Caller::Cookie(cookie) = caller else { panic!("a person") };
+    let request = Request::builder()
+        .uri(format!("/api/v1{path}"))
+        .header(header::COOKIE, cookie)
+        .header(header::ACCEPT, accept)
+        .body(Body::empty());
+    let response = t.router.clone().oneshot(request.unwrap()).await.unwrap();
+    assert_eq!(response.status(), 200, "{path}");
+    let media = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+    let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (media, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_is_filtered_and_exported_as_a_whole() {
+    for (engine, db, _location) in engines("audit_export").await {
+        let t = TestPortal::on(db.clone());
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let (_, other) = t.tenant("bobs").await;
+        let path = format!("/orgs/{org}");
+        let made =
+            t.post(&ada, &format!("{path}/tokens"), json!({"name": "ci", "role": "owner"})).await.expect(201);
+        let token = made["token"]["id"].as_str().unwrap();
+        append(&db, 1..251).await;
+
+        let about = |org: &str| format!("/operator/audit-events?subject={token}&org={org}");
+        assert_eq!(items(&t, &operator, &about(&org)).await.len(), 1, "{engine}");
+        assert!(items(&t, &operator, &about(&other)).await.is_empty(), "{engine}: both filters hold");
+        let created = &items(&t, &ada, &format!("{path}/audit-events?action=token.created")).await[0];
+        let at = created["at"].as_str().unwrap();
+        for (filter, count) in [
+            (format!("actor={}", created["actor_id"].as_str().unwrap()), 1),
+            ("actor=Ada".to_owned(), 1),
+            ("actor=Bob".to_owned(), 0),
+            (format!("since={at}&actor=Ada"), 1),
+            (format!("until={at}"), 0),
+        ] {
+            let found = items(&t, &ada, &format!("{path}/audit-events?{filter}")).await;
+            assert_eq!(found.len(), count, "{engine} {filter}");
+        }
+        let long = format!("{path}/audit-events?action={}", "a".repeat(201));
+        t.get(&ada, &long).await.problem(400, "request.malformed");
+
+        let all = "/operator/audit-events";
+        let (media, lines) = file(&t, &operator, all, "application/x-ndjson").await;
+        assert_eq!(media, "application/x-ndjson", "{engine}");
+        let events: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(events.len() > 250, "{engine}: more than one page");
+        let mut numbers: Vec<i64> = events.iter().map(|event| event["seq"].as_i64().unwrap()).collect();
+        numbers.sort_unstable();
+        let count = i64::try_from(events.len()).unwrap();
+        assert_eq!(numbers, (1..=count).collect::<Vec<_>>(), "{engine}: each event once");
+        assert_eq!(file(&t, &operator, &format!("{all}?format=ndjson"), "*/*").await.1, lines, "{engine}");
+        let (media, table) = file(&t, &operator, all, "text/csv").await;
+        assert!(media.starts_with("text/csv"), "{engine}: {media}");
+        assert!(table.starts_with("seq,id,at,org,actor,"), "{engine}");
+        assert_eq!(table.lines().count(), events.len() + 1, "{engine}");
+        let (_, own) = file(&t, &ada, &format!("{path}/audit-events?format=ndjson"), "*/*").await;
+        assert_eq!(own.lines().count(), 1, "{engine}: no event of another organization");
+    }
+}
