@@ -12,6 +12,7 @@ mod hydration;
 pub mod identity;
 pub mod live;
 pub mod pages;
+mod proof;
 mod rail;
 mod routes;
 pub mod session;
@@ -72,6 +73,11 @@ pub fn App() -> impl IntoView {
                         <Route path=path!("/volumes/:volume") view={Lazy::<routes::Volume>::new()} ssr=SsrMode::Async/>
                     </ParentRoute>
                     <Route path=path!("/") view={Lazy::<routes::Root>::new()} ssr=SsrMode::Async/>
+                    <Route
+                        path=path!("/account/second-factors")
+                        view={Lazy::<routes::Factors>::new()}
+                        ssr=SsrMode::Async
+                    />
                     <Route path=path!("/launch") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs/:job") view=OrgRedirect ssr=SsrMode::Async/>
@@ -111,6 +117,7 @@ pub fn App() -> impl IntoView {
                 </ParentRoute>
             </Routes>
         </Router>
+        <pages::proof_dialog::ProofDialog/>
         <Title formatter=title_html/>
     }
 }

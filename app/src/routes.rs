@@ -69,6 +69,7 @@ route!(entry, SignIn, sign_in, load_sign_in, pages::sign_in::SignInPage);
 route!(entry, SignUp, sign_up, load_sign_up, pages::sign_up::SignUpPage);
 route!(entry, Join, join, load_join, pages::join::JoinPage);
 route!(entry, Root, root, load_root, pages::start::RootPage);
+route!(forms, Factors, factors, load_factors, pages::account_factors::SecondFactorsPage);
 route!(lists, Home, home, load_home, pages::home::HomePage);
 route!(forms, Launch, launch, load_launch, pages::launch::LaunchPage);
 route!(lists, Jobs, jobs, load_jobs, pages::jobs::JobsPage);

@@ -120,6 +120,7 @@ const SCREENS = [
   ['sign-up', 'nobody', '/sign-up'],
   ['not-found', 'nobody', '/no/such/page'],
   ['org-not-found', 'stranger', '/orgs/no-such-organization/jobs'],
+  ['second-factors', 'stranger', '/account/second-factors'],
   ['home', 'tenant', ''],
   ['home-empty', 'newcomer', ''],
   ['launch', 'tenant', '/launch'],

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use berth_access::{Ports, Terminals, Tunnels};
-use berth_accounts::{Accounts, Hasher, Invitations, Members};
+use berth_accounts::{Accounts, Hasher, Invitations, Members, SecondFactors};
 use berth_billing::{
     Budgets, CreditExpiry, Invoices, Ledger, Payments, Reconciliations, Stripe, UsageReports,
 };
@@ -42,6 +42,7 @@ pub struct Portal {
     pub recordings: Recordings,
 
     pub accounts: Accounts,
+    pub factors: SecondFactors,
     pub members: Members,
     pub invitations: Invitations,
 
@@ -131,6 +132,14 @@ impl ExternalParts {
     }
 }
 
+/// The accounts with their parts.
+fn accounts(context: &Context) -> (Hasher, SecondFactors, Accounts) {
+    let hasher = Hasher::new(2);
+    let factors = SecondFactors::new(context.clone(), hasher.clone());
+    let accounts = Accounts::new(context.clone(), hasher.clone(), factors.clone());
+    (hasher, factors, accounts)
+}
+
 impl Portal {
     pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
         let ExternalParts { stripe, transport, recordings, objects } = ExternalParts::new(&settings);
@@ -139,8 +148,7 @@ impl Portal {
         let telemetry = Arc::new(Telemetry::new(context.now()));
         let loops = Loops::new(ctx());
 
-        let hasher = Hasher::new(2);
-        let accounts = Accounts::new(ctx(), hasher.clone());
+        let (hasher, factors, accounts) = accounts(&context);
         let reconciliations = Reconciliations::new(ctx());
 
         let handovers = Arc::new(HandOvers::new(context.now()));
@@ -198,6 +206,7 @@ impl Portal {
             objects,
             recordings,
             accounts,
+            factors,
             reconciliations,
             files,
             secrets,

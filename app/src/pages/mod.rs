@@ -3,6 +3,7 @@
 //! Pages send requests through `api` and render with `ui`. All state is in signals. Prices, limits and rights
 //! come from the portal.
 
+pub mod account_factors;
 pub mod billing;
 pub mod budgets;
 pub mod cluster;
@@ -24,6 +25,7 @@ pub mod org_address;
 pub mod org_data;
 pub mod parts;
 pub mod payments;
+pub mod proof_dialog;
 pub mod reservations;
 pub mod roles;
 pub mod rows;

@@ -100,6 +100,12 @@ pub struct Me {
     pub memberships: Vec<Membership>,
     /// The ISO 4217 code of the portal's only currency.
     pub currency: String,
+    /// True if the user has a second factor; false for a token.
+    #[serde(default)]
+    pub second_factor: bool,
+    /// True if the user needs a second factor and has none: all other requests are refused until its enrolment.
+    #[serde(default)]
+    pub second_factor_required: bool,
 }
 
 /// Facts about the portal that are public without sign-in.

@@ -5,11 +5,17 @@ use serde::{Deserialize, Serialize};
 /// All problem codes. A code never changes its meaning.
 pub const CODES: &[&str] = &[
     "account.exists",
+    "auth.challenge",
+    "auth.factor_required",
     "auth.forbidden",
+    "auth.proof_required",
     "auth.required",
+    "auth.wrong_code",
     "auth.wrong_password",
     "budget.exceeded",
     "credit_limit.drawn",
+    "factor.exists",
+    "factor.missing",
     "file.incomplete",
     "file.range",
     "funds.insufficient",

@@ -10,16 +10,19 @@ use berth_core::admission::{check_name, is_email};
 use berth_rest::Disconnect;
 use berth_rest::authentication::{bearer_token, session_cookie};
 use berth_types::accounts::{Me, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp, User};
+use berth_types::factors::{SecondFactorSignIn, SignInChallenge};
 use berth_types::ids::UserId;
 use berth_types::problems::{FieldError, Problem};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::factors::{Pending, SecondFactors};
 use crate::passwords::{self, Hasher};
 use crate::slugs::free_slug;
-use crate::throttle::{SignInThrottle, SignUpThrottle};
+use crate::throttle::SignUpThrottle;
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_opaque};
-use berth_foundation::{Caller, TokenScope};
+use berth_foundation::settings::RequireFactor;
+use berth_foundation::{Caller, SessionProof, TokenScope};
 use berth_foundation::{Change, Context, SessionKey};
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
@@ -109,12 +112,20 @@ pub struct SignInOrigin {
     pub former: Option<String>,
 }
 
+/// The result of a sign-in with the right password.
+pub enum SignInStep {
+    /// The value of the session cookie, and the user.
+    Session(String, User),
+    /// The account has a second factor.
+    Challenge(SignInChallenge),
+}
+
 /// Users, sessions and API tokens.
 #[derive(Clone)]
 pub struct Accounts {
     context: Context,
     hasher: Hasher,
-    throttle: Arc<SignInThrottle>,
+    factors: SecondFactors,
     sign_ups: Arc<SignUpThrottle>,
 }
 
@@ -135,8 +146,8 @@ impl berth_rest::authentication::Accounts for Accounts {
 }
 
 impl Accounts {
-    pub fn new(context: Context, hasher: Hasher) -> Self {
-        Self { context, hasher, throttle: Arc::default(), sign_ups: Arc::default() }
+    pub fn new(context: Context, hasher: Hasher, factors: SecondFactors) -> Self {
+        Self { context, hasher, factors, sign_ups: Arc::default() }
     }
 
     /// Makes a new setup token for a portal without an operator. Returns `None` if there is an operator.
@@ -277,28 +288,28 @@ impl Accounts {
         }
     }
 
-    /// Checks a password and opens a session in place of the `former` one. Returns the value of the session cookie
-    /// and the user.
+    /// Checks a password and opens a session in place of the `former` one, or a challenge for an account with a second
+    /// factor.
     ///
     /// # Errors
     /// 401 for a wrong address or password. 422 for a longer address or password than any account has. 429
     /// after too many attempts. 503 if too many passwords wait for their verification.
-    pub async fn sign_in(&self, input: SignIn, from: SignInOrigin) -> Result<(String, User), Problem> {
+    pub async fn sign_in(&self, input: SignIn, from: SignInOrigin) -> Result<SignInStep, Problem> {
         let errors = check_sign_in(&input);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }
         let email = input.email.trim().to_lowercase();
-        if let Some(wait_s) = self.throttle.count_attempt(&email, from.address) {
+        if let Some(wait_s) = self.factors.throttle.count_attempt(&email, from.address) {
             let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
             return Err(Problem::throttled(detail, wait_s));
         }
         let mut conn = self.context.db.read().await?;
         let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
         drop(conn);
-        let (user, hash) = login.unzip();
+        let hash = login.as_ref().map(|(_, hash)| hash.clone());
         let correct = self.hasher.verify(input.password, hash, &from.disconnect).await?;
-        let Some(user) = user.filter(|_| correct) else {
+        let Some((user, password_hash)) = login.filter(|_| correct) else {
             return Err(Problem::new(
                 401,
                 "auth.wrong_password",
@@ -306,7 +317,36 @@ impl Accounts {
                 "No account has this address with this password. Check both and try again.",
             ));
         };
-        self.throttle.record_success(&email, from.address);
+        let pending = Pending { user, email: email.clone(), password_hash };
+        if let Some(challenge) = self.factors.open_challenge(pending).await? {
+            return Ok(SignInStep::Challenge(challenge));
+        }
+        let (cookie, user) = self.finish_sign_in(user, &email, from).await?;
+        Ok(SignInStep::Session(cookie, user))
+    }
+
+    /// Completes a sign-in by a code, and opens a session in place of the `former` one. Returns the value of the
+    /// session cookie and the user.
+    ///
+    /// # Errors
+    /// 401 for a wrong code, and for a challenge that has ended. 422 for longer texts than the portal makes. 429
+    /// after too many attempts.
+    pub async fn sign_in_with_code(
+        &self,
+        input: SecondFactorSignIn,
+        from: SignInOrigin,
+    ) -> Result<(String, User), Problem> {
+        let done = self.factors.complete_challenge(&input, from.address).await?;
+        self.finish_sign_in(done.user, &done.email, from).await
+    }
+
+    async fn finish_sign_in(
+        &self,
+        user: UserId,
+        email: &str,
+        from: SignInOrigin,
+    ) -> Result<(String, User), Problem> {
+        self.factors.throttle.record_success(email, from.address);
         if let Some(former) = from.former {
             self.sign_out(&former).await?;
         }
@@ -361,13 +401,29 @@ impl Accounts {
             });
             touch.await?;
         }
+        let required = found.factor_required || self.is_factor_required(&found.user);
+        let proof = SessionProof {
+            proved_at: found.proved_at,
+            has_factor: found.has_factor,
+            must_enrol: required && !found.has_factor,
+        };
         Ok(Some(Caller {
             user: found.user,
             token: None,
             session: Some(SessionKey::from_cookie(cookie)),
             expires_at: Some(found.expires_at),
+            proof: Some(proof),
             idempotency_key: None,
         }))
+    }
+
+    /// True if the portal requires a second factor of this user.
+    fn is_factor_required(&self, user: &User) -> bool {
+        match self.context.settings.require_factor {
+            RequireFactor::All => true,
+            RequireFactor::Operators => user.operator,
+            RequireFactor::None => false,
+        }
     }
 
     /// The caller of a valid API token.
@@ -394,6 +450,7 @@ impl Accounts {
             token,
             session: None,
             expires_at: grant.expires_at,
+            proof: None,
             idempotency_key: None,
         }))
     }
@@ -405,7 +462,13 @@ impl Accounts {
             memberships.retain(|m| Some(m.org.id) == token.org);
             memberships.iter_mut().for_each(|m| m.role = token.role);
         }
-        Ok(Me { user: caller.user.clone(), memberships, currency: self.context.settings.currency.clone() })
+        Ok(Me {
+            user: caller.user.clone(),
+            memberships,
+            currency: self.context.settings.currency.clone(),
+            second_factor: caller.proof.is_some_and(|proof| proof.has_factor),
+            second_factor_required: caller.proof.is_some_and(|proof| proof.must_enrol),
+        })
     }
 
     /// Deletes expired sessions.

@@ -18,7 +18,7 @@ pub mod proxies;
 pub mod settings;
 pub mod telemetry;
 
-pub use callers::{Caller, Right, Scope, TokenScope, forbidden_for};
+pub use callers::{Caller, Right, Scope, SessionProof, TokenScope, forbidden_for};
 pub use changes::{Change, Listener};
 pub use context::Context;
 pub use credentials::SessionKey;

@@ -14,6 +14,7 @@ pub mod accounts;
 pub mod attempts;
 pub mod budgets;
 pub mod certificates;
+pub mod factors;
 pub mod files;
 pub mod health;
 pub mod invoices;
