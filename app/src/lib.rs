@@ -12,6 +12,7 @@ mod hydration;
 pub mod identity;
 pub mod live;
 pub mod pages;
+mod proof;
 mod rail;
 mod routes;
 pub mod session;
@@ -76,6 +77,11 @@ pub fn App() -> impl IntoView {
                     </ParentRoute>
                     <Route path=path!("/") view={Lazy::<routes::Root>::new()} ssr=SsrMode::Async/>
                     <Route path=path!("/account") view={Lazy::<routes::Account>::new()} ssr=SsrMode::Async/>
+                    <Route
+                        path=path!("/account/second-factors")
+                        view={Lazy::<routes::Factors>::new()}
+                        ssr=SsrMode::Async
+                    />
                     <Route path=path!("/launch") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs/:job") view=OrgRedirect ssr=SsrMode::Async/>
@@ -121,6 +127,7 @@ pub fn App() -> impl IntoView {
                 </ParentRoute>
             </Routes>
         </Router>
+        <pages::proof_dialog::ProofDialog/>
         <Title formatter=title_html/>
     }
 }

@@ -76,6 +76,7 @@ route!(start, Root, root, load_root, pages::start::RootPage);
 route!(home, Home, home, load_home, pages::home::HomePage);
 route!(launch, Launch, launch, load_launch, pages::launch::LaunchPage);
 route!(jobs, Jobs, jobs, load_jobs, pages::jobs::JobsPage);
+route!(account, Factors, factors_page, load_factors, pages::account_factors::SecondFactorsPage);
 route!(job, Job, job, load_job, pages::job::JobPage);
 route!(compare, Compare, compare_jobs, load_compare, pages::compare::ComparePage);
 route!(calendar, Reservations, reservations, load_reservations, pages::reservations::ReservationsPage);

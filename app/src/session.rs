@@ -106,6 +106,10 @@ pub fn Layout() -> impl IntoView {
         <Suspense>
             {move || Suspend::new(async move {
                 match me.await {
+                    Ok(me) if me.second_factor_required => {
+                        let last = last.await;
+                        view! { <Unenrolled me=me last=last/> }.into_any()
+                    }
                     Ok(me) => {
                         let last = last.await;
                         view! { <SignedIn me=me last=last/> }.into_any()
@@ -138,6 +142,38 @@ fn Visitor(fresh: bool) -> impl IntoView {
         } else {
             view! { <SignInRedirect fresh=fresh/> }.into_any()
         }
+    }
+}
+
+/// The path of the page of second factors.
+const FACTORS_PATH: &str = "/account/second-factors";
+
+/// The view of a person without a required second factor: the page of second factors, otherwise a redirect to it.
+#[component]
+fn Unenrolled(
+    me: Me,
+    /// The slug in the cookie.
+    last: Option<String>,
+) -> impl IntoView {
+    let url = use_url();
+    let at_page = Memo::new(move |_| url.with(|url| url.path() == FACTORS_PATH));
+    move || {
+        if at_page.get() {
+            view! { <SignedIn me=me.clone() last=last.clone()/> }.into_any()
+        } else {
+            view! { <FactorRedirect/> }.into_any()
+        }
+    }
+}
+
+/// The redirect without a required second factor.
+#[component]
+fn FactorRedirect() -> impl IntoView {
+    redirect_to(FACTORS_PATH);
+    view! {
+        <main class="main" id="main">
+            <p class="quiet"><a href=FACTORS_PATH>"Continue to the second factor"</a></p>
+        </main>
     }
 }
 

@@ -123,6 +123,7 @@ const SCREENS = [
   ['verify', 'nobody', '/verify#secret'],
   ['not-found', 'nobody', '/no/such/page'],
   ['org-not-found', 'stranger', '/orgs/no-such-organization/jobs'],
+  ['second-factors', 'stranger', '/account/second-factors'],
   ['home', 'tenant', ''],
   ['home-empty', 'newcomer', ''],
   ['launch', 'tenant', '/launch'],

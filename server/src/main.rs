@@ -12,6 +12,7 @@ use berth_foundation::Settings;
 use berth_foundation::clock::SystemClock;
 use berth_foundation::objects::Bucket;
 use berth_foundation::proxies::{ForwardedHeader, TrustedProxies};
+use berth_foundation::settings::RequireFactor;
 use berth_recordings::Retention;
 use berth_server::arguments::{AuditKeyFile, Store, VerifyLog};
 use berth_server::portal::Portal;
@@ -158,11 +159,21 @@ struct Serve {
     /// start and at SIGHUP.
     #[arg(long, env = "BERTH_TEMPLATES")]
     templates: Option<PathBuf>,
+    #[command(flatten)]
+    accounts: Accounts,
+    #[command(flatten)]
+    readings: Readings,
+}
+
+#[derive(clap::Args)]
+struct Accounts {
     /// Sign-up is closed. A new account needs an invitation.
     #[arg(long, env = "BERTH_SIGN_UP_CLOSED")]
     sign_up_closed: bool,
-    #[command(flatten)]
-    readings: Readings,
+    /// The people who need a second factor: all, operators or none. An organization can require one of its members in
+    /// any case.
+    #[arg(long, env = "BERTH_REQUIRE_SECOND_FACTOR", default_value = "none")]
+    require_second_factor: RequireFactor,
 }
 
 #[derive(clap::Args)]
@@ -331,7 +342,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         currency,
         https,
         edge,
-        sign_up_closed,
+        accounts,
         private_webhooks,
         mail,
         public_url,
@@ -377,7 +388,8 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         stripe_key,
         stripe_url,
         stripe_webhook_secrets,
-        sign_up_open: !sign_up_closed,
+        sign_up_open: !accounts.sign_up_closed,
+        require_factor: accounts.require_second_factor,
         data: store.data,
         keep_readings,
         worker_url: worker_url.unwrap_or_else(|| format!("https://{worker_at}")),
@@ -407,12 +419,14 @@ async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
         ..Settings::default()
     };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    portal.factors.check_key_file().await?;
     let found = portal.secrets.reseal_secrets().await?;
-    println!("Secrets and webhooks sealed again: {}", found.done);
-    match found.unreadable {
+    let (apps, unreadable_apps) = portal.factors.reseal().await?;
+    println!("Secrets, webhooks and authenticator apps sealed again: {}", found.done + apps);
+    match found.unreadable + unreadable_apps {
         0 => Ok(()),
         n => Err(format!(
-            "{n} secrets or webhooks are damaged, or sealed with a missing key; the log above names them. \
+            "{n} secrets, webhooks or authenticator apps are damaged, or sealed with a missing key; the log above names them. \
              Give the missing keys with --secrets-old-key-files"
         )),
     }

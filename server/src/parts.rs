@@ -46,6 +46,7 @@ macro_rules! parts {
 
 parts! {
     berth_accounts::Accounts, accounts: accounts::accounts;
+    berth_accounts::SecondFactors, factors: accounts::factors;
     berth_accounts::Members, members: accounts::members;
     berth_accounts::Invitations, invitations: accounts::invitations;
     berth_accounts::OwnAccount, own_account: accounts::own;

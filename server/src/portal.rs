@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use berth_access::{Ports, Terminals, Tunnels};
-use berth_accounts::{Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, Users};
+use berth_accounts::{Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, SecondFactors, Users};
 use berth_billing::{
     Budgets, CreditExpiry, Invoices, Ledger, Payments, Reconciliations, Stripe, UsageReports,
 };
@@ -43,6 +43,7 @@ pub struct Portal {
     pub recordings: Recordings,
 
     pub accounts: Accounts,
+    pub factors: SecondFactors,
     pub members: Members,
     pub invitations: Invitations,
     pub own_account: OwnAccount,
@@ -136,6 +137,14 @@ impl ExternalParts {
     }
 }
 
+/// The accounts with their parts.
+fn accounts(context: &Context, transport: &Arc<Transport>) -> (Hasher, SecondFactors, Accounts) {
+    let hasher = Hasher::new(2);
+    let factors = SecondFactors::new(context.clone(), hasher.clone());
+    let accounts = Accounts::new(context.clone(), hasher.clone(), factors.clone(), transport.clone());
+    (hasher, factors, accounts)
+}
+
 impl Portal {
     pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
         let ExternalParts { stripe, transport, recordings, objects } = ExternalParts::new(&settings);
@@ -143,8 +152,7 @@ impl Portal {
         let ctx = || context.clone();
         let (telemetry, loops) = (Arc::new(Telemetry::new(context.now())), Loops::new(ctx()));
 
-        let hasher = Hasher::new(2);
-        let accounts = Accounts::new(ctx(), hasher.clone(), transport.clone());
+        let (hasher, factors, accounts) = accounts(&context, &transport);
         let reconciliations = Reconciliations::new(ctx());
         let handovers = Arc::new(HandOvers::new(context.now()));
         let files = Files::new(ctx(), objects.clone(), handovers.clone());
@@ -205,6 +213,7 @@ impl Portal {
             objects,
             recordings,
             accounts,
+            factors,
             reconciliations,
             files,
             secrets,

@@ -37,7 +37,9 @@ pub async fn serve(
     if assets.is_none() {
         tracing::warn!("no built pages found; --web gives their directory");
     }
+    portal.factors.check_key_file().await?;
     portal.secrets.reseal_secrets().await?;
+    portal.factors.reseal().await?;
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     print_line(&format!("Berth listens on http://{at}"));

@@ -6,8 +6,11 @@ use berth_types::accounts::{
     CreatedToken, Me, NewToken, OrgFilter, OrgOrder, OrgSummary, PortalInfo, Setup, SignIn, SignUp, SignedUp,
     Token, User,
 };
+use berth_types::factors::{SecondFactorSignIn, SignInChallenge};
 use berth_types::ids::{OrgId, TokenId};
+use berth_types::problems::Problem;
 use berth_types::{Page, Sort};
+use serde::Deserialize;
 
 use super::escape::escaped;
 use super::{Answer, get, send};
@@ -27,9 +30,40 @@ pub fn sign_up(input: &SignUp) -> impl Future<Output = Answer<SignedUp>> + Send 
     send("POST", "/sign-up", input, None)
 }
 
-/// Starts a session; the browser stores its cookie.
-pub fn sign_in(input: &SignIn) -> impl Future<Output = Answer<User>> + Send + 'static {
+/// The answer to the first step of a sign-in.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub enum SignInStep {
+    /// The session has started; the browser has its cookie.
+    SignedIn(User),
+    /// The account has a second factor.
+    Challenge(SignInChallenge),
+}
+
+/// Begins a sign-in. Without a second factor it starts a session; the browser stores its cookie.
+pub fn begin_sign_in(input: &SignIn) -> impl Future<Output = Answer<SignInStep>> + Send + 'static {
     send("POST", "/sessions", input, None)
+}
+
+/// Starts a session of an account without a second factor, such as a new one.
+pub fn sign_in(input: &SignIn) -> impl Future<Output = Answer<User>> + Send + 'static {
+    let step = begin_sign_in(input);
+    async move {
+        match step.await? {
+            SignInStep::SignedIn(user) => Ok(user),
+            SignInStep::Challenge(_) => Err(Problem::new(
+                401,
+                "auth.challenge",
+                "Second factor required",
+                "This account has a second factor. Sign in on the sign-in page, then repeat this step.",
+            )),
+        }
+    }
+}
+
+/// Completes a sign-in by a code; the browser stores the cookie of the session.
+pub fn complete_sign_in(input: &SecondFactorSignIn) -> impl Future<Output = Answer<User>> + Send + 'static {
+    send("POST", "/sessions/second-factor", input, None)
 }
 
 /// Ends the session.

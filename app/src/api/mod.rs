@@ -4,6 +4,7 @@
 pub mod accounts;
 pub mod budgets;
 pub(crate) mod escape;
+pub mod factors;
 pub mod health;
 pub mod invoices;
 pub mod jobs;
@@ -32,6 +33,8 @@ use berth_types::problems::Problem;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::proof;
+
 #[cfg(feature = "ssr")]
 pub use transport::ApiClient;
 
@@ -39,6 +42,7 @@ pub use transport::ApiClient;
 pub type Answer<T> = Result<T, Problem>;
 
 /// A request of the API.
+#[derive(Clone)]
 pub(crate) struct ApiRequest {
     pub method: &'static str,
     /// The path from `/api/v1` on.
@@ -87,8 +91,16 @@ fn parse_response<T: DeserializeOwned>(response: Option<ApiResponse>) -> Answer<
 fn call<T: DeserializeOwned + Send + 'static>(
     request: ApiRequest,
 ) -> impl Future<Output = Answer<T>> + Send + 'static {
+    let repetition = request.clone();
     let response = transport::send(request);
-    async move { parse_response(response.await) }
+    async move {
+        let answer = parse_response(response.await);
+        let unproved = answer.as_ref().err().is_some_and(|problem| problem.code == "auth.proof_required");
+        if unproved && proof::ask().await {
+            return parse_response(transport::send(repetition).await);
+        }
+        answer
+    }
 }
 
 /// Gets a path below `/api/v1`.

@@ -4,6 +4,7 @@
 //! come from the portal.
 
 pub mod account;
+pub mod account_factors;
 pub mod billing;
 pub mod budgets;
 pub mod cluster;
@@ -27,6 +28,7 @@ pub mod org_address;
 pub mod org_data;
 pub mod parts;
 pub mod payments;
+pub mod proof_dialog;
 pub mod reservations;
 pub mod reset;
 pub mod roles;

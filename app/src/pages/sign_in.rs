@@ -3,14 +3,16 @@
 //! The page does not reveal the existence of an account, and redirects only within this site.
 
 use berth_types::accounts::{PortalInfo, SignIn, User};
+use berth_types::factors::SecondFactorSignIn;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
 
-use super::parts::{Brand, Call, CallProblem, PasswordField, Submit, redirect};
+use super::parts::{Brand, Call, CallProblem, FieldError, PasswordField, Submit, redirect};
 use crate::api;
 use crate::api::Answer;
+use crate::api::accounts::SignInStep;
 use crate::identity::use_identity;
 use crate::ui::*;
 
@@ -33,7 +35,7 @@ pub fn safe_next(requested: Option<&str>) -> String {
     requested.filter(inside).filter(|path| !entry(path)).unwrap_or("/").to_owned()
 }
 
-/// The sign-in by e-mail address and password.
+/// The sign-in by e-mail address and password, and by a code for an account with a second factor.
 #[component]
 pub fn SignInPage() -> impl IntoView {
     let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
@@ -43,19 +45,28 @@ pub fn SignInPage() -> impl IntoView {
     let call = Call::idle();
     let email = RwSignal::new(String::new());
     let password = RwSignal::new(String::new());
+    let challenge = RwSignal::new(None::<String>);
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let credentials =
             SignIn { email: email.get_untracked().trim().to_owned(), password: password.get_untracked() };
         let requested = query.with_untracked(|query| query.get("next"));
         let target = safe_next(requested.as_deref());
-        call.run(api::accounts::sign_in(&credentials), move |_: User| next.set(Some(target)));
+        call.run(api::accounts::begin_sign_in(&credentials), move |step: SignInStep| match step {
+            SignInStep::SignedIn(_) => next.set(Some(target)),
+            SignInStep::Challenge(step) => challenge.set(Some(step.challenge)),
+        });
     };
     view! {
         <Title text=title/>
         <main class="auth" id="main">
             <Brand/>
-            <form class="auth__card" method="post" on:submit=submit>
+            <form
+                class="auth__card"
+                method="post"
+                hidden=move || challenge.with(Option::is_some)
+                on:submit=submit
+            >
                 <h1>"Sign in"</h1>
                 <CallProblem call=call beside_fields=FIELDS/>
                 <Field
@@ -70,6 +81,7 @@ pub fn SignInPage() -> impl IntoView {
                 <Submit call=call>{move || if call.pending.get() { "Signing in" } else { "Sign in" }}</Submit>
                 <p><a href="/forgot">"Set a new password by mail"</a></p>
             </form>
+            <CodeForm challenge=challenge password=password next=next/>
             <Suspense fallback=|| ()>
                 {move || Suspend::new(async move {
                     match info.await {
@@ -101,6 +113,72 @@ pub fn SignInPage() -> impl IntoView {
                 })}
             </Suspense>
         </main>
+    }
+}
+
+/// The second step of a sign-in.
+#[component]
+fn CodeForm(
+    /// The challenge of the first step; without one the form is hidden.
+    challenge: RwSignal<Option<String>>,
+    /// The password of the first step.
+    password: RwSignal<String>,
+    /// The path after the sign-in.
+    next: RwSignal<Option<String>>,
+) -> impl IntoView {
+    let query = use_query_map();
+    let call = Call::idle();
+    let code = RwSignal::new(String::new());
+    let wrong = call.field("/code");
+    let input = NodeRef::<leptos::html::Input>::new();
+    Effect::new(move || {
+        if challenge.with(Option::is_some)
+            && let Some(input) = input.get()
+        {
+            let _ = input.focus();
+        }
+    });
+    let restart = move || {
+        challenge.set(None);
+        password.set(String::new());
+        code.set(String::new());
+        call.problem.set(None);
+    };
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let Some(challenge) = challenge.get_untracked() else { return };
+        let body = SecondFactorSignIn { challenge, code: code.get_untracked().trim().to_owned() };
+        let requested = query.with_untracked(|query| query.get("next"));
+        let target = safe_next(requested.as_deref());
+        call.run(api::accounts::complete_sign_in(&body), move |_: User| next.set(Some(target)));
+    };
+    view! {
+        <form class="auth__card" method="post" hidden=move || challenge.with(Option::is_none) on:submit=submit>
+            <h1>"Second factor"</h1>
+            <CallProblem call=call beside_fields=&["/code"]/>
+            <div class="field">
+                <label class="field__label" for="code">"Code"</label>
+                <input
+                    id="code"
+                    name="code"
+                    type="text"
+                    autocomplete="one-time-code"
+                    autocapitalize="none"
+                    spellcheck="false"
+                    aria-describedby="code-hint code-error"
+                    aria-invalid=move || wrong.get().map(|_| "true")
+                    node_ref=input
+                    prop:value=move || code.get()
+                    on:input=move |ev| code.set(event_target_value(&ev))
+                />
+                <p class="field__hint" id="code-hint">"Six digits of the authenticator app, or a recovery code."</p>
+                <FieldError id="code-error" error=wrong/>
+            </div>
+            <Submit call=call>"Continue"</Submit>
+            <p>
+                <button class="link-button" type="button" on:click=move |_| restart()>"Use another account"</button>
+            </p>
+        </form>
     }
 }
 

@@ -103,6 +103,12 @@ pub struct Me {
     /// The time of the verification of the e-mail address; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email_verified_at: Option<Timestamp>,
+    /// True if the user has a second factor; false for a token.
+    #[serde(default)]
+    pub second_factor: bool,
+    /// True if the user needs a second factor and has none: all other requests are refused until its enrolment.
+    #[serde(default)]
+    pub second_factor_required: bool,
 }
 
 /// Facts about the portal that are public without sign-in.

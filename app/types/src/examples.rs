@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::accounts::{NewOperatorToken, NewToken, Role, Setup, SignIn, SignUp};
 use crate::budgets::{AtLimit, NewBudget};
+use crate::factors::{ConfirmTotp, NewProof, SecondFactorSignIn, SignInPolicy};
 use crate::health::PatchGpuMode;
 use crate::ids::{NodeId, OrgId, QuoteId};
 use crate::invoices::{BillingSettings, TaxRate};
@@ -49,6 +50,10 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("CompleteVerification", vec![value(complete_verification())]),
         ("DeleteAccount", vec![value(delete_account())]),
         ("DisableUser", vec![value(disable_user())]),
+        ("SecondFactorSignIn", vec![value(second_factor_sign_in())]),
+        ("ConfirmTotp", vec![value(confirm_totp())]),
+        ("NewProof", vec![value(new_proof())]),
+        ("SignInPolicy", vec![value(SignInPolicy { require_second_factor: true })]),
         ("NewToken", vec![value(new_token())]),
         ("NewOperatorToken", vec![value(new_operator_token())]),
         ("NewBudget", vec![value(new_budget())]),
@@ -148,6 +153,19 @@ fn delete_account() -> DeleteAccount {
 
 fn disable_user() -> DisableUser {
     DisableUser { reason: "The account sends unwanted invitations.".to_owned() }
+}
+
+fn second_factor_sign_in() -> SecondFactorSignIn {
+    let challenge = "dGhlIGNoYWxsZW5nZSBvZiB0aGUgZmlyc3Qgc3RlcA".to_owned();
+    SecondFactorSignIn { challenge, code: "492 039".to_owned() }
+}
+
+fn confirm_totp() -> ConfirmTotp {
+    ConfirmTotp { code: "492 039".to_owned() }
+}
+
+fn new_proof() -> NewProof {
+    NewProof { password: Some(PASSWORD.to_owned()), code: None }
 }
 
 fn new_token() -> NewToken {

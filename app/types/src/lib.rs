@@ -15,6 +15,7 @@ pub mod events;
 pub mod evidence;
 #[cfg(feature = "schema")]
 pub mod examples;
+pub mod factors;
 pub mod files;
 pub mod health;
 pub mod ids;

@@ -137,7 +137,7 @@ impl Terminals {
     ///
     /// # Errors
     /// The refusal of [`Context::authorise`] for all others. 422 for a long reason, and for an operator without
-    /// a valid one.
+    /// a valid one. 403 for an operator with a second factor and without a fresh proof.
     pub async fn authorise_entry(
         &self,
         caller: &Caller,
@@ -156,9 +156,10 @@ impl Terminals {
         if refusal.is_none() {
             return Ok(None);
         }
-        terminal_access::check_reason(reason)
-            .map(Some)
-            .map_err(|detail| Problem::invalid_field("/reason", detail))
+        let reason = terminal_access::check_reason(reason)
+            .map_err(|detail| Problem::invalid_field("/reason", detail))?;
+        self.context.check_proof(caller)?;
+        Ok(Some(reason))
     }
 
     /// Opens a terminal in a running job. The shell starts at the opening of its socket.

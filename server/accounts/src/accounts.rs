@@ -1,7 +1,10 @@
 //! First set-up, sign-up, sessions and API tokens.
 
 pub mod routes;
+mod sign_in;
 mod tokens;
+
+pub use sign_in::{SignInOrigin, SignInStep};
 
 use std::net::IpAddr;
 
@@ -10,22 +13,23 @@ use berth_core::admission::{check_name, is_email};
 use berth_rest::Disconnect;
 use berth_rest::authentication::{bearer_token, session_cookie};
 use berth_types::accounts::{Me, Org, PortalInfo, Role, Setup, SignIn, SignUp, SignedUp, User};
+use berth_types::factors::{SecondFactorSignIn, SignInChallenge};
 use berth_types::ids::UserId;
 use berth_types::problems::{FieldError, Problem};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::factors::SecondFactors;
 use crate::link_mails::start_verification;
 use crate::mails::Mails;
 use crate::passwords::{self, Hasher};
 use crate::refusals::{account_disabled, wrong_password};
 use crate::slugs::free_slug;
-use crate::throttle::{LinkThrottle, SignInThrottle, SignUpThrottle};
-use crate::user_agent::browser_head;
+use crate::throttle::{LinkThrottle, SignUpThrottle};
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_opaque};
 use berth_foundation::delivery::Transport;
-use berth_foundation::proxies::network;
-use berth_foundation::{Caller, TokenScope};
+use berth_foundation::settings::RequireFactor;
+use berth_foundation::{Caller, SessionProof, TokenScope};
 use berth_foundation::{Change, Context, SessionKey};
 use berth_store::accounts::NewSession;
 use berth_store::{self as store, StoreError, Tx, WriteError};
@@ -66,18 +70,6 @@ pub(crate) fn check_secret(secret: &str) -> Result<(), FieldError> {
     Ok(())
 }
 
-/// Checks the lengths of an address and a password. No account has longer ones.
-fn check_sign_in(input: &SignIn) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if input.email.len() > MAX_EMAIL_BYTES {
-        errors.push(FieldError::new("/email", "Use at most 254 bytes."));
-    }
-    if input.password.chars().count() > passwords::MAX_CHARS {
-        errors.push(FieldError::new("/password", "Use at most 1024 characters."));
-    }
-    errors
-}
-
 pub(crate) fn account_exists() -> Problem {
     Problem::conflict(
         "account.exists",
@@ -106,24 +98,12 @@ async fn check_setup(tx: &mut Tx<'_>, token_hash: &str) -> Result<(), WriteError
     Ok(())
 }
 
-/// The circumstances of a sign-in.
-#[derive(Default)]
-pub struct SignInOrigin {
-    /// The IP address of the sender.
-    pub address: Option<IpAddr>,
-    pub disconnect: Disconnect,
-    /// The header `User-Agent`, of any length.
-    pub browser: String,
-    /// The value of the session cookie in the request.
-    pub former: Option<String>,
-}
-
 /// Users, sessions and API tokens.
 #[derive(Clone)]
 pub struct Accounts {
     pub(crate) context: Context,
     pub(crate) hasher: Hasher,
-    pub(crate) throttle: Arc<SignInThrottle>,
+    pub(crate) factors: SecondFactors,
     sign_ups: Arc<SignUpThrottle>,
     pub(crate) links: Arc<LinkThrottle>,
     pub(crate) mails: Mails,
@@ -146,11 +126,16 @@ impl berth_rest::authentication::Accounts for Accounts {
 }
 
 impl Accounts {
-    pub fn new(context: Context, hasher: Hasher, transport: Arc<Transport>) -> Self {
+    pub fn new(
+        context: Context,
+        hasher: Hasher,
+        factors: SecondFactors,
+        transport: Arc<Transport>,
+    ) -> Self {
         Self {
             context,
             hasher,
-            throttle: Arc::default(),
+            factors,
             sign_ups: Arc::default(),
             links: Arc::default(),
             mails: Mails::new(transport),
@@ -318,118 +303,6 @@ impl Accounts {
         }
     }
 
-    /// Checks a password and opens a session in place of the `former` one. Returns the value of the session cookie
-    /// and the user.
-    ///
-    /// # Errors
-    /// 401 for a wrong address or password. 403 for a disabled account. 422 for a longer address or password than any
-    /// account has. 429 after too many attempts. 503 if too many passwords wait for their verification.
-    pub async fn sign_in(&self, input: SignIn, from: SignInOrigin) -> Result<(String, User), Problem> {
-        let errors = check_sign_in(&input);
-        if !errors.is_empty() {
-            return Err(Problem::invalid(errors));
-        }
-        let email = input.email.trim().to_lowercase();
-        if let Some(wait_s) = self.throttle.count_attempt(&email, from.address) {
-            let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
-            return Err(Problem::throttled(detail, wait_s));
-        }
-        let mut conn = self.context.db.read().await?;
-        let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
-        drop(conn);
-        let (user, hash) = login.unzip();
-        let correct = self.hasher.verify(input.password, hash.clone(), &from.disconnect).await?;
-        let Some(user) = user.filter(|_| correct) else {
-            self.record_refused_sign_in(user).await;
-            return Err(wrong_password());
-        };
-        self.throttle.record_success(&email, from.address);
-        if let Some(former) = &from.former {
-            self.sign_out(former).await?;
-        }
-        self.open_session(user, hash, &from).await
-    }
-
-    /// Records a wrong password, or a sign-in to an address without an account. The entered address is not recorded:
-    /// it can be a password.
-    async fn record_refused_sign_in(&self, user: Option<UserId>) {
-        let (subject, detail) = match user {
-            Some(user) => (user.to_string(), "Wrong password."),
-            None => ("unknown".to_owned(), "No account has the address."),
-        };
-        let cause = format!("refused {subject}");
-        let event = self.context.visitor_event("session.refused", subject, detail.to_owned());
-        self.context.record_repeated(&cause, None, event).await;
-    }
-
-    /// Opens a session, unless the user has another password than `hash` by now. Returns the value of its cookie and
-    /// the user.
-    async fn open_session(
-        &self,
-        user: UserId,
-        hash: Option<String>,
-        from: &SignInOrigin,
-    ) -> Result<(String, User), Problem> {
-        let (cookie, now) = (self.context.random(new_opaque), self.context.now());
-        let new = NewSession {
-            id: self.context.new_id(now),
-            hash: fingerprint(&cookie),
-            user,
-            network: from.address.map(|address| network(address).to_string()).unwrap_or_default(),
-            browser: browser_head(&from.browser),
-        };
-        let expires_at = now.plus_seconds(self.context.settings.session_absolute_s);
-        let mut event = self.context.visitor_event("session.started", user.to_string(), String::new());
-        event.context.session = Some(SessionKey::from_cookie(&cookie).short_name());
-        let user = self
-            .context
-            .db
-            .try_write(move |tx| {
-                let (new, hash, mut event) = (new.clone(), hash.clone(), event.clone());
-                async move {
-                    if store::people::find_password(tx, user).await? != hash {
-                        return Err(wrong_password().into());
-                    }
-                    if let Some(reason) = store::people::find_disabled_reason(tx, user).await? {
-                        return Err(account_disabled(&reason).into());
-                    }
-                    store::accounts::insert_session(tx, &new, now, expires_at).await?;
-                    let user = store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)?;
-                    event.actor.clone_from(&user.name);
-                    event.context.actor_id = Some(user.id);
-                    store::quotas::insert_audit(tx, None, &event).await?;
-                    Ok(user)
-                }
-                .boxed()
-            })
-            .await?;
-        Ok((cookie, user))
-    }
-
-    pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
-        let (now, hash) = (self.context.now(), fingerprint(cookie));
-        let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
-        let mut event = self.context.visitor_event("session.ended", String::new(), String::new());
-        event.context.session = Some(SessionKey::from_cookie(cookie).short_name());
-        let done = self.context.db.write(move |tx| {
-            let (hash, mut event) = (hash.clone(), event.clone());
-            async move {
-                if let Some(found) = store::accounts::find_session(tx, &hash, now, idle_since).await? {
-                    event.actor = found.user.name;
-                    event.subject = found.user.id.to_string();
-                    event.context.actor_id = Some(found.user.id);
-                    store::quotas::insert_audit(tx, None, &event).await?;
-                }
-                store::accounts::delete_session(tx, &hash).await
-            }
-            .boxed()
-        });
-        done.await?;
-        // Published after the deletion: before it the session could still get a new ticket.
-        self.context.publish(Change::SignedOut(SessionKey::from_cookie(cookie)));
-        Ok(())
-    }
-
     /// The caller of a valid session cookie.
     pub async fn caller_by_session(&self, cookie: &str) -> Result<Option<Caller>, Problem> {
         let (now, hash) = (self.context.now(), fingerprint(cookie));
@@ -446,13 +319,29 @@ impl Accounts {
             });
             touch.await?;
         }
+        let required = found.factor_required || self.is_factor_required(&found.user);
+        let proof = SessionProof {
+            proved_at: found.proved_at,
+            has_factor: found.has_factor,
+            must_enrol: required && !found.has_factor,
+        };
         Ok(Some(Caller {
             user: found.user,
             token: None,
             session: Some(SessionKey::from_cookie(cookie)),
             expires_at: Some(found.expires_at),
+            proof: Some(proof),
             idempotency_key: None,
         }))
+    }
+
+    /// True if the portal requires a second factor of this user.
+    fn is_factor_required(&self, user: &User) -> bool {
+        match self.context.settings.require_factor {
+            RequireFactor::All => true,
+            RequireFactor::Operators => user.operator,
+            RequireFactor::None => false,
+        }
     }
 
     /// The caller of a valid API token.
@@ -479,6 +368,7 @@ impl Accounts {
             token,
             session: None,
             expires_at: grant.expires_at,
+            proof: None,
             idempotency_key: None,
         }))
     }
@@ -496,6 +386,8 @@ impl Accounts {
             memberships,
             currency: self.context.settings.currency.clone(),
             email_verified_at,
+            second_factor: caller.proof.is_some_and(|proof| proof.has_factor),
+            second_factor_required: caller.proof.is_some_and(|proof| proof.must_enrol),
         })
     }
 

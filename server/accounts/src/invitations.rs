@@ -140,6 +140,7 @@ impl Invitations {
         input: NewInvitation,
     ) -> Result<SentInvitation, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
+        self.context.check_proof(caller)?;
         let email = input.email.trim().to_lowercase();
         if input.email.len() > MAX_EMAIL_BYTES || !is_email(&email) {
             return Err(Problem::invalid_field("/email", INVALID_EMAIL));
@@ -452,6 +453,7 @@ impl Invitations {
             token: None,
             session: None,
             expires_at: None,
+            proof: None,
             idempotency_key: None,
         };
         let event = self.context.audit_event(&actor, "member.joined", user.id.to_string(), String::new());

@@ -1,6 +1,7 @@
-//! Users, sessions, API tokens, organizations, their members and invitations.
+//! Users, sessions, second factors, API tokens, organizations, their members and invitations.
 
 mod accounts;
+mod factors;
 mod invitations;
 mod link_mails;
 mod links;
@@ -16,6 +17,7 @@ mod user_agent;
 mod users;
 
 pub use accounts::Accounts;
+pub use factors::SecondFactors;
 pub use invitations::Invitations;
 pub use links::MailLinks;
 pub use members::Members;
@@ -26,6 +28,7 @@ pub use users::Users;
 /// The routes of each part, without their state.
 pub mod routes {
     pub use crate::accounts::routes::routes as accounts;
+    pub use crate::factors::routes::routes as factors;
     pub use crate::invitations::routes::routes as invitations;
     pub use crate::links::routes::routes as links;
     pub use crate::members::routes::routes as members;

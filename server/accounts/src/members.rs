@@ -98,6 +98,7 @@ impl Members {
         input: ChangeMember,
     ) -> Result<Member, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
+        self.context.check_proof(caller)?;
         let (by, to) = (caller.user.id, input.role);
         let event = self.context.audit_event(caller, "member.role_changed", user.to_string(), String::new());
         let done = self.context.db.try_write(move |tx| {

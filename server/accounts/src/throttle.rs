@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use berth_foundation::proxies::network;
-use berth_types::ids::OrgId;
+use berth_types::ids::{OrgId, UserId};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use lru::LruCache;
@@ -33,6 +33,8 @@ const PAIR: Rate = Rate { burst: 10, every_s: 10 };
 const NETWORK: Rate = Rate { burst: 200, every_s: 1 };
 /// Sign-ins to one account from networks that are new to it.
 const ACCOUNT: Rate = Rate { burst: 100, every_s: 30 };
+/// Codes of second factors for one account from all networks. A person who tries them knows the password.
+const CODE: Rate = Rate { burst: 30, every_s: 300 };
 /// Sign-ups from one network.
 const SIGN_UP: Rate = Rate { burst: 50, every_s: 60 };
 /// Requests of one network for links by mail.
@@ -127,6 +129,27 @@ impl SignInThrottle {
         self.by_pair.reset((account, network));
         let known = self.hasher.hash_one((account, network));
         self.known.lock().unwrap_or_else(PoisonError::into_inner).put(known, ());
+    }
+}
+
+/// Counts codes of second factors by account.
+pub struct CodeThrottle(Limiter);
+
+impl Default for CodeThrottle {
+    fn default() -> Self {
+        Self(Limiter::new(CODE))
+    }
+}
+
+impl CodeThrottle {
+    /// Counts a code before its verification. Beyond the quota it returns the seconds to wait.
+    pub fn count_code(&self, user: UserId) -> Option<u64> {
+        self.0.count(user)
+    }
+
+    /// Records a right code: the account has its full quota again.
+    pub fn record_success(&self, user: UserId) {
+        self.0.reset(user);
     }
 }
 
@@ -266,6 +289,20 @@ mod tests {
             limiter.count(n);
         }
         assert_eq!(limiter.entries().len(), ENTRIES);
+    }
+
+    #[test]
+    fn codes_are_limited_until_a_right_one() {
+        let throttle = CodeThrottle::default();
+        let user = |n: u128| UserId::from_uuid(uuid::Uuid::from_u128(n));
+        for _ in 0..CODE.burst {
+            assert_eq!(throttle.count_code(user(1)), None);
+        }
+        let wait = throttle.count_code(user(1)).unwrap();
+        assert!((1..=CODE.every_s + 1).contains(&wait), "{wait}");
+        assert_eq!(throttle.count_code(user(2)), None);
+        throttle.record_success(user(1));
+        assert_eq!(throttle.count_code(user(1)), None);
     }
 
     #[test]

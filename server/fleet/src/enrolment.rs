@@ -169,6 +169,7 @@ impl Enrolment {
         input: NewJoinToken,
     ) -> Result<JoinToken, Problem> {
         self.context.authorise_operator(caller)?;
+        self.context.check_proof(caller)?;
         let valid_s = input.valid_s.unwrap_or(HOUR_S);
         if !(60..=WEEK_S).contains(&valid_s) {
             return Err(Problem::invalid_field("/valid_s", "Enter 60 to 604800 seconds (a week)."));

@@ -30,8 +30,21 @@ pub struct Caller {
     pub session: Option<SessionKey>,
     /// The expiry of the session or token. A token can be without one.
     pub expires_at: Option<Timestamp>,
+    /// The proof of the person's identity; absent for a token.
+    pub proof: Option<SessionProof>,
     /// Set when the request carries an `Idempotency-Key`.
     pub idempotency_key: Option<IdempotencyKey>,
+}
+
+/// The proof of identity of a session, and the state of its user's second factor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionProof {
+    /// The time of the last proof: the sign-in, or a password or a code after it.
+    pub proved_at: Timestamp,
+    /// True if the user has a second factor.
+    pub has_factor: bool,
+    /// True if the user has no second factor and needs one.
+    pub must_enrol: bool,
 }
 
 impl Caller {
@@ -41,6 +54,9 @@ impl Caller {
         self.idempotency_key.as_ref()?.created.as_deref()
     }
 }
+
+/// Seconds for which a proof of identity is fresh.
+pub const PROOF_S: i64 = 15 * 60;
 
 #[derive(Debug, Clone, Copy)]
 pub struct TokenScope {
@@ -144,6 +160,41 @@ impl Context {
     pub fn authorise_operator(&self, caller: &Caller) -> Result<(), Problem> {
         let token_allows = caller.token.is_none_or(|t| t.org.is_none());
         if caller.user.operator && token_allows { Ok(()) } else { Err(Problem::not_found()) }
+    }
+
+    /// Requires a fresh proof of identity from a person with a second factor. Tokens pass, because their creation
+    /// had a proof, and so do people without a second factor.
+    ///
+    /// # Errors
+    /// 403 after a proof more than [`PROOF_S`] ago.
+    pub fn check_proof(&self, caller: &Caller) -> Result<(), Problem> {
+        match caller.proof {
+            Some(proof) if proof.has_factor => self.check_fresh(proof),
+            _ => Ok(()),
+        }
+    }
+
+    /// Requires the session of a person with a fresh proof of identity.
+    ///
+    /// # Errors
+    /// 403 for a token, and after a proof more than [`PROOF_S`] ago.
+    pub fn check_person(&self, caller: &Caller) -> Result<(), Problem> {
+        let proof = caller.proof.ok_or_else(|| {
+            Problem::forbidden("A token cannot change the sign-in of a person. Sign in with the password.")
+        })?;
+        self.check_fresh(proof)
+    }
+
+    fn check_fresh(&self, proof: SessionProof) -> Result<(), Problem> {
+        if self.now() <= proof.proved_at.plus_seconds(PROOF_S) {
+            return Ok(());
+        }
+        Err(Problem::new(
+            403,
+            "auth.proof_required",
+            "Confirmation required",
+            "This step needs your password or a code again after 15 minutes. Nothing was changed. Confirm your identity, then repeat the request.",
+        ))
     }
 
     /// Authorises a list: a member with `right`, or an operator. Returns the organization of the list, or

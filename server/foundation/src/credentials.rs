@@ -47,6 +47,22 @@ pub fn new_opaque(rng: &mut impl Rng) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
+/// A new key of 160 bits for TOTP, the length that RFC 4226 recommends.
+pub fn new_totp_key(rng: &mut impl Rng) -> [u8; 20] {
+    let mut bytes = [0u8; 20];
+    rng.fill(&mut bytes);
+    bytes
+}
+
+/// A new recovery code: 16 letters and digits without `i`, `l`, `o` and `u`, in four groups.
+pub fn new_recovery_code(rng: &mut impl Rng) -> String {
+    const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+    let mut group = || -> String {
+        (0..4).filter_map(|_| ALPHABET.get(rng.random_range(0..32_usize))).map(|c| char::from(*c)).collect()
+    };
+    [group(), group(), group(), group()].join("-")
+}
+
 /// The SHA-256 hash of a secret, which the database has instead of the secret. A plain hash is enough, since
 /// the secrets are long and random.
 pub fn fingerprint(secret: &str) -> String {
@@ -82,6 +98,15 @@ impl SessionKey {
 mod tests {
     use super::*;
     use rand::SeedableRng;
+
+    #[test]
+    fn a_recovery_code_has_four_groups() {
+        let mut rng = rand_chacha::ChaCha20Rng::seed_from_u64(7);
+        let code = new_recovery_code(&mut rng);
+        assert_eq!(code.split('-').map(str::len).collect::<Vec<_>>(), [4, 4, 4, 4], "{code}");
+        assert_ne!(code, new_recovery_code(&mut rng));
+        assert_ne!(new_totp_key(&mut rng), new_totp_key(&mut rng));
+    }
 
     #[test]
     fn a_token_is_recognised_and_a_typo_is_not() {

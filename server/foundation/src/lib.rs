@@ -25,7 +25,7 @@ pub mod source;
 pub mod telemetry;
 
 pub use audit::AuditLog;
-pub use callers::{Caller, Right, Scope, TokenScope, forbidden_for, unverified};
+pub use callers::{Caller, Right, Scope, SessionProof, TokenScope, forbidden_for, unverified};
 pub use changes::{Change, Listener};
 pub use context::Context;
 pub use credentials::SessionKey;

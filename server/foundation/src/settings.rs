@@ -1,6 +1,7 @@
 //! The settings that an operator gives at the start of the portal.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use berth_core::ports::Origin;
 use berth_recordings::Retention;
@@ -9,6 +10,29 @@ use crate::audit_key::AuditKey;
 use crate::envelope;
 use crate::objects::Bucket;
 use crate::proxies::TrustedProxies;
+
+/// The people who need a second factor to use the portal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RequireFactor {
+    All,
+    Operators,
+    /// Nobody, except members of organizations that require one.
+    #[default]
+    None,
+}
+
+impl FromStr for RequireFactor {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => Ok(Self::All),
+            "operators" => Ok(Self::Operators),
+            "none" => Ok(Self::None),
+            _ => Err("enter all, operators or none".to_owned()),
+        }
+    }
+}
 
 /// The settings of the portal. They are fixed from the start on.
 #[derive(Clone)]
@@ -20,6 +44,7 @@ pub struct Settings {
     pub https: bool,
     pub session_idle_s: i64,
     pub session_absolute_s: i64,
+    pub require_factor: RequireFactor,
     /// The data directory, with logs and readings.
     pub data: PathBuf,
     /// The retention of readings.
@@ -97,6 +122,7 @@ impl Default for Settings {
             https: false,
             session_idle_s: 12 * 3_600,
             session_absolute_s: 14 * 86_400,
+            require_factor: RequireFactor::default(),
             data: PathBuf::from("./data"),
             keep_readings: Retention::default(),
             worker_url: "https://127.0.0.1:8081".to_owned(),

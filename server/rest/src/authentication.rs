@@ -41,7 +41,7 @@ pub trait Accounts: Send + Sync {
 #[derive(Clone)]
 pub struct Authenticator(pub Arc<dyn Accounts>);
 
-/// The caller, by a bearer token or a session.
+/// The caller, by a bearer token or a session. A person without a required second factor is refused.
 #[derive(Clone)]
 pub struct Signed(pub Caller);
 
@@ -52,11 +52,40 @@ impl<S: Send + Sync> FromRequestParts<S> for Signed {
         if let Some(signed) = parts.extensions.get::<Self>() {
             return Ok(signed.clone());
         }
-        let caller = match parts.extensions.get::<Authenticator>() {
-            Some(Authenticator(accounts)) => accounts.find_caller(&parts.headers).await?,
-            None => None,
-        };
-        caller.map(Signed).ok_or_else(|| Failed(Problem::unauthenticated()))
+        let caller = find_caller(parts).await?;
+        let caller = caller.ok_or_else(|| Failed(Problem::unauthenticated()))?;
+        if caller.proof.is_some_and(|proof| proof.must_enrol) {
+            return Err(Failed(factor_required()));
+        }
+        Ok(Self(caller))
+    }
+}
+
+fn factor_required() -> Problem {
+    Problem::new(
+        403,
+        "auth.factor_required",
+        "Second factor required",
+        "Your account needs a second factor. Nothing was changed. Add an authenticator app on the page /account/second-factors, then repeat the request.",
+    )
+}
+
+/// The caller, also before the enrolment of a required second factor.
+#[derive(Clone)]
+pub struct SignedUnenrolled(pub Caller);
+
+impl<S: Send + Sync> FromRequestParts<S> for SignedUnenrolled {
+    type Rejection = Failed;
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failed> {
+        let caller = find_caller(parts).await?;
+        caller.map(Self).ok_or_else(|| Failed(Problem::unauthenticated()))
+    }
+}
+
+async fn find_caller(parts: &Parts) -> Result<Option<Caller>, Failed> {
+    match parts.extensions.get::<Authenticator>() {
+        Some(Authenticator(accounts)) => Ok(accounts.find_caller(&parts.headers).await?),
+        None => Ok(None),
     }
 }
 

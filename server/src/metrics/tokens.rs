@@ -58,6 +58,7 @@ impl Metrics {
         input: NewOperatorToken,
     ) -> Result<CreatedToken, Problem> {
         self.context.authorise_operator(caller)?;
+        self.context.check_proof(caller)?;
         let now = self.context.now();
         let mut errors = Vec::new();
         check_name("/name", &input.name, &mut errors);

@@ -10,14 +10,16 @@ use serde_json::{Map, Value, json};
 /// The codes by the status of their answers. The ports of jobs and the workers have further codes.
 const STATUSES: &[(u16, &[&str])] = &[
     (400, &["request.malformed", "stripe.signature"]),
-    (401, &["auth.required", "auth.wrong_password"]),
+    (401, &["auth.challenge", "auth.required", "auth.wrong_code", "auth.wrong_password"]),
     (402, &["funds.insufficient", "payments.refused"]),
     (
         403,
         &[
             "account.disabled",
             "account.unverified",
+            "auth.factor_required",
             "auth.forbidden",
+            "auth.proof_required",
             "budget.exceeded",
             "invitation.for_another",
             "quota.exceeded",
@@ -34,6 +36,8 @@ const STATUSES: &[(u16, &[&str])] = &[
             "account.in_use",
             "account.operator",
             "credit_limit.drawn",
+            "factor.exists",
+            "factor.missing",
             "file.incomplete",
             "gpu.approved",
             "gpu.no_mig",
@@ -106,7 +110,7 @@ fn common_codes(method: &str, id: &str, operation: &Value) -> Vec<&'static str> 
         codes.push("request.malformed");
     }
     if operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()) {
-        codes.extend(["auth.forbidden", "auth.required"]);
+        codes.extend(["auth.factor_required", "auth.forbidden", "auth.required"]);
     }
     if method != "get" {
         codes.push("request.cross_site");

@@ -68,6 +68,7 @@ const TAGS: &[(&str, &str)] = &[
     ("secrets", "Sealed values for jobs."),
     ("sessions", "Sign-in and sign-out of the browser."),
     ("setup", "The first operator of a new portal."),
+    ("sign-in-policy", "The rule of an organization for the sign-in of its members."),
     ("sign-up", "New users with a new organization."),
     ("statement", "The charges, credits and payments of a month."),
     ("storage", "Stored bytes with their limit."),
@@ -145,7 +146,27 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_sessions",
         "No `Idempotency-Key`: the answer sets a cookie, which the portal does not store. A repetition opens another \
-         session.",
+         session. 202: the account has a second factor, and `POST /sessions/second-factor` completes the sign-in.",
+    ),
+    ("post_me_proof", "No `Idempotency-Key`: a repetition proves the identity again. A code works once."),
+    (
+        "post_me_recovery_codes",
+        "No `Idempotency-Key`: a repetition replaces the codes again. The request needs a proof of identity within the \
+         last 15 minutes.",
+    ),
+    (
+        "post_me_totp",
+        "No `Idempotency-Key`: a repetition makes another secret in place of the first, which has no effect before its \
+         confirmation. The request needs a proof of identity within the last 15 minutes.",
+    ),
+    (
+        "post_me_totp_confirm",
+        "No `Idempotency-Key`: an app is confirmed once, and a repetition answers `factor.exists`. Without the answer, \
+         replace the recovery codes.",
+    ),
+    (
+        "post_sessions_second_factor",
+        "No `Idempotency-Key`: a code and a challenge work once. A challenge has five tries and ends after five minutes.",
     ),
     ("post_setup", "No `Idempotency-Key`: only one set-up succeeds, and a repetition answers `setup.done`."),
     (

@@ -143,6 +143,12 @@ pub struct Session {
     pub user: User,
     pub last_seen_at: Timestamp,
     pub expires_at: Timestamp,
+    /// The last proof of the user's identity: the sign-in, or a later proof.
+    pub proved_at: Timestamp,
+    /// True if the user has a second factor.
+    pub has_factor: bool,
+    /// True if an organization of the user requires a second factor.
+    pub factor_required: bool,
 }
 
 /// Finds a session that has not expired and was used after `idle_since`. A disabled account has none.
@@ -158,15 +164,25 @@ pub async fn find_session(
         user: UserRow,
         last_seen_at: Timestamp,
         expires_at: Timestamp,
+        proved_at: Timestamp,
+        factor_at: Option<Timestamp>,
+        required_since: Option<Timestamp>,
     }
-    let sql = "SELECT u.id, u.email, u.name, u.operator, s.last_seen_at, s.expires_at FROM sessions s \
-               JOIN users u ON u.id = s.user_id WHERE s.hash = $1 AND s.expires_at > $2 AND s.last_seen_at > $3 \
+    let sql = "SELECT u.id, u.email, u.name, u.operator, s.last_seen_at, s.expires_at, \
+               COALESCE(s.proved_at, s.created_at) AS proved_at, f.confirmed_at AS factor_at, \
+               (SELECT MIN(o.second_factor_since) FROM members m JOIN orgs o ON o.id = m.org_id \
+                WHERE m.user_id = s.user_id) AS required_since FROM sessions s \
+               JOIN users u ON u.id = s.user_id LEFT JOIN totp_factors f ON f.user_id = s.user_id \
+               WHERE s.hash = $1 AND s.expires_at > $2 AND s.last_seen_at > $3 \
                AND u.disabled_at IS NULL";
     let row = find!(tx, SessionRow, sql, hash, now, idle_since)?;
     Ok(row.map(|row| Session {
         user: row.user.into(),
         last_seen_at: row.last_seen_at,
         expires_at: row.expires_at,
+        proved_at: row.proved_at,
+        has_factor: row.factor_at.is_some(),
+        factor_required: row.required_since.is_some(),
     }))
 }
 

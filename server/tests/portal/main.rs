@@ -41,6 +41,7 @@ mod cut_off;
 mod draining;
 mod edge;
 mod evidence;
+mod factors;
 mod faults;
 mod files;
 mod gangs;

@@ -207,8 +207,10 @@ fn each_text_in_a_query_has_a_limit() {
 
 /// The codes of problems that an example may meet: its ids and secrets are invented, and the portal of the test
 /// has no Stripe, no reservations and no worker.
-const EXPECTED_CODES: [&str; 8] = [
+const EXPECTED_CODES: [&str; 10] = [
+    "auth.challenge",
     "auth.wrong_password",
+    "factor.missing",
     "funds.insufficient",
     "invitation.not_valid",
     "link.not_valid",

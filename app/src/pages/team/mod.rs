@@ -7,10 +7,12 @@ mod changes;
 mod invitations;
 mod invite;
 mod people;
+mod policy;
 
 use std::future::Future;
 
 use berth_types::Page as Rows;
+use berth_types::factors::SignInPolicy;
 use berth_types::ids::OrgId;
 use berth_types::members::{Invitation, Member};
 use berth_types::quotas::AuditEvent;
@@ -22,6 +24,7 @@ use self::changes::Changes;
 use self::invitations::Invitations;
 use self::invite::{InvitationLink, InviteForm};
 use self::people::People;
+use self::policy::PolicyForm;
 use super::org_data::data_view;
 use super::parts::when_some;
 use crate::address::org_link;
@@ -34,6 +37,7 @@ use crate::session::{Page, use_session};
 struct OwnerData {
     invitations: Vec<Invitation>,
     changes: Vec<AuditEvent>,
+    policy: SignInPolicy,
 }
 
 /// The first data of the page.
@@ -46,11 +50,12 @@ struct Loaded {
 
 fn load(org: OrgId, owns: bool) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let members = api::members::list(org, None);
-    let requests = owns.then(|| (api::members::invitations(org), api::quotas::changes(org)));
+    let requests =
+        owns.then(|| (api::members::invitations(org), api::quotas::changes(org), api::factors::policy(org)));
     async move {
-        let owner_data = when_some(requests.map(|(invitations, changes)| async move {
-            let (invitations, changes) = try_join!(invitations, changes)?;
-            Answer::Ok(OwnerData { invitations: invitations.items, changes: changes.items })
+        let owner_data = when_some(requests.map(|(invitations, changes, policy)| async move {
+            let (invitations, changes, policy) = try_join!(invitations, changes, policy)?;
+            Answer::Ok(OwnerData { invitations: invitations.items, changes: changes.items, policy })
         }));
         let (members, owner_data) = try_join!(members, owner_data)?;
         Ok(Loaded { org, members, owner_data })
@@ -107,8 +112,9 @@ pub fn TeamPage() -> impl IntoView {
 fn Team(loaded: Loaded) -> impl IntoView {
     let Loaded { org, members, owner_data } = loaded;
     let owns = owner_data.is_some();
-    let OwnerData { invitations, changes } =
-        owner_data.unwrap_or(OwnerData { invitations: Vec::new(), changes: Vec::new() });
+    let policy = owner_data.as_ref().map(|data| data.policy);
+    let (invitations, changes) =
+        owner_data.map_or_else(Default::default, |data| (data.invitations, data.changes));
     let state = PageState {
         org,
         members: RwSignal::new(members.items),
@@ -119,9 +125,11 @@ fn Team(loaded: Loaded) -> impl IntoView {
     };
     let form = owns.then(|| view! { <InvitationLink sent=state.sent/> <InviteForm state=state/> });
     let rest = owns.then(|| view! { <Invitations state=state/> <Changes org=org changes=state.changes/> });
+    let policy = policy.map(|policy| view! { <PolicyForm org=org policy=policy/> });
     view! {
         {form}
         <People state=state cursor=members.next_cursor/>
         {rest}
+        {policy}
     }
 }

@@ -180,6 +180,7 @@ mod tests {
                 token: None,
                 session: Some(session(number)),
                 expires_at: None,
+                proof: None,
                 idempotency_key: None,
             },
             as_operator: false,

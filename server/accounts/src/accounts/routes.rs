@@ -1,6 +1,6 @@
 //! Set-up, sign-up, sessions, the caller, tokens and organizations.
 
-use super::{Accounts, SignInOrigin};
+use super::{Accounts, SignInOrigin, SignInStep};
 use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with, post_with};
 use axum::Json as Answer;
@@ -8,14 +8,15 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
 use berth_rest::answers::Created;
-use berth_rest::authentication::{cookie_name, session_cookie};
+use berth_rest::authentication::{SignedUnenrolled, cookie_name, session_cookie};
 use berth_rest::lists::ListQuery;
-use berth_rest::operations::{answers, doc, empty};
+use berth_rest::operations::{answers, answers_either, doc, empty};
 use berth_rest::{Disconnect, Failed, Json, Path, Query, Sender, Signed};
 use berth_types::Page;
 use berth_types::accounts::{
     CreatedToken, Me, NewOperatorToken, NewToken, PortalInfo, Setup, SignIn, SignUp, SignedUp, Token, User,
 };
+use berth_types::factors::{SecondFactorSignIn, SignInChallenge};
 use berth_types::ids::{OrgId, TokenId};
 
 pub fn routes() -> ApiRouter<Accounts> {
@@ -25,7 +26,19 @@ pub fn routes() -> ApiRouter<Accounts> {
         .api_route("/sign-up", post_with(sign_up, doc("Creates a user and an organization.")))
         .api_route(
             "/sessions",
-            post_with(sign_in, answers::<201, User>("Signs in and sets the session cookie.")),
+            post_with(
+                sign_in,
+                answers_either::<201, User, 202, SignInChallenge>(
+                    "Signs in and sets the session cookie, or asks for the second factor of the account.",
+                ),
+            ),
+        )
+        .api_route(
+            "/sessions/second-factor",
+            post_with(
+                sign_in_with_code,
+                answers::<201, User>("Completes a sign-in by a code, and sets the session cookie."),
+            ),
         )
         .api_route("/sessions/current", delete_with(sign_out, empty::<204>("Ends the session.")))
         .api_route("/me", get_with(me, doc("Gives the caller with the organizations and roles.")))
@@ -82,13 +95,37 @@ async fn sign_in(
     headers: HeaderMap,
     body: Json<SignIn>,
 ) -> Result<Response, Failed> {
+    let former = session_cookie(&headers, accounts.context.settings.https);
+    let from = SignInOrigin { address, disconnect, browser: browser(&headers), former };
+    Ok(match accounts.sign_in(body.value, from).await? {
+        SignInStep::Session(cookie, user) => signed_in(&accounts, &cookie, user),
+        SignInStep::Challenge(challenge) => (StatusCode::ACCEPTED, Answer(challenge)).into_response(),
+    })
+}
+
+/// The header with the program of the sender.
+fn browser(headers: &HeaderMap) -> String {
+    headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+/// The answer with the cookie of a new session.
+fn signed_in(accounts: &Accounts, cookie: &str, user: User) -> Response {
     let settings = &accounts.context.settings;
-    let former = session_cookie(&headers, settings.https);
-    let browser = headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let from = SignInOrigin { address, disconnect, browser: browser.to_owned(), former };
-    let (cookie, user) = accounts.sign_in(body.value, from).await?;
-    let cookie = set_cookie(settings.https, &cookie, settings.session_absolute_s);
-    Ok((StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)).into_response())
+    let cookie = set_cookie(settings.https, cookie, settings.session_absolute_s);
+    (StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)).into_response()
+}
+
+async fn sign_in_with_code(
+    State(accounts): State<Accounts>,
+    Sender(address): Sender,
+    disconnect: Disconnect,
+    headers: HeaderMap,
+    body: Json<SecondFactorSignIn>,
+) -> Result<Response, Failed> {
+    let former = session_cookie(&headers, accounts.context.settings.https);
+    let from = SignInOrigin { address, disconnect, browser: browser(&headers), former };
+    let (cookie, user) = accounts.sign_in_with_code(body.value, from).await?;
+    Ok(signed_in(&accounts, &cookie, user))
 }
 
 async fn sign_out(State(accounts): State<Accounts>, headers: HeaderMap) -> Result<Response, Failed> {
@@ -99,7 +136,10 @@ async fn sign_out(State(accounts): State<Accounts>, headers: HeaderMap) -> Resul
         .into_response())
 }
 
-async fn me(State(accounts): State<Accounts>, Signed(caller): Signed) -> Result<Answer<Me>, Failed> {
+async fn me(
+    State(accounts): State<Accounts>,
+    SignedUnenrolled(caller): SignedUnenrolled,
+) -> Result<Answer<Me>, Failed> {
     Ok(Answer(accounts.me(&caller).await?))
 }
 

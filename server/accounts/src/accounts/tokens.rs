@@ -45,6 +45,7 @@ impl Accounts {
         role: Role,
         expires_at: Option<Timestamp>,
     ) -> Result<CreatedToken, Problem> {
+        self.context.check_proof(caller)?;
         let now = self.context.now();
         let mut errors = Vec::new();
         check_name("/name", &name, &mut errors);

@@ -89,7 +89,7 @@ impl OwnAccount {
             return Err(Problem::invalid_field(pointer, "Use at most 1024 characters."));
         }
         let email = &caller.user.email;
-        if let Some(wait_s) = self.accounts.throttle.count_attempt(email, from.address) {
+        if let Some(wait_s) = self.accounts.factors.throttle.count_attempt(email, from.address) {
             let detail = "Too many passwords were tried for this account or from your network. Nothing was changed. Wait before the next try.";
             return Err(Problem::throttled(detail, wait_s));
         }
@@ -98,7 +98,7 @@ impl OwnAccount {
         drop(conn);
         let correct = self.accounts.hasher.verify(password, hash.clone(), &from.disconnect).await?;
         let hash = hash.filter(|_| correct).ok_or_else(|| wrong_password(pointer))?;
-        self.accounts.throttle.record_success(email, from.address);
+        self.accounts.factors.throttle.record_success(email, from.address);
         Ok(hash)
     }
 

@@ -52,6 +52,7 @@ impl Payments {
         rule: AutoRecharge,
     ) -> Result<PaymentSettings, Problem> {
         self.context.authorise(caller, org, Right::Pay).await?;
+        self.context.check_proof(caller)?;
         self.require_stripe()?;
         let mut errors = Vec::new();
         let is_on = rule.amount_micros != 0;

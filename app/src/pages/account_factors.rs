@@ -1,0 +1,264 @@
+//! Second factors of the signed-in person: the authenticator app and the recovery codes.
+//!
+//! The secret of a new app and new recovery codes exist only in signals of this page.
+
+use berth_types::factors::{RecoveryCodes, SecondFactors as Loaded, TotpEnrolment};
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+
+use super::confirm::ConfirmDialog;
+use super::parts::{Call, CallProblem, FieldError, Loading, Submit, ready};
+use crate::api;
+use crate::api::Answer;
+use crate::api::escape::escaped;
+use crate::session::{Page, use_session};
+use crate::ui::*;
+
+/// The page of second factors.
+#[component]
+pub fn SecondFactorsPage() -> impl IntoView {
+    let required = use_session().me.second_factor_required;
+    let lead = if required {
+        "Your account needs a second factor. Add an authenticator app to continue."
+    } else {
+        "A second factor protects your account if somebody learns your password."
+    };
+    view! {
+        <Page title="Second factor".to_owned()>
+            <p class="page__lead">{lead}</p>
+            <SecondFactors/>
+        </Page>
+    }
+}
+
+/// The second factors, as a part of a page. It must not be inside a `Suspend`, because it has a resource.
+#[component]
+pub fn SecondFactors() -> impl IntoView {
+    let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| api::factors::list());
+    let retry = Retry::new(move || data.refetch());
+    view! {
+        <Suspense fallback=|| view! { <Loading/> }>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
+                    Ok(loaded) => {
+                        retry.succeeded();
+                        view! { <Factors loaded=loaded/> }.into_any()
+                    }
+                }
+            })}
+        </Suspense>
+    }
+}
+
+/// The state of the page.
+#[derive(Clone, Copy)]
+struct PageState {
+    /// True with a confirmed app.
+    has_app: RwSignal<bool>,
+    /// The number of unused recovery codes.
+    codes_left: RwSignal<i64>,
+    /// The secret of an app before its confirmation.
+    enrolment: RwSignal<Option<TotpEnrolment>>,
+    /// The new recovery codes.
+    new_codes: RwSignal<Vec<String>>,
+}
+
+impl PageState {
+    fn show_codes(self, made: RecoveryCodes) {
+        self.codes_left.set(i64::try_from(made.codes.len()).unwrap_or(i64::MAX));
+        self.new_codes.set(made.codes);
+    }
+}
+
+#[component]
+fn Factors(loaded: Loaded) -> impl IntoView {
+    let state = PageState {
+        has_app: RwSignal::new(loaded.totp.is_some()),
+        codes_left: RwSignal::new(loaded.recovery_codes),
+        enrolment: RwSignal::new(None),
+        new_codes: RwSignal::new(Vec::new()),
+    };
+    let codes = move || {
+        let codes = state.new_codes.get();
+        (!codes.is_empty()).then(|| view! { <NewCodes codes=codes/> })
+    };
+    let enrolment = move || state.enrolment.get().map(|made| view! { <ConfirmApp state=state made=made/> });
+    view! {
+        {codes}
+        <AddApp state=state/>
+        {enrolment}
+        <PresentApp state=state/>
+    }
+}
+
+/// The recovery codes, shown once.
+#[component]
+fn NewCodes(codes: Vec<String>) -> impl IntoView {
+    let required = use_session().me.second_factor_required;
+    let text = codes.join("\n");
+    let items: Vec<AnyView> =
+        codes.into_iter().map(|code| view! { <li class="mono">{code}</li> }.into_any()).collect();
+    view! {
+        <section class="secret" role="status">
+            <p>
+                <strong>"Save the recovery codes now."</strong>
+                " They are shown only once; Berth stores only their hashes. Each code works once in place of the app, for example after the loss of your phone."
+            </p>
+            <ul class="factor-codes" role="list" aria-label="Recovery codes">{items}</ul>
+            <p class="row">
+                <CopyButton text=text label="Copy codes"/>
+                // The session has its rights only after a full load.
+                {required.then(|| view! { <a class="btn btn--primary" href="/" rel="external">"Continue"</a> })}
+            </p>
+        </section>
+    }
+}
+
+/// The card of an account without an app.
+#[component]
+fn AddApp(state: PageState) -> impl IntoView {
+    let call = Call::idle();
+    let ready = ready();
+    let add = move |_| {
+        call.run(api::factors::enrol(), move |made: TotpEnrolment| state.enrolment.set(Some(made)));
+    };
+    view! {
+        <section
+            class="card"
+            aria-labelledby="add-app"
+            hidden=move || state.has_app.get() || state.enrolment.with(Option::is_some)
+        >
+            <h2 class="card__title" id="add-app">"No authenticator app"</h2>
+            <p>
+                "An authenticator app on your phone shows a code of six digits. The sign-in then needs your password and this code."
+            </p>
+            <CallProblem call=call beside_fields=&[]/>
+            <div class="form__actions">
+                <button
+                    class="btn btn--primary"
+                    type="button"
+                    disabled=move || !ready.get() || call.pending.get()
+                    aria-busy=move || call.pending.get().then_some("true")
+                    on:click=add
+                >
+                    "Add authenticator app"
+                </button>
+            </div>
+        </section>
+    }
+}
+
+/// The secret of a new app and the form with its first code.
+#[component]
+fn ConfirmApp(state: PageState, made: TotpEnrolment) -> impl IntoView {
+    let call = Call::idle();
+    let code = RwSignal::new(String::new());
+    let wrong = call.field("/code");
+    let image = format!("data:image/svg+xml,{}", escaped(&made.svg));
+    let secret = made.secret;
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        call.run(
+            api::factors::confirm(code.get_untracked().trim().to_owned()),
+            move |made: RecoveryCodes| {
+                state.show_codes(made);
+                state.has_app.set(true);
+                state.enrolment.set(None);
+            },
+        );
+    };
+    view! {
+        <form class="form card" method="post" on:submit=submit>
+            <h2 class="card__title">"New authenticator app"</h2>
+            <p>"Scan the QR code with the app, or enter the secret in the app. Then enter the code of the app."</p>
+            <img class="factor-qr" src=image alt="QR code of the secret" width="200" height="200"/>
+            <CopyBlock text=Signal::derive(move || secret.clone()) label="Secret of the app".to_owned()/>
+            <CallProblem call=call beside_fields=&["/code"]/>
+            <div class="field">
+                <label class="field__label" for="totp-code">"Code"</label>
+                <input
+                    id="totp-code"
+                    name="totp-code"
+                    type="text"
+                    inputmode="numeric"
+                    autocomplete="one-time-code"
+                    spellcheck="false"
+                    aria-describedby="totp-code-error"
+                    aria-invalid=move || wrong.get().map(|_| "true")
+                    prop:value=move || code.get()
+                    on:input=move |ev| code.set(event_target_value(&ev))
+                />
+                <FieldError id="totp-code-error" error=wrong/>
+            </div>
+            <div class="form__actions">
+                <button class="btn" type="button" on:click=move |_| state.enrolment.set(None)>"Cancel"</button>
+                <Submit call=call>"Confirm app"</Submit>
+            </div>
+        </form>
+    }
+}
+
+/// The card of an account with an app.
+#[component]
+fn PresentApp(state: PageState) -> impl IntoView {
+    let renewal = Call::idle();
+    let removal = Call::idle();
+    let ready = ready();
+    let open = RwSignal::new(false);
+    let renew = move |_| {
+        renewal.run(api::factors::renew_codes(), move |made: RecoveryCodes| state.show_codes(made));
+    };
+    let remove = move |()| {
+        removal.run(api::factors::remove(), move |()| {
+            open.set(false);
+            state.has_app.set(false);
+            state.codes_left.set(0);
+            state.new_codes.set(Vec::new());
+        });
+    };
+    let left = move || match state.codes_left.get() {
+        0 => "No recovery codes left. Replace them now.".to_owned(),
+        1 => "1 recovery code left. Replace the codes soon.".to_owned(),
+        many => format!("{many} recovery codes left."),
+    };
+    view! {
+        <section class="card" aria-labelledby="present-app" hidden=move || !state.has_app.get()>
+            <h2 class="card__title" id="present-app">"Authenticator app active"</h2>
+            <p>"Each sign-in needs your password and a code of the app, or a recovery code."</p>
+            <p>{left}</p>
+            <CallProblem call=renewal beside_fields=&[]/>
+            <div class="form__actions">
+                <button
+                    class="btn"
+                    type="button"
+                    disabled=move || !ready.get() || renewal.pending.get()
+                    on:click=renew
+                >
+                    "Replace recovery codes"
+                </button>
+                <button
+                    class="btn btn--danger"
+                    type="button"
+                    disabled=move || !ready.get()
+                    on:click=move |_| open.set(true)
+                >
+                    "Remove authenticator app"
+                </button>
+            </div>
+        </section>
+        <ConfirmDialog
+            id="remove-app"
+            title="Remove the authenticator app?"
+            open=open
+            call=removal
+            keep="Keep app"
+            verb="Remove app"
+            confirm=Callback::new(remove)
+        >
+            <p>
+                "The sign-in then needs only your password, and the recovery codes end. You can add an app again at any time."
+            </p>
+        </ConfirmDialog>
+    }
+}

@@ -1,0 +1,114 @@
+//! Dialog for a fresh proof of identity, on every page. The refused request is sent again after the proof.
+
+use berth_types::factors::NewProof;
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+
+use super::parts::{Call, CallProblem, Modal, Submit};
+use crate::{api, proof};
+
+/// The dialog with the password or a code.
+#[component]
+pub fn ProofDialog() -> impl IntoView {
+    let open = RwSignal::new(false);
+    let call = Call::idle();
+    let password = RwSignal::new(String::new());
+    let code = RwSignal::new(String::new());
+    let by_code = RwSignal::new(false);
+    Effect::new(move || proof::show_in(open));
+    Effect::new(move |before: Option<bool>| {
+        let now = open.get();
+        if before == Some(true) && !now {
+            // The end of the dialog by Escape or by the button.
+            proof::answer(false);
+            password.set(String::new());
+            code.set(String::new());
+        }
+        if now {
+            call.problem.set(None);
+        }
+        now
+    });
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let proof = if by_code.get_untracked() {
+            NewProof { code: Some(code.get_untracked().trim().to_owned()), password: None }
+        } else {
+            NewProof { password: Some(password.get_untracked()), code: None }
+        };
+        call.run(api::factors::prove(&proof), move |()| {
+            proof::answer(true);
+            open.set(false);
+        });
+    };
+    view! {
+        <Modal id="proof" title="Identity check" open=open>
+            // Hidden fields would attract password managers on every page.
+            <Show when=move || open.get()>
+                <form method="post" on:submit=submit>
+                    <div class="dialog__body">
+                        <p>
+                            "This step needs your password or a code again after 15 minutes. Your request continues afterwards."
+                        </p>
+                        <CallProblem call=call beside_fields=&[]/>
+                        <ProofField by_code=false shown=by_code value=password/>
+                        <ProofField by_code=true shown=by_code value=code/>
+                        <p>
+                            <button
+                                class="link-button"
+                                type="button"
+                                on:click=move |_| by_code.update(|by_code| *by_code = !*by_code)
+                            >
+                                {move || if by_code.get() { "Use the password" } else { "Use a code" }}
+                            </button>
+                        </p>
+                    </div>
+                    <div class="dialog__actions">
+                        <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
+                        <Submit call=call>"Confirm"</Submit>
+                    </div>
+                </form>
+            </Show>
+        </Modal>
+    }
+}
+
+/// The field for the password or for a code. It has the focus at its appearance.
+#[component]
+fn ProofField(
+    /// True for the field of a code.
+    by_code: bool,
+    /// The kind of the visible field.
+    shown: RwSignal<bool>,
+    /// The input.
+    value: RwSignal<String>,
+) -> impl IntoView {
+    let input = NodeRef::<leptos::html::Input>::new();
+    Effect::new(move || {
+        if shown.get() == by_code
+            && let Some(input) = input.get()
+        {
+            let _ = input.focus();
+        }
+    });
+    let (id, label, kind, complete) = if by_code {
+        ("proof-code", "Code of the app, or a recovery code", "text", "one-time-code")
+    } else {
+        ("proof-password", "Your password", "password", "current-password")
+    };
+    view! {
+        <div class="field" hidden=move || shown.get() != by_code>
+            <label class="field__label" for=id>{label}</label>
+            <input
+                id=id
+                name=id
+                type=kind
+                autocomplete=complete
+                spellcheck="false"
+                node_ref=input
+                prop:value=move || value.get()
+                on:input=move |ev| value.set(event_target_value(&ev))
+            />
+        </div>
+    }
+}

@@ -1,0 +1,166 @@
+// Second factors as people use them: an app, its codes at the sign-in, recovery codes, and the identity check.
+import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
+import { after, before, test } from 'node:test';
+import { api, inOrg, launchBrowser, openPage, settled, signIn, signUp, someone, startClockedPortal } from './harness.mjs';
+
+const STEP_MS = 30_000;
+const OPERATOR = { name: 'Harbour master', email: 'harbour@example.org', password: 'lantern drizzle capstan quay' };
+let portal, browser;
+before(async () => {
+  portal = await startClockedPortal();
+  await api(portal.url, {})('POST', '/setup', { token: portal.token, ...OPERATOR });
+  browser = await launchBrowser();
+});
+after(async () => {
+  await browser?.close();
+  await portal?.stop();
+});
+
+const awake = (button) => button.and(button.page().locator(':enabled')).waitFor();
+const path = (page) => new URL(page.url()).pathname;
+
+/** The code of a secret in base 32, so many steps after the present one (RFC 6238). */
+function totp(secret, steps = 0) {
+  const bits = [...secret].map((c) => 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(c).toString(2).padStart(5, '0')).join('');
+  const key = Buffer.from(bits.match(/.{8}/g).map((byte) => parseInt(byte, 2)));
+  const counter = Buffer.alloc(8);
+  counter.writeBigUInt64BE(BigInt(Math.floor(portal.now() / STEP_MS) + steps));
+  const mac = createHmac('sha1', key).update(counter).digest();
+  const value = mac.readUInt32BE(mac[19] & 15) & 0x7fff_ffff;
+  return `${value % 1_000_000}`.padStart(6, '0');
+}
+
+/** Adds an app by REST. */
+async function enrol(person) {
+  const { secret } = await person.api('POST', '/me/totp');
+  const { codes } = await person.api('POST', '/me/totp/confirm', { code: totp(secret) });
+  return { secret, codes };
+}
+
+/** Enters the password on the sign-in page, and waits for the field of the code. */
+async function enterPassword(page, person) {
+  const button = page.getByRole('button', { name: 'Sign in' });
+  await awake(button);
+  await page.getByRole('textbox', { name: 'E-mail' }).fill(person.email);
+  await page.getByLabel('Password', { exact: true }).fill(person.password);
+  await button.click();
+  await page.locator('#code:focus').waitFor();
+}
+
+async function enterCode(page, code) {
+  await page.locator('#code').fill(code);
+  await page.getByRole('button', { name: 'Continue' }).click();
+}
+
+for (const width of [1440, 390]) {
+  test(`an app is added, and the next sign-in asks for its code at ${width}`, async () => {
+    const person = await signUp(portal.url);
+    const viewport = { width, height: 900 };
+    const { page, close } = await openPage(browser, portal.url, { headers: person.headers, viewport });
+    await page.goto('/account/second-factors');
+    await settled(page);
+    const add = page.getByRole('button', { name: 'Add authenticator app' });
+    await awake(add);
+    await add.click();
+    const secret = await page.getByRole('group', { name: 'Secret of the app' }).locator('code').innerText();
+    const image = page.getByRole('img', { name: 'QR code of the secret' });
+    assert.ok(await image.evaluate((img) => img.decode().then(() => img.naturalWidth > 0)));
+    await page.locator('#totp-code').fill('no code');
+    await page.getByRole('button', { name: 'Confirm app' }).click();
+    await page.locator('#totp-code[aria-invalid="true"]').waitFor();
+    await page.locator('#totp-code').fill(totp(secret));
+    await page.getByRole('button', { name: 'Confirm app' }).click();
+    await page.getByText('Save the recovery codes now.').waitFor();
+    const codes = await page.getByRole('list', { name: 'Recovery codes' }).getByRole('listitem').allInnerTexts();
+    assert.equal(codes.length, 10);
+    await page.reload();
+    await settled(page);
+    await page.getByText('10 recovery codes left.').waitFor();
+    const content = await page.content();
+    assert.ok(!content.includes(secret) && !content.includes(codes[0]), 'nothing is shown twice');
+    await close();
+
+    const other = await openPage(browser, portal.url, { viewport });
+    await other.page.goto('/sign-in');
+    await enterPassword(other.page, person);
+    await enterCode(other.page, 'no code');
+    await other.page.getByRole('alert').getByText(/code is wrong/).waitFor();
+    assert.equal(path(other.page), '/sign-in');
+    await enterCode(other.page, totp(secret, 1));
+    await other.page.waitForURL((url) => url.pathname === inOrg(person.slug));
+    await other.close();
+
+    const third = await openPage(browser, portal.url, { viewport });
+    await third.page.goto(inOrg(person.slug, '/jobs'));
+    await third.page.waitForURL((url) => url.pathname === '/sign-in');
+    await enterPassword(third.page, person);
+    await enterCode(third.page, codes[0]);
+    await third.page.waitForURL((url) => url.pathname === inOrg(person.slug, '/jobs'));
+    await third.close();
+  });
+}
+
+test('a step with consequences asks for a fresh proof, and then continues', async () => {
+  const person = await signUp(portal.url);
+  const { codes } = await enrol(person);
+  await portal.forward(16 * 60);
+  const { page, close } = await openPage(browser, portal.url, { headers: person.headers });
+  await page.goto(inOrg(person.slug, '/tokens'));
+  await settled(page);
+  const create = page.getByRole('button', { name: 'Create token' });
+  await awake(create);
+  await page.getByRole('textbox', { name: 'Name' }).fill('nightly');
+  await create.click();
+  const dialog = page.getByRole('dialog', { name: 'Identity check' });
+  await page.locator('#proof-password:focus').waitFor();
+  await dialog.getByRole('button', { name: 'Cancel' }).click();
+  await page.getByRole('alert').getByText('Confirmation required').waitFor();
+
+  await create.click();
+  await dialog.getByLabel('Your password').fill('not the password at all');
+  await dialog.getByRole('button', { name: 'Confirm' }).click();
+  await dialog.getByText('Wrong password').waitFor();
+  await dialog.getByRole('button', { name: 'Use a code' }).click();
+  await page.locator('#proof-code:focus').waitFor();
+  await dialog.getByRole('textbox', { name: /^Code/ }).fill(codes[0]);
+  await dialog.getByRole('button', { name: 'Confirm' }).click();
+  await dialog.waitFor({ state: 'hidden' });
+  await page.getByText('Copy the token now.').waitFor();
+  const { items } = await person.api('GET', `/orgs/${person.org}/tokens`);
+  assert.deepEqual(items.map((token) => token.name), ['nightly']);
+  await close();
+});
+
+test('a member of an organization that requires a second factor adds one first', async () => {
+  const owner = await signUp(portal.url);
+  await enrol(owner);
+  const { page, close } = await openPage(browser, portal.url, { headers: owner.headers });
+  await page.goto(inOrg(owner.slug, '/team'));
+  await settled(page);
+  const save = page.getByRole('button', { name: 'Save' });
+  await awake(save);
+  await page.getByRole('checkbox', { name: 'Second factor required for all members' }).check();
+  await save.click();
+  await page.getByText('Saved.').waitFor();
+  await close();
+
+  const member = someone();
+  const { link } = await owner.api('POST', `/orgs/${owner.org}/invitations`, { email: member.email, role: 'member' });
+  const token = link.split('#')[1];
+  await api(portal.url, {})('POST', '/invitations/accept', { token, name: member.name, password: member.password });
+  const headers = await signIn(portal.url, member);
+  const opened = await openPage(browser, portal.url, { headers });
+  await opened.page.goto(inOrg(owner.slug, '/jobs'));
+  await opened.page.waitForURL((url) => url.pathname === '/account/second-factors');
+  await settled(opened.page);
+  const add = opened.page.getByRole('button', { name: 'Add authenticator app' });
+  await awake(add);
+  await add.click();
+  const secret = await opened.page.getByRole('group', { name: 'Secret of the app' }).locator('code').innerText();
+  await opened.page.locator('#totp-code').fill(totp(secret));
+  await opened.page.getByRole('button', { name: 'Confirm app' }).click();
+  await opened.page.getByRole('link', { name: 'Continue' }).click();
+  await opened.page.waitForURL((url) => url.pathname === inOrg(owner.slug));
+  await opened.close();
+});

@@ -1,0 +1,191 @@
+//! Sign-ins by password and second factor, and sign-outs.
+
+use std::net::IpAddr;
+
+use berth_foundation::credentials::{fingerprint, new_opaque};
+use berth_foundation::proxies::network;
+use berth_foundation::{Change, SessionKey};
+use berth_rest::Disconnect;
+use berth_store::accounts::NewSession;
+use berth_store::{self as store, StoreError};
+use berth_types::accounts::{SignIn, User};
+use berth_types::factors::{SecondFactorSignIn, SignInChallenge};
+use berth_types::ids::UserId;
+use berth_types::problems::{FieldError, Problem};
+use futures::FutureExt;
+
+use super::{Accounts, MAX_EMAIL_BYTES};
+use crate::factors::Pending;
+use crate::passwords;
+use crate::refusals::{account_disabled, wrong_password};
+use crate::user_agent::browser_head;
+
+/// The circumstances of a sign-in.
+#[derive(Default)]
+pub struct SignInOrigin {
+    /// The IP address of the sender.
+    pub address: Option<IpAddr>,
+    pub disconnect: Disconnect,
+    /// The header `User-Agent`, of any length.
+    pub browser: String,
+    /// The value of the session cookie in the request.
+    pub former: Option<String>,
+}
+
+/// The result of a sign-in with the right password.
+pub enum SignInStep {
+    /// The value of the session cookie, and the user.
+    Session(String, User),
+    /// The account has a second factor.
+    Challenge(SignInChallenge),
+}
+
+/// Checks the lengths of an address and a password. No account has longer ones.
+fn check_sign_in(input: &SignIn) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if input.email.len() > MAX_EMAIL_BYTES {
+        errors.push(FieldError::new("/email", "Use at most 254 bytes."));
+    }
+    if input.password.chars().count() > passwords::MAX_CHARS {
+        errors.push(FieldError::new("/password", "Use at most 1024 characters."));
+    }
+    errors
+}
+
+impl Accounts {
+    /// Checks a password and opens a session in place of the `former` one, or a challenge for an account with a second
+    /// factor.
+    ///
+    /// # Errors
+    /// 401 for a wrong address or password. 403 for a disabled account. 422 for a longer address or password than any
+    /// account has. 429 after too many attempts. 503 if too many passwords wait for their verification.
+    pub async fn sign_in(&self, input: SignIn, from: SignInOrigin) -> Result<SignInStep, Problem> {
+        let errors = check_sign_in(&input);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        let email = input.email.trim().to_lowercase();
+        if let Some(wait_s) = self.factors.throttle.count_attempt(&email, from.address) {
+            let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
+            return Err(Problem::throttled(detail, wait_s));
+        }
+        let mut conn = self.context.db.read().await?;
+        let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
+        drop(conn);
+        let (user, hash) = login.clone().unzip();
+        let correct = self.hasher.verify(input.password, hash, &from.disconnect).await?;
+        let Some((user, password_hash)) = login.filter(|_| correct) else {
+            self.record_refused_sign_in(user).await;
+            return Err(wrong_password());
+        };
+        let pending = Pending { user, email, password_hash };
+        if let Some(challenge) = self.factors.open_challenge(pending.clone()).await? {
+            return Ok(SignInStep::Challenge(challenge));
+        }
+        let (cookie, user) = self.finish_sign_in(pending, from).await?;
+        Ok(SignInStep::Session(cookie, user))
+    }
+
+    /// Completes a sign-in by a code, and opens a session in place of the `former` one. Returns the value of the
+    /// session cookie and the user.
+    ///
+    /// # Errors
+    /// 401 for a wrong code, and for a challenge that has ended. 422 for longer texts than the portal makes. 429
+    /// after too many attempts.
+    pub async fn sign_in_with_code(
+        &self,
+        input: SecondFactorSignIn,
+        from: SignInOrigin,
+    ) -> Result<(String, User), Problem> {
+        let pending = self.factors.complete_challenge(&input, from.address).await?;
+        self.finish_sign_in(pending, from).await
+    }
+
+    async fn finish_sign_in(&self, done: Pending, from: SignInOrigin) -> Result<(String, User), Problem> {
+        self.factors.throttle.record_success(&done.email, from.address);
+        if let Some(former) = &from.former {
+            self.sign_out(former).await?;
+        }
+        self.open_session(done.user, Some(done.password_hash), &from).await
+    }
+
+    /// Records a wrong password, or a sign-in to an address without an account. The entered address is not recorded:
+    /// it can be a password.
+    async fn record_refused_sign_in(&self, user: Option<UserId>) {
+        let (subject, detail) = match user {
+            Some(user) => (user.to_string(), "Wrong password."),
+            None => ("unknown".to_owned(), "No account has the address."),
+        };
+        let cause = format!("refused {subject}");
+        let event = self.context.visitor_event("session.refused", subject, detail.to_owned());
+        self.context.record_repeated(&cause, None, event).await;
+    }
+
+    /// Opens a session, unless the user has another password than `hash` by now. Returns the value of its cookie and
+    /// the user.
+    async fn open_session(
+        &self,
+        user: UserId,
+        hash: Option<String>,
+        from: &SignInOrigin,
+    ) -> Result<(String, User), Problem> {
+        let (cookie, now) = (self.context.random(new_opaque), self.context.now());
+        let new = NewSession {
+            id: self.context.new_id(now),
+            hash: fingerprint(&cookie),
+            user,
+            network: from.address.map(|address| network(address).to_string()).unwrap_or_default(),
+            browser: browser_head(&from.browser),
+        };
+        let expires_at = now.plus_seconds(self.context.settings.session_absolute_s);
+        let mut event = self.context.visitor_event("session.started", user.to_string(), String::new());
+        event.context.session = Some(SessionKey::from_cookie(&cookie).short_name());
+        let user = self
+            .context
+            .db
+            .try_write(move |tx| {
+                let (new, hash, mut event) = (new.clone(), hash.clone(), event.clone());
+                async move {
+                    if store::people::find_password(tx, user).await? != hash {
+                        return Err(wrong_password().into());
+                    }
+                    if let Some(reason) = store::people::find_disabled_reason(tx, user).await? {
+                        return Err(account_disabled(&reason).into());
+                    }
+                    store::accounts::insert_session(tx, &new, now, expires_at).await?;
+                    let user = store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)?;
+                    event.actor.clone_from(&user.name);
+                    event.context.actor_id = Some(user.id);
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(user)
+                }
+                .boxed()
+            })
+            .await?;
+        Ok((cookie, user))
+    }
+
+    pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
+        let (now, hash) = (self.context.now(), fingerprint(cookie));
+        let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
+        let mut event = self.context.visitor_event("session.ended", String::new(), String::new());
+        event.context.session = Some(SessionKey::from_cookie(cookie).short_name());
+        let done = self.context.db.write(move |tx| {
+            let (hash, mut event) = (hash.clone(), event.clone());
+            async move {
+                if let Some(found) = store::accounts::find_session(tx, &hash, now, idle_since).await? {
+                    event.actor = found.user.name;
+                    event.subject = found.user.id.to_string();
+                    event.context.actor_id = Some(found.user.id);
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                }
+                store::accounts::delete_session(tx, &hash).await
+            }
+            .boxed()
+        });
+        done.await?;
+        // Published after the deletion: before it the session could still get a new ticket.
+        self.context.publish(Change::SignedOut(SessionKey::from_cookie(cookie)));
+        Ok(())
+    }
+}

@@ -1,0 +1,108 @@
+//! The second factors of the caller, proofs of identity, and the rule of an organization.
+
+use super::{ProofOrigin, SecondFactors};
+use aide::axum::ApiRouter;
+use aide::axum::routing::{get_with, post_with};
+use axum::Json as Answer;
+use axum::extract::State;
+use axum::response::NoContent;
+use berth_rest::answers::Created;
+use berth_rest::authentication::SignedUnenrolled;
+use berth_rest::operations::doc;
+use berth_rest::{Disconnect, Failed, Json, Path, Sender, Signed};
+use berth_types::factors::{
+    ConfirmTotp, NewProof, RecoveryCodes, SecondFactors as Factors, SignInPolicy, TotpEnrolment,
+};
+use berth_types::ids::OrgId;
+
+pub fn routes() -> ApiRouter<SecondFactors> {
+    ApiRouter::new()
+        .api_route("/me/factors", get_with(list, doc("Gives the second factors of the caller.")))
+        .api_route(
+            "/me/totp",
+            post_with(enrol, doc("Begins the enrolment of an authenticator app; its secret is shown once."))
+                .delete_with(remove, doc("Removes the authenticator app and the recovery codes.")),
+        )
+        .api_route(
+            "/me/totp/confirm",
+            post_with(confirm, doc("Confirms the authenticator app by a code, and gives recovery codes.")),
+        )
+        .api_route(
+            "/me/recovery-codes",
+            post_with(renew_codes, doc("Replaces the recovery codes; they are shown once.")),
+        )
+        .api_route("/me/proof", post_with(prove, doc("Proves the identity of the caller for 15 minutes.")))
+        .api_route(
+            "/orgs/{org}/sign-in-policy",
+            get_with(policy, doc("Gives the rule of an organization for the sign-in of its members."))
+                .put_with(
+                    put_policy,
+                    doc("Sets the rule of an organization for the sign-in of its members."),
+                ),
+        )
+}
+
+async fn list(
+    State(factors): State<SecondFactors>,
+    SignedUnenrolled(caller): SignedUnenrolled,
+) -> Result<Answer<Factors>, Failed> {
+    Ok(Answer(factors.list(&caller).await?))
+}
+
+async fn enrol(
+    State(factors): State<SecondFactors>,
+    SignedUnenrolled(caller): SignedUnenrolled,
+) -> Result<Created<TotpEnrolment>, Failed> {
+    Ok(Created(factors.enrol(&caller).await?))
+}
+
+async fn confirm(
+    State(factors): State<SecondFactors>,
+    SignedUnenrolled(caller): SignedUnenrolled,
+    body: Json<ConfirmTotp>,
+) -> Result<Answer<RecoveryCodes>, Failed> {
+    Ok(Answer(factors.confirm(&caller, &body.value.code).await?))
+}
+
+async fn remove(
+    State(factors): State<SecondFactors>,
+    SignedUnenrolled(caller): SignedUnenrolled,
+) -> Result<NoContent, Failed> {
+    factors.remove(&caller).await?;
+    Ok(NoContent)
+}
+
+async fn renew_codes(
+    State(factors): State<SecondFactors>,
+    SignedUnenrolled(caller): SignedUnenrolled,
+) -> Result<Created<RecoveryCodes>, Failed> {
+    Ok(Created(factors.renew_codes(&caller).await?))
+}
+
+async fn prove(
+    State(factors): State<SecondFactors>,
+    SignedUnenrolled(caller): SignedUnenrolled,
+    Sender(address): Sender,
+    disconnect: Disconnect,
+    body: Json<NewProof>,
+) -> Result<NoContent, Failed> {
+    factors.prove(&caller, body.value, ProofOrigin { address, disconnect }).await?;
+    Ok(NoContent)
+}
+
+async fn policy(
+    State(factors): State<SecondFactors>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<SignInPolicy>, Failed> {
+    Ok(Answer(factors.policy(&caller, org).await?))
+}
+
+async fn put_policy(
+    State(factors): State<SecondFactors>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<SignInPolicy>,
+) -> Result<Answer<SignInPolicy>, Failed> {
+    Ok(Answer(factors.put_policy(&caller, org, body.value).await?))
+}
