@@ -23,12 +23,14 @@ METHODS = 25
 
 # Files over the limit, with their lines.
 LONG_FILES: dict[str, int] = {
+    "server/store/src/jobs.rs": 510,
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
-    "app": 46_000,
+    "app": 52_000,
     "app/types": 9_000,
     "server/jobs": 9_000,
+    "server/store": 9_000,
     "worker": 20_900,
 }
 # Types over the limit, with their methods.

@@ -1,9 +1,10 @@
 //! The program `berth-portal`: its command line, and the commands `serve`, `migrate`, `secrets rewrap` and `audit
 //! verify`.
 
+mod edge_options;
 mod storage_options;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,7 +12,6 @@ use berth_core::ports::Origin;
 use berth_foundation::Settings;
 use berth_foundation::clock::SystemClock;
 use berth_foundation::objects::Bucket;
-use berth_foundation::proxies::{ForwardedHeader, TrustedProxies};
 use berth_foundation::settings::RequireFactor;
 use berth_recordings::Retention;
 use berth_server::arguments::{AuditKeyFile, Store, VerifyLog};
@@ -20,11 +20,11 @@ use berth_server::serve::serve;
 use berth_server::templates::Templates;
 use berth_server::web::Assets;
 use clap::{Parser, Subcommand};
-use ipnet::IpNet;
 use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
 use tokio::net::TcpListener;
 
+use edge_options::Edge;
 use storage_options::StorageOptions;
 
 #[derive(Parser)]
@@ -192,53 +192,6 @@ struct Mail {
 }
 
 #[derive(clap::Args)]
-struct Edge {
-    /// The networks of the reverse proxies in front of the portal, such as 10.0.0.0/8, separated by commas. The
-    /// portal reads the address of a sender from the header of these proxies only.
-    #[arg(long, env = "BERTH_TRUSTED_PROXIES", value_delimiter = ',', value_parser = network)]
-    trusted_proxies: Vec<IpNet>,
-    /// The header in which these proxies add addresses: x-forwarded-for or forwarded.
-    #[arg(long, env = "BERTH_FORWARDED_HEADER", default_value = "x-forwarded-for")]
-    forwarded_header: ForwardedHeader,
-    /// The limit of open connections of browsers and scripts. The limit of open files lowers it.
-    #[arg(long, env = "BERTH_MAX_CONNECTIONS", default_value_t = 8_192, value_parser = clap::value_parser!(u64).range(16..=1_000_000))]
-    max_connections: u64,
-}
-
-/// Parses a network such as `10.0.0.0/8`, or one address.
-fn network(text: &str) -> Result<IpNet, String> {
-    let network = text.parse::<IpNet>().ok();
-    let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-    network.ok_or_else(|| "enter a network such as 10.0.0.0/8, or an address".to_owned())
-}
-
-impl Edge {
-    /// The limit of connections that leaves descriptors for workers, for the database and for files.
-    fn connections(&self) -> usize {
-        let open_files = raise_open_files();
-        let max = self.max_connections.min(open_files / 2).max(16);
-        if max < self.max_connections {
-            tracing::warn!(open_files, max, "the limit of open files lowers the limit of connections");
-        }
-        usize::try_from(max).unwrap_or(usize::MAX)
-    }
-
-    fn proxies(self) -> TrustedProxies {
-        TrustedProxies { networks: self.trusted_proxies, header: self.forwarded_header }
-    }
-}
-
-/// Raises the limit of open files of this process to the hard limit, and returns it.
-fn raise_open_files() -> u64 {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1_024 };
-    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
-        Ok(()) => hard,
-        Err(_) => soft,
-    }
-}
-
-#[derive(clap::Args)]
 struct Readings {
     /// The retention of readings of jobs' devices at steps of one second, in seconds.
     #[arg(long, env = "BERTH_READINGS_BY_SECOND_S", default_value_t = Retention::default().by_second_s, value_parser = clap::value_parser!(i64).range(60..=86_400))]
@@ -362,12 +315,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     let listener = bind(listen).await?;
     let worker_listener = bind(worker_listen).await?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
-    if worker_url.is_none() && worker_at.ip().is_unspecified() {
-        return Err(format!(
-            "--worker-listen {worker_at} needs --worker-url https://HOST:PORT, the URL of the portal for \
-             workers"
-        ));
-    }
+    let worker_url = worker_url.map_or_else(|| own_worker_url(worker_at), Ok)?;
     let public_url = public_url.unwrap_or_else(|| format!("http://{listen}"));
     check_ports_origin(ports_origin.as_ref(), &public_url)?;
     let max_connections = edge.connections();
@@ -392,7 +340,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         require_factor: accounts.require_second_factor,
         data: store.data,
         keep_readings,
-        worker_url: worker_url.unwrap_or_else(|| format!("https://{worker_at}")),
+        worker_url,
         worker_program: worker_program(),
         node_certificate_s,
         lease_ms: lease_s * 1_000,
@@ -408,6 +356,16 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     portal.objects.check().map_err(|e| e.to_string())?;
     reload_at_hangup(portal.templates.clone());
     serve(portal, assets, listener, worker_listener, stopped()).await
+}
+
+/// The URL of the listener for workers, if its address is one that hosts can use.
+fn own_worker_url(at: SocketAddr) -> Result<String, String> {
+    if at.ip().is_unspecified() {
+        return Err(format!(
+            "--worker-listen {at} needs --worker-url https://HOST:PORT, the URL of the portal for workers"
+        ));
+    }
+    Ok(format!("https://{at}"))
 }
 
 async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {

@@ -151,7 +151,6 @@ impl Portal {
         let context = Context::new(db, settings, clock, rng);
         let ctx = || context.clone();
         let (telemetry, loops) = (Arc::new(Telemetry::new(context.now())), Loops::new(ctx()));
-
         let (hasher, factors, accounts) = accounts(&context, &transport);
         let reconciliations = Reconciliations::new(ctx());
         let handovers = Arc::new(HandOvers::new(context.now()));
@@ -166,7 +165,6 @@ impl Portal {
         let inputs = Inputs { secrets: secrets.clone(), volumes: volume_uses.clone(), files: files.clone() };
         let attempts = Attempts::new(ctx(), recordings.clone(), logs.clone(), inputs);
         let placements = Placements::new(ctx(), volume_uses, telemetry.clone());
-
         let tunnels = Tunnels::subscribed(&context);
         let terminals = Terminals::new(ctx(), tunnels.clone());
 

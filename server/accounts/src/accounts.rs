@@ -126,12 +126,7 @@ impl berth_rest::authentication::Accounts for Accounts {
 }
 
 impl Accounts {
-    pub fn new(
-        context: Context,
-        hasher: Hasher,
-        factors: SecondFactors,
-        transport: Arc<Transport>,
-    ) -> Self {
+    pub fn new(context: Context, hasher: Hasher, factors: SecondFactors, transport: Arc<Transport>) -> Self {
         Self {
             context,
             hasher,

@@ -365,7 +365,7 @@ impl SecondFactors {
             return Err(wrong_code());
         }
         let mut conn = self.context.db.read().await?;
-        let hash = store::factors::find_password_hash(&mut conn.tx(), pending.user).await?;
+        let hash = store::people::find_password(&mut conn.tx(), pending.user).await?;
         drop(conn);
         let unchanged = hash.as_ref() == Some(&pending.password_hash);
         if self.challenges.end(&input.challenge) && unchanged { Ok(pending) } else { Err(challenge_ended()) }
@@ -388,7 +388,7 @@ impl SecondFactors {
                 }
                 self.count_attempt(email, from.address)?;
                 let mut conn = self.context.db.read().await?;
-                let hash = store::factors::find_password_hash(&mut conn.tx(), caller.user.id).await?;
+                let hash = store::people::find_password(&mut conn.tx(), caller.user.id).await?;
                 drop(conn);
                 if !self.hasher.verify(password, hash, &from.disconnect).await? {
                     let detail = "This is not the password of your account. Check it and try again.";

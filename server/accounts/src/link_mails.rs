@@ -23,7 +23,7 @@ pub fn throttled(wait_s: u64) -> Problem {
 
 /// The caller of an act that a person does by a link in a mail, without a session.
 pub fn person(user: User) -> Caller {
-    Caller { user, token: None, session: None, expires_at: None, idempotency_key: None }
+    Caller { user, token: None, session: None, expires_at: None, proof: None, idempotency_key: None }
 }
 
 /// The address of a page of the portal with a secret after the `#`, which browsers do not send.

@@ -111,12 +111,6 @@ pub async fn prove_session(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Resul
     exec!(tx, "UPDATE sessions SET proved_at = $2 WHERE hash = $1", hash, now).map(|_| ())
 }
 
-/// Finds the stored password hash of a user.
-pub async fn find_password_hash(tx: &mut Tx<'_>, user: UserId) -> Result<Option<String>, StoreError> {
-    let sql = "SELECT password_hash, id AS row_id FROM users WHERE id = $1";
-    Ok(find!(tx, (String,), sql, user)?.map(|(hash,)| hash))
-}
-
 /// Finds the time since which an organization requires a second factor; `None` if it requires none.
 pub async fn find_requirement(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<Timestamp>, StoreError> {
     let sql = "SELECT second_factor_since, id AS row_id FROM orgs WHERE id = $1";
