@@ -33,7 +33,7 @@ impl CapacityStep {
 /// The capacity of one board model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct ModelCapacity {
+pub struct ModelCapacitySteps {
     /// The name of the board model, as in `gpu_model` of offerings.
     pub model: String,
     /// The number of boards.
@@ -59,5 +59,5 @@ pub struct Capacity {
     /// The portal's time.
     pub now: Timestamp,
     /// The board models by name.
-    pub models: Vec<ModelCapacity>,
+    pub models: Vec<ModelCapacitySteps>,
 }

@@ -163,7 +163,9 @@ impl BoardHistory {
         let fine = self.fine.rows();
         let first_fine_s = fine.first().map_or(i64::MAX, |(at_s, _)| *at_s);
         let mut rows = self.coarse.rows();
-        rows.retain(|(at_s, _)| *at_s < first_fine_s);
+        // A long step that reaches into the short ones would show their readings twice.
+        let step_s = self.coarse.step_s;
+        rows.retain(|(at_s, _)| at_s.saturating_add(step_s) <= first_fine_s);
         rows.extend(fine);
         rows.retain(|(at_s, _)| (from_s..=to_s).contains(at_s));
         rows

@@ -92,6 +92,9 @@ impl Entries {
 /// Reads the times of the bytes of a log from `from` to `to`, at most `limit` of them. The first one is at `from`,
 /// unless the bytes there have no time.
 pub fn read_times(log: &Path, from: u64, to: u64, limit: usize) -> io::Result<Vec<LogTime>> {
+    if from >= to {
+        return Ok(Vec::new());
+    }
     let Some(entries) = Entries::open(&times_path(log))? else { return Ok(Vec::new()) };
     let first = entries.count_below(from.saturating_add(1))?.saturating_sub(1);
     let mut times = entries.read(first, limit)?;

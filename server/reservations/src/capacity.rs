@@ -8,7 +8,7 @@ use berth_store::attempts::HeldAllocation;
 use berth_store::nodes::StoredGpu;
 use berth_store::reservations::BookedWindow;
 use berth_store::{self as store, StoreError};
-use berth_types::capacity::{Capacity, ModelCapacity};
+use berth_types::capacity::{Capacity, ModelCapacitySteps};
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::JobState;
 use berth_types::problems::Problem;
@@ -76,7 +76,7 @@ impl Facts {
         org: Option<OrgId>,
         window: (Timestamp, Timestamp),
         now: Timestamp,
-    ) -> Result<Vec<ModelCapacity>, StoreError> {
+    ) -> Result<Vec<ModelCapacitySteps>, StoreError> {
         let mut models: BTreeMap<&str, ModelUses> = BTreeMap::new();
         // The model and the number of each board, by its UUID.
         let mut places: HashMap<&str, (&str, usize)> = HashMap::new();
@@ -113,10 +113,10 @@ impl Facts {
     }
 }
 
-fn model_capacity(name: &str, uses: &ModelUses, window: (Timestamp, Timestamp)) -> ModelCapacity {
+fn model_capacity(name: &str, uses: &ModelUses, window: (Timestamp, Timestamp)) -> ModelCapacitySteps {
     let exact = capacity_steps(uses.boards, &uses.spans, window);
     let fewer = coarse_steps(&exact, window.1, MAX_STEPS);
-    ModelCapacity {
+    ModelCapacitySteps {
         model: name.to_owned(),
         boards: u32::try_from(uses.boards).unwrap_or(u32::MAX),
         boards_per_node: uses.by_node.values().copied().max().unwrap_or(0),

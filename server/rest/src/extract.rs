@@ -56,18 +56,26 @@ impl std::fmt::Display for BodyLimit {
 /// The body is too large, too slow, or ended early.
 pub async fn read_body(request: Request) -> Result<Bytes, Failed> {
     let limit = request.extensions().get::<BodyLimit>().copied().unwrap_or_default();
+    let too_large = || {
+        let detail = format!("The body of this request has at most {limit}. Nothing was changed.");
+        Failed(Problem::new(413, "request.too_large", "Body too large", detail))
+    };
+    let declared =
+        request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+    if declared.is_some_and(|bytes| bytes > u64::from(limit.0)) {
+        return Err(too_large());
+    }
     let Ok(body) = tokio::time::timeout(limit.timeout(), Bytes::from_request(request, &())).await else {
         let detail = "The body did not arrive in time. Nothing was changed. Send the request again.";
         return Err(Failed(Problem::new(408, "request.timeout", "Body too slow", detail)));
     };
     body.map_err(|rejection| {
         let status = rejection.into_response().status();
-        Failed(if status == StatusCode::PAYLOAD_TOO_LARGE {
-            let detail = format!("The body of this request has at most {limit}. Nothing was changed.");
-            Problem::new(413, "request.too_large", "Body too large", detail)
-        } else {
-            Problem::malformed("The body ended early. Nothing was changed. Send the request again.")
-        })
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            return too_large();
+        }
+        let detail = "The body ended early. Nothing was changed. Send the request again.";
+        Failed(Problem::malformed(detail))
     })
 }
 

@@ -211,7 +211,7 @@ pub async fn list_latest_ranks(tx: &mut Tx<'_>, jobs: &[JobId]) -> Result<Vec<St
             concat!(
                 "SELECT a.job_id, a.number, a.rank, a.org_id, a.node_id, a.known, a.running, a.ended, \
                  a.outcome, a.ended_at, a.clean, a.log_bytes, a.is_open, a.evidence, a.saving, a.progress, \
-                 a.image_digest FROM jobs j JOIN attempts a ON a.job_id = j.id AND a.number = j.attempt WHERE j.id ",
+                 a.image_digest, a.created_at FROM jobs j JOIN attempts a ON a.job_id = j.id AND a.number = j.attempt WHERE j.id ",
                 $condition,
                 " ORDER BY a.job_id, a.rank"
             )

@@ -32,6 +32,16 @@ async fn board(setup: &IdlePortal) -> Value {
 /// Returns the quarantine reason that an organization sees.
 async fn quarantine_reason(setup: &IdlePortal) -> Value {
     let page = setup.t.get(&setup.ada, &format!("/orgs/{}/nodes", setup.org)).await.expect(200);
+    let seen = reason_in(&page);
+    let page = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
+    let reason = reason_in(&page);
+    // An organization sees no cause.
+    let expected = if reason.is_null() { Value::Null } else { json!("This board is out of service.") };
+    assert_eq!(seen, expected);
+    reason
+}
+
+fn reason_in(page: &Value) -> Value {
     let nodes = page["items"].as_array().unwrap().clone();
     let mut boards = nodes.iter().flat_map(|n| n["gpus"].as_array().unwrap());
     boards.find(|gpu| gpu["uuid"] == GPU).unwrap()["quarantined"].clone()

@@ -295,6 +295,7 @@ async fn an_idle_hour_is_reported_with_its_cost_also_across_a_restart() {
         // Readings before the start of the job do not count.
         append_readings(&setup.t.portal, job, begin.plus_seconds(-20_000), 0..4_000, 1.0).await;
         setup.t.portal.attempts.apply_status(node, runs(0)).await.unwrap();
+        setup.t.clock.advance_s(8_000);
         setup.t.portal.attempts.apply_status(node, runs(8_000_000)).await.unwrap();
         let idle_hours = async || -> Vec<String> {
             let events = setup.t.get(&setup.ada, &format!("{path}/events")).await.expect(200);

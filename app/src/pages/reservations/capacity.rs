@@ -2,7 +2,7 @@
 //!
 //! Pure. The portal counts the boards.
 
-use berth_types::capacity::{CapacityStep, ModelCapacity};
+use berth_types::capacity::{CapacityStep, ModelCapacitySteps};
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +24,8 @@ pub struct ModelRow {
 }
 
 /// Returns the rows of an answer.
-pub fn model_rows(models: &[ModelCapacity]) -> Vec<ModelRow> {
-    let row = |one: &ModelCapacity| ModelRow {
+pub fn model_rows(models: &[ModelCapacitySteps]) -> Vec<ModelRow> {
+    let row = |one: &ModelCapacitySteps| ModelRow {
         model: one.model.clone(),
         boards: one.boards,
         boards_per_node: one.boards_per_node,
@@ -34,8 +34,8 @@ pub fn model_rows(models: &[ModelCapacity]) -> Vec<ModelRow> {
 }
 
 /// Returns the number of free boards now of each model; empty for an answer that begins later.
-pub fn free_now(models: &[ModelCapacity], now: Timestamp) -> Vec<(String, u32)> {
-    let free = |one: &ModelCapacity| {
+pub fn free_now(models: &[ModelCapacitySteps], now: Timestamp) -> Vec<(String, u32)> {
+    let free = |one: &ModelCapacitySteps| {
         let first = one.steps.first().filter(|step| step.at <= now)?;
         Some((one.model.clone(), first.free))
     };
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_begins_later_has_no_present_numbers() {
-        let model = ModelCapacity {
+        let model = ModelCapacitySteps {
             model: "A30".to_owned(),
             boards: 4,
             boards_per_node: 2,
