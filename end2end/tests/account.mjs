@@ -2,12 +2,11 @@
 // accounts, at both widths.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import { api, inOrg, launchBrowser, openPage, settled, signIn, signUp, startBarePortal, waitFor } from './harness.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const OPERATOR = { name: 'Harbour master', email: 'operator@example.org', password: 'lantern quay seven drizzle' };
 const SIZES = [{ width: 1440, height: 900 }, { width: 390, height: 844 }];
 const NEW_PASSWORD = 'violet anchor nine barometer';
@@ -42,10 +41,7 @@ const linkTo = (email, page) => waitFor(`a mail to ${email} with /${page}`, () =
 async function holds(page) {
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
   assert.ok(wide <= 0, `${wide} px too wide`);
-  await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-  const grave = violations.filter((v) => v.impact === 'serious' || v.impact === 'critical');
-  assert.deepEqual(grave.map((v) => `${v.id}: ${v.nodes[0].target.join(' ')}`), []);
+  assert.deepEqual(await axeFindings(page), []);
 }
 
 test('a link by mail verifies an address', async () => {

@@ -1,12 +1,10 @@
 // The approval of a new node: the form of its join token, the report beside the reason of its wait, the approval
 // after a question, the labels of the operator, and the removal of a stranger.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import { api, bearer, launchBrowser, openPage, settled, signIn, startBarePortal, startWorker } from './harness.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const OPERATOR = { name: 'Harbour master', email: 'operator@example.org', password: 'lantern quay seven drizzle' };
 const SIZES = [{ width: 1440, height: 900 }, { width: 390, height: 844 }];
 
@@ -36,10 +34,7 @@ const banner = (page, name) => page.locator('.banner').filter({ hasText: `${name
 async function check(page) {
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
   assert.ok(wide <= 0, `${wide} px too wide`);
-  await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-  const grave = violations.filter((v) => v.impact === 'serious' || v.impact === 'critical');
-  assert.deepEqual(grave.map((v) => `${v.id}: ${v.nodes[0].target.join(' ')}`), []);
+  assert.deepEqual(await axeFindings(page), []);
 }
 
 async function open(viewport) {

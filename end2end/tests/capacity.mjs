@@ -1,14 +1,12 @@
 // The capacity by model on a portal with 250 boards: few elements at both widths, a booking from the row of a model,
 // and single boards on request.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import {
   api, bearer, inOrg, launchBrowser, openPage, settled, signIn, signUp, startClockedPortal, startWorker,
 } from './harness.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const OPERATOR = { name: 'Harbour master', email: 'operator@example.org', password: 'lantern quay seven drizzle' };
 const WIDE = { width: 1440, height: 900 };
 const PHONE = { width: 390, height: 844 };
@@ -49,15 +47,6 @@ const elements = (page) => page.evaluate(() => document.querySelectorAll('*').le
 const headers = (grid) => grid.getByRole('rowheader');
 const needed = (page) => page.getByRole('spinbutton', { name: 'Boards needed' });
 
-/** The serious and critical findings of axe. */
-async function violations(page) {
-  await page.evaluate(AXE);
-  return page.evaluate(async () => {
-    const { violations } = await window.axe.run(document, { resultTypes: ['violations'] });
-    return violations.filter((v) => ['serious', 'critical'].includes(v.impact)).map((v) => `${v.id}: ${v.nodes[0].target}`);
-  });
-}
-
 /** The awake page with tomorrow in the calendar. */
 async function open(viewport) {
   const view = await openPage(browser, portal.url, {
@@ -88,14 +77,14 @@ for (const viewport of [WIDE, PHONE]) {
     assert.ok(await elements(page) <= MOST_ELEMENTS, `${await elements(page)} elements`);
     const sideways = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     assert.ok(sideways <= 0, `${sideways} px too wide`);
-    assert.deepEqual(await violations(page), []);
+    assert.deepEqual(await axeFindings(page), []);
     await button(page, 'Show boards').click();
     await headers(boards(page)).first().waitFor();
     await known(boards(page));
     assert.equal(await headers(boards(page)).count(), 32);
     await page.getByText('Boards 1 to 32 of 250').waitFor();
     assert.ok(await elements(page) <= MOST_ELEMENTS, `${await elements(page)} elements with boards`);
-    assert.deepEqual(await violations(page), []);
+    assert.deepEqual(await axeFindings(page), []);
     await close();
   });
 }
@@ -111,7 +100,8 @@ test('boards are shown by page and by model', async () => {
   assert.match(await headers(boards(page)).first().innerText(), /^pier-4 · GPU 0 · A30/);
   await button(page, 'Next boards').click();
   await page.getByText('Boards 33 to 64 of 64').waitFor();
-  assert.equal(await button(page, 'Next boards').isDisabled(), true);
+  assert.equal(await button(page, 'Next boards').getAttribute('aria-disabled'), 'true');
+  assert.ok(await button(page, 'Next boards').evaluate((one) => one === document.activeElement), 'the focus stays');
   await button(page, 'Hide boards').click();
   await boards(page).waitFor({ state: 'detached' });
   await close();
@@ -144,6 +134,28 @@ test('eight boards are booked from the row of their model with the keyboard', as
   await reserve.click();
   await page.waitForURL(/\/reservations\/res_/);
   await page.getByRole('heading', { level: 1, name: 'eight' }).waitFor();
+  await close();
+});
+
+test('boards without a price and boards that no equal number of nodes has are not offered', async () => {
+  const { page, close } = await open(WIDE);
+  const pick = async (model) => {
+    await cell(page, model, 18).focus();
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Enter');
+  };
+  await needed(page).fill('4');
+  await pick('A30-24GB');
+  await page.getByText(/^Selected: .* Whole boards of A30-24GB have no price\.$/).waitFor();
+  await button(page, 'Open booking form').waitFor();
+  // A prime number, and three nodes with 62 boards.
+  await needed(page).fill('67');
+  await pick('H100-80GB');
+  await page.getByText(/67 boards cannot be the same number on each of at most 3 nodes/).waitFor();
+  await button(page, 'Open booking form').waitFor();
+  await needed(page).fill('66');
+  await button(page, 'Book 66 × H100-80GB').waitFor();
+  assert.equal(await page.getByRole('spinbutton', { name: 'Nodes' }).inputValue(), '2');
   await close();
 });
 

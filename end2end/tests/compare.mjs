@@ -1,14 +1,12 @@
 // The comparison of jobs: from the list and from a job's page, with its table, charts and CSV at both widths. And the
 // saved filters of the lists of jobs.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import {
   bearer, boardsFree, inOrg, jobIn, launchBrowser, openPage, settled, signIn, signUp, startDemo, waitFor,
 } from './harness.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const SLICE = 'h100-80gb.1g.10gb';
 const SIZES = [{ width: 1440, height: 900 }, { width: 390, height: 844 }];
 const UNKNOWN = 'job_00000000000000000000000000';
@@ -21,13 +19,8 @@ const row = (name, where = page) =>
   region(where).getByRole('row').filter({ has: where.getByRole('rowheader', { name, exact: true }) });
 const cells = (name, where = page) => row(name, where).getByRole('cell').allInnerTexts();
 const button = (name, where = page) => where.getByRole('button', { name, exact: true });
+const isFocused = (locator) => locator.evaluate((element) => element === document.activeElement);
 const awake = (what) => what.and(what.page().locator(':enabled')).waitFor();
-
-async function violations(where) {
-  await where.evaluate(AXE);
-  const { violations: found } = await where.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-  return found.filter((v) => ['serious', 'critical'].includes(v.impact)).map((v) => `${v.id}: ${v.nodes[0].target}`);
-}
 
 before(async () => {
   demo = await startDemo();
@@ -137,7 +130,7 @@ test('an unknown job has an empty column, and nothing is too wide at both widths
       assert.ok(moved > 0, 'the table scrolls');
       assert.ok(Math.abs((await name.boundingBox()).x - before_) < 1, 'the first column stays');
     }
-    assert.deepEqual(await violations(own), []);
+    assert.deepEqual(await axeFindings(own), []);
     assert.deepEqual(faults, []);
     await close();
   }
@@ -160,7 +153,7 @@ test('a job is compared from its page with jobs of its label', async () => {
   const other = dialog.getByRole('checkbox', { name: /^twin-a, succeeded/ });
   await other.waitFor();
   assert.equal(await dialog.getByRole('checkbox').count(), 1);
-  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(await axeFindings(page), []);
   await other.check();
   await button('Compare 2 jobs', dialog).click();
   await page.waitForURL((url) => url.search === `?job=${second}&job=${first}`);
@@ -178,7 +171,7 @@ test('a filter is saved, chosen, renamed, deleted and restored', async () => {
   await button('Save filter', saving).click();
   await saving.getByText('Enter a name of 1 to 60 characters', { exact: false }).waitFor();
   await saving.getByLabel('Name').fill('done');
-  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(await axeFindings(page), []);
   await button('Save filter', saving).click();
   await saving.waitFor({ state: 'hidden' });
   await waitFor('the saved filter', async () => (await choice.inputValue()) === 'done');
@@ -193,12 +186,14 @@ test('a filter is saved, chosen, renamed, deleted and restored', async () => {
   await editing.getByRole('textbox', { name: 'Name of done' }).fill('finished');
   await button('Rename done', editing).click();
   await editing.getByText('Renamed done to finished.').waitFor();
-  assert.deepEqual(await violations(page), []);
+  assert.deepEqual(await axeFindings(page), []);
   await button('Delete finished', editing).click();
   await editing.getByText('Deleted finished.').waitFor();
   await editing.getByText('No saved filters.').waitFor();
+  await waitFor('the focus on Undo', () => isFocused(button('Undo', editing)));
   await button('Undo', editing).click();
   await editing.getByText('Restored finished.').waitFor();
+  await waitFor('the focus on the restored filter', () => isFocused(button('Delete finished', editing)));
   await button('Close', editing).click();
 
   await page.reload();

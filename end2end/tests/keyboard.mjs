@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import {
-  bearer, inOrg, jobIn, launchBrowser, openPage, settled, signUp, startDemo,
+  bearer, inOrg, jobIn, launchBrowser, openPage, settled, signUp, startDemo, waitFor,
 } from './harness.mjs';
 
 /** More presses than any page has stops. */
@@ -104,8 +104,10 @@ test('launching a job, finding why it waits, and cancelling it', async () => {
     await press(page.getByRole('link', { name: 'by-keyboard', exact: true }), 'Enter');
     await page.waitForURL(new RegExp(`/jobs/${job}$`));
     const why = page.getByRole('region', { name: 'Why this job waits' });
-    await why.waitFor();
-    assert.match(await why.innerText(), /\w/);
+    await waitFor('the first reason', async () => {
+      const { blockers: [first] } = await person.api('GET', `/orgs/${person.org}/jobs/${job}/explanation`);
+      return first && (await why.locator('.why__lead').filter({ hasText: first.detail }).count()) === 1;
+    });
 
     const opener = button(page, 'Cancel job').first();
     await press(opener, 'Space');
@@ -134,6 +136,6 @@ test('launching a job, finding why it waits, and cancelling it', async () => {
 });
 
 test('nothing went wrong in the browser on the way', () => {
-  // Who is not signed in yet is refused once.
+  // The first page without a session is refused once.
   assert.deepEqual(view.faults.filter((fault) => !fault.includes('401')), []);
 });

@@ -1,11 +1,8 @@
 // Lists that the portal orders and filters, their requests as curl commands, and the documents for users.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import { api, launchBrowser, openPage, settled, signIn, signUp, someone, startBarePortal } from './harness.mjs';
-
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 
 let portal, browser, alpha, beta, headers, page, faults;
 
@@ -93,10 +90,7 @@ test('the documents are read with and without a session', async () => {
   await page.getByRole('heading', { level: 1, name: 'Volumes' }).waitFor();
   await page.getByRole('link', { name: 'all limits' }).click();
   await page.waitForURL((url) => url.pathname === '/docs/files' && url.hash === '#limits');
-  await page.evaluate(AXE);
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-  const serious = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
-  assert.deepEqual(serious.map((violation) => violation.id), []);
+  assert.deepEqual(await axeFindings(page), []);
 
   await open('/operator/orgs');
   await button('Go to').and(page.locator(':enabled')).first().waitFor();

@@ -61,7 +61,7 @@ test('each figure leads to its page, and only the overview is the current link',
   const rail = page.getByRole('navigation', { name: 'Main' });
   assert.deepEqual(await currentLinks(rail), ['Overview']);
   for (const [label, path] of [
-    ['Ready nodes', '/operator/nodes'], ['Queued jobs', '/operator/jobs?state=queued'], ['Revenue today', '/operator/orgs'],
+    ['Ready nodes', '/operator/nodes'], ['Queued jobs', '/operator/jobs?state=queued'], ['Charges today', '/operator/orgs'],
   ]) {
     assert.equal(await figure(page, label).getByRole('link').getAttribute('href'), path);
   }

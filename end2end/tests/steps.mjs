@@ -103,7 +103,10 @@ test('finding why a job waits', async () => {
     await click(page.getByRole('link', { name: 'waits', exact: true }));
     await page.waitForURL(/\/jobs\/job_/);
     const why = page.getByRole('region', { name: 'Why this job waits' });
-    await waitFor('the reason', async () => /\w/.test(await why.innerText()));
+    await waitFor('the first reason', async () => {
+      const { blockers: [first] } = await tenant.api('GET', `/orgs/${tenant.org}/jobs/${second.id}/explanation`);
+      return first && (await why.locator('.why__lead').filter({ hasText: first.detail }).count()) === 1;
+    });
   });
   for (const { id } of [second, first]) await cancel(id);
   await boardsFree(operator);
@@ -168,11 +171,8 @@ test('finding the board that failed', async () => {
   worker.faults({ xid: [{ gpu: failed.uuid, xid: 48, at: 1 }] });
   await waitFor('the board to be out of service', async () => (await boards())[3].quarantine);
   await counted('Find the board that failed', headers, '/operator', async ({ page, click }) => {
-    await click(page.getByRole('list', { name: 'Findings' }).getByRole('link', { name: '1 board out of service' }));
-    await page.waitForURL((url) => url.pathname === '/operator/nodes');
-    await click(page.getByRole('link', { name: 'pier-9', exact: true }));
-    await page.waitForURL(/\/operator\/nodes\/node_/);
-    const card = page.locator('section.card').filter({ hasText: `GPU ${failed.index} ·` });
-    await card.getByText('Out of service', { exact: true }).waitFor();
+    const title = `GPU ${failed.index} of pier-9`;
+    await click(page.getByRole('list', { name: 'Findings' }).getByRole('link', { name: `${title} out of service` }));
+    await page.getByRole('heading', { level: 1, name: title, exact: true }).waitFor();
   });
 });

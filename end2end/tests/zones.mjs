@@ -1,12 +1,10 @@
 // Times are shown in the zone of the browser or in UTC by choice: with the zone, exact in UTC on hover, already in
 // the first HTML of a second load, and in fields of a date and a time.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import { ENDED, bearer, inOrg, jobIn, launchBrowser, openPage, settled, signIn, startDemo, waitFor } from './harness.mjs';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const ZONES = ['Europe/Berlin', 'America/St_Johns', 'UTC'];
 const SIZES = [{ width: 1440, height: 900 }, { width: 390, height: 844 }];
 
@@ -114,10 +112,7 @@ test('the choice of UTC changes all times and stays, at both widths', async () =
     await openSheet();
     await awake(zoneSelect(page));
     assert.equal(await zoneSelect(page).inputValue(), 'local');
-    await page.evaluate(AXE);
-    const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
-    const grave = violations.filter((v) => v.impact === 'serious' || v.impact === 'critical');
-    assert.deepEqual(grave.map((v) => `${v.id}: ${v.nodes[0].target.join(' ')}`), []);
+    assert.deepEqual(await axeFindings(page), []);
     await zoneSelect(page).selectOption('utc');
     await allIn(page, 'UTC');
     const answer = await page.reload();

@@ -47,7 +47,7 @@ after(async () => {
   }
 });
 
-// Who looks, and the paths; a function where the path has an id in it.
+// The paths by their visitor; a function for a path with an id in it.
 const PAGES = [
   ['nobody', ['/', '/sign-in', '/sign-up']],
   ['tenant', [

@@ -131,14 +131,16 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def page_sizes() -> list[Row]:
-    """What a browser loads before the first page is live, and what each further page adds after Home. The charts and
-    the terminal come later."""
+    """The load of a browser before the first page is live, and the further load of each page after Home. The charts
+    and the terminal come later."""
     pkg = DIST / "web/pkg"
     loader = (pkg / "__wasm_split.js").read_text()
     parts: dict[str, set[str]] = {}
     for part, listed in re.findall(r"__wasm_split_load_(\w+) = .*?\[([^\[\]]*)\]\)\);", loader, re.DOTALL):
         shared = {f"{name.strip().removeprefix('__')}.wasm" for name in listed.split(",") if name.strip()}
-        parts[part] = {name for name in shared | {f"split_{part}.wasm"} if (pkg / name).exists()}
+        parts[part] = shared | {f"split_{part}.wasm"}
+        if absent := sorted(name for name in parts[part] if not (pkg / name).exists()):
+            raise Failed(f"the part {part} has no file {', '.join(absent)}")
     if not {"start", "home"} <= parts.keys():
         raise Failed("the loader does not name the parts of the start page and of Home")
 

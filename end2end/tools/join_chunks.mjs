@@ -122,13 +122,15 @@ function importsOf(module) {
     1: () => [(reader.byte(), 'table'), `${limits()} funcref`],
     2: () => ['memory', limits()],
     3: () => {
-      if (reader.byte() !== 0x7f) throw new Error('the chunks import a global of another type than i32');
+      const type = reader.byte();
+      if (type !== 0x7f) throw new Error(`a chunk imports a global of the type 0x${type.toString(16)}; only i32 (0x7f) can be joined`);
       return ['global', reader.byte() ? '(mut i32)' : 'i32'];
     },
   };
   return Array.from({ length: reader.number() }, () => {
     const [from, name, kind] = [reader.text(), reader.text(), reader.number()];
-    if (from !== '__wasm_split' || !types[kind]) throw new Error(`a chunk imports ${name} from ${from}`);
+    if (from !== '__wasm_split') throw new Error(`a chunk imports ${name} from ${from}; only imports from __wasm_split can be joined`);
+    if (!types[kind]) throw new Error(`a chunk imports ${name} of the kind ${kind}; only tables (1), memories (2) and globals (3) can be joined`);
     return [name, ...types[kind]()];
   });
 }
@@ -180,6 +182,7 @@ async function run(folder, merge) {
   const first = FIRST_PARTS.map((name) => parts.findIndex(({ part }) => part === name));
   if (first.includes(-1)) throw new Error(`the loader does not have the parts ${FIRST_PARTS.join(', ')}`);
   const own = readdirSync(folder).filter((name) => /^split_\w+\.wasm$/.test(name)).map((name) => bytes(name.slice(0, -5)));
+  if (parts.length !== own.length) throw new Error(`${parts.length} loaders of ${own.length} parts: the splitter writes another form of loader`);
   const total = [...own, ...chunks.map((chunk) => chunk.bytes)].reduce((sum, size) => sum + size, 0);
   const found = joinFiles(chunks, total * FILE_SHARE, setOf(first));
 
@@ -211,6 +214,8 @@ async function run(folder, merge) {
       const numbers = new Set(list.split(',').map((v) => v.trim()).filter(Boolean).map((variable) => numberOf.get(variable)));
       return `${before}[${[...numbers].sort((a, b) => a - b).map((number) => `__shared_${number}`).join(', ')}]));\n`;
     });
+  const rest = /__chunk_\w*|__shared_undefined/.exec(text);
+  if (rest) throw new Error(`the joined loader still has ${rest[0]}`);
   writeFileSync(`${path}.new`, text);
   renameSync(`${path}.new`, path);
 }

@@ -20,7 +20,6 @@ pub mod quotas;
 pub mod reservations;
 pub mod secrets;
 pub mod storage;
-pub mod together;
 mod transport;
 pub mod usage;
 pub mod volumes;

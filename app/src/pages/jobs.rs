@@ -156,7 +156,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
                                 <FeedBadge feed=feed/>
                             </div>
                         </div>
-                        {move || table(&jobs.get(), runs, compared, ready)}
+                        {table(jobs, runs, compared, ready)}
                     </section>
                 }
                     .into_any()
@@ -200,10 +200,24 @@ fn Empty(org: OrgId, conditions: String) -> impl IntoView {
     .into_any()
 }
 
-fn table(jobs: &[Job], runs: bool, compared: RwSignal<Vec<JobId>>, ready: ReadSignal<bool>) -> AnyView {
-    let decimals = column_decimals(jobs.iter().map(|job| job.cost_micros));
-    let rows: Vec<AnyView> =
-        jobs.iter().map(|job| row(job, decimals, runs, compare_cell(job, compared, ready))).collect();
+/// Returns the table. The row of a job stays the same after new jobs, so its check box keeps the focus.
+fn table(
+    jobs: RwSignal<Vec<Job>>,
+    runs: bool,
+    compared: RwSignal<Vec<JobId>>,
+    ready: ReadSignal<bool>,
+) -> AnyView {
+    let decimals =
+        Memo::new(move |_| jobs.with(|jobs| column_decimals(jobs.iter().map(|job| job.cost_micros))));
+    let ids = move || jobs.with(|jobs| jobs.iter().map(|job| job.id).collect::<Vec<JobId>>());
+    let find = move |id: JobId| jobs.with(|jobs| jobs.iter().find(|job| job.id == id).cloned());
+    let one = move |id: JobId| {
+        let job = Memo::new(move |_| find(id));
+        let compare = job.with_untracked(|job| job.as_ref().map(|job| compare_cell(job, compared, ready)));
+        let others = move || job.with(|job| job.as_ref().map(|job| cells(job, decimals.get(), runs)));
+        view! { <tr role="row">{compare}{others}</tr> }
+    };
+    let rows = view! { <For each=ids key=|id: &JobId| *id children=one/> }.into_any();
     table_of(
         "Jobs",
         &[
@@ -218,11 +232,12 @@ fn table(jobs: &[Job], runs: bool, compared: RwSignal<Vec<JobId>>, ready: ReadSi
             ("Cost", "num"),
             ACTIONS,
         ],
-        rows,
+        vec![rows],
     )
 }
 
-fn row(job: &Job, decimals: usize, runs: bool, compare: AnyView) -> AnyView {
+/// Returns the cells of a job after its check box.
+fn cells(job: &Job, decimals: usize, runs: bool) -> AnyView {
     let started = match job.started_at {
         Some(at) => view! { <When at=at/> }.into_any(),
         None => view! { <When at=job.created_at/><span class="table__sub">"submitted"</span> }.into_any(),
@@ -231,18 +246,15 @@ fn row(job: &Job, decimals: usize, runs: bool, compare: AnyView) -> AnyView {
     let by = job.created_by.clone();
     let cost = column_text(job.cost_micros, &job.currency, decimals);
     view! {
-        <tr role="row">
-            {compare}
-            {name_cell(job, job.id.to_string())}
-            <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
-            {offering_cell(job)}
-            {board_cell(job)}
-            <td role="cell" data-label="Submitted by">{by}</td>
-            <td role="cell" class="nowrap" data-label="Started">{started}</td>
-            <td role="cell" class="num" data-label="Run time">{run_time}</td>
-            <td role="cell" class="num" data-label="Cost">{cost}</td>
-            {again_cell(job, runs)}
-        </tr>
+        {name_cell(job, job.id.to_string())}
+        <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
+        {offering_cell(job)}
+        {board_cell(job)}
+        <td role="cell" data-label="Submitted by">{by}</td>
+        <td role="cell" class="nowrap" data-label="Started">{started}</td>
+        <td role="cell" class="num" data-label="Run time">{run_time}</td>
+        <td role="cell" class="num" data-label="Cost">{cost}</td>
+        {again_cell(job, runs)}
     }
     .into_any()
 }

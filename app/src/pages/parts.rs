@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::api::{self, Answer};
 use crate::ui::*;
 
-pub use crate::ui::{later, ready};
+pub use crate::ui::{later, open_url, ready};
 
 /// The request of a button or a form, one at a time.
 #[derive(Clone, Copy)]
@@ -193,17 +193,6 @@ pub fn redirect() -> RwSignal<Option<String>> {
     target
 }
 
-/// Opens a URL outside of the app, such as a payment page.
-pub fn open_url(url: &str) {
-    #[cfg(feature = "hydrate")]
-    if let Some(window) = web_sys::window() {
-        // An invalid URL is ignored.
-        let _ = window.location().assign(url);
-    }
-    #[cfg(not(feature = "hydrate"))]
-    let _ = url;
-}
-
 /// Returns the URL of this portal, or an example before hydration.
 pub fn origin() -> ReadSignal<String> {
     let (origin, set_origin) = signal("https://berth.example".to_owned());
@@ -291,15 +280,8 @@ where
 /// Focuses the content of the page after a dialog whose action removed the button that opened it.
 fn restore_focus() {
     #[cfg(feature = "hydrate")]
-    {
-        use wasm_bindgen::JsCast;
-        let document = document();
-        let lost = document.active_element().is_none_or(|element| element.tag_name() == "BODY");
-        let main = document.get_element_by_id("main").filter(|_| lost);
-        if let Some(main) = main.and_then(|main| main.dyn_into::<web_sys::HtmlElement>().ok()) {
-            // A failed focus has no further effect.
-            let _ = main.focus();
-        }
+    if document().active_element().is_none_or(|element| element.tag_name() == "BODY") {
+        focus_first("#main");
     }
 }
 

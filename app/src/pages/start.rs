@@ -204,7 +204,7 @@ fn foot(identity: &PortalIdentity) -> AnyView {
                 {terms}
                 // The portal serves these pages outside of the app.
                 <li><a href="/docs" rel="external">"Documentation"</a></li>
-                <li><a href="/api/docs" rel="external">"API documentation"</a></li>
+                <li><a href="/api/docs" rel="external">"API reference"</a></li>
             </ul>
         </footer>
     }

@@ -1,4 +1,4 @@
-//! What is behind the blockers of a wait: own jobs and reservations as links, and the number of the others.
+//! The objects behind the blockers of a wait: own jobs and reservations as links, and the number of the others.
 //!
 //! The lines survive a refresh: only changed texts are drawn again.
 
@@ -9,6 +9,7 @@ use leptos::prelude::*;
 use super::rows::device_text;
 use super::text::{counted, price_text, state_text};
 use crate::address::{OrgLinks, use_org_links};
+use crate::ui::{Zone, use_zone};
 
 /// Returns the key of an object's line: one for each object, whatever its blockers.
 fn key(object: &BlockingObject) -> String {
@@ -37,13 +38,15 @@ fn page(object: &BlockingObject) -> Option<String> {
 }
 
 /// Returns state, place and times of an object.
-fn object_text(object: &BlockingObject) -> String {
+fn object_text(object: &BlockingObject, zone: Zone) -> String {
     let mut parts = Vec::new();
     parts.extend(object.state.map(state_text));
     parts.extend(object.devices.first().map(device_text));
     match (object.kind, object.starts_at, object.ends_by) {
-        (BlockingKind::Job, _, Some(end)) => parts.push(format!("ends by {}", end.minute())),
-        (_, Some(start), Some(end)) => parts.push(format!("{} to {}", start.minute(), end.minute())),
+        (BlockingKind::Job, _, Some(end)) => parts.push(format!("ends by {}", zone.minute(end))),
+        (_, Some(start), Some(end)) => {
+            parts.push(format!("{} to {}", zone.minute(start), zone.minute(end)));
+        }
         _ => {}
     }
     if object.frees_place {
@@ -73,10 +76,17 @@ pub fn suggestion_price(change: &SuggestedChange) -> String {
     format!("{price}/h, at most {}", reserved_text(change.worst_case_micros, &change.currency))
 }
 
-fn line(object: &BlockingObject, links: OrgLinks, all: Memo<Vec<BlockingObject>>) -> AnyView {
+fn line(
+    object: &BlockingObject,
+    links: OrgLinks,
+    zone: RwSignal<Zone>,
+    all: Memo<Vec<BlockingObject>>,
+) -> AnyView {
     let own = key(object);
     let text = move || {
-        all.with(|all| all.iter().find(|other| key(other) == own).map(object_text).unwrap_or_default())
+        let zone = zone.get();
+        let object = |all: &Vec<BlockingObject>| all.iter().find(|other| key(other) == own).cloned();
+        all.with(object).map(|object| object_text(&object, zone)).unwrap_or_default()
     };
     let name =
         if object.kind == BlockingKind::Maintenance { "Maintenance".to_owned() } else { object.name.clone() };
@@ -87,13 +97,13 @@ fn line(object: &BlockingObject, links: OrgLinks, all: Memo<Vec<BlockingObject>>
     view! { <li class="why__object">{name}" "<span class="why__basis">{text}</span></li> }.into_any()
 }
 
-/// The list of what is behind the blockers. Without objects it takes no space.
+/// The list of the objects behind the blockers. Without objects it takes no space.
 #[component]
 pub fn BlockingObjects(
     /// The blockers of a wait.
     blockers: Memo<Vec<Blocker>>,
 ) -> impl IntoView {
-    let links = use_org_links();
+    let (links, zone) = (use_org_links(), use_zone());
     let all = Memo::new(move |_| blockers.with(|blockers| objects(blockers)));
     let rest = Memo::new(move |_| blockers.with(|blockers| rest_text(blockers)));
     let none = move || all.with(Vec::is_empty);
@@ -104,7 +114,7 @@ pub fn BlockingObjects(
                 <For
                     each=move || all.get()
                     key=|object: &BlockingObject| (key(object), object.name.clone())
-                    children=move |object: BlockingObject| line(&object, links, all)
+                    children=move |object: BlockingObject| line(&object, links, zone, all)
                 />
             </ul>
             <p class="why__basis" hidden=move || rest.with(String::is_empty)>{move || rest.get()}</p>
@@ -139,9 +149,12 @@ mod tests {
         let found = objects(&blockers);
         assert_eq!(found.len(), 2);
         assert_eq!(page(&found[0]).as_deref(), Some("/jobs/job_00000000000000000000000001"));
-        assert_eq!(object_text(&found[0]), "running · ends by 2026-11-22 09:00 UTC · its end frees a place");
+        assert_eq!(
+            object_text(&found[0], Zone::Utc),
+            "running · ends by 2026-11-22 09:00 UTC · its end frees a place"
+        );
         assert_eq!((page(&found[1]), found[1].name.as_str()), (None, ""));
-        assert_eq!(object_text(&found[1]), "2026-11-22 09:00 UTC to 2026-11-22 10:00 UTC");
+        assert_eq!(object_text(&found[1], Zone::Utc), "2026-11-22 09:00 UTC to 2026-11-22 10:00 UTC");
     }
 
     #[test]

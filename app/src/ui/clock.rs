@@ -2,26 +2,13 @@
 //!
 //! Pure: without the browser. A zone is a function from a Unix time in seconds to the UTC offset in seconds.
 
+use berth_types::days::MONTHS;
 use berth_types::time::Timestamp;
 
 /// The seconds of a day without a clock change.
 pub const DAY_S: i64 = 86_400;
 
 const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
 
 /// The UTC offset in seconds at a Unix time in seconds.
 pub type UtcOffset<'a> = &'a dyn Fn(i64) -> i64;

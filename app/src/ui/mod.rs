@@ -78,6 +78,17 @@ pub fn go(path: &str) {
     leptos_router::hooks::use_navigate()(path, leptos_router::NavigateOptions::default());
 }
 
+/// Opens a URL outside of the app by a full load, such as a payment page.
+pub fn open_url(url: &str) {
+    #[cfg(feature = "hydrate")]
+    if let Some(window) = web_sys::window() {
+        // An invalid URL is ignored.
+        let _ = window.location().assign(url);
+    }
+    #[cfg(not(feature = "hydrate"))]
+    let _ = url;
+}
+
 /// Redirects to a path of this app. In the browser the path takes the place of the present one in the history.
 pub fn redirect_to(path: &str) {
     #[cfg(feature = "ssr")]

@@ -11,7 +11,7 @@ use leptos::task::spawn_local;
 use leptos::wasm_split::{SplitLoaderError, wasm_split};
 use send_wrapper::SendWrapper;
 
-use super::go;
+use super::{go, open_url};
 use crate::address::OrgLinks;
 use crate::api;
 use crate::theme::{choose_theme, use_theme};
@@ -42,17 +42,6 @@ pub struct PaletteData {
 
 /// The pages outside of the app: address and name.
 const OUTSIDE: [(&str, &str); 2] = [("/docs", "Documentation"), ("/api/docs", "API reference")];
-
-/// Opens an address by a full load.
-fn leave(path: &str) {
-    #[cfg(feature = "hydrate")]
-    if let Some(window) = web_sys::window() {
-        // Fails only for an invalid address.
-        let _ = window.location().assign(path);
-    }
-    #[cfg(not(feature = "hydrate"))]
-    let _ = path;
-}
 
 /// Returns the path of a job's page.
 fn job_path(job: &Job) -> String {
@@ -261,7 +250,7 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
         match action {
             Action::Open(path) if path.starts_with("/operator") => go(&path),
             Action::Open(page) => go(&pages.path(&page)),
-            Action::Leave(path) => leave(path),
+            Action::Leave(path) => open_url(path),
             Action::Choose(slug) => choose.run(slug),
             Action::NextTheme => choose_theme(theme, theme.get_untracked().following()),
         }

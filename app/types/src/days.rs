@@ -4,7 +4,8 @@
 
 use crate::time::Timestamp;
 
-const MONTHS: [&str; 12] = [
+/// The names of the months.
+pub const MONTHS: [&str; 12] = [
     "January",
     "February",
     "March",

@@ -120,6 +120,7 @@ fn model_capacity(name: &str, uses: &ModelUses, window: (Timestamp, Timestamp)) 
         model: name.to_owned(),
         boards: u32::try_from(uses.boards).unwrap_or(u32::MAX),
         boards_per_node: uses.by_node.values().copied().max().unwrap_or(0),
+        nodes: u32::try_from(uses.by_node.len()).unwrap_or(u32::MAX),
         coarse: fewer.is_some(),
         steps: fewer.unwrap_or(exact),
     }

@@ -47,6 +47,7 @@ async fn capacity_counts_boards_by_their_use_and_hides_foreign_owners() {
             (&json!("H100-80GB"), &json!(4), &json!(2)),
             "{engine} {mine}"
         );
+        assert_eq!(mine["models"][0]["nodes"], 2, "{engine}");
         assert_eq!(mine["models"][0]["coarse"], false, "{engine}");
         let whole: [(Timestamp, [u64; 4]); 4] = [
             (now(&mine), [4, 0, 0, 0]),

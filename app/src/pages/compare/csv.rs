@@ -51,12 +51,14 @@ mod tests {
                 cells: vec![Some("a\nb".to_owned()), None],
                 differs: false,
                 figures: false,
+                times: false,
             },
             Row {
                 name: "Cost".to_owned(),
                 cells: vec![Some("-1".to_owned()), Some("2".to_owned())],
                 differs: true,
                 figures: true,
+                times: false,
             },
         ];
         let sections = [Section { title: "Program".to_owned(), rows }];

@@ -16,6 +16,8 @@ use std::future::Future;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::JobState;
 use berth_types::metrics::Metrics;
+use futures::future::join_all;
+use futures::join;
 use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
@@ -30,7 +32,6 @@ use super::text::counted;
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
-use crate::api::together::{all, both};
 use crate::session::{Page, use_session};
 use crate::ui::CopyButton;
 
@@ -61,30 +62,35 @@ impl Comparison {
     }
 }
 
+/// Returns an answer; `None` without access or after a deletion.
+fn find_allowed<T>(answer: Answer<T>) -> Answer<Option<T>> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(problem) if matches!(problem.status, 403 | 404) => Ok(None),
+        Err(problem) => Err(problem),
+    }
+}
+
 /// Reads a job; `None` for a job without access or after its deletion. `runs` is the right to see submissions.
 fn read(
     org: OrgId,
     id: JobId,
     runs: bool,
 ) -> impl Future<Output = Answer<Option<ComparedJob>>> + Send + 'static {
+    let (job, events) = (api::jobs::get(org, id), api::jobs::events(org, id));
+    let metrics = api::jobs::metrics(org, id);
     let submission = when_some(runs.then(|| api::jobs::submission(org, id)));
-    let state = both(api::jobs::get(org, id), api::jobs::events(org, id));
-    let calls = both(state, both(api::jobs::metrics(org, id), submission));
     async move {
-        let ((job, events), (metrics, submission)) = calls.await;
-        let job = match job {
-            Ok(job) => job,
-            Err(problem) if matches!(problem.status, 403 | 404) => return Ok(None),
-            Err(problem) => return Err(problem),
-        };
-        let events = events.map(|page| page.items).unwrap_or_default();
+        let (job, events, metrics, submission) = join!(job, events, metrics, submission);
+        let Some(job) = find_allowed(job)? else { return Ok(None) };
+        let events = find_allowed(events)?.map(|page| page.items).unwrap_or_default();
         let first_start = events.iter().find(|event| event.state == JobState::Running).map(|event| event.at);
         Ok(Some(ComparedJob {
             first_start: first_start.or(job.started_at),
             job,
             // Without metrics the charts stay empty, and without submission its rows are absent.
-            metrics: metrics.unwrap_or(Metrics { step_s: 1, series: Vec::new() }),
-            submission: submission.ok().flatten(),
+            metrics: find_allowed(metrics)?.unwrap_or(Metrics { step_s: 1, series: Vec::new() }),
+            submission: find_allowed(submission)?.flatten(),
         }))
     }
 }
@@ -92,7 +98,7 @@ fn read(
 fn load(org: OrgId, choice: Choice, runs: bool) -> impl Future<Output = Answer<Comparison>> + Send + 'static {
     let few = choice.jobs.len() < MIN_JOBS;
     let choice = if few { Choice::default() } else { choice };
-    let calls = all(choice.jobs.iter().map(|id| read(org, *id, runs)).collect());
+    let calls = join_all(choice.jobs.iter().map(|id| read(org, *id, runs)));
     async move {
         let jobs = calls.await.into_iter().collect::<Answer<Vec<Option<ComparedJob>>>>()?;
         Ok(Comparison::new(&choice, &jobs, runs))

@@ -1,5 +1,6 @@
 //! The table of a comparison: a row for each value, a column for each job.
 
+use berth_types::time::Timestamp;
 use leptos::prelude::*;
 
 use super::rows::{Column, Row, Section};
@@ -53,12 +54,16 @@ fn head((index, column): (usize, &Column)) -> AnyView {
 }
 
 fn row(row: &Row, only: RwSignal<bool>) -> AnyView {
-    let Row { name, cells, differs, figures } = row.clone();
+    let Row { name, cells, differs, figures, times } = row.clone();
+    let time = |text: &str| text.parse::<Timestamp>().ok().filter(|_| times);
     let class = if figures { "num" } else { "compare__text" };
     let cells: Vec<AnyView> = cells
         .into_iter()
         .map(|cell| match cell {
-            Some(text) => view! { <td class=class>{text}</td> }.into_any(),
+            Some(text) => match time(&text) {
+                Some(at) => view! { <td class=class><When at=at/></td> }.into_any(),
+                None => view! { <td class=class>{text}</td> }.into_any(),
+            },
             None => view! { <td class=class><span class="quiet">"–"</span></td> }.into_any(),
         })
         .collect();

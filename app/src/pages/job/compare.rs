@@ -5,18 +5,18 @@ use std::future::Future;
 use berth_types::Sort;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Job, OrgJobFilter};
+use futures::future::join_all;
 use leptos::prelude::*;
 
 use super::super::compare::choice::{MIN_JOBS, compare_page};
 use super::super::compare::select::compare_box;
-use super::super::parts::{Call, CallProblem, Modal, ready};
+use super::super::parts::{Call, CallProblem, Modal, focus_soon, ready};
 use super::super::rows::merge;
 use super::super::text::{counted, state_text};
 use super::LiveJob;
 use crate::address::{org_link, use_org_links};
 use crate::api;
 use crate::api::Answer;
-use crate::api::together::all;
 use crate::ui::*;
 
 /// The maximum number of labels in the search.
@@ -52,7 +52,7 @@ fn offered(job: &Job, found: Vec<Job>) -> Vec<Job> {
 fn search(org: OrgId, job: &Job) -> impl Future<Output = Answer<Vec<Job>>> + 'static + use<> {
     let pages =
         filters(job).into_iter().map(|filter| api::jobs::search(org, &filter, Sort::Desc, None, SEARCHED));
-    let pages = all(pages.collect());
+    let pages = join_all(pages);
     let job = job.clone();
     async move {
         let mut found = Vec::new();
@@ -64,9 +64,9 @@ fn search(org: OrgId, job: &Job) -> impl Future<Output = Answer<Vec<Job>>> + 'st
 }
 
 /// Returns the line of an offered job.
-fn line(job: &Job, chosen: RwSignal<Vec<JobId>>, ready: ReadSignal<bool>) -> AnyView {
+fn line(job: &Job, chosen: RwSignal<Vec<JobId>>, ready: ReadSignal<bool>, zone: Zone) -> AnyView {
     let (id, name) = (job.id, job.name.clone());
-    let label = format!("{name}, {}, {}, {id}", state_text(job.state), job.created_at.minute());
+    let label = format!("{name}, {}, {}, {id}", state_text(job.state), zone.minute(job.created_at));
     let input = compare_box(id, label, chosen, ready);
     view! {
         <li>
@@ -82,12 +82,12 @@ fn line(job: &Job, chosen: RwSignal<Vec<JobId>>, ready: ReadSignal<bool>) -> Any
     .into_any()
 }
 
-fn list(jobs: &[Job], chosen: RwSignal<Vec<JobId>>, ready: ReadSignal<bool>) -> AnyView {
+fn list(jobs: &[Job], chosen: RwSignal<Vec<JobId>>, ready: ReadSignal<bool>, zone: Zone) -> AnyView {
     if jobs.is_empty() {
         let text = "No other recent job has this name or one of these labels. The list of jobs has check boxes for a comparison of any jobs.";
         return view! { <p>{text}</p> <p><a href=org_link("/jobs")>"Open jobs"</a></p> }.into_any();
     }
-    let lines: Vec<AnyView> = jobs.iter().map(|job| line(job, chosen, ready)).collect();
+    let lines: Vec<AnyView> = jobs.iter().map(|job| line(job, chosen, ready, zone)).collect();
     view! { <ul class="compare__offers" role="list" aria-label="Other jobs">{lines}</ul> }.into_any()
 }
 
@@ -99,20 +99,29 @@ pub fn CompareDialog(
     /// True with an open dialog.
     open: RwSignal<bool>,
 ) -> impl IntoView {
-    let (ready, links) = (ready(), use_org_links());
+    let (ready, links, zone) = (ready(), use_org_links(), use_zone());
     let call = Call::idle();
     let jobs = RwSignal::new(None::<Vec<Job>>);
     let chosen = RwSignal::new(vec![live.id]);
+    let read = move || {
+        let request = live.job.with_untracked(|job| search(live.org, job));
+        call.run(request, move |found: Vec<Job>| {
+            let _left = jobs.try_set(Some(found));
+        });
+    };
     // Each opening reads the recent jobs again.
     Effect::new(move || {
         if open.get() {
             chosen.set(vec![live.id]);
-            let request = live.job.with_untracked(|job| search(live.org, job));
-            call.run(request, move |found: Vec<Job>| {
-                let _left = jobs.try_set(Some(found));
-            });
+            read();
         }
     });
+    let failed = Memo::new(move |_| call.problem.with(Option::is_some) && !call.pending.get());
+    let read_again = move |_| {
+        read();
+        // The button disappears during the search.
+        focus_soon("#compare .dialog__actions button".to_owned());
+    };
     let count = Memo::new(move |_| chosen.with(Vec::len));
     let compare = move |_| {
         open.set(false);
@@ -120,8 +129,12 @@ pub fn CompareDialog(
     };
     let body = move || {
         jobs.with(|jobs| match jobs {
+            Some(jobs) => list(jobs, chosen, ready, zone.get()),
+            None if failed.get() => view! {
+                <p><button class="btn btn--small" type="button" on:click=read_again>"Try again"</button></p>
+            }
+            .into_any(),
             None => view! { <p class="quiet" role="status">"Reading recent jobs…"</p> }.into_any(),
-            Some(jobs) => list(jobs, chosen, ready),
         })
     };
     view! {

@@ -3,7 +3,7 @@
 use berth_types::offerings::Offering;
 use leptos::prelude::*;
 
-use super::super::text::{gib, price_text};
+use super::super::text::{free_devices_text, gib, price_text};
 use super::offers::{cheapest_free, first_choice, models};
 use crate::ui::*;
 
@@ -82,19 +82,13 @@ fn free_devices(offerings: &[Offering], model: &str) -> FreeDevices {
     }
 }
 
-/// Returns the texts of the free boards and of the free slices; empty without such an offering.
-fn free_texts(free: &FreeDevices) -> (String, String) {
-    let boards = match free.boards {
-        None => String::new(),
+/// Returns the text of the free devices.
+fn free_text(free: &FreeDevices) -> String {
+    let slices = free.slices.as_ref().map(|(count, profile)| (u64::from(*count), profile.as_str()));
+    match free.boards {
         Some((_, 0)) => "no board in service".to_owned(),
-        Some((free, all)) => format!("{free} of {all} free"),
-    };
-    let slices = match &free.slices {
-        None => String::new(),
-        Some((1, profile)) => format!("1 slice of {profile} free"),
-        Some((count, profile)) => format!("{count} slices of {profile} free"),
-    };
-    (boards, slices)
+        boards => free_devices_text(boards.map_or(0, |(free, _)| u64::from(free)), slices),
+    }
 }
 
 /// Returns the cells of a bar of boards, and the occupied ones. A free board is always visible.
@@ -219,8 +213,7 @@ fn card(
         let name = name.clone();
         Memo::new(move |_| offerings.with(|all| free_devices(all, &name)))
     };
-    let boards_text = move || free.with(|free| free_texts(free).0);
-    let slices_text = move || free.with(|free| free_texts(free).1);
+    let free_text = move || free.with(free_text);
     let free_class = move || match free.with(|free| free.boards) {
         Some((0, _)) => "model__free model__free--none",
         _ => "model__free",
@@ -260,8 +253,7 @@ fn card(
                     {boards_bar(boards)}
                 </For>
             </span>
-            <span class=free_class>{boards_text}</span>
-            <span class="model__slices">{slices_text}</span>
+            <span class=free_class>{free_text}</span>
         </label>
     }
     .into_any()
@@ -321,12 +313,11 @@ mod tests {
 
     #[test]
     fn free_devices_are_boards_and_slices_of_the_smallest_profile() {
-        let texts = |model: &str| free_texts(&free_devices(&offerings(), model));
-        let wanted = |boards: &str, slices: &str| (boards.to_owned(), slices.to_owned());
-        assert_eq!(texts("H100"), wanted("1 of 2 free", "9 slices of 1g.10gb free"));
-        assert_eq!(texts("H200"), wanted("0 of 12 free", "1 slice of 1g.18gb free"));
-        assert_eq!(texts("L40"), wanted("no board in service", ""));
-        assert_eq!(texts("B200"), wanted("", ""));
+        let text = |model: &str| free_text(&free_devices(&offerings(), model));
+        assert_eq!(text("H100"), "1 board free, or 9 slices of 1g.10gb");
+        assert_eq!(text("H200"), "no board free, 1 slice of 1g.18gb");
+        assert_eq!(text("L40"), "no board in service");
+        assert_eq!(text("B200"), "no board free");
     }
 
     #[test]

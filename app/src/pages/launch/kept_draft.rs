@@ -4,7 +4,7 @@
 use berth_types::ids::OrgId;
 use leptos::prelude::*;
 
-use super::super::parts::later;
+use super::super::parts::{focus_soon, later};
 use super::draft::Draft;
 use super::form::Form;
 use super::stored_draft::{self, StoredDraft};
@@ -38,8 +38,10 @@ pub struct KeptDraft {
     /// The number of the start.
     pub number: RwSignal<u32>,
     notice: RwSignal<String>,
-    /// The input before its replacement by a button.
-    cleared: RwSignal<Option<Draft>>,
+    /// The input before its replacement by a button, and the name in it from a template.
+    cleared: RwSignal<Option<(Draft, String)>>,
+    /// The name from the last template; empty without one.
+    template_name: StoredValue<String>,
     is_blank: RwSignal<bool>,
     basis: StoredValue<Basis>,
     latest: StoredValue<Draft>,
@@ -66,6 +68,7 @@ impl KeptDraft {
             number: RwSignal::new(0),
             notice: RwSignal::new(notice),
             cleared: RwSignal::new(None),
+            template_name: StoredValue::new(String::new()),
             is_blank: RwSignal::new(is_blank),
             basis: StoredValue::new(basis),
             latest: StoredValue::new(first),
@@ -151,9 +154,9 @@ impl KeptDraft {
         self.is_blank.get()
     }
 
-    /// Returns the present input, and the input with which the form was drawn.
-    pub fn present_and_start(self) -> (Draft, Draft) {
-        (self.latest.get_value(), self.start.get_untracked())
+    /// Returns the present input, and the name from the last template; empty without one.
+    pub fn present_and_template_name(self) -> (Draft, String) {
+        (self.latest.get_value(), self.template_name.get_value())
     }
 
     /// Shows a sentence about the input.
@@ -161,23 +164,29 @@ impl KeptDraft {
         self.notice.set(notice.to_owned());
     }
 
-    /// Replaces the input. The earlier one comes back with the button to undo.
-    pub fn replace(self, draft: Draft, notice: String) {
-        self.cleared.set(Some(self.latest.get_value()));
+    /// Replaces the input. `template_name` is the name in it from a template. The earlier input comes back with the
+    /// button to undo.
+    pub fn replace(self, draft: Draft, template_name: String, notice: String) {
+        self.cleared.set(Some(self.present_and_template_name()));
+        self.template_name.set_value(template_name);
         self.notice.set(notice);
         self.begin(draft);
     }
 
     /// Removes the input.
     pub fn clear(self) {
-        self.replace(self.basis.with_value(|basis| basis.blank.clone()), "Form cleared.".to_owned());
+        let blank = self.basis.with_value(|basis| basis.blank.clone());
+        self.replace(blank, String::new(), "Form cleared.".to_owned());
     }
 
     fn undo(self) {
-        if let Some(draft) = self.cleared.get_untracked() {
+        if let Some((draft, template_name)) = self.cleared.get_untracked() {
             self.cleared.set(None);
+            self.template_name.set_value(template_name);
             self.notice.set(String::new());
             self.begin(draft);
+            // The button is gone now.
+            focus_soon(".launch-templates button:enabled".to_owned());
         }
     }
 }

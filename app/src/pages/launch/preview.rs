@@ -97,7 +97,7 @@ pub fn Preview(
     }
 }
 
-/// What is in the way of a job that would wait, and the changes with which it would start now.
+/// The objects in the way of a job that would wait, and the changes with which it would start now.
 #[component]
 fn PlanWaits(
     /// The latest plan.

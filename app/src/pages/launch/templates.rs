@@ -4,7 +4,7 @@ use berth_types::offerings::Offering;
 use berth_types::templates::JobTemplate;
 use leptos::prelude::*;
 
-use super::super::parts::ready;
+use super::super::parts::{focus_soon, ready};
 use super::draft::Draft;
 use super::kept_draft::KeptDraft;
 
@@ -15,28 +15,39 @@ fn is_on_sale(offerings: &[Offering], slug: &str) -> bool {
     offerings.iter().any(|offering| offering.slug == slug && offering.price.version > 0)
 }
 
-/// Returns the input from a template and the sentences about it; `None` for a template of another version of
-/// the portal. The present offering stays unless the template has one on sale. The present reservation stays,
-/// with its offering, and so does a typed name.
+/// The input from a template.
+struct Filled {
+    draft: Draft,
+    /// The name from the template; empty if a typed name stayed.
+    template_name: String,
+    /// The sentences about the input.
+    notice: String,
+}
+
+/// Returns the input from a template; `None` for a template of another version of the portal. The present offering
+/// stays unless the template has one on sale. The present reservation stays, with its offering. A name stays unless
+/// it is `template_name`, the name from the last template.
 fn fill(
     template: &JobTemplate,
-    (present, start): (&Draft, &Draft),
+    (present, template_name): (&Draft, &str),
     is_on_sale: impl Fn(&str) -> bool,
-) -> Option<(Draft, String)> {
+) -> Option<Filled> {
     let job = template.submission(&present.offering).ok()?;
     let (mut draft, absent) = Draft::from_submission(&job);
     if present.reservation.is_some() || !is_on_sale(&draft.offering) {
         draft.offering.clone_from(&present.offering);
     }
     draft.reservation = present.reservation;
-    if present.name != start.name && !present.name.trim().is_empty() {
+    let is_typed = present.name != template_name && !present.name.trim().is_empty();
+    let template_name = if is_typed { String::new() } else { draft.name.clone() };
+    if is_typed {
         draft.name.clone_from(&present.name);
     }
     let mut text = format!("Filled from the template {}. {}", template.title, template.description);
     if !absent.is_empty() {
         text.push_str(&format!(" Not in the form: {}.", absent.join(", ")));
     }
-    Some((draft, text.trim_end().to_owned()))
+    Some(Filled { draft, template_name, notice: text.trim_end().to_owned() })
 }
 
 /// The buttons of the templates, and the one for a blank form.
@@ -53,10 +64,10 @@ pub fn TemplateRow(
     let button = move |template: JobTemplate| {
         let (title, description) = (template.title.clone(), template.description.clone());
         let choose = move |_: leptos::ev::MouseEvent| {
-            let (present, start) = kept.present_and_start();
+            let (present, template_name) = kept.present_and_template_name();
             let is_on_sale = |slug: &str| offerings.with_untracked(|all| is_on_sale(all, slug));
-            match fill(&template, (&present, &start), is_on_sale) {
-                Some((draft, notice)) => kept.replace(draft, notice),
+            match fill(&template, (&present, &template_name), is_on_sale) {
+                Some(Filled { draft, template_name, notice }) => kept.replace(draft, template_name, notice),
                 None => kept.show_notice("This page cannot read the template. Nothing was changed."),
             }
         };
@@ -91,7 +102,11 @@ pub fn TemplateRow(
                     class="btn btn--small"
                     type="button"
                     disabled=move || !ready.get() || kept.is_blank()
-                    on:click=move |_| kept.clear()
+                    on:click=move |_| {
+                        kept.clear();
+                        // The button is disabled now.
+                        focus_soon(".launch-draft button".to_owned());
+                    }
                 >
                     "Blank form"
                 </button>
@@ -117,7 +132,8 @@ mod tests {
     }
 
     fn filled(template: &JobTemplate, present: &Draft) -> (Draft, String) {
-        fill(template, (present, &Draft::new("h100".to_owned())), |slug| slug != "sold-out").unwrap()
+        let Filled { draft, notice, .. } = fill(template, (present, ""), |slug| slug != "sold-out").unwrap();
+        (draft, notice)
     }
 
     #[test]
@@ -146,16 +162,19 @@ mod tests {
         let job = json!({"command": ["true"], "name": "lab"});
         assert_eq!(filled(&template(job.clone()), &present()).0.name, "lab");
         let typed = Draft { name: "mine".to_owned(), ..present() };
-        assert_eq!(filled(&template(job.clone()), &typed).0.name, "mine");
-        // The name of an earlier template is no typed name.
-        let (second, _) = fill(&template(job), (&typed, &typed), |_| true).unwrap();
-        assert_eq!(second.name, "lab");
+        let one = template(job);
+        let first = fill(&one, (&typed, ""), |_| true).unwrap();
+        assert_eq!((first.draft.name.as_str(), first.template_name.as_str()), ("mine", ""));
+        let second = fill(&one, (&first.draft, &first.template_name), |_| true).unwrap();
+        assert_eq!(second.draft.name, "mine");
+        // The name from an earlier template is no typed name.
+        let third = fill(&one, (&typed, "mine"), |_| true).unwrap();
+        assert_eq!((third.draft.name.as_str(), third.template_name.as_str()), ("lab", "lab"));
     }
 
     #[test]
     fn a_template_of_another_version_fills_nothing() {
         let unknown = template(json!({"command": ["true"], "gpus": 1}));
-        let start = present();
-        assert!(fill(&unknown, (&start, &start), |_| true).is_none());
+        assert!(fill(&unknown, (&present(), ""), |_| true).is_none());
     }
 }

@@ -160,7 +160,7 @@ fn OrgTable(loaded: Loaded) -> impl IntoView {
                         <th role="columnheader" scope="col" class="num">"Queued jobs"</th>
                         <th role="columnheader" scope="col" class="num">"Balance"</th>
                         <th role="columnheader" scope="col" class="num">"Reserved"</th>
-                        <th role="columnheader" scope="col" class="num">"Spent this month"</th>
+                        <th role="columnheader" scope="col" class="num">"Charges this month"</th>
                         <th role="columnheader" scope="col" class="num">"Credit limit"</th>
                         <th role="columnheader" scope="col" class="nowrap">"Created"</th>
                         <th role="columnheader" scope="col" class="table__actions">
@@ -241,7 +241,7 @@ fn row(summary: &OrgSummary, decimals: ColumnDecimals, state: OrgsState) -> AnyV
             <td role="cell" class="num" data-label="Queued jobs">{summary.queued}</td>
             <td role="cell" class="num" data-label="Balance"><span class=posted_class>{posted}</span></td>
             <td role="cell" class="num" data-label="Reserved">{held}</td>
-            <td role="cell" class="num" data-label="Spent this month">{spent}</td>
+            <td role="cell" class="num" data-label="Charges this month">{spent}</td>
             <td role="cell" class="num" data-label="Credit limit">{credit_limit}</td>
             <td role="cell" class="nowrap" data-label="Created"><When at=summary.org.created_at/></td>
             <td role="cell" class="table__actions">

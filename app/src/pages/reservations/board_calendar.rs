@@ -55,7 +55,13 @@ fn range_text(first: usize, all: usize) -> String {
 fn Pages(state: CapacityState, boards: BoardsState) -> impl IntoView {
     let all = Memo::new(move |_| boards.boards.with(Vec::len));
     let first = Memo::new(move |_| boards.first());
+    let at_start = move || first.get() == 0;
+    let at_end = move || first.get().saturating_add(PAGE_BOARDS) >= all.get();
+    // A disabled button would lose the focus on the first or the last page.
     let go = move |forward: bool| {
+        if untrack(move || if forward { at_end() } else { at_start() }) {
+            return;
+        }
         let page = first.get_untracked() / PAGE_BOARDS;
         boards.page.set(if forward { page.saturating_add(1) } else { page.saturating_sub(1) });
     };
@@ -83,7 +89,7 @@ fn Pages(state: CapacityState, boards: BoardsState) -> impl IntoView {
                 <button
                     class="btn btn--small"
                     type="button"
-                    disabled=move || first.get() == 0
+                    aria-disabled=move || at_start().then_some("true")
                     on:click=move |_| go(false)
                 >
                     "Previous boards"
@@ -91,7 +97,7 @@ fn Pages(state: CapacityState, boards: BoardsState) -> impl IntoView {
                 <button
                     class="btn btn--small"
                     type="button"
-                    disabled=move || { first.get().saturating_add(PAGE_BOARDS) >= all.get() }
+                    aria-disabled=move || at_end().then_some("true")
                     on:click=move |_| go(true)
                 >
                     "Next boards"

@@ -11,13 +11,13 @@ use super::calendar_state::{CalendarState, poll, refresh_warning};
 use super::capacity::ModelRow;
 use super::capacity_state::CapacityState;
 use super::clock::{Frame, View};
-use super::focus_form;
 use super::form::Form;
 use super::grid::Grid;
 use super::rows::Rows;
 use super::text::length_text;
-use super::zone::ZoneSwitch;
+use super::zone::ZoneNote;
 use crate::api;
+use crate::pages::parts::focus_first;
 use crate::ui::*;
 
 /// The calendar with its switches.
@@ -97,7 +97,7 @@ pub fn Schedule(
                     view! { <Grid rows=Rows::Models(state)/> }.into_any()
                 }
             }}
-            <Selected state=state ready=ready/>
+            <Selected state=state form=form ready=ready/>
             <div class="row">
                 <Legend/>
                 <span class="row__end">{move || refresh_warning(state.failures.get(), state.is_loading())}</span>
@@ -129,7 +129,7 @@ fn Needed(state: CapacityState) -> impl IntoView {
 
 /// The selection as text, with the way to the form.
 #[component]
-fn Selected(state: CapacityState, ready: ReadSignal<bool>) -> impl IntoView {
+fn Selected(state: CapacityState, form: Form, ready: ReadSignal<bool>) -> impl IntoView {
     let calendar = state.calendar;
     let is_complete =
         Memo::new(move |_| calendar.first.get().is_none() && calendar.choice.window().is_some());
@@ -137,20 +137,29 @@ fn Selected(state: CapacityState, ready: ReadSignal<bool>) -> impl IntoView {
         let text = calendar.pointed.get();
         if text.is_empty() { "\u{a0}".to_owned() } else { text }
     };
-    let button = move || match (state.picked.get(), state.needed()) {
-        (Some(model), Some(boards)) => format!("Book {boards} × {model}"),
+    let wanted = move || {
+        let (model, boards) = (state.picked.get()?, state.needed()?);
+        let row = state.models.with(|rows| rows.iter().find(|row| row.model == model).cloned())?;
+        Some((row, boards))
+    };
+    let obstacle = Memo::new(move |_| wanted().and_then(|(row, boards)| form.obstacle(&row, boards)));
+    let button = move || match wanted() {
+        Some((row, boards)) if obstacle.with(Option::is_none) => format!("Book {boards} × {}", row.model),
         _ => "Open booking form".to_owned(),
     };
     view! {
         <div class="schedule__said">
             <p class="schedule__pointed" aria-hidden="true">{pointed}</p>
             <div class="row">
-                <p role="status">{move || selection_text(calendar)}</p>
+                <p role="status">
+                    {move || selection_text(calendar)}
+                    {move || obstacle.get().map(|text| format!(" {text}"))}
+                </p>
                 <button
                     class="btn btn--small row__end"
                     type="button"
                     disabled=move || !ready.get() || !is_complete.get()
-                    on:click=move |_| focus_form()
+                    on:click=move |_| focus_first("#offering")
                 >
                     {button}
                 </button>
@@ -241,7 +250,7 @@ fn Switches(calendar: CalendarState, ready: ReadSignal<bool>) -> impl IntoView {
             <div class="segmented" role="radiogroup" aria-label="Calendar range">
                 {view_option(View::Day, "Day")} {view_option(View::Week, "Week")}
             </div>
-            <ZoneSwitch ready=ready/>
+            <ZoneNote/>
         </div>
         <div class="schedule__title" aria-live="polite">
             <h2>{title}</h2>

@@ -21,6 +21,8 @@ pub struct ModelRow {
     pub boards: u32,
     /// The largest number of boards on one node.
     pub boards_per_node: u32,
+    /// The number of nodes with boards of this model.
+    pub nodes: u32,
 }
 
 /// Returns the rows of an answer.
@@ -29,6 +31,7 @@ pub fn model_rows(models: &[ModelCapacitySteps]) -> Vec<ModelRow> {
         model: one.model.clone(),
         boards: one.boards,
         boards_per_node: one.boards_per_node,
+        nodes: one.nodes,
     };
     models.iter().map(row).collect()
 }
@@ -123,12 +126,12 @@ pub fn needed_boards(text: &str) -> Option<u32> {
     text.trim().parse().ok().filter(|boards| (1..=MAX_BOARDS).contains(boards))
 }
 
-/// Spreads boards evenly over the fewest nodes: (nodes, boards on each node).
-pub fn spread_boards(boards: u32, boards_per_node: u32) -> (u32, u32) {
+/// Spreads boards evenly over the fewest nodes: (nodes, boards on each node). `None` if the model has too few nodes
+/// for the same number of boards on each.
+pub fn spread_boards(boards: u32, row: &ModelRow) -> Option<(u32, u32)> {
     let boards = boards.max(1);
-    let each = (1..=boards_per_node.clamp(1, boards)).rev().find(|each| boards.is_multiple_of(*each));
-    let each = each.unwrap_or(1);
-    (boards / each, each)
+    let each = (1..=row.boards_per_node.min(boards)).rev().find(|each| boards.is_multiple_of(*each))?;
+    Some((boards / each, each)).filter(|(nodes, _)| *nodes <= row.nodes)
 }
 
 #[cfg(test)]
@@ -189,16 +192,26 @@ mod tests {
 
     #[test]
     fn boards_are_spread_evenly_over_the_fewest_nodes() {
+        let row = |boards_per_node: u32, nodes: u32| ModelRow {
+            model: "A30".to_owned(),
+            boards: boards_per_node * nodes,
+            boards_per_node,
+            nodes,
+        };
         for boards in 1..100_u32 {
-            for per_node in 0..20_u32 {
-                let (nodes, each) = spread_boards(boards, per_node);
+            for per_node in 1..20_u32 {
+                let (nodes, each) = spread_boards(boards, &row(per_node, 100)).unwrap();
                 assert_eq!(nodes * each, boards);
-                assert!(each <= per_node.max(1));
+                assert!(each <= per_node);
                 let fewer =
                     (1..nodes).find(|fewer| boards.is_multiple_of(*fewer) && boards / fewer <= per_node);
                 assert_eq!(fewer, None, "{boards} boards, {per_node} on a node");
             }
         }
+        assert_eq!(spread_boards(8, &row(4, 2)), Some((2, 4)));
+        // Two nodes cannot have the same part of seven boards, and no node has ten.
+        assert_eq!([spread_boards(7, &row(4, 2)), spread_boards(10, &row(4, 2))], [None, None]);
+        assert_eq!(spread_boards(1, &row(0, 0)), None);
         assert_eq!([needed_boards(" 8 "), needed_boards("0"), needed_boards("many")], [Some(8), None, None]);
         assert_eq!(needed_boards("65537"), None);
     }
@@ -209,6 +222,7 @@ mod tests {
             model: "A30".to_owned(),
             boards: 4,
             boards_per_node: 2,
+            nodes: 2,
             coarse: false,
             steps: vec![step("09:00", [3, 1, 0, 0])],
         };

@@ -16,7 +16,7 @@ use super::change::{CancelDialog, ExtendDialog};
 use super::live::LiveReservation;
 use super::steps::Steps;
 use super::text::{cause_text, devices_text, length_text, part_tiles, portal_time, terms_text, used_text};
-use super::zone::ZoneSwitch;
+use super::zone::ZoneNote;
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -105,7 +105,7 @@ fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
             <Head live=live ready=ready/>
             {move || live.one.with(|one| notices(one, live.now.get()))}
             <Steps live=live/>
-            <ZoneSwitch ready=ready/>
+            <ZoneNote/>
             {move || live.one.with(figures)}
             {move || live.one.with(bars)}
             <section class="section">

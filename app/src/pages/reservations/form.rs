@@ -12,6 +12,7 @@ use super::choice::Choice;
 use super::draft::Draft;
 use crate::pages::curl;
 use crate::pages::parts::origin;
+use crate::pages::text::counted;
 
 /// The pointers of the fields with their own errors.
 pub const FIELDS: &[&str] = &[
@@ -27,6 +28,10 @@ pub const FIELDS: &[&str] = &[
 
 /// The parsed form: a request or its errors; absent without a chosen time.
 pub type ParsedForm = Option<Result<NewQuote, Vec<FieldError>>>;
+
+fn size(n: u32) -> usize {
+    usize::try_from(n).unwrap_or(usize::MAX)
+}
 
 /// The signals of the form.
 #[derive(Clone, Copy)]
@@ -83,14 +88,31 @@ impl Form {
         Self { choice, name, parsed, offering, nodes, devices, topology, every, occurrences, whole_boards }
     }
 
-    /// Sets offering, nodes and devices for a number of whole boards of a model. Without a price of the model, the
-    /// form stays.
+    /// Returns the slug of the priced offering of whole boards of a model.
+    fn find_whole_boards(self, model: &str) -> Option<String> {
+        self.whole_boards
+            .with_value(|all| all.iter().find(|(known, _)| known == model).map(|(_, slug)| slug.clone()))
+    }
+
+    /// Returns the sentence about a number of whole boards that the form cannot have; `None` if it can have them.
+    pub fn obstacle(self, row: &ModelRow, boards: u32) -> Option<String> {
+        if self.find_whole_boards(&row.model).is_none() {
+            return Some(format!("Whole boards of {} have no price.", row.model));
+        }
+        let is_spread = spread_boards(boards, row).is_some();
+        (!is_spread).then(|| {
+            let (all, nodes) =
+                (counted(size(boards), "board", "boards"), counted(size(row.nodes), "node", "nodes"));
+            format!(
+                "{all} cannot be the same number on each of at most {nodes}. Change the number of boards."
+            )
+        })
+    }
+
+    /// Sets offering, nodes and devices for a number of whole boards of a model. With an obstacle, the form stays.
     pub fn choose_boards(self, row: &ModelRow, boards: u32) {
-        let slug = self.whole_boards.with_value(|all| {
-            all.iter().find(|(model, _)| *model == row.model).map(|(_, slug)| slug.clone())
-        });
-        let Some(slug) = slug else { return };
-        let (nodes, devices) = spread_boards(boards, row.boards_per_node);
+        let spread = self.find_whole_boards(&row.model).zip(spread_boards(boards, row));
+        let Some((slug, (nodes, devices))) = spread else { return };
         self.offering.set(slug);
         self.nodes.set(nodes.to_string());
         self.devices.set(devices.to_string());

@@ -12,7 +12,7 @@ use super::calendar_state::CalendarState;
 use super::choice::{selectable, union};
 use super::clock::{Frame, Mark};
 use super::drawing::draw;
-use super::rows::{Line, Rows};
+use super::rows::{Content, Line, Rows};
 use crate::pages::limits::replace;
 
 /// The number of past columns and the present column.
@@ -80,10 +80,13 @@ impl Selection {
     }
 }
 
-/// Returns the text of the cell of an event.
-fn event_text(event: &web_sys::Event) -> Option<String> {
-    let target = event_target::<web_sys::Element>(event);
-    target.closest("[role=gridcell]").ok()??.get_attribute("aria-label")
+/// Returns the text of a cell: `Sun 22 Nov 09:00, 5 of 8 boards free`. `over` is the number of past columns.
+fn cell_text(moment: &str, column: usize, over: usize, content: Option<&Content>) -> String {
+    if column < over {
+        return format!("{moment}, past");
+    }
+    let text = content.and_then(|content| content.texts.get(column));
+    format!("{moment}, {}", text.map_or("loading", String::as_str))
 }
 
 /// Returns row and column of the cell of an event.
@@ -141,6 +144,25 @@ pub fn Grid(
         let first = passed.get_untracked().now.unwrap_or(0);
         selection.focus.update(|focus| focus.1 = first);
     });
+    // The cell below the pointer or the keyboard focus; its text follows the answers.
+    let pointed = RwSignal::new(None::<(usize, usize)>);
+    let content = Memo::new(move |_| {
+        let (row, _) = pointed.get()?;
+        let (frame, line) = (state.frame.get()?, lines.with(|lines| lines.get(row).cloned())?);
+        rows.content(&line, &frame)
+    });
+    Effect::new(move || {
+        if let (Some((_, column)), Some(frame)) = (pointed.get(), state.frame.get()) {
+            let (moment, over) = (frame.moment(column), passed.get().over);
+            content.with(|content| {
+                state.pointed.set(cell_text(&moment, column, over, content.as_ref()));
+            });
+        }
+    });
+    let leave = move || {
+        pointed.set(None);
+        state.pointed.set(String::new());
+    };
     let key_down = move |event: leptos::ev::KeyboardEvent| {
         let columns = state.frame.get_untracked().map_or(0, |frame| frame.columns());
         let last = (lines.with_untracked(Vec::len).saturating_sub(1), columns.saturating_sub(1));
@@ -179,8 +201,8 @@ pub fn Grid(
         }
     };
     let over = move |event: leptos::ev::PointerEvent| {
-        if let Some(text) = event_text(&event) {
-            state.pointed.set(text);
+        if let Some(cell) = event_cell(&event) {
+            pointed.set(Some(cell));
         }
         if selection.dragging.get_value().is_none() {
             return;
@@ -205,11 +227,9 @@ pub fn Grid(
         selection.end_drag();
     };
     let focus_in = move |event: leptos::ev::FocusEvent| {
-        if let Some(text) = event_text(&event) {
-            state.pointed.set(text);
-        }
         // A screen reader may move the focus without a key.
         if let Some(cell) = event_cell(&event) {
+            pointed.set(Some(cell));
             replace(selection.focus, cell);
         }
     };
@@ -247,6 +267,8 @@ pub fn Grid(
                 on:pointerover=over
                 on:pointerup=up
                 on:focusin=focus_in
+                on:pointerleave=move |_| leave()
+                on:focusout=move |_| leave()
             >
                 {drawn}
             </div>
@@ -315,13 +337,8 @@ fn full_row(
         let start = column.to_string();
         let moment = frame.moment(column);
         let label = move || {
-            if column < passed.get().over {
-                return format!("{moment}, past");
-            }
-            content.with(|content| {
-                let text = content.as_ref().and_then(|content| content.texts.get(column));
-                format!("{moment}, {}", text.map_or("loading", String::as_str))
-            })
+            let over = passed.get().over;
+            content.with(|content| cell_text(&moment, column, over, content.as_ref()))
         };
         let class = move || {
             let passed = passed.get();
@@ -379,4 +396,23 @@ fn full_row(
         </div>
     }
     .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::Drawing;
+    use super::*;
+
+    #[test]
+    fn a_cell_has_its_time_and_its_numbers() {
+        let content = Content {
+            texts: vec!["past".to_owned(), "5 of 8 boards free".to_owned()],
+            fits: Vec::new(),
+            drawing: Drawing::Tiles(Vec::new()),
+        };
+        let text = |column: usize, content: Option<&Content>| cell_text("09:00", column, 1, content);
+        assert_eq!(text(0, Some(&content)), "09:00, past");
+        assert_eq!(text(1, Some(&content)), "09:00, 5 of 8 boards free");
+        assert_eq!(text(1, None), "09:00, loading");
+    }
 }

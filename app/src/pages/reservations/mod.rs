@@ -53,19 +53,6 @@ use crate::ui::use_zone;
 /// The number of reservations in an answer.
 const PAGE: u32 = 50;
 
-/// Moves the keyboard focus to the first field of the form.
-fn focus_form() {
-    #[cfg(feature = "hydrate")]
-    {
-        use wasm_bindgen::JsCast;
-        let field = document().get_element_by_id("offering");
-        if let Some(field) = field.and_then(|field| field.dyn_into::<web_sys::HtmlElement>().ok()) {
-            // A failed focus has no effect.
-            let _ = field.focus();
-        }
-    }
-}
-
 /// The first data of the page. The columns load in the browser, because the server has no local date.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {

@@ -9,7 +9,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use self::stored::{Filters, MAX_NAME_CHARS, SavedFilter, change, stored};
-use super::parts::{Modal, ready};
+use super::parts::{Modal, focus_soon, ready};
 use crate::session::use_session;
 
 /// The filters of the shown list.
@@ -73,6 +73,8 @@ impl SavedList {
         if removed.is_some() {
             self.result.set(format!("Deleted {name}."));
             self.removed.set(removed);
+            // The row of the button may be gone.
+            focus_soon("#undo-filter".to_owned());
         }
     }
 
@@ -80,6 +82,9 @@ impl SavedList {
         let Some((place, one)) = self.removed.get_untracked() else { return };
         if self.change(|filters| filters.insert(place, &one.name, &one.query)).is_some() {
             self.result.set(format!("Restored {}.", one.name));
+            // The button is hidden now.
+            let row = place.saturating_add(1);
+            focus_soon(format!("#edit-filters .rows__row:nth-child({row}) .btn--danger"));
         }
     }
 }
@@ -227,6 +232,7 @@ fn EditDialog(saved: SavedList, open: RwSignal<bool>) -> impl IntoView {
                     <p class="quiet" role="status">{move || result.get()}</p>
                     <button
                         class="btn btn--small"
+                        id="undo-filter"
                         type="button"
                         hidden=move || !undoable.get()
                         on:click=move |_| saved.undo()

@@ -7,6 +7,7 @@ use berth_types::ids::NodeId;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
+use futures::{join, try_join};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos_meta::Title;
@@ -29,13 +30,19 @@ use crate::ui::*;
 const WINDOWS: [(u32, &str); 3] = [(600, "10 min"), (3_600, "1 h"), (86_400, "24 h")];
 const FIRST_WINDOW_S: u32 = 3_600;
 
+/// Seconds with readings, as the portal keeps them.
+const KEPT_S: f64 = 86_400.0;
+/// Seconds until the last reading with steps shorter than a minute.
+const FINE_S: f64 = 3_600.0;
+
 /// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct LoadedBoard {
     boards: Loaded,
     gpu_uuid: String,
-    samples: BoardSamples,
-    events: Vec<AuditEvent>,
+    /// The readings and the jobs, or the problem of their request.
+    samples: Answer<BoardSamples>,
+    events: Answer<Vec<AuditEvent>>,
 }
 
 /// Gets the latest events of a board and of its node, newest first.
@@ -46,8 +53,9 @@ fn load_events(
     let board = api::quotas::audit_about(gpu_uuid.to_owned());
     let node = api::quotas::audit_about(node.to_string());
     async move {
-        let mut events = board.await?.items;
-        events.extend(node.await?.items);
+        let (board, node) = try_join!(board, node)?;
+        let mut events = board.items;
+        events.extend(node.items);
         events.sort_by_key(|event| std::cmp::Reverse(event.at));
         Ok(events)
     }
@@ -60,12 +68,12 @@ fn load_board(place: Option<(NodeId, String)>) -> impl Future<Output = Answer<Lo
     });
     async move {
         let Some((boards, samples, events, gpu_uuid)) = calls else { return Err(Problem::not_found()) };
-        let boards = boards.await?;
+        let (boards, samples, events) = join!(boards, samples, events);
+        let boards = boards?;
         if boards.gpus.iter().all(|gpu| gpu.uuid != gpu_uuid) {
             return Err(Problem::not_found());
         }
         // Without readings and events the verdict is still useful.
-        let (samples, events) = (samples.await.unwrap_or_default(), events.await.unwrap_or_default());
         Ok(LoadedBoard { boards, gpu_uuid, samples, events })
     }
 }
@@ -86,16 +94,55 @@ fn Board() -> impl IntoView {
         })
     });
     let data: Resource<Answer<LoadedBoard>> = Resource::new(move || place.get(), load_board);
+    let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
                     Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                    Ok(loaded) => view! { <OneBoard loaded=loaded/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
+                    Ok(loaded) => {
+                        retry.succeeded();
+                        view! { <OneBoard loaded=loaded/> }.into_any()
+                    }
                 }
             })}
         </Suspense>
+    }
+}
+
+/// Returns the mean of the known values; `None` without one.
+fn mean(values: &[Option<f64>]) -> Option<f64> {
+    let known: Vec<f64> = values.iter().flatten().copied().collect();
+    (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+}
+
+/// Joins the steps of each minute before the last hour, and removes the steps before the last day.
+fn thin(samples: &mut BoardSamples) {
+    let minute = |at_s: f64| (at_s / 60.0).floor() as i64;
+    let Some(last_s) = samples.at_s.last().copied() else { return };
+    let fine = minute(last_s - FINE_S);
+    let same = |a: &f64, b: &f64| minute(*b) < fine && minute(*a) == minute(*b);
+    let lengths: Vec<usize> = samples.at_s.chunk_by(same).map(<[f64]>::len).collect();
+    samples.at_s = samples.at_s.chunk_by(same).filter_map(|steps| steps.first().copied()).collect();
+    let old = samples.at_s.partition_point(|at_s| *at_s < last_s - KEPT_S);
+    samples.at_s.drain(..old);
+    let columns = [
+        &mut samples.utilization_percent,
+        &mut samples.memory_used_mib,
+        &mut samples.power_watts,
+        &mut samples.temperature_celsius,
+    ];
+    for column in columns {
+        let mut rest = column.as_slice();
+        let mut joined = Vec::with_capacity(lengths.len());
+        for length in &lengths {
+            let (steps, later) = rest.split_at_checked(*length).unwrap_or((rest, Default::default()));
+            joined.push(mean(steps));
+            rest = later;
+        }
+        joined.drain(..old);
+        *column = joined;
     }
 }
 
@@ -115,6 +162,7 @@ fn merge(known: &mut BoardSamples, fresh: BoardSamples) {
         }
         known.at_s.truncate(kept);
         known.at_s.extend(fresh.at_s);
+        thin(known);
     }
     for job in fresh.jobs.into_iter().rev() {
         match known.jobs.iter_mut().find(|one| (one.job, one.attempt) == (job.job, job.attempt)) {
@@ -125,11 +173,35 @@ fn merge(known: &mut BoardSamples, fresh: BoardSamples) {
     known.jobs.truncate(MAX_BOARD_JOBS);
 }
 
+/// A part of the page with the problem of its request until the first answer.
+type Part<T> = (RwSignal<T>, RwSignal<Option<Problem>>);
+
+fn part<T: Default + Send + Sync + 'static>(answer: Answer<T>) -> Part<T> {
+    let (value, problem) = match answer {
+        Ok(value) => (value, None),
+        Err(problem) => (T::default(), Some(problem)),
+    };
+    (RwSignal::new(value), RwSignal::new(problem))
+}
+
+/// The problem of a request that the page repeats.
+#[component]
+fn PartProblem(problem: RwSignal<Option<Problem>>) -> impl IntoView {
+    move || {
+        problem.get().map(|problem| {
+            view! {
+                <ProblemNotice problem=problem/>
+                <p class="quiet">"The page repeats the request every 10 seconds."</p>
+            }
+        })
+    }
+}
+
 /// Reads newer steps and events while the page is visible.
 fn follow(
     (node, gpu_uuid): (NodeId, String),
-    samples: RwSignal<BoardSamples>,
-    events: RwSignal<Vec<AuditEvent>>,
+    (samples, samples_problem): Part<BoardSamples>,
+    (events, events_problem): Part<Vec<AuditEvent>>,
 ) {
     every_visible(10_000, move || {
         let last_s = samples.with_untracked(|samples| samples.at_s.last().copied());
@@ -138,15 +210,18 @@ fn follow(
         let fresh_events = load_events(node, &gpu_uuid);
         spawn_local(async move {
             // The next round repeats a failed request.
-            if let Ok(fresh) = fresh.await {
+            let (fresh, fresh_events) = join!(fresh, fresh_events);
+            if let Ok(fresh) = fresh {
                 let _ = samples.try_update(|known| merge(known, fresh));
+                samples_problem.maybe_update(|problem| problem.take().is_some());
             }
-            if let Ok(fresh) = fresh_events.await {
+            if let Ok(fresh) = fresh_events {
                 events.maybe_update(|known| {
                     let changed = *known != fresh;
                     *known = fresh;
                     changed
                 });
+                events_problem.maybe_update(|problem| problem.take().is_some());
             }
         });
     });
@@ -233,8 +308,10 @@ fn OneBoard(loaded: LoadedBoard) -> impl IntoView {
     let (index, memory_total_mib) = first.map_or((0, 0.0), |gpu| (gpu.index, gpu.memory_mib as f64));
     let state = BoardsState::new(node, gpus);
     poll(state);
-    let (samples, events) = (RwSignal::new(samples), RwSignal::new(events));
-    follow((node, gpu_uuid.clone()), samples, events);
+    let ((samples, samples_problem), (events, events_problem)) = (part(samples), part(events));
+    follow((node, gpu_uuid.clone()), (samples, samples_problem), (events, events_problem));
+    let has_samples = Memo::new(move |_| samples_problem.with(Option::is_none));
+    let has_events = Memo::new(move |_| events_problem.with(Option::is_none));
     let wanted = gpu_uuid.clone();
     let gpu = Memo::new(move |_| state.gpus.with(|gpus| gpus.iter().find(|gpu| gpu.uuid == wanted).cloned()));
     let verdict = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Verdict::from_gpu)));
@@ -277,18 +354,39 @@ fn OneBoard(loaded: LoadedBoard) -> impl IntoView {
                     <h2>"Readings"</h2>
                     <div class="section__aside"><Windows window_s=window_s/></div>
                 </div>
-                <BoardCharts samples=samples marks=marks memory_total_mib=memory_total_mib window_s=window_s/>
+                <PartProblem problem=samples_problem/>
+                {move || {
+                    has_samples
+                        .get()
+                        .then(|| {
+                            view! {
+                                <BoardCharts
+                                    samples=samples
+                                    marks=marks
+                                    memory_total_mib=memory_total_mib
+                                    window_s=window_s
+                                />
+                            }
+                        })
+                }}
                 <p class="quiet small">
-                    "Means of 10 seconds for the last hour and of a minute for 24 hours, since the last start of the portal. A job has the board in a shaded span; a line is an event of the board or its node. Times are in UTC."
+                    "Means of 10 seconds for the last hour and of a minute for 24 hours, since the last start of the portal. A job has the board in a shaded span; a line is an event of the board or its node."
                 </p>
             </section>
             <section class="section">
                 <div class="section__head"><h2>"Jobs"</h2></div>
-                {move || jobs.with(|jobs| jobs_table(node, jobs))}
+                {move || {
+                    if has_samples.get() {
+                        jobs.with(|jobs| jobs_table(node, jobs))
+                    } else {
+                        view! { <p class="quiet">"The jobs come with the readings."</p> }.into_any()
+                    }
+                }}
             </section>
             <section class="section">
                 <div class="section__head"><h2>"Events"</h2></div>
-                {move || events.with(|events| events_table(events))}
+                <PartProblem problem=events_problem/>
+                {move || has_events.get().then(|| events.with(|events| events_table(events)))}
             </section>
             <section class="section">
                 <div class="section__head"><h2>"Facts"</h2></div>
@@ -338,6 +436,22 @@ mod tests {
         let mut none = samples(&[], 0.0);
         merge(&mut none, samples(&[5.0], 3.0));
         assert_eq!((none.at_s, none.temperature_celsius), (vec![5.0], vec![Some(3.0)]));
+    }
+
+    #[test]
+    fn old_steps_are_joined_to_minutes_and_removed_after_a_day() {
+        let at_s: Vec<f64> = (0..18_u32).map(|step| f64::from(step) * 10.0).collect();
+        let mut known = samples(&at_s, 1.0);
+        known.power_watts = vec![Some(1.0), Some(3.0), None, None, None, None];
+        known.power_watts.resize(18, None);
+        merge(&mut known, samples(&[3_720.0], 5.0));
+        // The hour before 3720 begins at 120.
+        assert_eq!(known.at_s, [0.0, 60.0, 120.0, 130.0, 140.0, 150.0, 160.0, 170.0, 3_720.0]);
+        assert_eq!(known.power_watts.get(..3).unwrap(), [Some(2.0), None, None]);
+        assert_eq!((known.power_watts.len(), known.utilization_percent.len()), (9, 9));
+        merge(&mut known, samples(&[86_460.0], 7.0));
+        assert_eq!(known.at_s, [60.0, 120.0, 3_720.0, 86_460.0]);
+        assert_eq!(known.utilization_percent, [Some(1.0), Some(1.0), Some(5.0), Some(7.0)]);
     }
 
     #[test]

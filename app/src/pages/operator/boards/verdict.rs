@@ -17,7 +17,7 @@ const REBOOT: &str = "Drain the node, reboot the host, then check the board.";
 const REPLACE: &str = "Drain the node and replace the board.";
 const SEARCH: &str = "Drain the node and run nvidia-smi on the host. Reboot the host if the board is missing there, and replace the board if it stays missing.";
 const CHECK: &str = "Drain the node, then check the board. Reset the board if the check fails.";
-const WAIT: &str = "None: the board returns to service after the change. After a failed change reset the board, then check it.";
+const WAIT: &str = "Wait for the change of the MIG mode. The board returns to service after it. After a failed change reset the board, then check it.";
 
 /// The condition of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +45,11 @@ pub struct Verdict {
 
 /// Returns the next step for a board without placements. `code`: of its quarantine, `None` for a board without
 /// an answer.
-pub fn next_step(code: Option<&str>, facts: Option<&GpuFacts>) -> &'static str {
-    if facts.is_some_and(|facts| facts.replacement_failed == Some(true)) {
+fn next_step(code: Option<&str>, facts: &GpuFacts) -> &'static str {
+    if facts.replacement_failed == Some(true) {
         return REPLACE;
     }
-    match (code, facts.and_then(|facts| facts.recovery)) {
+    match (code, facts.recovery) {
         (None, _) => SEARCH,
         (Some(MODE_CHANGE), _) => WAIT,
         (Some(_), Some(2)) => REBOOT,
@@ -82,7 +82,7 @@ impl Verdict {
         if let Some((title, reason, since)) = fault(gpu) {
             let is_changing = code == Some(MODE_CHANGE);
             let condition = if is_changing { Condition::Changing } else { Condition::Failed };
-            return Self { condition, title, reason, since, next: next_step(code, Some(&gpu.facts)) };
+            return Self { condition, title, reason, since, next: next_step(code, &gpu.facts) };
         }
         let signs = signs(gpu);
         if signs.is_empty() {
@@ -183,7 +183,7 @@ mod tests {
         ] {
             assert_eq!(verdict(more.clone()), (condition, next), "{more}");
         }
-        assert_eq!(next_step(Some("device.unavailable"), None), CHECK);
+        assert_eq!(next_step(Some("device.unavailable"), &gpu(serde_json::json!({})).facts), CHECK);
     }
 
     #[test]

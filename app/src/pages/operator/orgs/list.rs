@@ -66,7 +66,7 @@ const fn order_text(order: OrgOrder) -> &'static str {
         OrgOrder::Created => "creation",
         OrgOrder::Name => "name",
         OrgOrder::Balance => "balance",
-        OrgOrder::Spent => "charges of the month",
+        OrgOrder::Spent => "charges this month",
     }
 }
 

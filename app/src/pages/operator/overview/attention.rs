@@ -5,7 +5,6 @@ use berth_types::overview::{BoardNotice, DiskSpace, DiskState, OperatorOverview}
 
 use super::super::super::text::{counted, size_text};
 use super::super::boards::board_path;
-use super::super::boards::verdict::next_step;
 use crate::ui::Zone;
 
 /// One kind of finding with its number, and the page behind it.
@@ -45,12 +44,11 @@ fn add(
     }
 }
 
-/// Returns the finding of one board, with the next step.
+/// Returns the finding of one board. Its page has the next step, which needs more facts of the board.
 fn board_finding(board: &BoardNotice) -> Finding {
-    let next = next_step(board.code.as_deref(), None);
     Finding {
         title: format!("GPU {} of {} out of service", board.index, board.node_name),
-        note: format!("{}. Next step: {next}", board.reason.trim_end_matches('.')),
+        note: board.reason.clone(),
         path: board_path(board.node, &board.gpu_uuid),
     }
 }
@@ -145,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_board_leads_to_its_page_with_the_next_step() {
+    fn a_failed_board_leads_to_its_page() {
         let board = |index: u32| {
             serde_json::json!({
                 "node": "node_00000000000000000000000001", "node_name": "pier-9", "gpu_uuid": format!("GPU-{index}"),
@@ -164,7 +162,7 @@ mod tests {
             assert_eq!(found.len(), expected, "{all}");
             if let Some(first) = found.first() {
                 assert_eq!(first.path, "/operator/nodes/node_00000000000000000000000001/boards/GPU-0");
-                assert!(first.note.starts_with("XID 48. Next step: Drain the node, reset"), "{}", first.note);
+                assert_eq!(first.note, "XID 48.");
             }
             if all == 40 {
                 assert_eq!(found.last().unwrap().title, "35 further boards out of service");

@@ -200,15 +200,15 @@ fn Figures(overview: RwSignal<OperatorOverview>) -> impl IntoView {
             />
             <Figure
                 path="/operator/orgs"
-                label="Revenue today"
+                label="Charges today"
                 value=text(|o| money_text(o.revenue.today_micros, &o.currency))
-                note=text(|_| "charges of this day, UTC".to_owned())
+                note=text(|_| "of all organizations, UTC".to_owned())
             />
             <Figure
                 path="/operator/invoices"
-                label="Revenue this month"
+                label="Charges this month"
                 value=month
-                note=text(|_| "charges of this month, UTC".to_owned())
+                note=text(|_| "of all organizations, UTC".to_owned())
             />
             <Figure path="/operator/system" label="Free disk" value=text(free_disk) note=text(disk_mark)/>
         </dl>
