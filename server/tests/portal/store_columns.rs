@@ -29,15 +29,19 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 7] = [
+const MIGRATIONS: [&str; 12] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
     include_str!("../../../migrations/0004_nodes.sql"),
     include_str!("../../../migrations/0005_jobs.sql"),
     include_str!("../../../migrations/0006_storage.sql"),
+    include_str!("../../../migrations/0007_tokens.sql"),
     include_str!("../../../migrations/0008_people.sql"),
     include_str!("../../../migrations/0009_audit.sql"),
+    include_str!("../../../migrations/0010_nodes.sql"),
+    include_str!("../../../migrations/0011_factors.sql"),
+    include_str!("../../../migrations/0012_retention.sql"),
 ];
 
 /// Names of columns for one of a few values.

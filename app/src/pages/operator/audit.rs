@@ -221,7 +221,6 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "portal.set_up" => "Portal set up",
         "session.started" => "Signed in",
         "session.refused" => "Sign-in refused",
-        "session.ended" => "Signed out",
         "user.signed_up" => "Signed up",
         other => other,
     }

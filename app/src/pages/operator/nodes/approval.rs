@@ -9,7 +9,6 @@ use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
 use super::boards_text;
 use crate::api;
-use crate::ui::*;
 
 /// The decision about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,6 @@ use leptos::prelude::*;
 
 use super::super::super::parts::{Call, CallProblem, FieldError, Modal};
 use crate::api;
-use crate::ui::*;
 
 const FIELDS: &[&str] = &["/labels"];
 
