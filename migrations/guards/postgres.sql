@@ -23,6 +23,9 @@ CREATE OR REPLACE TRIGGER audit_head_no_delete BEFORE DELETE ON audit_head
 FOR EACH ROW EXECUTE FUNCTION refuse_change();
 CREATE OR REPLACE TRIGGER audit_checkpoints_immutable BEFORE UPDATE OR DELETE ON audit_checkpoints
 FOR EACH ROW EXECUTE FUNCTION refuse_change();
+-- The order of names by their bytes, as in SQLite. The index of the common schema has the order of the locale.
+DROP INDEX IF EXISTS orgs_by_name;
+CREATE INDEX IF NOT EXISTS orgs_by_name_bytes ON orgs (LOWER(name COLLATE "C"), id);
 -- Free room in the pages for rows that each charge changes. A changed row that moves to another page needs new index
 -- entries, and these would let serializable transactions of different organizations conflict.
 ALTER TABLE accounts SET (fillfactor = 50);

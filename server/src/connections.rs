@@ -1,12 +1,12 @@
 //! The connections of browsers and scripts: HTTP/1.1 with limits of number and time.
 //!
 //! Connections have a limit in all and a limit for each network, so that descriptors remain for workers and for the
-//! database. A connection that is idle, or whose request head or body stops, ends after [`Limits::idle`].
+//! database. A connection that is idle, whose request head or body stops, or whose client does not read, ends after
+//! [`Limits::idle`].
 
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,15 +14,18 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use berth_foundation::Settings;
-use berth_foundation::proxies::{TrustedProxies, network};
+use berth_foundation::proxies::TrustedProxies;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Sleep;
 use tower::ServiceExt;
 use tower_http::timeout::TimeoutBody;
+
+use crate::places::{Place, Places};
 
 /// Bytes of a request head.
 const HEAD_BYTES: usize = 64 << 10;
@@ -36,7 +39,8 @@ const NETWORK_SHARE: usize = 4;
 pub struct Limits {
     /// Connections in all.
     pub max: usize,
-    /// The longest wait for a request head, and for the next bytes of a request's body.
+    /// The longest wait for a request head, for the next bytes of a request's body, and for a client that does not
+    /// read its answer.
     pub idle: Duration,
     /// The proxies without a limit of their own.
     pub proxies: TrustedProxies,
@@ -48,65 +52,43 @@ impl Limits {
         let proxies = settings.trusted_proxies.clone();
         Self { max: settings.max_connections, idle: Duration::from_secs(30), proxies }
     }
-}
 
-/// The open connections.
-struct Open {
-    limits: Limits,
-    /// Connections in all, and by network.
-    counts: Mutex<(usize, HashMap<IpAddr, usize>)>,
-}
-
-impl Open {
-    fn new(limits: Limits) -> Arc<Self> {
-        Arc::new(Self { limits, counts: Mutex::default() })
+    fn places(&self) -> Arc<Places> {
+        Places::new(self.max, self.max.div_ceil(NETWORK_SHARE))
     }
 
     /// A place for a connection of this peer; `None` beyond a limit.
-    fn find_place(self: &Arc<Self>, peer: IpAddr) -> Option<Place> {
+    fn find_place(&self, places: &Arc<Places>, peer: IpAddr) -> Option<Place> {
         // A trusted proxy has the connections of all people.
-        let network = (!self.limits.proxies.contains(peer)).then(|| network(peer));
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (all, by_network) = &mut *counts;
-        if *all >= self.limits.max {
-            return None;
-        }
-        if let Some(network) = network {
-            let count = by_network.entry(network).or_default();
-            if *count >= self.limits.max.div_ceil(NETWORK_SHARE) {
-                return None;
-            }
-            *count += 1;
-        }
-        *all += 1;
-        Some(Place { open: self.clone(), network })
-    }
-}
-
-/// The place of one connection. Its drop frees it.
-struct Place {
-    open: Arc<Open>,
-    network: Option<IpAddr>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut counts = self.open.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.0 = counts.0.saturating_sub(1);
-        let Some(network) = self.network else { return };
-        if let Some(count) = counts.1.get_mut(&network) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.1.remove(&network);
-            }
-        }
+        places.find((!self.proxies.contains(peer)).then_some(peer))
     }
 }
 
 /// A connection with its place. An upgraded connection keeps the place.
 struct Counted {
     stream: TcpStream,
-    place: Place,
+    /// The longest wait for a client that does not read.
+    idle: Duration,
+    /// The end of the present wait for the client.
+    stalled: Option<Pin<Box<Sleep>>>,
+    _place: Place,
+}
+
+impl Counted {
+    /// Ends the connection of a client that takes no bytes for [`Limits::idle`].
+    fn limit_stall<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<std::io::Result<T>>,
+    ) -> Poll<std::io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let idle = self.idle;
+        let end = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle)));
+        end.as_mut().poll(cx).map(|()| Err(std::io::ErrorKind::TimedOut.into()))
+    }
 }
 
 impl AsyncRead for Counted {
@@ -125,7 +107,8 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.limit_stall(cx, written)
     }
 
     fn poll_write_vectored(
@@ -133,7 +116,8 @@ impl AsyncWrite for Counted {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.limit_stall(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -151,7 +135,7 @@ impl AsyncWrite for Counted {
 
 /// Serves the router on the listener until `stopped` resolves.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stopped: impl Future<Output = ()>) {
-    let open = Open::new(limits);
+    let places = limits.places();
     let mut stopped = std::pin::pin!(stopped);
     loop {
         let accepted = tokio::select! {
@@ -166,9 +150,9 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stoppe
                 continue;
             }
         };
-        match open.find_place(peer.ip()) {
+        match limits.find_place(&places, peer.ip()) {
             Some(place) => {
-                let connection = Counted { stream, place };
+                let connection = Counted { stream, idle: limits.idle, stalled: None, _place: place };
                 tokio::spawn(serve_connection(connection, peer, router.clone()));
             }
             None => tracing::debug!(%peer, "too many connections; one is dropped"),
@@ -177,7 +161,7 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stoppe
 }
 
 async fn serve_connection(connection: Counted, peer: SocketAddr, router: Router) {
-    let idle = connection.place.open.limits.idle;
+    let idle = connection.idle;
     // Without it small answers wait for an acknowledgement.
     let _ = connection.stream.set_nodelay(true);
     let service = service_fn(move |request: http::Request<Incoming>| {
@@ -202,36 +186,17 @@ async fn serve_connection(connection: Counted, peer: SocketAddr, router: Router)
 mod tests {
     use super::*;
 
-    fn limits(max: usize, proxies: TrustedProxies) -> Limits {
-        Limits { max, idle: Duration::from_secs(1), proxies }
-    }
-
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
-    }
-
-    #[test]
-    fn connections_are_limited_in_all_and_by_network() {
-        let open = Open::new(limits(8, TrustedProxies::default()));
-        let first: Vec<Place> = (0..2).filter_map(|_| open.find_place(ip("192.0.2.1"))).collect();
-        assert_eq!(first.len(), 2);
-        assert!(open.find_place(ip("192.0.2.1")).is_none());
-        assert!(open.find_place(ip("::ffff:192.0.2.1")).is_none(), "the same sender");
-        let others: Vec<Place> =
-            (0..20).filter_map(|n| open.find_place(ip(&format!("198.51.100.{n}")))).collect();
-        assert_eq!(others.len(), 6);
-        drop(first);
-        assert!(open.find_place(ip("192.0.2.1")).is_some());
-        drop(others);
-        assert_eq!(*open.counts.lock().unwrap(), (0, HashMap::new()));
-    }
-
     #[test]
     fn a_trusted_proxy_has_no_limit_of_its_own() {
         let proxies =
             TrustedProxies { networks: vec!["10.0.0.0/8".parse().unwrap()], ..TrustedProxies::default() };
-        let open = Open::new(limits(8, proxies));
-        let places: Vec<Place> = (0..20).filter_map(|_| open.find_place(ip("10.0.0.1"))).collect();
-        assert_eq!(places.len(), 8);
+        let limits = Limits { max: 8, idle: Duration::from_secs(1), proxies };
+        let places = limits.places();
+        let take = |peer: &str| -> Vec<Place> {
+            let peer = peer.parse().unwrap();
+            (0..20).filter_map(|_| limits.find_place(&places, peer)).collect()
+        };
+        assert_eq!(take("192.0.2.1").len(), 2);
+        assert_eq!(take("10.0.0.1").len(), 8);
     }
 }

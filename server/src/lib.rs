@@ -14,6 +14,7 @@ mod metrics;
 pub mod openapi;
 mod overview;
 mod parts;
+mod places;
 pub mod portal;
 pub mod rest;
 pub mod serve;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 use berth_access::ports;
+use berth_foundation::Settings;
 
 use crate::connections;
 use crate::portal::Portal;
@@ -20,6 +21,11 @@ const LAST_MAILS: Duration = Duration::from_secs(5);
 /// Prints a line on standard output. A closed output does not stop the portal.
 fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+/// True if a proxy is in front of the portal and is not trusted. The portal itself has no HTTPS for browsers.
+fn is_proxy_untrusted(settings: &Settings) -> bool {
+    settings.public_url.starts_with("https://") && settings.trusted_proxies.networks.is_empty()
 }
 
 /// Serves browsers and scripts on `listener` and workers on `worker_listener` until `stopped` resolves.
@@ -36,6 +42,11 @@ pub async fn serve(
 ) -> Result<(), String> {
     if assets.is_none() {
         tracing::warn!("no built pages found; --web gives their directory");
+    }
+    if is_proxy_untrusted(&portal.context.settings) {
+        tracing::warn!(
+            "--public-url is https and no proxy is trusted: all people have the address of the proxy and share one limit of sign-ins and connections; --trusted-proxies gives the networks of the proxies"
+        );
     }
     portal.factors.check_key_file().await?;
     portal.secrets.reseal_secrets().await?;
@@ -73,5 +84,24 @@ pub async fn serve(
             let _ = tokio::time::timeout(LAST_MAILS, accounts.mails_sent()).await;
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_foundation::proxies::TrustedProxies;
+
+    use super::*;
+
+    #[test]
+    fn https_without_a_trusted_proxy_is_noticed() {
+        let settings = |public_url: &str, networks: &[&str]| {
+            let networks = networks.iter().map(|n| n.parse().unwrap()).collect();
+            let trusted_proxies = TrustedProxies { networks, ..TrustedProxies::default() };
+            Settings { public_url: public_url.to_owned(), trusted_proxies, ..Settings::default() }
+        };
+        assert!(is_proxy_untrusted(&settings("https://berth.example.org", &[])));
+        assert!(!is_proxy_untrusted(&settings("https://berth.example.org", &["10.0.0.0/8"])));
+        assert!(!is_proxy_untrusted(&settings("http://127.0.0.1:8080", &[])));
     }
 }

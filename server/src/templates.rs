@@ -136,12 +136,12 @@ fn put(templates: &mut Vec<JobTemplate>, template: JobTemplate) {
 }
 
 /// Adds the templates of a directory. Returns the refused files.
-fn add_directory(templates: &mut Vec<JobTemplate>, directory: &Path) -> Vec<Refusal> {
+///
+/// # Errors
+/// The directory cannot be read.
+fn add_directory(templates: &mut Vec<JobTemplate>, directory: &Path) -> std::io::Result<Vec<Refusal>> {
     let refusal = |path: &Path, reason: String| Refusal { file: path.display().to_string(), reason };
-    let files = match list_files(directory) {
-        Ok(files) => files,
-        Err(error) => return vec![refusal(directory, format!("The directory cannot be read: {error}."))],
-    };
+    let files = list_files(directory)?;
     let (mut refused, mut total_bytes) = (Vec::new(), 0_usize);
     for path in files.iter().take(MAX_FILES) {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -164,11 +164,14 @@ fn add_directory(templates: &mut Vec<JobTemplate>, directory: &Path) -> Vec<Refu
             format!("The directory has more than 100 templates. The last {over} by name are left out.");
         refused.push(refusal(directory, reason));
     }
-    refused
+    Ok(refused)
 }
 
 /// Reads all templates, and the refused files.
-fn read_all(directory: Option<&Path>) -> (JobTemplates, Vec<Refusal>) {
+///
+/// # Errors
+/// The directory cannot be read.
+fn read_all(directory: Option<&Path>) -> std::io::Result<(JobTemplates, Vec<Refusal>)> {
     let mut templates = Vec::new();
     let mut refused = Vec::new();
     for (name, text) in BUILT_IN {
@@ -178,9 +181,9 @@ fn read_all(directory: Option<&Path>) -> (JobTemplates, Vec<Refusal>) {
         }
     }
     if let Some(directory) = directory {
-        refused.extend(add_directory(&mut templates, directory));
+        refused.extend(add_directory(&mut templates, directory)?);
     }
-    (JobTemplates { templates }, refused)
+    Ok((JobTemplates { templates }, refused))
 }
 
 /// The templates in memory.
@@ -194,7 +197,11 @@ impl Templates {
     /// Reads the built-in templates and those of a directory.
     pub fn new(directory: Option<&Path>) -> Self {
         let new = Self { directory: directory.map(Arc::from), current: Arc::default() };
-        new.reload();
+        if !new.reload()
+            && let Ok((built_in, _)) = read_all(None)
+        {
+            new.replace(built_in);
+        }
         new
     }
 
@@ -203,12 +210,25 @@ impl Templates {
         self.directory.is_some()
     }
 
-    /// Reads all templates again. Blocks on the disk.
-    pub fn reload(&self) {
-        let (templates, refused) = read_all(self.directory.as_deref());
-        for Refusal { file, reason } in refused {
-            tracing::warn!(file, reason, "the launch form does not offer this template");
+    /// Reads all templates again. Blocks on the disk. If the directory cannot be read, the present templates stay and
+    /// the result is false.
+    pub fn reload(&self) -> bool {
+        match read_all(self.directory.as_deref()) {
+            Ok((templates, refused)) => {
+                for Refusal { file, reason } in refused {
+                    tracing::warn!(file, reason, "the launch form does not offer this template");
+                }
+                self.replace(templates);
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the directory of templates cannot be read; the launch form keeps its templates");
+                false
+            }
         }
+    }
+
+    fn replace(&self, templates: JobTemplates) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(templates);
     }
 
@@ -231,7 +251,7 @@ mod tests {
 
     #[test]
     fn each_built_in_template_is_a_valid_submission() {
-        let (templates, refused) = read_all(None);
+        let (templates, refused) = read_all(None).unwrap();
         assert!(refused.is_empty(), "{refused:?}");
         let names: Vec<&str> = templates.templates.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["notebook", "training", "shell", "server"]);
@@ -276,7 +296,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         let read = || {
-            let (templates, refused) = read_all(Some(dir.path()));
+            let (templates, refused) = read_all(Some(dir.path())).unwrap();
             let reasons: Vec<String> = refused.into_iter().map(|one| one.reason).collect();
             (templates.templates, reasons)
         };
@@ -315,10 +335,20 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_directory_leaves_the_built_in_templates() {
+    fn a_directory_that_cannot_be_read_changes_no_template() {
         let dir = tempfile::tempdir().unwrap();
-        let (templates, refused) = read_all(Some(&dir.path().join("none")));
-        assert_eq!((templates.templates.len(), refused.len()), (4, 1));
-        assert!(refused[0].reason.starts_with("The directory cannot be read: "));
+        let (path, moved) = (dir.path().join("templates"), dir.path().join("moved"));
+        assert_eq!(Templates::new(Some(&path)).list().templates.len(), 4, "the built-in ones");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("sweep.json"), file(r#"{"command": ["true"]}"#)).unwrap();
+        let templates = Templates::new(Some(&path));
+        assert_eq!(templates.list().templates.len(), 5);
+        std::fs::rename(&path, &moved).unwrap();
+        assert!(!templates.reload());
+        assert_eq!(templates.list().templates.len(), 5);
+        std::fs::rename(&moved, &path).unwrap();
+        std::fs::remove_file(path.join("sweep.json")).unwrap();
+        assert!(templates.reload());
+        assert_eq!(templates.list().templates.len(), 4);
     }
 }

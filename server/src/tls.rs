@@ -19,7 +19,7 @@ use rustls::time_provider::TimeProvider;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
@@ -27,12 +27,19 @@ use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
+use crate::places::{Place, Places};
 use crate::portal::Portal;
 
 /// The longest handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Concurrent handshakes and connections without a certificate.
+/// Concurrent handshakes.
+const MAX_HANDSHAKES: usize = 256;
+/// Concurrent handshakes of one network.
+const NETWORK_HANDSHAKES: usize = 64;
+/// Concurrent connections without a certificate. Connections with one have no limit here.
 const MAX_ANONYMOUS: usize = 256;
+/// Concurrent connections of one network without a certificate.
+const NETWORK_ANONYMOUS: usize = 16;
 /// The longest connection without a certificate. Its only purpose is to get one.
 const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after a failure to accept a connection.
@@ -157,28 +164,31 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> (Connections, Join
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let (ready, connections) = mpsc::channel(16);
     let accepting = tokio::spawn(async move {
-        let handshakes = Arc::new(Semaphore::new(MAX_ANONYMOUS));
+        let handshakes = Places::new(MAX_HANDSHAKES, NETWORK_HANDSHAKES);
+        let anonymous = Places::new(MAX_ANONYMOUS, NETWORK_ANONYMOUS);
         loop {
             let accepted = tokio::select! {
                 () = ready.closed() => return,
                 accepted = listener.accept() => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match accepted {
+                Ok((stream, peer)) => (stream, peer.ip()),
                 Err(error) => {
                     tracing::warn!(%error, "a connection of a worker cannot be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
-            let Ok(permit) = handshakes.clone().try_acquire_owned() else {
-                tracing::warn!("too many simultaneous connections of workers; one is dropped");
+            let Some(handshake) = handshakes.find(Some(peer)) else {
+                tracing::debug!(%peer, "too many simultaneous handshakes of workers; one is dropped");
                 continue;
             };
-            let (acceptor, ready) = (acceptor.clone(), ready.clone());
+            let (acceptor, ready, anonymous) = (acceptor.clone(), ready.clone(), anonymous.clone());
             tokio::spawn(async move {
-                let accepted = accept_tls(&acceptor, stream, permit);
-                match tokio::time::timeout(HANDSHAKE_TIMEOUT, accepted).await {
+                let accepted = accept_tls(&acceptor, stream, (peer, &anonymous));
+                let accepted = tokio::time::timeout(HANDSHAKE_TIMEOUT, accepted).await;
+                drop(handshake);
+                match accepted {
                     Ok(Ok(encrypted)) => {
                         // The receiver is gone when the portal stops.
                         let _ = ready.send(Ok(encrypted)).await;
@@ -197,15 +207,21 @@ pub fn listen(listener: TcpListener, config: ServerConfig) -> (Connections, Join
 async fn accept_tls(
     acceptor: &TlsAcceptor,
     stream: TcpStream,
-    permit: OwnedSemaphorePermit,
+    (address, places): (IpAddr, &Arc<Places>),
 ) -> io::Result<Encrypted> {
     stream.set_nodelay(true)?;
     let stream = acceptor.accept(stream).await?;
     let (_, connection) = stream.get_ref();
     let certificate = connection.peer_certificates().and_then(<[_]>::first);
     let peer = Peer(certificate.cloned());
-    let anonymous = peer.certificate().is_none();
-    let anonymous = anonymous.then(|| (Box::pin(tokio::time::sleep(ANONYMOUS_TIMEOUT)), permit));
+    let anonymous = match peer.certificate() {
+        Some(_) => None,
+        None => {
+            let full = || io::Error::other("too many connections without a certificate");
+            let place = places.find(Some(address)).ok_or_else(full)?;
+            Some((Box::pin(tokio::time::sleep(ANONYMOUS_TIMEOUT)), place))
+        }
+    };
     Ok(Encrypted { stream, peer, anonymous })
 }
 
@@ -214,7 +230,7 @@ pub struct Encrypted {
     stream: TlsStream<TcpStream>,
     peer: Peer,
     /// The end of a connection without a certificate, and its place.
-    anonymous: Option<(Pin<Box<Sleep>>, OwnedSemaphorePermit)>,
+    anonymous: Option<(Pin<Box<Sleep>>, Place)>,
 }
 
 impl Connected for Encrypted {

@@ -382,6 +382,11 @@ impl Accounts {
         })
     }
 
+    /// The number of hashes of passwords that were computed since the start.
+    pub fn password_hashes(&self) -> u64 {
+        self.hasher.hashes()
+    }
+
     /// Waits for the mails that are not sent yet.
     pub async fn mails_sent(&self) {
         self.mails.finished().await;

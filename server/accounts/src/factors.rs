@@ -386,11 +386,13 @@ impl SecondFactors {
                 if password.chars().count() > passwords::MAX_CHARS {
                     return Err(Problem::invalid_field("/password", "Use at most 1024 characters."));
                 }
+                // Reserved before the count: a full queue uses up no attempt.
+                let place = self.hasher.reserve()?;
                 self.count_attempt(email, from.address)?;
                 let mut conn = self.context.db.read().await?;
                 let hash = store::people::find_password(&mut conn.tx(), caller.user.id).await?;
                 drop(conn);
-                if !self.hasher.verify(password, hash, &from.disconnect).await? {
+                if !self.hasher.verify(place, password, hash, &from.disconnect).await? {
                     let detail = "This is not the password of your account. Check it and try again.";
                     return Err(Problem::new(401, "auth.wrong_password", "Wrong password", detail));
                 }

@@ -1,13 +1,14 @@
 //! Password rules and hashing. argon2id runs outside the async threads, with a limit on concurrent hashes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
 use berth_rest::Disconnect;
 use berth_types::problems::{FieldError, Problem};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Minimum length of a password as the only factor (NIST SP 800-63B-4).
 pub const MIN_CHARS: usize = 15;
@@ -45,7 +46,13 @@ pub struct Hasher {
     permits: Arc<Semaphore>,
     /// Places for waiting and running requests.
     places: Arc<Semaphore>,
+    /// The number of computed hashes.
+    computed: Arc<AtomicU64>,
 }
+
+/// A place in the queue of hashes. Its drop frees it.
+#[derive(Debug)]
+pub struct Place(OwnedSemaphorePermit);
 
 /// A password could not be hashed or verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -76,26 +83,42 @@ impl Hasher {
         Self {
             permits: Arc::new(Semaphore::new(max_concurrent)),
             places: Arc::new(Semaphore::new(max_concurrent + MAX_WAITING)),
+            computed: Arc::default(),
         }
+    }
+
+    /// The number of hashes that were computed since the start.
+    pub fn hashes(&self) -> u64 {
+        self.computed.load(Ordering::Relaxed)
+    }
+
+    /// Reserves a place in the queue.
+    ///
+    /// # Errors
+    /// The queue is full.
+    pub fn reserve(&self) -> Result<Place, HashError> {
+        self.places.clone().try_acquire_owned().map(Place).map_err(|_| HashError::Busy)
     }
 
     /// Runs work outside the async threads, in the order of the calls. Work of a sender that disconnects before its
     /// start is dropped.
     async fn run_blocking<T: Send + 'static>(
         &self,
+        place: Place,
         sender: &Disconnect,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, HashError> {
-        let place = self.places.clone().try_acquire_owned().map_err(|_| HashError::Busy)?;
         let permit = tokio::select! {
             biased;
             () = sender.wait() => return Err(HashError::Disconnected),
             permit = self.permits.clone().acquire_owned() => permit.map_err(|_| HashError::Failed)?,
         };
         // The permit is held until the end of the work, also when the caller is dropped before.
+        let computed = self.computed.clone();
         let run = move || {
             let done = work();
-            drop((permit, place));
+            computed.fetch_add(1, Ordering::Relaxed);
+            drop((permit, place.0));
             done
         };
         tokio::task::spawn_blocking(run).await.map_err(|_| HashError::Failed)
@@ -111,7 +134,7 @@ impl Hasher {
         salt: [u8; 16],
         sender: &Disconnect,
     ) -> Result<String, HashError> {
-        self.run_blocking(sender, move || {
+        self.run_blocking(self.reserve()?, sender, move || {
             let hash: PasswordHash = argon2()
                 .hash_password_with_salt(password.as_bytes(), &salt)
                 .map_err(|_| HashError::Failed)?;
@@ -124,14 +147,15 @@ impl Hasher {
     /// and returns false.
     ///
     /// # Errors
-    /// The queue is full, or the sender disconnected while the request waited.
+    /// The sender disconnected while the request waited.
     pub async fn verify(
         &self,
+        place: Place,
         password: String,
         hash: Option<String>,
         sender: &Disconnect,
     ) -> Result<bool, HashError> {
-        self.run_blocking(sender, move || {
+        self.run_blocking(place, sender, move || {
             let Some(hash) = hash else {
                 let made: Result<PasswordHash, _> =
                     argon2().hash_password_with_salt(password.as_bytes(), &[0; 16]);
@@ -184,10 +208,13 @@ mod tests {
         let sender = Disconnect::default();
         let hash = hasher.hash("lantern quay seven".to_owned(), [3; 16], &sender).await.unwrap();
         assert!(hash.starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{hash}");
-        let verify = |password: &str, hash| hasher.verify(password.to_owned(), hash, &sender);
+        let verify = |password: &str, hash| {
+            hasher.verify(hasher.reserve().unwrap(), password.to_owned(), hash, &sender)
+        };
         assert!(verify("lantern quay seven", Some(hash.clone())).await.unwrap());
         assert!(!verify("lantern quay eight", Some(hash)).await.unwrap());
         assert!(!verify("lantern quay seven", None).await.unwrap());
+        assert_eq!(hasher.hashes(), 4);
     }
 
     /// A hasher with one permit, and work that holds it until the returned sender is dropped.
@@ -201,7 +228,7 @@ mod tests {
                 let _ = started.send(());
                 let _ = released.recv();
             };
-            holder.run_blocking(&Disconnect::default(), work).await
+            holder.run_blocking(holder.reserve().unwrap(), &Disconnect::default(), work).await
         });
         start.await.unwrap();
         (hasher, release)
@@ -211,17 +238,17 @@ mod tests {
     async fn the_queue_is_bounded() {
         let (hasher, release) = busy().await;
         let sender = Disconnect::default();
-        let mut waiting: Vec<_> =
-            (0..MAX_WAITING).map(|_| Box::pin(hasher.run_blocking(&sender, || ()))).collect();
+        let run = || hasher.run_blocking(hasher.reserve().unwrap(), &sender, || ());
+        let mut waiting: Vec<_> = (0..MAX_WAITING).map(|_| Box::pin(run())).collect();
         for one in &mut waiting {
             assert!(futures::poll!(one).is_pending());
         }
-        assert_eq!(hasher.run_blocking(&sender, || ()).await, Err(HashError::Busy));
+        assert_eq!(hasher.reserve().err(), Some(HashError::Busy));
         drop(release);
         for one in waiting {
             assert_eq!(one.await, Ok(()));
         }
-        assert_eq!(hasher.run_blocking(&sender, || ()).await, Ok(()));
+        assert_eq!(run().await, Ok(()));
     }
 
     #[tokio::test]
@@ -229,11 +256,13 @@ mod tests {
         let (hasher, release) = busy().await;
         let sender = Disconnect::default();
         let guard = sender.guard();
-        let mut abandoned = Box::pin(hasher.run_blocking(&sender, || ()));
+        let place = hasher.reserve().unwrap();
+        let mut abandoned = Box::pin(hasher.run_blocking(place, &sender, || ()));
         assert!(futures::poll!(&mut abandoned).is_pending());
         drop(guard);
         assert_eq!(abandoned.await, Err(HashError::Disconnected));
         drop(release);
-        assert_eq!(hasher.run_blocking(&Disconnect::default(), || ()).await, Ok(()));
+        let place = hasher.reserve().unwrap();
+        assert_eq!(hasher.run_blocking(place, &Disconnect::default(), || ()).await, Ok(()));
     }
 }

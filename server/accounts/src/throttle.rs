@@ -2,8 +2,10 @@
 //!
 //! A sign-in is counted before its password is verified, so the limits hold for right passwords too. Three limits
 //! apply: for one account from one network, for one network, and for one account from all networks. The last one
-//! does not apply to networks that signed in to the account before, so strangers cannot lock its owner out.
-//! Keys are hashes, and each limit has a fixed number of entries.
+//! does not apply to networks that signed in to the account before, so strangers cannot lock its owner out there.
+//! These networks are in memory: after a restart of the portal all networks are new.
+//! Keys are hashes, and each limit has a fixed number of entries. Addresses without an account have no entry in the
+//! limit for accounts, so they displace none.
 
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
@@ -111,16 +113,26 @@ impl Default for SignInThrottle {
 }
 
 impl SignInThrottle {
-    /// Counts a sign-in before its password is verified. Beyond a limit it returns the seconds to wait.
-    pub fn count_attempt(&self, account: &str, from: Option<IpAddr>) -> Option<u64> {
+    /// Counts a sign-in to an address, with or without an account, for the limits of its network. Beyond a limit it
+    /// returns the seconds to wait.
+    pub fn count_sender(&self, account: &str, from: Option<IpAddr>) -> Option<u64> {
         let network = from.map(network);
         let by_network = network.and_then(|network| self.by_network.count(network));
         // A refused attempt counts for no further limit.
-        by_network.or_else(|| self.by_pair.count((account, network))).or_else(|| {
-            let known = self.hasher.hash_one((account, network));
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&known).is_some();
-            if known { None } else { self.by_account.count(account) }
-        })
+        by_network.or_else(|| self.by_pair.count((account, network)))
+    }
+
+    /// Counts a sign-in for the limit of an existing account. Beyond the limit it returns the seconds to wait.
+    pub fn count_account(&self, account: &str, from: Option<IpAddr>) -> Option<u64> {
+        let known = self.hasher.hash_one((account, from.map(network)));
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&known).is_some();
+        if known { None } else { self.by_account.count(account) }
+    }
+
+    /// Counts a sign-in to an existing account before its password is verified. Beyond a limit it returns the seconds
+    /// to wait.
+    pub fn count_attempt(&self, account: &str, from: Option<IpAddr>) -> Option<u64> {
+        self.count_sender(account, from).or_else(|| self.count_account(account, from))
     }
 
     /// Records a right password: the account has its full quota again from this network.
@@ -280,6 +292,17 @@ mod tests {
         }
         assert!(throttle.count_attempt("ada@example.org", stranger(7_000)).is_some());
         assert_eq!(throttle.count_attempt("ada@example.org", home), None);
+    }
+
+    #[test]
+    fn addresses_without_an_account_displace_no_account() {
+        let throttle = SignInThrottle::default();
+        for n in 0..NETWORK.burst {
+            assert_eq!(throttle.count_sender(&format!("{n}@example.org"), ip("192.0.2.1")), None);
+        }
+        assert_eq!(throttle.by_account.entries().len(), 0);
+        assert_eq!(throttle.count_attempt("ada@example.org", ip("192.0.2.2")), None);
+        assert_eq!(throttle.by_account.entries().len(), 1);
     }
 
     #[test]

@@ -19,7 +19,6 @@ use berth_types::lists::ListOptions;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
-use tokio::sync::Semaphore;
 
 use berth_foundation::Context;
 use berth_foundation::days::month_of;
@@ -113,12 +112,12 @@ fn invoice(row: StoredInvoice) -> Result<Invoice, StoreError> {
 #[derive(Clone)]
 pub struct Invoices {
     context: Context,
-    pdf_permits: Arc<Semaphore>,
+    pdf_queue: Arc<pdf::PdfQueue>,
 }
 
 impl Invoices {
     pub fn new(context: Context) -> Self {
-        Self { context, pdf_permits: Arc::new(Semaphore::new(pdf::CONCURRENT_FILES)) }
+        Self { context, pdf_queue: Arc::default() }
     }
 
     /// Bills a past month, as an operator. Existing documents of that month stay.

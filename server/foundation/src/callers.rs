@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use berth_store::{StoreError, Tx};
 use berth_types::accounts::{Role, User};
 use berth_types::ids::{OrgId, TokenId};
 use berth_types::problems::Problem;
@@ -216,7 +217,7 @@ impl Context {
 
     /// Resolves when the open streams, terminals and ports of a caller in an organization must end: after a change
     /// of the caller's rights, and at the sign-out, revocation or expiry of the session or token. Changes count from
-    /// the call on, not from the first poll.
+    /// the call on, not from the first poll. An end between the authentication and the call is found in the database.
     pub fn access_end(
         &self,
         org: OrgId,
@@ -228,10 +229,18 @@ impl Context {
             caller.token.map(|token| token.id),
             caller.session.clone(),
         );
-        let (context, expires_at) = (self.clone(), caller.expires_at);
+        let (context, caller, now) = (self.clone(), caller.clone(), self.now());
         async move {
+            let valid = async {
+                let mut conn = context.db.read().await?;
+                context.is_signed_in(&mut conn.tx(), &caller, now).await
+            };
+            // A fault of the database ends no stream.
+            if let Ok(false) = valid.await {
+                return;
+            }
             let expired = async {
-                match expires_at {
+                match caller.expires_at {
                     Some(at) => context.wait_until(at).await,
                     None => std::future::pending().await,
                 }
@@ -241,6 +250,25 @@ impl Context {
                 () = expired => {}
             }
         }
+    }
+
+    /// True if the session or token of a caller exists and is valid at `now`.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn is_signed_in(
+        &self,
+        tx: &mut Tx<'_>,
+        caller: &Caller,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        if let Some(token) = caller.token {
+            return berth_store::accounts::token_exists(tx, token.id, now).await;
+        }
+        let Some(session) = &caller.session else { return Ok(true) };
+        let idle_since = now.plus_seconds(-self.settings.session_idle_s);
+        let found = berth_store::accounts::find_session(tx, session.hash(), now, idle_since).await?;
+        Ok(found.is_some())
     }
 
     /// Waits until the portal's clock shows this time. The clock of the host can be set, so it is read once a second.

@@ -70,6 +70,14 @@ fn is_private_v6(a: Ipv6Addr) -> bool {
         || embedded.is_some_and(is_private_v4)
 }
 
+/// True if the URL of a mail server allows no connection without TLS.
+fn requires_tls(url: &str) -> bool {
+    let Ok(url) = reqwest::Url::parse(url) else { return false };
+    let required =
+        || url.query_pairs().find(|(name, _)| name == "tls").is_some_and(|(_, value)| value == "required");
+    url.scheme() == "smtps" || required()
+}
+
 /// True if the mail server of a URL is on this host.
 fn local_mail_server(url: &str) -> bool {
     let host = reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
@@ -155,8 +163,7 @@ impl Transport {
                 let builder = AsyncSmtpTransport::<Tokio1Executor>::from_url(url).map_err(|_| {
                     "the URL of the mail server must begin with smtp:// or smtps://".to_owned()
                 })?;
-                let encrypted = url.starts_with("smtps://") || url.contains("tls=required");
-                if !encrypted && !local_mail_server(url) {
+                if !requires_tls(url) && !local_mail_server(url) {
                     return Err("the connection to the mail server must have TLS: use smtps://… or add \
                                 ?tls=required to smtp://…; only a server on this host may be without it"
                         .to_owned());
@@ -336,7 +343,15 @@ mod tests {
         let lab = Transport::new(true, None, "berth@example.org", Path::new("/nowhere")).unwrap();
         assert_eq!(lab.check_url("http://127.0.0.1:9/"), Ok(()));
         let mail = |url| Transport::new(false, Some(url), "berth@example.org", Path::new("/")).map(|_| ());
-        for bad in ["http://x", "smtp://mail.example.org", "smtp://user:secret@mail.example.org:25"] {
+        for bad in [
+            "http://x",
+            "smtp://mail.example.org",
+            "smtp://user:secret@mail.example.org:25",
+            "smtp://user:tls=required@mail.example.org",
+            "smtp://mail.example.org/tls=required",
+            "smtp://mail.example.org?not_tls=required",
+            "smtp://mail.example.org?tls=opportunistic&tls=required",
+        ] {
             let error = mail(bad).unwrap_err();
             assert!(!error.contains("secret"), "{error}");
         }

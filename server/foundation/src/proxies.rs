@@ -68,7 +68,7 @@ impl TrustedProxies {
     }
 
     /// The address of the sender. `lines` are the values of the header in their order.
-    pub fn find_sender<'a>(&self, peer: IpAddr, lines: impl DoubleEndedIterator<Item = &'a str>) -> IpAddr {
+    pub fn sender<'a>(&self, peer: IpAddr, lines: impl DoubleEndedIterator<Item = &'a str>) -> IpAddr {
         let mut sender = peer.to_canonical();
         let entries = lines.rev().flat_map(|line| line.rsplit(','));
         for entry in entries.take(MAX_PROXIES) {
@@ -110,7 +110,7 @@ mod tests {
     fn sender(networks: &[&str], header: ForwardedHeader, peer: &str, lines: &[&str]) -> String {
         let networks = networks.iter().map(|n| n.parse().unwrap()).collect();
         let proxies = TrustedProxies { networks, header };
-        proxies.find_sender(peer.parse().unwrap(), lines.iter().copied()).to_string()
+        proxies.sender(peer.parse().unwrap(), lines.iter().copied()).to_string()
     }
 
     #[test]

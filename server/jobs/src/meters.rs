@@ -31,8 +31,9 @@ pub(crate) async fn bound(
         return Ok(report.clone());
     }
     let (job, metered_ms) = (report.job, report.metered_ms);
-    tracing::warn!(node = %attempt.node_id, %job, metered_ms, longest_ms, "the meter of a worker is ahead");
     if report.phase.has_ended() && !attempt.ended {
+        // Each report of a wrong meter is ahead, so only the first one of the end is logged.
+        tracing::warn!(node = %attempt.node_id, %job, metered_ms, longest_ms, "the meter of a worker is ahead");
         let event = AuditEvent {
             id: context.new_id::<AuditEventId>(now),
             at: now,

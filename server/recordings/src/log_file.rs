@@ -129,7 +129,10 @@ impl LogFile {
                 log.last = entries.read(last, 1)?.first().copied();
             }
             // A portal that died between the two writes leaves an entry without bytes.
-            open_write(&log.times)?.set_len(log.count * ENTRY)?;
+            let bytes = log.count * ENTRY;
+            if std::fs::metadata(&log.times)?.len() != bytes {
+                open_write(&log.times)?.set_len(bytes)?;
+            }
         }
         Ok(log)
     }

@@ -37,6 +37,9 @@ impl<T: Serialize> IntoResponse for Accepted<T> {
     }
 }
 
+/// The rule for caches of objects with an `ETag`: of the 200 and, since it replaces the stored rule, of the 304 too.
+const CACHE_CONTROL: &str = "private, no-cache";
+
 /// 200 with the object and its `ETag`, or 304 if the request has this tag in `If-None-Match`.
 ///
 /// # Errors
@@ -49,11 +52,12 @@ pub fn if_changed<T: Serialize>(headers: &HeaderMap, value: &T) -> Result<Respon
     let tag = format!("W/\"{:016x}\"", hasher.finish());
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     if known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
-        return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
+        let fields = [(header::ETAG, tag), (header::CACHE_CONTROL, CACHE_CONTROL.to_owned())];
+        return Ok((StatusCode::NOT_MODIFIED, fields).into_response());
     }
     let fields = [
         (header::ETAG, tag),
-        (header::CACHE_CONTROL, "private, no-cache".to_owned()),
+        (header::CACHE_CONTROL, CACHE_CONTROL.to_owned()),
         (header::CONTENT_TYPE, "application/json".to_owned()),
     ];
     Ok((fields, body).into_response())
@@ -95,6 +99,7 @@ mod tests {
                 headers.insert(header::IF_NONE_MATCH, known.parse().unwrap());
             }
             let answer = if_changed(&headers, &value).ok().unwrap();
+            assert_eq!(answer.headers()[header::CACHE_CONTROL], "private, no-cache");
             (answer.status(), answer.headers()[header::ETAG].to_str().unwrap().to_owned())
         };
         let (status, tag) = answer(None, "one");

@@ -10,6 +10,9 @@ use berth_types::problems::Problem;
 
 use crate::failed::Failed;
 
+/// The rule for caches of files: of the 200 and, since it replaces the stored rule, of the 304 too.
+const CACHE_CONTROL: &str = "private, no-transform";
+
 /// A file for a download.
 pub struct Download {
     pub name: String,
@@ -38,7 +41,8 @@ impl Download {
         let text = |name: header::HeaderName| headers.get(name).and_then(|v| v.to_str().ok());
         let tag = self.tag();
         if text(header::IF_NONE_MATCH).is_some_and(|known| known.split(',').any(|one| one.trim() == tag)) {
-            return Err(Box::new((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response()));
+            let fields = [(header::ETAG, tag), (header::CACHE_CONTROL, CACHE_CONTROL.to_owned())];
+            return Err(Box::new((StatusCode::NOT_MODIFIED, fields).into_response()));
         }
         // A download of another version of the file does not continue: it begins anew.
         let same = text(header::IF_RANGE).is_none_or(|known| known.trim() == tag);
@@ -78,7 +82,7 @@ impl DownloadPart {
         put(header::ETAG, &self.file.tag());
         // Without compression, so that the length is known and ranges count the file's own bytes.
         put(header::CONTENT_ENCODING, "identity");
-        put(header::CACHE_CONTROL, "private, no-transform");
+        put(header::CACHE_CONTROL, CACHE_CONTROL);
         // The content is not trusted: browsers must save it and never render it.
         put(header::CONTENT_TYPE, "application/octet-stream");
         put(header::CONTENT_DISPOSITION, &content_disposition(&self.file.name));
@@ -136,6 +140,16 @@ pub fn content_disposition(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_answer_for_a_known_file_keeps_its_rule_for_caches() {
+        let file = Download { name: "a".to_owned(), bytes: 1, sha256: "00".to_owned() };
+        let mut headers = HeaderMap::new();
+        headers.insert(header::IF_NONE_MATCH, HeaderValue::from_static("\"00\""));
+        let answer = file.select_part(&headers).err().unwrap();
+        assert_eq!(answer.status(), StatusCode::NOT_MODIFIED);
+        assert_eq!(answer.headers()[header::CACHE_CONTROL], CACHE_CONTROL);
+    }
 
     #[test]
     fn ranges_are_read_as_the_standard_says() {

@@ -1,5 +1,6 @@
 //! Extractors of requests: bodies, paths and queries. Each fault of a request becomes a problem.
 
+use std::error::Error;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -11,6 +12,7 @@ use berth_types::problems::Problem;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use serde_path_to_error::{Path as JsonPath, Segment};
+use tower_http::timeout::TimeoutError;
 
 use crate::failed::Failed;
 
@@ -50,6 +52,23 @@ impl std::fmt::Display for BodyLimit {
     }
 }
 
+fn too_slow() -> Failed {
+    let detail = "The body did not arrive in time. Nothing was changed. Send the request again.";
+    Failed(Problem::new(408, "request.timeout", "Body too slow", detail))
+}
+
+/// True if the next bytes of a body did not arrive in time.
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.is::<TimeoutError>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
 /// The bytes of a body.
 ///
 /// # Errors
@@ -66,10 +85,12 @@ pub async fn read_body(request: Request) -> Result<Bytes, Failed> {
         return Err(too_large());
     }
     let Ok(body) = tokio::time::timeout(limit.timeout(), Bytes::from_request(request, &())).await else {
-        let detail = "The body did not arrive in time. Nothing was changed. Send the request again.";
-        return Err(Failed(Problem::new(408, "request.timeout", "Body too slow", detail)));
+        return Err(too_slow());
     };
     body.map_err(|rejection| {
+        if is_timeout(&rejection) {
+            return too_slow();
+        }
         let status = rejection.into_response().status();
         if status == StatusCode::PAYLOAD_TOO_LARGE {
             return too_large();
@@ -77,6 +98,16 @@ pub async fn read_body(request: Request) -> Result<Bytes, Failed> {
         let detail = "The body ended early. Nothing was changed. Send the request again.";
         Failed(Problem::malformed(detail))
     })
+}
+
+/// The bytes of a body, with its limits of size and time.
+pub struct RawBody(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for RawBody {
+    type Rejection = Failed;
+    async fn from_request(request: Request, _: &S) -> Result<Self, Failed> {
+        read_body(request).await.map(Self)
+    }
 }
 
 /// A JSON body.

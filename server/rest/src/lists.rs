@@ -233,6 +233,7 @@ mod tests {
         assert_eq!(parsed(2_000), Some(NameCursor("n".repeat(2_000))));
         assert_eq!(parsed(2_048), None);
     }
+
     #[test]
     fn a_cursor_with_another_order_or_filter_is_refused() {
         let read = |cursor: Option<&str>, sort, filter: &str| {

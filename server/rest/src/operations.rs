@@ -12,6 +12,7 @@ use aide::openapi::{
 use aide::operation::{ParamLocation, add_parameters, parameters_from_schema, set_body};
 use aide::transform::TransformOperation;
 use axum::Json as Answer;
+use axum::body::Bytes;
 use berth_types::Page;
 use berth_types::operations::OperatedJob;
 use berth_types::problems::Problem;
@@ -23,7 +24,7 @@ use serde_json::json;
 use crate::authentication::{Signed, SignedUnenrolled};
 use crate::columns::Table;
 use crate::disconnect::Disconnect;
-use crate::extract::{Json, Path, Query};
+use crate::extract::{Json, Path, Query, RawBody};
 use crate::failed::Failed;
 use crate::sender::Sender;
 use crate::streams::{LOG_STREAM, ORG_STREAM, Stream, Streamed};
@@ -277,6 +278,12 @@ impl OperationInput for Signed {
 impl OperationInput for SignedUnenrolled {
     fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
         Signed::operation_input(ctx, operation);
+    }
+}
+
+impl OperationInput for RawBody {
+    fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
+        Bytes::operation_input(ctx, operation);
     }
 }
 

@@ -5,7 +5,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use berth_rest::extract::BodyLimit;
 
-/// Submissions with their files, and parts of uploads.
+/// Submissions with their files, parts of uploads, and 10,000 grants of credit.
 const FILES: BodyLimit = BodyLimit(12 << 20);
 /// Stripe's events, and pictures in JSON.
 const MEDIUM: BodyLimit = BodyLimit(256 << 10);
@@ -15,6 +15,7 @@ fn body_limit(path: &str) -> BodyLimit {
     let mut parts = path.strip_prefix("/api/v1/").unwrap_or_default().split('/');
     match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some("orgs"), Some(_), Some("jobs"), None, None)
+        | (Some("operator"), Some("credits"), None, None, None)
         | (Some("orgs"), Some(_), Some("volumes"), Some(_), Some("uploads")) => FILES,
         (Some("stripe"), Some("events"), None, None, None)
         | (Some("orgs"), Some(_), Some("secrets"), Some(_), None)
@@ -41,6 +42,8 @@ mod tests {
             ("/api/v1/orgs/org_1/volumes", BodyLimit::default()),
             ("/api/v1/orgs/org_1/volumes/data/uploads/a/b", FILES),
             ("/api/v1/orgs/org_1/secrets/key", MEDIUM),
+            ("/api/v1/operator/credits", FILES),
+            ("/api/v1/operator/orgs/org_1/credits", BodyLimit::default()),
             ("/api/v1/stripe/events", MEDIUM),
             ("/api/v1/sessions", BodyLimit::default()),
             ("/orgs/x/jobs", BodyLimit::default()),

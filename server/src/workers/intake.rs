@@ -40,7 +40,8 @@ impl Session {
         let key = (job, number, rank);
         if !self.logs.contains_key(&key) {
             let path = self.portal.recordings.log(job, number, rank);
-            self.logs.insert(key, LogFile::open(&path).map_err(|e| e.to_string())?);
+            let file = tokio::task::block_in_place(|| LogFile::open(&path));
+            self.logs.insert(key, file.map_err(|e| e.to_string())?);
         }
         let Some(file) = self.logs.get_mut(&key) else { return Ok(()) };
         let known = file.length().checked_sub(log.offset).ok_or("a gap in a log")?;

@@ -186,6 +186,11 @@ pub async fn find_session(
     }))
 }
 
+/// Returns true if the session exists, valid or not.
+pub async fn session_exists(tx: &mut Tx<'_>, hash: &str) -> Result<bool, StoreError> {
+    Ok(find!(tx, (String,), "SELECT hash FROM sessions WHERE hash = $1", hash)?.is_some())
+}
+
 pub async fn touch_session(tx: &mut Tx<'_>, hash: &str, now: Timestamp) -> Result<(), StoreError> {
     exec!(tx, "UPDATE sessions SET last_seen_at = $2 WHERE hash = $1", hash, now).map(|_| ())
 }
@@ -313,7 +318,7 @@ pub async fn list_tokens(
 }
 
 /// Deletes a token of this organization, or (`None`) of an operator, with all tokens that it created. Returns the
-/// deleted tokens with their names; none if the token does not exist.
+/// deleted tokens with their names, oldest first; none if the token does not exist.
 pub async fn delete_token(
     tx: &mut Tx<'_>,
     org: Option<OrgId>,
@@ -321,17 +326,12 @@ pub async fn delete_token(
 ) -> Result<Vec<(TokenId, String)>, StoreError> {
     let owner = org.map_or_else(String::new, |org| org.to_string());
     let sql = "WITH RECURSIVE created AS (\
-                 SELECT id, name FROM tokens WHERE id = $1 AND COALESCE(org_id, '') = $2 \
-                 UNION ALL \
-                 SELECT t.id, t.name FROM tokens t JOIN created c ON t.parent_id = c.id) \
-               SELECT id, name FROM created";
-    let deleted: Vec<(TokenId, String)> = list!(tx, (TokenId, String), sql, token, owner.clone())?;
-    let sql = "WITH RECURSIVE created AS (\
                  SELECT id FROM tokens WHERE id = $1 AND COALESCE(org_id, '') = $2 \
                  UNION ALL \
                  SELECT t.id FROM tokens t JOIN created c ON t.parent_id = c.id) \
-               DELETE FROM tokens WHERE id IN (SELECT id FROM created)";
-    exec!(tx, sql, token, owner)?;
+               DELETE FROM tokens WHERE id IN (SELECT id FROM created) RETURNING id, name";
+    let mut deleted: Vec<(TokenId, String)> = list!(tx, (TokenId, String), sql, token, owner)?;
+    deleted.sort_unstable_by_key(|(id, _)| *id);
     Ok(deleted)
 }
 

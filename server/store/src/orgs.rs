@@ -40,7 +40,7 @@ pub struct OrgSearch {
     pub org: String,
     /// Only the organization with this slug; empty for all.
     pub slug: String,
-    /// A part of the name or of the slug, without regard to case; empty for all.
+    /// A part of the name or of the slug, without regard to the case of ASCII letters; empty for all.
     pub name: String,
     /// Only organizations that had credit and have no available money.
     pub without_credit: bool,
@@ -61,9 +61,10 @@ macro_rules! spent {
 }
 
 /// The text of a page in one direction. The inner query reads the keys of the page, so that counts and sums
-/// are read for its rows only. The id of an account is that of [`crate::ledger::org_account`].
+/// are read for its rows only. The id of an account is that of [`crate::ledger::org_account`]. `$collate` gives texts
+/// the order of their bytes and the lower case of ASCII letters only, as SQLite has them.
 macro_rules! org_page {
-    ([$($key:tt)+], $cursor:literal, $after:literal, $direction:literal) => {
+    ($collate:literal, [$($key:tt)+], [$($cursor:tt)+], $after:literal, $direction:literal) => {
         concat!(
             "SELECT o.id, o.name, o.slug, o.created_at, \
              (SELECT CAST(COUNT(*) AS BIGINT) FROM members m WHERE m.org_id = o.id) AS members, \
@@ -77,8 +78,15 @@ macro_rules! org_page {
             " AS spent_micros FROM (SELECT o.id AS page_id, ",
             $($key)+,
             " AS sort_key FROM orgs o LEFT JOIN accounts a ON a.id = 'tenant:' || o.id \
-             WHERE ($1 = '' OR REPLACE(LOWER(o.name), LOWER($1), '') <> LOWER(o.name) \
-              OR REPLACE(o.slug, LOWER($1), '') <> o.slug) \
+             WHERE ($1 = '' OR REPLACE(LOWER(o.name",
+            $collate,
+            "), LOWER($1",
+            $collate,
+            "), '') <> LOWER(o.name",
+            $collate,
+            ") OR REPLACE(o.slug, LOWER($1",
+            $collate,
+            "), '') <> o.slug) \
              AND (NOT $2 OR (a.posted_micros - a.held_micros + a.credit_limit_micros <= 0 AND EXISTS \
               (SELECT 1 FROM transfers t WHERE t.credit = a.id AND t.kind = 'credit'))) \
              AND ($7 = '' OR o.id = $7) AND ($8 = '' OR o.slug = $8) AND ($4 = '' OR (",
@@ -86,7 +94,7 @@ macro_rules! org_page {
             ", o.id) ",
             $after,
             " (",
-            $cursor,
+            $($cursor)+,
             ", $4)) ORDER BY sort_key ",
             $direction,
             ", page_id ",
@@ -101,10 +109,29 @@ macro_rules! org_page {
 }
 
 macro_rules! org_pages {
-    ($sort:expr, [$($key:tt)+], $cursor:literal) => {
+    ($collate:literal, $sort:expr, [$($key:tt)+], [$($cursor:tt)+]) => {
         match $sort {
-            Sort::Asc => org_page!([$($key)+], $cursor, ">", "ASC"),
-            Sort::Desc => org_page!([$($key)+], $cursor, "<", "DESC"),
+            Sort::Asc => org_page!($collate, [$($key)+], [$($cursor)+], ">", "ASC"),
+            Sort::Desc => org_page!($collate, [$($key)+], [$($cursor)+], "<", "DESC"),
+        }
+    };
+}
+
+/// The text for one engine.
+macro_rules! org_sql {
+    ($collate:literal, $search:expr) => {
+        match $search.order {
+            OrgOrder::Name => org_pages!(
+                $collate,
+                $search.sort,
+                ["LOWER(o.name", $collate, ")"],
+                ["LOWER($3", $collate, ")"]
+            ),
+            OrgOrder::Created => org_pages!($collate, $search.sort, ["o.created_at"], ["$3"]),
+            OrgOrder::Balance => {
+                org_pages!($collate, $search.sort, ["COALESCE(a.posted_micros, 0)"], ["$3"])
+            }
+            OrgOrder::Spent => org_pages!($collate, $search.sort, [spent!()], ["$3"]),
         }
     };
 }
@@ -116,28 +143,15 @@ pub async fn list_summaries(
 ) -> Result<Vec<StoredOrgSummary>, StoreError> {
     let OrgSearch { org, slug, name, without_credit, after, since_day, rows, .. } = search;
     let (without_credit, since_day, rows) = (*without_credit, *since_day, *rows);
-    let sql = match search.order {
-        OrgOrder::Name => {
-            let sql = org_pages!(search.sort, ["LOWER(o.name)"], "LOWER($3)");
-            let (key, id) = (&after.name, &after.id);
-            return list!(
-                tx,
-                StoredOrgSummary,
-                sql,
-                name,
-                without_credit,
-                key,
-                id,
-                since_day,
-                rows,
-                org,
-                slug
-            );
-        }
-        OrgOrder::Created => org_pages!(search.sort, ["o.created_at"], "$3"),
-        OrgOrder::Balance => org_pages!(search.sort, ["COALESCE(a.posted_micros, 0)"], "$3"),
-        OrgOrder::Spent => org_pages!(search.sort, [spent!()], "$3"),
+    let sql = match tx {
+        Tx::Sqlite(_) => org_sql!("", search),
+        Tx::Postgres(_) => org_sql!(" COLLATE \"C\"", search),
     };
-    let (key, id) = (after.number, &after.id);
+    let id = &after.id;
+    if search.order == OrgOrder::Name {
+        let key = &after.name;
+        return list!(tx, StoredOrgSummary, sql, name, without_credit, key, id, since_day, rows, org, slug);
+    }
+    let key = after.number;
     list!(tx, StoredOrgSummary, sql, name, without_credit, key, id, since_day, rows, org, slug)
 }

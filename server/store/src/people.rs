@@ -314,7 +314,7 @@ pub async fn list_sole_ownerships(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<S
     list!(tx, SoleOwnership, sql, user)
 }
 
-/// Deletes what belongs to a person alone: name, address, password, memberships, tokens, links and open invitations.
+/// Deletes the data of a person alone: name, address, password, memberships, tokens, links and open invitations.
 /// The row stays with [`DELETED_NAME`], because jobs, tokens for metrics and terminals refer to it. The sessions end
 /// by [`end_sessions`].
 pub async fn delete_person(tx: &mut Tx<'_>, user: UserId, now: Timestamp) -> Result<(), StoreError> {

@@ -173,6 +173,10 @@ async fn bulk_credit_is_granted_to_all_organizations_or_none() {
             assert_eq!(refused["errors"][0]["pointer"], pointer, "{engine}: {grants}");
         }
         t.post(&ada, "/operator/credits", json!({"grants": [one(&lab, 1)]})).await.expect(404);
+        // The body is larger than that of most requests.
+        let many = (1..=2_000).map(|n| OrgId::from_uuid(uuid::Uuid::from_u128(n)).to_string());
+        let refused = grant(many.map(|org| one(&org, 1)).collect()).await.expect(422);
+        assert_eq!(refused["errors"][0]["pointer"], "/grants/0/organization", "{engine}");
         for (org, micros) in [(&lab, 5_000_000), (&other, 7_000_000)] {
             let orgs = t.get(&operator, "/operator/orgs").await.expect(200);
             let found = orgs["items"].as_array().unwrap().iter().find(|o| o["org"]["id"] == **org).unwrap();

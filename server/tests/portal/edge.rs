@@ -1,23 +1,32 @@
 //! The edge towards strangers: slow, idle and abandoned connections.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, BodyDataStream};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::{Request, header};
+use axum::routing::get;
+use berth_foundation::credentials::fingerprint;
 use berth_foundation::proxies::TrustedProxies;
+use berth_proto::RenewRequest;
+use berth_proto::portal_client::PortalClient;
 use berth_rest::Sender;
 use berth_server::connections::{self, Limits};
 use berth_server::rest;
-use futures::StreamExt;
+use berth_types::ids::OrgId;
+use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+use tonic::Code;
 use tower::ServiceExt;
 
 use crate::common::{Caller, PASSWORD, TestPortal};
+use crate::daemons::{PlayedSession, certificate_request, join_new_node, way};
+use crate::worker_portal::without_worker;
 
 /// The longest wait for anything that must happen.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -70,7 +79,10 @@ async fn slow_and_idle_connections_end() {
     assert!(kept.ends_with("ok\n"), "an idle connection after an answer: {kept}");
     let head = "POST /api/v1/sessions HTTP/1.1\r\nHost: berth\r\nContent-Type: application/json\r\n";
     let stalled = exchange(at, &format!("{head}Content-Length: 100\r\n\r\n{{")).await;
-    assert!(stalled.starts_with("HTTP/1.1 400"), "a body that stops: {stalled}");
+    assert!(stalled.starts_with("HTTP/1.1 408"), "a body that stops: {stalled}");
+    let head = "POST /api/v1/stripe/events HTTP/1.1\r\nHost: berth\r\n";
+    let stalled = exchange(at, &format!("{head}Content-Length: 100\r\n\r\n{{")).await;
+    assert!(stalled.starts_with("HTTP/1.1 408"), "an event of Stripe that stops: {stalled}");
 }
 
 #[tokio::test]
@@ -97,6 +109,50 @@ async fn connections_beyond_the_limit_end_at_once() {
         }
     });
     served.await.expect("a connection has its place again");
+}
+
+#[tokio::test]
+async fn the_connection_of_a_client_that_does_not_read_ends() {
+    let endless = || async {
+        let part = Ok::<_, Infallible>(Bytes::from_static(&[0; 65_536]));
+        Body::from_stream(futures::stream::repeat(part))
+    };
+    let router = Router::new().route("/endless", get(endless)).route("/healthz", get(|| async { "ok\n" }));
+    // One network has one connection.
+    let at = serve(router, 4, Duration::from_millis(300), TrustedProxies::default()).await;
+    let mut stalled = TcpStream::connect(at).await.unwrap();
+    stalled.write_all(b"GET /endless HTTP/1.1\r\nHost: berth\r\n\r\n").await.unwrap();
+    let mut first = [0; 15];
+    timeout(DEADLINE, stalled.read_exact(&mut first)).await.unwrap().unwrap();
+    let request = "GET /healthz HTTP/1.1\r\nHost: berth\r\nConnection: close\r\n\r\n";
+    let served = timeout(DEADLINE, async {
+        while !exchange(at, request).await.ends_with("ok\n") {
+            tokio::task::yield_now().await;
+        }
+    });
+    served.await.expect("the place of the client is free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_without_a_certificate_take_no_place_of_a_worker() {
+    let setup = without_worker().await;
+    let credentials = join_new_node(&setup).await;
+    let mut open = Vec::new();
+    let refused = timeout(DEADLINE, async {
+        loop {
+            let Ok(channel) = way(&setup, None).connect().await else { return };
+            let mut client = PortalClient::new(channel);
+            let status = client.renew(RenewRequest { csr: certificate_request().1 }).await.unwrap_err();
+            if status.code() != Code::Unauthenticated {
+                return;
+            }
+            open.push(client);
+        }
+    });
+    refused.await.expect("a network has no limit");
+    // The connection of the join can be open yet.
+    assert!((15..=16).contains(&open.len()), "{}", open.len());
+    PlayedSession::open(&setup, Some(&credentials), ("a", 1, 1)).await.unwrap().expect_admitted().await;
 }
 
 #[tokio::test]
@@ -128,6 +184,7 @@ async fn abandoned_sign_ins_do_not_delay_others() {
     });
     t.tenant("lab").await;
     let at = serve(rest::router(t.portal.clone()), 1_000, DEADLINE, loopback()).await;
+    let before = t.portal.accounts.password_hashes();
     for n in 0..400 {
         let mut stream = TcpStream::connect(at).await.unwrap();
         let from = format!("10.0.{}.{}", n / 250, n % 250);
@@ -136,22 +193,21 @@ async fn abandoned_sign_ins_do_not_delay_others() {
             .await
             .unwrap();
     }
-    // The queue is empty as soon as the portal has seen the ends of these connections.
-    let began = std::time::Instant::now();
+    // The queue is empty as soon as the portal has seen the ends of these connections. Until then a refusal uses up
+    // no attempt.
     let signed_in = timeout(DEADLINE, async {
-        let mut refused = 0;
         loop {
             let answer = exchange(at, &sign_in("lab@example.org", PASSWORD, "203.0.113.9")).await;
             if answer.starts_with("HTTP/1.1 201") {
-                return refused;
+                return;
             }
             assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
             assert!(answer.contains("retry-after:"), "{answer}");
-            refused += 1;
         }
     });
-    let refused = signed_in.await.expect("the right sign-in succeeds");
-    println!("after 400 abandoned sign-ins: {} ms, {refused} refusals", began.elapsed().as_millis());
+    signed_in.await.expect("the right sign-in succeeds");
+    let computed = t.portal.accounts.password_hashes() - before;
+    assert!(computed < 200, "{computed} hashes for 400 abandoned sign-ins");
 }
 
 #[tokio::test]
@@ -209,6 +265,35 @@ async fn streams_end_at_the_sign_out_of_their_session() {
     t.call(&here, "DELETE", "/sessions/current", Value::Null).await.expect(204);
     ends(ended).await;
     timeout(DEADLINE, open.next()).await.unwrap().unwrap().unwrap();
+}
+
+/// Deletes the session of a caller without a message to its streams.
+pub async fn delete_session(t: &TestPortal, caller: &Caller) {
+    let Caller::Cookie(cookie) = caller else { panic!("a token has no session") };
+    let hash = fingerprint(cookie.split_once('=').unwrap().1);
+    let deleted = t.portal.context.db.write(move |tx| {
+        let hash = hash.clone();
+        async move { berth_store::accounts::delete_session(tx, &hash).await }.boxed()
+    });
+    deleted.await.unwrap();
+}
+
+#[tokio::test]
+async fn access_ends_with_a_session_that_ended_before_the_subscription() {
+    let t = TestPortal::sqlite().await;
+    let (ada, org) = t.tenant("lab").await;
+    let Caller::Cookie(cookie) = &ada else { panic!("Ada has a session") };
+    let value = cookie.split_once('=').unwrap().1;
+    let caller = t.portal.accounts.caller_by_session(value).await.unwrap().unwrap();
+    delete_session(&t, &ada).await;
+    let org: OrgId = org.parse().unwrap();
+    let ended = t.portal.context.access_end(org, &caller);
+    timeout(DEADLINE, ended).await.expect("the access goes on");
+    // The sign-out of an absent session sends no message.
+    let session = caller.session.clone();
+    let mut told = Box::pin(t.portal.context.live.streams_end(org, caller.user.id, None, session));
+    t.call(&ada, "DELETE", "/sessions/current", Value::Null).await.expect(204);
+    assert!(futures::poll!(&mut told).is_pending());
 }
 
 #[tokio::test]

@@ -95,6 +95,28 @@ async fn run_job(setup: &IdlePortal, metered_ms: i64, seen: Option<(i64, i64)>) 
 }
 
 #[tokio::test]
+async fn a_meter_ahead_of_the_portals_clock_is_bounded_and_recorded_once() {
+    for (engine, db, _location) in engines("meter_ahead").await {
+        let setup = IdlePortal::on(db).await;
+        let job = submit(&setup, json!({"max_duration_s": 7_200})).await;
+        let node = placed(&setup, &job).await[0];
+        setup.t.clock.advance_s(60);
+        // An hour of use a minute after the placement.
+        for phase in [Phase::Running, Phase::Ended, Phase::Ended, Phase::Clean] {
+            send_status(&setup, node, status(&job, 1, phase, 3_600_000, None)).await;
+        }
+        let done = get_job(&setup, &job).await;
+        assert_eq!(done["cost_micros"], 70_000, "{engine}: a minute and ten seconds of slack: {done}");
+        let path = format!("/orgs/{}/audit-events?limit=200", setup.org);
+        let audit = setup.t.get(&setup.ada, &path).await.expect(200);
+        let events = audit["items"].as_array().unwrap().iter();
+        let refused = events.filter(|event| event["action"] == "attempt.meter_refused").count();
+        assert_eq!(refused, 1, "{engine}: {audit}");
+        setup.assert_books_balance().await;
+    }
+}
+
+#[tokio::test]
 async fn an_attempt_that_ended_before_its_first_report_counts_as_run() {
     for (engine, db, _location) in engines("over_at_once").await {
         let setup = IdlePortal::on(db).await;

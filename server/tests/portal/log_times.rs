@@ -1,14 +1,18 @@
 //! Tests of the times of a log: from the age of a worker's chunk to the stream and the text with times.
 
+use std::io::Write;
+
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use berth_proto::{AttemptId, Board, Heartbeat, Hello, Log, portal_message, worker_message};
 use berth_types::time::Timestamp;
+use futures::StreamExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::common::{Caller, TestPortal, engines};
 use crate::daemons::{PlayedSession, join_new_node};
+use crate::idle_portal::IdlePortal;
 use crate::worker_portal::{EventStream, WorkerPortal, without_worker_on};
 
 /// A portal with a played worker that has one attempt.
@@ -155,4 +159,49 @@ async fn the_stream_of_a_silent_log_says_so_at_once() {
     let path = format!("/jobs/{}/logs", log.job);
     let mut stream = EventStream::open(&log.setup, &path, None).await;
     assert_eq!(stream.next().await.map(|event| event.name), Some("beat".to_owned()));
+}
+
+#[tokio::test]
+async fn the_text_of_a_growing_log_ends_and_breaks_off_at_the_sign_out() {
+    const BYTES: usize = 4 << 20;
+    let db = engines("growing_log").await.remove(0);
+    let setup = IdlePortal::on(db.1).await;
+    let spec = json!({"name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60});
+    let made = setup.t.post(&setup.ada, &format!("/orgs/{}/jobs", setup.org), spec).await.expect(201);
+    let job = made["id"].as_str().unwrap();
+    let file = setup.t.portal.recordings.log(job.parse().unwrap(), 1, 0);
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, vec![b'a'; BYTES]).unwrap();
+    let Caller::Cookie(cookie) = &setup.ada else { panic!("a person") };
+    let open = async || {
+        let uri = format!("/api/v1/orgs/{}/jobs/{job}/logs?attempt=1", setup.org);
+        let request = Request::builder().uri(uri).header("cookie", cookie).body(Body::empty()).unwrap();
+        let answer = setup.t.router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let mut body = answer.into_body().into_data_stream();
+        let first = body.next().await.unwrap().unwrap().len();
+        (body, first)
+    };
+    // A part of the log is not read yet.
+    let (mut body, mut received) = open().await;
+    let mut longer = std::fs::File::options().append(true).open(&file).unwrap();
+    longer.write_all(&vec![b'a'; BYTES]).unwrap();
+    while let Some(part) = body.next().await {
+        received += part.unwrap().len();
+    }
+    assert_eq!(received, BYTES);
+
+    let (mut body, _) = open().await;
+    setup.t.call(&setup.ada, "DELETE", "/sessions/current", Value::Null).await.expect(204);
+    let broken = async {
+        loop {
+            match body.next().await {
+                Some(Ok(_)) => {}
+                Some(Err(_)) => return true,
+                None => return false,
+            }
+        }
+    };
+    let broken = tokio::time::timeout(std::time::Duration::from_secs(20), broken).await;
+    assert!(broken.expect("the answer goes on"), "a cut log is no whole log");
 }

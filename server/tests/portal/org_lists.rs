@@ -1,6 +1,6 @@
 //! Tests of the operators' list of organizations: order, filter and pages, on every engine.
 
-use crate::common::{TestPortal, engines};
+use crate::common::{Caller, PASSWORD, TestPortal, engines};
 use crate::idle_portal::IdlePortal;
 use crate::overview::charge;
 use berth_foundation::days::{day_of, month_start_day};
@@ -101,6 +101,39 @@ async fn pages_of_organizations_follow_their_order_and_their_cursor_is_bound_to_
         {
             let reply = t.get(&setup.operator, &format!("/operator/orgs?{other}&cursor={cursor}")).await;
             reply.problem(400, "request.malformed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn names_have_one_order_and_one_filter_on_each_engine() {
+    for (engine, db, _location) in engines("org_names").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        for (n, name) in ["Zürich", "ÉCOLE", "ab", "a-b"].into_iter().enumerate() {
+            let email = format!("owner-{n}@example.org");
+            let body = json!({"email": email, "password": PASSWORD, "name": "Ada", "organization": name});
+            t.post(&Caller::Nobody, "/sign-up", body).await.expect(201);
+        }
+        let list = async |query: &str| {
+            t.get(&operator, &format!("/operator/orgs?order_by=name&{query}")).await.expect(200)
+        };
+        let ordered = ["a-b", "ab", "Zürich", "ÉCOLE"];
+        assert_eq!(names(&list("sort=asc").await), ordered, "{engine}: by their bytes");
+        let (mut seen, mut cursor) = (Vec::new(), String::new());
+        for _ in ordered {
+            let page = list(&format!("limit=1{cursor}")).await;
+            seen.extend(names(&page));
+            cursor = page["next_cursor"].as_str().map_or_else(String::new, |c| format!("&cursor={c}"));
+        }
+        assert_eq!((seen.as_slice(), cursor.as_str()), (&ordered.map(str::to_owned)[..], ""), "{engine}");
+        for (part, expected) in [
+            ("z%C3%BCr", vec!["Zürich"]),
+            ("%C3%89cole", vec!["ÉCOLE"]),
+            // Only ASCII letters have two cases here.
+            ("%C3%A9cole", vec![]),
+        ] {
+            assert_eq!(names(&list(&format!("name={part}")).await), expected, "{engine}: {part}");
         }
     }
 }

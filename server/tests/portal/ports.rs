@@ -363,6 +363,20 @@ async fn a_port_opens_only_with_a_valid_ticket_of_the_person() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pass_never_outlives_the_session_of_its_person() {
+    let setup = PortSetup::open("http://ports.test").await;
+    let t = &setup.portal.t;
+    let job = setup.submit(json!({})).await;
+    let session = setup.open_port(&job).await;
+    let elsewhere = t.sign_in("lab@example.org").await;
+    let other = setup.open_port_as(&elsewhere, &job, setup.port).await;
+    assert_eq!(setup.send(other.get("/")).await.status, 200);
+    crate::edge::delete_session(t, &elsewhere).await;
+    setup.send(other.get("/")).await.problem(403, "port.ticket");
+    assert_eq!(setup.send(session.get("/")).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_can_have_its_own_host_name_and_its_ports_close_at_its_end() {
     let setup = PortSetup::open("http://*.ports.test").await;
     let job = setup.submit(json!({"ports_keep_path": true})).await;

@@ -14,6 +14,7 @@ mod upstream;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -33,6 +34,7 @@ use crate::terminals::Terminals;
 use crate::tunnels::Tunnels;
 use berth_foundation::Context;
 use berth_foundation::credentials::new_opaque;
+use berth_rest::sender::sender_address;
 use headers::PortMapping;
 pub use pages::TICKET_PATH;
 pub use passes::{Passes, PortPass, ValidPass};
@@ -41,6 +43,8 @@ use upstream::{NOT_LISTENING, Target, Upstreams};
 
 /// Maximum bytes of the form with a ticket.
 const FORM_LIMIT: usize = 4 << 10;
+/// The longest reception of this form.
+const FORM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The ports of running jobs.
 #[derive(Clone)]
@@ -126,7 +130,11 @@ async fn exchange_ticket(
             return Err(Problem::new(405, "request.method", "Method not allowed", detail));
         }
     }
-    let body = to_bytes(request.into_body(), FORM_LIMIT).await;
+    let body = tokio::time::timeout(FORM_TIMEOUT, to_bytes(request.into_body(), FORM_LIMIT)).await;
+    let body = body.map_err(|_| {
+        let detail = "The form did not arrive in time. Open the port again from the page of its job.";
+        Problem::new(408, "request.timeout", "Body too slow", detail)
+    })?;
     let body = body.map_err(|_| {
         Problem::malformed("The form has an invalid length. Open the port again from the page of its job.")
     })?;
@@ -191,7 +199,9 @@ async fn forward(
 ) -> Result<Response, Problem> {
     let upgrade = headers::upgrade(request.headers());
     let browser = upgrade.as_ref().map(|_| hyper::upgrade::on(&mut request));
+    let proxies = &ports.context.settings.trusted_proxies;
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0.ip());
+    let visitor = peer.map(|peer| sender_address(proxies, peer, request.headers()));
     let (head, body) = request.into_parts();
     let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
     let target = format!("{}{query}", mapping.job_path(inside));
@@ -199,7 +209,7 @@ async fn forward(
     let mut job_request = Request::new(body);
     *job_request.method_mut() = head.method;
     *job_request.uri_mut() = uri;
-    *job_request.headers_mut() = mapping.request_headers(&head.headers, peer, upgrade.clone());
+    *job_request.headers_mut() = mapping.request_headers(&head.headers, visitor, upgrade.clone());
     let (org, node, attempt) = (pass.org, pass.node, pass.attempt);
     let target = Target { org, node, job: pass.address.job, attempt, port: pass.address.port };
     let mut answer = tokio::select! {

@@ -188,19 +188,16 @@ impl Ports {
         }
     }
 
-    /// Reads the present data of a caller. Refuses a deleted user, an expired session and a revoked token.
+    /// Reads the present data of a caller. Refuses a deleted user, an ended session and a revoked token.
     async fn refresh_caller(&self, old: &Caller) -> Result<Caller, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        if old.expires_at.is_some_and(|at| at <= self.context.now()) {
+        let now = self.context.now();
+        let expired = old.expires_at.is_some_and(|at| at <= now);
+        if expired || !self.context.is_signed_in(&mut tx, old, now).await? {
             return Err(pass_ended());
         }
         let user = store::accounts::find_user(&mut tx, old.user.id).await?.ok_or_else(pass_ended)?;
-        if let Some(token) = old.token
-            && !store::accounts::token_exists(&mut tx, token.id, self.context.now()).await?
-        {
-            return Err(pass_ended());
-        }
         Ok(Caller { user, ..old.clone() })
     }
 }

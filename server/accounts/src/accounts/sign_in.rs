@@ -52,6 +52,11 @@ fn check_sign_in(input: &SignIn) -> Vec<FieldError> {
     errors
 }
 
+fn too_many_sign_ins(wait_s: u64) -> Problem {
+    let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
+    Problem::throttled(detail, wait_s)
+}
+
 impl Accounts {
     /// Checks a password and opens a session in place of the `former` one, or a challenge for an account with a second
     /// factor.
@@ -65,15 +70,21 @@ impl Accounts {
             return Err(Problem::invalid(errors));
         }
         let email = input.email.trim().to_lowercase();
-        if let Some(wait_s) = self.factors.throttle.count_attempt(&email, from.address) {
-            let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
-            return Err(Problem::throttled(detail, wait_s));
+        // Reserved before the count: a full queue uses up no attempt.
+        let place = self.hasher.reserve()?;
+        if let Some(wait_s) = self.factors.throttle.count_sender(&email, from.address) {
+            return Err(too_many_sign_ins(wait_s));
         }
         let mut conn = self.context.db.read().await?;
         let login = store::accounts::find_login(&mut conn.tx(), &email).await?;
         drop(conn);
+        if login.is_some()
+            && let Some(wait_s) = self.factors.throttle.count_account(&email, from.address)
+        {
+            return Err(too_many_sign_ins(wait_s));
+        }
         let (user, hash) = login.clone().unzip();
-        let correct = self.hasher.verify(input.password, hash, &from.disconnect).await?;
+        let correct = self.hasher.verify(place, input.password, hash, &from.disconnect).await?;
         let Some((user, password_hash)) = login.filter(|_| correct) else {
             self.record_refused_sign_in(user).await;
             return Err(wrong_password());
@@ -165,8 +176,15 @@ impl Accounts {
         Ok((cookie, user))
     }
 
+    /// Ends the session of a cookie. A cookie without a session costs no write.
     pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
         let (now, hash) = (self.context.now(), fingerprint(cookie));
+        let mut conn = self.context.db.read().await?;
+        let exists = store::accounts::session_exists(&mut conn.tx(), &hash).await?;
+        drop(conn);
+        if !exists {
+            return Ok(());
+        }
         let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
         let mut event = self.context.visitor_event("session.ended", String::new(), String::new());
         event.context.session = Some(SessionKey::from_cookie(cookie).short_name());

@@ -16,6 +16,20 @@ use futures::FutureExt;
 use super::Accounts;
 use crate::members::recheck_manage_right;
 
+/// The names of deleted tokens in one audit event.
+const MAX_NAMES: usize = 10;
+
+/// The names of the first deleted tokens, and the number of the others.
+fn list_names(deleted: &[(TokenId, String)]) -> String {
+    let names: Vec<&str> = deleted.iter().take(MAX_NAMES).map(|(_, name)| name.as_str()).collect();
+    let names = names.join(", ");
+    match deleted.len().saturating_sub(MAX_NAMES) {
+        0 => names,
+        1 => format!("{names} and 1 other token"),
+        others => format!("{names} and {others} other tokens"),
+    }
+}
+
 impl Accounts {
     pub async fn create_token(
         &self,
@@ -87,6 +101,12 @@ impl Accounts {
                 if let Some(org) = org {
                     recheck_manage_right(tx, org, user).await?;
                 }
+                // The revocation of a token ends the tokens that it created, so it creates none after it.
+                if let Some(parent) = parent
+                    && !store::accounts::token_exists(tx, parent, now).await?
+                {
+                    return Err(Problem::unauthenticated().into());
+                }
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 store::accounts::insert_token(tx, org, user, &token, &hash, parent).await?;
                 store::quotas::insert_audit(tx, org, &event).await?;
@@ -98,7 +118,6 @@ impl Accounts {
         Ok(created)
     }
 
-    /// The tokens of an organization, or the operators' tokens without an organization.
     /// A page of the tokens of an organization, or (`None`) of operators.
     pub async fn list_tokens(
         &self,
@@ -136,8 +155,7 @@ impl Accounts {
             async move {
                 let deleted = store::accounts::delete_token(tx, org, token).await?;
                 if !deleted.is_empty() {
-                    let names: Vec<&str> = deleted.iter().map(|(_, name)| name.as_str()).collect();
-                    let event = AuditEvent { detail: names.join(", "), ..event };
+                    let event = AuditEvent { detail: list_names(&deleted), ..event };
                     store::quotas::insert_audit(tx, org, &event).await?;
                 }
                 Ok(deleted)
@@ -153,5 +171,22 @@ impl Accounts {
             self.context.publish(Change::TokenRevoked(token));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revocation_names_ten_tokens_and_counts_the_others() {
+        let tokens = |count: u128| -> Vec<(TokenId, String)> {
+            let token = |n| (TokenId::from_uuid(uuid::Uuid::from_u128(n)), format!("t{n}"));
+            (1..=count).map(token).collect()
+        };
+        assert_eq!(list_names(&tokens(2)), "t1, t2");
+        assert!(list_names(&tokens(10)).ends_with("t9, t10"));
+        assert!(list_names(&tokens(11)).ends_with("t10 and 1 other token"));
+        assert!(list_names(&tokens(5_000)).ends_with("t10 and 4990 other tokens"));
     }
 }

@@ -89,6 +89,8 @@ impl OwnAccount {
             return Err(Problem::invalid_field(pointer, "Use at most 1024 characters."));
         }
         let email = &caller.user.email;
+        // Reserved before the count: a full queue uses up no attempt.
+        let place = self.accounts.hasher.reserve()?;
         if let Some(wait_s) = self.accounts.factors.throttle.count_attempt(email, from.address) {
             let detail = "Too many passwords were tried for this account or from your network. Nothing was changed. Wait before the next try.";
             return Err(Problem::throttled(detail, wait_s));
@@ -96,7 +98,7 @@ impl OwnAccount {
         let mut conn = self.accounts.context.db.read().await?;
         let hash = store::people::find_password(&mut conn.tx(), caller.user.id).await?;
         drop(conn);
-        let correct = self.accounts.hasher.verify(password, hash.clone(), &from.disconnect).await?;
+        let correct = self.accounts.hasher.verify(place, password, hash.clone(), &from.disconnect).await?;
         let hash = hash.filter(|_| correct).ok_or_else(|| wrong_password(pointer))?;
         self.accounts.factors.throttle.record_success(email, from.address);
         Ok(hash)

@@ -1,7 +1,10 @@
 //! Invoices and statements as PDF files, with the texts of the pages.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use berth_rest::Disconnect;
 use berth_types::documents::{
     DocumentText, invoice_pdf_name, invoice_text, statement_pdf_name, statement_text,
 };
@@ -9,7 +12,7 @@ use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::portal::PortalSettings;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use super::Invoices;
 use crate::pdf::{self, MAX_ROWS};
@@ -17,7 +20,11 @@ use berth_foundation::{Caller, Right};
 use berth_store::{self as store, StoreError, Tx};
 
 /// The files that the portal writes at the same time.
-pub(super) const CONCURRENT_FILES: usize = 2;
+const CONCURRENT_FILES: usize = 2;
+/// The requests that wait for a file before theirs.
+const MAX_WAITING: usize = 8;
+/// The files of one organization in progress: one is written, the others wait.
+const MAX_ORG_FILES: usize = 3;
 /// The longest wait for the files before.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 /// The name of the setting with the operator's name.
@@ -27,6 +34,64 @@ const PORTAL_SETTINGS: &str = "portal";
 pub struct PdfFile {
     pub name: String,
     pub bytes: Vec<u8>,
+}
+
+/// The right to write a file.
+struct PdfPermit {
+    _permit: OwnedSemaphorePermit,
+    _turn: OwnedMutexGuard<()>,
+}
+
+/// The requests for files: some files at a time, one of them for each organization.
+pub(super) struct PdfQueue {
+    permits: Arc<Semaphore>,
+    waiting: Semaphore,
+    /// The turns of organizations with files in progress.
+    turns: Mutex<HashMap<OrgId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl Default for PdfQueue {
+    fn default() -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(CONCURRENT_FILES)),
+            waiting: Semaphore::new(MAX_WAITING),
+            turns: Mutex::default(),
+        }
+    }
+}
+
+fn busy() -> Problem {
+    let detail = "The portal writes other PDF files. Nothing was changed. Try again in a minute.";
+    Problem::unavailable(detail, 60)
+}
+
+impl PdfQueue {
+    /// The turn of an organization; `None` if it has too many files in progress.
+    fn find_turn(&self, org: OrgId) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        // The map has one reference to each turn, and each file in progress another one.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        let turn = turns.entry(org).or_default();
+        (Arc::strong_count(turn) <= MAX_ORG_FILES).then(|| turn.clone())
+    }
+
+    /// Waits for the right to write a file of an organization.
+    ///
+    /// # Errors
+    /// Other files take too long, too many requests wait, or the sender disconnected.
+    async fn wait(&self, org: OrgId, sender: &Disconnect) -> Result<PdfPermit, Problem> {
+        let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
+        let turn = self.find_turn(org).ok_or_else(busy)?;
+        let permit = async {
+            let turn = turn.lock_owned().await;
+            let permit = self.permits.clone().acquire_owned().await.ok()?;
+            Some(PdfPermit { _permit: permit, _turn: turn })
+        };
+        tokio::select! {
+            () = sender.wait() => Err(busy()),
+            permit = tokio::time::timeout(MAX_WAIT, permit) => permit.ok().flatten().ok_or_else(busy),
+        }
+    }
 }
 
 /// The input of a file.
@@ -47,7 +112,7 @@ async fn issuer(tx: &mut Tx<'_>) -> Result<String, StoreError> {
 }
 
 /// Writes a file on a thread for blocking work.
-async fn write(permit: OwnedSemaphorePermit, draft: Draft) -> Result<PdfFile, Problem> {
+async fn write(permit: PdfPermit, draft: Draft) -> Result<PdfFile, Problem> {
     let Draft { name, document, issuer, created_at } = draft;
     let rows = document.row_count();
     if rows > MAX_ROWS {
@@ -73,30 +138,20 @@ async fn write(permit: OwnedSemaphorePermit, draft: Draft) -> Result<PdfFile, Pr
 }
 
 impl Invoices {
-    /// Waits for the right to write a file.
-    ///
-    /// # Errors
-    /// Other files take too long.
-    async fn pdf_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        let permit = self.pdf_permits.clone().acquire_owned();
-        match tokio::time::timeout(MAX_WAIT, permit).await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) => Err(Problem::internal()),
-            Err(_) => {
-                let detail = "The portal writes other PDF files. Nothing was changed. Try again in a minute.";
-                Err(Problem::unavailable(detail, 60))
-            }
-        }
-    }
-
     /// An invoice as PDF. The same invoice in the same state has the same bytes.
     ///
     /// # Errors
-    /// The invoice has more lines than a file ([`MAX_ROWS`]), or other files take too long.
-    pub async fn invoice_pdf(&self, caller: &Caller, org: OrgId, id: InvoiceId) -> Result<PdfFile, Problem> {
+    /// The invoice has more lines than a file ([`MAX_ROWS`]), other files take too long, or the sender disconnected.
+    pub async fn invoice_pdf(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        id: InvoiceId,
+        sender: &Disconnect,
+    ) -> Result<PdfFile, Problem> {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
         // A waiting request has no document in memory.
-        let permit = self.pdf_permit().await?;
+        let permit = self.pdf_queue.wait(org, sender).await?;
         let invoice = self.get_invoice(caller, org, id).await?;
         let (issuer, voided) = {
             let mut conn = self.context.db.read().await?;
@@ -122,9 +177,10 @@ impl Invoices {
         caller: &Caller,
         org: OrgId,
         month: Option<&str>,
+        sender: &Disconnect,
     ) -> Result<PdfFile, Problem> {
         self.context.authorise(caller, org, Right::ViewMoney).await?;
-        let permit = self.pdf_permit().await?;
+        let permit = self.pdf_queue.wait(org, sender).await?;
         let statement = self.statement(caller, org, month).await?;
         let (issuer, buyer) = {
             let mut conn = self.context.db.read().await?;
@@ -136,5 +192,59 @@ impl Invoices {
         let document = statement_text(&statement, buyer);
         // A statement has no date of issue.
         write(permit, Draft { name, document, issuer, created_at: None }).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn org(number: u32) -> OrgId {
+        format!("org_{number:026}").parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn one_organization_writes_one_file_at_a_time() {
+        let (queue, sender) = (PdfQueue::default(), Disconnect::default());
+        let first = queue.wait(org(1), &sender).await.ok().unwrap();
+        let mut second = Box::pin(queue.wait(org(1), &sender));
+        let mut third = Box::pin(queue.wait(org(1), &sender));
+        assert!(futures::poll!(&mut second).is_pending() && futures::poll!(&mut third).is_pending());
+        assert_eq!(queue.wait(org(1), &sender).await.err().unwrap().status, 503);
+        assert!(queue.wait(org(2), &sender).await.is_ok());
+        drop(first);
+        assert!(second.await.is_ok());
+        assert!(third.await.is_ok());
+        assert!(queue.wait(org(1), &sender).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn requests_for_files_wait_in_a_bounded_number() {
+        let (queue, sender) = (PdfQueue::default(), Disconnect::default());
+        let first = queue.wait(org(1), &sender).await.ok().unwrap();
+        let second = queue.wait(org(2), &sender).await.ok().unwrap();
+        let others = (3..).take(MAX_WAITING).map(|n| Box::pin(queue.wait(org(n), &sender)));
+        let mut waiting: Vec<_> = others.collect();
+        for one in &mut waiting {
+            assert!(futures::poll!(one).is_pending());
+        }
+        assert_eq!(queue.wait(org(99), &sender).await.err().unwrap().status, 503);
+        drop((first, second));
+        for one in waiting {
+            assert!(one.await.is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_of_a_disconnected_sender_leaves_the_queue() {
+        let (queue, sender) = (PdfQueue::default(), Disconnect::default());
+        let first = queue.wait(org(1), &sender).await.ok().unwrap();
+        let gone = Disconnect::default();
+        let guard = gone.guard();
+        let mut abandoned = Box::pin(queue.wait(org(1), &gone));
+        assert!(futures::poll!(&mut abandoned).is_pending());
+        drop(guard);
+        assert!(abandoned.await.is_err());
+        drop(first);
     }
 }

@@ -14,7 +14,7 @@ use berth_rest::csv::{Format, broken, csv_answer, wants_csv};
 use berth_rest::downloads::pdf_answer;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{doc, or_csv, pdf};
-use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_rest::{Disconnect, Failed, Json, Path, Query, Signed};
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{BillingSettings, Invoice, InvoiceState, MonthStatement};
 use berth_types::{Page, Sort};
@@ -88,9 +88,10 @@ async fn show(
 async fn show_pdf(
     State(invoices): State<Invoices>,
     Signed(caller): Signed,
+    disconnect: Disconnect,
     Path((org, id)): Path<(OrgId, InvoiceId)>,
 ) -> Result<Response, Failed> {
-    let file = invoices.invoice_pdf(&caller, org, id).await?;
+    let file = invoices.invoice_pdf(&caller, org, id, &disconnect).await?;
     Ok(pdf_answer(file.bytes, &file.name))
 }
 
@@ -133,8 +134,9 @@ async fn statement_pdf(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     Query(query): Query<StatementPdfQuery>,
+    disconnect: Disconnect,
 ) -> Result<Response, Failed> {
-    let file = invoices.statement_pdf(&caller, org, query.month.as_deref()).await?;
+    let file = invoices.statement_pdf(&caller, org, query.month.as_deref(), &disconnect).await?;
     Ok(pdf_answer(file.bytes, &file.name))
 }
 

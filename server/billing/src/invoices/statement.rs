@@ -22,7 +22,7 @@ fn entry(row: StoredEntry) -> StatementEntry {
     }
 }
 
-/// The sum of charges less the sum of what was given back.
+/// The sum of charges less the sum of the returned amounts.
 fn charged(lines: &[InvoiceLine]) -> i64 {
     lines.iter().map(|line| line.amount_micros).fold(0, i64::saturating_add)
 }

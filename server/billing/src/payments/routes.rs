@@ -3,11 +3,11 @@
 use super::Payments;
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with, put_with};
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json as Answer};
 use berth_rest::answers::{Created, NotKept};
+use berth_rest::extract::RawBody;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers, doc, empty};
 use berth_rest::{Failed, Json, Path, Query, Signed};
@@ -111,7 +111,7 @@ async fn list(
 async fn receive_event(
     State(payments): State<Payments>,
     headers: HeaderMap,
-    body: Bytes,
+    RawBody(body): RawBody,
 ) -> Result<StatusCode, Failed> {
     let signature = headers.get("stripe-signature").and_then(|v| v.to_str().ok()).unwrap_or_default();
     payments.receive_stripe_event(signature, &body).await?;

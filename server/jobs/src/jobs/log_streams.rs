@@ -90,6 +90,13 @@ impl RankLog {
         tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
     }
 
+    /// The present length in bytes.
+    async fn length(&self) -> io::Result<u64> {
+        let log = self.clone();
+        let length = move || log.recordings.log_length(log.job, log.number, log.rank);
+        tokio::task::spawn_blocking(length).await.map_err(io::Error::other)
+    }
+
     /// Returns true if a line starts at an offset.
     async fn starts_line(&self, offset: u64) -> bool {
         let Some(before) = offset.checked_sub(1) else { return true };
@@ -137,7 +144,7 @@ async fn logs(
     let (rank, number) = (query.rank, query.attempt.unwrap_or(now.attempt));
     let mut log = RankLog { recordings: jobs.recordings.clone(), job, number, rank };
     if !wants_stream(&headers) {
-        return Ok(whole_log(log, from, query.timestamps));
+        return Ok(whole_log(log, from, query.timestamps, ended));
     }
     Ok(stream(ended, move |events| async move {
         let mut offset = from;
@@ -211,35 +218,56 @@ impl TimedLines {
     }
 }
 
-/// The log from an offset to its present end.
-fn whole_log(log: RankLog, from: u64, timestamps: bool) -> Response {
+/// Sends the parts of a log from an offset to its present end. A log that grows faster than the client reads ends too.
+async fn send_log(
+    log: &RankLog,
+    from: u64,
+    timestamps: bool,
+    chunks: &mpsc::Sender<io::Result<Vec<u8>>>,
+) -> io::Result<()> {
+    let most = if timestamps { TIMED_PART_BYTES } else { LOG_EVENT_BYTES };
+    let end = log.length().await?;
+    let mut lines = None;
+    if timestamps {
+        lines = Some(TimedLines { at_start: log.starts_line(from).await });
+    }
+    let mut offset = from;
+    while offset < end {
+        let left = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let part = log.read(offset, most.min(left)).await?;
+        if part.bytes.is_empty() {
+            break;
+        }
+        let next = offset.saturating_add(part.bytes.len() as u64);
+        let bytes = match &mut lines {
+            Some(lines) => lines.add_times(offset, &part),
+            None => part.bytes,
+        };
+        if chunks.send(Ok(bytes)).await.is_err() {
+            // The client has left.
+            break;
+        }
+        offset = next;
+    }
+    Ok(())
+}
+
+/// The log from an offset to its present end. It breaks off when `ended` resolves.
+fn whole_log(
+    log: RankLog,
+    from: u64,
+    timestamps: bool,
+    ended: impl Future<Output = ()> + Send + 'static,
+) -> Response {
     let (sender, chunks) = mpsc::channel::<io::Result<Vec<u8>>>(4);
     tokio::spawn(async move {
-        let limit = if timestamps { TIMED_PART_BYTES } else { LOG_EVENT_BYTES };
-        let mut lines = None;
-        if timestamps {
-            lines = Some(TimedLines { at_start: log.starts_line(from).await });
-        }
-        let mut offset = from;
-        loop {
-            let part = match log.read(offset, limit).await {
-                Ok(part) if part.bytes.is_empty() => return,
-                Ok(part) => part,
-                Err(error) => {
-                    // A failed read ends the answer. The client may have left.
-                    let _ = sender.send(Err(error)).await;
-                    return;
-                }
-            };
-            let next = offset.saturating_add(part.bytes.len() as u64);
-            let bytes = match &mut lines {
-                Some(lines) => lines.add_times(offset, &part),
-                None => part.bytes,
-            };
-            if sender.send(Ok(bytes)).await.is_err() {
-                return;
-            }
-            offset = next;
+        let sent = tokio::select! {
+            sent = send_log(&log, from, timestamps, &sender) => sent,
+            () = ended => Err(io::Error::other("the access to the log has ended")),
+        };
+        if let Err(error) = sent {
+            // An error ends the answer. The client may have left.
+            let _ = sender.send(Err(error)).await;
         }
     });
     let body = axum::body::Body::from_stream(ReceiverStream::new(chunks));

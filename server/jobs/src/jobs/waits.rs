@@ -1,4 +1,4 @@
-//! The explanation of a wait for members: names of what is behind a blocker, and suggested changes with prices.
+//! The explanation of a wait for members: names of the objects behind a blocker, and suggested changes with prices.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ use crate::planner::{WaitDetails, trial};
 const MAX_DEVICES: usize = 4;
 
 impl Jobs {
-    /// The explanation of a waiting job: its blockers with what is behind them, the smallest change, the earliest
+    /// The explanation of a waiting job: its blockers with the objects behind them, the smallest change, the earliest
     /// start, and for members who can run jobs the changes with which it would start at once.
     pub async fn explain_job(&self, caller: &Caller, org: OrgId, job: JobId) -> Result<Explanation, Problem> {
         self.context.authorise(caller, org, Right::View).await?;
@@ -122,7 +122,7 @@ async fn priced_changes(
     Ok(priced.collect())
 }
 
-/// What is behind all blockers, in order. `None` for a job or a reservation that is not of the organization.
+/// The objects behind all blockers, in order. `None` for a job or a reservation that is not of the organization.
 async fn objects(
     tx: &mut Tx<'_>,
     org: OrgId,

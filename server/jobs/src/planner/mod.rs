@@ -67,8 +67,7 @@ struct State {
     /// Locked by a pass from its decisions to their commit: one pass at a time.
     passing: Arc<tokio::sync::Mutex<()>>,
     reads: AtomicI64,
-    /// Locked during the life of a copy of the engine for suggestions: one copy at a time.
-    proving: Arc<tokio::sync::Mutex<()>>,
+    proving: waits::ProofTurns,
     away: Mutex<AwayNodes>,
     equipment: Equipment,
     /// The facts of organizations that the engine got last.
@@ -85,7 +84,7 @@ impl Default for State {
             reading: tokio::sync::Mutex::default(),
             passing: Arc::default(),
             reads: AtomicI64::new(0),
-            proving: Arc::default(),
+            proving: waits::ProofTurns::default(),
             away: Mutex::default(),
             equipment: Equipment::default(),
             orgs: Mutex::default(),

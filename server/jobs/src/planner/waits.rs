@@ -1,4 +1,7 @@
-//! The details of a wait: its reasons, what is behind them, and the proof of suggested changes.
+//! The details of a wait: its reasons, the objects behind them, and the proof of suggested changes.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use berth_engine::{Blocker, Engine};
 use berth_engine::{Obstacles, RequestSummary, Snapshot, SuggestedChange, Trial, WaitReasons, explanation};
@@ -9,7 +12,7 @@ use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::{Explanation, NewJob};
 use berth_types::time::Timestamp;
 use berth_types::volumes::VolumeMode;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{Mutex, OwnedMutexGuard, Semaphore};
 
 use super::facts::{request_summary, waiting_facts};
 use super::{
@@ -18,6 +21,31 @@ use super::{
 
 /// The largest number of suggested changes.
 const MAX_SUGGESTED: usize = 3;
+/// The longest wait for another proof. After it the answer has no suggested changes.
+const PROOF_WAIT: Duration = Duration::from_millis(200);
+/// Requests that wait for a proof.
+const MAX_PROOF_WAITING: usize = 8;
+
+/// The turns of proofs: one at a time, because the copy of an engine needs much memory.
+#[derive(Debug)]
+pub(super) struct ProofTurns {
+    turn: Arc<Mutex<()>>,
+    waiting: Semaphore,
+}
+
+impl Default for ProofTurns {
+    fn default() -> Self {
+        Self { turn: Arc::default(), waiting: Semaphore::new(MAX_PROOF_WAITING) }
+    }
+}
+
+impl ProofTurns {
+    /// The turn; `None` after [`PROOF_WAIT`], and if too many requests wait.
+    async fn find(&self) -> Option<OwnedMutexGuard<()>> {
+        let _waiting = self.waiting.try_acquire().ok()?;
+        tokio::time::timeout(PROOF_WAIT, self.turn.clone().lock_owned()).await.ok()
+    }
+}
 
 /// The explanation of a wait with its details.
 pub struct WaitDetails {
@@ -58,44 +86,46 @@ pub fn trial(spec: &NewJob, offering: &StoredOffering, nano_per_second: i64) -> 
     Trial { request, priority: spec.priority, seconds, inside }
 }
 
-/// The details with a copy of the engine, if a change of the request could help.
+/// The details without a proof, and if a change of the request could help.
 fn details(
-    engine: &Engine,
     why: WaitReasons,
     obstacles: Vec<Obstacles>,
     asked: &RequestSummary,
-    (turn, now): (Option<OwnedMutexGuard<()>>, Timestamp),
-) -> WaitDetails {
+    now: Timestamp,
+) -> (WaitDetails, bool) {
     let helps =
         |b: &Blocker| !matches!(b, Blocker::InvalidRequest(_) | Blocker::Dependency(_) | Blocker::Volume(_));
-    let turn = turn.filter(|_| why.blockers.first().is_some_and(helps));
-    let proof = turn.and_then(|turn| Some(Proof { snapshot: Snapshot::new(engine)?, now, turn }));
-    WaitDetails { explanation: explanation(&why, asked, now), obstacles, changes: why.changes, proof }
+    let helps = why.blockers.first().is_some_and(helps);
+    let explanation = explanation(&why, asked, now);
+    (WaitDetails { explanation, obstacles, changes: why.changes, proof: None }, helps)
 }
 
 impl Planner {
-    async fn proof_turn(&self, wanted: bool) -> Option<OwnedMutexGuard<()>> {
-        if wanted { Some(self.state.proving.clone().lock_owned().await) } else { None }
+    /// A copy of the present engine for the proof of changes. `None` while others prove theirs.
+    async fn find_proof(&self, now: Timestamp) -> Option<Proof> {
+        let turn = self.state.proving.find().await?;
+        self.ask(move |engine| Some(Proof { snapshot: Snapshot::new(engine)?, now, turn })).await
     }
 
     /// Explains why a queued job waits, from the present facts of the engine. With `provable` the answer has
     /// the proof of suggested changes.
     pub async fn explain_wait(&self, row: &StoredJob, provable: bool) -> WaitDetails {
-        let turn = self.proof_turn(provable).await;
         let (now, asked, (facts, _)) = (self.context.now(), request_summary(row), waiting_facts(row));
         let question = move |engine: &mut Engine| match engine.why(facts.id, now) {
             Some(why) => {
                 let obstacles = Obstacles::list(engine, facts, &why.blockers, now);
-                details(engine, why, obstacles, &asked, (turn, now))
+                details(why, obstacles, &asked, now)
             }
-            None => WaitDetails {
-                explanation: being_placed(now),
-                obstacles: Vec::new(),
-                changes: Vec::new(),
-                proof: None,
-            },
+            None => {
+                let explanation = being_placed(now);
+                (WaitDetails { explanation, obstacles: Vec::new(), changes: Vec::new(), proof: None }, false)
+            }
         };
-        self.ask(question).await
+        let (mut details, helps) = self.ask(question).await;
+        if provable && helps {
+            details.proof = self.find_proof(now).await;
+        }
+        details
     }
 
     /// The reasons of a submission as if it waited, and the devices on which it would start at once, of its
@@ -109,7 +139,6 @@ impl Planner {
     ) -> (WaitDetails, Vec<(NodeId, Vec<AssignedDevice>)>) {
         // The engine does not know here if dependencies have ended and volumes are free.
         let free = spec.depends_on.is_empty() && spec.volumes.iter().all(|v| v.mode != VolumeMode::Rw);
-        let turn = self.proof_turn(free).await;
         let now = self.context.now();
         let (_, asked) = submission_request(spec, offering, nano_per_second);
         let (trial, model) = (trial(spec, offering, nano_per_second), offering.gpu_model.clone());
@@ -120,8 +149,33 @@ impl Planner {
                 .unwrap_or_else(|absurd| (invalid(absurd), Vec::new()));
             let obstacles = Obstacles::list(engine, trial.facts(org, now), &why.blockers, now);
             let places = places.into_iter().map(|(node, slots)| (node, assigned_devices(&model, &slots)));
-            (details(engine, why, obstacles, &asked, (turn, now)), places.collect())
+            (details(why, obstacles, &asked, now), places.collect::<Vec<_>>())
         };
-        self.ask(question).await
+        let ((mut details, helps), places) = self.ask(question).await;
+        if free && helps {
+            details.proof = self.find_proof(now).await;
+        }
+        (details, places)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn proofs_wait_for_a_short_time_and_in_a_bounded_number() {
+        let turns = ProofTurns::default();
+        let first = turns.find().await.unwrap();
+        let mut waiting: Vec<_> = (0..MAX_PROOF_WAITING).map(|_| Box::pin(turns.find())).collect();
+        for one in &mut waiting {
+            assert!(futures::poll!(one).is_pending());
+        }
+        assert!(futures::poll!(Box::pin(turns.find())).is_ready(), "too many wait");
+        for one in waiting {
+            assert!(one.await.is_none());
+        }
+        drop(first);
+        assert!(turns.find().await.is_some());
     }
 }
