@@ -39,7 +39,7 @@ const NETWORK_HANDSHAKES: usize = 64;
 /// Concurrent connections without a certificate. Connections with one have no limit here.
 const MAX_ANONYMOUS: usize = 256;
 /// Concurrent connections of one network without a certificate.
-const NETWORK_ANONYMOUS: usize = 16;
+const NETWORK_ANONYMOUS: usize = 64;
 /// The longest connection without a certificate. Its only purpose is to get one.
 const ANONYMOUS_TIMEOUT: Duration = Duration::from_secs(60);
 /// The pause after a failure to accept a connection.

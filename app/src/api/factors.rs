@@ -48,7 +48,7 @@ pub fn policy(org: OrgId) -> impl Future<Output = Answer<SignInPolicy>> + Send +
 /// Sets the rule of an organization for the sign-in of its members.
 pub fn put_policy(
     org: OrgId,
-    policy: SignInPolicy,
+    policy: &SignInPolicy,
 ) -> impl Future<Output = Answer<SignInPolicy>> + Send + 'static {
-    async move { send("PUT", format!("/orgs/{org}/sign-in-policy"), &policy, None).await }
+    send("PUT", format!("/orgs/{org}/sign-in-policy"), policy, None)
 }

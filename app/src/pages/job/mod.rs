@@ -284,11 +284,9 @@ fn JobView(loaded: Loaded) -> impl IntoView {
                                 {(ranks > 1 && removed_at.is_none()).then(|| view! { <Ranks ranks=ranks chosen=rank/> })}
                             </div>
                             {removed_at.map(removed_log)}
-                            {removed_at.is_none().then(|| {
-                                move || {
-                                    let silent = live.job.with_untracked(|job| job.started_at.is_none());
-                                    view! { <LogView org=org job=id rank=rank.get() finished=finished silent=silent/> }
-                                }
+                            {removed_at.is_none().then_some(move || {
+                                let silent = live.job.with_untracked(|job| job.started_at.is_none());
+                                view! { <LogView org=org job=id rank=rank.get() finished=finished silent=silent/> }
                             })}
                         </section>
                         <Ports live=live can_open=ports_on rank=rank running=running ready=ready/>

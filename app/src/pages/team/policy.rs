@@ -24,7 +24,7 @@ pub(super) fn PolicyForm(
         event.prevent_default();
         saved.set(false);
         let input = SignInPolicy { require_second_factor: required.get_untracked() };
-        call.run(api::factors::put_policy(org, input), move |_: SignInPolicy| saved.set(true));
+        call.run(api::factors::put_policy(org, &input), move |_: SignInPolicy| saved.set(true));
     };
     view! {
         <section class="section">
