@@ -9,13 +9,6 @@ pub(crate) const NOTICE_ID: &str = "waking";
 #[cfg(feature = "hydrate")]
 pub(crate) use inner::{hydrate_page, load_part};
 
-/// Loads a part of the module before its page.
-#[cfg(not(feature = "hydrate"))]
-pub(crate) async fn load_part<E>(load: impl AsyncFn() -> Result<(), E>) {
-    // The view shows the same failure.
-    let _ = load().await;
-}
-
 #[cfg(feature = "hydrate")]
 mod inner {
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,9 +5,12 @@
 //! code of the parts into few files.
 
 use leptos::prelude::*;
-use leptos::wasm_split::{SplitLoaderError, wasm_split};
+use leptos::wasm_split::SplitLoaderError;
+#[cfg(feature = "hydrate")]
+use leptos::wasm_split::wasm_split;
 use leptos_router::LazyRoute;
 
+#[cfg(feature = "hydrate")]
 use crate::hydration::load_part;
 use crate::pages::{self, operator};
 use crate::ui::Retry;
@@ -42,8 +45,16 @@ macro_rules! route {
     ($part:ident, $route:ident, $view:ident, $load:ident, $page:path) => {
         pub struct $route;
 
+        #[cfg(feature = "hydrate")]
         #[wasm_split($part, wasm_split_path = ::leptos::wasm_split, preload($load), fallible)]
         fn $view() -> Result<AnyView, SplitLoaderError> {
+            Ok($page().into_any())
+        }
+
+        // The portal has all parts. The loader of a part would be one more wait: with two first visitors at once,
+        // one of them could wait for ever.
+        #[cfg(not(feature = "hydrate"))]
+        async fn $view() -> Result<AnyView, SplitLoaderError> {
             Ok($page().into_any())
         }
 
@@ -59,6 +70,7 @@ macro_rules! route {
             }
             // Without it hydration would insert the rendered page a second time.
             async fn preload() {
+                #[cfg(feature = "hydrate")]
                 load_part(async || $load().await).await;
             }
         }

@@ -231,12 +231,15 @@ fn trim_memory() {
     }
 }
 
+/// The stack of each thread of the portal. The rendering of a page is a deep recursion.
+const STACK_BYTES: usize = 8 << 20;
+
 fn main() -> std::process::ExitCode {
     // No other user of this host reads the portal's files.
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     #[cfg(target_env = "gnu")]
     trim_memory();
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    match tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK_BYTES).enable_all().build() {
         Ok(runtime) => runtime.block_on(start()),
         Err(error) => {
             eprintln!("berth-portal: the runtime cannot start: {error}");

@@ -53,6 +53,7 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("SecondFactorSignIn", vec![value(second_factor_sign_in())]),
         ("ConfirmTotp", vec![value(confirm_totp())]),
         ("NewProof", vec![value(new_proof())]),
+        ("SetRetention", vec![value(crate::storage::SetRetention { keep_ended_jobs_days: Some(30) })]),
         ("SignInPolicy", vec![value(SignInPolicy { require_second_factor: true })]),
         ("NewToken", vec![value(new_token())]),
         ("NewOperatorToken", vec![value(new_operator_token())]),

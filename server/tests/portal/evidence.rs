@@ -106,7 +106,9 @@ async fn a_meter_ahead_of_the_portals_clock_is_bounded_and_recorded_once() {
             send_status(&setup, node, status(&job, 1, phase, 3_600_000, None)).await;
         }
         let done = get_job(&setup, &job).await;
-        assert_eq!(done["cost_micros"], 70_000, "{engine}: a minute and ten seconds of slack: {done}");
+        // A minute and ten seconds of slack, and some readings of the clock.
+        let cost = done["cost_micros"].as_i64().unwrap();
+        assert!((70_000..70_100).contains(&cost), "{engine}: {done}");
         let path = format!("/orgs/{}/audit-events?limit=200", setup.org);
         let audit = setup.t.get(&setup.ada, &path).await.expect(200);
         let events = audit["items"].as_array().unwrap().iter();

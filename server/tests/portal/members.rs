@@ -356,6 +356,7 @@ async fn a_removed_member_loses_access_and_open_streams() {
     assert_eq!(
         actions,
         [
+            "access.denied",
             "token.created",
             "member.left",
             "member.joined",

@@ -168,7 +168,7 @@ async fn each_table_begins_with_the_described_columns() {
         assert_eq!(text.lines().next(), Some(columns.join(",").as_str()), "{name}");
         tables += 1;
     }
-    assert_eq!(tables, 7);
+    assert_eq!(tables, 9);
 }
 
 #[tokio::test]
