@@ -24,7 +24,7 @@ use berth_foundation::Settings;
 use berth_foundation::clock::{Clock, SystemClock};
 use berth_server::loops;
 use berth_server::portal::Portal;
-use berth_server::serve::serve;
+use berth_server::serve::{STACK_BYTES, serve};
 use berth_server::web::Assets;
 use berth_store::{Db, StoreError};
 use berth_types::time::Timestamp;
@@ -201,7 +201,8 @@ async fn run(args: Args) -> Result<(), String> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_env_filter("info,sqlx=warn").with_writer(std::io::stderr).init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK_BYTES).enable_all().build()?;
     runtime.block_on(run(Args::parse()))?;
     Ok(())
 }

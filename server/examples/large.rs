@@ -14,7 +14,7 @@ use berth_foundation::Settings;
 use berth_foundation::clock::{Clock, SystemClock};
 use berth_foundation::live::{BoardReading, Live, SessionGuard};
 use berth_server::portal::Portal;
-use berth_server::serve::serve;
+use berth_server::serve::{STACK_BYTES, serve};
 use berth_server::web::Assets;
 use berth_store::attempts::StoredAllocation;
 use berth_store::nodes::{GpuReport, NodeReport};
@@ -336,7 +336,8 @@ async fn run(args: Args) -> Result<(), String> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt().with_env_filter("warn").with_writer(std::io::stderr).init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().thread_stack_size(STACK_BYTES).enable_all().build()?;
     runtime.block_on(run(Args::parse()))?;
     Ok(())
 }

@@ -16,7 +16,7 @@ use berth_foundation::settings::RequireFactor;
 use berth_recordings::Retention;
 use berth_server::arguments::{AuditKeyFile, Store, VerifyLog};
 use berth_server::portal::Portal;
-use berth_server::serve::serve;
+use berth_server::serve::{STACK_BYTES, serve};
 use berth_server::templates::Templates;
 use berth_server::web::Assets;
 use clap::{Parser, Subcommand};
@@ -230,9 +230,6 @@ fn trim_memory() {
         mallopt(M_ARENA_MAX, 2);
     }
 }
-
-/// The stack of each thread of the portal. The rendering of a page is a deep recursion.
-const STACK_BYTES: usize = 8 << 20;
 
 fn main() -> std::process::ExitCode {
     // No other user of this host reads the portal's files.

@@ -18,6 +18,9 @@ use crate::{rest, workers};
 /// The longest wait for the mails of accounts at the stop.
 const LAST_MAILS: Duration = Duration::from_secs(5);
 
+/// The stack of each thread of the portal. The rendering of a page is a deep recursion.
+pub const STACK_BYTES: usize = 8 << 20;
+
 /// Prints a line on standard output. A closed output does not stop the portal.
 fn print_line(line: &str) {
     let _ = writeln!(std::io::stdout(), "{line}");
