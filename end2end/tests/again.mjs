@@ -193,8 +193,11 @@ test('pages recover when the portal is back, and the session stays', async () =>
     await api(portal.url, {})('POST', '/setup', setup);
     const someone = await signUp(portal.url);
     const other = await openPage(browser, portal.url, { headers: someone.headers });
-    await other.page.goto('/jobs');
+    // The code of both pages is loaded.
+    await other.page.goto('/');
     await settled(other.page);
+    await other.page.getByRole('link', { name: 'Jobs', exact: true }).first().click();
+    await other.page.getByRole('heading', { level: 1, name: 'Jobs' }).waitFor();
     await other.page.getByText('No jobs yet.').waitFor();
 
     await portal.halt();

@@ -74,8 +74,8 @@ test('the requests of a page go out together', async () => {
   await follow(page, 'Limits');
   await others;
   await waitFor('the held request', () => held.length > 0);
-  await page.unroute('**/api/v1/orgs/*/quota');
   await Promise.all(held.map((route) => route.continue()));
+  await page.unroute('**/api/v1/orgs/*/quota');
   await title(page, 'Limits');
   await settled(page);
   assert.deepEqual(faults, []);

@@ -160,7 +160,7 @@ const SCREENS = [
   ['volumes-empty', 'newcomer', '/volumes'],
   ['tokens', 'tenant', '/tokens'],
   ['webhooks', 'tenant', '/webhooks'],
-  ['account', 'tenant', '/account'],
+  ['account', 'stranger', '/account'],
   ['webhooks-empty', 'newcomer', '/webhooks'],
   ['operator-overview', 'operator', '/operator'],
   ['operator-nodes', 'operator', '/operator/nodes'],

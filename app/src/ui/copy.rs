@@ -44,7 +44,8 @@ pub fn CopyBlock(
     let name = format!("Copy: {label}");
     view! {
         <div class="code" role="group" aria-label=label>
-            <code>{move || text.get()}</code>
+            // A long line scrolls, also by keyboard.
+            <code tabindex="0">{move || text.get()}</code>
             <button class="copy" type="button" aria-label=name data-copied=move || copied.get().then_some("") on:click=copy>
                 {move || match (copied.get(), failed.get()) {
                     (true, _) => "Copied",

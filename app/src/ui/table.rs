@@ -8,11 +8,14 @@ pub type Head = (&'static str, &'static str);
 /// The head of a column of buttons, for screen readers only.
 pub const ACTIONS: Head = ("Actions", "table__actions");
 
+/// The class of a column of check boxes, with a head for screen readers only.
+pub const SELECT: &str = "table__select";
+
 /// The head of a column of states.
 pub const STATE: Head = ("State", "table__state");
 
 fn head((text, class): Head) -> AnyView {
-    if (text, class) == ACTIONS {
+    if class == ACTIONS.1 || class == SELECT {
         view! {
             <th role="columnheader" scope="col" class=class><span class="visually-hidden">{text}</span></th>
         }

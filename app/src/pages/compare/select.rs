@@ -10,7 +10,7 @@ use crate::address::use_org_links;
 use crate::ui::*;
 
 /// The head of the column of check boxes.
-pub const COMPARE: (&str, &str) = ("Compare", "table__select");
+pub const COMPARE: (&str, &str) = ("Compare", SELECT);
 
 /// Returns the check box of a job; `label` is its accessible name.
 pub fn compare_box(
