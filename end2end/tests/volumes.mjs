@@ -174,7 +174,7 @@ test('the retention of ended jobs is chosen after a confirmation', async () => {
   await awake(set);
   await days.fill('ten');
   await set.click();
-  await page.getByText('Enter a whole number of days').waitFor();
+  await page.getByText('Enter a whole number of days, such as 30, or nothing.', { exact: true }).waitFor();
 
   const dialog = page.getByRole('dialog');
   const confirm = dialog.getByRole('button', { name: 'Set retention' });

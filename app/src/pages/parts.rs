@@ -318,6 +318,10 @@ pub fn Modal(
             aria-labelledby=labelled
             node_ref=element
             on:close=move |_| {
+                // The event can come after the next opening.
+                if element.get_untracked().is_some_and(|dialog| dialog.open()) {
+                    return;
+                }
                 open.set(false);
                 restore_focus();
             }

@@ -224,6 +224,8 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
     let search = RwSignal::new(String::new());
     let current = RwSignal::new(0usize);
     let element = NodeRef::<leptos::html::Dialog>::new();
+    // True from an opening until the dialog is shown: the event of its last close can come later.
+    let opening = RwSignal::new(false);
     let jobs = load_jobs(&data, search);
     let fixed = fixed_entries(&data);
     let entries = Memo::new(move |_| search.with(|search| jobs.with(|jobs| matching(&fixed, jobs, search))));
@@ -234,7 +236,9 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
             search.set(String::new());
             current.set(0);
             // The element of the first opening is not in the document yet.
+            opening.set(true);
             request_animation_frame(move || {
+                let _ = opening.try_set(false);
                 if open.try_get_untracked() == Some(true) && !dialog.open() {
                     // It fails only for a removed element.
                     let _ = dialog.show_modal();
@@ -289,7 +293,16 @@ fn PaletteDialog(data: PaletteData) -> impl IntoView {
         count => format!("{count} results"),
     };
     view! {
-        <dialog class="dialog palette" aria-label="Go to" node_ref=element on:close=move |_| open.set(false)>
+        <dialog
+            class="dialog palette"
+            aria-label="Go to"
+            node_ref=element
+            on:close=move |_| {
+                if !opening.get_untracked() {
+                    open.set(false);
+                }
+            }
+        >
             <input
                 class="input"
                 type="text"
