@@ -60,7 +60,7 @@ test('a job, the list of jobs and the audit have times in the zone of the browse
     const { page, faults, close } = await openPage(browser, demo.url, { headers: tenant, timezoneId, viewport: SIZES[0] });
     await page.goto(jobPath());
     const submitted = page.locator(`time[datetime="${job.created_at}"]`).filter({ hasText: stamp(job.created_at, timezoneId) });
-    await submitted.first().waitFor();
+    await submitted.first().waitFor({ state: 'attached' });
     assert.equal(await submitted.first().getAttribute('title'), job.created_at);
     const steps = page.getByRole('list', { name: 'States of this job' });
     const offset = stamp(job.created_at, timezoneId).split(' ')[2];
@@ -83,7 +83,7 @@ test('the first HTML of a second load has local times, and hydration changes non
   const text = stamp(job.created_at, timezoneId);
   const first = await page.goto(jobPath());
   assert.ok((await first.text()).includes(stamp(job.created_at, 'UTC')), 'the portal does not know the zone yet');
-  await page.locator('time').filter({ hasText: text }).first().waitFor();
+  await page.locator('time').filter({ hasText: text }).first().waitFor({ state: 'attached' });
   await page.addInitScript(() => {
     window.changedTimes = [];
     new MutationObserver((changes) => {

@@ -251,7 +251,7 @@ fn cells(job: &Job, decimals: usize, runs: bool) -> AnyView {
         {offering_cell(job)}
         {board_cell(job)}
         <td role="cell" data-label="Submitted by">{by}</td>
-        <td role="cell" class="nowrap" data-label="Started">{started}</td>
+        <td role="cell" data-label="Started">{started}</td>
         <td role="cell" class="num" data-label="Run time">{run_time}</td>
         <td role="cell" class="num" data-label="Cost">{cost}</td>
         {again_cell(job, runs)}
