@@ -59,7 +59,7 @@ pub fn table(caption: &'static str, events: &[AuditEvent]) -> AnyView {
         let detail = event.detail.clone();
         view! {
             <tr role="row">
-                <th role="rowheader" scope="row">{actor} " " {action}</th>
+                <th role="rowheader" scope="row">{action}<span class="table__sub">{actor}</span></th>
                 <td role="cell" class="nowrap" data-label="Time"><When at=event.at/></td>
                 <td role="cell" class="table__lead" data-label="Details">{detail}</td>
             </tr>
