@@ -132,7 +132,7 @@ fn each_trial_that_starts_at_once_does_so_after_its_submission() {
                 for trial in trials() {
                     tried += 1;
                     let snapshot = Snapshot::new(&engine).unwrap();
-                    if snapshot.list_starting(&[trial.clone()], org(1), at(10), 1).is_empty() {
+                    if snapshot.list_starting(std::slice::from_ref(&trial), org(1), at(10), 1).is_empty() {
                         continue;
                     }
                     found += 1;
