@@ -102,7 +102,7 @@ test('sessions end one by one and all at once', async () => {
   const sessions = page.getByRole('table', { name: 'Sessions, newest first' });
   assert.equal(await sessions.getByRole('row').count(), 3, 'the head and two sessions');
   await sessions.getByText('this browser').waitFor();
-  const end = sessions.getByRole('button', { name: /^End the session/ });
+  const end = sessions.getByRole('button', { name: /^End session of/ });
   await awake(end);
   await end.click();
   await page.getByText(/^Session ended:/).waitFor();

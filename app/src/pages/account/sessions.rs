@@ -63,7 +63,7 @@ fn row(
 ) -> AnyView {
     let (id, name, header) = (session.id, browser_text(&session.browser), session.browser.clone());
     let network = session.network.clone().unwrap_or_else(|| "unknown".to_owned());
-    let (label, own) = (format!("End the session of {name}"), session.current);
+    let (label, own) = (format!("End session of {name}"), session.current);
     let ended = name.clone();
     let action = if own {
         view! { <span class="tag">"this browser"</span> }.into_any()
