@@ -23,7 +23,6 @@ METHODS = 25
 
 # Files over the limit, with their lines.
 LONG_FILES: dict[str, int] = {
-    "server/store/src/jobs.rs": 510,
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {

@@ -79,7 +79,7 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// What is behind a blocker.
+/// The objects behind a blocker.
 fn behind(engine: &Engine, waiter: &Waiter, blocker: &Blocker, now: Timestamp) -> Obstacles {
     match blocker {
         Blocker::Dependency(jobs) => jobs_named(engine, jobs),

@@ -40,7 +40,7 @@ pub(crate) async fn record(tx: &mut Tx<'_>, row: &StoredJob, events: &[JobEvent]
     let steps = i64::try_from(events.len()).unwrap_or(i64::MAX);
     store::jobs::update(tx, row, row.generation - steps).await?;
     for event in events {
-        store::jobs::insert_event(tx, row.org_id, event).await?;
+        store::job_events::insert_event(tx, row.org_id, event).await?;
     }
     Ok(())
 }

@@ -290,7 +290,7 @@ async fn record(
     );
     let event =
         JobEvent { job, seq: row.generation + 1, at: now, state: JobState::Running, attempt: number, detail };
-    store::jobs::insert_event(tx, org, &event).await?;
+    store::job_events::insert_event(tx, org, &event).await?;
     if context.live.has_webhook(org) {
         let data = serde_json::json!({
             "job": row.id, "name": row.name, "attempt": number, "percent": percent, "since": idle.since,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use berth_core::jobs::StopCause;
-use berth_types::events::JobEvent;
 use berth_types::ids::{JobId, OfferingId, OrgId, ReservationId, TransferId};
 use berth_types::jobs::{JobState, NewJob};
 use berth_types::lists::ListOptions;
@@ -403,46 +402,6 @@ pub async fn open_use(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), StoreEr
                CAST(COALESCE(SUM(CASE WHEN state IN ('running', 'stopping') THEN nano_per_second ELSE 0 END), 0) AS BIGINT) \
                FROM jobs WHERE org_id = $1 AND ended_at IS NULL";
     Ok(find!(tx, (i64, i64), sql, org)?.unwrap_or_default())
-}
-
-/// Lists the events of all jobs of an organization since a time, oldest first.
-pub async fn list_org_events(
-    tx: &mut Tx<'_>,
-    org: OrgId,
-    since: Timestamp,
-    limit: i64,
-) -> Result<Vec<JobEvent>, StoreError> {
-    let sql = "SELECT job_id, seq, at, state, attempt, detail FROM job_events WHERE org_id = $1 AND at >= $2 \
-               ORDER BY at, job_id, seq LIMIT $3";
-    let rows = list!(tx, (JobId, i64, Timestamp, JobState, i64, String), sql, org, since, limit)?;
-    let event = |(job, seq, at, state, attempt, detail)| event(job, (seq, at, state, attempt, detail));
-    Ok(rows.into_iter().map(event).collect())
-}
-
-fn event(job: JobId, (seq, at, state, attempt, detail): (i64, Timestamp, JobState, i64, String)) -> JobEvent {
-    JobEvent { job, seq, at, state, attempt: u32::try_from(attempt).unwrap_or(0), detail }
-}
-
-pub async fn insert_event(tx: &mut Tx<'_>, org: OrgId, event: &JobEvent) -> Result<(), StoreError> {
-    exec!(
-        tx,
-        "INSERT INTO job_events (job_id, seq, org_id, at, state, attempt, detail) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        event.job,
-        event.seq,
-        org,
-        event.at,
-        event.state,
-        i64::from(event.attempt),
-        &event.detail
-    )
-    .map(|_| ())
-}
-
-/// Lists the events of a job after the number `after`, in order.
-pub async fn list_events(tx: &mut Tx<'_>, job: JobId, after: i64) -> Result<Vec<JobEvent>, StoreError> {
-    let sql = "SELECT seq, at, state, attempt, detail, job_id AS row_id FROM job_events WHERE job_id = $1 AND seq > $2 ORDER BY seq";
-    let rows = list!(tx, (i64, Timestamp, JobState, i64, String), sql, job, after)?;
-    Ok(rows.into_iter().map(|row| event(job, row)).collect())
 }
 
 /// Sums the use of organizations since a time: (organization, day, thousandths of boards × seconds). A job

@@ -20,6 +20,7 @@ pub mod factors;
 pub mod files;
 pub mod health;
 pub mod invoices;
+pub mod job_events;
 pub mod jobs;
 pub mod leases;
 pub mod ledger;

@@ -253,7 +253,7 @@ async fn the_error_of_a_corrupt_row_names_its_table_its_id_and_its_column() {
             async move {
                 let (job, state, detail) = (job(1), JobState::Queued, String::new());
                 let event = JobEvent { job, seq: 1, at: now(), state, attempt: 0, detail };
-                store::jobs::insert_event(tx, org(), &event).await?;
+                store::job_events::insert_event(tx, org(), &event).await?;
                 store::accounts::insert_user(tx, &user(), "hash", now()).await?;
                 store::accounts::insert_member(tx, org(), user().id, Role::Viewer).await?;
                 store::quotas::put(tx, Some(org()), &Limits::default()).await?;
@@ -283,7 +283,7 @@ async fn the_error_of_a_corrupt_row_names_its_table_its_id_and_its_column() {
         assert_corrupt!(engine, db, row("jobs", &first, "state"), store::jobs::find_any, job(1));
         assert_corrupt!(engine, db, row("jobs", &second, "hold_id"), store::jobs::list_any, &[job(2)]);
         let event = row("job_events", &first, "state");
-        assert_corrupt!(engine, db, event, store::jobs::list_org_events, org(), now(), 9);
+        assert_corrupt!(engine, db, event, store::job_events::list_org_events, org(), now(), 9);
         let role = row("members", &member, "role");
         assert_corrupt!(engine, db, role, store::accounts::find_role, org(), user().id);
         assert_corrupt!(engine, db, row("quotas", &own, "limits"), store::quotas::find, Some(org()));

@@ -156,7 +156,7 @@ async fn extend(db: &Db, n: u128, generation: i64, limit_s: i64, held: i64) -> R
 async fn record(db: &Db, org: OrgId, event: JobEvent) -> Result<(), StoreError> {
     db.write(move |tx| {
         let event = event.clone();
-        async move { store::jobs::insert_event(tx, org, &event).await }.boxed()
+        async move { store::job_events::insert_event(tx, org, &event).await }.boxed()
     })
     .await
 }
@@ -419,14 +419,14 @@ async fn events_come_in_order_for_a_job_and_for_an_organization() {
 
         let of_one = [queued.clone(), assigned.clone()];
         for (after, from) in [(0, 0), (1, 1), (2, 2)] {
-            let events = read!(db, store::jobs::list_events, job(1), after);
+            let events = read!(db, store::job_events::list_events, job(1), after);
             assert_eq!(events, of_one[from..], "{engine}: after {after}");
         }
         let of_all = [queued, assigned, second];
         for (since, limit, range) in
             [(now(), 10, 0..3), (now(), 2, 0..2), (later(5), 10, 1..3), (later(6), 10, 3..3)]
         {
-            let events = read!(db, store::jobs::list_org_events, org(1), since, limit);
+            let events = read!(db, store::job_events::list_org_events, org(1), since, limit);
             assert_eq!(events, of_all[range], "{engine}: since {since}");
         }
     }

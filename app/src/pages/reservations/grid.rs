@@ -314,6 +314,16 @@ fn blank_row(rows: Rows, line: &Line, first: bool) -> AnyView {
     .into_any()
 }
 
+/// Returns the class of a cell that is not over.
+const fn cell_class(now: bool, fits: bool) -> &'static str {
+    match (now, fits) {
+        (true, true) => "cell cell--now cell--fits",
+        (true, false) => "cell cell--now",
+        (false, true) => "cell cell--fits",
+        (false, false) => "cell",
+    }
+}
+
 fn full_row(
     (index, last, first): (usize, usize, bool),
     line: &Line,
@@ -348,12 +358,7 @@ fn full_row(
             let fits = content.with(|content| {
                 content.as_ref().and_then(|content| content.fits.get(column).copied()).unwrap_or(false)
             });
-            match (passed.now == Some(column), fits) {
-                (true, true) => "cell cell--now cell--fits",
-                (true, false) => "cell cell--now",
-                (false, true) => "cell cell--fits",
-                (false, false) => "cell",
-            }
+            cell_class(passed.now == Some(column), fits)
         };
         let selected = move || chosen.get().is_some_and(|(from, size)| (from..from + size).contains(&column));
         view! {

@@ -225,6 +225,6 @@ async fn extend(
         attempt: u32::try_from(row.attempt).unwrap_or(0),
         detail: format!("Time limit extended to {}.", duration_text(new.saturating_mul(1_000))),
     };
-    store::jobs::insert_event(tx, org, &event).await?;
+    store::job_events::insert_event(tx, org, &event).await?;
     Ok(event)
 }

@@ -194,7 +194,7 @@ impl Jobs {
         }
         let detail = "Submitted; the maximum cost is reserved.".to_owned();
         let event = JobEvent { job: id, seq: 1, at: now, state: JobState::Queued, attempt: 0, detail };
-        store::jobs::insert_event(tx, org, &event).await?;
+        store::job_events::insert_event(tx, org, &event).await?;
         let stored = store::jobs::find(tx, org, id).await?.ok_or(StoreError::Unknown)?;
         let job = Job { script: row.inputs.script, ..self.job_from_row(stored, vec![]) };
         Ok((job, event))

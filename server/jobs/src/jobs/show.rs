@@ -162,7 +162,7 @@ impl Jobs {
     ) -> Result<Page<JobEvent>, Problem> {
         self.get_job(caller, org, job).await?;
         let mut conn = self.context.db.read().await?;
-        Ok(Page::whole(store::jobs::list_events(&mut conn.tx(), job, after).await?))
+        Ok(Page::whole(store::job_events::list_events(&mut conn.tx(), job, after).await?))
     }
 
     /// The changes of an organization's jobs since a time, oldest first, each with its job as it is now.
@@ -176,7 +176,7 @@ impl Jobs {
         self.context.authorise(caller, org, Right::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let events = store::jobs::list_org_events(&mut tx, org, since, MOST).await?;
+        let events = store::job_events::list_org_events(&mut tx, org, since, MOST).await?;
         let ids: BTreeSet<JobId> = events.iter().map(|event| event.job).collect();
         let ids: Vec<JobId> = ids.into_iter().collect();
         let mut rows = store::jobs::list_any(&mut tx, &ids).await?;
