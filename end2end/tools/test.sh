@@ -57,6 +57,8 @@ if [ -f target/tools/env ]; then . target/tools/env; fi
 export PYTHONPATH=$PWD/target/tools/python${PYTHONPATH:+:$PYTHONPATH}
 step 'format' cargo fmt --all --check
 step 'structure' python3 $tools/structure.py
+step 'requirements of security' python3 $tools/asvs.py
+step 'tests of the tools' python3 -m unittest discover -s $tools -p 'test_*.py'
 step 'dependencies' dependencies
 step 'lints' cargo clippy --workspace --all-targets --quiet -- -D warnings
 # Profile and folder of the demo's pages, whose macros then serve all three.
