@@ -30,7 +30,7 @@ LONG_CRATES: dict[str, int] = {
     "app/types": 9_000,
     "server/jobs": 9_000,
     "server/store": 9_000,
-    "worker": 20_900,
+    "worker": 21_000,
 }
 # Types over the limit, with their methods.
 WIDE_TYPES: dict[str, int] = {

@@ -6,20 +6,19 @@
 //! unreadable. Any other worker uses a user namespace, in which a job has the worker's rights to files.
 //! docs/isolation.md lists the gaps.
 
+mod files;
 mod mounts;
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Seek, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
-
+use self::files::{FILTER, STATUS};
 use self::mounts::mounts;
 use super::seccomp;
+
+pub use self::files::{SandboxFiles, open_files};
 
 /// The home directory inside the sandbox.
 pub const HOME: &str = "/home/job";
@@ -33,12 +32,6 @@ const OWN_USER: u32 = 1_000;
 
 /// The argument between the options of bubblewrap and the command.
 const COMMAND: &str = "--";
-/// The option before the descriptor of a system call filter. The descriptor is known at the start.
-const FILTER: &str = "--add-seccomp-fd";
-/// The option before the descriptor of the status file. The descriptor is known at the start.
-const STATUS: &str = "--json-status-fd";
-/// The largest read part of a status file, in bytes.
-const STATUS_BYTES: usize = 4_096;
 
 /// The range of users for attempts, for a worker with root rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -150,53 +143,6 @@ fn parse_version(output: &str) -> (u32, u32) {
     let mut numbers = output.split_whitespace().last().unwrap_or_default().split('.').map(str::parse::<u32>);
     let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
     (next(), next())
-}
-
-/// The files that bubblewrap inherits.
-#[derive(Debug, Default)]
-pub struct SandboxFiles {
-    /// The system call filters, which must stay open until bubblewrap has started.
-    filters: Vec<OwnedFd>,
-    status: Option<File>,
-}
-
-impl SandboxFiles {
-    /// True if an ended sandbox was not complete, so that its command never ran. bubblewrap writes the exit code of a
-    /// command that has started.
-    pub fn is_incomplete(&self) -> bool {
-        let Some(status) = &self.status else { return false };
-        let mut text = [0; STATUS_BYTES];
-        let read = status.read_at(&mut text, 0).unwrap_or(0);
-        let text = String::from_utf8_lossy(text.get(..read).unwrap_or_default());
-        !text.contains("\"exit-code\"")
-    }
-}
-
-/// Opens the files that bubblewrap inherits, and puts their descriptors into its arguments.
-pub fn open_files(argv: &[String]) -> io::Result<(Vec<String>, SandboxFiles)> {
-    let (mut argv, mut files) = (argv.to_vec(), SandboxFiles::default());
-    let mut filters = seccomp::filters().map_err(io::Error::other)?.iter();
-    let mut option = String::new();
-    for arg in &mut argv {
-        if arg.as_str() == COMMAND {
-            break;
-        }
-        // The files have no close-on-exec flag, so bubblewrap inherits them.
-        if option == FILTER {
-            let filter = filters.next().ok_or(io::ErrorKind::InvalidInput)?;
-            let mut file = File::from(memfd_create(c"filter", MFdFlags::empty())?);
-            file.write_all(filter)?;
-            file.rewind()?;
-            *arg = file.as_raw_fd().to_string();
-            files.filters.push(OwnedFd::from(file));
-        } else if option == STATUS {
-            let file = File::from(memfd_create(c"status", MFdFlags::empty())?);
-            *arg = file.as_raw_fd().to_string();
-            files.status = Some(file);
-        }
-        option.clone_from(arg);
-    }
-    Ok((argv, files))
 }
 
 impl Sandbox {
@@ -460,34 +406,6 @@ mod tests {
         let confined = Sandbox::Process.confine(&spec, vec!["echo".to_owned(), "x".to_owned()]);
         assert_eq!((confined.argv, confined.sandbox_depth), (vec!["echo".to_owned(), "x".to_owned()], 0));
         assert_eq!((confined.cwd.as_path(), confined.home.as_str()), (work, "/w"));
-    }
-
-    #[test]
-    fn filters_are_for_bubblewrap_and_not_for_the_command() {
-        let argv = boxed(true, true);
-        let (with, files) = open_files(&argv).unwrap();
-        assert_eq!(files.filters.len(), seccomp::PROGRAMS);
-        let numbers = files.filters.iter().map(|f| f.as_raw_fd().to_string());
-        for number in numbers {
-            assert!(has(&with, &[FILTER, &number]));
-        }
-        assert!(has(&with, &["echo", FILTER, "x"]), "what the job says stays as it is");
-        let status = files.status.as_ref().unwrap().as_raw_fd().to_string();
-        assert!(has(&with, &[STATUS, &status]));
-        let (plain, none) = open_files(&["sh".to_owned()]).unwrap();
-        assert_eq!((plain, none.filters.len()), (vec!["sh".to_owned()], 0));
-        assert!(none.status.is_none() && !none.is_incomplete(), "nothing is known without a status file");
-    }
-
-    #[test]
-    fn a_sandbox_without_an_exit_code_is_incomplete() {
-        let (_, files) = open_files(&boxed(true, true)).unwrap();
-        assert!(files.is_incomplete());
-        let mut status = files.status.as_ref().unwrap();
-        status.write_all(b"{ \"child-pid\": 7 }\n").unwrap();
-        assert!(files.is_incomplete());
-        status.write_all(b"{ \"exit-code\": 1 }\n").unwrap();
-        assert!(!files.is_incomplete());
     }
 
     #[test]
