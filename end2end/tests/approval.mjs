@@ -86,13 +86,37 @@ test('the operator sets the labels of a node', async () => {
   const dialog = page.getByRole('dialog', { name: 'Labels of pier-1' });
   await dialog.getByRole('textbox', { name: 'Labels' }).fill('rack');
   await button(dialog, 'Save labels').click();
-  await dialog.getByText('Enter each label as name=value', { exact: false }).waitFor();
+  await dialog.getByText('The line “rack” has no name or no value.', { exact: false }).waitFor();
+  await dialog.getByRole('textbox', { name: 'Labels' }).fill('rack=r12\nrack=r13');
+  await button(dialog, 'Save labels').click();
+  await dialog.getByText('The label “rack” is there twice.').waitFor();
   await dialog.getByRole('textbox', { name: 'Labels' }).fill('rack=r12\nswitch=s1');
   await button(dialog, 'Save labels').click();
   await dialog.waitFor({ state: 'hidden' });
   await page.getByText('rack=r12').waitFor();
   const { items } = await operator('GET', '/operator/nodes?name=pier-1');
   assert.deepEqual(items[0].labels, { rack: 'r12', switch: 's1' });
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test('a certificate is revoked only after a question', async () => {
+  const { page, faults, close } = await open(SIZES[0]);
+  await page.locator('summary').and(page.getByLabel('Actions of pier-1')).click();
+  await enabled(button(page, 'Certificate of pier-1')).click();
+  const dialog = page.getByRole('dialog', { name: 'Certificate of pier-1', exact: true });
+  await button(dialog, 'Create join token').click();
+  await dialog.getByText("Run this command on the node's host.").waitFor();
+  await button(dialog, 'Revoke certificate').click();
+  const question = page.getByRole('dialog', { name: 'Revoke the certificate of pier-1?' });
+  await question.getByText("Revocation ends the node's session at once.", { exact: false }).waitFor();
+  assert.deepEqual(await axeFindings(page), []);
+  await button(question, 'Keep certificate').click();
+  await question.waitFor({ state: 'hidden' });
+  await button(dialog, 'Close').click();
+  await dialog.waitFor({ state: 'hidden' });
+  const { items } = await operator('GET', '/operator/nodes?name=pier-1');
+  assert.equal(items[0].state, 'ready', 'nothing is revoked');
   assert.deepEqual(faults, []);
   await close();
 });

@@ -1,6 +1,7 @@
 //! Dialog for a fresh proof of identity, on every page. The refused request is sent again after the proof.
 
 use berth_types::factors::NewProof;
+use berth_types::problems::Problem;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
@@ -50,14 +51,18 @@ pub fn ProofDialog() -> impl IntoView {
                         <p>
                             "This step needs your password or a code again after 15 minutes. Your request continues afterwards."
                         </p>
-                        <CallProblem call=call beside_fields=&[]/>
-                        <ProofField by_code=false shown=by_code value=password/>
-                        <ProofField by_code=true shown=by_code value=code/>
+                        <div id="proof-problem"><CallProblem call=call beside_fields=&[]/></div>
+                        <ProofField by_code=false shown=by_code value=password call=call/>
+                        <ProofField by_code=true shown=by_code value=code call=call/>
                         <p>
                             <button
                                 class="link-button"
                                 type="button"
-                                on:click=move |_| by_code.update(|by_code| *by_code = !*by_code)
+                                on:click=move |_| {
+                                    // An error of one field does not apply to the other.
+                                    call.problem.set(None);
+                                    by_code.update(|by_code| *by_code = !*by_code);
+                                }
                             >
                                 {move || if by_code.get() { "Use the password" } else { "Use a code" }}
                             </button>
@@ -82,6 +87,8 @@ fn ProofField(
     shown: RwSignal<bool>,
     /// The input.
     value: RwSignal<String>,
+    /// The request of the dialog, which shows its problem.
+    call: Call,
 ) -> impl IntoView {
     let input = NodeRef::<leptos::html::Input>::new();
     Effect::new(move || {
@@ -91,6 +98,13 @@ fn ProofField(
             let _ = input.focus();
         }
     });
+    let wrong = move || {
+        let is_wrong = |problem: &Problem| {
+            !problem.errors.is_empty()
+                || matches!(problem.code.as_str(), "auth.wrong_code" | "auth.wrong_password")
+        };
+        shown.get() == by_code && call.problem.with(|problem| problem.as_ref().is_some_and(is_wrong))
+    };
     let (id, label, kind, complete) = if by_code {
         ("proof-code", "Code of the app, or a recovery code", "text", "one-time-code")
     } else {
@@ -105,6 +119,8 @@ fn ProofField(
                 type=kind
                 autocomplete=complete
                 spellcheck="false"
+                aria-describedby="proof-problem"
+                aria-invalid=move || wrong().then_some("true")
                 node_ref=input
                 prop:value=move || value.get()
                 on:input=move |ev| value.set(event_target_value(&ev))

@@ -107,7 +107,7 @@ fn Secret(secret: String) -> impl IntoView {
         <section class="secret" role="status">
             <p>
                 <strong>"Copy the token now."</strong>
-                " It is shown only once; Berth stores only its hash. Anyone with the token has its role until it expires or is revoked."
+                " It is shown only once; the portal stores only its hash. Anyone with the token has its role until it expires or is revoked."
             </p>
             <CopyBlock text=Signal::derive(move || secret.clone()) label="API token".to_owned()/>
             <CopyBlock text=line label="First request with curl".to_owned()/>

@@ -35,7 +35,7 @@ pub use states::{
     BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge,
     StateBadge,
 };
-pub use table::{ACTIONS, SELECT, STATE, empty, table_of};
+pub use table::{ACTIONS, SELECT, STATE, empty, empty_filtered, table_of};
 pub use terminal::TerminalView;
 pub use zone::{Zone, ZoneSelect, use_zone, zoned};
 

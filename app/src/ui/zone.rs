@@ -131,7 +131,7 @@ impl Zone {
         }
     }
 
-    /// Tells whether the visitor chose UTC.
+    /// Returns true if the visitor chose UTC.
     pub const fn is_utc(self) -> bool {
         matches!(self, Self::Utc)
     }

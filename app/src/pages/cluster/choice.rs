@@ -70,7 +70,7 @@ impl Choice {
         Self { filter: BoardFilter::default(), ..self.clone() }
     }
 
-    /// Tells whether a filter is set.
+    /// Returns true if a filter is set.
     pub fn is_filtered(&self) -> bool {
         self.filter != BoardFilter::default()
     }

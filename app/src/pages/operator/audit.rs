@@ -38,20 +38,36 @@ fn Audit() -> impl IntoView {
     let data: Resource<Answer<Rows<AuditEvent>>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Audit".to_owned()>
-            <p class="page__lead">"Record of all deliberate changes with user and time. Entries are never changed or deleted. A chain of hashes with signed checkpoints proves it."</p>
+            <p class="page__lead">"Record of all deliberate acts with user and time. An audit event is never changed or deleted; a chain of hashes with signed checkpoints proves it."</p>
             {answer_view(data, |first| view! { <EventList first=first/> }.into_any())}
         </Page>
     }
 }
 
-/// Inserts new events at the front and tells whether there were any. Recorded events never change.
-fn prepend(known: &mut Vec<AuditEvent>, fresh: Vec<AuditEvent>) -> bool {
-    let mut all: Vec<AuditEvent> =
-        fresh.into_iter().filter(|event| !known.iter().any(|known| known.id == event.id)).collect();
-    let changed = !all.is_empty();
-    all.append(known);
-    *known = all;
-    changed
+/// The effect of the newest events on the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refresh {
+    Unchanged,
+    Added,
+    /// The list has only the newest events, because events between them and the earlier list are missing.
+    Replaced,
+}
+
+/// Inserts new events at the front. Recorded events never change.
+fn prepend(known: &mut Vec<AuditEvent>, fresh: Vec<AuditEvent>) -> Refresh {
+    let (total, is_known) =
+        (fresh.len(), |event: &AuditEvent| known.iter().any(|known| known.id == event.id));
+    let mut new: Vec<AuditEvent> = fresh.into_iter().filter(|event| !is_known(event)).collect();
+    if new.is_empty() {
+        return Refresh::Unchanged;
+    }
+    if new.len() == total {
+        *known = new;
+        return Refresh::Replaced;
+    }
+    new.append(known);
+    *known = new;
+    Refresh::Added
 }
 
 #[component]
@@ -66,13 +82,25 @@ fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
         spawn_local(async move {
             // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
-                events.maybe_update(|events| prepend(events, fresh.items));
+                let mut refresh = Refresh::Unchanged;
+                events.maybe_update(|events| {
+                    refresh = prepend(events, fresh.items);
+                    refresh != Refresh::Unchanged
+                });
+                if refresh == Refresh::Replaced {
+                    cursor.set(fresh.next_cursor);
+                }
             }
         });
     });
     let load_more = move |()| {
-        let next = api::quotas::audit(cursor.get_untracked());
+        let from = cursor.get_untracked();
+        let next = api::quotas::audit(from.clone());
         more.run(next, move |page: Rows<AuditEvent>| {
+            // The page does not follow on a list that was replaced meanwhile.
+            if cursor.try_get_untracked() != Some(from) {
+                return;
+            }
             events.update(|events| {
                 for event in page.items {
                     if !events.iter().any(|known| known.id == event.id) {
@@ -104,7 +132,7 @@ fn no_events() -> AnyView {
     view! {
         <div class="empty">
             <p class="empty__text">
-                "No entries yet. Changes of limits, prices, credits, invoices, reservations and nodes appear here with user and time."
+                "No audit events yet. Changes of limits, prices, credits, invoices, reservations and nodes appear here with user and time."
             </p>
             <a class="btn" href="/operator/limits">"Set limits"</a>
         </div>
@@ -203,7 +231,7 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "factor.added" => "Authenticator app added",
         "factor.removed" => "Authenticator app removed",
         "factor.codes_replaced" => "Recovery codes replaced",
-        "sign_in_policy.set" => "Second factor for members",
+        "sign_in_policy.set" => "Sign-in policy set",
         "invitation.created" => "Invitation created",
         "invitation.resent" => "Invitation resent",
         "invitation.withdrawn" => "Invitation withdrawn",
@@ -281,17 +309,21 @@ fn subject(event: &AuditEvent) -> AnyView {
 }
 
 /// Returns the circumstances of an event, closed at first.
-fn circumstances(context: &AuditContext) -> AnyView {
+fn circumstances(context: &AuditContext, action: &str) -> AnyView {
+    let title = match context.seq {
+        Some(seq) => format!("Record of event {seq}"),
+        None => format!("Record of {action}"),
+    };
     let facts = [
         ("User id", context.actor_id.map(|id| id.to_string())),
         ("Token", context.token_id.map(|id| id.to_string())),
         ("Session", context.session.clone()),
-        ("Address", context.address.clone()),
+        ("IP address", context.address.clone()),
         ("Request", context.request_id.map(|id| id.to_string())),
         ("Organization", context.org.map(|id| id.to_string())),
         ("Before", context.before.clone()),
         ("After", context.after.clone()),
-        ("Number", context.seq.map(|seq| seq.to_string())),
+        ("Number in the chain", context.seq.map(|seq| seq.to_string())),
         ("Hash", context.hash.clone()),
     ];
     let known = facts.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
@@ -302,7 +334,7 @@ fn circumstances(context: &AuditContext) -> AnyView {
     }
     view! {
         <details class="more">
-            <summary>"Record"</summary>
+            <summary>{title}</summary>
             <dl class="kv">{pairs}</dl>
         </details>
     }
@@ -311,6 +343,7 @@ fn circumstances(context: &AuditContext) -> AnyView {
 
 fn row(event: &AuditEvent, currency: &str) -> AnyView {
     let action = action_text(&event.action).to_owned();
+    let circumstances = circumstances(&event.context, &action);
     let (recorded, user) = (event.action.clone(), event.actor.clone());
     view! {
         <tr role="row">
@@ -320,7 +353,7 @@ fn row(event: &AuditEvent, currency: &str) -> AnyView {
             <td role="cell" class="table__lead" data-label="Subject">{subject(event)}</td>
             <td role="cell" class="table__lead" data-label="Details">
                 <span class="break">{detail_text(event, currency)}</span>
-                {circumstances(&event.context)}
+                {circumstances}
             </td>
         </tr>
     }
@@ -378,9 +411,21 @@ mod tests {
     #[test]
     fn new_events_come_first_and_each_event_once() {
         let mut events = vec![event(2, "a", ""), event(1, "a", "")];
-        assert!(prepend(&mut events, vec![event(3, "a", ""), event(2, "a", "")]));
+        assert_eq!(prepend(&mut events, vec![event(3, "a", ""), event(2, "a", "")]), Refresh::Added);
         let order: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
         assert_eq!(order, [3, 2, 1].map(|number| format!("aud_{number:0>26}")));
-        assert!(!prepend(&mut events, vec![event(3, "a", "")]));
+        assert_eq!(prepend(&mut events, vec![event(3, "a", "")]), Refresh::Unchanged);
+        assert_eq!(prepend(&mut events, Vec::new()), Refresh::Unchanged);
+    }
+
+    #[test]
+    fn newest_events_without_a_known_one_replace_the_list() {
+        let mut events = vec![event(2, "a", ""), event(1, "a", "")];
+        assert_eq!(prepend(&mut events, vec![event(9, "a", ""), event(8, "a", "")]), Refresh::Replaced);
+        let order: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
+        assert_eq!(order, [9, 8].map(|number| format!("aud_{number:0>26}")));
+        let mut none = Vec::new();
+        assert_eq!(prepend(&mut none, vec![event(1, "a", "")]), Refresh::Replaced);
+        assert_eq!(none.len(), 1);
     }
 }

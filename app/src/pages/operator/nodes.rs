@@ -143,7 +143,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
         {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silence_banner(node, lost, ready)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() && is_filtered {
-                empty("No nodes match. Clear the filter to see all nodes.")
+                empty_filtered("No nodes match the filter.", "/operator/nodes")
             } else if none.get() {
                 empty("No nodes yet. Add a node with one command on a GPU host, or on any Linux host with simulated boards.")
             } else {

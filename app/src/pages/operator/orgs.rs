@@ -290,6 +290,15 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
     let zone = use_zone();
     let key = FormKey::new(call);
     let title = Signal::derive(move || state.title("Grant credit to", "Grant credit"));
+    // Input for one organization does not apply to the next.
+    Effect::new(move || {
+        if open.get() {
+            call.problem.set(None);
+            amount.set(String::new());
+            memo.set(String::new());
+            expires.set(String::new());
+        }
+    });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some((org, name)) = state.org() else { return };
@@ -309,9 +318,6 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
             let granted = money_text(amount_micros, &balance.currency);
             let expiry = expiry.map_or_else(String::new, |at| format!(", expires on {}", zone.minute(at)));
             state.update_balance(org, &balance, format!("{granted} granted to {name}{expiry}."));
-            amount.set(String::new());
-            memo.set(String::new());
-            expires.set(String::new());
             open.set(false);
         });
     };

@@ -10,7 +10,8 @@ use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use super::super::load_more::LoadMore;
-use super::super::parts::{Call, CallProblem, FieldError, Loading, Modal, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, FieldError, Modal, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -53,20 +54,15 @@ fn People() -> impl IntoView {
             <p class="page__lead">
                 "A disabled account has no sessions, and its password and API tokens are refused. Jobs of the person continue."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) => view! { <PeopleView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| view! { <PeopleView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
 
 /// Returns the filter as a plain form, which also works without scripts.
 fn filter_form(text: String) -> AnyView {
+    let clear = (!text.is_empty())
+        .then(|| view! { <a class="btn btn--quiet" href="/operator/people">"Clear filters"</a> });
     view! {
         <form class="filters" method="get" action="/operator/people" aria-label="Filter">
             <label class="filters__field" for="people-text">
@@ -74,6 +70,7 @@ fn filter_form(text: String) -> AnyView {
                 <input class="input" id="people-text" name="text" autocomplete="off" maxlength="100" value=text/>
             </label>
             <button class="btn" type="submit">"Apply filter"</button>
+            {clear}
         </form>
     }
     .into_any()
@@ -144,7 +141,7 @@ fn PeopleView(loaded: Loaded) -> impl IntoView {
 
 fn table(people: &[Person], state: PeopleState) -> AnyView {
     if people.is_empty() {
-        return empty("No accounts match. Clear the filter to see all accounts.");
+        return empty_filtered("No accounts match the filter.", "/operator/people");
     }
     table_of(
         "Accounts, newest first",
@@ -244,6 +241,8 @@ fn DisableDialog(state: PeopleState) -> impl IntoView {
             None => "Disable the account?".to_owned(),
         })
     });
+    // Two people may have one name.
+    let email = move || state.chosen.with(|person| person.as_ref().map(|person| person.user.email.clone()));
     // A reason for one person does not apply to the next.
     Effect::new(move || {
         if open.get() {
@@ -268,6 +267,7 @@ fn DisableDialog(state: PeopleState) -> impl IntoView {
         <Modal id="disable-account" title=title open=open>
             <form method="post" on:submit=submit>
                 <div class="dialog__body">
+                    <p class="quiet break">{email}</p>
                     <p>
                         "Sessions, terminals, ports and streams of the person end at once. The password and the API tokens are refused until you enable the account. Jobs continue and are charged."
                     </p>
