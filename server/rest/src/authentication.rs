@@ -94,3 +94,74 @@ pub fn bearer_token(headers: &HeaderMap) -> Option<Option<&str>> {
     let value = headers.get(header::AUTHORIZATION)?;
     Some(value.to_str().ok().and_then(|v| v.strip_prefix("Bearer ")).map(str::trim))
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PARTS: [&str; 12] = [
+        "berth_session=a",
+        "__Host-berth_session=b",
+        "berth_session",
+        "xberth_session=c",
+        "berth_session =d",
+        "=",
+        ";",
+        "; ",
+        " ",
+        "\t",
+        "\"",
+        "\u{e9}",
+    ];
+
+    /// A line of a header, also with bytes that no browser sends.
+    fn line() -> impl Strategy<Value = Vec<u8>> {
+        let parts = prop::collection::vec(prop::sample::select(PARTS.to_vec()), 0..8);
+        prop_oneof![
+            3 => parts.prop_map(|parts| parts.concat().into_bytes()),
+            1 => prop::collection::vec(any::<u8>(), 0..60),
+        ]
+    }
+
+    fn headers(name: header::HeaderName, lines: &[Vec<u8>]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in lines.iter().filter_map(|line| HeaderValue::from_bytes(line).ok()) {
+            headers.append(name.clone(), value);
+        }
+        headers
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn a_session_is_a_whole_pair_of_a_line(lines in prop::collection::vec(line(), 0..4), https: bool) {
+            if let Some(value) = session_cookie(&headers(header::COOKIE, &lines), https) {
+                let pair = format!("{}={value}", cookie_name(https));
+                let is_pair = |line: &[u8]| line.split(|b| *b == b';').any(|one| one.trim_ascii() == pair.as_bytes());
+                prop_assert!(lines.iter().any(|line| is_pair(line.as_slice())), "{pair}");
+            }
+        }
+
+        #[test]
+        fn a_session_is_found_beside_other_cookies(
+            other in "[a-z]{1,8}=[ -:<-~]{0,20}",
+            value in "[A-Za-z0-9_-]{1,60}",
+            https: bool,
+        ) {
+            let line = format!("{other}; {}={value}", cookie_name(https)).into_bytes();
+            prop_assert_eq!(session_cookie(&headers(header::COOKIE, &[line]), https), Some(value));
+        }
+
+        #[test]
+        fn a_token_is_the_rest_of_its_header(line in line(), token in "[!-~]{1,60}") {
+            let one = |line: Vec<u8>| headers(header::AUTHORIZATION, &[line]);
+            bearer_token(&one(line));
+            let signed = one(format!("Bearer {token}").into_bytes());
+            prop_assert_eq!(bearer_token(&signed), Some(Some(token.as_str())));
+        }
+    }
+}

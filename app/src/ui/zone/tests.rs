@@ -138,3 +138,23 @@ fn a_zone_has_a_name() {
     assert_eq!(Zone::Utc.title(0), "UTC");
     assert_eq!(berlin().title(0), "local time");
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn a_cookie_is_a_zone_with_the_same_text_or_nothing(
+        text in proptest::prop_oneof![
+            "-?[0-9]{1,5}([.][0-9]{1,10}[.]-?[0-9]{1,5}){0,7}",
+            "[utc0-9.+-]{0,170}",
+            "(?s).{0,40}",
+        ],
+    ) {
+        if let Some(zone) = Zone::parse(&text) {
+            let written = zone.text();
+            proptest::prop_assert!(written.len() <= text.len(), "{}", written);
+            proptest::prop_assert_eq!(Zone::parse(&written), Some(zone));
+            zone.minute(at("2026-11-22T08:05:59Z"));
+        }
+    }
+}

@@ -202,3 +202,30 @@ async fn abandon(
     volumes.drop_upload(&caller, org, &volume, &path).await?;
     Ok(NoContent)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(value: &[u8]) -> Option<u64> {
+        let mut headers = HeaderMap::new();
+        headers.insert(OFFSET, HeaderValue::from_bytes(value).ok()?);
+        offset(&headers)
+    }
+
+    proptest! {
+        #[test]
+        fn an_offset_is_digits_and_nothing_else(
+            number in any::<u64>(),
+            text in prop_oneof!["[ +-]?[0-9]{0,25}", "[0-9a-fx. _,]{0,12}"],
+            bytes in prop::collection::vec(any::<u8>(), 0..12),
+        ) {
+            prop_assert_eq!(read(number.to_string().as_bytes()), Some(number));
+            for value in [text.as_bytes(), bytes.as_slice()] {
+                prop_assert!(read(value).is_none() || value.trim_ascii().iter().all(u8::is_ascii_digit));
+            }
+        }
+    }
+}
