@@ -20,6 +20,9 @@ finish() {
     printf '\nLeft out on this machine:\n'
     grep -oh 'left out of .*' "$log" | sort -u | sed 's/^left out of /  /'
   fi
+  # A test that hangs has no result line: cargo only says that it runs for long.
+  awk '/^test .* has been running for over 60 seconds/ {long[$2]} /^test .* \.\.\. / {delete long[$2]}
+    END {for (name in long) print "never ended: " name}' "$log"
   rm -f "$log"
   [ "$code" = 0 ] || stopped="; stopped at: $at"
   printf '\n%d passed, %d failed%s\n' $((${rust% *} + ${python% *} + ${browser% *})) \
@@ -62,7 +65,9 @@ step 'lints of the browser part' cargo clippy "${front[@]}" -p berth-app --featu
 step 'types, mig, core and engine without IO' cargo check "${front[@]}" -p berth-types -p berth-mig -p berth-core -p berth-engine
 # Tests start the worker as people do: by its binary.
 step 'the programs' cargo build --quiet --workspace
-step 'tests, on both engines' $tools/with-postgres.sh cargo test --workspace --no-fail-fast
+step 'tests, compiled' cargo test --quiet --workspace --no-run
+# Three times the usual time: a test that hangs ends the run with its name.
+step 'tests, on both engines' timeout 2400 $tools/with-postgres.sh cargo test --workspace --no-fail-fast
 step 'the training example' python3 -m unittest discover -s examples/digits -p 'test_*.py'
 step 'the demo' $tools/build.sh demo
 export DIST=$PWD/target/demo

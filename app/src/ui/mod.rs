@@ -37,7 +37,7 @@ pub use states::{
 };
 pub use table::{ACTIONS, SELECT, STATE, empty, table_of};
 pub use terminal::TerminalView;
-pub use zone::{Zone, ZoneSelect, use_zone};
+pub use zone::{Zone, ZoneSelect, use_zone, zoned};
 
 use berth_types::time::Timestamp;
 use std::time::Duration;

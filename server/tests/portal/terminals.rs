@@ -271,7 +271,7 @@ async fn a_page_that_stops_reading_pauses_the_shell_without_loss() {
     client.acknowledges = false;
     client.type_text("stty -echo; echo; seq 1 200000; echo done$((3))\n").await;
     while client.bytes < WINDOW_BYTES {
-        client.next().await;
+        assert_ne!(client.next().await, SocketMessage::End, "{}", client.text);
     }
     assert_eq!(client.bytes, WINDOW_BYTES, "no more than what may be under way");
     let more = tokio::time::timeout(Duration::from_millis(300), client.socket.next()).await;

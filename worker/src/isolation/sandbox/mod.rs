@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -34,6 +35,10 @@ const OWN_USER: u32 = 1_000;
 const COMMAND: &str = "--";
 /// The option before the descriptor of a system call filter. The descriptor is known at the start.
 const FILTER: &str = "--add-seccomp-fd";
+/// The option before the descriptor of the status file. The descriptor is known at the start.
+const STATUS: &str = "--json-status-fd";
+/// The largest read part of a status file, in bytes.
+const STATUS_BYTES: usize = 4_096;
 
 /// The range of users for attempts, for a worker with root rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,26 +152,49 @@ fn parse_version(output: &str) -> (u32, u32) {
     (next(), next())
 }
 
-/// Opens files with the system call filters, which the command inherits, and puts their descriptors into its
-/// arguments. The files must stay open until the command has started.
-pub fn open_filters(argv: &[String]) -> io::Result<(Vec<String>, Vec<OwnedFd>)> {
-    let (mut argv, mut files) = (argv.to_vec(), Vec::new());
+/// The files that bubblewrap inherits.
+#[derive(Debug, Default)]
+pub struct SandboxFiles {
+    /// The system call filters, which must stay open until bubblewrap has started.
+    filters: Vec<OwnedFd>,
+    status: Option<File>,
+}
+
+impl SandboxFiles {
+    /// True if an ended sandbox was not complete, so that its command never ran. bubblewrap writes the exit code of a
+    /// command that has started.
+    pub fn is_incomplete(&self) -> bool {
+        let Some(status) = &self.status else { return false };
+        let mut text = [0; STATUS_BYTES];
+        let read = status.read_at(&mut text, 0).unwrap_or(0);
+        let text = String::from_utf8_lossy(text.get(..read).unwrap_or_default());
+        !text.contains("\"exit-code\"")
+    }
+}
+
+/// Opens the files that bubblewrap inherits, and puts their descriptors into its arguments.
+pub fn open_files(argv: &[String]) -> io::Result<(Vec<String>, SandboxFiles)> {
+    let (mut argv, mut files) = (argv.to_vec(), SandboxFiles::default());
     let mut filters = seccomp::filters().map_err(io::Error::other)?.iter();
-    let mut is_descriptor = false;
+    let mut option = String::new();
     for arg in &mut argv {
         if arg.as_str() == COMMAND {
             break;
         }
-        if is_descriptor {
+        // The files have no close-on-exec flag, so bubblewrap inherits them.
+        if option == FILTER {
             let filter = filters.next().ok_or(io::ErrorKind::InvalidInput)?;
-            // The file has no close-on-exec flag, so the command inherits it.
             let mut file = File::from(memfd_create(c"filter", MFdFlags::empty())?);
             file.write_all(filter)?;
             file.rewind()?;
             *arg = file.as_raw_fd().to_string();
-            files.push(OwnedFd::from(file));
+            files.filters.push(OwnedFd::from(file));
+        } else if option == STATUS {
+            let file = File::from(memfd_create(c"status", MFdFlags::empty())?);
+            *arg = file.as_raw_fd().to_string();
+            files.status = Some(file);
         }
-        is_descriptor = arg.as_str() == FILTER;
+        option.clone_from(arg);
     }
     Ok((argv, files))
 }
@@ -213,7 +241,7 @@ impl Sandbox {
             volumes: &[],
         };
         let trial = self.confine(&spec, vec!["true".to_owned()]);
-        let (argv, _files) = open_filters(&trial.argv).map_err(|e| e.to_string())?;
+        let (argv, _files) = open_files(&trial.argv).map_err(|e| e.to_string())?;
         let (first, rest) = argv.split_first().ok_or("no command")?;
         let out = Command::new(first)
             .args(rest)
@@ -297,6 +325,7 @@ impl Sandbox {
                 for _ in 0..seccomp::PROGRAMS {
                     add(&[FILTER, "-"]);
                 }
+                add(&[STATUS, "-"]);
                 add(&["--chdir", HOME, COMMAND]);
                 if let Some(users) = users {
                     let id = spec.uid.to_string();
@@ -436,15 +465,29 @@ mod tests {
     #[test]
     fn filters_are_for_bubblewrap_and_not_for_the_command() {
         let argv = boxed(true, true);
-        let (with, files) = open_filters(&argv).unwrap();
-        assert_eq!(files.len(), seccomp::PROGRAMS);
-        let numbers = files.iter().map(|f| f.as_raw_fd().to_string());
+        let (with, files) = open_files(&argv).unwrap();
+        assert_eq!(files.filters.len(), seccomp::PROGRAMS);
+        let numbers = files.filters.iter().map(|f| f.as_raw_fd().to_string());
         for number in numbers {
             assert!(has(&with, &[FILTER, &number]));
         }
         assert!(has(&with, &["echo", FILTER, "x"]), "what the job says stays as it is");
-        let (plain, none) = open_filters(&["sh".to_owned()]).unwrap();
-        assert_eq!((plain, none.len()), (vec!["sh".to_owned()], 0));
+        let status = files.status.as_ref().unwrap().as_raw_fd().to_string();
+        assert!(has(&with, &[STATUS, &status]));
+        let (plain, none) = open_files(&["sh".to_owned()]).unwrap();
+        assert_eq!((plain, none.filters.len()), (vec!["sh".to_owned()], 0));
+        assert!(none.status.is_none() && !none.is_incomplete(), "nothing is known without a status file");
+    }
+
+    #[test]
+    fn a_sandbox_without_an_exit_code_is_incomplete() {
+        let (_, files) = open_files(&boxed(true, true)).unwrap();
+        assert!(files.is_incomplete());
+        let mut status = files.status.as_ref().unwrap();
+        status.write_all(b"{ \"child-pid\": 7 }\n").unwrap();
+        assert!(files.is_incomplete());
+        status.write_all(b"{ \"exit-code\": 1 }\n").unwrap();
+        assert!(!files.is_incomplete());
     }
 
     #[test]
