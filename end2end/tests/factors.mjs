@@ -154,16 +154,15 @@ test('a step with consequences asks for a fresh proof, and then continues', asyn
   await page.getByRole('textbox', { name: 'Name' }).fill('nightly');
   await create.click();
   const dialog = page.getByRole('dialog', { name: 'Identity check' });
-  await page.locator('#proof-password:focus').waitFor();
+  await page.locator('#proof-code:focus').waitFor();
+  assert.equal(await page.locator('#proof-password').isVisible(), false, 'the password is no proof with an app');
   await dialog.getByRole('button', { name: 'Cancel' }).click();
   await page.getByRole('alert').getByText('Confirmation required').waitFor();
 
   await create.click();
-  await dialog.getByLabel('Your password').fill('not the password at all');
+  await dialog.getByRole('textbox', { name: /^Code/ }).fill('no code');
   await dialog.getByRole('button', { name: 'Confirm' }).click();
-  await dialog.getByText('Wrong password').waitFor();
-  await dialog.getByRole('button', { name: 'Use a code' }).click();
-  await page.locator('#proof-code:focus').waitFor();
+  await dialog.getByText('Wrong code').waitFor();
   await dialog.getByRole('textbox', { name: /^Code/ }).fill(codes[0]);
   await dialog.getByRole('button', { name: 'Confirm' }).click();
   await dialog.waitFor({ state: 'hidden' });
@@ -171,6 +170,42 @@ test('a step with consequences asks for a fresh proof, and then continues', asyn
   const { items } = await person.api('GET', `/orgs/${person.org}/tokens`);
   assert.deepEqual(items.map((token) => token.name), ['nightly']);
   await close();
+});
+
+test('a person without an app proves the identity by the password', async () => {
+  const person = await signUp(portal.url);
+  await portal.forward(16 * 60);
+  const { page, close } = await openPage(browser, portal.url, { headers: person.headers });
+  await page.goto('/account/second-factors');
+  await settled(page);
+  const add = page.getByRole('button', { name: 'Add authenticator app' });
+  await awake(add);
+  await add.click();
+  const dialog = page.getByRole('dialog', { name: 'Identity check' });
+  await page.locator('#proof-password:focus').waitFor();
+  await dialog.getByLabel('Your password').fill(person.password);
+  await dialog.getByRole('button', { name: 'Confirm' }).click();
+  await dialog.waitFor({ state: 'hidden' });
+  await page.getByRole('group', { name: 'Secret of the app' }).waitFor();
+  await close();
+});
+
+test('an operator removes the second factor of a person who lost it', async () => {
+  const person = await signUp(portal.url);
+  await enrol(person);
+  const headers = await signIn(portal.url, OPERATOR);
+  const { page, close } = await openPage(browser, portal.url, { headers });
+  await page.goto(`/operator/people?text=${encodeURIComponent(person.email)}`);
+  await settled(page);
+  const remove = page.getByRole('button', { name: `Remove second factor of ${person.name}` });
+  await awake(remove);
+  await remove.click();
+  const dialog = page.getByRole('dialog', { name: `Remove the second factor of ${person.name}?` });
+  await dialog.getByRole('button', { name: 'Remove second factor' }).click();
+  await page.getByText(`${person.name}: second factor removed.`).waitFor();
+  await remove.waitFor({ state: 'detached' });
+  await close();
+  await signIn(portal.url, person);
 });
 
 test('a member of an organization that requires a second factor adds one first', async () => {

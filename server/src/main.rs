@@ -1,5 +1,5 @@
-//! The program `berth-portal`: its command line, and the commands `serve`, `migrate`, `secrets rewrap` and `audit
-//! verify`.
+//! The program `berth-portal`: its command line, and the commands `serve`, `migrate`, `secrets rewrap`, `factors
+//! remove` and `audit verify`.
 
 mod edge_options;
 mod storage_options;
@@ -48,6 +48,11 @@ enum Command {
         #[command(subcommand)]
         command: Secrets,
     },
+    /// Commands for second factors of people while no portal runs.
+    Factors {
+        #[command(subcommand)]
+        command: Factors,
+    },
     /// Commands for the audit log.
     Audit {
         #[command(subcommand)]
@@ -59,6 +64,18 @@ enum Command {
 enum Audit {
     /// Verifies the numbers, the hashes and the signatures of the audit log. Names the first fault with status 1.
     Verify(VerifyLog),
+}
+
+#[derive(Subcommand)]
+enum Factors {
+    /// Removes the authenticator app and the recovery codes of an account, ends its sessions, and stops. The password
+    /// alone signs in afterwards.
+    Remove {
+        #[command(flatten)]
+        store: Store,
+        /// The e-mail address of the account.
+        email: String,
+    },
 }
 
 #[derive(Subcommand)]
@@ -273,6 +290,7 @@ async fn run(args: Args) -> Result<(), String> {
             store.open().await.map(|_| println!("The database has the schema of this version"))
         }
         Command::Secrets { command: Secrets::Rewrap { store, keys } } => rewrap(store, keys).await,
+        Command::Factors { command: Factors::Remove { store, email } } => remove_factors(store, &email).await,
         Command::Audit { command: Audit::Verify(verify) } => {
             verify.run().await.map(|report| println!("{report}"))
         }
@@ -388,6 +406,16 @@ async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
              Give the missing keys with --secrets-old-key-files"
         )),
     }
+}
+
+/// Removes the second factor of an account.
+async fn remove_factors(store: Store, email: &str) -> Result<(), String> {
+    let db = store.open().await?;
+    let settings = Settings { data: store.data, ..Settings::default() };
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    portal.users.remove_factors_by_command(email).await?;
+    println!("The second factor was removed. The password alone signs in now");
+    Ok(())
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, String> {

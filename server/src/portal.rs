@@ -140,8 +140,8 @@ impl ExternalParts {
 /// The accounts with their parts.
 fn accounts(context: &Context, transport: &Arc<Transport>) -> (Hasher, SecondFactors, Accounts) {
     let hasher = Hasher::new(2);
-    let factors = SecondFactors::new(context.clone(), hasher.clone());
-    let accounts = Accounts::new(context.clone(), hasher.clone(), factors.clone(), transport.clone());
+    let factors = SecondFactors::new(context.clone(), hasher.clone(), transport.clone());
+    let accounts = Accounts::new(context.clone(), hasher.clone(), factors.clone());
     (hasher, factors, accounts)
 }
 
@@ -176,7 +176,7 @@ impl Portal {
             invitations: Invitations::new(ctx(), hasher, transport.clone()),
             own_account: OwnAccount::new(accounts.clone()),
             mail_links: MailLinks::new(accounts.clone()),
-            users: Users::new(ctx()),
+            users: Users::new(&accounts),
             ledger: Ledger::new(ctx()),
             credit_expiry: CreditExpiry::new(ctx()),
             budgets: Budgets::new(ctx()),

@@ -1,5 +1,6 @@
 //! First set-up, sign-up, sessions and API tokens.
 
+mod refused;
 pub mod routes;
 mod sign_in;
 mod tokens;
@@ -24,11 +25,10 @@ use crate::passwords::{self, Hasher};
 use crate::slugs::free_slug;
 use crate::throttle::{LinkThrottle, SignUpThrottle};
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_opaque};
-use berth_foundation::delivery::Transport;
-use berth_foundation::settings::RequireFactor;
 use berth_foundation::{Caller, SessionProof, TokenScope};
 use berth_foundation::{Change, Context, SessionKey};
 use berth_store::{self as store, StoreError, Tx, WriteError};
+use refused::Refusals;
 use std::sync::Arc;
 
 const SETUP_TOKEN: &str = "setup_token";
@@ -59,11 +59,20 @@ pub(crate) fn check_new_user(email: &str, name: &str, password: &str) -> Vec<Fie
 ///
 /// # Errors
 /// The text is longer than every secret of the portal.
-pub(crate) fn check_secret(secret: &str) -> Result<(), FieldError> {
+fn check_secret(secret: &str) -> Result<(), FieldError> {
     if secret.chars().count() > MAX_SECRET_CHARS {
         return Err(FieldError::new("/token", "Use at most 100 characters."));
     }
     Ok(())
+}
+
+/// The stored hash of the secret in a request.
+///
+/// # Errors
+/// The text is longer than every secret.
+pub(crate) fn hash_secret(secret: &str) -> Result<String, Problem> {
+    check_secret(secret).map_err(|error| Problem::invalid(vec![error]))?;
+    Ok(fingerprint(secret.trim()))
 }
 
 pub(crate) fn account_exists() -> Problem {
@@ -102,6 +111,7 @@ pub struct Accounts {
     pub(crate) factors: SecondFactors,
     sign_ups: Arc<SignUpThrottle>,
     pub(crate) links: Arc<LinkThrottle>,
+    refusals: Refusals,
     pub(crate) mails: Mails,
 }
 
@@ -122,14 +132,16 @@ impl berth_rest::authentication::Accounts for Accounts {
 }
 
 impl Accounts {
-    pub fn new(context: Context, hasher: Hasher, factors: SecondFactors, transport: Arc<Transport>) -> Self {
+    pub fn new(context: Context, hasher: Hasher, factors: SecondFactors) -> Self {
+        let mails = factors.mails.clone();
         Self {
             context,
             hasher,
             factors,
             sign_ups: Arc::default(),
             links: Arc::default(),
-            mails: Mails::new(transport),
+            refusals: Refusals::default(),
+            mails,
         }
     }
 
@@ -287,10 +299,12 @@ impl Accounts {
 
     /// Mails the first link to the address of a new user. Without the mail the user requests another link.
     fn mail_first_verification(&self, user: &User, from: Option<IpAddr>) {
-        if self.links.count_link(&user.email, from).is_none()
-            && let Err(problem) = start_verification(&self.context, &self.mails, user.clone())
-        {
-            tracing::warn!(%problem, "the verification of a new address was not mailed");
+        match self.mails.reserve() {
+            Ok(place) if self.links.count_link(&user.email, from).is_none() => {
+                start_verification(&self.context, &self.mails, place, user.clone());
+            }
+            Ok(_) => {}
+            Err(problem) => tracing::warn!(%problem, "the verification of a new address was not mailed"),
         }
     }
 
@@ -310,7 +324,7 @@ impl Accounts {
             });
             touch.await?;
         }
-        let required = found.factor_required || self.is_factor_required(&found.user);
+        let required = found.factor_required || self.context.settings.require_factor.applies_to(&found.user);
         let proof = SessionProof {
             proved_at: found.proved_at,
             has_factor: found.has_factor,
@@ -324,15 +338,6 @@ impl Accounts {
             proof: Some(proof),
             idempotency_key: None,
         }))
-    }
-
-    /// True if the portal requires a second factor of this user.
-    fn is_factor_required(&self, user: &User) -> bool {
-        match self.context.settings.require_factor {
-            RequireFactor::All => true,
-            RequireFactor::Operators => user.operator,
-            RequireFactor::None => false,
-        }
     }
 
     /// The caller of a valid API token.
@@ -390,6 +395,11 @@ impl Accounts {
     /// Waits for the mails that are not sent yet.
     pub async fn mails_sent(&self) {
         self.mails.finished().await;
+    }
+
+    /// Waits for the events of refused sign-ins that are not written yet.
+    pub async fn refusals_written(&self) {
+        self.refusals.written().await;
     }
 
     /// Deletes expired sessions and links in mails.

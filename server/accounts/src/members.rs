@@ -133,12 +133,13 @@ impl Members {
     /// Removes a member from an organization. Every member may leave without the right to manage.
     ///
     /// # Errors
-    /// 409 if the organization would lose its last owner.
+    /// 403 without a fresh proof. 409 if the organization would lose its last owner.
     pub async fn remove_member(&self, caller: &Caller, org: OrgId, user: UserId) -> Result<(), Problem> {
         // A token acts for the organization, so it needs the right to manage also for the removal of its own
         // user.
         let leaves = user == caller.user.id && caller.token.is_none();
         self.context.authorise(caller, org, if leaves { Right::View } else { Right::Manage }).await?;
+        self.context.check_proof(caller)?;
         let by = caller.user.id;
         let action = if leaves { "member.left" } else { "member.removed" };
         let event = self.context.audit_event(caller, action, user.to_string(), String::new());

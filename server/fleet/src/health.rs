@@ -298,9 +298,10 @@ impl Health {
     /// Approves a board that its node reported after the approval of the node.
     ///
     /// # Errors
-    /// The board does not wait for an approval.
+    /// The proof of identity is not fresh, or the board does not wait for an approval.
     pub async fn approve_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
         let row = self.get_gpu(caller, gpu_uuid).await?;
+        self.context.check_proof(caller)?;
         if caller.already_created().is_some() {
             return Ok(self.gpu_health(row));
         }

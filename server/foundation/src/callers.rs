@@ -163,8 +163,8 @@ impl Context {
         if caller.user.operator && token_allows { Ok(()) } else { Err(Problem::not_found()) }
     }
 
-    /// Requires a fresh proof of identity from a person with a second factor. Tokens pass, because their creation
-    /// had a proof, and so do people without a second factor.
+    /// Requires a fresh proof of identity from a person with a second factor. Tokens pass, because no person is there to
+    /// prove anything, and so do people without a second factor.
     ///
     /// # Errors
     /// 403 after a proof more than [`PROOF_S`] ago.
@@ -252,7 +252,8 @@ impl Context {
         }
     }
 
-    /// True if the session or token of a caller exists and is valid at `now`.
+    /// True if the session or token of a caller exists and is valid at `now`. A session without a required second
+    /// factor has no access.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -268,7 +269,10 @@ impl Context {
         let Some(session) = &caller.session else { return Ok(true) };
         let idle_since = now.plus_seconds(-self.settings.session_idle_s);
         let found = berth_store::accounts::find_session(tx, session.hash(), now, idle_since).await?;
-        Ok(found.is_some())
+        Ok(found.is_some_and(|found| {
+            found.has_factor
+                || !(found.factor_required || self.settings.require_factor.applies_to(&found.user))
+        }))
     }
 
     /// Waits until the portal's clock shows this time. The clock of the host can be set, so it is read once a second.

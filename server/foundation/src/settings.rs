@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use berth_core::ports::Origin;
 use berth_recordings::Retention;
+use berth_types::accounts::User;
 
 use crate::audit_key::AuditKey;
 use crate::envelope;
@@ -19,6 +20,17 @@ pub enum RequireFactor {
     /// Nobody, except members of organizations that require one.
     #[default]
     None,
+}
+
+impl RequireFactor {
+    /// True if the portal requires a second factor of this user.
+    pub const fn applies_to(self, user: &User) -> bool {
+        match self {
+            Self::All => true,
+            Self::Operators => user.operator,
+            Self::None => false,
+        }
+    }
 }
 
 impl FromStr for RequireFactor {

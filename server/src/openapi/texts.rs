@@ -111,6 +111,11 @@ const OPERATIONS: &[(&str, &str)] = &[
          valid. A token has no access to the account of its person.",
     ),
     (
+        "delete_operator_users_user_factors",
+        "For a person who lost the app and the recovery codes. The sessions of the person end, the password alone signs \
+         in afterwards, and the person gets a mail. API tokens stay valid.",
+    ),
+    (
         "post_email_verifications_complete",
         "No `Idempotency-Key`: a link is valid once, and a repetition answers `link.not_valid`.",
     ),
@@ -123,9 +128,10 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_me_deletion",
         "No `Idempotency-Key`: the account exists once, and a repetition answers `auth.required`. The deletion removes \
-         the name, the address, the password, the sessions, the memberships and the API tokens of the person. The \
-         ledger, invoices, jobs and audit events stay. The only owner of an organization with open jobs, a balance or \
-         other members is refused (`account.in_use`).",
+         the name, the address, the password, the second factor, the sessions, the memberships and the API tokens of the \
+         person. The ledger, invoices, jobs and audit events stay. The only owner of an organization with open jobs, open \
+         reservations, a balance or other members is refused (`account.in_use`). An organization that loses its last \
+         member loses its saved card, its automatic recharge and its webhooks.",
     ),
     (
         "post_me_email_verification",
@@ -141,14 +147,19 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_password_resets_complete",
         "No `Idempotency-Key`: a link is valid once, and a repetition answers `link.not_valid`. All sessions of the \
-         person end; API tokens stay valid.",
+         person end; API tokens stay valid. If the link is the first proof of the address, the second factor and the API \
+         tokens of the account are removed.",
     ),
     (
         "post_sessions",
         "No `Idempotency-Key`: the answer sets a cookie, which the portal does not store. A repetition opens another \
          session. 202: the account has a second factor, and `POST /sessions/second-factor` completes the sign-in.",
     ),
-    ("post_me_proof", "No `Idempotency-Key`: a repetition proves the identity again. A code works once."),
+    (
+        "post_me_proof",
+        "No `Idempotency-Key`: a repetition proves the identity again. A code works once. The password of a person with a \
+         second factor is refused.",
+    ),
     (
         "post_me_recovery_codes",
         "No `Idempotency-Key`: a repetition replaces the codes again. The request needs a proof of identity within the \
@@ -162,7 +173,7 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_me_totp_confirm",
         "No `Idempotency-Key`: an app is confirmed once, and a repetition answers `factor.exists`. Without the answer, \
-         replace the recovery codes.",
+         replace the recovery codes. All other sessions of the person end; API tokens stay valid.",
     ),
     (
         "post_sessions_second_factor",

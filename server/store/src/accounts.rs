@@ -265,9 +265,10 @@ pub async fn find_token(
     }))
 }
 
-/// Returns true if the token exists and has not expired.
+/// Returns true if the token exists, has not expired, and is of an account that is not disabled.
 pub async fn token_exists(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<bool, StoreError> {
-    let sql = "SELECT id FROM tokens WHERE id = $1 AND (expires_at IS NULL OR expires_at > $2)";
+    let sql = "SELECT t.id FROM tokens t JOIN users u ON u.id = t.user_id \
+               WHERE t.id = $1 AND (t.expires_at IS NULL OR t.expires_at > $2) AND u.disabled_at IS NULL";
     Ok(find!(tx, (TokenId,), sql, token, now)?.is_some())
 }
 

@@ -134,6 +134,14 @@ pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: WebhookId) -> Result<bool, 
     Ok(existed)
 }
 
+/// Deletes all webhooks of an organization and fails their pending deliveries.
+pub async fn delete_all(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
+    let sql = "UPDATE deliveries SET state = 'failed', last_error = 'The webhook was deleted.' \
+               WHERE target IN (SELECT id FROM webhooks WHERE org_id = $1) AND state = 'pending'";
+    exec!(tx, sql, org)?;
+    exec!(tx, "DELETE FROM webhooks WHERE org_id = $1", org).map(|_| ())
+}
+
 /// Lists the notices without deliveries, oldest first: (id, organization, kind).
 pub async fn list_new_notices(
     tx: &mut Tx<'_>,

@@ -150,7 +150,11 @@ async fn an_organization_shortens_its_own_retention_only() {
         let week = json!({"keep_ended_jobs_days": 7});
         t.call(&bob, "PUT", &path, week.clone()).await.problem(404, "object.not_found");
         t.get(&bob, &format!("/orgs/{org}/storage")).await.problem(404, "object.not_found");
+        t.call(&ada, "PUT", &path, week.clone()).await.expect(200);
         let set = t.call(&ada, "PUT", &path, week).await.expect(200);
+        let log = format!("/orgs/{org}/audit-events?action=retention.set");
+        let events = t.get(&ada, &log).await.expect(200)["items"].clone();
+        assert_eq!(events.as_array().unwrap().len(), 1, "{engine}: {events}");
         assert_eq!((&set["keep_ended_jobs_days"], &set["chosen_days"]), (&json!(7), &json!(7)), "{engine}");
 
         let (ours, theirs) = (ended_job(&t, &ada, &org).await, ended_job(&t, &bob, &other).await);

@@ -365,6 +365,19 @@ async fn only_users_who_may_stop_the_job_open_terminals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_disabled_account_loses_its_terminals() {
+    let setup = TerminalSetup::open().await;
+    let job = setup.running().await;
+    let (_, mut client) = setup.terminal(&job).await;
+    let t = &setup.portal.t;
+    let user = t.get(&setup.portal.ada, "/me").await.expect(200)["user"]["id"].as_str().unwrap().to_owned();
+    let disabled = format!("/operator/users/{user}/disabled");
+    t.call(&setup.portal.operator, "PUT", &disabled, json!({"reason": "Unpaid."})).await.expect(200);
+    while client.next().await != SocketMessage::End {}
+    t.post(&setup.portal.ada, &setup.path(&job), json!({})).await.problem(401, "auth.required");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_organization_has_a_limited_part_of_the_tunnels_of_a_node() {
     let setup = TerminalSetup::open().await;
     let jobs = [setup.running().await, setup.running().await, setup.running().await];

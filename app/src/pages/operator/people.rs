@@ -9,6 +9,7 @@ use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
+use super::super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::super::load_more::LoadMore;
 use super::super::org_data::answer_view;
 use super::super::parts::{Call, CallProblem, FieldError, Modal, ready};
@@ -85,6 +86,8 @@ struct PeopleState {
     open: RwSignal<bool>,
     /// The request that enables an account.
     enabling: Call,
+    /// The person whose second factor the operator removes.
+    factor: ConfirmTarget<Person>,
     /// The result of the last action.
     status: RwSignal<String>,
     me: UserId,
@@ -95,7 +98,12 @@ impl PeopleState {
     /// Shows the new state of a person.
     fn update(self, person: Person) {
         let state = if person.disabled_at.is_some() { "disabled" } else { "enabled" };
-        self.status.set(format!("{}: {state}.", person.user.name));
+        self.replace(person, state);
+    }
+
+    /// Shows the new data of a person, and the result of the last action.
+    fn replace(self, person: Person, result: &str) {
+        self.status.set(format!("{}: {result}.", person.user.name));
         self.people.update(|people| {
             if let Some(known) = people.iter_mut().find(|known| known.user.id == person.user.id) {
                 *known = person;
@@ -114,6 +122,7 @@ fn PeopleView(loaded: Loaded) -> impl IntoView {
         chosen: RwSignal::new(None),
         open: RwSignal::new(false),
         enabling: Call::idle(),
+        factor: ConfirmTarget::none(),
         status: RwSignal::new(String::new()),
         me: use_session().me.user.id,
         ready: ready(),
@@ -136,6 +145,7 @@ fn PeopleView(loaded: Loaded) -> impl IntoView {
         </section>
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         <DisableDialog state=state/>
+        <FactorDialog state=state/>
     }
 }
 
@@ -182,10 +192,19 @@ fn row(person: &Person, state: PeopleState) -> AnyView {
             <td role="cell" class="num" data-label="Organizations">{person.organizations}</td>
             <td role="cell" class="nowrap" data-label="Created"><When at=person.created_at/></td>
             <td role="cell" class="nowrap" data-label="Last seen">{last_seen}</td>
-            <td role="cell" class="table__actions">{action(person, state)}</td>
+            <td role="cell" class="table__actions">{factor_button(person, state)}{action(person, state)}</td>
         </tr>
     }
     .into_any()
+}
+
+/// Returns the button that removes a second factor; none without a factor and for the operator's own account.
+fn factor_button(person: &Person, state: PeopleState) -> Option<AnyView> {
+    if !person.second_factor || person.deleted_at.is_some() || person.user.id == state.me {
+        return None;
+    }
+    let label = format!("Remove second factor of {}", person.user.name);
+    Some(state.factor.button(person.clone(), "Remove second factor", label, state.ready))
 }
 
 /// Returns the button of a row; none for a deleted account and for the operator's own one.
@@ -228,6 +247,43 @@ fn action(person: &Person, state: PeopleState) -> Option<AnyView> {
         </button>
     };
     Some(button.into_any())
+}
+
+#[component]
+fn FactorDialog(state: PeopleState) -> impl IntoView {
+    let call = Call::idle();
+    let target = state.factor;
+    let title = Signal::derive(move || {
+        target.one.with(|person| match person {
+            Some(person) => format!("Remove the second factor of {}?", person.user.name),
+            None => "Remove the second factor?".to_owned(),
+        })
+    });
+    let remove = move |()| {
+        let Some(user) = target.one.with_untracked(|person| person.as_ref().map(|person| person.user.id))
+        else {
+            return;
+        };
+        call.run(api::people::remove_factors(user), move |person: Person| {
+            state.replace(person, "second factor removed");
+            target.open.set(false);
+        });
+    };
+    view! {
+        <ConfirmDialog
+            id="remove-factor"
+            title=title
+            open=target.open
+            call=call
+            keep="Keep second factor"
+            verb="Remove second factor"
+            confirm=Callback::new(remove)
+        >
+            <p>
+                "Do this only for a person whom you know: the password alone signs in afterwards. The sessions of the person end, and the person gets a mail."
+            </p>
+        </ConfirmDialog>
+    }
 }
 
 #[component]

@@ -9,15 +9,15 @@ use berth_rest::Disconnect;
 use berth_store::accounts::NewSession;
 use berth_store::{self as store, StoreError};
 use berth_types::accounts::{SignIn, User};
-use berth_types::factors::{SecondFactorSignIn, SignInChallenge};
+use berth_types::factors::{FactorKind, SecondFactorSignIn, SignInChallenge};
 use berth_types::ids::UserId;
 use berth_types::problems::{FieldError, Problem};
 use futures::FutureExt;
 
 use super::{Accounts, MAX_EMAIL_BYTES};
-use crate::factors::Pending;
+use crate::factors::{Pending, WRONG_PASSWORD, challenge_ended};
 use crate::passwords;
-use crate::refusals::{account_disabled, wrong_password};
+use crate::refusals::{account_disabled, too_many_sign_ins, wrong_password};
 use crate::user_agent::browser_head;
 
 /// The circumstances of a sign-in.
@@ -52,9 +52,13 @@ fn check_sign_in(input: &SignIn) -> Vec<FieldError> {
     errors
 }
 
-fn too_many_sign_ins(wait_s: u64) -> Problem {
-    let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
-    Problem::throttled(detail, wait_s)
+/// The factors of a sign-in, for the audit log.
+const fn factors_text(verified: Option<FactorKind>) -> &'static str {
+    match verified {
+        None => "password",
+        Some(FactorKind::Totp) => "password and code",
+        Some(FactorKind::Recovery) => "password and recovery code",
+    }
 }
 
 impl Accounts {
@@ -62,8 +66,9 @@ impl Accounts {
     /// factor.
     ///
     /// # Errors
-    /// 401 for a wrong address or password. 403 for a disabled account. 422 for a longer address or password than any
-    /// account has. 429 after too many attempts. 503 if too many passwords wait for their verification.
+    /// 401 for a wrong address or password, and if the account gets a second factor meanwhile. 403 for a disabled
+    /// account. 422 for a longer address or password than any account has. 429 after too many attempts. 503 if too many
+    /// passwords wait for their verification.
     pub async fn sign_in(&self, input: SignIn, from: SignInOrigin) -> Result<SignInStep, Problem> {
         let errors = check_sign_in(&input);
         if !errors.is_empty() {
@@ -93,7 +98,7 @@ impl Accounts {
         if let Some(challenge) = self.factors.open_challenge(pending.clone()).await? {
             return Ok(SignInStep::Challenge(challenge));
         }
-        let (cookie, user) = self.finish_sign_in(pending, from).await?;
+        let (cookie, user) = self.finish_sign_in(pending, None, from).await?;
         Ok(SignInStep::Session(cookie, user))
     }
 
@@ -108,36 +113,43 @@ impl Accounts {
         input: SecondFactorSignIn,
         from: SignInOrigin,
     ) -> Result<(String, User), Problem> {
-        let pending = self.factors.complete_challenge(&input, from.address).await?;
-        self.finish_sign_in(pending, from).await
+        let (pending, kind) = self.factors.complete_challenge(&input, from.address).await?;
+        self.finish_sign_in(pending, Some(kind), from).await
     }
 
-    async fn finish_sign_in(&self, done: Pending, from: SignInOrigin) -> Result<(String, User), Problem> {
+    /// `verified` is the kind of the verified code; `None` without a code.
+    async fn finish_sign_in(
+        &self,
+        done: Pending,
+        verified: Option<FactorKind>,
+        from: SignInOrigin,
+    ) -> Result<(String, User), Problem> {
         self.factors.throttle.record_success(&done.email, from.address);
         if let Some(former) = &from.former {
             self.sign_out(former).await?;
         }
-        self.open_session(done.user, Some(done.password_hash), &from).await
+        self.open_session(done.user, Some(done.password_hash), verified, &from).await
     }
 
     /// Records a wrong password, or a sign-in to an address without an account. The entered address is not recorded:
     /// it can be a password.
     async fn record_refused_sign_in(&self, user: Option<UserId>) {
         let (subject, detail) = match user {
-            Some(user) => (user.to_string(), "Wrong password."),
+            Some(user) => (user.to_string(), WRONG_PASSWORD),
             None => ("unknown".to_owned(), "No account has the address."),
         };
-        let cause = format!("refused {subject}");
+        let cause = format!("refused {subject} {detail}");
         let event = self.context.visitor_event("session.refused", subject, detail.to_owned());
-        self.context.record_repeated(&cause, None, event).await;
+        self.refusals.record(&self.context, cause, event).await;
     }
 
-    /// Opens a session, unless the user has another password than `hash` by now. Returns the value of its cookie and
-    /// the user.
+    /// Opens a session, unless the user has another password than `hash` by now, or a second factor by now without a
+    /// verified code. Returns the value of its cookie and the user.
     async fn open_session(
         &self,
         user: UserId,
         hash: Option<String>,
+        verified: Option<FactorKind>,
         from: &SignInOrigin,
     ) -> Result<(String, User), Problem> {
         let (cookie, now) = (self.context.random(new_opaque), self.context.now());
@@ -149,7 +161,8 @@ impl Accounts {
             browser: browser_head(&from.browser),
         };
         let expires_at = now.plus_seconds(self.context.settings.session_absolute_s);
-        let mut event = self.context.visitor_event("session.started", user.to_string(), String::new());
+        let detail = factors_text(verified).to_owned();
+        let mut event = self.context.visitor_event("session.started", user.to_string(), detail);
         event.context.session = Some(SessionKey::from_cookie(&cookie).short_name());
         let user = self
             .context
@@ -159,6 +172,10 @@ impl Accounts {
                 async move {
                     if store::people::find_password(tx, user).await? != hash {
                         return Err(wrong_password().into());
+                    }
+                    let app = store::factors::find_totp(tx, user).await?;
+                    if verified.is_none() && app.is_some_and(|row| row.confirmed_at.is_some()) {
+                        return Err(challenge_ended().into());
                     }
                     if let Some(reason) = store::people::find_disabled_reason(tx, user).await? {
                         return Err(account_disabled(&reason).into());

@@ -1,6 +1,6 @@
 //! The routes of a person's own account.
 
-use super::{Origin, OwnAccount};
+use super::OwnAccount;
 use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with, post_with, put_with};
 use axum::Json as Answer;
@@ -15,6 +15,7 @@ use berth_types::ids::SessionId;
 use berth_types::people::{BrowserSession, ChangePassword, DeleteAccount, EndedSessions};
 
 use crate::accounts::routes::set_cookie;
+use crate::factors::ProofOrigin;
 
 pub fn routes() -> ApiRouter<OwnAccount> {
     ApiRouter::new()
@@ -45,7 +46,7 @@ async fn change_password(
     disconnect: Disconnect,
     body: Json<ChangePassword>,
 ) -> Result<Answer<EndedSessions>, Failed> {
-    let from = Origin { address, disconnect };
+    let from = ProofOrigin { address, disconnect };
     Ok(Answer(own.change_password(&caller, body.value, &from).await?))
 }
 
@@ -93,7 +94,7 @@ async fn delete_account(
     disconnect: Disconnect,
     body: Json<DeleteAccount>,
 ) -> Result<Response, Failed> {
-    let from = Origin { address, disconnect };
+    let from = ProofOrigin { address, disconnect };
     own.delete_account(&caller, body.value, &from).await?;
     Ok(signed_out(&own))
 }

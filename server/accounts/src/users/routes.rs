@@ -2,7 +2,7 @@
 
 use super::Users;
 use aide::axum::ApiRouter;
-use aide::axum::routing::{get_with, put_with};
+use aide::axum::routing::{delete_with, get_with, put_with};
 use axum::Json as Answer;
 use axum::extract::State;
 use berth_rest::lists::ListQuery;
@@ -24,6 +24,13 @@ pub fn routes() -> ApiRouter<Users> {
             "/operator/users/{user}/disabled",
             put_with(disable, doc("Disables an account and ends its sessions."))
                 .delete_with(enable, doc("Enables an account.")),
+        )
+        .api_route(
+            "/operator/users/{user}/factors",
+            delete_with(
+                remove_factors,
+                doc("Removes the second factor of an account and ends its sessions."),
+            ),
         )
 }
 
@@ -64,6 +71,14 @@ async fn disable(
     body: Json<DisableUser>,
 ) -> Result<Answer<Person>, Failed> {
     Ok(Answer(users.disable(&caller, user, body.value).await?))
+}
+
+async fn remove_factors(
+    State(users): State<Users>,
+    Signed(caller): Signed,
+    Path(user): Path<UserId>,
+) -> Result<Answer<Person>, Failed> {
+    Ok(Answer(users.remove_factors(&caller, user).await?))
 }
 
 async fn enable(

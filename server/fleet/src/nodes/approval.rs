@@ -152,7 +152,8 @@ impl Nodes {
     /// Approves a node with its present boards. Boards that it reports later wait for an approval of their own.
     ///
     /// # Errors
-    /// There is no such node, it is approved already, or it reports another number of boards than `input` has.
+    /// The proof of identity is not fresh, there is no such node, it is approved already, or it reports another number of
+    /// boards than `input` has.
     pub async fn approve_node(
         &self,
         caller: &Caller,
@@ -160,6 +161,7 @@ impl Nodes {
         input: ApproveNode,
     ) -> Result<Node, Problem> {
         self.context.authorise_operator(caller)?;
+        self.context.check_proof(caller)?;
         if caller.already_created().is_some() {
             return self.get_node(caller, node).await;
         }

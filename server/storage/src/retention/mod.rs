@@ -7,7 +7,7 @@ pub mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_foundation::{Caller, Context, Right, fault};
+use berth_foundation::{Caller, Context, Right, fault, forbidden_for};
 use berth_recordings::Recordings;
 use berth_store::storage::{ExpiredJob, StoredBytes};
 use berth_store::{self as store, StoreError};
@@ -266,11 +266,21 @@ impl JobRetention {
             None => "as the portal".to_owned(),
         };
         let event = self.context.audit_event(caller, "retention.set", org.to_string(), detail);
-        let setting = self.context.db.write(move |tx| {
+        let (user, chosen) = (caller.user.id, chosen.map(i64::from));
+        let setting = self.context.db.try_write(move |tx| {
             let event = event.clone();
             async move {
-                store::storage::put_retention(tx, org, chosen.map(i64::from)).await?;
-                store::quotas::insert_audit(tx, Some(org), &event).await
+                // The caller may have lost the right after the authorisation.
+                match store::accounts::find_role(tx, org, user).await? {
+                    Some(role) if Right::Manage.is_granted_to(role) => {}
+                    Some(role) => return Err(forbidden_for(role).into()),
+                    None => return Err(Problem::not_found().into()),
+                }
+                if store::storage::find_retention(tx, org).await? != chosen {
+                    store::storage::put_retention(tx, org, chosen).await?;
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                }
+                Ok(())
             }
             .boxed()
         });
