@@ -46,6 +46,7 @@ mod faults;
 mod files;
 mod gangs;
 mod health;
+mod host_retention;
 mod images;
 mod install;
 mod invoice_files;
