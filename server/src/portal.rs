@@ -188,7 +188,7 @@ impl Portal {
             volumes: Volumes::new(ctx(), objects.clone(), handovers, decode_list),
             nodes: Nodes::new(ctx(), offerings.clone(), cluster.clone(), leases.clone()),
             enrolment: Enrolment::new(ctx(), cluster.clone()),
-            health: Health::new(ctx()),
+            health: Health::new(ctx(), offerings.clone()),
             inventory: Inventory::new(ctx()),
             quotas: Quotas::new(ctx(), planner.clone()),
             jobs: Jobs::new(ctx(), planner.clone(), recordings.clone()),

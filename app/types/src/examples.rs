@@ -15,7 +15,7 @@ use crate::invoices::{BillingSettings, TaxRate};
 use crate::jobs::{Checkpoint, ExtendJob, NewJob, Retry, RetryOn, Topology};
 use crate::ledger::{CreditLimit, NewCredit, NewCredits, NewDebit, NewGrant};
 use crate::members::{AcceptInvitation, ChangeMember, LookAtInvitation, NewInvitation};
-use crate::nodes::{ApproveNode, ExpectedBoards, NewJoinToken, PatchNode};
+use crate::nodes::{ApproveNode, ExpectedBoards, NewJoinToken, PatchNode, SeenBoard};
 use crate::offerings::NewPrice;
 use crate::operations::{JobFilter, NewDrain, PutRack, StopJobs};
 use crate::payments::{AutoRecharge, NewTopUp};
@@ -374,7 +374,13 @@ fn patch_node() -> PatchNode {
 }
 
 fn approve_node() -> ApproveNode {
-    ApproveNode { boards: Some(8) }
+    let board = |uuid: &str| SeenBoard { uuid: uuid.to_owned(), model: "A30-24GB".to_owned() };
+    ApproveNode {
+        boards: Some(vec![
+            board("GPU-6f1c2d0e-58a4-4b7f-9d35-0c8e7a2b1f60"),
+            board("GPU-b83e9a71-2d4c-4f0a-8e16-7d5f3c9a0b24"),
+        ]),
+    }
 }
 
 fn new_join_token() -> NewJoinToken {

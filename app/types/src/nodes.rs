@@ -293,15 +293,29 @@ pub struct PatchNode {
     pub adopt_labels: Option<bool>,
 }
 
+/// A board of a node as an operator saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SeenBoard {
+    /// The UUID of the board: 1 to 256 characters.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 256)))]
+    pub uuid: String,
+    /// The model of the board, as in `gpus` of the node: 1 to 100 characters.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
+    pub model: String,
+}
+
 /// The body of an approval of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ApproveNode {
-    /// The number of boards that the operator saw. The approval is refused if the node reports another number.
-    /// Absent to approve any number.
+    /// The boards that the operator saw, at most 64, in any order. The approval is refused if the node reports other
+    /// boards. Absent to approve any boards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boards: Option<u32>,
+    #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
+    pub boards: Option<Vec<SeenBoard>>,
 }
 
 /// The body of a new join token.

@@ -2,10 +2,13 @@
 
 pub mod routes;
 
+use std::collections::BTreeSet;
+
 use berth_core::admission::MAX_SLUG_BYTES;
-use berth_mig::Board;
+use berth_mig::{Board, board_by_name};
 use berth_placement::assignment::{OfferingShape, availability};
 use berth_types::Page;
+use berth_types::ids::NodeId;
 use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
 use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};
@@ -30,6 +33,22 @@ pub struct Offerings {
 impl Offerings {
     pub const fn new(context: Context) -> Self {
         Self { context }
+    }
+
+    /// Adds the offerings of a node's present boards with an approval.
+    pub(crate) async fn offer_boards_of(&self, node: NodeId) -> Result<(), StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let known = store::approvals::find(&mut tx, node).await?;
+        let boards = store::approvals::list_boards(&mut tx, node).await?;
+        drop(conn);
+        let simulated = known.is_some_and(|known| known.simulated);
+        let offered = boards.iter().filter(|board| board.present && !board.awaits_approval);
+        let models: BTreeSet<&str> = offered.map(|board| board.model.as_str()).collect();
+        for board in models.into_iter().filter_map(board_by_name) {
+            self.offer_board(board, simulated).await?;
+        }
+        Ok(())
     }
 
     /// Adds the offerings of a board: the whole board and each of its MIG profiles. Existing offerings stay

@@ -10,8 +10,8 @@ use super::attempt_key;
 
 /// Characters of the failure code of an attempt.
 const MAX_CODE_CHARS: usize = 64;
-/// Characters of the UUID of a slice.
-const MAX_UUID_CHARS: usize = 256;
+/// Characters of the UUID of a board or a slice.
+pub(super) const MAX_UUID_CHARS: usize = 256;
 /// Characters of another text about an attempt.
 const MAX_CHARS: usize = 4_000;
 /// Characters of a text on one line: the progress of an attempt, or a text about a board.
@@ -28,7 +28,7 @@ fn clean_text(text: &str, most: usize) -> String {
 }
 
 /// A text without control characters, cut to [`MAX_LINE_CHARS`].
-fn clean_line(text: &str) -> String {
+pub(super) fn clean_line(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_LINE_CHARS).collect()
 }
 

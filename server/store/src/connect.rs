@@ -58,6 +58,30 @@ fn not_migrated(error: MigrateError) -> StoreError {
     })
 }
 
+/// The version of the last migration of a database.
+const LAST_MIGRATION: &str =
+    "SELECT CAST(COALESCE(MAX(version), 0) AS BIGINT) FROM _sqlx_migrations WHERE success";
+
+/// Checks the last migration of a database that is opened without a change of its schema.
+fn check_schema(version: i64) -> Result<(), StoreError> {
+    if MIGRATIONS.iter().map(|migration| migration.version).max() == Some(version) {
+        return Ok(());
+    }
+    Err(StoreError::Engine(
+        "the database does not have the schema of this version of Berth; use the version of its portal, or run \
+         berth-portal migrate first"
+            .to_owned(),
+    ))
+}
+
+/// The options of a Postgres URL. The URL has a password, so the error has no part of it.
+fn postgres_options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let has_scheme = url.starts_with("postgres://") || url.starts_with("postgresql://");
+    let options = PgConnectOptions::from_str(url).ok().filter(|_| has_scheme);
+    options
+        .ok_or_else(|| StoreError::Engine("the URL of the database must begin with postgres://".to_owned()))
+}
+
 fn sqlite_options(file: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(file)
@@ -96,15 +120,34 @@ impl Db {
     /// # Errors
     /// [`StoreError::Engine`] if the URL is not of Postgres, or another version of Berth made the database.
     pub async fn postgres(url: &str) -> Result<Self, StoreError> {
-        // The URL has a password, so the error has no part of it.
-        let has_scheme = url.starts_with("postgres://") || url.starts_with("postgresql://");
-        let options = PgConnectOptions::from_str(url).ok().filter(|_| has_scheme);
-        let options = options.ok_or_else(|| {
-            StoreError::Engine("the URL of the database must begin with postgres://".to_owned())
-        })?;
-        let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
+        let pool = PgPoolOptions::new().max_connections(16).connect_with(postgres_options(url)?).await?;
         MIGRATIONS.run(&pool).await.map_err(not_migrated)?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
+        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }))
+    }
+
+    /// Opens an existing SQLite database without a change of its schema.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`] if there is no such file, or the database has the schema of another version of Berth.
+    pub async fn existing_sqlite(file: &Path) -> Result<Self, StoreError> {
+        let options = sqlite_options(file).create_if_missing(false);
+        let readers = SqlitePoolOptions::new()
+            .max_connections(4)
+            .connect_with(options.clone().pragma("query_only", "on"))
+            .await?;
+        check_schema(sqlx::query_scalar::<_, i64>(LAST_MIGRATION).fetch_one(&readers).await?)?;
+        Ok(Self(DatabaseKind::Sqlite { readers, writer: Arc::new(Writer::start(options)?) }))
+    }
+
+    /// Opens an existing Postgres database without a change of its schema.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`] if the URL is not of Postgres, or the database has the schema of another version of
+    /// Berth.
+    pub async fn existing_postgres(url: &str) -> Result<Self, StoreError> {
+        let pool = PgPoolOptions::new().max_connections(16).connect_with(postgres_options(url)?).await?;
+        check_schema(sqlx::query_scalar::<_, i64>(LAST_MIGRATION).fetch_one(&pool).await?)?;
         Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }))
     }
 

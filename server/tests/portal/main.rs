@@ -48,6 +48,7 @@ mod files;
 mod gangs;
 mod health;
 mod held_writes;
+mod host_retention;
 mod images;
 mod install;
 mod invoice_files;

@@ -192,6 +192,45 @@ async fn jobs_are_removed_in_batches_with_one_audit_event_a_run() {
     assert_eq!((&storage["used_bytes"], &storage["submissions"]), (&json!(0), &json!(0)));
 }
 
+#[tokio::test]
+async fn directories_that_fail_do_not_hold_up_newer_jobs() {
+    for (engine, db, _location) in engines("stuck_retention").await {
+        let t = TestPortal::with(db, |settings| Settings { keep_ended_jobs_days: Some(30), ..settings });
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
+        let logs = t.data.path().join("logs");
+        std::fs::create_dir_all(&logs).unwrap();
+        // A whole batch of older jobs, each with a file in place of its directory.
+        let mut stuck = Vec::new();
+        for _ in 0..100 {
+            let file = logs.join(ended_job(&t, &ada, &org).await);
+            std::fs::write(&file, b"").unwrap();
+            stuck.push(file);
+        }
+        let id = ended_job(&t, &ada, &org).await;
+        write_log(&t, &id);
+        t.portal.job_retention.tick_retention().await.unwrap();
+        let storage = t.get(&ada, &format!("/orgs/{org}/storage")).await.expect(200);
+        assert_eq!(storage["log_bytes"], 500, "{engine}: the newer job is counted");
+        stuck.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        t.portal.job_retention.tick_retention().await.unwrap();
+        stuck.iter().for_each(|file| std::fs::write(file, b"").unwrap());
+
+        t.clock.advance_s(31 * DAY_S);
+        assert!(t.portal.job_retention.tick_retention().await.is_err(), "{engine}: the failure is shown");
+        let ada = t.sign_in("lab@example.org").await;
+        let job = t.get(&ada, &format!("/orgs/{org}/jobs/{id}")).await.expect(200);
+        assert!(job["removed_at"].is_string(), "{engine}: {job}");
+        let storage = t.get(&ada, &format!("/orgs/{org}/storage")).await.expect(200);
+        assert_eq!(storage["submissions"], 100, "{engine}: {storage}");
+        stuck.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        t.portal.job_retention.tick_retention().await.unwrap();
+        let storage = t.get(&ada, &format!("/orgs/{org}/storage")).await.expect(200);
+        assert_eq!(storage["submissions"], 0, "{engine}: {storage}");
+    }
+}
+
 /// A portal whose mark of free space follows from the free bytes.
 async fn portal_with_mark(mark: fn(u64) -> u64) -> (TestPortal, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use berth_types::overview::{
 use berth_types::problems::Problem;
 
 use super::{Cluster, foreign_instances, instance, node_state};
-use crate::health::{MODE_CHANGE, UNKNOWN_FAULT};
+use crate::reports::{MODE_CHANGE, UNKNOWN_FAULT};
 use berth_foundation::Caller;
 use berth_store as store;
 use berth_store::attempts::StoredAllocation;

@@ -2,7 +2,7 @@
 //! the removal by the operator.
 
 use berth_types::ids::NodeId;
-use berth_types::nodes::{ApproveNode, Node};
+use berth_types::nodes::{ApproveNode, Gpu, Node, SeenBoard};
 use leptos::prelude::*;
 
 use super::super::super::confirm::ConfirmDialog;
@@ -48,6 +48,12 @@ fn report_text(node: &Node) -> String {
     let address = node.address.as_ref().map(|address| format!("address {address}"));
     let labels = (!labels.is_empty()).then(|| format!("labels {}", labels.join(", ")));
     [Some(boards), address, labels].into_iter().flatten().collect::<Vec<String>>().join("; ")
+}
+
+/// Returns the boards of a node, so that the approval is refused if the node reports others meanwhile.
+fn seen_boards(node: &Node) -> Vec<SeenBoard> {
+    let seen = |gpu: &Gpu| SeenBoard { uuid: gpu.uuid.clone(), model: gpu.model.clone() };
+    node.gpus.iter().map(seen).collect()
 }
 
 /// Returns the banner of a node that waits.
@@ -151,7 +157,7 @@ fn ApprovalDialog(
         let is_shown = move || chosen.try_get_untracked() == Some(Some((id, decision)));
         match decision {
             Decision::Approve => {
-                let body = ApproveNode { boards: u32::try_from(node.gpus.len()).ok() };
+                let body = ApproveNode { boards: Some(seen_boards(&node)) };
                 call.run_for(is_shown, api::nodes::approve(id, &body), move |fresh: Node, shown| {
                     if shown {
                         open.set(false);
