@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::proxies::network;
+use berth_foundation::repeated::MINUTE_MS;
 use berth_foundation::{Change, SessionKey};
 use berth_rest::Disconnect;
 use berth_store::accounts::NewSession;
@@ -129,7 +130,7 @@ impl Accounts {
         };
         let cause = format!("refused {subject}");
         let event = self.context.visitor_event("session.refused", subject, detail.to_owned());
-        self.context.record_repeated(&cause, None, event).await;
+        self.context.record_repeated(&cause, MINUTE_MS, None, event).await;
     }
 
     /// Opens a session, unless the user has another password than `hash` by now. Returns the value of its cookie and
