@@ -9,6 +9,7 @@ mod samples;
 mod tokens;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 
 use berth_contract::exposition::Exposition;
 use berth_proto::device_metrics::{DEVICE_FAMILIES, Device, add_device};
@@ -114,8 +115,8 @@ impl Metrics {
     ///
     /// # Errors
     /// 401 or 403 without a token for metrics; 500 if the database cannot be read.
-    pub async fn metrics(&self, secret: Option<&str>) -> Result<String, Problem> {
-        self.authorise_metrics(secret).await?;
+    pub async fn metrics(&self, secret: Option<&str>, sender: Option<IpAddr>) -> Result<String, Problem> {
+        self.authorise_metrics(secret, sender).await?;
         let nodes = self.cluster.nodes(None).await?;
         let last = self.reconciliations.last_reconciliation().await?;
         let mut out = Exposition::default();

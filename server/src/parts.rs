@@ -48,6 +48,7 @@ parts! {
     berth_accounts::Accounts, accounts: accounts::accounts;
     berth_accounts::SecondFactors, factors: accounts::factors;
     berth_accounts::Members, members: accounts::members;
+    berth_accounts::ServiceAccounts, service_accounts: accounts::service_accounts;
     berth_accounts::Invitations, invitations: accounts::invitations;
     berth_accounts::OwnAccount, own_account: accounts::own;
     berth_accounts::MailLinks, mail_links: accounts::links;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use berth_access::{Ports, Terminals, Tunnels};
-use berth_accounts::{Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, SecondFactors, Users};
+use berth_accounts::{
+    Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, SecondFactors, ServiceAccounts, Users,
+};
 use berth_billing::{
     Budgets, CreditExpiry, Invoices, Ledger, Payments, Reconciliations, Stripe, UsageReports,
 };
@@ -45,6 +47,7 @@ pub struct Portal {
     pub accounts: Accounts,
     pub factors: SecondFactors,
     pub members: Members,
+    pub service_accounts: ServiceAccounts,
     pub invitations: Invitations,
     pub own_account: OwnAccount,
     pub mail_links: MailLinks,
@@ -167,12 +170,12 @@ impl Portal {
         let placements = Placements::new(ctx(), volume_uses, telemetry.clone());
         let tunnels = Tunnels::subscribed(&context);
         let terminals = Terminals::new(ctx(), tunnels.clone());
-
         Self {
             loops: loops.clone(),
             idempotency: Idempotency::new(ctx()),
             audit_log: AuditLog::new(ctx()),
             members: Members::new(ctx()),
+            service_accounts: ServiceAccounts::new(ctx()),
             invitations: Invitations::new(ctx(), hasher, transport.clone()),
             own_account: OwnAccount::new(accounts.clone()),
             mail_links: MailLinks::new(accounts.clone()),

@@ -87,6 +87,8 @@ pub const CODES: &[&str] = &[
     "terminal.closed",
     "terminal.limit",
     "terminal.ticket",
+    "token.address",
+    "token.scope",
     "upload.hash",
     "upload.limit",
     "upload.offset",

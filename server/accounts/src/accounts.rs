@@ -6,6 +6,7 @@ mod sign_in;
 mod tokens;
 
 pub use sign_in::{SignInOrigin, SignInStep};
+use tokens::check_sender;
 
 use std::net::IpAddr;
 
@@ -116,10 +117,14 @@ pub struct Accounts {
 }
 
 impl berth_rest::authentication::Accounts for Accounts {
-    fn find_caller<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<Option<Caller>, Problem>> {
+    fn find_caller<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        sender: Option<IpAddr>,
+    ) -> BoxFuture<'a, Result<Option<Caller>, Problem>> {
         async move {
             match bearer_token(headers) {
-                Some(Some(token)) => self.caller_by_token(token).await,
+                Some(Some(token)) => self.caller_by_token(token, sender).await,
                 Some(None) => Ok(None),
                 None => match session_cookie(headers, self.context.settings.https) {
                     Some(cookie) => self.caller_by_session(&cookie).await,
@@ -340,8 +345,15 @@ impl Accounts {
         }))
     }
 
-    /// The caller of a valid API token.
-    pub async fn caller_by_token(&self, secret: &str) -> Result<Option<Caller>, Problem> {
+    /// The caller of a valid API token, in a request from this sender.
+    ///
+    /// # Errors
+    /// 403 if the sender is outside the networks of the token.
+    pub async fn caller_by_token(
+        &self,
+        secret: &str,
+        sender: Option<IpAddr>,
+    ) -> Result<Option<Caller>, Problem> {
         if !looks_like_api_token(secret) {
             return Ok(None);
         }
@@ -350,6 +362,7 @@ impl Accounts {
         let found = store::accounts::find_token(&mut conn.tx(), &fingerprint(secret), now).await?;
         drop(conn);
         let Some(grant) = found else { return Ok(None) };
+        check_sender(&self.context, &grant, sender).await?;
         if grant.last_used_at.is_none_or(|at| now.millis_since(at) > LAST_USE_PRECISION_MS) {
             let id = grant.id;
             let touch = self
@@ -358,7 +371,7 @@ impl Accounts {
                 .write(move |tx| async move { store::accounts::touch_token(tx, id, now).await }.boxed());
             touch.await?;
         }
-        let token = Some(TokenScope { id: grant.id, org: grant.org, role: grant.role });
+        let token = Some(TokenScope { id: grant.id, org: grant.org, role: grant.role, scopes: grant.scopes });
         Ok(Some(Caller {
             user: grant.user,
             token,

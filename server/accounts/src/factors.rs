@@ -14,6 +14,7 @@ use std::sync::Arc;
 use axum::http::Uri;
 use berth_foundation::credentials::{fingerprint, new_opaque, new_recovery_code, new_totp_key};
 use berth_foundation::delivery::Transport;
+use berth_foundation::repeated::MINUTE_MS;
 use berth_foundation::envelope::{EnvelopeError, Keys, SealingContext};
 use berth_foundation::{Caller, Change, Context, SessionKey};
 use berth_rest::Disconnect;
@@ -365,7 +366,7 @@ impl SecondFactors {
     /// Records a wrong code or password of a user.
     pub(crate) async fn record_refusal(&self, event: AuditEvent) {
         let cause = format!("refused {} {}", event.subject, event.detail);
-        self.context.record_repeated(&cause, None, event).await;
+        self.context.record_repeated(&cause, MINUTE_MS, None, event).await;
     }
 
     /// Opens the second step of a sign-in after its right password. `None` if the user has no second factor.

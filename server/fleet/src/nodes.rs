@@ -14,6 +14,7 @@ use crate::cluster::Cluster;
 use crate::leases::{Leases, node_audit};
 use crate::offerings::Offerings;
 use berth_foundation::Caller;
+use berth_foundation::repeated::MINUTE_MS;
 use berth_foundation::{Change, Context};
 use berth_store::nodes::{BoardOwner, NodeReport};
 use berth_store::{self as store, StoreError, Tx};
@@ -78,7 +79,7 @@ impl Nodes {
         if has_new_left_out {
             // A host without an approval can alternate its reports at any rate.
             let event = node_audit(&self.context, node, "node.boards_left_out", &left_out);
-            self.context.record_repeated(&format!("left out {node}"), None, event).await;
+            self.context.record_repeated(&format!("left out {node}"), MINUTE_MS, None, event).await;
         }
         if is_approved {
             self.offerings.offer_boards_of(node).await?;

@@ -44,17 +44,17 @@ impl Context {
         event
     }
 
-    /// Writes an event that can occur at any rate: at most once a minute for each `cause`, with a count. A failure
-    /// goes to the log, so that it does not change the answer to the request.
-    pub async fn record_repeated(&self, cause: &str, org: Option<OrgId>, event: AuditEvent) {
-        if let Some(event) = self.repeated.admit(cause, org, event)
+    /// Writes an event that can occur at any rate: at most once in `window_ms` for each `cause`, with a count. A
+    /// failure goes to the log, so that it does not change the answer to the request.
+    pub async fn record_repeated(&self, cause: &str, window_ms: i64, org: Option<OrgId>, event: AuditEvent) {
+        if let Some(event) = self.repeated.admit(cause, window_ms, org, event)
             && let Err(error) = self.write_events(vec![(org, event)]).await
         {
             tracing::error!(%error, "an audit event was not written");
         }
     }
 
-    /// Writes the counts of repeated events whose minute is over.
+    /// Writes the counts of repeated events whose window is over.
     pub async fn record_omitted(&self) -> Result<(), StoreError> {
         let due = self.repeated.end_windows(self.now());
         if due.is_empty() { Ok(()) } else { self.write_events(due).await }

@@ -7,10 +7,12 @@ use berth_types::accounts::{Role, User};
 use berth_types::ids::{OrgId, TokenId};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
+use berth_types::scopes::ApiScopes;
 use berth_types::time::Timestamp;
 
 use crate::context::Context;
 use crate::credentials::SessionKey;
+use crate::repeated::MINUTE_MS;
 
 /// The idempotency key of the present request, and the object that an earlier request with this key created.
 #[derive(Debug, Clone)]
@@ -65,6 +67,8 @@ pub struct TokenScope {
     /// `None` for an operator's token.
     pub org: Option<OrgId>,
     pub role: Role,
+    /// The requests that the token may send. `berth_rest` checks them before each route.
+    pub scopes: ApiScopes,
 }
 
 /// A right in an organization.
@@ -150,7 +154,8 @@ impl Context {
         drop(conn);
         let detail = format!("The role {} lacks the right to {}.", role.name(), right.name());
         let event = self.audit_event(caller, "access.denied", org.to_string(), detail);
-        self.record_repeated(&format!("denied {org} {}", caller.user.id), Some(org), event).await;
+        let cause = format!("denied {org} {}", caller.user.id);
+        self.record_repeated(&cause, MINUTE_MS, Some(org), event).await;
         Err(forbidden_for(role))
     }
 

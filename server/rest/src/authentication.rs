@@ -1,5 +1,6 @@
 //! The caller of a request: the extractor, and the interface to the accounts that know tokens and sessions.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -10,6 +11,8 @@ use berth_types::problems::Problem;
 use futures::future::BoxFuture;
 
 use crate::failed::Failed;
+use crate::scopes::{check_scope, needed_scope};
+use crate::sender::Sender;
 
 /// The name of the session cookie.
 pub const fn cookie_name(https: bool) -> &'static str {
@@ -31,10 +34,15 @@ pub fn session_cookie(headers: &HeaderMap, https: bool) -> Option<String> {
 /// The source of callers.
 pub trait Accounts: Send + Sync {
     /// The caller of these headers; `None` if they name nobody. A request with a bearer token ignores cookies.
+    /// `sender` is the address of the sender; absent for requests inside the portal.
     ///
     /// # Errors
-    /// The database cannot be read.
-    fn find_caller<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<Option<Caller>, Problem>>;
+    /// The database cannot be read. 403 for a sender outside the networks of the token.
+    fn find_caller<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        sender: Option<IpAddr>,
+    ) -> BoxFuture<'a, Result<Option<Caller>, Problem>>;
 }
 
 /// The source of callers as an extension of each request.
@@ -83,10 +91,13 @@ impl<S: Send + Sync> FromRequestParts<S> for SignedUnenrolled {
 }
 
 async fn find_caller(parts: &Parts) -> Result<Option<Caller>, Failed> {
-    match parts.extensions.get::<Authenticator>() {
-        Some(Authenticator(accounts)) => Ok(accounts.find_caller(&parts.headers).await?),
-        None => Ok(None),
+    let Some(Authenticator(accounts)) = parts.extensions.get::<Authenticator>() else { return Ok(None) };
+    let Sender(sender) = parts.extensions.get::<Sender>().copied().unwrap_or_default();
+    let caller = accounts.find_caller(&parts.headers, sender).await?;
+    if let Some(caller) = &caller {
+        check_scope(caller, needed_scope(parts))?;
     }
+    Ok(caller)
 }
 
 /// The bearer token of a request: `None` without the header, and `Some(None)` if the header has no token.

@@ -14,7 +14,8 @@ pub(super) fn info() -> Value {
                         objects are listed by name, or as the list says, ascending when `sort` is absent. The last page \
                         has no `next_cursor`. A cursor is valid for its own list only, with the same `sort` and filters; any other is refused. \
                         CSV has all rows. The list of a job's events continues after an event number (`after`). Errors are \
-                        problems (RFC 9457) with a stable `code`. Every answer has the header `X-Request-Id`.",
+                        problems (RFC 9457) with a stable `code`. A token sends the requests of its scopes only: the \
+                        scope of a route is its `x-scope`, and a scope for writing includes the one for reading. Every answer has the header `X-Request-Id`.",
     })
 }
 
@@ -66,6 +67,7 @@ const TAGS: &[(&str, &str)] = &[
     ("reservations", "Reservations and maintenance windows."),
     ("retention", "The retention of ended jobs."),
     ("secrets", "Sealed values for jobs."),
+    ("service-accounts", "Accounts of an organization for programs."),
     ("sessions", "Sign-in and sign-out of the browser."),
     ("setup", "The first operator of a new portal."),
     ("sign-in-policy", "The rule of an organization for the sign-in of its members."),

@@ -252,7 +252,7 @@ pub async fn list_people(
     let sql = page_sql!(
         options.sort,
         [select_people!(
-            "($1 = '%%' OR LOWER(u.email) LIKE $1 ESCAPE '!' OR LOWER(u.name) LIKE $1 ESCAPE '!' \
+            "NOT u.service AND ($1 = '%%' OR LOWER(u.email) LIKE $1 ESCAPE '!' OR LOWER(u.name) LIKE $1 ESCAPE '!' \
              OR u.name LIKE $2 ESCAPE '!')"
         )],
         "u.id",
@@ -265,7 +265,7 @@ pub async fn list_people(
 }
 
 pub async fn find_person(tx: &mut Tx<'_>, user: UserId) -> Result<Option<Person>, StoreError> {
-    let row = find!(tx, PersonRow, select_people!("u.id = $1"), user)?;
+    let row = find!(tx, PersonRow, select_people!("u.id = $1 AND NOT u.service"), user)?;
     Ok(row.map(Person::from))
 }
 
@@ -283,14 +283,14 @@ pub async fn disable(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE users SET disabled_at = COALESCE(disabled_at, $3), disabled_reason = $2 \
-               WHERE id = $1 AND deleted_at IS NULL";
+               WHERE id = $1 AND deleted_at IS NULL AND NOT service";
     Ok(exec!(tx, sql, user, reason, now)? == 1)
 }
 
 /// Enables an account. Returns false if the account is not disabled.
 pub async fn enable(tx: &mut Tx<'_>, user: UserId) -> Result<bool, StoreError> {
     let sql = "UPDATE users SET disabled_at = NULL, disabled_reason = '' \
-               WHERE id = $1 AND disabled_at IS NOT NULL AND deleted_at IS NULL";
+               WHERE id = $1 AND disabled_at IS NOT NULL AND deleted_at IS NULL AND NOT service";
     Ok(exec!(tx, sql, user)? == 1)
 }
 

@@ -29,7 +29,7 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 12] = [
+const MIGRATIONS: [&str; 13] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
@@ -42,6 +42,7 @@ const MIGRATIONS: [&str; 12] = [
     include_str!("../../../migrations/0010_nodes.sql"),
     include_str!("../../../migrations/0011_factors.sql"),
     include_str!("../../../migrations/0012_retention.sql"),
+    include_str!("../../../migrations/0013_tokens.sql"),
 ];
 
 /// Names of columns for one of a few values.
@@ -91,6 +92,7 @@ fn a_column_accepts_the_names_of_its_type_alone() {
         ("members.role", roles.clone()),
         ("invitations.role", roles.clone()),
         ("tokens.role", roles),
+        ("service_accounts.role", names(&[Role::Billing, Role::Member, Role::Viewer], Role::name)),
         ("mail_links.purpose", names(&LinkPurpose::ALL, LinkPurpose::name)),
         ("transfers.kind", names(&TransferKind::ALL, TransferKind::name)),
         ("usage_days.mode", names(&UsageMode::ALL, UsageMode::name)),

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use berth_foundation::repeated::MINUTE_MS;
 use berth_foundation::{Context, RequestSource};
 use berth_types::quotas::AuditEvent;
 use tokio::sync::Semaphore;
@@ -28,12 +29,12 @@ impl Refusals {
     /// lost.
     pub async fn record(&self, context: &Context, cause: String, event: AuditEvent) {
         let Ok(permit) = self.permits.clone().try_acquire_owned() else {
-            context.record_repeated(&cause, None, event).await;
+            context.record_repeated(&cause, MINUTE_MS, None, event).await;
             return;
         };
         let (context, source) = (context.clone(), RequestSource::present());
         tokio::spawn(async move {
-            source.scope(context.record_repeated(&cause, None, event)).await;
+            source.scope(context.record_repeated(&cause, MINUTE_MS, None, event)).await;
             drop(permit);
         });
     }

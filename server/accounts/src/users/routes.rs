@@ -11,6 +11,7 @@ use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::UserId;
 use berth_types::people::{DisableUser, Person};
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
@@ -19,17 +20,20 @@ const MAX_TEXT_CHARS: usize = 100;
 
 pub fn routes() -> ApiRouter<Users> {
     ApiRouter::new()
-        .api_route("/operator/users", get_with(list, doc("Lists the accounts of all people.")))
+        .api_route(
+            "/operator/users",
+            get_with(list, doc(ApiScope::MembersRead, "Lists the accounts of all people.")),
+        )
         .api_route(
             "/operator/users/{user}/disabled",
-            put_with(disable, doc("Disables an account and ends its sessions."))
-                .delete_with(enable, doc("Enables an account.")),
+            put_with(disable, doc(ApiScope::Admin, "Disables an account and ends its sessions."))
+                .delete_with(enable, doc(ApiScope::Admin, "Enables an account.")),
         )
         .api_route(
             "/operator/users/{user}/factors",
             delete_with(
                 remove_factors,
-                doc("Removes the second factor of an account and ends its sessions."),
+                doc(ApiScope::Admin, "Removes the second factor of an account and ends its sessions."),
             ),
         )
 }

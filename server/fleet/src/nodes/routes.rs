@@ -10,18 +10,19 @@ use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Signed};
 use berth_types::ids::NodeId;
 use berth_types::nodes::{ApproveNode, Node, PatchNode};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Nodes> {
     ApiRouter::new()
         .api_route(
             "/operator/nodes/{node}",
-            get_with(show, doc("Gives a node with its boards."))
-                .patch_with(change, doc("Changes the cordon or the labels of a node."))
-                .delete_with(remove, doc("Removes a node without an approval.")),
+            get_with(show, doc(ApiScope::FleetRead, "Gives a node with its boards."))
+                .patch_with(change, doc(ApiScope::FleetWrite, "Changes the cordon or the labels of a node."))
+                .delete_with(remove, doc(ApiScope::FleetWrite, "Removes a node without an approval.")),
         )
         .api_route(
             "/operator/nodes/{node}/approve",
-            post_with(approve, doc("Approves a node with its present boards.")),
+            post_with(approve, doc(ApiScope::FleetWrite, "Approves a node with its present boards.")),
         )
 }
 

@@ -17,6 +17,7 @@ use berth_rest::operations::{answers, bytes, doc, upload};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::volumes::{NewUpload, NewVolume, Upload, Volume, VolumeEntry};
 use berth_types::{Page, Sort};
 use serde::Deserialize;
@@ -28,28 +29,35 @@ pub fn routes() -> ApiRouter<Volumes> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/volumes",
-            get_with(list, doc("Lists the volumes of an organization."))
-                .post_with(create, doc("Creates a volume.")),
+            get_with(list, doc(ApiScope::StorageRead, "Lists the volumes of an organization."))
+                .post_with(create, doc(ApiScope::StorageWrite, "Creates a volume.")),
         )
         .api_route(
             "/orgs/{org}/volumes/{volume}",
-            get_with(show, doc("Gives a volume.")).delete_with(remove, doc("Removes a volume.")),
+            get_with(show, doc(ApiScope::StorageRead, "Gives a volume."))
+                .delete_with(remove, doc(ApiScope::StorageWrite, "Removes a volume.")),
         )
         .api_route(
             "/orgs/{org}/volumes/{volume}/files",
-            get_with(list_files, doc("Lists a directory of a volume.")),
+            get_with(list_files, doc(ApiScope::StorageRead, "Lists a directory of a volume.")),
         )
         .api_route(
             "/orgs/{org}/volumes/{volume}/files/{*path}",
-            get_with(content, bytes("Gives the bytes of a file of a volume, or a range of them."))
-                .delete_with(remove_file, doc("Removes a file of a volume.")),
+            get_with(
+                content,
+                bytes(ApiScope::StorageRead, "Gives the bytes of a file of a volume, or a range of them."),
+            )
+            .delete_with(remove_file, doc(ApiScope::StorageWrite, "Removes a file of a volume.")),
         )
         .api_route(
             "/orgs/{org}/volumes/{volume}/uploads/{*path}",
-            put_with(begin, answers::<200, Upload>("Begins an upload."))
-                .get_with(progress, answers::<200, Upload>("Gives the progress of an upload."))
-                .patch_with(add, upload("Adds a part to an upload."))
-                .delete_with(abandon, doc("Abandons an upload.")),
+            put_with(begin, answers::<200, Upload>(ApiScope::StorageWrite, "Begins an upload."))
+                .get_with(
+                    progress,
+                    answers::<200, Upload>(ApiScope::StorageRead, "Gives the progress of an upload."),
+                )
+                .patch_with(add, upload(ApiScope::StorageWrite, "Adds a part to an upload."))
+                .delete_with(abandon, doc(ApiScope::StorageWrite, "Abandons an upload.")),
         )
 }
 
