@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -21,11 +21,16 @@ const STATUS_BYTES: usize = 4_096;
 #[derive(Debug, Default)]
 pub struct SandboxFiles {
     /// The system call filters, which must stay open until bubblewrap has started.
-    filters: Vec<OwnedFd>,
+    filters: Vec<File>,
     status: Option<File>,
 }
 
 impl SandboxFiles {
+    /// Prepares the files for another start.
+    pub fn rewind(&mut self) -> io::Result<()> {
+        self.filters.iter_mut().chain(&mut self.status).try_for_each(Seek::rewind)
+    }
+
     /// True if an ended sandbox was not complete, so that its command never ran. bubblewrap writes the exit code of a
     /// command that has started.
     pub fn is_incomplete(&self) -> bool {
@@ -53,7 +58,7 @@ pub fn open_files(argv: &[String]) -> io::Result<(Vec<String>, SandboxFiles)> {
             file.write_all(filter)?;
             file.rewind()?;
             *arg = file.as_raw_fd().to_string();
-            files.filters.push(OwnedFd::from(file));
+            files.filters.push(file);
         } else if option == STATUS {
             let file = File::from(memfd_create(c"status", MFdFlags::empty())?);
             *arg = file.as_raw_fd().to_string();
