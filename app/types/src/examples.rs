@@ -15,7 +15,9 @@ use crate::invoices::{BillingSettings, TaxRate};
 use crate::jobs::{Checkpoint, ExtendJob, NewJob, Retry, RetryOn, Topology};
 use crate::ledger::{CreditLimit, NewCredit, NewCredits, NewDebit, NewGrant};
 use crate::members::{AcceptInvitation, ChangeMember, LookAtInvitation, NewInvitation};
-use crate::nodes::{ApproveNode, ExpectedBoards, NewJoinToken, PatchNode, SeenBoard};
+use crate::nodes::{
+    ApproveNode, Dedication, ExpectedBoards, NewJoinToken, PatchNode, PutOrgNodes, SeenBoard,
+};
 use crate::offerings::NewPrice;
 use crate::operations::{JobFilter, NewDrain, PutRack, StopJobs};
 use crate::payments::{AutoRecharge, NewTopUp};
@@ -77,6 +79,8 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("AcceptInvitation", vec![value(accept_invitation())]),
         ("PatchNode", vec![value(patch_node())]),
         ("ApproveNode", vec![value(approve_node())]),
+        ("Dedication", vec![value(dedication())]),
+        ("PutOrgNodes", vec![value(PutOrgNodes { own_nodes_only: true })]),
         ("NewJoinToken", vec![value(new_join_token())]),
         ("NewPrice", vec![value(new_price())]),
         ("NewDrain", vec![value(new_drain())]),
@@ -398,6 +402,10 @@ fn reservation_policy() -> ReservationPolicy {
 
 fn patch_node() -> PatchNode {
     PatchNode { cordoned: Some(true), ..PatchNode::default() }
+}
+
+fn dedication() -> Dedication {
+    Dedication { org: Some(OrgId::from_uuid(UUID)) }
 }
 
 fn approve_node() -> ApproveNode {

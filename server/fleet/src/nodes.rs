@@ -1,6 +1,7 @@
-//! Reports of hosts, approvals, labels and cordons of nodes.
+//! Reports of hosts, approvals, labels, cordons and the dedication of nodes.
 
 pub(crate) mod approval;
+mod dedication;
 pub mod routes;
 
 use berth_types::ids::NodeId;
@@ -45,7 +46,7 @@ fn stay_reason(
     Some(format!("Board {gpu_uuid} remains with node {}, which {why}.", other.node_name))
 }
 
-/// Records reports of hosts, and approves, labels and cordons nodes.
+/// Records reports of hosts, and approves, labels, cordons and dedicates nodes.
 #[derive(Clone)]
 pub struct Nodes {
     context: Context,

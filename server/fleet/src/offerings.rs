@@ -98,6 +98,8 @@ impl Offerings {
         let stored = store::offerings::list(&mut tx, self.context.now()).await?;
         let mut boards = cluster::boards(&mut tx, &self.context.live.connected()).await?;
         cluster::occupy_reserved(&mut tx, &mut boards, self.context.now()).await?;
+        // The catalogue is the same for all organizations.
+        boards.retain(|board| board.dedicated_to.is_none());
         let with_availability = |stored: StoredOffering| {
             let shape = OfferingShape {
                 model: stored.gpu_model.clone(),

@@ -63,6 +63,8 @@ const STATUSES: &[(u16, &[&str])] = &[
             "node.approved",
             "node.boards_changed",
             "node.connected",
+            "node.in_use",
+            "org.work_elsewhere",
             "payments.no_card",
             "payments.off",
             "payments.over",

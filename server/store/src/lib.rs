@@ -16,6 +16,7 @@ pub mod attempts;
 pub mod audit;
 pub mod budgets;
 pub mod certificates;
+pub mod dedicated;
 pub mod factors;
 pub mod files;
 pub mod health;

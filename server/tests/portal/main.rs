@@ -38,6 +38,7 @@ mod changes;
 mod cluster;
 mod credit;
 mod cut_off;
+mod dedicated;
 mod deletions;
 mod draining;
 mod edge;

@@ -29,7 +29,7 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 13] = [
+const MIGRATIONS: [&str; 14] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
@@ -43,6 +43,7 @@ const MIGRATIONS: [&str; 13] = [
     include_str!("../../../migrations/0011_factors.sql"),
     include_str!("../../../migrations/0012_retention.sql"),
     include_str!("../../../migrations/0013_tokens.sql"),
+    include_str!("../../../migrations/0015_dedicated.sql"),
 ];
 
 /// Names of columns for one of a few values.

@@ -116,6 +116,7 @@ mod tests {
             id: "node_00000000000000000000000001".parse().unwrap(),
             name: "pier-01".to_owned(),
             labels: [("rack".to_owned(), "r1".to_owned())].into(),
+            dedicated: false,
             boards: vec![board(state, "........")],
         }
     }

@@ -10,6 +10,7 @@ use std::future::Future;
 
 use berth_types::health::{GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode};
 use berth_types::ids::NodeId;
+use berth_types::nodes::NodeOrg;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::try_join;
@@ -37,6 +38,8 @@ use crate::ui::*;
 struct Loaded {
     node: NodeId,
     name: String,
+    /// The organization to which the node is dedicated.
+    dedicated_to: Option<NodeOrg>,
     gpus: Vec<GpuHealth>,
 }
 
@@ -46,7 +49,7 @@ fn load(node: Option<NodeId>) -> impl Future<Output = Answer<Loaded>> + Send + '
         // Other text than an id is not found.
         let Some((node, gpus, known)) = calls else { return Err(Problem::not_found()) };
         let (gpus, known) = try_join!(gpus, known)?;
-        Ok(Loaded { node, name: known.name, gpus: gpus.items })
+        Ok(Loaded { node, name: known.name, dedicated_to: known.dedicated_to, gpus: gpus.items })
     }
 }
 
@@ -137,7 +140,14 @@ fn poll(state: BoardsState) {
 
 #[component]
 fn NodeBoards(loaded: Loaded) -> impl IntoView {
-    let Loaded { node, name, gpus } = loaded;
+    let Loaded { node, name, dedicated_to, gpus } = loaded;
+    let dedicated = dedicated_to.map(|org| {
+        let text = format!(
+            "Dedicated to {}: no other organization has jobs, reservations or data on the node.",
+            org.name
+        );
+        view! { <p>{text}</p> }
+    });
     let state = BoardsState::new(node, gpus);
     poll(state);
     let heading = format!("Boards of {name}");
@@ -159,6 +169,7 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
             <div class="page__head"><h1>{heading}</h1></div>
             <CallProblem call=state.call beside_fields=&[]/>
             <Confirm state=state/>
+            {dedicated}
             <p class="quiet">
                 "Temperature, power and utilization are the latest readings. The page of a board has charts of the last 24 hours, its jobs and its events."
             </p>

@@ -174,6 +174,9 @@ struct BoardQuery {
     /// True for boards with jobs of the organization only.
     #[serde(default)]
     own: bool,
+    /// True for boards of nodes that are dedicated to the organization only.
+    #[serde(default)]
+    dedicated: bool,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
@@ -190,9 +193,9 @@ async fn list_boards(
     Path(org): Path<OrgId>,
     Query(query): Query<BoardQuery>,
 ) -> Result<Answer<Page<Board>>, Failed> {
-    let BoardQuery { model, rack, label, state, fits, own, limit, cursor, sort } = query;
+    let BoardQuery { model, rack, label, state, fits, own, dedicated, limit, cursor, sort } = query;
     check_texts(&[("model", &model), ("rack", &rack), ("label", &label), ("fits", &fits)])?;
-    let filter = BoardFilter { model, rack, label, state, fits, own };
+    let filter = BoardFilter { model, rack, label, state, fits, own, dedicated };
     let options = ListQuery { limit, cursor, sort }.by_name_with(&filter)?;
     Ok(Answer(page_in_memory(cluster.list_boards(&caller, org, &filter).await?, &options, board_key)))
 }

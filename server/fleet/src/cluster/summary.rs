@@ -174,6 +174,7 @@ mod tests {
             foreign_instances: JsonColumn::default(),
             facts: JsonColumn::default(),
             cordoned: false,
+            dedicated_to: None,
         }
     }
 

@@ -2,14 +2,14 @@
 
 use super::Nodes;
 use aide::axum::ApiRouter;
-use aide::axum::routing::{get_with, post_with};
+use aide::axum::routing::{get_with, post_with, put_with};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::NoContent;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Signed};
-use berth_types::ids::NodeId;
-use berth_types::nodes::{ApproveNode, Node, PatchNode};
+use berth_types::ids::{NodeId, OrgId};
+use berth_types::nodes::{ApproveNode, Dedication, Node, OrgNodes, PatchNode, PutOrgNodes};
 use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Nodes> {
@@ -23,6 +23,15 @@ pub fn routes() -> ApiRouter<Nodes> {
         .api_route(
             "/operator/nodes/{node}/approve",
             post_with(approve, doc(ApiScope::FleetWrite, "Approves a node with its present boards.")),
+        )
+        .api_route(
+            "/operator/nodes/{node}/dedication",
+            put_with(dedicate, doc(ApiScope::FleetWrite, "Dedicates a node to an organization, or opens it to all.")),
+        )
+        .api_route(
+            "/operator/orgs/{org}/nodes",
+            get_with(show_of_org, doc(ApiScope::FleetRead, "Gives the dedicated nodes of an organization."))
+                .put_with(set_of_org, doc(ApiScope::FleetWrite, "Sets the use of own nodes only by an organization.")),
         )
 }
 
@@ -50,6 +59,32 @@ async fn approve(
     body: Json<ApproveNode>,
 ) -> Result<Answer<Node>, Failed> {
     Ok(Answer(nodes.approve_node(&caller, node, body.value).await?))
+}
+
+async fn dedicate(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+    body: Json<Dedication>,
+) -> Result<Answer<Node>, Failed> {
+    Ok(Answer(nodes.dedicate_node(&caller, node, body.value).await?))
+}
+
+async fn show_of_org(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<OrgNodes>, Failed> {
+    Ok(Answer(nodes.org_nodes(&caller, org).await?))
+}
+
+async fn set_of_org(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<PutOrgNodes>,
+) -> Result<Answer<OrgNodes>, Failed> {
+    Ok(Answer(nodes.set_org_nodes(&caller, org, body.value).await?))
 }
 
 async fn remove(
