@@ -321,6 +321,8 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "volume.file_removed",
     "webhook.created",
     "webhook.deleted",
+    "webhook.passed_on",
+    "webhook.stopped",
 ];
 
 /// The record of one deliberate act.

@@ -15,6 +15,7 @@ mod slugs;
 mod throttle;
 mod user_agent;
 mod users;
+mod webhook_heirs;
 
 pub use accounts::Accounts;
 pub use factors::SecondFactors;

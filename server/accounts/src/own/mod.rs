@@ -19,6 +19,7 @@ use futures::FutureExt;
 use crate::accounts::Accounts;
 use crate::link_mails::{start_password_notice, start_verification, throttled};
 use crate::passwords;
+use crate::webhook_heirs::pass_on_webhooks;
 
 /// The session of a person.
 ///
@@ -235,7 +236,7 @@ impl OwnAccount {
     }
 
     /// Deletes the caller's account: name, address, password, sessions, memberships and tokens. The ledger, invoices,
-    /// jobs and audit events stay.
+    /// jobs and audit events stay. The webhooks pass to owners of their organizations.
     ///
     /// # Errors
     /// 401 for a wrong password. 403 for a token. 409 for an operator, and for the only owner of an organization with
@@ -260,8 +261,9 @@ impl OwnAccount {
         // The event must not keep the name.
         let event = AuditEvent { actor: DELETED_NAME.to_owned(), ..event };
         let now = event.at;
+        let own_context = context.clone();
         let done = context.db.try_write(move |tx| {
-            let event = event.clone();
+            let (context, event) = (own_context.clone(), event.clone());
             async move {
                 let owned = store::people::list_sole_ownerships(tx, user).await?;
                 if let Some(detail) = owned.iter().find_map(need_of_owner) {
@@ -273,6 +275,9 @@ impl OwnAccount {
                 let sessions = store::people::end_sessions(tx, user, "").await?;
                 store::people::delete_person(tx, user, now).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
+                for membership in &memberships {
+                    pass_on_webhooks(tx, &context, (membership.org.id, user), &event).await?;
+                }
                 Ok((memberships, tokens, sessions))
             }
             .boxed()
