@@ -1,6 +1,7 @@
 //! The program `berth-portal`: its command line, and the commands `serve`, `migrate`, `secrets rewrap`, `factors
 //! remove` and `audit verify`.
 
+mod audit_options;
 mod edge_options;
 mod storage_options;
 
@@ -14,7 +15,7 @@ use berth_foundation::clock::SystemClock;
 use berth_foundation::objects::Bucket;
 use berth_foundation::settings::RequireFactor;
 use berth_recordings::Retention;
-use berth_server::arguments::{AuditKeyFile, Store, VerifyLog};
+use berth_server::arguments::{Store, VerifyLog};
 use berth_server::portal::Portal;
 use berth_server::serve::{STACK_BYTES, serve};
 use berth_server::templates::Templates;
@@ -24,6 +25,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
 use tokio::net::TcpListener;
 
+use audit_options::AuditOptions;
 use edge_options::Edge;
 use storage_options::StorageOptions;
 
@@ -108,7 +110,7 @@ struct Serve {
     #[command(flatten)]
     keys: KeyFiles,
     #[command(flatten)]
-    audit_key: AuditKeyFile,
+    audit: AuditOptions,
     /// The address for browsers and scripts.
     #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -303,7 +305,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     let Serve {
         store,
         keys,
-        audit_key,
+        audit,
         listen,
         worker_listen,
         worker_url,
@@ -344,7 +346,6 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         trusted_proxies: edge.proxies(),
         secrets_key: keys.secrets_key_file,
         secrets_old_keys: keys.secrets_old_key_files,
-        audit_key: audit_key.audit_key_file,
         private_webhooks,
         verify_email: mail.verify_email.unwrap_or(mail.smtp.is_some()),
         smtp: mail.smtp,
@@ -367,10 +368,11 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         templates,
         ..Settings::default()
     };
-    let settings = storage.apply(settings);
+    let settings = audit.apply(storage.apply(settings))?;
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.enrolment.authority()?;
     portal.audit_log.check_key().await?;
+    portal.audit_push.check()?;
     portal.objects.check().map_err(|e| e.to_string())?;
     reload_at_hangup(portal.templates.clone());
     serve(portal, assets, listener, worker_listener, stopped()).await

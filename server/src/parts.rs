@@ -8,7 +8,7 @@ use {
 };
 
 use crate::portal::Portal;
-use crate::{audit_log, identity, loops, metrics, overview, templates, webhooks};
+use crate::{audit_destinations, audit_log, identity, loops, metrics, overview, templates, webhooks};
 
 /// A part of the portal with routes.
 pub trait Part: Clone + Send + Sync + 'static {
@@ -83,4 +83,5 @@ parts! {
     metrics::Metrics, metrics: metrics::routes::routes;
     berth_foundation::loops::Loops, loops: loops::routes::routes;
     berth_foundation::AuditLog, audit_log: audit_log::routes;
+    berth_foundation::AuditPush, audit_push: audit_destinations::routes;
 }

@@ -16,7 +16,7 @@ use berth_foundation::idempotency::Idempotency;
 use berth_foundation::loops::Loops;
 use berth_foundation::objects::Objects;
 use berth_foundation::telemetry::Telemetry;
-use berth_foundation::{AuditLog, Context, Settings};
+use berth_foundation::{AuditLog, AuditPush, Context, Settings};
 use berth_jobs::{
     Attempts, Drains, IdleWatch, Inputs, Jobs, Logs, LostNodes, OperatorJobs, Placements, Planner, Quotas,
     Scheduler,
@@ -40,6 +40,7 @@ pub struct Portal {
     pub loops: Loops,
     pub idempotency: Idempotency,
     pub audit_log: AuditLog,
+    pub audit_push: AuditPush,
     pub telemetry: Arc<Telemetry>,
     pub objects: Arc<Objects>,
     pub recordings: Recordings,
@@ -155,14 +156,13 @@ impl Portal {
         let ctx = || context.clone();
         let (telemetry, loops) = (Arc::new(Telemetry::new(context.now())), Loops::new(ctx()));
         let (hasher, factors, accounts) = accounts(&context, &transport);
-        let reconciliations = Reconciliations::new(ctx());
+        let (reconciliations, audit_push) = (Reconciliations::new(ctx()), AuditPush::new(ctx()));
         let handovers = Arc::new(HandOvers::new(context.now()));
         let files = Files::new(ctx(), objects.clone(), handovers.clone());
         let volume_uses = VolumeUses::new(ctx(), handovers.clone());
         let secrets = Secrets::new(ctx());
         let leases = Arc::new(Leases::new(context.monotonic_ms()));
-        let cluster = Cluster::new(ctx(), leases.clone());
-        let offerings = Offerings::new(ctx());
+        let (cluster, offerings) = (Cluster::new(ctx(), leases.clone()), Offerings::new(ctx()));
         let planner = Planner::new(ctx(), volume_uses.clone());
         let logs = Logs::new(ctx(), recordings.clone());
         let inputs = Inputs { secrets: secrets.clone(), volumes: volume_uses.clone(), files: files.clone() };
@@ -208,8 +208,9 @@ impl Portal {
             metrics: Metrics::new(
                 (ctx(), accounts.clone()),
                 (reconciliations.clone(), cluster.clone()),
-                (telemetry.clone(), loops),
+                (telemetry.clone(), loops, audit_push.clone()),
             ),
+            audit_push,
             telemetry,
             objects,
             recordings,

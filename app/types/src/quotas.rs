@@ -329,6 +329,8 @@ pub const AUDIT_ACTIONS: &[&str] = &[
     "volume.file_removed",
     "webhook.created",
     "webhook.deleted",
+    "webhook.passed_on",
+    "webhook.stopped",
 ];
 
 /// The record of one deliberate act.

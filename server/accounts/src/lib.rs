@@ -17,6 +17,7 @@ mod slugs;
 mod throttle;
 mod user_agent;
 mod users;
+mod webhook_heirs;
 
 pub use accounts::Accounts;
 pub use factors::SecondFactors;

@@ -13,7 +13,9 @@ use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
 use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 use futures::FutureExt;
+use serde_json::json;
 
 use crate::cluster;
 use berth_foundation::Context;
@@ -182,6 +184,8 @@ impl Offerings {
                     idempotency::claim(tx, key.as_ref(), "", now).await?;
                     price.version = store::offerings::last_version(tx, offering.id).await? + 1;
                     store::offerings::insert_price(tx, offering.id, price, from, &set_by).await?;
+                    let before = offering.price.map(|price| price_state(price, None));
+                    let event = event.with_change(before, Some(price_state(price, Some(from))));
                     store::quotas::insert_audit(tx, None, &event).await?;
                     store::offerings::find(tx, &slug, now).await
                 }
@@ -257,6 +261,20 @@ impl Offerings {
 
 fn no_offering() -> Problem {
     Problem::invalid_field("/offering", "This offering does not exist.")
+}
+
+/// A price in audit events: the one in effect, or a new one with the time from which it applies.
+fn price_state(price: StoredPrice, from: Option<Timestamp>) -> String {
+    let StoredPrice { version, nano_per_second, reserved_nano_per_second, preemptible_nano_per_second } =
+        price;
+    let state = json!({
+        "version": version,
+        "nano_per_second": nano_per_second,
+        "reserved_nano_per_second": reserved_nano_per_second,
+        "preemptible_nano_per_second": preemptible_nano_per_second,
+        "effective_from": from,
+    });
+    state.to_string()
 }
 
 /// The stored form of a price, without its version.

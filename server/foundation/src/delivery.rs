@@ -176,6 +176,11 @@ impl Transport {
         Ok(Self { client: client(!allow_private), allow_private, mailer: Some(mailer), from: Some(from) })
     }
 
+    /// A transport for webhooks of the operator, which may have private addresses. It sends no mail.
+    pub fn for_operator() -> Self {
+        Self { client: client(false), allow_private: true, mailer: None, from: None }
+    }
+
     /// A transport that sends nothing: every delivery fails.
     pub const fn disabled() -> Self {
         Self { client: None, allow_private: false, mailer: None, from: None }
@@ -238,7 +243,8 @@ impl Transport {
             Err(error) if error.is_timeout() => {
                 Err(failed(None, format!("No answer within {} s", TIMEOUT.as_secs())))
             }
-            Err(error) => Err(failed(None, root_cause(&error))),
+            // A URL can have credentials in its query.
+            Err(error) => Err(failed(None, root_cause(&error.without_url()))),
         }
     }
 

@@ -8,6 +8,7 @@ use berth_recordings::Retention;
 use berth_types::accounts::User;
 
 use crate::audit_key::AuditKey;
+use crate::audit_targets::AuditTargets;
 use crate::envelope;
 use crate::objects::Bucket;
 use crate::proxies::TrustedProxies;
@@ -77,6 +78,8 @@ pub struct Settings {
     pub secrets_old_keys: Vec<PathBuf>,
     /// The file with the key for checkpoints of the audit log. The default is a file in the data directory.
     pub audit_key: Option<PathBuf>,
+    /// The destinations of the audit log outside of the portal.
+    pub audit_targets: AuditTargets,
     /// Permits webhooks in private networks and with plain http.
     pub private_webhooks: bool,
     /// A URL such as `smtps://user:password@host`. Without it mail goes to files in the data directory.
@@ -144,6 +147,7 @@ impl Default for Settings {
             portal_certificate_s: 30 * 86_400,
             secrets_key: None,
             audit_key: None,
+            audit_targets: AuditTargets::default(),
             secrets_old_keys: Vec::new(),
             private_webhooks: false,
             smtp: None,

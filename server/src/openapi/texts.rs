@@ -21,6 +21,7 @@ pub(super) fn info() -> Value {
 
 /// The tags with their descriptions.
 const TAGS: &[(&str, &str)] = &[
+    ("audit-destinations", "Destinations of the audit log outside of the portal."),
     ("audit-events", "Records of deliberate acts."),
     ("auto-recharge", "The rule for automatic charges of the saved card."),
     ("balance", "The balance of an organization's account."),

@@ -15,9 +15,9 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{Postgres, Sqlite};
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, watch};
 
-use crate::audit::{CHAIN_BATCH, chain_batch, run_audited};
+use crate::audit::{AuditSignal, Audited, CHAIN_BATCH, chain_batch, run_audited};
 use crate::tx::{RefusableWork, StoreError, Tx, Work, WriteError};
 use crate::writer::Writer;
 
@@ -29,7 +29,7 @@ enum DatabaseKind {
 
 /// A handle of the database; clones share its connections.
 #[derive(Clone)]
-pub struct Db(DatabaseKind);
+pub struct Db(DatabaseKind, AuditSignal);
 
 /// A connection for reads.
 pub enum ReadConn {
@@ -112,7 +112,9 @@ impl Db {
             .max_connections(4)
             .connect_with(sqlite_options(file).pragma("query_only", "on"))
             .await?;
-        Ok(Self(DatabaseKind::Sqlite { readers, writer: Arc::new(Writer::start(sqlite_options(file))?) }))
+        let signal = AuditSignal::new();
+        let writer = Arc::new(Writer::start(sqlite_options(file), signal.clone())?);
+        Ok(Self(DatabaseKind::Sqlite { readers, writer }, signal))
     }
 
     /// Opens the Postgres database at `url` and applies the migrations.
@@ -123,7 +125,7 @@ impl Db {
         let pool = PgPoolOptions::new().max_connections(16).connect_with(postgres_options(url)?).await?;
         MIGRATIONS.run(&pool).await.map_err(not_migrated)?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
-        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }))
+        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }, AuditSignal::new()))
     }
 
     /// Opens an existing SQLite database without a change of its schema.
@@ -175,7 +177,7 @@ impl Db {
         match &self.0 {
             DatabaseKind::Sqlite { writer, .. } => writer.run(work).await,
             DatabaseKind::Postgres { pool, write_lock } => {
-                postgres_write(pool, write_lock, SHARED_TRIES, work).await
+                postgres_write((pool, &self.1), write_lock, SHARED_TRIES, work).await
             }
         }
     }
@@ -213,7 +215,9 @@ impl Db {
     pub async fn write_alone<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
             DatabaseKind::Sqlite { writer, .. } => writer.run(work).await,
-            DatabaseKind::Postgres { pool, write_lock } => postgres_write(pool, write_lock, 0, work).await,
+            DatabaseKind::Postgres { pool, write_lock } => {
+                postgres_write((pool, &self.1), write_lock, 0, work).await
+            }
         }
     }
 
@@ -221,6 +225,11 @@ impl Db {
     pub async fn chain_audit_events(&self) -> Result<(), StoreError> {
         while self.write(|tx| chain_batch(tx).boxed()).await? == CHAIN_BATCH {}
         Ok(())
+    }
+
+    /// A receiver that changes after each commit of audit events in this process.
+    pub fn subscribe_audit(&self) -> watch::Receiver<u64> {
+        self.1.subscribe()
     }
 
     /// Checks that the database answers.
@@ -247,7 +256,7 @@ const SHARED_TRIES: u32 = 4;
 /// the lock exclusively: it waits for the running writes, and new writes wait for it. So a long write
 /// succeeds beside any number of short writes.
 async fn postgres_write<T: Send>(
-    pool: &PgPool,
+    (pool, signal): (&PgPool, &AuditSignal),
     write_lock: &RwLock<()>,
     shared_tries: u32,
     work: impl Work<T>,
@@ -263,8 +272,13 @@ async fn postgres_write<T: Send>(
         let mut tx = pool.begin_with(BEGIN).await?;
         let result = run_audited(&work, &mut Tx::postgres(&mut tx)).await;
         let outcome = match result {
-            Ok(value) => match tx.commit().await.map_err(StoreError::from) {
-                Ok(()) => return Ok(value),
+            Ok(Audited { value, has_events }) => match tx.commit().await.map_err(StoreError::from) {
+                Ok(()) => {
+                    if has_events {
+                        signal.notify();
+                    }
+                    return Ok(value);
+                }
                 Err(StoreError::Contended) => StoreError::Contended,
                 Err(_) => return Err(StoreError::Unknown),
             },

@@ -14,6 +14,7 @@ pub mod accounts;
 pub mod approvals;
 pub mod attempts;
 pub mod audit;
+pub mod audit_marks;
 pub mod budgets;
 pub mod certificates;
 pub mod dedicated;

@@ -340,6 +340,7 @@ pub async fn delete_person(tx: &mut Tx<'_>, user: UserId, now: Timestamp) -> Res
     exec!(tx, "DELETE FROM invitations WHERE created_by_id = $1 AND accepted_at IS NULL", user)?;
     let sql = "UPDATE invitations SET created_by = $2 WHERE created_by_id = $1";
     exec!(tx, sql, user, DELETED_NAME)?;
+    exec!(tx, "UPDATE webhooks SET created_by = $2 WHERE created_by_id = $1", user, DELETED_NAME)?;
     let sql = "UPDATE invitations SET email = 'deleted:' || accepted_by WHERE accepted_by = $1";
     exec!(tx, sql, user)?;
     let sql = "UPDATE users SET email = 'deleted:' || id, name = $2, password_hash = '', email_verified_at = NULL, \

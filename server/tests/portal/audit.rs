@@ -74,6 +74,53 @@ async fn events_name_the_user_the_credential_the_request_and_the_sender() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn changes_of_roles_prices_and_invoice_settings_have_both_states() {
+    for (engine, db, _location) in engines("audit_states").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let (grace, _) = t.tenant("grace").await;
+        let states = async |action: &str| {
+            let event = with_action(&t, &operator, action).await.swap_remove(0);
+            ["before", "after"].map(|field| {
+                event[field].as_str().map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+            })
+        };
+        let invite = json!({"email": "grace@example.org", "role": "viewer"});
+        let sent = t.post(&ada, &format!("/orgs/{org}/invitations"), invite).await.expect(201);
+        let secret = sent["link"].as_str().unwrap().split_once('#').unwrap().1;
+        t.post(&grace, "/invitations/accept", json!({"token": secret})).await.expect(200);
+        let me = t.get(&grace, "/me").await.expect(200);
+        let member = format!("/orgs/{org}/members/{}", me["user"]["id"].as_str().unwrap());
+        t.call(&ada, "PATCH", &member, json!({"role": "billing"})).await.expect(200);
+        let roles = [json!({"role": "viewer"}), json!({"role": "billing"})];
+        assert_eq!(states("member.role_changed").await, roles, "{engine}");
+
+        t.add_price_and_credit(&operator, &org, 0).await;
+        let [before, first] = states("price.set").await;
+        assert_eq!((&before, &first["nano_per_second"]), (&Value::Null, &json!(1_000_000)), "{engine}");
+        let price = json!({"offering": "h100-80gb.1g.10gb", "per_hour_micros": 7_200_000});
+        t.post(&operator, "/operator/prices", price).await.expect(201);
+        let [before, after] = states("price.set").await;
+        assert_eq!(before["nano_per_second"], first["nano_per_second"], "{engine}");
+        assert_eq!(
+            (&after["nano_per_second"], &after["version"]),
+            (&json!(2_000_000), &json!(2)),
+            "{engine}"
+        );
+        assert!(after["effective_from"].is_string(), "{engine}: {after}");
+
+        let settings = |days: i64| json!({"seller": "Harbour", "taxes": [], "due_days": days});
+        for days in [14, 30] {
+            let path = "/operator/billing-settings";
+            t.call(&operator, "PUT", path, settings(days)).await.expect(200);
+        }
+        let [before, after] = states("billing_settings.set").await;
+        assert_eq!((&before["due_days"], &after["due_days"]), (&json!(14), &json!(30)), "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn refusals_have_one_event_a_minute_with_their_number() {
     for (engine, db, _location) in engines("audit_refusals").await {
         let t = TestPortal::on(db);

@@ -24,6 +24,7 @@ mod prepared_data;
 mod process;
 mod relay;
 mod stripe;
+mod syslog_server;
 mod worker_portal;
 
 // Tests.
@@ -31,6 +32,7 @@ mod api_v1;
 mod approvals;
 mod audit;
 mod audit_chain;
+mod audit_push;
 mod board_samples;
 mod budgets;
 mod capacity;
@@ -100,5 +102,6 @@ mod transport;
 mod volume_jobs;
 mod volumes;
 mod waiting;
+mod webhook_heirs;
 mod webhooks;
 mod workers;

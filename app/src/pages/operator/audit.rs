@@ -1,4 +1,6 @@
-//! Page of the audit events, newest first. An event without a text here appears as recorded.
+//! Page of the audit events, newest first, with a filter in the URL. An event without a text here appears as recorded.
+
+mod filter;
 
 use std::future::Future;
 
@@ -8,7 +10,10 @@ use berth_types::quotas::{AuditContext, AuditEvent, Limits};
 use berth_types::reservations::ReservationPolicy;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use leptos_router::hooks::use_query_map;
+use serde::{Deserialize, Serialize};
 
+use self::filter::{AuditListing, filter_form};
 use super::super::curl::ListCurl;
 use super::super::invoices::text::rate_text;
 use super::super::limits::kinds::limits_text;
@@ -23,8 +28,16 @@ use crate::api::Answer;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-fn load() -> impl Future<Output = Answer<Rows<AuditEvent>>> + Send + 'static {
-    api::quotas::audit(None)
+/// The first data of the page.
+#[derive(Clone, Serialize, Deserialize)]
+struct Loaded {
+    listing: AuditListing,
+    first: Rows<AuditEvent>,
+}
+
+fn load(listing: AuditListing) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let first = api::quotas::audit(&listing.query(), None);
+    async move { Ok(Loaded { listing, first: first.await? }) }
 }
 
 /// The page of all audit events.
@@ -35,11 +48,13 @@ pub fn AuditPage() -> impl IntoView {
 
 #[component]
 fn Audit() -> impl IntoView {
-    let data: Resource<Answer<Rows<AuditEvent>>> = Resource::new(|| (), |()| load());
+    let query = use_query_map();
+    let listing = Memo::new(move |_| query.with(|query| AuditListing::parse(|name| query.get(name))));
+    let data: Resource<Answer<Loaded>> = Resource::new(move || listing.get(), load);
     view! {
         <Page title="Audit".to_owned()>
             <p class="page__lead">"Record of all deliberate acts with user and time. An audit event is never changed or deleted; a chain of hashes with signed checkpoints proves it."</p>
-            {answer_view(data, |first| view! { <EventList first=first/> }.into_any())}
+            {answer_view(data, |loaded| view! { <EventList loaded=loaded/> }.into_any())}
         </Page>
     }
 }
@@ -71,14 +86,27 @@ fn prepend(known: &mut Vec<AuditEvent>, fresh: Vec<AuditEvent>) -> Refresh {
 }
 
 #[component]
-fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
+fn EventList(loaded: Loaded) -> impl IntoView {
+    let Loaded { listing, first } = loaded;
+    let (form, is_filtered) = (filter_form(&listing), listing.is_filtered());
+    let query = StoredValue::new(listing.query());
+    let file = |format: &str| {
+        let joint = if is_filtered { "&" } else { "" };
+        format!("/api/v1/operator/audit-events?format={format}{joint}{}", listing.query())
+    };
+    let (csv, ndjson) = (file("csv"), file("ndjson"));
+    let path = if is_filtered {
+        format!("/operator/audit-events?{}", listing.query())
+    } else {
+        "/operator/audit-events".to_owned()
+    };
     let currency = StoredValue::new(use_session().me.currency);
     let events = RwSignal::new(first.items);
     let none = Memo::new(move |_| events.with(Vec::is_empty));
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
     every_visible(10_000, move || {
-        let fresh = load();
+        let Some(fresh) = query.try_with_value(|query| api::quotas::audit(query, None)) else { return };
         spawn_local(async move {
             // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
@@ -95,7 +123,7 @@ fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
     });
     let load_more = move |()| {
         let from = cursor.get_untracked();
-        let next = api::quotas::audit(from.clone());
+        let next = query.with_value(|query| api::quotas::audit(query, from.clone()));
         more.run(next, move |page: Rows<AuditEvent>| {
             // The page does not follow on a list that was replaced meanwhile.
             if cursor.try_get_untracked() != Some(from) {
@@ -112,23 +140,23 @@ fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
         });
     };
     view! {
+        {form}
         <div class="section__head">
             <div class="section__aside">
-                <a href="/api/v1/operator/audit-events?format=csv" rel="external" download="audit-events.csv">
-                    "Download CSV"
-                </a>
-                <a href="/api/v1/operator/audit-events?format=ndjson" rel="external" download="audit-events.ndjson">
-                    "Download NDJSON"
-                </a>
+                <a href=csv rel="external" download="audit-events.csv">"Download CSV"</a>
+                <a href=ndjson rel="external" download="audit-events.ndjson">"Download NDJSON"</a>
             </div>
         </div>
-        {move || if none.get() { no_events() } else { table(events, currency) }}
+        {move || if none.get() { no_events(is_filtered) } else { table(events, currency) }}
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
-        <ListCurl path="/operator/audit-events" label="Audit events with curl"/>
+        <ListCurl path=path label="Audit events with curl"/>
     }
 }
 
-fn no_events() -> AnyView {
+fn no_events(is_filtered: bool) -> AnyView {
+    if is_filtered {
+        return empty("No entries match. Clear the filters to see all entries.");
+    }
     view! {
         <div class="empty">
             <p class="empty__text">
@@ -224,6 +252,8 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "volume.file_removed" => "File deleted from a volume",
         "webhook.created" => "Webhook created",
         "webhook.deleted" => "Webhook deleted",
+        "webhook.passed_on" => "Webhook passed to an owner",
+        "webhook.stopped" => "Webhook stopped",
         "member.role_changed" => "Role of a member changed",
         "member.removed" => "Member removed",
         "member.left" => "Member left",

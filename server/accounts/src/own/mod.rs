@@ -20,6 +20,7 @@ use crate::accounts::Accounts;
 use crate::factors::{ProofOrigin, WRONG_PASSWORD};
 use crate::link_mails::{start_password_notice, start_verification, throttled};
 use crate::passwords;
+use crate::webhook_heirs::pass_on_webhooks;
 
 /// The session of a person.
 ///
@@ -241,8 +242,8 @@ impl OwnAccount {
     }
 
     /// Deletes the caller's account: name, address, password, second factors, sessions, memberships and tokens. The
-    /// ledger, invoices, jobs and audit events stay. An organization without any other member loses its saved card, its
-    /// automatic recharge and its webhooks.
+    /// ledger, invoices, jobs and audit events stay. The webhooks pass to owners of their organizations. An organization
+    /// without any other member loses its saved card, its automatic recharge and its webhooks.
     ///
     /// # Errors
     /// 401 for a wrong password. 403 for a token. 409 for an operator, and for the only owner of an organization with
@@ -266,9 +267,10 @@ impl OwnAccount {
         let event = context.audit_event(caller, "account.deleted", user.to_string(), String::new());
         // The event must not keep the name.
         let event = AuditEvent { actor: DELETED_NAME.to_owned(), ..event };
-        let (now, ids) = (event.at, context.clone());
+        let now = event.at;
+        let own_context = context.clone();
         let done = context.db.try_write(move |tx| {
-            let (event, ids) = (event.clone(), ids.clone());
+            let (context, event) = (own_context.clone(), event.clone());
             async move {
                 let owned = store::people::list_sole_ownerships(tx, user).await?;
                 if let Some(detail) = owned.iter().find_map(need_of_owner) {
@@ -282,7 +284,7 @@ impl OwnAccount {
                 let memberships = store::accounts::list_memberships(tx, user).await?;
                 for Membership { org, role } in &memberships {
                     let left = AuditEvent {
-                        id: ids.new_id(now),
+                        id: context.new_id(now),
                         action: "member.left".to_owned(),
                         detail: role.name().to_owned(),
                         ..event.clone()
@@ -293,6 +295,9 @@ impl OwnAccount {
                 let sessions = store::people::end_sessions(tx, user, "").await?;
                 store::people::delete_person(tx, user, now).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
+                for membership in &memberships {
+                    pass_on_webhooks(tx, &context, (membership.org.id, user), &event).await?;
+                }
                 Ok((memberships, tokens, sessions))
             }
             .boxed()

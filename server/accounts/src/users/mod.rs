@@ -3,9 +3,8 @@
 pub mod routes;
 
 use berth_foundation::{Caller, Change, Context, SessionKey};
-use berth_store as store;
 use berth_store::people::LinkPurpose;
-use berth_store::{Tx, WriteError};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::Page;
 use berth_types::ids::UserId;
 use berth_types::lists::ListOptions;
@@ -18,6 +17,7 @@ use crate::accounts::Accounts;
 use crate::factors::no_factor;
 use crate::link_mails::{FactorChange, start_factor_notice};
 use crate::mails::Mails;
+use crate::webhook_heirs::pass_on_webhooks;
 
 /// Checks the reason for a disabled account. Returns it without the white space around it.
 fn check_reason(reason: &str) -> Result<String, Problem> {
@@ -26,6 +26,19 @@ fn check_reason(reason: &str) -> Result<String, Problem> {
         trimmed if fits && !trimmed.is_empty() => Ok(trimmed.to_owned()),
         _ => Err(Problem::invalid_field("/reason", "Enter 1 to 300 printable characters on one line.")),
     }
+}
+
+/// [`pass_on_webhooks`] in each organization of a user.
+async fn pass_on_in_all(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    user: UserId,
+    act: &AuditEvent,
+) -> Result<(), StoreError> {
+    for membership in store::accounts::list_memberships(tx, user).await? {
+        pass_on_webhooks(tx, context, (membership.org.id, user), act).await?;
+    }
+    Ok(())
 }
 
 /// The accounts of all people.
@@ -71,7 +84,7 @@ impl Users {
     }
 
     /// Disables an account: its sessions, streams, terminals and ports end, its tokens and its password are refused.
-    /// Jobs continue. A repeated request changes the reason.
+    /// Jobs continue. Its webhooks pass to owners of their organizations. A repeated request changes the reason.
     ///
     /// # Errors
     /// 403 without a fresh proof. 404 if there is no such account. 409 for the caller's own account. 422 for an invalid
@@ -94,9 +107,11 @@ impl Users {
         }
         let event = self.context.audit_event(caller, "account.disabled", user.to_string(), reason.clone());
         let now = event.at;
+        let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let (reason, event) = (reason.clone(), event.clone());
+            let (context, reason, event) = (context.clone(), reason.clone(), event.clone());
             async move {
+                let is_repeated = store::people::find_disabled_reason(tx, user).await?.is_some();
                 if !store::people::disable(tx, user, &reason, now).await? {
                     return Err(Problem::not_found().into());
                 }
@@ -104,6 +119,9 @@ impl Users {
                 store::people::delete_links(tx, LinkPurpose::PasswordReset, user).await?;
                 let tokens = store::people::list_token_ids(tx, user).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
+                if !is_repeated {
+                    pass_on_in_all(tx, &context, user, &event).await?;
+                }
                 let person = store::people::find_person(tx, user).await?.ok_or_else(Problem::not_found)?;
                 Ok((person, sessions, tokens))
             }
@@ -118,7 +136,8 @@ impl Users {
         Ok(person)
     }
 
-    /// Enables an account. The person signs in again; tokens are valid again.
+    /// Enables an account. The person signs in again; tokens are valid again. Webhooks that stopped without an owner
+    /// go on if the person is an owner.
     ///
     /// # Errors
     /// 403 without a fresh proof. 404 if there is no such account. An account that is not disabled is no error.
@@ -126,11 +145,13 @@ impl Users {
         self.context.authorise_operator(caller)?;
         self.context.check_proof(caller)?;
         let event = self.context.audit_event(caller, "account.enabled", user.to_string(), String::new());
+        let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let event: AuditEvent = event.clone();
+            let (context, event) = (context.clone(), event.clone());
             async move {
                 if store::people::enable(tx, user).await? {
                     store::quotas::insert_audit(tx, None, &event).await?;
+                    pass_on_in_all(tx, &context, user, &event).await?;
                 }
                 let person = store::people::find_person(tx, user).await?;
                 Ok(person.ok_or_else(Problem::not_found)?)
