@@ -10,10 +10,14 @@ use berth_rest::operations::doc;
 use berth_rest::{Failed, Query, Signed};
 use berth_types::Page;
 use berth_types::operations::AuditDestination;
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<AuditPush> {
     let summary = "Lists the destinations of the audit log with their delivered parts.";
-    ApiRouter::new().api_route("/operator/audit-destinations", get_with(list_destinations, doc(summary)))
+    ApiRouter::new().api_route(
+        "/operator/audit-destinations",
+        get_with(list_destinations, doc(ApiScope::FleetRead, summary)),
+    )
 }
 
 async fn list_destinations(

@@ -139,7 +139,9 @@ impl Db {
             .connect_with(options.clone().pragma("query_only", "on"))
             .await?;
         check_schema(sqlx::query_scalar::<_, i64>(LAST_MIGRATION).fetch_one(&readers).await?)?;
-        Ok(Self(DatabaseKind::Sqlite { readers, writer: Arc::new(Writer::start(options)?) }))
+        let signal = AuditSignal::new();
+        let writer = Arc::new(Writer::start(options, signal.clone())?);
+        Ok(Self(DatabaseKind::Sqlite { readers, writer }, signal))
     }
 
     /// Opens an existing Postgres database without a change of its schema.
@@ -150,7 +152,7 @@ impl Db {
     pub async fn existing_postgres(url: &str) -> Result<Self, StoreError> {
         let pool = PgPoolOptions::new().max_connections(16).connect_with(postgres_options(url)?).await?;
         check_schema(sqlx::query_scalar::<_, i64>(LAST_MIGRATION).fetch_one(&pool).await?)?;
-        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }))
+        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }, AuditSignal::new()))
     }
 
     /// Resolves after the end of the thread for writes. On Postgres there is no such thread.

@@ -304,7 +304,7 @@ fn events_table(events: &[AuditEvent]) -> AnyView {
 
 #[component]
 fn OneBoard(loaded: LoadedBoard) -> impl IntoView {
-    let LoadedBoard { boards: Loaded { node, name, gpus }, gpu_uuid, samples, events } = loaded;
+    let LoadedBoard { boards: Loaded { node, name, gpus, .. }, gpu_uuid, samples, events } = loaded;
     let first = gpus.iter().find(|gpu| gpu.uuid == gpu_uuid);
     let (index, memory_total_mib) = first.map_or((0, 0.0), |gpu| (gpu.index, gpu.memory_mib as f64));
     let state = BoardsState::new(node, gpus);
