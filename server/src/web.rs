@@ -22,9 +22,7 @@ use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
 use leptos::config::LeptosOptions;
 use leptos::context::{provide_context, use_context};
-use leptos_axum::{
-    AxumRouteListing, LeptosRoutes, file_and_error_handler_with_context, generate_route_list,
-};
+use leptos_axum::{AxumRouteListing, LeptosRoutes, file_and_error_handler_with_context, generate_route_list};
 use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::services::ServeDir;

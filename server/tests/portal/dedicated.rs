@@ -156,7 +156,7 @@ async fn a_node_that_an_organization_may_not_use_gets_no_start_of_its_jobs() {
         setup.dedicate(1, Some(&setup.org)).await.expect(200);
         let id = submit(&setup, json!({"env": {"KEY": "value"}})).await;
         schedule_all(&setup).await;
-        assert_eq!(setup.jobs_on(1).await, [id.clone()], "{engine}");
+        assert_eq!(setup.jobs_on(1).await, std::slice::from_ref(&id), "{engine}");
         // A fault: the node passes to another organization although it has work on it.
         let other: OrgId = setup.other.parse().unwrap();
         let context = &setup.t.portal.context;

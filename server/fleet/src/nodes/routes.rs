@@ -26,12 +26,18 @@ pub fn routes() -> ApiRouter<Nodes> {
         )
         .api_route(
             "/operator/nodes/{node}/dedication",
-            put_with(dedicate, doc(ApiScope::FleetWrite, "Dedicates a node to an organization, or opens it to all.")),
+            put_with(
+                dedicate,
+                doc(ApiScope::FleetWrite, "Dedicates a node to an organization, or opens it to all."),
+            ),
         )
         .api_route(
             "/operator/orgs/{org}/nodes",
             get_with(show_of_org, doc(ApiScope::FleetRead, "Gives the dedicated nodes of an organization."))
-                .put_with(set_of_org, doc(ApiScope::FleetWrite, "Sets the use of own nodes only by an organization.")),
+                .put_with(
+                    set_of_org,
+                    doc(ApiScope::FleetWrite, "Sets the use of own nodes only by an organization."),
+                ),
         )
 }
 

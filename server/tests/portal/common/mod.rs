@@ -1,5 +1,10 @@
 //! A portal in process with a real store, a real router and a manual clock.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail loudly, like tests"
+)]
 
 pub mod described;
 
