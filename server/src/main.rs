@@ -2,6 +2,7 @@
 //! verify`.
 
 mod edge_options;
+mod sso_options;
 mod storage_options;
 
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use rand_chacha::ChaCha20Rng;
 use tokio::net::TcpListener;
 
 use edge_options::Edge;
+use sso_options::SsoOptions;
 use storage_options::StorageOptions;
 
 #[derive(Parser)]
@@ -162,6 +164,8 @@ struct Serve {
     #[command(flatten)]
     accounts: Accounts,
     #[command(flatten)]
+    sso: SsoOptions,
+    #[command(flatten)]
     readings: Readings,
 }
 
@@ -296,6 +300,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         https,
         edge,
         accounts,
+        sso,
         private_webhooks,
         mail,
         public_url,
@@ -338,6 +343,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         stripe_webhook_secrets,
         sign_up_open: !accounts.sign_up_closed,
         require_factor: accounts.require_second_factor,
+        operator_provider: sso.provider()?,
         data: store.data,
         keep_readings,
         worker_url,
@@ -378,13 +384,18 @@ async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
     };
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.factors.check_key_file().await?;
+    portal.sso.providers.check_key_file().await?;
     let found = portal.secrets.reseal_secrets().await?;
     let (apps, unreadable_apps) = portal.factors.reseal().await?;
-    println!("Secrets, webhooks and authenticator apps sealed again: {}", found.done + apps);
-    match found.unreadable + unreadable_apps {
+    let (clients, unreadable_clients) = portal.sso.providers.reseal().await?;
+    println!(
+        "Secrets, webhooks, authenticator apps and single sign-on sealed again: {}",
+        found.done + apps + clients
+    );
+    match found.unreadable + unreadable_apps + unreadable_clients {
         0 => Ok(()),
         n => Err(format!(
-            "{n} secrets, webhooks or authenticator apps are damaged, or sealed with a missing key; the log above names them. \
+            "{n} secrets, webhooks, authenticator apps or clients of single sign-on are damaged, or sealed with a missing key; the log above names them. \
              Give the missing keys with --secrets-old-key-files"
         )),
     }

@@ -41,6 +41,7 @@ pub mod problems;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;
+pub mod sso;
 pub mod storage;
 pub mod templates;
 pub mod terminals;

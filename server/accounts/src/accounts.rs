@@ -155,8 +155,12 @@ impl Accounts {
 
     pub async fn info(&self) -> Result<PortalInfo, Problem> {
         let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let sso =
+            self.context.settings.operator_provider.is_some() || store::sso::provider_exists(&mut tx).await?;
         Ok(PortalInfo {
-            needs_setup: !store::accounts::operator_exists(&mut conn.tx()).await?,
+            needs_setup: !store::accounts::operator_exists(&mut tx).await?,
+            sso,
             sign_up_open: self.context.settings.sign_up_open,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ports: self.context.settings.ports_origin.is_some(),
@@ -310,7 +314,8 @@ impl Accounts {
             });
             touch.await?;
         }
-        let required = found.factor_required || self.is_factor_required(&found.user);
+        let by_portal = self.is_factor_required(&found.user) && !found.provider_factor;
+        let required = found.factor_required || by_portal;
         let proof = SessionProof {
             proved_at: found.proved_at,
             has_factor: found.has_factor,
@@ -327,7 +332,7 @@ impl Accounts {
     }
 
     /// True if the portal requires a second factor of this user.
-    fn is_factor_required(&self, user: &User) -> bool {
+    pub(crate) fn is_factor_required(&self, user: &User) -> bool {
         match self.context.settings.require_factor {
             RequireFactor::All => true,
             RequireFactor::Operators => user.operator,
@@ -401,7 +406,8 @@ impl Accounts {
             .write(move |tx| {
                 async move {
                     store::people::forget_links(tx, now).await?;
-                    store::accounts::forget_sessions(tx, now, idle_since).await
+                    store::accounts::forget_sessions(tx, now, idle_since).await?;
+                    store::sso::forget_grants(tx).await
                 }
                 .boxed()
             })

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod factors;
+mod grants;
 mod invitations;
 mod link_mails;
 mod links;
@@ -12,6 +13,7 @@ mod own;
 mod passwords;
 mod refusals;
 mod slugs;
+mod sso;
 mod throttle;
 mod user_agent;
 mod users;
@@ -23,6 +25,7 @@ pub use links::MailLinks;
 pub use members::Members;
 pub use own::OwnAccount;
 pub use passwords::Hasher;
+pub use sso::SingleSignOn;
 pub use users::Users;
 
 /// The routes of each part, without their state.
@@ -33,5 +36,6 @@ pub mod routes {
     pub use crate::links::routes::routes as links;
     pub use crate::members::routes::routes as members;
     pub use crate::own::routes::routes as own;
+    pub use crate::sso::routes::routes as sso;
     pub use crate::users::routes::routes as users;
 }

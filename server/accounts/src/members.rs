@@ -44,7 +44,7 @@ pub(crate) async fn recheck_manage_right(
 
 /// Ends the tokens and invitations of a member if the change to `to` requires it. Returns text for the audit
 /// log.
-async fn end_tokens_and_invitations(
+pub(crate) async fn end_tokens_and_invitations(
     tx: &mut Tx<'_>,
     org: OrgId,
     user: UserId,

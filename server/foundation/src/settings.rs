@@ -34,6 +34,16 @@ impl FromStr for RequireFactor {
     }
 }
 
+/// The OpenID Connect provider of the operators.
+#[derive(Clone)]
+pub struct OperatorProvider {
+    pub issuer: String,
+    pub client_id: String,
+    pub client_secret: String,
+    /// The group of the operators in the claim `groups`.
+    pub group: String,
+}
+
 /// The settings of the portal. They are fixed from the start on.
 #[derive(Clone)]
 pub struct Settings {
@@ -45,6 +55,8 @@ pub struct Settings {
     pub session_idle_s: i64,
     pub session_absolute_s: i64,
     pub require_factor: RequireFactor,
+    /// The provider for the single sign-on of operators. Without it they have passwords only.
+    pub operator_provider: Option<OperatorProvider>,
     /// The data directory, with logs and readings.
     pub data: PathBuf,
     /// The retention of readings.
@@ -123,6 +135,7 @@ impl Default for Settings {
             session_idle_s: 12 * 3_600,
             session_absolute_s: 14 * 86_400,
             require_factor: RequireFactor::default(),
+            operator_provider: None,
             data: PathBuf::from("./data"),
             keep_readings: Retention::default(),
             worker_url: "https://127.0.0.1:8081".to_owned(),

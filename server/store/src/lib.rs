@@ -35,6 +35,7 @@ pub mod people;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;
+pub mod sso;
 pub mod stops;
 pub mod storage;
 pub mod terminals;

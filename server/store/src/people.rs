@@ -319,6 +319,7 @@ pub async fn list_sole_ownerships(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<S
 /// by [`end_sessions`].
 pub async fn delete_person(tx: &mut Tx<'_>, user: UserId, now: Timestamp) -> Result<(), StoreError> {
     exec!(tx, "DELETE FROM members WHERE user_id = $1", user)?;
+    super::sso::forget_person(tx, user).await?;
     exec!(tx, "DELETE FROM tokens WHERE user_id = $1", user)?;
     exec!(tx, "DELETE FROM mail_links WHERE user_id = $1", user)?;
     exec!(tx, "DELETE FROM invitations WHERE created_by_id = $1 AND accepted_at IS NULL", user)?;

@@ -29,7 +29,7 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 12] = [
+const MIGRATIONS: [&str; 13] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
@@ -42,6 +42,7 @@ const MIGRATIONS: [&str; 12] = [
     include_str!("../../../migrations/0010_nodes.sql"),
     include_str!("../../../migrations/0011_factors.sql"),
     include_str!("../../../migrations/0012_retention.sql"),
+    include_str!("../../../migrations/0016_sso.sql"),
 ];
 
 /// Names of columns for one of a few values.
@@ -89,6 +90,7 @@ fn a_column_accepts_the_names_of_its_type_alone() {
     let stops = ["cancelled", "drained", "halted", "idle", "preempted", "rank_failed", "timed_out"];
     let expected = [
         ("members.role", roles.clone()),
+        ("sso_providers.default_role", roles.clone()),
         ("invitations.role", roles.clone()),
         ("tokens.role", roles),
         ("mail_links.purpose", names(&LinkPurpose::ALL, LinkPurpose::name)),

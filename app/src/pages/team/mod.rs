@@ -8,6 +8,7 @@ mod invitations;
 mod invite;
 mod people;
 mod policy;
+mod sso;
 
 use std::future::Future;
 
@@ -16,6 +17,7 @@ use berth_types::factors::SignInPolicy;
 use berth_types::ids::OrgId;
 use berth_types::members::{Invitation, Member};
 use berth_types::quotas::AuditEvent;
+use berth_types::sso::SsoSettings;
 use futures::try_join;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -25,6 +27,7 @@ use self::invitations::Invitations;
 use self::invite::{InvitationLink, InviteForm};
 use self::people::People;
 use self::policy::PolicyForm;
+use self::sso::SsoSection;
 use super::org_data::data_view;
 use super::parts::when_some;
 use crate::address::org_link;
@@ -38,6 +41,7 @@ struct OwnerData {
     invitations: Vec<Invitation>,
     changes: Vec<AuditEvent>,
     policy: SignInPolicy,
+    sso: SsoSettings,
 }
 
 /// The first data of the page.
@@ -50,12 +54,14 @@ struct Loaded {
 
 fn load(org: OrgId, owns: bool) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let members = api::members::list(org, None);
-    let requests =
-        owns.then(|| (api::members::invitations(org), api::quotas::changes(org), api::factors::policy(org)));
+    let requests = owns.then(|| {
+        let (invitations, changes) = (api::members::invitations(org), api::quotas::changes(org));
+        (invitations, changes, api::factors::policy(org), api::sso::settings(org))
+    });
     async move {
-        let owner_data = when_some(requests.map(|(invitations, changes, policy)| async move {
-            let (invitations, changes, policy) = try_join!(invitations, changes, policy)?;
-            Answer::Ok(OwnerData { invitations: invitations.items, changes: changes.items, policy })
+        let owner_data = when_some(requests.map(|(invitations, changes, policy, sso)| async move {
+            let (invitations, changes, policy, sso) = try_join!(invitations, changes, policy, sso)?;
+            Answer::Ok(OwnerData { invitations: invitations.items, changes: changes.items, policy, sso })
         }));
         let (members, owner_data) = try_join!(members, owner_data)?;
         Ok(Loaded { org, members, owner_data })
@@ -113,6 +119,7 @@ fn Team(loaded: Loaded) -> impl IntoView {
     let Loaded { org, members, owner_data } = loaded;
     let owns = owner_data.is_some();
     let policy = owner_data.as_ref().map(|data| data.policy);
+    let sso = owner_data.as_ref().map(|data| data.sso.clone());
     let (invitations, changes) =
         owner_data.map_or_else(Default::default, |data| (data.invitations, data.changes));
     let state = PageState {
@@ -126,10 +133,12 @@ fn Team(loaded: Loaded) -> impl IntoView {
     let form = owns.then(|| view! { <InvitationLink sent=state.sent/> <InviteForm state=state/> });
     let rest = owns.then(|| view! { <Invitations state=state/> <Changes org=org changes=state.changes/> });
     let policy = policy.map(|policy| view! { <PolicyForm org=org policy=policy/> });
+    let sso = sso.map(|settings| view! { <SsoSection org=org settings=settings/> });
     view! {
         {form}
         <People state=state cursor=members.next_cursor/>
         {rest}
         {policy}
+        {sso}
     }
 }

@@ -92,10 +92,12 @@ impl Accounts {
         let created = CreatedToken { secret: secret.clone(), token: token.clone() };
         let (hash, user, key) = (fingerprint(&secret), caller.user.id, caller.idempotency_key.clone());
         let parent = caller.token.map(|token| token.id);
+        let session = caller.session.clone();
         let detail = format!("{} with the role {}", token.name, role.name());
         let event = self.context.audit_event(caller, "token.created", token.id.to_string(), detail);
         let insert = self.context.db.try_write(move |tx| {
             let (token, hash, key, event) = (token.clone(), hash.clone(), key.clone(), event.clone());
+            let session = session.clone();
             async move {
                 // The loss of the right ends all tokens of a user, so a token must not be created after it.
                 if let Some(org) = org {
@@ -109,6 +111,9 @@ impl Accounts {
                 }
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 store::accounts::insert_token(tx, org, user, &token, &hash, parent).await?;
+                // The removal of the person at the provider ends the token.
+                let by = session.as_ref().map(|session| session.hash());
+                store::sso::record_token(tx, token.id, by, parent).await?;
                 store::quotas::insert_audit(tx, org, &event).await?;
                 Ok(())
             }

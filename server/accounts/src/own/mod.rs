@@ -98,6 +98,7 @@ impl OwnAccount {
         let mut conn = self.accounts.context.db.read().await?;
         let hash = store::people::find_password(&mut conn.tx(), caller.user.id).await?;
         drop(conn);
+        let hash = hash.filter(|hash| !hash.is_empty());
         let correct = self.accounts.hasher.verify(place, password, hash.clone(), &from.disconnect).await?;
         let hash = hash.filter(|_| correct).ok_or_else(|| wrong_password(pointer))?;
         self.accounts.factors.throttle.record_success(email, from.address);
