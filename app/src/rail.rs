@@ -78,7 +78,7 @@ static OPERATOR: [Group; 2] = [
 pub const MONEY_TABS: [(&str, &str); 4] =
     [("/billing", "Ledger"), ("/usage", "Usage"), ("/budgets", "Budgets"), ("/invoices", "Invoices")];
 
-/// Tells whether a path belongs to a money page.
+/// Returns true if a path belongs to a money page.
 fn is_money_page(path: &str) -> bool {
     // Statements belong to the tab of invoices.
     let mut paths = MONEY_TABS.iter().map(|(tab, _)| *tab).chain(["/statements"]);
@@ -104,7 +104,7 @@ fn RailLink(path: &'static str, name: &'static str) -> impl IntoView {
     view! { <a class="rail__link" href=href aria-current=current>{name}</a> }
 }
 
-/// Tells whether a page belongs to the link with this path.
+/// Returns true if a page belongs to the link with this path.
 fn is_inside(path: &str, page: &str) -> bool {
     // The paths of the two overviews begin the paths of other links.
     let has_pages = path != "/" && path != "/operator";

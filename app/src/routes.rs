@@ -51,8 +51,7 @@ macro_rules! route {
             Ok($page().into_any())
         }
 
-        // The portal has all parts. The loader of a part would be one more wait: with two first visitors at once,
-        // one of them could wait for ever.
+        // The portal has all parts.
         #[cfg(not(feature = "hydrate"))]
         async fn $view() -> Result<AnyView, SplitLoaderError> {
             Ok($page().into_any())

@@ -30,23 +30,23 @@ pub struct Session {
 }
 
 impl Session {
-    /// Tells whether the user owns an organization.
+    /// Returns true if the user owns an organization.
     pub fn owns(&self, org: OrgId) -> bool {
         self.me.memberships.iter().any(|member| member.org.id == org && member.role == Role::Owner)
     }
 
-    /// Tells whether the user's role can see the money of an organization.
+    /// Returns true if the user's role can see the money of an organization.
     pub fn sees_money(&self, org: OrgId) -> bool {
         self.me.memberships.iter().any(|member| member.org.id == org && member.role != Role::Viewer)
     }
 
-    /// Tells whether the user's role can pay for an organization.
+    /// Returns true if the user's role can pay for an organization.
     pub fn pays_for(&self, org: OrgId) -> bool {
         let member = self.me.memberships.iter().find(|member| member.org.id == org);
         member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Billing))
     }
 
-    /// Tells whether the user's role can run jobs of an organization.
+    /// Returns true if the user's role can run jobs of an organization.
     pub fn runs_in(&self, org: OrgId) -> bool {
         let member = self.me.memberships.iter().find(|member| member.org.id == org);
         member.is_some_and(|member| matches!(member.role, Role::Owner | Role::Member))

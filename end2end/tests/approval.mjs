@@ -1,5 +1,5 @@
 // The approval of a new node: the form of its join token, the report beside the reason of its wait, the approval
-// after a question, the labels of the operator, and the removal of a stranger.
+// after a question, the labels and the dedication by the operator, and the removal of a stranger.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { axeFindings } from './checks.mjs';
@@ -86,7 +86,10 @@ test('the operator sets the labels of a node', async () => {
   const dialog = page.getByRole('dialog', { name: 'Labels of pier-1' });
   await dialog.getByRole('textbox', { name: 'Labels' }).fill('rack');
   await button(dialog, 'Save labels').click();
-  await dialog.getByText('Enter each label as name=value', { exact: false }).waitFor();
+  await dialog.getByText('The line “rack” has no name or no value.', { exact: false }).waitFor();
+  await dialog.getByRole('textbox', { name: 'Labels' }).fill('rack=r12\nrack=r13');
+  await button(dialog, 'Save labels').click();
+  await dialog.getByText('The label “rack” is there twice.').waitFor();
   await dialog.getByRole('textbox', { name: 'Labels' }).fill('rack=r12\nswitch=s1');
   await button(dialog, 'Save labels').click();
   await dialog.waitFor({ state: 'hidden' });
@@ -95,6 +98,64 @@ test('the operator sets the labels of a node', async () => {
   assert.deepEqual(items[0].labels, { rack: 'r12', switch: 's1' });
   assert.deepEqual(faults, []);
   await close();
+});
+
+test('a certificate is revoked only after a question', async () => {
+  const { page, faults, close } = await open(SIZES[0]);
+  await page.locator('summary').and(page.getByLabel('Actions of pier-1')).click();
+  await enabled(button(page, 'Certificate of pier-1')).click();
+  const dialog = page.getByRole('dialog', { name: 'Certificate of pier-1', exact: true });
+  await button(dialog, 'Create join token').click();
+  await dialog.getByText("Run this command on the node's host.").waitFor();
+  await button(dialog, 'Revoke certificate').click();
+  const question = page.getByRole('dialog', { name: 'Revoke the certificate of pier-1?' });
+  await question.getByText("Revocation ends the node's session at once.", { exact: false }).waitFor();
+  assert.deepEqual(await axeFindings(page), []);
+  await button(question, 'Keep certificate').click();
+  await question.waitFor({ state: 'hidden' });
+  await button(dialog, 'Close').click();
+  await dialog.waitFor({ state: 'hidden' });
+  const { items } = await operator('GET', '/operator/nodes?name=pier-1');
+  assert.equal(items[0].state, 'ready', 'nothing is revoked');
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test('the operator dedicates a node, and the organization uses no others', async () => {
+  const tenant = { name: 'Ada', email: 'ada@example.org', password: 'plover kettle seven drizzle', organization: 'Kelda Lab' };
+  await api(portal.url, {})('POST', '/sign-up', tenant);
+  for (const viewport of SIZES) {
+    const { page, faults, close } = await open(viewport);
+    await page.locator('summary').and(page.getByLabel('Actions of pier-1')).click();
+    await enabled(button(page, 'Dedicate pier-1')).click();
+    const dialog = page.getByRole('dialog', { name: 'Dedicate pier-1' });
+    const org = dialog.getByRole('combobox', { name: 'Dedicated to' });
+    await check(page);
+    await org.fill('nobody');
+    await button(dialog, 'Save').click();
+    await dialog.getByText('No organization has this name.', { exact: false }).waitFor();
+    await org.fill('Kelda Lab');
+    await button(dialog, 'Save').click();
+    await dialog.waitFor({ state: 'hidden' });
+    await page.getByText('Dedicated to Kelda Lab').waitFor();
+    await page.goto('/operator/orgs');
+    await settled(page);
+    await enabled(button(page, 'Nodes of Kelda Lab')).click();
+    const nodes = page.getByRole('dialog', { name: 'Nodes of Kelda Lab' });
+    await nodes.getByRole('link', { name: 'pier-1' }).waitFor();
+    await nodes.getByRole('checkbox', { name: 'Own nodes only', exact: false }).check();
+    await check(page);
+    await button(nodes, 'Save').click();
+    await page.getByText('Kelda Lab: 1 dedicated node, own nodes only.').waitFor();
+    const { items } = await operator('GET', '/operator/nodes?name=pier-1');
+    assert.equal(items[0].dedicated_to.name, 'Kelda Lab');
+    assert.equal((await operator('GET', `/operator/orgs/${items[0].dedicated_to.org}/nodes`)).own_nodes_only, true);
+    // The next width begins anew.
+    await operator('PUT', `/operator/orgs/${items[0].dedicated_to.org}/nodes`, { own_nodes_only: false });
+    await operator('PUT', `/operator/nodes/${items[0].id}/dedication`, {});
+    assert.deepEqual(faults, []);
+    await close();
+  }
 });
 
 test('a stranger is removed after a question', async () => {

@@ -273,6 +273,10 @@ test('credit is granted until a time, and billing says until when', async () => 
   await awake(grant);
   await grant.click();
   const granting = page.getByRole('dialog', { name: `Grant credit to ${tenant.organization}` });
+  await textbox(granting, 'Amount').fill('9');
+  await button(granting, 'Cancel').click();
+  await grant.click();
+  assert.equal(await textbox(granting, 'Amount').inputValue(), '', 'another grant begins empty');
   await textbox(granting, 'Amount').fill('3');
   await textbox(granting, 'Memo').fill('Trial month');
   await granting.getByLabel('Expiry, UTC').fill(until);

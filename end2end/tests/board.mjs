@@ -76,11 +76,11 @@ test('a job on the board is listed beside its charts', async () => {
   await page.goto(path);
   await settled(page);
   const row = page.getByRole('table', { name: 'Jobs on this board, newest first' }).getByRole('row').filter({ hasText: 'train-7' });
-  await row.getByText('has the board').waitFor();
+  await row.getByText('in use now').waitFor();
   await tenant.api('POST', `/orgs/${tenant.org}/jobs/${job.id}/cancel`);
   // The page follows by itself.
-  await row.getByText('has the board').waitFor({ state: 'detached' });
-  await row.getByRole('link', { name: 'train-7' }).click();
+  await row.getByText('in use now').waitFor({ state: 'detached' });
+  await row.getByRole('link', { name: `Jobs of ${tenant.organization} on this node` }).click();
   await page.getByRole('heading', { level: 1, name: 'All jobs' }).waitFor();
   assert.deepEqual(faults, []);
   await close();
@@ -106,7 +106,7 @@ test('a board that failed is one step from the overview, and its page has the ne
     await events.getByText('Board put out of service').first().waitFor();
     assert.deepEqual(await axeFindings(page), []);
     await page.getByRole('button', { name: 'Release GPU 0' }).and(page.locator(':enabled')).click();
-    const dialog = page.getByRole('dialog', { name: 'Release this board?' });
+    const dialog = page.getByRole('dialog', { name: 'Release GPU 0?' });
     await dialog.getByRole('button', { name: 'Release' }).click();
     await banner.waitFor({ state: 'detached' });
     await page.getByText('healthy', { exact: true }).waitFor();

@@ -47,7 +47,7 @@ test('a check is asked for and answered by the worker', async () => {
 test('a mode is not changed without a question', async () => {
   const before = await board(0);
   await button(card(0), /^(Enable|Disable) MIG on GPU 0$/).click();
-  const dialog = page.getByRole('dialog', { name: /^(Enable|Disable) MIG\?$/ });
+  const dialog = page.getByRole('dialog', { name: /^(Enable|Disable) MIG on GPU 0\?$/ });
   await dialog.getByText('No new jobs are placed on this board').waitFor();
   await button(dialog, 'Cancel').click();
   await dialog.waitFor({ state: 'hidden' });

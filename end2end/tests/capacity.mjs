@@ -73,7 +73,7 @@ for (const viewport of [WIDE, PHONE]) {
   test(`250 boards are two rows at ${viewport.width} px`, async () => {
     const { page, close } = await open(viewport);
     assert.equal(await headers(models(page)).count(), 2);
-    await row(page, 'H100-80GB').getByText(`${H100S} boards free now, of ${H100S}`).waitFor();
+    await row(page, 'H100-80GB').getByText(`${H100S} of ${H100S} boards free now`).waitFor();
     assert.ok(await elements(page) <= MOST_ELEMENTS, `${await elements(page)} elements`);
     const sideways = await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);
     assert.ok(sideways <= 0, `${sideways} px too wide`);
@@ -121,7 +121,7 @@ test('eight boards are booked from the row of their model with the keyboard', as
   for (let step = 0; step < 3; step += 1) await page.keyboard.press('ArrowRight');
   await page.keyboard.press('Enter');
   await page.getByText(/^Selected: .* 09:00 to 11:00 \(2 h\)\.$/).waitFor();
-  await button(page, 'Book 8 × H100-80GB').click();
+  await button(page, 'Continue with 8 × H100-80GB').click();
   const offering = page.getByRole('combobox', { name: 'Offering' });
   assert.ok(await offering.evaluate((field) => field === document.activeElement), 'the form has the focus');
   assert.equal(await offering.inputValue(), 'h100-80gb');
@@ -147,14 +147,14 @@ test('boards without a price and boards that no equal number of nodes has are no
   await needed(page).fill('4');
   await pick('A30-24GB');
   await page.getByText(/^Selected: .* Whole boards of A30-24GB have no price\.$/).waitFor();
-  await button(page, 'Open booking form').waitFor();
+  await button(page, 'Go to the form').waitFor();
   // A prime number, and three nodes with 62 boards.
   await needed(page).fill('67');
   await pick('H100-80GB');
-  await page.getByText(/67 boards cannot be the same number on each of at most 3 nodes/).waitFor();
-  await button(page, 'Open booking form').waitFor();
+  await page.getByText(/67 boards cannot be spread evenly over at most 3 nodes\. /).waitFor();
+  await button(page, 'Go to the form').waitFor();
   await needed(page).fill('66');
-  await button(page, 'Book 66 × H100-80GB').waitFor();
+  await button(page, 'Continue with 66 × H100-80GB').waitFor();
   assert.equal(await page.getByRole('spinbutton', { name: 'Nodes' }).inputValue(), '2');
   await close();
 });

@@ -97,6 +97,12 @@ test('a template fills the form, and the earlier input comes back', async () => 
     await status(new RegExp(`^Filled from the template ${title}\\.`)).waitFor();
     assert.equal(await textbox('Name').inputValue(), 'typed', 'a typed name stays after each template');
   }
+  // The way back leads past both templates.
+  await button('Undo').click();
+  await waitFor('the command before both templates', async () =>
+    (await textbox('Command').isVisible()) && (await textbox('Command').inputValue()) === 'echo typed');
+  await button('Notebook').click();
+  await status(/^Filled from the template Notebook\./).waitFor();
   assert.equal(await textbox('Port number').inputValue(), '8888');
   // New input has no way back.
   await textbox('Name').fill('my-notebook');

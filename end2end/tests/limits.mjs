@@ -188,6 +188,22 @@ test('all of it stands in the record', async () => {
   const text = await page.evaluate(async (path) => (await fetch(path)).text(), file);
   const actions = text.trim().split('\n').map((line) => JSON.parse(line).action);
   assert.ok(actions.includes('quota.cleared') && actions.includes('session.started'), text.slice(0, 500));
+
+  const today = new Date().toISOString().slice(0, 10);
+  await page.locator('#audit-action').selectOption({ label: 'Request granted' });
+  await page.locator('#audit-since').fill(today);
+  await page.getByRole('button', { name: 'Apply filter' }).click();
+  await page.waitForURL(/action=quota\.granted/);
+  await settled(page);
+  await row('Request granted').filter({ hasText: 'Until Friday.' }).waitFor();
+  assert.equal(await row('Default limits restored').count(), 0);
+  const filtered = await page.getByRole('link', { name: 'Download CSV' }).getAttribute('href');
+  assert.match(filtered, /&action=quota\.granted&since=/);
+  await page.locator('#audit-actor').fill('Nobody of this name');
+  await page.getByRole('button', { name: 'Apply filter' }).click();
+  await page.getByText('No entries match.').waitFor();
+  await page.getByRole('link', { name: 'Clear filters' }).click();
+  await row('Default limits restored').waitFor();
 });
 
 test('nothing went wrong in the browser on the way', () => assert.deepEqual([...desk.faults, ...view.faults], []));

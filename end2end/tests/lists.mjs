@@ -73,7 +73,8 @@ test('an organization is suggested while its name is typed, and an unknown one s
   await field.fill(beta.slug);
   await button('Apply filter').click();
   await page.waitForURL((url) => url.searchParams.get('org') === beta.slug);
-  await page.getByText('No jobs match.', { exact: false }).waitFor();
+  await page.getByText('No jobs match the filter.').waitFor();
+  await page.locator('.empty').getByRole('link', { name: 'Clear filters' }).waitFor();
   await page.getByText('Copy as curl', { exact: true }).click();
   await page.getByText(`operator/jobs?org=${beta.org}`, { exact: false }).waitFor();
   await open('/operator/jobs?org=nobody');

@@ -99,7 +99,7 @@ test('nodes are found by state and name, and a board says how it is', async () =
   const { page, faults, close } = await openPage(browser, portal.url, { headers, viewport: SIZES[0] });
   await page.goto('/operator/nodes?state=unreachable');
   await settled(page);
-  await page.getByText('No nodes match.', { exact: false }).waitFor();
+  await page.getByText('No nodes match the filter.').waitFor();
   await page.getByLabel('State').selectOption('ready');
   await page.getByLabel('Name').fill('PIER');
   await page.getByRole('button', { name: 'Apply filter' }).click();

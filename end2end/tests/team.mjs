@@ -31,7 +31,7 @@ async function invite(page, email, role) {
   const button = page.getByRole('button', { name: 'Send invitation' });
   await awake(button);
   await page.getByRole('textbox', { name: 'E-mail' }).fill(email);
-  await page.getByLabel('Role', { exact: true }).selectOption(role);
+  await page.locator('#invite-role').selectOption(role);
   const { status, body } = await answerOf(page, 'POST', '/invitations', () => button.click());
   assert.equal(status, 201, JSON.stringify(body));
   await page.getByRole('group', { name: 'Invitation link' }).getByText(body.link).waitFor();
@@ -102,6 +102,49 @@ test('somebody new is invited, joins, gets another role, and is removed', async 
   assert.deepEqual(unasked, []);
   await far.close();
   await desk.close();
+});
+
+test('an owner creates, disables and deletes a service account', async () => {
+  const owner = await signUp(demo.url);
+  const { page, close, faults } = await openPage(browser, demo.url, { headers: owner.headers });
+  await page.goto(inOrg(owner.slug, '/team'));
+  await settled(page);
+  await page.getByText(/^No service accounts yet/).waitFor();
+  const create = page.getByRole('button', { name: 'Create service account' });
+  await awake(create);
+  await page.locator('#service-account-name').fill('nightly');
+  await page.locator('#service-account-role').selectOption('viewer');
+  await create.click();
+  const row = page.getByRole('table', { name: 'Service accounts' }).getByRole('row').filter({ hasText: 'nightly' });
+  await row.getByText('viewer').waitFor();
+  const { items } = await owner.api('GET', `/orgs/${owner.org}/service-accounts`);
+  assert.deepEqual(items.map((account) => [account.name, account.role]), [['nightly', 'viewer']]);
+
+  // Its token is created on the other page, where its role is fixed.
+  await page.goto(inOrg(owner.slug, '/tokens'));
+  await settled(page);
+  const make = page.getByRole('button', { name: 'Create token' });
+  await awake(make);
+  await page.getByRole('textbox', { name: 'Name' }).fill('runner');
+  await page.getByLabel('Owner').selectOption({ label: 'nightly (viewer)' });
+  await page.locator('#role').waitFor({ state: 'hidden' });
+  await make.click();
+  await page.getByText('Copy the token now.').waitFor();
+  await page.getByRole('row').filter({ hasText: 'Service account nightly' }).getByText('runner').waitFor();
+
+  await page.goto(inOrg(owner.slug, '/team'));
+  await settled(page);
+  await awake(page.getByRole('button', { name: 'Disable nightly' }));
+  await page.getByRole('button', { name: 'Disable nightly' }).click();
+  await page.getByText('nightly is disabled.').waitFor();
+  await page.getByRole('button', { name: 'Enable nightly' }).click();
+  await page.getByText('nightly is enabled.').waitFor();
+  await page.getByRole('button', { name: 'Delete nightly' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete service account' }).click();
+  await page.getByText(/^No service accounts yet/).waitFor();
+  assert.deepEqual((await owner.api('GET', `/orgs/${owner.org}/tokens`)).items, []);
+  assert.deepEqual(faults, []);
+  await close();
 });
 
 test('who has an account joins with it, and chooses between organizations', async () => {

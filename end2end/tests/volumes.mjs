@@ -169,7 +169,7 @@ test('the retention of ended jobs is chosen after a confirmation', async () => {
   await settled(page);
   await page.getByRole('progressbar', { name: /^Storage: 0 % used/ }).waitFor();
   await page.getByText('are removed 365 days after the end of the job').waitFor();
-  const days = page.getByLabel('Days after the end of a job');
+  const days = page.getByLabel('Removal after the end of a job');
   const set = page.getByRole('button', { name: 'Set retention' });
   await awake(set);
   await days.fill('ten');
@@ -188,6 +188,7 @@ test('the retention of ended jobs is chosen after a confirmation', async () => {
   await dialog.getByText('ended more than 30 days ago').waitFor();
   await confirm.click();
   await page.getByText('are removed 30 days after the end of the job').waitFor();
+  await page.getByText('Retention set.').waitFor();
   await page.reload();
   await settled(page);
   await page.getByText('are removed 30 days after the end of the job').waitFor();

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attack
 import books_bench
 import calibration
 import fuzz
@@ -315,7 +316,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "durable-submissions": durable_submissions,
 } | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
     | metrics_bench.BENCHES | planner_bench.BENCHES | screens_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES
-    | fuzz.BENCHES).items()}
+    | fuzz.BENCHES | attack.BENCHES).items()}
 
 
 def show(machine: dict[str, float], rows: list[Row]) -> None:

@@ -25,7 +25,8 @@ const demo = await startDemo();
 let code = 1;
 try {
   // One at a time: they share the boards.
-  const argv = ['--test', '--test-reporter=tap', '--test-concurrency=1', ...files];
+  // A file that hangs fails after ten minutes.
+  const argv = ['--test', '--test-reporter=tap', '--test-concurrency=1', '--test-timeout=600000', ...files];
   const env = { ...process.env, BERTH_DEMO: demo.file, BERTH_CLOCKED: clocked };
   const tests = spawn(process.execPath, argv, { env, stdio: 'inherit' });
   // Ctrl-C reaches the tests too; this process stays to stop the demo.

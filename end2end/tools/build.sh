@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the programs, the simulated driver and the files for browsers. Quick when nothing changed.
+# Builds the programs, the simulated driver and the files for browsers, with a bill of materials (sbom.cdx.json).
+# Quick when nothing changed.
 # usage: build.sh [release|demo]
 #   release   optimized, in target/dist
 #   demo      built fast, in target/demo: the programs are those of the tests
@@ -30,3 +31,4 @@ if ! cmp -s "$web/build-id" "$dist/web/build-id" || ! diff -rq "$web" "$dist/web
   rm -rf "$dist/web"
   mv "$dist/web.new" "$dist/web"
 fi
+python3 end2end/tools/sbom.py "$dist/sbom.cdx.json"

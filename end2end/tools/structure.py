@@ -27,10 +27,10 @@ LONG_FILES: dict[str, int] = {
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
     "app": 52_000,
-    "app/types": 9_000,
+    "app/types": 9_800,
     "server/jobs": 9_000,
-    "server/store": 9_000,
-    "worker": 20_900,
+    "server/store": 9_800,
+    "worker": 21_000,
 }
 # Types over the limit, with their methods.
 WIDE_TYPES: dict[str, int] = {

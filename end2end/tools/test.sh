@@ -20,6 +20,9 @@ finish() {
     printf '\nLeft out on this machine:\n'
     grep -oh 'left out of .*' "$log" | sort -u | sed 's/^left out of /  /'
   fi
+  # A test that hangs has no result line: cargo only says that it runs for long.
+  awk '/^test .* has been running for over 60 seconds/ {long[$2]} /^test .* \.\.\. / {delete long[$2]}
+    END {for (name in long) print "never ended: " name}' "$log"
   rm -f "$log"
   [ "$code" = 0 ] || stopped="; stopped at: $at"
   printf '\n%d passed, %d failed%s\n' $((${rust% *} + ${python% *} + ${browser% *})) \
@@ -54,6 +57,8 @@ if [ -f target/tools/env ]; then . target/tools/env; fi
 export PYTHONPATH=$PWD/target/tools/python${PYTHONPATH:+:$PYTHONPATH}
 step 'format' cargo fmt --all --check
 step 'structure' python3 $tools/structure.py
+step 'requirements of security' python3 $tools/asvs.py
+step 'tests of the tools' python3 -m unittest discover -s $tools -p 'test_*.py'
 step 'dependencies' dependencies
 step 'lints' cargo clippy --workspace --all-targets --quiet -- -D warnings
 # Profile and folder of the demo's pages, whose macros then serve all three.
@@ -62,12 +67,15 @@ step 'lints of the browser part' cargo clippy "${front[@]}" -p berth-app --featu
 step 'types, mig, core and engine without IO' cargo check "${front[@]}" -p berth-types -p berth-mig -p berth-core -p berth-engine
 # Tests start the worker as people do: by its binary.
 step 'the programs' cargo build --quiet --workspace
-step 'tests, on both engines' $tools/with-postgres.sh cargo test --workspace --no-fail-fast
+step 'tests, compiled' cargo test --quiet --workspace --no-run
+# Three times the usual time: a test that hangs ends the run with its name.
+step 'tests, on both engines' timeout 2400 $tools/with-postgres.sh cargo test --workspace --no-fail-fast
 step 'the training example' python3 -m unittest discover -s examples/digits -p 'test_*.py'
 step 'the demo' $tools/build.sh demo
 export DIST=$PWD/target/demo
 # The same requests each time: others are tried by the benchmark.
 step 'generated requests' env FUZZ_SEED=1 python3 $tools/fuzz.py 120
+step 'attacks' python3 $tools/attack.py 1500 1
 # With the tests came the portal whose clock is moved.
 export BERTH_CLOCKED=$PWD/target/debug/examples/clocked
 step 'tests in a browser' node $tools/browser-tests.mjs

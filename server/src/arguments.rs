@@ -43,6 +43,17 @@ impl Store {
         };
         db.map_err(|e| format!("the database cannot be opened: {e}"))
     }
+
+    /// Opens the database of a portal without a change: it creates no file and runs no migration.
+    async fn open_existing(&self) -> Result<Db, String> {
+        let file = self.data.join("berth.db");
+        let db = match &self.database {
+            Some(url) => Db::existing_postgres(url).await,
+            None if !file.exists() => return Err(format!("{} does not exist", file.display())),
+            None => Db::existing_sqlite(&file).await,
+        };
+        db.map_err(|e| format!("the database cannot be opened: {e}"))
+    }
 }
 
 #[derive(clap::Args)]
@@ -79,7 +90,7 @@ impl VerifyLog {
     /// The first fault of the log, or a file or a database that cannot be read.
     pub async fn run(self) -> Result<String, String> {
         let Self { store, key, from } = self;
-        let db = store.open_unchained().await?;
+        let db = store.open_existing().await?;
         let settings = Settings { data: store.data, audit_key: key.audit_key_file, ..Settings::default() };
         let key = AuditKey::read(&settings.audit_key_file())?;
         let last = LastCheckpoint::find(&settings.data.join(LastCheckpoint::FILE))?;

@@ -17,6 +17,7 @@ use berth_types::ids::{AuditEventId, OrgId};
 use berth_types::lists::ListOptions;
 use berth_types::problems::Problem;
 use berth_types::quotas::{AuditEvent, AuditFilter};
+use berth_types::scopes::ApiScope;
 use berth_types::time::Timestamp;
 use berth_types::{Page, Sort};
 use futures::{StreamExt, stream};
@@ -29,11 +30,20 @@ pub fn routes() -> ApiRouter<AuditLog> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/audit-events",
-            get_with(list_own, or_files::<Page<AuditEvent>>("Lists the audit events of an organization.")),
+            get_with(
+                list_own,
+                or_files::<Page<AuditEvent>>(
+                    ApiScope::MembersRead,
+                    "Lists the audit events of an organization.",
+                ),
+            ),
         )
         .api_route(
             "/operator/audit-events",
-            get_with(list_all, or_files::<Page<AuditEvent>>("Lists all audit events.")),
+            get_with(
+                list_all,
+                or_files::<Page<AuditEvent>>(ApiScope::MembersRead, "Lists all audit events."),
+            ),
         )
 }
 

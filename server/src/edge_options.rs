@@ -52,3 +52,29 @@ fn raise_open_files() -> u64 {
         Err(_) => soft,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::network;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn a_network_is_read_again_from_its_text(
+            text in prop_oneof![
+                "[0-9]{1,3}([.][0-9]{1,3}){3}(/[0-9]{1,3})?",
+                "[0-9a-f:.]{0,40}(/[0-9]{0,4})?",
+                "::/[0-9]{1,3}",
+                "(?s).{0,30}",
+            ],
+        ) {
+            if let Ok(found) = network(&text) {
+                prop_assert!(found.prefix_len() <= found.max_prefix_len());
+                prop_assert_eq!(network(&found.to_string()), Ok(found));
+            }
+        }
+    }
+}

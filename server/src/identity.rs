@@ -15,7 +15,9 @@ use berth_fleet::Offerings;
 use berth_foundation::{Caller, Context};
 use berth_store::{self as store, StoreError};
 use berth_types::offerings::Offering;
-use berth_types::portal::{Logo, Offer, OfferedModel, PortalIdentity, PortalSettings, PutLogo};
+use berth_types::portal::{
+    Logo, MAX_TOKEN_DAYS, Offer, OfferedModel, PortalIdentity, PortalSettings, PutLogo,
+};
 use berth_types::problems::{FieldError, Problem};
 use bytes::Bytes;
 use futures::FutureExt;
@@ -25,7 +27,7 @@ use tokio::sync::Mutex;
 use png::PngSize;
 
 /// The names of the stored settings: JSON, and the logo in base64.
-const SETTINGS: &str = "portal";
+const SETTINGS: &str = store::accounts::PORTAL_SETTINGS;
 const LOGO: &str = "portal_logo";
 /// The time for which a value stays in memory.
 const KEEP_MS: i64 = 5_000;
@@ -135,6 +137,9 @@ fn check_settings(settings: &PortalSettings) -> Vec<FieldError> {
             "Enter an address with https, such as https://example.org/terms, of at most 2048 characters.";
         errors.push(FieldError::new("/terms_url", detail));
     }
+    if !(1..=MAX_TOKEN_DAYS).contains(&settings.max_token_days) {
+        errors.push(FieldError::new("/max_token_days", "Enter a number of days from 1 to 3660."));
+    }
     errors
 }
 
@@ -142,12 +147,14 @@ fn check_settings(settings: &PortalSettings) -> Vec<FieldError> {
 fn audit_text(settings: &PortalSettings) -> String {
     let or_none = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".to_owned());
     format!(
-        "name {}; support {}; terms {}; accent {}; offer {}",
+        "name {}; support {}; terms {}; accent {}; offer {}; tokens up to {} days, expiry {}",
         settings.name,
         or_none(&settings.support_email),
         or_none(&settings.terms_url),
         settings.accent.name(),
         if settings.offer_public { "public" } else { "not public" },
+        settings.max_token_days,
+        if settings.token_expiry_required { "required" } else { "optional" },
     )
 }
 
@@ -190,10 +197,7 @@ impl Identity {
     async fn read_stored(&self) -> Result<Arc<Stored>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
-        let settings = store::accounts::find_setting(&mut tx, SETTINGS).await?;
-        let settings = settings.map_or(Ok(PortalSettings::default()), |text| {
-            serde_json::from_str(&text).map_err(|e| StoreError::corrupt("settings", SETTINGS, "value", e))
-        })?;
+        let settings = store::accounts::portal_settings(&mut tx).await?;
         let logo = store::accounts::find_setting(&mut tx, LOGO).await?;
         let logo = logo
             .map(|base64| StoredLogo::parse(&base64))

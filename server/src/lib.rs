@@ -4,6 +4,7 @@
 //! the hosts. Must not decide: rules are in the parts, SQL is in `berth-store`.
 
 pub mod arguments;
+mod audit_destinations;
 mod audit_log;
 pub mod connections;
 mod docs;

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use berth_billing::Budgets;
 use berth_core::jobs::MachineEvent;
+use berth_foundation::audit_push::MAX_PAUSE;
 use berth_foundation::loops::{NextRun, Schedule, Wake};
 use berth_jobs::Attempts;
 use berth_store::StoreError;
 use berth_types::ids::OrgId;
+use berth_types::operations::AuditDestinationKind;
 
 use tokio::task::AbortHandle;
 
@@ -40,6 +42,10 @@ const SSO_EVERY: Duration = Duration::from_secs(5);
 const JOB_RETENTION_EVERY: Duration = Duration::from_secs(60);
 /// The time between the writes of counts of repeated audit events.
 const REPEATED_EVERY: Duration = Duration::from_secs(15);
+/// The time between looks at the end of the audit log without a signal of new events.
+const AUDIT_PUSH_EVERY: Duration = Duration::from_secs(60);
+/// The shortest time between files of the audit log in a bucket that are not full.
+const AUDIT_FILES_PACE: Duration = Duration::from_secs(60);
 /// The time after a start in which workers reconnect: no reservation is lost by a restart of the portal.
 const RESERVATIONS_AFTER: Duration = Duration::from_secs(15);
 
@@ -53,6 +59,7 @@ pub fn start(portal: &Portal) {
     start_reservations(portal);
     start_nodes(portal);
     start_housekeeping(portal);
+    start_audit_push(portal);
 }
 
 /// Starts the loop of the scheduler: it runs after changes, at the time that the last pass named, and at
@@ -234,6 +241,33 @@ fn start_housekeeping(portal: &Portal) {
         let portal = parts.clone();
         async move { portal.forget_old().await.map(|()| None) }
     });
+}
+
+/// Starts a loop for each destination of the audit log: it runs after new events, and after a failure with growing
+/// pauses.
+pub fn start_audit_push(portal: &Portal) -> Vec<AbortHandle> {
+    let start = |kind: AuditDestinationKind| {
+        let (name, pace) = match kind {
+            AuditDestinationKind::Bucket => ("audit bucket", AUDIT_FILES_PACE),
+            AuditDestinationKind::Syslog => ("audit syslog", SECOND),
+            AuditDestinationKind::Webhook => ("audit webhook", SECOND),
+        };
+        let (push, waiting) = (portal.audit_push.clone(), portal.audit_push.clone());
+        let wake: Wake = Arc::new(move || {
+            let push = waiting.clone();
+            Box::pin(async move { push.until_due(kind).await })
+        });
+        // After a failure the wake-up comes at the end of the pause.
+        let schedule = Schedule { pace, after_failure: MAX_PAUSE, ..Schedule::every(AUDIT_PUSH_EVERY) };
+        portal.loops.spawn(name, schedule, Some(wake), move || {
+            let push = push.clone();
+            async move {
+                let more = push.deliver(kind).await?;
+                Ok::<_, String>(more.then_some(NextRun { within: Duration::ZERO, pace: Duration::ZERO }))
+            }
+        })
+    };
+    portal.audit_push.kinds().into_iter().map(start).collect()
 }
 
 impl Portal {

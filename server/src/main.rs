@@ -1,9 +1,11 @@
-//! The program `berth-portal`: its command line, and the commands `serve`, `migrate`, `secrets rewrap` and `audit
-//! verify`.
+//! The program `berth-portal`: its command line, and the commands `serve`, `migrate`, `secrets rewrap`, `factors
+//! remove` and `audit verify`.
 
+mod audit_options;
 mod edge_options;
 mod sso_options;
 mod storage_options;
+mod upkeep;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use berth_foundation::clock::SystemClock;
 use berth_foundation::objects::Bucket;
 use berth_foundation::settings::RequireFactor;
 use berth_recordings::Retention;
-use berth_server::arguments::{AuditKeyFile, Store, VerifyLog};
+use berth_server::arguments::{Store, VerifyLog};
 use berth_server::portal::Portal;
 use berth_server::serve::{STACK_BYTES, serve};
 use berth_server::templates::Templates;
@@ -25,9 +27,11 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha20Rng;
 use tokio::net::TcpListener;
 
+use audit_options::AuditOptions;
 use edge_options::Edge;
 use sso_options::SsoOptions;
 use storage_options::StorageOptions;
+use upkeep::{remove_factors, rewrap};
 
 #[derive(Parser)]
 #[command(name = "berth-portal", version, about = "The Berth portal: a self-hosted, multi-tenant GPU cloud.")]
@@ -50,6 +54,11 @@ enum Command {
         #[command(subcommand)]
         command: Secrets,
     },
+    /// Commands for second factors of people while no portal runs.
+    Factors {
+        #[command(subcommand)]
+        command: Factors,
+    },
     /// Commands for the audit log.
     Audit {
         #[command(subcommand)]
@@ -61,6 +70,18 @@ enum Command {
 enum Audit {
     /// Verifies the numbers, the hashes and the signatures of the audit log. Names the first fault with status 1.
     Verify(VerifyLog),
+}
+
+#[derive(Subcommand)]
+enum Factors {
+    /// Removes the authenticator app and the recovery codes of an account, ends its sessions, and stops. The password
+    /// alone signs in afterwards.
+    Remove {
+        #[command(flatten)]
+        store: Store,
+        /// The e-mail address of the account.
+        email: String,
+    },
 }
 
 #[derive(Subcommand)]
@@ -93,7 +114,7 @@ struct Serve {
     #[command(flatten)]
     keys: KeyFiles,
     #[command(flatten)]
-    audit_key: AuditKeyFile,
+    audit: AuditOptions,
     /// The address for browsers and scripts.
     #[arg(long, env = "BERTH_LISTEN", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -277,6 +298,7 @@ async fn run(args: Args) -> Result<(), String> {
             store.open().await.map(|_| println!("The database has the schema of this version"))
         }
         Command::Secrets { command: Secrets::Rewrap { store, keys } } => rewrap(store, keys).await,
+        Command::Factors { command: Factors::Remove { store, email } } => remove_factors(store, &email).await,
         Command::Audit { command: Audit::Verify(verify) } => {
             verify.run().await.map(|report| println!("{report}"))
         }
@@ -289,7 +311,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     let Serve {
         store,
         keys,
-        audit_key,
+        audit,
         listen,
         worker_listen,
         worker_url,
@@ -331,7 +353,6 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         trusted_proxies: edge.proxies(),
         secrets_key: keys.secrets_key_file,
         secrets_old_keys: keys.secrets_old_key_files,
-        audit_key: audit_key.audit_key_file,
         private_webhooks,
         verify_email: mail.verify_email.unwrap_or(mail.smtp.is_some()),
         smtp: mail.smtp,
@@ -355,10 +376,11 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         templates,
         ..Settings::default()
     };
-    let settings = storage.apply(settings);
+    let settings = audit.apply(storage.apply(settings))?;
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.enrolment.authority()?;
     portal.audit_log.check_key().await?;
+    portal.audit_push.check()?;
     portal.objects.check().map_err(|e| e.to_string())?;
     reload_at_hangup(portal.templates.clone());
     serve(portal, assets, listener, worker_listener, stopped()).await
@@ -372,33 +394,6 @@ fn own_worker_url(at: SocketAddr) -> Result<String, String> {
         ));
     }
     Ok(format!("https://{at}"))
-}
-
-async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
-    let db = store.open().await?;
-    let settings = Settings {
-        secrets_key: keys.secrets_key_file,
-        secrets_old_keys: keys.secrets_old_key_files,
-        data: store.data,
-        ..Settings::default()
-    };
-    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-    portal.factors.check_key_file().await?;
-    portal.sso.providers.check_key_file().await?;
-    let found = portal.secrets.reseal_secrets().await?;
-    let (apps, unreadable_apps) = portal.factors.reseal().await?;
-    let (clients, unreadable_clients) = portal.sso.providers.reseal().await?;
-    println!(
-        "Secrets, webhooks, authenticator apps and single sign-on sealed again: {}",
-        found.done + apps + clients
-    );
-    match found.unreadable + unreadable_apps + unreadable_clients {
-        0 => Ok(()),
-        n => Err(format!(
-            "{n} secrets, webhooks, authenticator apps or clients of single sign-on are damaged, or sealed with a missing key; the log above names them. \
-             Give the missing keys with --secrets-old-key-files"
-        )),
-    }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, String> {

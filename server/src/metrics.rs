@@ -9,6 +9,7 @@ mod samples;
 mod tokens;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 
 use berth_contract::exposition::Exposition;
 use berth_proto::device_metrics::{DEVICE_FAMILIES, Device, add_device};
@@ -24,9 +25,9 @@ use berth_types::reservations::ReservationState;
 use berth_accounts::Accounts;
 use berth_billing::Reconciliations;
 use berth_fleet::Cluster;
-use berth_foundation::Context;
 use berth_foundation::loops::Loops;
 use berth_foundation::telemetry::{self, PostingCounts, Telemetry, first_transfer};
+use berth_foundation::{AuditPush, Context};
 use berth_store::attempts::HeldAllocation;
 use berth_store::{self as store, StoreError, Tx};
 use std::sync::Arc;
@@ -93,16 +94,17 @@ pub struct Metrics {
     telemetry: Arc<Telemetry>,
     samples: Arc<LatestSamples>,
     loops: Loops,
+    audit_push: AuditPush,
 }
 
 impl Metrics {
     pub fn new(
         (context, accounts): (Context, Accounts),
         (reconciliations, cluster): (Reconciliations, Cluster),
-        (telemetry, loops): (Arc<Telemetry>, Loops),
+        (telemetry, loops, audit_push): (Arc<Telemetry>, Loops, AuditPush),
     ) -> Self {
         let samples = Arc::default();
-        Self { context, accounts, reconciliations, cluster, telemetry, samples, loops }
+        Self { context, accounts, reconciliations, cluster, telemetry, samples, loops, audit_push }
     }
 
     /// Replaces the samples of a node.
@@ -114,8 +116,8 @@ impl Metrics {
     ///
     /// # Errors
     /// 401 or 403 without a token for metrics; 500 if the database cannot be read.
-    pub async fn metrics(&self, secret: Option<&str>) -> Result<String, Problem> {
-        self.authorise_metrics(secret).await?;
+    pub async fn metrics(&self, secret: Option<&str>, sender: Option<IpAddr>) -> Result<String, Problem> {
+        self.authorise_metrics(secret, sender).await?;
         let nodes = self.cluster.nodes(None).await?;
         let last = self.reconciliations.last_reconciliation().await?;
         let mut out = Exposition::default();
@@ -131,6 +133,11 @@ impl Metrics {
             write_nodes(&mut out, &nodes);
             let held = store::attempts::list_held(&mut tx).await?;
             self.write_devices(&mut out, &nodes, &Owners::from_held(&held));
+            out.declare(telemetry::AUDIT_BEHIND);
+            for destination in self.audit_push.states(&mut tx).await? {
+                let labels = [("destination", destination.name.name())];
+                out.add(telemetry::AUDIT_BEHIND, &labels, destination.events_behind as f64);
+            }
         }
         out.declare(telemetry::MISMATCHES);
         out.declare(telemetry::RECONCILED);

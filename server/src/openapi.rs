@@ -3,6 +3,8 @@
 mod document;
 mod parameters;
 mod problem_codes;
+mod scopes;
 mod texts;
 
 pub use document::{document, routes};
+pub use scopes::find_scope;

@@ -12,6 +12,7 @@ use berth_types::operations::Rack;
 use berth_types::overview::{LedgerCheck, OVERVIEW_ITEMS, OperatorOverview};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditFilter;
+use berth_types::scopes::ApiScope;
 
 use crate::portal::Portal;
 
@@ -21,7 +22,10 @@ const AUDIT_EVENTS: u32 = 10;
 pub fn routes() -> ApiRouter<Portal> {
     ApiRouter::new().api_route(
         "/operator/overview",
-        get_with(show, doc("Gives the state of the whole portal: nodes, work, money and power.")),
+        get_with(
+            show,
+            doc(ApiScope::FleetRead, "Gives the state of the whole portal: nodes, work, money and power."),
+        ),
     )
 }
 

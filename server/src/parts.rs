@@ -8,7 +8,7 @@ use {
 };
 
 use crate::portal::Portal;
-use crate::{audit_log, identity, loops, metrics, overview, templates, webhooks};
+use crate::{audit_destinations, audit_log, identity, loops, metrics, overview, templates, webhooks};
 
 /// A part of the portal with routes.
 pub trait Part: Clone + Send + Sync + 'static {
@@ -48,6 +48,7 @@ parts! {
     berth_accounts::Accounts, accounts: accounts::accounts;
     berth_accounts::SecondFactors, factors: accounts::factors;
     berth_accounts::Members, members: accounts::members;
+    berth_accounts::ServiceAccounts, service_accounts: accounts::service_accounts;
     berth_accounts::Invitations, invitations: accounts::invitations;
     berth_accounts::OwnAccount, own_account: accounts::own;
     berth_accounts::MailLinks, mail_links: accounts::links;
@@ -83,4 +84,5 @@ parts! {
     metrics::Metrics, metrics: metrics::routes::routes;
     berth_foundation::loops::Loops, loops: loops::routes::routes;
     berth_foundation::AuditLog, audit_log: audit_log::routes;
+    berth_foundation::AuditPush, audit_push: audit_destinations::routes;
 }

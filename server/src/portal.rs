@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use berth_access::{Ports, Terminals, Tunnels};
 use berth_accounts::{
-    Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, SecondFactors, SingleSignOn, Users,
+    Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, SecondFactors, ServiceAccounts,
+    SingleSignOn, Users,
 };
 use berth_billing::{
     Budgets, CreditExpiry, Invoices, Ledger, Payments, Reconciliations, Stripe, UsageReports,
@@ -16,7 +17,7 @@ use berth_foundation::idempotency::Idempotency;
 use berth_foundation::loops::Loops;
 use berth_foundation::objects::Objects;
 use berth_foundation::telemetry::Telemetry;
-use berth_foundation::{AuditLog, Context, Settings};
+use berth_foundation::{AuditLog, AuditPush, Context, Settings};
 use berth_jobs::{
     Attempts, Drains, IdleWatch, Inputs, Jobs, Logs, LostNodes, OperatorJobs, Placements, Planner, Quotas,
     Scheduler,
@@ -40,6 +41,7 @@ pub struct Portal {
     pub loops: Loops,
     pub idempotency: Idempotency,
     pub audit_log: AuditLog,
+    pub audit_push: AuditPush,
     pub telemetry: Arc<Telemetry>,
     pub objects: Arc<Objects>,
     pub recordings: Recordings,
@@ -47,6 +49,7 @@ pub struct Portal {
     pub accounts: Accounts,
     pub factors: SecondFactors,
     pub members: Members,
+    pub service_accounts: ServiceAccounts,
     pub invitations: Invitations,
     pub own_account: OwnAccount,
     pub mail_links: MailLinks,
@@ -143,8 +146,8 @@ impl ExternalParts {
 /// The accounts with their parts.
 fn accounts(context: &Context, transport: &Arc<Transport>) -> (Hasher, SecondFactors, Accounts) {
     let hasher = Hasher::new(2);
-    let factors = SecondFactors::new(context.clone(), hasher.clone());
-    let accounts = Accounts::new(context.clone(), hasher.clone(), factors.clone(), transport.clone());
+    let factors = SecondFactors::new(context.clone(), hasher.clone(), transport.clone());
+    let accounts = Accounts::new(context.clone(), hasher.clone(), factors.clone());
     (hasher, factors, accounts)
 }
 
@@ -155,13 +158,12 @@ impl Portal {
         let ctx = || context.clone();
         let (telemetry, loops) = (Arc::new(Telemetry::new(context.now())), Loops::new(ctx()));
         let (hasher, factors, accounts) = accounts(&context, &transport);
-        let reconciliations = Reconciliations::new(ctx());
+        let (reconciliations, audit_push) = (Reconciliations::new(ctx()), AuditPush::new(ctx()));
         let handovers = Arc::new(HandOvers::new(context.now()));
         let files = Files::new(ctx(), objects.clone(), handovers.clone());
         let volume_uses = VolumeUses::new(ctx(), handovers.clone());
         let (secrets, leases) = (Secrets::new(ctx()), Arc::new(Leases::new(context.monotonic_ms())));
-        let cluster = Cluster::new(ctx(), leases.clone());
-        let offerings = Offerings::new(ctx());
+        let (cluster, offerings) = (Cluster::new(ctx(), leases.clone()), Offerings::new(ctx()));
         let planner = Planner::new(ctx(), volume_uses.clone());
         let logs = Logs::new(ctx(), recordings.clone());
         let inputs = Inputs { secrets: secrets.clone(), volumes: volume_uses.clone(), files: files.clone() };
@@ -169,16 +171,16 @@ impl Portal {
         let placements = Placements::new(ctx(), volume_uses, telemetry.clone());
         let tunnels = Tunnels::subscribed(&context);
         let terminals = Terminals::new(ctx(), tunnels.clone());
-
         Self {
             loops: loops.clone(),
             idempotency: Idempotency::new(ctx()),
             audit_log: AuditLog::new(ctx()),
             members: Members::new(ctx()),
+            service_accounts: ServiceAccounts::new(ctx()),
             invitations: Invitations::new(ctx(), hasher, transport.clone()),
             own_account: OwnAccount::new(accounts.clone()),
             mail_links: MailLinks::new(accounts.clone()),
-            users: Users::new(ctx()),
+            users: Users::new(&accounts),
             sso: SingleSignOn::new(accounts.clone(), transport.clone()),
             ledger: Ledger::new(ctx()),
             credit_expiry: CreditExpiry::new(ctx()),
@@ -191,7 +193,7 @@ impl Portal {
             volumes: Volumes::new(ctx(), objects.clone(), handovers, decode_list),
             nodes: Nodes::new(ctx(), offerings.clone(), cluster.clone(), leases.clone()),
             enrolment: Enrolment::new(ctx(), cluster.clone()),
-            health: Health::new(ctx()),
+            health: Health::new(ctx(), offerings.clone()),
             inventory: Inventory::new(ctx()),
             quotas: Quotas::new(ctx(), planner.clone()),
             jobs: Jobs::new(ctx(), planner.clone(), recordings.clone()),
@@ -208,8 +210,9 @@ impl Portal {
             metrics: Metrics::new(
                 (ctx(), accounts.clone()),
                 (reconciliations.clone(), cluster.clone()),
-                (telemetry.clone(), loops),
+                (telemetry.clone(), loops, audit_push.clone()),
             ),
+            audit_push,
             telemetry,
             objects,
             recordings,

@@ -16,6 +16,8 @@ pub(crate) fn decode_list(list: &[u8]) -> Option<Vec<HandedOverFile>> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -35,5 +37,33 @@ mod tests {
         );
         assert_eq!(decode_list(b""), Some(Vec::new()), "an empty volume has an empty list");
         assert_eq!(decode_list(b"\xff\xff"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_list_or_none(
+            files in prop::collection::vec(("(?s).{0,20}", any::<u64>(), prop::collection::vec(any::<u8>(), 0..40)), 0..5),
+            at in any::<prop::sample::Index>(),
+            damage in prop::collection::vec(any::<u8>(), 0..6),
+        ) {
+            let listed = files.into_iter().map(|(path, bytes, sha256)| {
+                HandedOverFile { path, bytes, sha256, executable: bytes % 2 == 1 }
+            });
+            let listed: Vec<HandedOverFile> = listed.collect();
+            let file = |file: &HandedOverFile| proto::VolumeFile {
+                path: file.path.clone(),
+                bytes: file.bytes,
+                sha256: file.sha256.clone(),
+                executable: file.executable,
+                ..proto::VolumeFile::default()
+            };
+            let list = proto::VolumeManifest { files: listed.iter().map(file).collect() }.encode_to_vec();
+            let (before, after) = list.split_at(at.index(list.len() + 1));
+            // No file of a list has less than two bytes in it.
+            let most = (list.len() + damage.len()) / 2;
+            let damaged = decode_list(&[before, damage.as_slice(), after].concat());
+            prop_assert!(damaged.is_none_or(|files| files.len() <= most));
+            prop_assert_eq!(decode_list(&list), Some(listed));
+        }
     }
 }

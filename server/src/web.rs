@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -22,7 +22,9 @@ use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
 use leptos::config::LeptosOptions;
 use leptos::context::{provide_context, use_context};
-use leptos_axum::{LeptosRoutes, file_and_error_handler_with_context, generate_route_list};
+use leptos_axum::{
+    AxumRouteListing, LeptosRoutes, file_and_error_handler_with_context, generate_route_list,
+};
 use tower::ServiceExt;
 use tower_http::compression::CompressionLayer;
 use tower_http::services::ServeDir;
@@ -34,6 +36,10 @@ use crate::docs;
 const ANSWER_LIMIT: usize = 16 << 20;
 /// Bytes of the answer with the name and the look of the portal.
 const IDENTITY_LIMIT: usize = 64 << 10;
+
+/// The addresses of the pages, found once in a process. During the search Leptos suspends the resources of all
+/// threads for good, also those of pages that are being rendered for the router of another portal.
+static PAGES: LazyLock<Vec<AxumRouteListing>> = LazyLock::new(|| generate_route_list(App));
 
 /// The built files for the browser: the directory with `build-id` and `pkg`.
 #[derive(Debug, Clone)]
@@ -134,7 +140,7 @@ pub fn router(api: Router, assets: Option<&Assets>, https: bool) -> Router {
     let page = move || shell(build.clone());
     let missing = page.clone();
     let pages = Router::new()
-        .leptos_routes_with_context(&options, generate_route_list(App), context.clone(), page)
+        .leptos_routes_with_context(&options, PAGES.clone(), context.clone(), page)
         .fallback(file_and_error_handler_with_context::<LeptosOptions, _>(context, move |_| missing()))
         .with_state(options)
         .layer(from_fn_with_state(api.clone(), add_identity));

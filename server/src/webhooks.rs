@@ -32,7 +32,9 @@ const MAX_WEBHOOKS: usize = 20;
 /// Characters of an address.
 const MAX_URL_CHARS: usize = 2_048;
 /// Prefixes of the kinds of notices that are also sent by mail.
-const MAILED: [&str; 4] = ["budget.", "credit.", "invoice.", "reservation."];
+const MAILED: [&str; 5] = ["budget.", "credit.", "invoice.", "reservation.", OWNERS_ONLY];
+/// Notices of this family are mailed to owners, the others also to billing members.
+const OWNERS_ONLY: &str = "webhook.";
 
 /// True if the kinds of a webhook include a kind of notice.
 fn includes_kind(kinds: &[String], kind: &str) -> bool {
@@ -124,6 +126,7 @@ impl Webhooks {
             secret: format!("whsec_{}", self.context.random(new_opaque)),
             kinds: JsonColumn(input.kinds),
             created_by: caller.user.name.clone(),
+            created_by_id: Some(caller.user.id),
             created_at: now,
         };
         let secret = row.secret.clone();
@@ -260,14 +263,18 @@ impl Webhooks {
                     if !store::webhooks::mark_dispatched(tx, notice).await? {
                         return Ok(());
                     }
-                    let hooks = store::webhooks::list(tx, Some(org)).await?;
+                    let hooks = store::webhooks::list_active(tx, org).await?;
                     for hook in hooks.iter().filter(|hook| includes_kind(&hook.kinds, &kind)) {
                         let (id, target) = (context.new_id(now), hook.id.to_string());
                         let target = (Channel::Webhook, target.as_str());
                         store::webhooks::insert_delivery(tx, id, (notice, org), target, now).await?;
                     }
                     if MAILED.iter().any(|family| kind.starts_with(family)) {
-                        for address in store::webhooks::billing_addresses(tx, org).await? {
+                        let addresses = match kind.starts_with(OWNERS_ONLY) {
+                            true => store::webhooks::owner_addresses(tx, org).await?,
+                            false => store::webhooks::billing_addresses(tx, org).await?,
+                        };
+                        for address in addresses {
                             let (id, target) = (context.new_id(now), (Channel::Mail, address.as_str()));
                             store::webhooks::insert_delivery(tx, id, (notice, org), target, now).await?;
                         }
@@ -291,13 +298,12 @@ impl Webhooks {
             .read()
             .await
             .map_err(|_| failure("The database of the portal did not answer."))?;
-        let hooks = store::webhooks::list(&mut conn.tx(), Some(row.org_id)).await;
+        let hooks = store::webhooks::list_active(&mut conn.tx(), row.org_id).await;
         drop(conn);
         let hook = hooks.map_err(|_| failure("The database of the portal did not answer."))?;
-        let hook = hook
-            .into_iter()
-            .find(|hook| hook.id.to_string() == row.target)
-            .ok_or_else(|| failure("The webhook was deleted."))?;
+        let hook = hook.into_iter().find(|hook| hook.id.to_string() == row.target).ok_or_else(|| {
+            failure("The webhook was deleted, or it stopped because the organization has no owner.")
+        })?;
         let secret = self
             .secrets
             .signing_secret(&hook)

@@ -39,8 +39,8 @@ use berth_jobs::OpenRank;
 use berth_recordings::LogFile;
 use berth_store::nodes::{GpuReport, NodeReport};
 use berth_store::types::JsonColumn;
-use reports::board_reports;
-use sanitize::{short_isolation, short_labels};
+use reports::{board_reports, clean_line};
+use sanitize::{check_boards, short_isolation, short_labels};
 
 /// The time without a worker's message after which its session ends.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -253,6 +253,9 @@ impl Session {
         else {
             return Err("the first message was not a hello".to_owned());
         };
+        if let Err(why) = check_boards(&hello.boards) {
+            return self.refuse(why).await;
+        }
         self.admit(&hello, &mut up).await?;
         let leases = &self.portal.leases;
         let _held = leases
@@ -278,7 +281,7 @@ impl Session {
     async fn record_hello(&mut self, hello: proto::Hello) -> Result<(), String> {
         let board = |b: proto::Board| {
             let Some(known) = board_by_name(&b.name) else {
-                tracing::warn!(node = %self.node, name = b.name, "a board of an unknown model is ignored");
+                tracing::warn!(node = %self.node, name = clean_line(&b.name), "a board of an unknown model is ignored");
                 return None;
             };
             let foreign: Vec<(u32, u32)> =
@@ -299,12 +302,12 @@ impl Session {
             unisolated: hello.unisolated,
             cpu_milli: i64::try_from(hello.cpu_milli).unwrap_or(i64::MAX),
             memory_mib: i64::try_from(hello.memory_mib).unwrap_or(i64::MAX),
-            address: hello.address,
+            address: clean_line(&hello.address),
             labels: JsonColumn(short_labels(hello.labels)),
             isolation: JsonColumn(short_isolation(hello.isolation)),
             images: hello.supports_images,
-            driver_version: hello.driver_version,
-            worker_version: hello.worker_version,
+            driver_version: clean_line(&hello.driver_version),
+            worker_version: clean_line(&hello.worker_version),
             boards: hello.boards.into_iter().filter_map(board).collect(),
         };
         self.portal.nodes.report_node(self.node, report).await.map_err(|e| e.to_string())?;

@@ -10,8 +10,11 @@ mod common;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
+use berth_foundation::Settings;
+use berth_foundation::audit_targets::{AuditTargets, WebhookTarget};
 use berth_foundation::envelope::is_sealed;
 use berth_store as store;
+use berth_types::operations::AuditDestinationKind;
 use common::{Caller, Reply, StoreLocation, TestPortal, engines};
 use serde_json::json;
 
@@ -47,7 +50,12 @@ async fn no_file_and_no_log_contains_a_secret_value() {
         .with_writer(Mutex::new(logged.clone()))
         .init();
     for (engine, db, location) in engines("secret_files").await {
-        let t = TestPortal::on(db);
+        let target = WebhookTarget {
+            url: format!("http://127.0.0.1:9/hook?key={VALUE}"),
+            secret: format!("{VALUE}-of-the-audit-log"),
+        };
+        let audit_targets = AuditTargets { webhook: Some(target), ..AuditTargets::default() };
+        let t = TestPortal::with(db, |settings| Settings { audit_targets, ..settings });
         let (ada, org) = t.tenant("lab").await;
         put(&t, &ada, &org, "hf-token", VALUE).await.expect(201);
         put(&t, &ada, &org, "hf-token", &format!("{VALUE}-second")).await.expect(200);
@@ -55,6 +63,8 @@ async fn no_file_and_no_log_contains_a_secret_value() {
         let hook = t.post(&ada, &format!("/orgs/{org}/webhooks"), hook).await.expect(201);
         let signing = hook["secret"].as_str().unwrap();
         assert!(signing.starts_with("whsec_"), "{engine}");
+        let refused = t.portal.audit_push.deliver(AuditDestinationKind::Webhook).await.unwrap_err();
+        assert!(!refused.contains(VALUE), "{engine}: {refused}");
         let mut conn = t.portal.context.db.read().await.unwrap();
         let mut tx = conn.tx();
         let rows = store::secrets::list_all(&mut tx).await.unwrap();

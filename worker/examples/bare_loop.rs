@@ -1,13 +1,12 @@
 //! A sandbox without anything around it: starts the command of an attempt again and again, in so many loops at
 //! once, for so many seconds. Prints `{"per_second": …}`.
 
-use std::fs::File;
-use std::io::{self, Seek};
+use std::io;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use berth_worker::isolation::sandbox::open_filters;
+use berth_worker::isolation::sandbox::open_files;
 use berth_worker::shim::Launch;
 use berth_worker::system::reaping::end_all;
 use clap::Parser;
@@ -29,15 +28,12 @@ fn one_loop(launch: &Launch, seconds: u64) -> io::Result<u64> {
     // What a sandbox leaves behind is this process's to collect, as it is a shim's.
     set_child_subreaper(true)?;
     // Once for all starts: what is compared with this has to do it anew for each.
-    let (argv, filters) = open_filters(&launch.argv)?;
-    let mut filters: Vec<File> = filters.into_iter().map(File::from).collect();
+    let (argv, mut files) = open_files(&launch.argv)?;
     let (program, args) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut done = 0;
     while Instant::now() < end {
-        for filter in &mut filters {
-            filter.rewind()?;
-        }
+        files.rewind()?;
         let status = Command::new(program)
             .args(args)
             .env_clear()

@@ -19,6 +19,7 @@ pub mod portal;
 pub mod quotas;
 pub mod reservations;
 pub mod secrets;
+pub mod service_accounts;
 pub mod sso;
 pub mod storage;
 mod transport;

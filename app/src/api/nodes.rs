@@ -5,7 +5,9 @@ use std::future::Future;
 use berth_types::Page;
 use berth_types::cluster::{Board, BoardFilter, ClusterMap};
 use berth_types::ids::{NodeId, OrgId};
-use berth_types::nodes::{ApproveNode, JoinToken, NewJoinToken, Node, NodeFilter, PatchNode};
+use berth_types::nodes::{
+    ApproveNode, Dedication, JoinToken, NewJoinToken, Node, NodeFilter, OrgNodes, PatchNode, PutOrgNodes,
+};
 
 use super::escape::escaped;
 use super::{Answer, Tagged, get, get_changed, list_all, send};
@@ -28,6 +30,7 @@ pub fn board_query(filter: &BoardFilter) -> Vec<String> {
         filter.state.map(|state| format!("state={}", state.name())),
         text("fits", &filter.fits),
         filter.own.then(|| "own=true".to_owned()),
+        filter.dedicated.then(|| "dedicated=true".to_owned()),
     ];
     parts.into_iter().flatten().collect()
 }
@@ -97,6 +100,24 @@ pub fn remove(node: NodeId) -> impl Future<Output = Answer<()>> + Send + 'static
 /// Changes the cordon or the labels of a node.
 pub fn patch(node: NodeId, input: &PatchNode) -> impl Future<Output = Answer<Node>> + Send + 'static {
     send("PATCH", format!("/operator/nodes/{node}"), input, None)
+}
+
+/// Dedicates a node to an organization, or opens it to all.
+pub fn dedicate(node: NodeId, input: &Dedication) -> impl Future<Output = Answer<Node>> + Send + 'static {
+    send("PUT", format!("/operator/nodes/{node}/dedication"), input, None)
+}
+
+/// Gets the dedicated nodes of an organization, for operators.
+pub fn of_org(org: OrgId) -> impl Future<Output = Answer<OrgNodes>> + Send + 'static {
+    get(format!("/operator/orgs/{org}/nodes"))
+}
+
+/// Sets the use of own nodes only by an organization.
+pub fn restrict_org(
+    org: OrgId,
+    input: &PutOrgNodes,
+) -> impl Future<Output = Answer<OrgNodes>> + Send + 'static {
+    send("PUT", format!("/operator/orgs/{org}/nodes"), input, None)
 }
 
 /// Creates a join token for a new node.

@@ -8,8 +8,8 @@ use berth_types::ids::NodeId;
 use berth_types::jobs::JobState;
 use berth_types::nodes::Node;
 use berth_types::operations::{
-    Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PortalLoop, PutRack, Rack, StopJobs, StoppedJobs,
-    Stuck,
+    AuditDestination, Drain, InventoryHost, JobFilter, NewDrain, OperatedJob, PortalLoop, PutRack, Rack,
+    StopJobs, StoppedJobs, Stuck,
 };
 use berth_types::overview::OperatorOverview;
 use serde::{Deserialize, Serialize};
@@ -120,6 +120,11 @@ pub fn cancel_drain(node: NodeId) -> impl Future<Output = Answer<()>> + Send + '
 /// Lists the loops of the portal.
 pub fn loops() -> impl Future<Output = Answer<Page<PortalLoop>>> + Send + 'static {
     list_all("/operator/loops".to_owned())
+}
+
+/// Lists the destinations of the audit log.
+pub fn audit_destinations() -> impl Future<Output = Answer<Page<AuditDestination>>> + Send + 'static {
+    list_all("/operator/audit-destinations".to_owned())
 }
 
 /// Gets the state of the whole portal.

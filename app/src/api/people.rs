@@ -77,6 +77,11 @@ pub fn disable(user: UserId, input: &DisableUser) -> impl Future<Output = Answer
     send("PUT", format!("/operator/users/{user}/disabled"), input, None)
 }
 
+/// Removes the second factor of an account.
+pub fn remove_factors(user: UserId) -> impl Future<Output = Answer<Person>> + Send + 'static {
+    send("DELETE", format!("/operator/users/{user}/factors"), &(), None)
+}
+
 /// Enables an account.
 pub fn enable(user: UserId) -> impl Future<Output = Answer<Person>> + Send + 'static {
     send("DELETE", format!("/operator/users/{user}/disabled"), &(), None)

@@ -94,10 +94,14 @@ pub fn audit_file(org: OrgId, format: &str) -> String {
     format!("/api/v1/orgs/{org}/audit-events?format={format}")
 }
 
-/// Lists all audit events, newest first, for operators.
-pub fn audit(cursor: Option<String>) -> impl Future<Output = Answer<Page<AuditEvent>>> + Send + 'static {
+/// Lists the audit events of all organizations by a filter query, newest first, for operators.
+pub fn audit(
+    query: &str,
+    cursor: Option<String>,
+) -> impl Future<Output = Answer<Page<AuditEvent>>> + Send + 'static + use<> {
     let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
-    super::get(format!("/operator/audit-events?limit=50{cursor}"))
+    let joint = if query.is_empty() { "" } else { "&" };
+    super::get(format!("/operator/audit-events?limit=50{joint}{query}{cursor}"))
 }
 
 /// Lists the latest 20 audit events about one object, newest first, for operators.

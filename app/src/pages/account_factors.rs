@@ -7,7 +7,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::confirm::ConfirmDialog;
-use super::parts::{Call, CallProblem, FieldError, Loading, Submit, ready};
+use super::parts::{Call, CallProblem, FieldError, Loading, Submit, focus_soon, ready};
 use crate::api;
 use crate::api::Answer;
 use crate::api::escape::escaped;
@@ -18,22 +18,26 @@ use crate::ui::*;
 #[component]
 pub fn SecondFactorsPage() -> impl IntoView {
     let required = use_session().me.second_factor_required;
-    let lead = if required {
-        "Your account needs a second factor. Add an authenticator app to continue."
-    } else {
-        "A second factor protects your account if somebody learns your password."
+    let active = RwSignal::new(false);
+    let lead = move || match (required, active.get()) {
+        (true, false) => "Your account needs a second factor. Add an authenticator app to continue.",
+        (true, true) => "Your second factor is active. Continue to the portal.",
+        (false, _) => "A second factor protects your account if somebody learns your password.",
     };
     view! {
         <Page title="Second factor".to_owned()>
             <p class="page__lead">{lead}</p>
-            <SecondFactors/>
+            <SecondFactors active=active/>
         </Page>
     }
 }
 
 /// The second factors, as a part of a page. It must not be inside a `Suspend`, because it has a resource.
 #[component]
-pub fn SecondFactors() -> impl IntoView {
+pub fn SecondFactors(
+    /// Becomes true with a confirmed app, after hydration.
+    active: RwSignal<bool>,
+) -> impl IntoView {
     let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| api::factors::list());
     let retry = Retry::new(move || data.refetch());
     view! {
@@ -43,7 +47,7 @@ pub fn SecondFactors() -> impl IntoView {
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(loaded) => {
                         retry.succeeded();
-                        view! { <Factors loaded=loaded/> }.into_any()
+                        view! { <Factors loaded=loaded active=active/> }.into_any()
                     }
                 }
             })}
@@ -72,13 +76,19 @@ impl PageState {
 }
 
 #[component]
-fn Factors(loaded: Loaded) -> impl IntoView {
+fn Factors(
+    /// The second factors at the load.
+    loaded: Loaded,
+    /// Becomes true with a confirmed app.
+    active: RwSignal<bool>,
+) -> impl IntoView {
     let state = PageState {
         has_app: RwSignal::new(loaded.totp.is_some()),
         codes_left: RwSignal::new(loaded.recovery_codes),
         enrolment: RwSignal::new(None),
         new_codes: RwSignal::new(Vec::new()),
     };
+    Effect::new(move || active.set(state.has_app.get()));
     let codes = move || {
         let codes = state.new_codes.get();
         (!codes.is_empty()).then(|| view! { <NewCodes codes=codes/> })
@@ -100,19 +110,24 @@ fn NewCodes(codes: Vec<String>) -> impl IntoView {
     let items: Vec<AnyView> =
         codes.into_iter().map(|code| view! { <li class="mono">{code}</li> }.into_any()).collect();
     view! {
-        <section class="secret" role="status">
+        <section class="secret" role="status" id="new-codes" tabindex="-1">
             <p>
                 <strong>"Save the recovery codes now."</strong>
-                " They are shown only once; Berth stores only their hashes. Each code works once in place of the app, for example after the loss of your phone."
+                " They are shown only once; the portal stores only their hashes. Each code works once in place of the app, for example after the loss of your phone."
             </p>
             <ul class="factor-codes" role="list" aria-label="Recovery codes">{items}</ul>
             <p class="row">
                 <CopyButton text=text label="Copy codes"/>
-                // The session has its rights only after a full load.
-                {required.then(|| view! { <a class="btn btn--primary" href="/" rel="external">"Continue"</a> })}
+                {required.then(continue_link)}
             </p>
         </section>
     }
+}
+
+/// Returns the link from the required second factor to the portal. The session has its rights only after a full
+/// load.
+fn continue_link() -> AnyView {
+    view! { <a class="btn btn--primary" href="/" rel="external">"Continue"</a> }.into_any()
 }
 
 /// The card of an account without an app.
@@ -121,7 +136,10 @@ fn AddApp(state: PageState) -> impl IntoView {
     let call = Call::idle();
     let ready = ready();
     let add = move |_| {
-        call.run(api::factors::enrol(), move |made: TotpEnrolment| state.enrolment.set(Some(made)));
+        call.run(api::factors::enrol(), move |made: TotpEnrolment| {
+            state.enrolment.set(Some(made));
+            focus_soon("#totp-code".to_owned());
+        });
     };
     view! {
         <section
@@ -137,8 +155,10 @@ fn AddApp(state: PageState) -> impl IntoView {
             <div class="form__actions">
                 <button
                     class="btn btn--primary"
+                    id="begin-app"
                     type="button"
-                    disabled=move || !ready.get() || call.pending.get()
+                    disabled=move || !ready.get()
+                    aria-disabled=move || call.pending.get().then_some("true")
                     aria-busy=move || call.pending.get().then_some("true")
                     on:click=add
                 >
@@ -165,8 +185,13 @@ fn ConfirmApp(state: PageState, made: TotpEnrolment) -> impl IntoView {
                 state.show_codes(made);
                 state.has_app.set(true);
                 state.enrolment.set(None);
+                focus_soon("#new-codes".to_owned());
             },
         );
+    };
+    let cancel = move |_: leptos::ev::MouseEvent| {
+        state.enrolment.set(None);
+        focus_soon("#begin-app".to_owned());
     };
     view! {
         <form class="form card" method="post" on:submit=submit>
@@ -192,7 +217,7 @@ fn ConfirmApp(state: PageState, made: TotpEnrolment) -> impl IntoView {
                 <FieldError id="totp-code-error" error=wrong/>
             </div>
             <div class="form__actions">
-                <button class="btn" type="button" on:click=move |_| state.enrolment.set(None)>"Cancel"</button>
+                <button class="btn" type="button" on:click=cancel>"Cancel"</button>
                 <Submit call=call>"Confirm app"</Submit>
             </div>
         </form>
@@ -202,13 +227,11 @@ fn ConfirmApp(state: PageState, made: TotpEnrolment) -> impl IntoView {
 /// The card of an account with an app.
 #[component]
 fn PresentApp(state: PageState) -> impl IntoView {
-    let renewal = Call::idle();
+    let required = use_session().me.second_factor_required;
     let removal = Call::idle();
     let ready = ready();
     let open = RwSignal::new(false);
-    let renew = move |_| {
-        renewal.run(api::factors::renew_codes(), move |made: RecoveryCodes| state.show_codes(made));
-    };
+    let renewing = RwSignal::new(false);
     let remove = move |()| {
         removal.run(api::factors::remove(), move |()| {
             open.set(false);
@@ -222,18 +245,20 @@ fn PresentApp(state: PageState) -> impl IntoView {
         1 => "1 recovery code left. Replace the codes soon.".to_owned(),
         many => format!("{many} recovery codes left."),
     };
+    // New codes have this link of their own.
+    let onward = move || (required && state.new_codes.with(Vec::is_empty)).then(continue_link);
     view! {
         <section class="card" aria-labelledby="present-app" hidden=move || !state.has_app.get()>
             <h2 class="card__title" id="present-app">"Authenticator app active"</h2>
             <p>"Each sign-in needs your password and a code of the app, or a recovery code."</p>
             <p>{left}</p>
-            <CallProblem call=renewal beside_fields=&[]/>
             <div class="form__actions">
+                {onward}
                 <button
                     class="btn"
                     type="button"
-                    disabled=move || !ready.get() || renewal.pending.get()
-                    on:click=renew
+                    disabled=move || !ready.get()
+                    on:click=move |_| renewing.set(true)
                 >
                     "Replace recovery codes"
                 </button>
@@ -247,6 +272,7 @@ fn PresentApp(state: PageState) -> impl IntoView {
                 </button>
             </div>
         </section>
+        <RenewDialog state=state open=renewing/>
         <ConfirmDialog
             id="remove-app"
             title="Remove the authenticator app?"
@@ -259,6 +285,37 @@ fn PresentApp(state: PageState) -> impl IntoView {
             <p>
                 "The sign-in then needs only your password, and the recovery codes end. You can add an app again at any time."
             </p>
+        </ConfirmDialog>
+    }
+}
+
+/// The confirmation of new recovery codes.
+#[component]
+fn RenewDialog(
+    /// The state of the page.
+    state: PageState,
+    /// True with an open dialog.
+    open: RwSignal<bool>,
+) -> impl IntoView {
+    let call = Call::idle();
+    let renew = move |()| {
+        call.run(api::factors::renew_codes(), move |made: RecoveryCodes| {
+            open.set(false);
+            state.show_codes(made);
+            focus_soon("#new-codes".to_owned());
+        });
+    };
+    view! {
+        <ConfirmDialog
+            id="renew-codes"
+            title="Replace the recovery codes?"
+            open=open
+            call=call
+            keep="Keep codes"
+            verb="Replace codes"
+            confirm=Callback::new(renew)
+        >
+            <p>"All earlier recovery codes stop working at once. The new codes are shown once."</p>
         </ConfirmDialog>
     }
 }

@@ -75,6 +75,9 @@ pub fn ConfirmDialog(
     /// The label of the action button.
     #[prop(into)]
     verb: Signal<String>,
+    /// True without an item for the action.
+    #[prop(optional, into)]
+    disabled: Signal<bool>,
     /// Starts the action.
     confirm: Callback<()>,
     /// The consequences in sentences.
@@ -97,9 +100,14 @@ pub fn ConfirmDialog(
                 <button
                     class="btn btn--danger btn--primary"
                     type="button"
-                    disabled=move || call.pending.get()
+                    disabled=move || disabled.get()
+                    aria-disabled=move || call.pending.get().then_some("true")
                     aria-busy=move || call.pending.get().then_some("true")
-                    on:click=move |_| confirm.run(())
+                    on:click=move |_| {
+                        if !call.pending.get_untracked() {
+                            confirm.run(());
+                        }
+                    }
                 >
                     {move || verb.get()}
                 </button>

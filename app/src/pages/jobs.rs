@@ -110,13 +110,22 @@ fn JobList(first: FirstPage) -> impl IntoView {
         // The page may have been left during a request.
         let Some(whole) = cursor.try_with_untracked(Option::is_none) else { return };
         let Some(wanted) = listing.try_with_value(|listing| listing.filter.matches(&job)) else { return };
+        let id = job.id;
         jobs.update(|jobs| {
             if wanted {
                 place(jobs, job, sort, whole);
             } else {
-                jobs.retain(|known| known.id != job.id);
+                jobs.retain(|known| known.id != id);
             }
         });
+        // A job out of the list has no box to remove it from the comparison.
+        if !wanted {
+            compared.maybe_update(|compared| {
+                let before = compared.len();
+                compared.retain(|one| *one != id);
+                compared.len() < before
+            });
+        }
     };
     let search =
         move |cursor| listing.with_value(|l| api::jobs::search(org, &l.filter, l.sort, cursor, PAGE));

@@ -16,6 +16,7 @@ use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, ope
 use crate::address::org_path;
 use crate::api;
 use crate::api::Answer;
+use crate::identity::use_identity;
 use crate::ui::*;
 
 const NEW_FIELDS: &[&str] = &["/name", "/password"];
@@ -83,12 +84,14 @@ fn InvitationView(
 /// The notice for an unknown or expired link.
 #[component]
 fn InvalidInvitation(problem: Problem) -> impl IntoView {
+    let name = use_identity().name;
+    let label = format!("Open {name}");
     view! {
         <div class="auth__card">
             <h1>"Invitation"</h1>
             <ProblemNotice problem=problem/>
-            <p>"If you already accepted this invitation, you are a member: open Berth."</p>
-            <a class="btn" href="/">"Open Berth"</a>
+            <p>"If you already accepted this invitation, you are a member: open " {name} "."</p>
+            <a class="btn" href="/">{label}</a>
         </div>
     }
 }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::parts::{Loading, NoOrg, when_some};
 use crate::api::Answer;
 use crate::session::use_session;
-use crate::ui::{Retry, RetryNotice};
+use crate::ui::{NotFound, Retry, RetryNotice};
 
 /// Loads data of the chosen organization, again after another choice, and renders it.
 pub fn org_view<T, F>(load: fn(OrgId) -> F, draw: fn(T) -> AnyView) -> AnyView
@@ -63,6 +63,59 @@ where
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
+                    Ok(value) => {
+                        retry.succeeded();
+                        draw(value)
+                    }
+                }
+            })}
+        </Suspense>
+    }
+    .into_any()
+}
+
+/// Renders one object of an organization, or its problem. An unknown object has the page of an unknown address.
+pub fn org_object_view<T>(
+    data: Resource<Answer<Option<T>>>,
+    draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
+) -> AnyView
+where
+    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    let retry = Retry::new(move || data.refetch());
+    view! {
+        <Suspense fallback=|| view! { <Loading/> }>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
+                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
+                    Ok(None) => view! { <NoOrg/> }.into_any(),
+                    Ok(Some(value)) => {
+                        retry.succeeded();
+                        draw(value)
+                    }
+                }
+            })}
+        </Suspense>
+    }
+    .into_any()
+}
+
+/// Renders one object without an organization, or its problem. An unknown object has the page of an unknown address.
+pub fn object_view<T>(
+    data: Resource<Answer<T>>,
+    draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
+) -> AnyView
+where
+    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    let retry = Retry::new(move || data.refetch());
+    view! {
+        <Suspense fallback=|| view! { <Loading/> }>
+            {move || Suspend::new(async move {
+                match data.await {
+                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(value) => {
                         retry.succeeded();

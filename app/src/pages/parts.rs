@@ -37,6 +37,17 @@ impl Call {
         answer: impl Future<Output = Answer<T>> + 'static,
         done: impl FnOnce(T) + 'static,
     ) {
+        self.run_for(|| true, answer, move |value, _| done(value));
+    }
+
+    /// Does the same for the item of a dialog. `is_shown` returns true while the dialog has this item: later the
+    /// problem of the answer is dropped, and `done` gets false.
+    pub fn run_for<T: 'static>(
+        self,
+        is_shown: impl FnOnce() -> bool + 'static,
+        answer: impl Future<Output = Answer<T>> + 'static,
+        done: impl FnOnce(T, bool) + 'static,
+    ) {
         if self.pending.get_untracked() {
             return;
         }
@@ -44,12 +55,16 @@ impl Call {
         spawn_local(async move {
             let answer = answer.await;
             self.pending.set(false);
+            let shown = is_shown();
             match answer {
                 Ok(value) => {
-                    self.problem.set(None);
-                    done(value);
+                    if shown {
+                        self.problem.set(None);
+                    }
+                    done(value, shown);
                 }
-                Err(problem) => self.problem.set(Some(problem)),
+                Err(problem) if shown => self.problem.set(Some(problem)),
+                Err(_) => {}
             }
         });
     }
@@ -64,7 +79,7 @@ impl Call {
         })
     }
 
-    /// Tells whether one of these fields, or a part of it, has an error.
+    /// Returns true if one of these fields, or a part of it, has an error.
     pub fn has_errors_in(self, fields: &[&str]) -> bool {
         self.problem.with(|problem| {
             problem.as_ref().is_some_and(|problem| {
@@ -93,7 +108,7 @@ impl Call {
     }
 }
 
-/// Tells whether the portal refused a request for good. The outcome is unknown without an answer or a
+/// Returns true if the portal refused a request for good. The outcome is unknown without an answer or a
 /// decision.
 fn is_refusal(problem: &Problem) -> bool {
     let undecided = problem.status == 429 || problem.code == "idempotency.in_flight";
@@ -139,12 +154,12 @@ impl FormKey {
     }
 }
 
-/// Tells whether a pointer is of a field or of a part of it.
+/// Returns true if a pointer is of a field or of a part of it.
 fn is_into(pointer: &str, field: &str) -> bool {
     pointer.strip_prefix(field).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Tells whether every error of a problem belongs to one of these fields.
+/// Returns true if every error of a problem belongs to one of these fields.
 fn all_beside(problem: &Problem, fields: &[&str]) -> bool {
     !problem.errors.is_empty()
         && problem.errors.iter().all(|error| fields.iter().any(|field| is_into(&error.pointer, field)))
@@ -161,7 +176,7 @@ pub fn CallProblem(
     move || call.unshown(beside_fields).map(|problem| view! { <ProblemNotice problem=problem/> })
 }
 
-/// The submit button of a form, disabled before hydration and during a request.
+/// The submit button of a form, disabled before hydration. During a request it keeps the focus and has no effect.
 #[component]
 pub fn Submit(
     /// The call of the form.
@@ -174,8 +189,15 @@ pub fn Submit(
         <button
             class="btn btn--primary"
             type="submit"
-            disabled=move || !ready.get() || call.pending.get()
+            disabled=move || !ready.get()
+            aria-disabled=move || call.pending.get().then_some("true")
             aria-busy=move || call.pending.get().then_some("true")
+            on:click=move |event| {
+                // The Enter key in a field comes here too.
+                if call.pending.get_untracked() {
+                    event.prevent_default();
+                }
+            }
         >
             {children()}
         </button>
@@ -344,14 +366,17 @@ pub fn PasswordField(
 ) -> impl IntoView {
     let shown = RwSignal::new(false);
     let input = NodeRef::<leptos::html::Input>::new();
-    // A password manager may fill the field before hydration.
-    Effect::new(move || {
-        if let Some(input) = input.get() {
-            let filled = input.value();
-            if !filled.is_empty() && value.with_untracked(String::is_empty) {
-                value.set(filled);
-            }
+    // A password manager may fill the field before hydration. Afterwards the signal decides.
+    Effect::new(move |hydrated: Option<bool>| {
+        let expected = value.get();
+        let Some(input) = input.get() else { return hydrated.unwrap_or(false) };
+        let filled = input.value();
+        if hydrated != Some(true) && expected.is_empty() && !filled.is_empty() {
+            value.set(filled);
+        } else if filled != expected {
+            input.set_value(&expected);
         }
+        true
     });
     let hint = fresh.then(|| {
         view! { <p class="field__hint" id="password-hint">"At least 15 characters; a sentence is fine."</p> }

@@ -1,20 +1,23 @@
 //! Dialog for a fresh proof of identity, on every page. The refused request is sent again after the proof.
 
-use berth_types::factors::NewProof;
+use berth_types::factors::{NewProof, SecondFactors};
+use berth_types::problems::Problem;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::parts::{Call, CallProblem, Modal, Submit};
 use crate::{api, proof};
 
-/// The dialog with the password or a code.
+/// The dialog with a code, or with the password for a person without a second factor.
 #[component]
 pub fn ProofDialog() -> impl IntoView {
     let open = RwSignal::new(false);
     let call = Call::idle();
     let password = RwSignal::new(String::new());
     let code = RwSignal::new(String::new());
-    let by_code = RwSignal::new(false);
+    // Most steps ask only people with a second factor. The portal refuses the password of these people.
+    let by_code = RwSignal::new(true);
+    let factors = Call::idle();
     Effect::new(move || proof::show_in(open));
     Effect::new(move |before: Option<bool>| {
         let now = open.get();
@@ -26,6 +29,7 @@ pub fn ProofDialog() -> impl IntoView {
         }
         if now {
             call.problem.set(None);
+            factors.run(api::factors::list(), move |found: SecondFactors| by_code.set(found.totp.is_some()));
         }
         now
     });
@@ -48,20 +52,12 @@ pub fn ProofDialog() -> impl IntoView {
                 <form method="post" on:submit=submit>
                     <div class="dialog__body">
                         <p>
-                            "This step needs your password or a code again after 15 minutes. Your request continues afterwards."
+                            {move || if by_code.get() { "This step needs a code" } else { "This step needs your password" }}
+                            " again after 15 minutes. Your request continues afterwards."
                         </p>
-                        <CallProblem call=call beside_fields=&[]/>
-                        <ProofField by_code=false shown=by_code value=password/>
-                        <ProofField by_code=true shown=by_code value=code/>
-                        <p>
-                            <button
-                                class="link-button"
-                                type="button"
-                                on:click=move |_| by_code.update(|by_code| *by_code = !*by_code)
-                            >
-                                {move || if by_code.get() { "Use the password" } else { "Use a code" }}
-                            </button>
-                        </p>
+                        <div id="proof-problem"><CallProblem call=call beside_fields=&[]/></div>
+                        <ProofField by_code=false shown=by_code value=password call=call/>
+                        <ProofField by_code=true shown=by_code value=code call=call/>
                     </div>
                     <div class="dialog__actions">
                         <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
@@ -82,6 +78,8 @@ fn ProofField(
     shown: RwSignal<bool>,
     /// The input.
     value: RwSignal<String>,
+    /// The request of the dialog, which shows its problem.
+    call: Call,
 ) -> impl IntoView {
     let input = NodeRef::<leptos::html::Input>::new();
     Effect::new(move || {
@@ -91,6 +89,13 @@ fn ProofField(
             let _ = input.focus();
         }
     });
+    let wrong = move || {
+        let is_wrong = |problem: &Problem| {
+            !problem.errors.is_empty()
+                || matches!(problem.code.as_str(), "auth.wrong_code" | "auth.wrong_password")
+        };
+        shown.get() == by_code && call.problem.with(|problem| problem.as_ref().is_some_and(is_wrong))
+    };
     let (id, label, kind, complete) = if by_code {
         ("proof-code", "Code of the app, or a recovery code", "text", "one-time-code")
     } else {
@@ -105,6 +110,8 @@ fn ProofField(
                 type=kind
                 autocomplete=complete
                 spellcheck="false"
+                aria-describedby="proof-problem"
+                aria-invalid=move || wrong().then_some("true")
                 node_ref=input
                 prop:value=move || value.get()
                 on:input=move |ev| value.set(event_target_value(&ev))

@@ -6,7 +6,7 @@ use leptos::prelude::*;
 use leptos_meta::Title;
 
 use super::link_secret::link_secret;
-use super::parts::{Brand, Call, CallProblem, PasswordField, Submit};
+use super::parts::{Brand, Call, CallProblem, PasswordField, Submit, focus_soon};
 use crate::api;
 
 const FIELDS: &[&str] = &["/password"];
@@ -22,7 +22,10 @@ pub fn ResetPage() -> impl IntoView {
         event.prevent_default();
         let body =
             CompletePasswordReset { token: secret.get_untracked(), password: password.get_untracked() };
-        call.run(api::people::complete_reset(&body), move |_: EndedSessions| done.set(true));
+        call.run(api::people::complete_reset(&body), move |_: EndedSessions| {
+            done.set(true);
+            focus_soon("#password-set".to_owned());
+        });
     };
     view! {
         <Title text="Set a new password"/>
@@ -38,7 +41,7 @@ pub fn ResetPage() -> impl IntoView {
                 <Submit call=call>"Set password"</Submit>
             </form>
             <div class="auth__card" role="status" hidden=move || !done.get()>
-                <h1>"Password set"</h1>
+                <h1 id="password-set" tabindex="-1">"Password set"</h1>
                 <p>"All sessions of your account have ended. Sign in with the new password."</p>
                 <a class="btn btn--primary" href="/sign-in">"Sign in"</a>
             </div>

@@ -10,7 +10,7 @@ use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
 
 use super::link_secret::link_secret;
-use super::parts::{Brand, Call, CallProblem, FieldError, PasswordField, Submit, redirect};
+use super::parts::{Brand, Call, CallProblem, FieldError, PasswordField, Submit, focus_soon, redirect};
 use super::sso_entry::{SsoEntry, SsoNotice};
 use crate::api;
 use crate::api::Answer;
@@ -100,7 +100,7 @@ pub fn SignInPage() -> impl IntoView {
                 </Suspense>
                 <p><a href="/forgot">"Set a new password by mail"</a></p>
             </form>
-            <CodeForm challenge=challenge password=password next=next/>
+            <CodeForm challenge=challenge password=password first=call next=next/>
             <Suspense fallback=|| ()>
                 {move || Suspend::new(async move {
                     match info.await {
@@ -142,6 +142,8 @@ fn CodeForm(
     challenge: RwSignal<Option<String>>,
     /// The password of the first step.
     password: RwSignal<String>,
+    /// The request of the first step.
+    first: Call,
     /// The path after the sign-in.
     next: RwSignal<Option<String>>,
 ) -> impl IntoView {
@@ -162,7 +164,17 @@ fn CodeForm(
         password.set(String::new());
         code.set(String::new());
         call.problem.set(None);
+        first.problem.set(None);
+        focus_soon("#email".to_owned());
     };
+    // Without its challenge the form has no use.
+    Effect::new(move || {
+        let ended = call.problem.get().filter(|problem| problem.code == "auth.challenge");
+        if ended.is_some() {
+            restart();
+            first.problem.set(ended);
+        }
+    });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some(challenge) = challenge.get_untracked() else { return };
@@ -195,7 +207,7 @@ fn CodeForm(
             </div>
             <Submit call=call>"Continue"</Submit>
             <p>
-                <button class="link-button" type="button" on:click=move |_| restart()>"Use another account"</button>
+                <button class="link-button" type="button" on:click=move |_| restart()>"Enter the password again"</button>
             </p>
         </form>
     }

@@ -92,7 +92,7 @@ fn ways_in(sign_up_open: bool) -> AnyView {
 fn Facts() -> impl IntoView {
     view! {
         <section class="section" aria-labelledby="start-facts">
-            <h2 id="start-facts">"How it works"</h2>
+            <h2 id="start-facts">"The service in short"</h2>
             <dl class="start__facts">
                 <div>
                     <dt>"Jobs"</dt>

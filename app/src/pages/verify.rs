@@ -6,8 +6,9 @@ use leptos::prelude::*;
 use leptos_meta::Title;
 
 use super::link_secret::link_secret;
-use super::parts::{Brand, Call, CallProblem, open_url, ready};
+use super::parts::{Brand, Call, CallProblem, focus_soon, open_url, ready};
 use crate::api;
+use crate::identity::use_identity;
 
 /// The button that verifies the address.
 #[component]
@@ -19,9 +20,11 @@ pub fn VerifyPage() -> impl IntoView {
     let verify = move |_: leptos::ev::MouseEvent| {
         let body = CompleteVerification { token: secret.get_untracked() };
         call.run(api::people::complete_verification(&body), move |done: VerifiedEmail| {
-            verified.set(Some(done))
+            verified.set(Some(done));
+            focus_soon("#address-verified".to_owned());
         });
     };
+    let label = format!("Open {}", use_identity().name);
     let email = move || verified.with(|done| done.as_ref().map(|done| done.email.clone()));
     view! {
         <Title text="Verify your e-mail address"/>
@@ -34,7 +37,8 @@ pub fn VerifyPage() -> impl IntoView {
                 <button
                     class="btn btn--primary"
                     type="button"
-                    disabled=move || !ready.get() || call.pending.get()
+                    disabled=move || !ready.get()
+                    aria-disabled=move || call.pending.get().then_some("true")
                     aria-busy=move || call.pending.get().then_some("true")
                     on:click=verify
                 >
@@ -43,10 +47,10 @@ pub fn VerifyPage() -> impl IntoView {
                 <p class="quiet">"A link works once, for seven days. The page Your account sends another one."</p>
             </div>
             <div class="auth__card" role="status" hidden=move || verified.with(Option::is_none)>
-                <h1>"Address verified"</h1>
+                <h1 id="address-verified" tabindex="-1">"Address verified"</h1>
                 <p class="break">{email}</p>
                 // A full load: the data of an open session is outdated.
-                <button class="btn btn--primary" type="button" on:click=move |_| open_url("/")>"Open Berth"</button>
+                <button class="btn btn--primary" type="button" on:click=move |_| open_url("/")>{label}</button>
             </div>
         </main>
     }

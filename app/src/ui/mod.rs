@@ -35,9 +35,9 @@ pub use states::{
     BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge,
     StateBadge,
 };
-pub use table::{ACTIONS, SELECT, STATE, empty, table_of};
+pub use table::{ACTIONS, SELECT, STATE, empty, empty_filtered, table_of};
 pub use terminal::TerminalView;
-pub use zone::{Zone, ZoneSelect, use_zone};
+pub use zone::{Zone, ZoneSelect, use_zone, zoned};
 
 use berth_types::time::Timestamp;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use berth_types::problems::Problem;
 use leptos::prelude::*;
 
 use super::pointers::labelled_error;
-use super::set_status;
+use super::{set_status, use_zone, zoned};
 use crate::identity::window_title;
 
 /// A problem of the portal with its code and request id.
@@ -16,12 +16,13 @@ pub fn ProblemNotice(problem: Problem) -> impl IntoView {
         format!("{}, {}", problem.code, problem.request_id)
     };
     let more = problem.errors.iter().map(|error| view! { <li>{labelled_error(error)}</li> }).collect_view();
+    let (detail, zone) = (problem.detail.clone(), use_zone());
     let list = (!problem.errors.is_empty()).then(|| view! { <ul>{more}</ul> });
     view! {
         <div class="banner banner--error" role="alert">
             <div class="banner__text">
                 <strong class="banner__title">{problem.title.clone()}</strong>
-                {problem.detail.clone()}
+                {move || zoned(&detail, zone.get())}
                 {list}
                 <span class="banner__id">{id}</span>
             </div>

@@ -16,7 +16,7 @@ const LABELS: &[(&str, &str)] = &[
     ("/env", "Environment variables"),
     ("/gpu_milli", "Share of a board"),
     ("/gpus_per_node", "Devices"),
-    ("/keep_ended_jobs_days", "Days after the end of a job"),
+    ("/keep_ended_jobs_days", "Removal after the end of a job"),
     ("/lease_s", "Offline tolerance"),
     ("/max_bytes", "Maximum size"),
     ("/max_duration_s", "Time limit"),

@@ -53,7 +53,7 @@ impl Retry {
     }
 }
 
-/// Tells whether a later load can succeed without a change by the user.
+/// Returns true if a later load can succeed without a change by the user.
 fn is_temporary(problem: &Problem) -> bool {
     // 0: the portal did not answer.
     problem.status == 0 || problem.status == 429 || problem.status >= 500
@@ -79,8 +79,17 @@ pub fn RetryNotice(
             </p>
         }
     });
+    // A full load, because the session of this page is older than the rule.
+    let enrolment = (problem.code == "auth.factor_required").then(|| {
+        view! {
+            <p class="row">
+                <a class="btn" href="/account/second-factors" rel="external">"Add second factor"</a>
+            </p>
+        }
+    });
     view! {
         <ProblemNotice problem=problem/>
+        {enrolment}
         {again}
     }
 }

@@ -44,6 +44,17 @@ pub fn table_of(caption: &'static str, heads: &[Head], rows: Vec<AnyView>) -> An
     .into_any()
 }
 
+/// Returns the empty state of a filtered list: a sentence, and the link to the list without a filter.
+pub fn empty_filtered(text: &'static str, all: &'static str) -> AnyView {
+    view! {
+        <div class="empty">
+            <p class="empty__text">{text}</p>
+            <a class="btn" href=all>"Clear filters"</a>
+        </div>
+    }
+    .into_any()
+}
+
 /// Returns the empty state of a list, a sentence.
 pub fn empty(text: &'static str) -> AnyView {
     view! { <div class="empty"><p class="empty__text">{text}</p></div> }.into_any()

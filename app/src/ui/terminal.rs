@@ -46,7 +46,7 @@ impl TerminalState {
         }
     }
 
-    /// Tells whether a new terminal can be opened.
+    /// Returns true if a new terminal can be opened.
     fn can_open(&self) -> bool {
         matches!(self, Self::Closed | Self::Ended(_))
     }

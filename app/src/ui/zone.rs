@@ -131,7 +131,7 @@ impl Zone {
         }
     }
 
-    /// Tells whether the visitor chose UTC.
+    /// Returns true if the visitor chose UTC.
     pub const fn is_utc(self) -> bool {
         matches!(self, Self::Utc)
     }
@@ -218,6 +218,34 @@ impl Zone {
             Self::Utc | Self::Known(_) => name,
         }
     }
+}
+
+/// The length of a time in a sentence without its zone, in bytes: `2026-11-22 09:00`.
+const STAMP_BYTES: usize = 16;
+
+/// Replaces the times in a sentence of the portal, such as `2026-11-22 09:00 UTC`, by times of a zone.
+pub fn zoned(sentence: &str, zone: Zone) -> String {
+    let mut parts = sentence.split(" UTC");
+    let mut text = String::with_capacity(sentence.len());
+    let mut before = parts.next().unwrap_or_default();
+    for after in parts {
+        let stamp = if after.starts_with(['+', '-', '−']) { None } else { split_stamp(before) };
+        match stamp {
+            Some((start, at)) => text.extend([start, &zone.minute(at)]),
+            None => text.extend([before, " UTC"]),
+        }
+        before = after;
+    }
+    text.push_str(before);
+    text
+}
+
+/// Splits a text that ends with a time in UTC into the part before it and the instant.
+fn split_stamp(text: &str) -> Option<(&str, Timestamp)> {
+    let (start, stamp) = text.split_at_checked(text.len().checked_sub(STAMP_BYTES)?)?;
+    let (day, time) = stamp.split_once(' ')?;
+    let at = format!("{day}T{time}:00Z").parse().ok()?;
+    Some((start, at))
 }
 
 /// Returns an offset as text: `UTC`, `UTC+1`, `UTC−3:30`.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{OrgId, TokenId, UserId};
+use crate::scopes::ApiScope;
 use crate::time::Timestamp;
 
 /// The rights of a member in an organization.
@@ -206,6 +207,11 @@ pub struct SignIn {
     pub password: String,
 }
 
+/// The scopes of a token without a choice.
+fn everything() -> Vec<ApiScope> {
+    vec![ApiScope::Admin]
+}
+
 /// The body of a new API token of an organization.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -219,16 +225,58 @@ pub struct NewToken {
     pub name: String,
     /// The role of requests with the token.
     pub role: Role,
-    /// The expiry, later than now; no expiry when absent.
+    /// The scopes of requests with the token, 1 to 12; `admin` when absent. Each is within the scopes of the token
+    /// that creates it.
+    #[serde(default = "everything")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 12)))]
+    pub scopes: Vec<ApiScope>,
+    /// The networks from which requests are accepted, at most 16, such as `192.0.2.0/24` or `2001:db8::/32`;
+    /// requests from everywhere when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16), inner(length(min = 2, max = 43))))]
+    pub networks: Vec<String>,
+    /// The expiry, later than now and within the longest lifetime of tokens; no expiry when absent. The operator can
+    /// require an expiry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
+    /// The service account of the token, with the role of the token or a higher one; the caller's own token when
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<UserId>,
 }
 
-/// The body of a new API token of the operators, for the API or for the metrics.
+/// The body of a new API token of the operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewOperatorToken {
+    /// 1 to 100 printable characters on one line, not only white space.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 100), regex(pattern = crate::patterns::NAME))
+    )]
+    pub name: String,
+    /// The scopes of requests with the token, 1 to 12; `admin` when absent. Each is within the scopes of the token
+    /// that creates it.
+    #[serde(default = "everything")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 12)))]
+    pub scopes: Vec<ApiScope>,
+    /// The networks from which requests are accepted, at most 16, such as `192.0.2.0/24` or `2001:db8::/32`;
+    /// requests from everywhere when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16), inner(length(min = 2, max = 43))))]
+    pub networks: Vec<String>,
+    /// The expiry, later than now and within the longest lifetime of tokens; no expiry when absent. The operator can
+    /// require an expiry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+}
+
+/// The body of a new token for the metrics.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewMetricsToken {
     /// 1 to 100 printable characters on one line, not only white space.
     #[cfg_attr(
         feature = "schema",
@@ -250,6 +298,15 @@ pub struct Token {
     pub name: String,
     /// The role of requests with the token.
     pub role: Role,
+    /// The scopes of requests with the token; empty for a token for the metrics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scopes: Vec<ApiScope>,
+    /// The networks from which requests are accepted; from everywhere when empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<String>,
+    /// The name of the service account of the token; absent for the token of a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<String>,
     /// The last four characters of the secret, to distinguish tokens.
     pub hint: String,
     /// The time of the creation.

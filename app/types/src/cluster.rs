@@ -126,6 +126,9 @@ pub struct MapNode {
     /// The labels of the node. The value of `rack` is its rack.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// True for a node that is dedicated to the organization.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dedicated: bool,
     /// The boards of the node by their numbers.
     pub boards: Vec<MapBoard>,
 }
@@ -162,6 +165,7 @@ impl ClusterMap {
             state: board.state,
             free: self.free(board),
             own: board.is_own(),
+            dedicated: node.dedicated,
         }
     }
 }
@@ -179,6 +183,9 @@ pub struct Board {
     /// The labels of the node. The value of `rack` is its rack.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// True for a node that is dedicated to the organization.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dedicated: bool,
     /// True for a simulated board.
     pub simulated: bool,
     /// True if jobs on the node run without a sandbox.
@@ -205,6 +212,7 @@ impl Board {
             state: self.state,
             free: &self.free,
             own: self.gpu.tiles.iter().any(|tile| tile.owner.is_some() && tile.quarantined.is_none()),
+            dedicated: self.dedicated,
         }
     }
 }
@@ -218,6 +226,8 @@ pub struct BoardFacts<'a> {
     pub free: &'a [FreeDevices],
     /// True if the organization uses a part of the board.
     pub own: bool,
+    /// True if the node is dedicated to the organization.
+    pub dedicated: bool,
 }
 
 /// A filter of boards. An absent field matches every board.
@@ -235,6 +245,8 @@ pub struct BoardFilter {
     pub fits: Option<String>,
     /// True for boards with own jobs only.
     pub own: bool,
+    /// True for boards of dedicated nodes only.
+    pub dedicated: bool,
 }
 
 impl BoardFilter {
@@ -252,6 +264,7 @@ impl BoardFilter {
             && self.state.is_none_or(|state| state == board.state)
             && self.fits.as_deref().is_none_or(fits)
             && (!self.own || board.own)
+            && (!self.dedicated || board.dedicated)
     }
 }
 
@@ -279,6 +292,7 @@ mod tests {
             state: BoardState::PartlyFree,
             free: &free,
             own: false,
+            dedicated: false,
         };
         let text = |text: &str| Some(text.to_owned());
         let none = BoardFilter::default();
@@ -289,6 +303,7 @@ mod tests {
             state: Some(BoardState::PartlyFree),
             fits: text("1g.10gb"),
             own: false,
+            dedicated: false,
         };
         assert!(none.matches(&board) && all.matches(&board));
         for different in [
@@ -300,13 +315,14 @@ mod tests {
             BoardFilter { fits: text("2g.20gb"), ..none.clone() },
             BoardFilter { fits: text(WHOLE_BOARD), ..none.clone() },
             BoardFilter { own: true, ..none.clone() },
+            BoardFilter { dedicated: true, ..none.clone() },
             BoardFilter { state: Some(BoardState::Full), ..all.clone() },
         ] {
             assert!(!different.matches(&board), "{different:?}");
         }
         let whole = [FreeDevices { profile: None, count: 1 }];
-        let own = BoardFacts { free: &whole, own: true, ..board };
-        assert!(BoardFilter { fits: text(WHOLE_BOARD), own: true, ..none }.matches(&own));
+        let own = BoardFacts { free: &whole, own: true, dedicated: true, ..board };
+        assert!(BoardFilter { fits: text(WHOLE_BOARD), own: true, dedicated: true, ..none }.matches(&own));
     }
 
     #[test]
@@ -324,6 +340,7 @@ mod tests {
             id: NodeId::from_uuid(uuid::Uuid::from_u128(number)),
             name: format!("pier-{number:03}"),
             labels: [(RACK_LABEL.to_owned(), format!("r{}", number / 8))].into(),
+            dedicated: false,
             boards: (0..8).map(board).collect(),
         };
         let map = ClusterMap {

@@ -80,6 +80,12 @@ names! {
     crate::health::GpuTaskKind
 }
 
+text_column!(
+    crate::scopes::ApiScopes,
+    |scopes: &crate::scopes::ApiScopes| scopes.to_text(),
+    crate::scopes::ApiScopes::from_text
+);
+
 impl<DB: Database> Type<DB> for Timestamp
 where
     i64: Type<DB>,

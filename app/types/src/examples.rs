@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::accounts::{NewOperatorToken, NewToken, Role, Setup, SignIn, SignUp};
+use crate::accounts::{NewMetricsToken, NewOperatorToken, NewToken, Role, Setup, SignIn, SignUp};
 use crate::budgets::{AtLimit, NewBudget};
 use crate::factors::{ConfirmTotp, NewProof, SecondFactorSignIn, SignInPolicy};
 use crate::health::PatchGpuMode;
@@ -15,7 +15,9 @@ use crate::invoices::{BillingSettings, TaxRate};
 use crate::jobs::{Checkpoint, ExtendJob, NewJob, Retry, RetryOn, Topology};
 use crate::ledger::{CreditLimit, NewCredit, NewCredits, NewDebit, NewGrant};
 use crate::members::{AcceptInvitation, ChangeMember, LookAtInvitation, NewInvitation};
-use crate::nodes::{ApproveNode, ExpectedBoards, NewJoinToken, PatchNode};
+use crate::nodes::{
+    ApproveNode, Dedication, ExpectedBoards, NewJoinToken, PatchNode, PutOrgNodes, SeenBoard,
+};
 use crate::offerings::NewPrice;
 use crate::operations::{JobFilter, NewDrain, PutRack, StopJobs};
 use crate::payments::{AutoRecharge, NewTopUp};
@@ -28,7 +30,9 @@ use crate::quotas::{DecideQuotaRequest, Limits, NewQuotaRequest};
 use crate::reservations::{
     Every, ExtendReservation, NewMaintenance, NewQuote, NewReservation, Repeat, ReservationPolicy,
 };
+use crate::scopes::ApiScope;
 use crate::secrets::PutSecret;
+use crate::service_accounts::{NewServiceAccount, PatchServiceAccount};
 use crate::terminals::NewTerminal;
 use crate::time::Timestamp;
 use crate::volumes::{NewUpload, NewVolume};
@@ -57,6 +61,9 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("SignInPolicy", vec![value(SignInPolicy { require_second_factor: true })]),
         ("NewToken", vec![value(new_token())]),
         ("NewOperatorToken", vec![value(new_operator_token())]),
+        ("NewMetricsToken", vec![value(new_metrics_token())]),
+        ("NewServiceAccount", vec![value(new_service_account())]),
+        ("PatchServiceAccount", vec![value(PatchServiceAccount { disabled: true })]),
         ("NewBudget", vec![value(new_budget())]),
         ("PatchGpuMode", vec![value(patch_gpu_mode())]),
         ("BillingSettings", vec![value(billing_settings())]),
@@ -72,6 +79,8 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("AcceptInvitation", vec![value(accept_invitation())]),
         ("PatchNode", vec![value(patch_node())]),
         ("ApproveNode", vec![value(approve_node())]),
+        ("Dedication", vec![value(dedication())]),
+        ("PutOrgNodes", vec![value(PutOrgNodes { own_nodes_only: true })]),
         ("NewJoinToken", vec![value(new_join_token())]),
         ("NewPrice", vec![value(new_price())]),
         ("NewDrain", vec![value(new_drain())]),
@@ -104,6 +113,8 @@ const UUID: Uuid = Uuid::from_u128(0x0189_0a5d_ac96_774b_bcce_b302_099a_8057);
 const START: Timestamp = Timestamp::from_micros(1_819_785_600_000_000);
 /// 2030-01-01T00:00:00Z.
 const EXPIRY: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
+/// 2027-06-01T00:00:00Z.
+const TOKEN_EXPIRY: Timestamp = Timestamp::from_micros(1_811_808_000_000_000);
 const OFFERING: &str = "h100-80gb";
 const PASSWORD: &str = "seven quiet otters carry lanterns";
 
@@ -170,11 +181,31 @@ fn new_proof() -> NewProof {
 }
 
 fn new_token() -> NewToken {
-    NewToken { name: "nightly training".to_owned(), role: Role::Member, expires_at: Some(EXPIRY) }
+    NewToken {
+        name: "nightly training".to_owned(),
+        role: Role::Member,
+        scopes: vec![ApiScope::JobsWrite, ApiScope::StorageWrite],
+        networks: vec!["192.0.2.0/24".to_owned()],
+        expires_at: Some(TOKEN_EXPIRY),
+        service_account: None,
+    }
 }
 
 fn new_operator_token() -> NewOperatorToken {
-    NewOperatorToken { name: "monitoring".to_owned(), expires_at: Some(EXPIRY) }
+    NewOperatorToken {
+        name: "inventory".to_owned(),
+        scopes: vec![ApiScope::FleetRead],
+        networks: Vec::new(),
+        expires_at: Some(TOKEN_EXPIRY),
+    }
+}
+
+fn new_metrics_token() -> NewMetricsToken {
+    NewMetricsToken { name: "monitoring".to_owned(), expires_at: Some(TOKEN_EXPIRY) }
+}
+
+fn new_service_account() -> NewServiceAccount {
+    NewServiceAccount { name: "nightly runs".to_owned(), role: Role::Member }
 }
 
 fn change_member() -> ChangeMember {
@@ -373,8 +404,18 @@ fn patch_node() -> PatchNode {
     PatchNode { cordoned: Some(true), ..PatchNode::default() }
 }
 
+fn dedication() -> Dedication {
+    Dedication { org: Some(OrgId::from_uuid(UUID)) }
+}
+
 fn approve_node() -> ApproveNode {
-    ApproveNode { boards: Some(8) }
+    let board = |uuid: &str| SeenBoard { uuid: uuid.to_owned(), model: "A30-24GB".to_owned() };
+    ApproveNode {
+        boards: Some(vec![
+            board("GPU-6f1c2d0e-58a4-4b7f-9d35-0c8e7a2b1f60"),
+            board("GPU-b83e9a71-2d4c-4f0a-8e16-7d5f3c9a0b24"),
+        ]),
+    }
 }
 
 fn new_join_token() -> NewJoinToken {
@@ -418,6 +459,8 @@ fn portal_settings() -> PortalSettings {
         terms_url: Some("https://example.org/terms".to_owned()),
         accent: Accent::Teal,
         offer_public: true,
+        max_token_days: 366,
+        token_expiry_required: true,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{JobId, JoinTokenId, NodeId};
+use crate::ids::{JobId, JoinTokenId, NodeId, OrgId};
 use crate::jobs::Placement;
 use crate::time::Timestamp;
 
@@ -146,6 +146,16 @@ pub struct Gpu {
     pub utilization_percent: Option<f64>,
 }
 
+/// The organization of a dedicated node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NodeOrg {
+    /// The id of the organization.
+    pub org: OrgId,
+    /// The name of the organization.
+    pub name: String,
+}
+
 /// A node with its boards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -178,6 +188,10 @@ pub struct Node {
     /// The address for connections from other nodes, as the worker reports it. Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The only organization whose jobs, reservations and data go to the node; absent for a node of all
+    /// organizations. No other organization sees the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedicated_to: Option<NodeOrg>,
     /// The missing approval; absent for an approved node. Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaiting_approval: Option<AwaitingApproval>,
@@ -293,15 +307,71 @@ pub struct PatchNode {
     pub adopt_labels: Option<bool>,
 }
 
-/// The body of an approval of a node.
+/// A board of a node as an operator saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SeenBoard {
+    /// The UUID of the board: 1 to 256 characters.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 256)))]
+    pub uuid: String,
+    /// The model of the board, as in `gpus` of the node: 1 to 100 characters.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
+    pub model: String,
+}
+
+/// The body of a dedication of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-pub struct ApproveNode {
-    /// The number of boards that the operator saw. The approval is refused if the node reports another number.
-    /// Absent to approve any number.
+pub struct Dedication {
+    /// The only organization whose jobs, reservations and data go to the node from now on; absent for all
+    /// organizations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boards: Option<u32>,
+    pub org: Option<OrgId>,
+}
+
+/// The setting "own nodes only" of an organization.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PutOrgNodes {
+    /// True if its jobs, reservations and data go only to nodes that are dedicated to it.
+    pub own_nodes_only: bool,
+}
+
+/// The nodes that are dedicated to an organization, for operators.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OrgNodes {
+    /// True if its jobs, reservations and data go only to nodes that are dedicated to it.
+    pub own_nodes_only: bool,
+    /// The number of its dedicated nodes.
+    pub node_count: u32,
+    /// The first of its dedicated nodes by name, at most 200.
+    pub nodes: Vec<OrgNode>,
+}
+
+/// A node that is dedicated to an organization.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OrgNode {
+    /// The id of the node.
+    pub id: NodeId,
+    /// The name of the node.
+    pub name: String,
+}
+
+/// The body of an approval of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ApproveNode {
+    /// The boards that the operator saw, at most 64, in any order. The approval is refused if the node reports other
+    /// boards. Absent to approve any boards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
+    pub boards: Option<Vec<SeenBoard>>,
 }
 
 /// The body of a new join token.

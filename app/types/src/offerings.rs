@@ -46,9 +46,9 @@ pub struct Offering {
     pub board_cells: u32,
     /// True for simulated boards.
     pub simulated: bool,
-    /// The number of devices that could start now, without orders for other offerings.
+    /// The number of devices that could start now on nodes of all organizations, without orders for other offerings.
     pub available: u32,
-    /// The number of devices in an empty, healthy cluster.
+    /// The number of devices on the nodes of all organizations in an empty, healthy cluster.
     pub capacity: u32,
     /// The present price of one device.
     pub price: Price,

@@ -221,6 +221,53 @@ pub struct LoopError {
     pub detail: String,
 }
 
+/// The kind of a destination of the audit log. A portal has at most one of each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum AuditDestinationKind {
+    /// NDJSON files and checkpoints in a bucket.
+    Bucket,
+    /// Messages to a syslog server.
+    Syslog,
+    /// Signed requests.
+    Webhook,
+}
+
+impl AuditDestinationKind {
+    pub const ALL: [Self; 3] = [Self::Bucket, Self::Syslog, Self::Webhook];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bucket => "bucket",
+            Self::Syslog => "syslog",
+            Self::Webhook => "webhook",
+        }
+    }
+}
+
+/// A destination of the audit log outside of the portal, with its delivered part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AuditDestination {
+    /// The kind of the destination.
+    pub name: AuditDestinationKind,
+    /// The address without credentials, path and query.
+    pub address: String,
+    /// The number of the last delivered audit event; 0 before the first.
+    pub seq: i64,
+    /// The number of recorded audit events after it.
+    pub events_behind: i64,
+    /// The time of the last delivery; absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivered_at: Option<Timestamp>,
+    /// True if the last delivery failed.
+    pub failing: bool,
+    /// The last failure since the start of the portal, also after later deliveries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LoopError>,
+}
+
 /// The cause of a stuck job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

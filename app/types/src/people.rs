@@ -134,6 +134,9 @@ pub struct Person {
     /// The time of the verification of the e-mail address; absent before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email_verified_at: Option<Timestamp>,
+    /// True if the account has a second factor.
+    #[serde(default)]
+    pub second_factor: bool,
     /// The time of the last request of a session that has not ended; absent without a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_at: Option<Timestamp>,

@@ -41,6 +41,15 @@ impl Accent {
     }
 }
 
+/// Days of the longest lifetime of tokens of a portal without settings.
+pub const DEFAULT_TOKEN_DAYS: i64 = 366;
+/// The most days of the longest lifetime of tokens.
+pub const MAX_TOKEN_DAYS: i64 = 3_660;
+
+const fn default_token_days() -> i64 {
+    DEFAULT_TOKEN_DAYS
+}
+
 /// The name of a portal without settings.
 fn default_name() -> String {
     "Berth".to_owned()
@@ -78,6 +87,13 @@ pub struct PortalSettings {
     /// True if visitors without sign-in see the prices and the free boards.
     #[serde(default)]
     pub offer_public: bool,
+    /// The longest lifetime of new API tokens with an expiry, in days: 1 to 3660. Present tokens stay as they are.
+    #[serde(default = "default_token_days")]
+    #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 3_660)))]
+    pub max_token_days: i64,
+    /// True if each new API token needs an expiry.
+    #[serde(default)]
+    pub token_expiry_required: bool,
 }
 
 impl Default for PortalSettings {
@@ -88,6 +104,8 @@ impl Default for PortalSettings {
             terms_url: None,
             accent: Accent::Blue,
             offer_public: false,
+            max_token_days: DEFAULT_TOKEN_DAYS,
+            token_expiry_required: false,
         }
     }
 }
@@ -138,7 +156,7 @@ pub struct PortalIdentity {
 impl PortalIdentity {
     /// Creates the identity of a portal with these settings and this logo.
     pub fn new(settings: PortalSettings, logo: Option<Logo>) -> Self {
-        let PortalSettings { name, support_email, terms_url, accent, offer_public } = settings;
+        let PortalSettings { name, support_email, terms_url, accent, offer_public, .. } = settings;
         Self { name, support_email, terms_url, accent, logo, offer_public }
     }
 }

@@ -6,7 +6,7 @@ use crate::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
 use crate::time::Timestamp;
 
 /// The kinds of notices, each with its description.
-pub const NOTICE_KINDS: [(&str, &str); 16] = [
+pub const NOTICE_KINDS: [(&str, &str); 17] = [
     ("job.running", "A job started to run."),
     ("job.succeeded", "A job ended with success."),
     ("job.failed", "A job failed."),
@@ -23,6 +23,7 @@ pub const NOTICE_KINDS: [(&str, &str); 16] = [
     ("credit.expiring", "Credit expires soon."),
     ("invoice.issued", "An invoice was issued."),
     ("invoice.payment_failed", "The payment of an invoice failed."),
+    ("webhook.passed_on", "Webhooks of a person who left passed to an owner."),
 ];
 
 /// True if a webhook may name this kind: a kind of notice, a family such as `job.*`, or `*`.
@@ -92,7 +93,7 @@ pub struct Webhook {
     pub kinds: Vec<String>,
     /// The time of the creation.
     pub created_at: Timestamp,
-    /// The name of the user who created the webhook.
+    /// The name of the user who created the webhook. After this user leaves, it is the name of an owner.
     pub created_by: String,
     /// The key of the signatures; present only in the answer to the creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,10 +1,12 @@
 //! First set-up, sign-up, sessions and API tokens.
 
+mod refused;
 pub mod routes;
 mod sign_in;
 mod tokens;
 
 pub use sign_in::{SignInOrigin, SignInStep};
+use tokens::check_sender;
 
 use std::net::IpAddr;
 
@@ -24,11 +26,10 @@ use crate::passwords::{self, Hasher};
 use crate::slugs::free_slug;
 use crate::throttle::{LinkThrottle, SignUpThrottle};
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_opaque};
-use berth_foundation::delivery::Transport;
-use berth_foundation::settings::RequireFactor;
 use berth_foundation::{Caller, SessionProof, TokenScope};
 use berth_foundation::{Change, Context, SessionKey};
 use berth_store::{self as store, StoreError, Tx, WriteError};
+use refused::Refusals;
 use std::sync::Arc;
 
 const SETUP_TOKEN: &str = "setup_token";
@@ -59,11 +60,20 @@ pub(crate) fn check_new_user(email: &str, name: &str, password: &str) -> Vec<Fie
 ///
 /// # Errors
 /// The text is longer than every secret of the portal.
-pub(crate) fn check_secret(secret: &str) -> Result<(), FieldError> {
+fn check_secret(secret: &str) -> Result<(), FieldError> {
     if secret.chars().count() > MAX_SECRET_CHARS {
         return Err(FieldError::new("/token", "Use at most 100 characters."));
     }
     Ok(())
+}
+
+/// The stored hash of the secret in a request.
+///
+/// # Errors
+/// The text is longer than every secret.
+pub(crate) fn hash_secret(secret: &str) -> Result<String, Problem> {
+    check_secret(secret).map_err(|error| Problem::invalid(vec![error]))?;
+    Ok(fingerprint(secret.trim()))
 }
 
 pub(crate) fn account_exists() -> Problem {
@@ -102,14 +112,19 @@ pub struct Accounts {
     pub(crate) factors: SecondFactors,
     sign_ups: Arc<SignUpThrottle>,
     pub(crate) links: Arc<LinkThrottle>,
+    refusals: Refusals,
     pub(crate) mails: Mails,
 }
 
 impl berth_rest::authentication::Accounts for Accounts {
-    fn find_caller<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<Option<Caller>, Problem>> {
+    fn find_caller<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        sender: Option<IpAddr>,
+    ) -> BoxFuture<'a, Result<Option<Caller>, Problem>> {
         async move {
             match bearer_token(headers) {
-                Some(Some(token)) => self.caller_by_token(token).await,
+                Some(Some(token)) => self.caller_by_token(token, sender).await,
                 Some(None) => Ok(None),
                 None => match session_cookie(headers, self.context.settings.https) {
                     Some(cookie) => self.caller_by_session(&cookie).await,
@@ -122,14 +137,16 @@ impl berth_rest::authentication::Accounts for Accounts {
 }
 
 impl Accounts {
-    pub fn new(context: Context, hasher: Hasher, factors: SecondFactors, transport: Arc<Transport>) -> Self {
+    pub fn new(context: Context, hasher: Hasher, factors: SecondFactors) -> Self {
+        let mails = factors.mails.clone();
         Self {
             context,
             hasher,
             factors,
             sign_ups: Arc::default(),
             links: Arc::default(),
-            mails: Mails::new(transport),
+            refusals: Refusals::default(),
+            mails,
         }
     }
 
@@ -291,10 +308,12 @@ impl Accounts {
 
     /// Mails the first link to the address of a new user. Without the mail the user requests another link.
     fn mail_first_verification(&self, user: &User, from: Option<IpAddr>) {
-        if self.links.count_link(&user.email, from).is_none()
-            && let Err(problem) = start_verification(&self.context, &self.mails, user.clone())
-        {
-            tracing::warn!(%problem, "the verification of a new address was not mailed");
+        match self.mails.reserve() {
+            Ok(place) if self.links.count_link(&user.email, from).is_none() => {
+                start_verification(&self.context, &self.mails, place, user.clone());
+            }
+            Ok(_) => {}
+            Err(problem) => tracing::warn!(%problem, "the verification of a new address was not mailed"),
         }
     }
 
@@ -314,8 +333,7 @@ impl Accounts {
             });
             touch.await?;
         }
-        let by_portal = self.is_factor_required(&found.user) && !found.provider_factor;
-        let required = found.factor_required || by_portal;
+        let required = self.context.settings.require_factor.applies_to_session(&found);
         let proof = SessionProof {
             proved_at: found.proved_at,
             has_factor: found.has_factor,
@@ -331,17 +349,15 @@ impl Accounts {
         }))
     }
 
-    /// True if the portal requires a second factor of this user.
-    pub(crate) fn is_factor_required(&self, user: &User) -> bool {
-        match self.context.settings.require_factor {
-            RequireFactor::All => true,
-            RequireFactor::Operators => user.operator,
-            RequireFactor::None => false,
-        }
-    }
-
-    /// The caller of a valid API token.
-    pub async fn caller_by_token(&self, secret: &str) -> Result<Option<Caller>, Problem> {
+    /// The caller of a valid API token, in a request from this sender.
+    ///
+    /// # Errors
+    /// 403 if the sender is outside the networks of the token.
+    pub async fn caller_by_token(
+        &self,
+        secret: &str,
+        sender: Option<IpAddr>,
+    ) -> Result<Option<Caller>, Problem> {
         if !looks_like_api_token(secret) {
             return Ok(None);
         }
@@ -350,6 +366,7 @@ impl Accounts {
         let found = store::accounts::find_token(&mut conn.tx(), &fingerprint(secret), now).await?;
         drop(conn);
         let Some(grant) = found else { return Ok(None) };
+        check_sender(&self.context, &grant, sender).await?;
         if grant.last_used_at.is_none_or(|at| now.millis_since(at) > LAST_USE_PRECISION_MS) {
             let id = grant.id;
             let touch = self
@@ -358,7 +375,7 @@ impl Accounts {
                 .write(move |tx| async move { store::accounts::touch_token(tx, id, now).await }.boxed());
             touch.await?;
         }
-        let token = Some(TokenScope { id: grant.id, org: grant.org, role: grant.role });
+        let token = Some(TokenScope { id: grant.id, org: grant.org, role: grant.role, scopes: grant.scopes });
         Ok(Some(Caller {
             user: grant.user,
             token,
@@ -395,6 +412,11 @@ impl Accounts {
     /// Waits for the mails that are not sent yet.
     pub async fn mails_sent(&self) {
         self.mails.finished().await;
+    }
+
+    /// Waits for the events of refused sign-ins that are not written yet.
+    pub async fn refusals_written(&self) {
+        self.refusals.written().await;
     }
 
     /// Deletes expired sessions and links in mails.

@@ -13,8 +13,10 @@ use std::sync::Arc;
 
 use axum::http::Uri;
 use berth_foundation::credentials::{fingerprint, new_opaque, new_recovery_code, new_totp_key};
+use berth_foundation::delivery::Transport;
 use berth_foundation::envelope::{EnvelopeError, Keys, SealingContext};
-use berth_foundation::{Caller, Context};
+use berth_foundation::repeated::MINUTE_MS;
+use berth_foundation::{Caller, Change, Context, SessionKey};
 use berth_rest::Disconnect;
 use berth_store::factors::StoredTotp;
 use berth_store::{self as store, StoreError};
@@ -24,9 +26,13 @@ use berth_types::factors::{
 };
 use berth_types::ids::UserId;
 use berth_types::problems::{FieldError, Problem};
+use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
 
+use crate::link_mails::{FactorChange, start_factor_notice};
+use crate::mails::Mails;
 use crate::passwords::{self, Hasher};
+use crate::refusals::too_many_sign_ins;
 use crate::throttle::{CodeThrottle, SignInThrottle};
 use challenges::Challenges;
 pub(crate) use challenges::Pending;
@@ -36,6 +42,9 @@ use totp::{TotpKey, qr_svg};
 const RECOVERY_CODES: usize = 10;
 /// Characters of a code with its spaces and hyphens.
 const MAX_CODE_CHARS: usize = 40;
+/// The details of refusals in the audit log.
+const WRONG_CODE: &str = "Wrong code.";
+pub(crate) const WRONG_PASSWORD: &str = "Wrong password.";
 /// Characters of a challenge. The portal makes challenges of 43 characters.
 const MAX_CHALLENGE_CHARS: usize = 100;
 
@@ -48,16 +57,16 @@ fn wrong_code() -> Problem {
     )
 }
 
-fn challenge_ended() -> Problem {
+pub(crate) fn challenge_ended() -> Problem {
     Problem::new(
         401,
         "auth.challenge",
         "Sign-in expired",
-        "The first step of this sign-in is more than five minutes old, or had five wrong codes. Enter the password again.",
+        "The first step of this sign-in is more than five minutes old, had five wrong codes, or came before a change of the account. Enter the password again.",
     )
 }
 
-fn no_factor() -> Problem {
+pub(crate) fn no_factor() -> Problem {
     Problem::conflict(
         "factor.missing",
         "No authenticator app",
@@ -70,6 +79,14 @@ fn factor_exists() -> Problem {
         "factor.exists",
         "Authenticator app exists",
         "Your account has an authenticator app. Nothing was changed. Remove the app before you add another.",
+    )
+}
+
+fn factor_replaced() -> Problem {
+    Problem::conflict(
+        "factor.missing",
+        "App replaced",
+        "Another request replaced or removed the new authenticator app. Nothing was confirmed. Load the page again, and enter a code of the present app.",
     )
 }
 
@@ -92,7 +109,7 @@ fn with_totp_context<T>(user: UserId, work: impl FnOnce(&SealingContext<'_>) -> 
     work(&SealingContext { kind: "totp", org: "", name: &user, version: 1 })
 }
 
-/// The sender of a proof.
+/// The sender of a password or code of a signed-in person.
 #[derive(Default)]
 pub struct ProofOrigin {
     /// The IP address of the sender.
@@ -108,11 +125,19 @@ pub struct SecondFactors {
     challenges: Arc<Challenges>,
     codes: Arc<CodeThrottle>,
     pub(crate) throttle: Arc<SignInThrottle>,
+    pub(crate) mails: Mails,
 }
 
 impl SecondFactors {
-    pub fn new(context: Context, hasher: Hasher) -> Self {
-        Self { context, hasher, challenges: Arc::default(), codes: Arc::default(), throttle: Arc::default() }
+    pub fn new(context: Context, hasher: Hasher, transport: Arc<Transport>) -> Self {
+        Self {
+            context,
+            hasher,
+            challenges: Arc::default(),
+            codes: Arc::default(),
+            throttle: Arc::default(),
+            mails: Mails::new(transport),
+        }
     }
 
     fn keys(&self) -> Result<Arc<Keys>, Problem> {
@@ -189,10 +214,12 @@ impl SecondFactors {
         (RecoveryCodes { codes }, hashes)
     }
 
-    /// Confirms a new app by a code. Returns the recovery codes.
+    /// Confirms a new app by a code, and ends all other sessions of the caller, because a password opened them. Returns
+    /// the recovery codes.
     ///
     /// # Errors
-    /// 403 without a fresh proof. 409 without a new app, or if it is confirmed. 422 for a wrong code. 429 after too many codes.
+    /// 403 without a fresh proof. 409 without a new app, or if it is confirmed or replaced. 422 for a wrong code. 429
+    /// after too many codes.
     pub async fn confirm(&self, caller: &Caller, code: &str) -> Result<RecoveryCodes, Problem> {
         self.context.check_person(caller)?;
         check_code(code).map_err(|error| Problem::invalid(vec![error]))?;
@@ -210,19 +237,29 @@ impl SecondFactors {
         self.codes.record_success(user);
         let (codes, hashes) = self.new_recovery_codes();
         let event = self.context.audit_event(caller, "factor.added", user.to_string(), String::new());
+        let kept = caller.session.as_ref().map(|session| session.hash().to_owned()).unwrap_or_default();
         let confirmed = self.context.db.try_write(move |tx| {
             let (row, hashes, event) = (row.clone(), hashes.clone(), event.clone());
+            let kept = kept.clone();
             async move {
                 if !store::factors::confirm_totp(tx, &row, step, now).await? {
-                    return Err(factor_exists().into());
+                    let present = store::factors::find_totp(tx, user).await?;
+                    let is_confirmed = present.is_some_and(|row| row.confirmed_at.is_some());
+                    let refusal = if is_confirmed { factor_exists() } else { factor_replaced() };
+                    return Err(refusal.into());
                 }
                 store::factors::replace_recovery_codes(tx, user, &hashes).await?;
-                store::quotas::insert_audit(tx, None, &event).await?;
-                Ok(())
+                let ended = store::people::end_sessions(tx, user, &kept).await?;
+                let detail = format!("other sessions ended: {}", ended.len());
+                store::quotas::insert_audit(tx, None, &AuditEvent { detail, ..event }).await?;
+                Ok(ended)
             }
             .boxed()
         });
-        confirmed.await?;
+        for hash in confirmed.await? {
+            self.context.publish(Change::SignedOut(SessionKey::from_hash(&hash)));
+        }
+        start_factor_notice(&self.context, &self.mails, caller.user.clone(), FactorChange::Added);
         Ok(codes)
     }
 
@@ -246,7 +283,9 @@ impl SecondFactors {
             }
             .boxed()
         });
-        Ok(removed.await?)
+        removed.await?;
+        start_factor_notice(&self.context, &self.mails, caller.user.clone(), FactorChange::Removed);
+        Ok(())
     }
 
     /// Replaces the recovery codes.
@@ -291,22 +330,20 @@ impl SecondFactors {
     fn count_attempt(&self, email: &str, address: Option<IpAddr>) -> Result<(), Problem> {
         match self.throttle.count_attempt(email, address) {
             None => Ok(()),
-            Some(wait_s) => {
-                let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
-                Err(Problem::throttled(detail, wait_s))
-            }
+            Some(wait_s) => Err(too_many_sign_ins(wait_s)),
         }
     }
 
-    /// Verifies a code and uses it up. Each code is right at most once.
-    async fn verify_code(&self, user: UserId, code: &str) -> Result<bool, Problem> {
+    /// Verifies a code and uses it up. Each code is right at most once. Returns the kind of a right code.
+    async fn verify_code(&self, user: UserId, code: &str) -> Result<Option<FactorKind>, Problem> {
         self.count_code(user)?;
         let (code, now) = (normal_code(code), self.context.now());
         let row = self.find_totp(user).await?;
-        let Some(row) = row.filter(|row| row.confirmed_at.is_some()) else { return Ok(false) };
+        let Some(row) = row.filter(|row| row.confirmed_at.is_some()) else { return Ok(None) };
         let is_totp = code.len() == 6 && code.bytes().all(|c| c.is_ascii_digit());
+        let kind = if is_totp { FactorKind::Totp } else { FactorKind::Recovery };
         let right = if is_totp {
-            let Some(step) = self.open_key(&row)?.find_step(&code, now) else { return Ok(false) };
+            let Some(step) = self.open_key(&row)?.find_step(&code, now) else { return Ok(None) };
             let accepted = self.context.db.write(move |tx| {
                 let row = row.clone();
                 async move { store::factors::accept_step(tx, &row, step).await }.boxed()
@@ -323,7 +360,13 @@ impl SecondFactors {
         if right {
             self.codes.record_success(user);
         }
-        Ok(right)
+        Ok(right.then_some(kind))
+    }
+
+    /// Records a wrong code or password of a user.
+    pub(crate) async fn record_refusal(&self, event: AuditEvent) {
+        let cause = format!("refused {} {}", event.subject, event.detail);
+        self.context.record_repeated(&cause, MINUTE_MS, None, event).await;
     }
 
     /// Opens the second step of a sign-in after its right password. `None` if the user has no second factor.
@@ -338,7 +381,7 @@ impl SecondFactors {
         Ok(Some(SignInChallenge { second_factor, challenge, expires_at }))
     }
 
-    /// Verifies the code of the second step of a sign-in, and ends its challenge.
+    /// Verifies the code of the second step of a sign-in, and ends its challenge. Returns the kind of the code too.
     ///
     /// # Errors
     /// 401 for a wrong code, and for a challenge that has ended. 422 for longer texts than the portal makes. 429
@@ -347,7 +390,7 @@ impl SecondFactors {
         &self,
         input: &SecondFactorSignIn,
         address: Option<IpAddr>,
-    ) -> Result<Pending, Problem> {
+    ) -> Result<(Pending, FactorKind), Problem> {
         let mut errors: Vec<FieldError> = check_code(&input.code).err().into_iter().collect();
         if input.challenge.chars().count() > MAX_CHALLENGE_CHARS {
             errors.push(FieldError::new("/challenge", "Use at most 100 characters."));
@@ -361,27 +404,40 @@ impl SecondFactors {
         if !self.challenges.count_try(&input.challenge, now) {
             return Err(challenge_ended());
         }
-        if !self.verify_code(pending.user, &input.code).await? {
+        let Some(kind) = self.verify_code(pending.user, &input.code).await? else {
+            let (user, detail) = (pending.user.to_string(), WRONG_CODE.to_owned());
+            self.record_refusal(self.context.visitor_event("session.refused", user, detail)).await;
             return Err(wrong_code());
-        }
+        };
         let mut conn = self.context.db.read().await?;
         let hash = store::people::find_password(&mut conn.tx(), pending.user).await?;
         drop(conn);
         let unchanged = hash.as_ref() == Some(&pending.password_hash);
-        if self.challenges.end(&input.challenge) && unchanged { Ok(pending) } else { Err(challenge_ended()) }
+        let is_open = self.challenges.end(&input.challenge);
+        if is_open && unchanged { Ok((pending, kind)) } else { Err(challenge_ended()) }
     }
 
-    /// Proves the identity of the caller's session by the password or a code.
+    /// Proves the identity of the caller's session: by a code for a person with a second factor, else by the password.
     ///
     /// # Errors
-    /// 401 for a wrong password or code. 403 for a token. 422 unless the input has one of the two. 429 after too many
-    /// attempts. 503 if too many passwords wait for their verification.
+    /// 401 for a wrong password or code. 403 for a token. 422 unless the input has one of the two, and for the password
+    /// of a person with a second factor. 429 after too many attempts. 503 if too many passwords wait for their
+    /// verification.
     pub async fn prove(&self, caller: &Caller, input: NewProof, from: ProofOrigin) -> Result<(), Problem> {
         let session = caller.session.clone().ok_or_else(|| {
-            Problem::forbidden("A token needs no proof of identity, because its creation had one.")
+            Problem::forbidden("A token needs no proof of identity. Only the session of a person has one.")
         })?;
         let email = &caller.user.email;
+        let refused = |detail: &str| {
+            let user = caller.user.id.to_string();
+            self.context.audit_event(caller, "session.refused", user, detail.to_owned())
+        };
         match (input.password, input.code) {
+            // The password alone must not remove the second factor.
+            (Some(_), None) if caller.proof.is_some_and(|proof| proof.has_factor) => {
+                let detail = "Your account has a second factor. Enter a code of the app, or a recovery code.";
+                return Err(Problem::invalid_field("/password", detail));
+            }
             (Some(password), None) => {
                 if password.chars().count() > passwords::MAX_CHARS {
                     return Err(Problem::invalid_field("/password", "Use at most 1024 characters."));
@@ -394,6 +450,7 @@ impl SecondFactors {
                 drop(conn);
                 let hash = hash.filter(|hash| !hash.is_empty());
                 if !self.hasher.verify(place, password, hash, &from.disconnect).await? {
+                    self.record_refusal(refused(WRONG_PASSWORD)).await;
                     let detail = "This is not the password of your account. Check it and try again.";
                     return Err(Problem::new(401, "auth.wrong_password", "Wrong password", detail));
                 }
@@ -401,7 +458,8 @@ impl SecondFactors {
             (None, Some(code)) => {
                 check_code(&code).map_err(|error| Problem::invalid(vec![error]))?;
                 self.count_attempt(email, from.address)?;
-                if !self.verify_code(caller.user.id, &code).await? {
+                if self.verify_code(caller.user.id, &code).await?.is_none() {
+                    self.record_refusal(refused(WRONG_CODE)).await;
                     return Err(wrong_code());
                 }
             }

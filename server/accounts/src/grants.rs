@@ -1,5 +1,6 @@
 //! The grant of a provider for a session, and the sign-ins by password that an organization excludes.
 
+use berth_oidc::domain_of;
 use berth_store::sso::StoredGrant;
 use berth_store::{self as store, Tx, WriteError};
 use berth_types::accounts::User;
@@ -46,11 +47,6 @@ impl NewGrant {
             answered_at: now,
         }
     }
-}
-
-/// The part of an address after the `@`, in lower case.
-pub fn domain_of(email: &str) -> String {
-    email.rsplit_once('@').map_or_else(String::new, |(_, domain)| domain.to_lowercase())
 }
 
 /// The time of the next refresh after an answer.

@@ -21,7 +21,7 @@ use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::accounts::{INVALID_EMAIL, MAX_EMAIL_BYTES, account_exists, check_new_user, check_secret};
+use super::accounts::{INVALID_EMAIL, MAX_EMAIL_BYTES, account_exists, check_new_user, hash_secret};
 use super::members::recheck_manage_right;
 use crate::passwords::Hasher;
 use crate::throttle::InvitationThrottle;
@@ -61,15 +61,6 @@ fn member_already() -> Problem {
     Problem::conflict("members.already", "Already a member", "A member with this address already exists.")
 }
 
-/// The stored hash of the secret in a request.
-///
-/// # Errors
-/// The text is longer than every secret.
-fn hash_secret(secret: &str) -> Result<String, Problem> {
-    check_secret(secret).map_err(|error| Problem::invalid(vec![error]))?;
-    Ok(fingerprint(secret.trim()))
-}
-
 fn throttled(wait_s: u64) -> Problem {
     let detail = "Too many invitations from this organization or to this address. Wait, then send it again.";
     Problem::throttled(detail, wait_s)
@@ -99,16 +90,14 @@ async fn find_open(
     Ok(found.filter(|invited| invited.accepted_by.is_none() && invited.invitation.expires_at > now))
 }
 
-/// Makes the user a member and writes the audit event. The link of an invitation proves the address.
+/// Makes the user a member and writes the audit event.
 async fn insert_member(
     tx: &mut Tx<'_>,
     invited: &InvitationRecord,
     user: &User,
     event: &AuditEvent,
-    now: Timestamp,
 ) -> Result<(), StoreError> {
-    store::members::join(tx, invited.org, user.id, invited.invitation.role, now).await?;
-    store::people::verify_email(tx, user.id, now).await?;
+    store::members::join(tx, invited.org, user.id, invited.invitation.role, event.at).await?;
     let Invitation { role, created_by, .. } = &invited.invitation;
     let detail = format!("{}: {}, invited by {created_by}", user.email, role.name());
     store::quotas::insert_audit(tx, Some(invited.org), &AuditEvent { detail, ..event.clone() }).await
@@ -246,7 +235,7 @@ impl Invitations {
     /// Sends an invitation again with a new link for another seven days.
     ///
     /// # Errors
-    /// 403 without an owner with a verified address. 429 after too many invitations.
+    /// 403 without a fresh proof, or without an owner with a verified address. 429 after too many invitations.
     pub async fn resend_invitation(
         &self,
         caller: &Caller,
@@ -254,6 +243,7 @@ impl Invitations {
         id: InvitationId,
     ) -> Result<SentInvitation, Problem> {
         self.context.authorise(caller, org, Right::Manage).await?;
+        self.context.check_proof(caller)?;
         let known = {
             let mut conn = self.context.db.read().await?;
             store::members::find_invitation(&mut conn.tx(), org, id).await?
@@ -382,8 +372,10 @@ impl Invitations {
         let now = self.context.now();
         let user = caller.user.clone();
         let event = self.context.audit_event(caller, "member.joined", user.id.to_string(), String::new());
+        let verified = self.context.audit_event(caller, "email.verified", user.id.to_string(), String::new());
         let done = self.context.db.try_write(move |tx| {
-            let (hash, user, event) = (hash.clone(), user.clone(), event.clone());
+            let (hash, user) = (hash.clone(), user.clone());
+            let (event, verified) = (event.clone(), verified.clone());
             async move {
                 let Some(found) = store::members::find_by_secret(tx, &hash).await? else {
                     return Err(not_valid().into());
@@ -413,7 +405,11 @@ impl Invitations {
                 if !store::members::accept(tx, found.invitation.id, user.id, now).await? {
                     return Err(not_valid().into());
                 }
-                insert_member(tx, &found, &user, &event, now).await?;
+                // The link of the invitation proves the address.
+                if store::people::verify_email(tx, user.id, now).await? {
+                    store::quotas::insert_audit(tx, None, &verified).await?;
+                }
+                insert_member(tx, &found, &user, &event).await?;
                 Ok(Joined { organization, role: found.invitation.role })
             }
             .boxed()
@@ -448,18 +444,11 @@ impl Invitations {
         let user =
             User { id: self.context.new_id(now), email, name: name.trim().to_owned(), operator: false };
         let password_hash = self.hasher.hash(password, self.context.salt(), sender).await?;
-        let actor = Caller {
-            user: user.clone(),
-            token: None,
-            session: None,
-            expires_at: None,
-            proof: None,
-            idempotency_key: None,
-        };
-        let event = self.context.audit_event(&actor, "member.joined", user.id.to_string(), String::new());
+        let event = self.context.user_event(&user, "member.joined", user.id.to_string(), String::new());
+        let verified = self.context.user_event(&user, "email.verified", user.id.to_string(), String::new());
         let done = self.context.db.try_write(move |tx| {
             let (hash, password_hash) = (hash.clone(), password_hash.clone());
-            let (user, event) = (user.clone(), event.clone());
+            let (user, event, verified) = (user.clone(), event.clone(), verified.clone());
             async move {
                 let Some(found) = find_open(tx, &hash, now).await? else {
                     return Err(not_valid().into());
@@ -471,7 +460,9 @@ impl Invitations {
                     return Err(not_valid().into());
                 }
                 store::accounts::insert_user(tx, &user, &password_hash, now).await?;
-                insert_member(tx, &found, &user, &event, now).await?;
+                // The link of the invitation proves the address.
+                store::quotas::insert_audit(tx, None, &verified).await?;
+                insert_member(tx, &found, &user, &event).await?;
                 Ok(Joined { organization, role: found.invitation.role })
             }
             .boxed()

@@ -1,4 +1,4 @@
-//! Users, sessions, second factors, API tokens, organizations, their members and invitations.
+//! Users, sessions, second factors, API tokens, organizations, their members, service accounts and invitations.
 
 mod accounts;
 mod factors;
@@ -9,14 +9,17 @@ mod links;
 mod mails;
 mod members;
 mod membership_rules;
+mod networks;
 mod own;
 mod passwords;
 mod refusals;
+mod service_accounts;
 mod slugs;
 mod sso;
 mod throttle;
 mod user_agent;
 mod users;
+mod webhook_heirs;
 
 pub use accounts::Accounts;
 pub use factors::SecondFactors;
@@ -25,6 +28,7 @@ pub use links::MailLinks;
 pub use members::Members;
 pub use own::OwnAccount;
 pub use passwords::Hasher;
+pub use service_accounts::ServiceAccounts;
 pub use sso::SingleSignOn;
 pub use users::Users;
 
@@ -36,6 +40,7 @@ pub mod routes {
     pub use crate::links::routes::routes as links;
     pub use crate::members::routes::routes as members;
     pub use crate::own::routes::routes as own;
+    pub use crate::service_accounts::routes::routes as service_accounts;
     pub use crate::sso::routes::routes as sso;
     pub use crate::users::routes::routes as users;
 }

@@ -6,12 +6,15 @@
 
 use std::sync::Arc;
 
+use berth_foundation::RequestSource;
 use berth_foundation::delivery::Transport;
 use berth_types::problems::Problem;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Mails that wait or are sent. The place of a mail is free after its hand-over.
-const MAX_MAILS: u32 = 64;
+/// Mails with links that wait or are sent. The place of a mail is free after its hand-over.
+const MAX_LINKS: u32 = 48;
+/// Notices that wait or are sent. Strangers request links, but cause no notices.
+const MAX_NOTICES: u32 = 16;
 /// Mails that are sent at the same time.
 const MAX_CONCURRENT: usize = 4;
 /// The seconds before the next request when all places are taken.
@@ -24,41 +27,58 @@ pub struct Mail {
     pub text: String,
 }
 
+/// A place in the queue of mails.
+pub struct MailPlace(OwnedSemaphorePermit);
+
 /// A bounded queue of mails.
 #[derive(Clone)]
 pub struct Mails {
     transport: Arc<Transport>,
-    /// Places for waiting and sent mails.
-    places: Arc<Semaphore>,
+    /// Places for waiting and sent mails with links.
+    links: Arc<Semaphore>,
+    /// Places for waiting and sent notices.
+    notices: Arc<Semaphore>,
     permits: Arc<Semaphore>,
+}
+
+/// A semaphore with this number of permits.
+fn semaphore(permits: u32) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(usize::try_from(permits).unwrap_or(MAX_CONCURRENT)))
 }
 
 impl Mails {
     pub fn new(transport: Arc<Transport>) -> Self {
-        let places = usize::try_from(MAX_MAILS).unwrap_or(MAX_CONCURRENT);
         Self {
             transport,
-            places: Arc::new(Semaphore::new(places)),
+            links: semaphore(MAX_LINKS),
+            notices: semaphore(MAX_NOTICES),
             permits: Arc::new(Semaphore::new(MAX_CONCURRENT)),
         }
     }
 
-    /// Starts `work`, which decides about a mail, and sends this mail. It returns before the work begins.
+    /// Reserves the place of a mail with a link. Reserved before the link is counted, so that a full queue uses up no
+    /// link of an address.
     ///
     /// # Errors
-    /// 503 if all places are taken. The work is dropped.
-    pub fn start(&self, work: impl Future<Output = Option<Mail>> + Send + 'static) -> Result<(), Problem> {
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            return Err(Problem::unavailable(
+    /// 503 if all places are taken.
+    pub fn reserve(&self) -> Result<MailPlace, Problem> {
+        self.links.clone().try_acquire_owned().map(MailPlace).map_err(|_| {
+            Problem::unavailable(
                 "Too many mails wait at this moment. No mail was sent. Try again in a few seconds.",
                 RETRY_S,
-            ));
-        };
+            )
+        })
+    }
+
+    /// Starts `work`, which decides about a mail with a link, and sends this mail. It returns before the work begins.
+    pub fn start(&self, place: MailPlace, work: impl Future<Output = Option<Mail>> + Send + 'static) {
         let (transport, permits) = (self.transport.clone(), self.permits.clone());
+        // The audit events of the work name the sender of the request.
+        let source = RequestSource::present();
         tokio::spawn(async move {
             // The semaphore is never closed.
             let permit = permits.acquire_owned().await;
-            if let Some(mail) = work.await
+            if let Some(mail) = source.scope(work).await
                 && let Err(error) = transport.send_mail(&mail.to, mail.subject, mail.text).await
             {
                 tracing::warn!(
@@ -67,15 +87,23 @@ impl Mails {
                     "a mail of an account was not sent"
                 );
             }
-            drop((permit, place));
+            drop((permit, place.0));
         });
-        Ok(())
+    }
+
+    /// Starts `work`, which decides about a notice, and sends it. Without a free place the log has a warning.
+    pub fn start_notice(&self, work: impl Future<Output = Option<Mail>> + Send + 'static) {
+        match self.notices.clone().try_acquire_owned() {
+            Ok(place) => self.start(MailPlace(place), work),
+            Err(_) => tracing::warn!("too many mails wait: a notice of an account was not mailed"),
+        }
     }
 
     /// Waits until all started mails are sent or have failed.
     pub async fn finished(&self) {
-        // The semaphore is never closed.
-        let _ = self.places.acquire_many(MAX_MAILS).await;
+        // The semaphores are never closed.
+        let _ = self.links.acquire_many(MAX_LINKS).await;
+        let _ = self.notices.acquire_many(MAX_NOTICES).await;
     }
 }
 
@@ -91,18 +119,26 @@ mod tests {
     async fn the_queue_of_mails_is_bounded() {
         let mails = mails();
         let (release, gate) = tokio::sync::watch::channel(());
-        for _ in 0..MAX_MAILS {
+        for _ in 0..MAX_LINKS {
             let mut gate = gate.clone();
             let work = async move {
                 let _ = gate.changed().await;
                 None
             };
-            mails.start(work).unwrap();
+            mails.start(mails.reserve().unwrap(), work);
         }
-        assert_eq!(mails.start(async { None }).unwrap_err().status, 503);
+        assert_eq!(mails.reserve().map(drop).unwrap_err().status, 503);
+        // A notice has a place of its own.
+        let (done, wait) = tokio::sync::oneshot::channel();
+        let notice = async move {
+            let _ = done.send(());
+            None
+        };
+        mails.start_notice(notice);
         drop(release);
         mails.finished().await;
-        mails.start(async { None }).unwrap();
+        assert!(wait.await.is_ok());
+        assert!(mails.reserve().is_ok());
     }
 
     #[tokio::test]
@@ -113,7 +149,7 @@ mod tests {
             let _ = done.send(());
             None
         };
-        mails.start(work).unwrap();
+        mails.start(mails.reserve().unwrap(), work);
         assert!(wait.try_recv().is_err(), "the work has not begun");
         mails.finished().await;
         assert!(wait.try_recv().is_ok());

@@ -7,6 +7,7 @@
 pub mod routes;
 
 use crate::membership_rules::{keeps_an_owner, keeps_tokens_and_invitations};
+use crate::webhook_heirs::pass_on_webhooks;
 use berth_types::Page;
 use berth_types::accounts::Role;
 use berth_types::ids::{OrgId, UserId};
@@ -15,6 +16,7 @@ use berth_types::members::{ChangeMember, Member};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
+use serde_json::json;
 
 use berth_foundation::{Caller, Right, forbidden_for};
 use berth_foundation::{Change, Context};
@@ -26,6 +28,11 @@ fn last_owner() -> Problem {
         "Owner required",
         "This member is the only owner of the organization. Nothing was changed. Make another member an owner first.",
     )
+}
+
+/// The state of a member in audit events.
+pub(crate) fn role_state(role: Role) -> Option<String> {
+    Some(json!({ "role": role.name() }).to_string())
 }
 
 /// Checks the right to manage once more in the transaction of the write, since the caller may have lost it
@@ -118,7 +125,9 @@ impl Members {
                 store::members::set_role(tx, org, user, to).await?;
                 let ended = end_tokens_and_invitations(tx, org, user, Some(to)).await?;
                 let detail = format!("{}: {}, before {}{ended}", before.email, to.name(), before.role.name());
-                store::quotas::insert_audit(tx, Some(org), &AuditEvent { detail, ..event }).await?;
+                let event =
+                    AuditEvent { detail, ..event }.with_change(role_state(before.role), role_state(to));
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok((Member { role: to, ..before }, true))
             }
             .boxed()
@@ -130,20 +139,23 @@ impl Members {
         Ok(member)
     }
 
-    /// Removes a member from an organization. Every member may leave without the right to manage.
+    /// Removes a member from an organization. Every member may leave without the right to manage. The webhooks of
+    /// the member pass to an owner.
     ///
     /// # Errors
-    /// 409 if the organization would lose its last owner.
+    /// 403 without a fresh proof. 409 if the organization would lose its last owner.
     pub async fn remove_member(&self, caller: &Caller, org: OrgId, user: UserId) -> Result<(), Problem> {
         // A token acts for the organization, so it needs the right to manage also for the removal of its own
         // user.
         let leaves = user == caller.user.id && caller.token.is_none();
         self.context.authorise(caller, org, if leaves { Right::View } else { Right::Manage }).await?;
+        self.context.check_proof(caller)?;
         let by = caller.user.id;
         let action = if leaves { "member.left" } else { "member.removed" };
         let event = self.context.audit_event(caller, action, user.to_string(), String::new());
+        let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let event = event.clone();
+            let (context, event) = (context.clone(), event.clone());
             async move {
                 if !leaves {
                     recheck_manage_right(tx, org, by).await?;
@@ -158,8 +170,9 @@ impl Members {
                 store::members::remove(tx, org, user).await?;
                 let ended = end_tokens_and_invitations(tx, org, user, None).await?;
                 let detail = format!("{}: {}{ended}", before.email, before.role.name());
-                store::quotas::insert_audit(tx, Some(org), &AuditEvent { detail, ..event }).await?;
-                Ok(())
+                let event = AuditEvent { detail, ..event };
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(pass_on_webhooks(tx, &context, (org, user), &event).await?)
             }
             .boxed()
         });

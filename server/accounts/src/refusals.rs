@@ -12,6 +12,12 @@ pub fn wrong_password() -> Problem {
     )
 }
 
+/// The refusal of a sign-in beyond the limits of its account or its network.
+pub fn too_many_sign_ins(wait_s: u64) -> Problem {
+    let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
+    Problem::throttled(detail, wait_s)
+}
+
 /// The refusal of a sign-in to a disabled account.
 pub fn account_disabled(reason: &str) -> Problem {
     let detail = format!(

@@ -1,4 +1,5 @@
-//! Rate limits for sign-ins and for invitations. No account is locked, and no mailbox is flooded.
+//! Rate limits for sign-ins, codes, sign-ups, links in mail and invitations. No account is locked, and no mailbox is
+//! flooded.
 //!
 //! A sign-in is counted before its password is verified, so the limits hold for right passwords too. Three limits
 //! apply: for one account from one network, for one network, and for one account from all networks. The last one

@@ -284,8 +284,9 @@ impl Invoices {
             .write(move |tx| {
                 let (text, event) = (text.clone(), event.clone());
                 async move {
+                    let before = store::accounts::find_setting(tx, SETTINGS).await?;
                     store::accounts::put_setting(tx, SETTINGS, &text).await?;
-                    store::quotas::insert_audit(tx, None, &event).await
+                    store::quotas::insert_audit(tx, None, &event.with_change(before, Some(text))).await
                 }
                 .boxed()
             })

@@ -79,8 +79,9 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     crate::volumes::check_uses(job, &mut refuse);
     if job.files.len() > MAX_FILES || job.files.values().map(String::len).sum::<usize>() > MAX_FILES_BYTES {
         refuse("/files", "A job has at most 256 files and 8 MiB in all.");
+    } else {
+        check_files(job, &mut refuse);
     }
-    check_files(job, &mut refuse);
     check_host(job, &mut refuse);
     if job.topology == Topology::SameNode && job.nodes > 1 {
         refuse("/topology", "Several nodes cannot be the same node. Choose one node, or same_switch.");
@@ -142,6 +143,7 @@ fn check_program(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
 fn check_env(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.env.len() > MAX_ENV {
         refuse("/env", "A job has at most 256 variables.");
+        return;
     }
     for (key, value) in &job.env {
         if !is_variable(key) {
@@ -175,6 +177,7 @@ fn check_host(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
 fn check_labels(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     if job.labels.len() > MAX_LABELS {
         refuse("/labels", "A job has at most 32 labels.");
+        return;
     }
     for (key, value) in &job.labels {
         if key.is_empty()
@@ -253,6 +256,7 @@ fn check_kept_files(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
     }
     if job.artifacts.len() > MAX_PATTERNS {
         refuse("/artifacts", "A job has at most 32 patterns.");
+        return;
     }
     for (index, pattern) in job.artifacts.iter().enumerate() {
         if let Err(detail) = JOB_PATHS.check(pattern) {
@@ -283,7 +287,7 @@ fn check_image(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
         }
         Ok(_) => {}
     }
-    for (key, value) in &job.env {
+    for (key, value) in job.env.iter().take(MAX_ENV) {
         if value.contains(['\n', '\r']) || key.len() + value.len() > MAX_IMAGE_ENV_BYTES {
             refuse(
                 &pointer_to("/env", key),
@@ -326,6 +330,9 @@ fn pointer_to(base: &str, key: &str) -> String {
     let key: String = key.chars().take(80).collect();
     format!("{base}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
+
+#[cfg(test)]
+mod submissions;
 
 #[cfg(test)]
 mod tests {

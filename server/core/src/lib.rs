@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod approval;
 pub mod capacity;
+pub mod dedicated;
 pub mod drains;
 pub mod evidence;
 pub mod expiry;

@@ -20,7 +20,10 @@ mod world;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
+use cases::{
+    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, check, enumerated, enumerated_dedicated,
+    enumerated_inside, models, random, shrink,
+};
 use regressions::regressions;
 
 /// Number of faults that are printed in full.
@@ -33,11 +36,14 @@ fn main() {
     let seed = arguments.next().unwrap_or(1_000_000);
     let several = std::env::var_os("SEVERAL_MODELS").is_some();
     let models: Vec<_> = models().into_iter().chain(regressions()).collect();
-    let fixed = ENUMERATED + ENUMERATED_INSIDE + models.len() as u64;
+    let inside = ENUMERATED + ENUMERATED_INSIDE;
+    let dedicated = inside + ENUMERATED_DEDICATED;
+    let fixed = dedicated + models.len() as u64;
     let case = |n: u64| match n {
         n if n < ENUMERATED => enumerated(n),
-        n if n < ENUMERATED + ENUMERATED_INSIDE => enumerated_inside(n - ENUMERATED),
-        n if n < fixed => models[(n - ENUMERATED - ENUMERATED_INSIDE) as usize].clone(),
+        n if n < inside => enumerated_inside(n - ENUMERATED),
+        n if n < dedicated => enumerated_dedicated(n - inside),
+        n if n < fixed => models[(n - dedicated) as usize].clone(),
         n => random(seed + n, several),
     };
     let workers = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);

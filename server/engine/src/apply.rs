@@ -1,13 +1,13 @@
 //! The application of facts.
 
-use berth_types::ids::{JobId, NodeId};
+use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
 
 use super::facts::{Claim, ClaimBill, ClaimRank, Fact, JobFacts, OrgFacts, VersionedItem};
 use super::held::Basis;
 use super::queue::{Group, Lane};
 use super::{Engine, WaitingJob, hold};
-use berth_placement::cluster::{NodeFacts, Owner, Rank};
+use berth_placement::cluster::{NodeFacts, Owner, Rank, set_own_only, tenancy};
 use berth_placement::fair_share::OrgIx;
 use berth_placement::quotas::Need;
 use berth_placement::request::Ask;
@@ -57,8 +57,10 @@ impl Engine {
     }
 }
 
-/// Sets the weight, the use and the limits of an organization.
+/// Sets the weight, the use, the limits and the nodes of an organization.
 fn put_org(engine: &mut Engine, facts: OrgFacts, now: Timestamp) {
+    set_own_only(&mut engine.cluster, facts.org, facts.own_nodes_only);
+    requeue(engine, facts.org);
     engine.shares.put(facts.org, facts.weight, facts.guaranteed_milli, facts.used, now);
     let org = engine.shares.index(facts.org);
     let Engine { quotas, cluster, queue, .. } = engine;
@@ -100,11 +102,16 @@ fn mark_aside_changed(engine: &mut Engine, org: OrgIx, limited: bool) {
 pub(super) fn put_node(engine: &mut Engine, facts: NodeFacts) {
     let id = facts.id;
     let before = engine.cluster.changes();
+    let known = engine.cluster.find_node(id).and_then(|index| engine.cluster.node(index));
+    let (old_org, new_org) = (known.and_then(|node| node.facts.dedicated_to), facts.dedicated_to);
     let index = engine.cluster.put_node(facts);
     if engine.cluster.changes() != before {
         engine.calendar.recount_node(&engine.cluster, index);
         // The new boards may draw less power than the old ones.
         engine.racks.mark_changed(&mut engine.cluster, index);
+    }
+    if old_org != new_org {
+        old_org.into_iter().chain(new_org).for_each(|org| requeue(engine, org));
     }
     for owner in engine.unplaced.remove(&id).unwrap_or_default() {
         let Some(claim) = engine.claims.get(owner) else { continue };
@@ -122,13 +129,30 @@ pub(super) fn put_job(engine: &mut Engine, facts: JobFacts) {
         return;
     }
     let was_known = engine.jobs.contains_key(&id);
+    insert_anew(engine, facts);
+    if !was_known && let Some(ask) = engine.jobs.get(&id).and_then(|w| w.ask) {
+        engine.finder.observe(&ask.shape, &engine.cluster);
+    }
+}
+
+/// Inserts a waiting job in place of the one with its id.
+fn insert_anew(engine: &mut Engine, facts: JobFacts) {
+    let id = facts.id;
     remove_job(engine, id);
     engine.dependencies.insert(id, &facts.depends_on);
     engine.jobs.insert(id, WaitingJob { facts, lane: None, ask: None });
     enqueue(engine, id);
-    if !was_known && let Some(ask) = engine.jobs.get(&id).and_then(|w| w.ask) {
-        engine.finder.observe(&ask.shape, &engine.cluster);
-    }
+}
+
+/// Queues the waiting jobs of an organization anew if the nodes that it may use have changed since.
+fn requeue(engine: &mut Engine, org: OrgId) {
+    let tenancy = tenancy(&engine.cluster, org);
+    let has_changed = |waiting: &&WaitingJob| {
+        waiting.facts.org == org && waiting.ask.is_some_and(|ask| ask.shape.tenancy != tenancy)
+    };
+    let jobs: Vec<JobFacts> =
+        engine.jobs.values().filter(has_changed).map(|waiting| waiting.facts.clone()).collect();
+    jobs.into_iter().for_each(|facts| insert_anew(engine, facts));
 }
 
 /// Puts a job into the queue if no dependency or volume blocks it.

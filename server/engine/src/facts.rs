@@ -102,6 +102,8 @@ pub struct OrgFacts {
     pub used: Option<f64>,
     /// While fewer thousandths of boards run, its use counts as zero.
     pub guaranteed_milli: i64,
+    /// True if its jobs and reservations use only nodes that are dedicated to it.
+    pub own_nodes_only: bool,
     pub limits: EngineLimits,
 }
 

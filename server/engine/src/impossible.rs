@@ -27,9 +27,9 @@ impl Engine {
         if self.cluster.nodes().iter().all(|n| n.facts.gpus.is_empty()) {
             return Ok(None);
         }
-        // An operator can install podman at once, but not boards.
+        // An operator can install podman or dedicate a node at once, but not add boards.
         let blocker = why_ask_impossible(self, &ask, &place::able_nodes(self, &ask))
-            .filter(|b| !matches!(b, Blocker::Images { .. }));
+            .filter(|b| !matches!(b, Blocker::Images { .. } | Blocker::OwnNodes { .. }));
         let why = |b| WaitReasons { blockers: vec![b], changes: Vec::new(), earliest: None, fits: false };
         Ok(blocker.map(why))
     }
@@ -82,9 +82,16 @@ pub(super) fn why_ask_impossible(engine: &Engine, ask: &Ask, able: &[NodeIx]) ->
     too_few.then_some(Blocker::None { count: most.0, nodes: most.1 })
 }
 
-/// The blocker of an ask whose demand besides boards rules out too many nodes.
+/// The blocker of an ask whose organization, or whose demand besides boards, rules out too many nodes.
 fn why_unable(engine: &Engine, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
     let count = |other: &Ask| u32::try_from(place::able_nodes(engine, other).len()).unwrap_or(u32::MAX);
+    if ask.shape.tenancy.own_only && able.len() < ask.nodes as usize {
+        let mut anywhere = *ask;
+        anywhere.shape.tenancy.own_only = false;
+        if count(&anywhere) >= ask.nodes {
+            return Some(Blocker::OwnNodes { busy: 0 });
+        }
+    }
     let mut plain = *ask;
     plain.shape.images = false;
     // Too few nodes for a job on several nodes count as none.

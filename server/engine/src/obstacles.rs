@@ -86,7 +86,7 @@ fn behind(engine: &Engine, waiter: &Waiter, blocker: &Blocker, now: Timestamp) -
         Blocker::Volume(held) => jobs_named(engine, &[held.job]),
         Blocker::Booking(_, ReservationBlocker::Foreign) => Obstacles::default(),
         Blocker::Booking(id, _) => bookings(waiter, engine.calendar.get(*id).into_iter().collect()),
-        Blocker::Busy { .. } => busy(engine, waiter, now),
+        Blocker::Busy { .. } | Blocker::OwnNodes { busy: 1.. } => busy(engine, waiter, now),
         Blocker::Host { temporary: true, .. } => {
             let able = |node: NodeIx, host: &Node| is_suitable(engine, waiter, node, host);
             runs(engine, waiter, now, able, |_, _| true)
@@ -103,6 +103,7 @@ fn behind(engine: &Engine, waiter: &Waiter, blocker: &Blocker, now: Timestamp) -
         | Blocker::Mode { .. }
         | Blocker::Host { temporary: false, .. }
         | Blocker::Images { .. }
+        | Blocker::OwnNodes { busy: 0 }
         | Blocker::Away { .. }
         | Blocker::Quarantined { .. } => Obstacles::default(),
     }
@@ -228,7 +229,8 @@ fn promised(engine: &Engine, waiter: &Waiter, now: Timestamp) -> Obstacles {
     let excluded = hold::excluded_bookings(engine, waiter.facts.id, true, now);
     let met = engine.calendar.iter().filter(|b| {
         let own = b.id == hold_id(waiter.facts.id) || excluded.contains(&b.id);
-        let meets = |node| place::has_board_of(engine, node, ask.shape.models);
+        let meets =
+            |node| place::has_board_of(engine, node, ask.shape.models) && place::takes(engine, node, &ask);
         !own && b.from < until && b.until > now && b.places.iter().any(|place| meets(place.node))
     });
     bookings(waiter, met.collect())

@@ -7,8 +7,8 @@ use berth_types::time::Timestamp;
 
 use super::power::{self, Boards, Power, offer_boards};
 use super::{Engine, Span};
-use berth_placement::calendar::{Booking, Calendar, Exclusions, Expected, NodeSlots};
-use berth_placement::cluster::{MAX_GPUS, Models, NodeIx, View, WHOLE_MILLI};
+use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, Expected, NodeSlots};
+use berth_placement::cluster::{MAX_GPUS, Models, NodeIx, View, WHOLE_MILLI, may_use};
 use berth_placement::finder::slots;
 use berth_placement::request::{Ask, Nearness};
 use berth_placement::scoring::ScoredPlace;
@@ -310,6 +310,12 @@ pub(super) fn is_able(engine: &Engine, node: NodeIx, ask: &Ask) -> bool {
     view.is_some_and(|view| engine.finder.offer(&engine.cluster, &view, &ask.shape).is_some())
 }
 
+/// True if a node takes the work of an ask's organization.
+pub(super) fn takes(engine: &Engine, node: NodeIx, ask: &Ask) -> bool {
+    let host = engine.cluster.node(node);
+    host.is_some_and(|host| ask.shape.tenancy.admits(host.view().dedicated_to))
+}
+
 /// The thousandths of boards on some nodes.
 pub(super) fn nodes_milli(engine: &Engine, nodes: &[NodeIx]) -> i64 {
     let boards = nodes.iter().filter_map(|n| engine.cluster.node(*n)).map(|n| n.facts.gpus.len());
@@ -325,8 +331,12 @@ pub(super) fn still_fits(
     excluded: Exclusions<'_>,
 ) -> bool {
     let window = (booking.from, booking.until);
+    let is_maintenance = booking.kind == BookingKind::Maintenance;
     !booking.places.is_empty()
         && booking.places.iter().all(|place| {
+            if !is_maintenance && !may_use(&engine.cluster, place.node, booking.org) {
+                return false;
+            }
             let view = calendar.view(&engine.cluster, place.node, window, now, excluded);
             let ask = booking.ask.map(|a| (a.shape.cpu_milli, a.shape.memory_mib)).unwrap_or_default();
             view.is_some_and(|mut view| {

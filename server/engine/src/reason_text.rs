@@ -123,6 +123,26 @@ fn host_text(nodes: u32, temporary: bool, device: &str) -> (&'static str, String
     )
 }
 
+/// The text of a lack of dedicated nodes of an organization that uses no others; `busy` suitable ones are in use.
+fn own_nodes_text(busy: u32, device: &str) -> (&'static str, String, String) {
+    let (detail, change) = if busy == 0 {
+        (
+            format!("No node of your organization's own can hold {device}, and its jobs use no other nodes."),
+            "Ask the operator to dedicate such a node to your organization.",
+        )
+    } else {
+        (
+            format!(
+                "No node of your organization's own has {device} free: {busy} suitable {} in use. Its jobs use no \
+                 other nodes.",
+                plural(busy, "node is", "nodes are")
+            ),
+            "Wait for the end of a running job, or stop one of your jobs.",
+        )
+    };
+    ("capacity.own_nodes", detail, change.to_owned())
+}
+
 fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> ApiBlocker {
     let device = request.text();
     let (code, detail, change) = match blocker {
@@ -173,6 +193,7 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
             ),
             "Submit the job without an image, or ask the operator to install podman.".to_owned(),
         ),
+        Blocker::OwnNodes { busy } => own_nodes_text(*busy, &device),
         Blocker::Away { nodes } => (
             "node.unavailable",
             format!("{nodes} suitable {} cordoned or unreachable.", plural(*nodes, "node is", "nodes are")),

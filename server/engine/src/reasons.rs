@@ -32,6 +32,9 @@ pub enum Blocker {
     Host { nodes: u32, temporary: bool },
     /// These nodes would suit, but run no images.
     Images { nodes: u32 },
+    /// The organization uses only nodes that are dedicated to it: `busy` suitable ones have no free place now. Zero
+    /// if too few of them could ever hold the request, although other nodes could.
+    OwnNodes { busy: u32 },
     /// These suitable nodes accept no work.
     Away { nodes: u32 },
     /// A rack has too little power left.

@@ -8,7 +8,7 @@ use berth_types::time::Timestamp;
 use super::reasons::PowerShortage;
 use super::{Engine, find_node_id, place, shortage};
 use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, NodeSlots};
-use berth_placement::cluster::{BookingId, NodeIx, Slot};
+use berth_placement::cluster::{BookingId, NodeIx, Slot, has_dedicated_nodes, tenancy};
 use berth_placement::request::{Ask, InvalidRequest, Request};
 use berth_placement::timeline::{LevelBound, Timeline};
 
@@ -290,7 +290,8 @@ fn repack(
 /// helps.
 fn may_fit_repacked(engine: &Engine, ask: &Ask, window: Window, all: i64) -> bool {
     let need = ask.milli(&engine.cluster);
-    match only_model(ask) {
+    // The timeline of a model has the bookings on dedicated nodes of others too.
+    match only_model(ask).filter(|_| !has_dedicated_nodes(&engine.cluster)) {
         Some(model) => engine
             .calendar
             .model_timeline(model)
@@ -327,12 +328,20 @@ fn move_few(
     }
     let mut moved = Vec::new();
     for booking in todo {
-        let places = place::find_places_in(engine, calendar, &booking.ask?, when(booking), now)?;
+        let places =
+            place::find_places_in(engine, calendar, &present_ask(engine, booking)?, when(booking), now)?;
         let booking = Booking { places, ..booking.clone() };
         calendar.put(&engine.cluster, booking.clone());
         moved.push(booking);
     }
     Some((places, moved))
+}
+
+/// The ask of a booking for the nodes that its organization may use at present.
+fn present_ask(engine: &Engine, booking: &Booking) -> Option<Ask> {
+    let mut ask = booking.ask?;
+    ask.shape.tenancy = tenancy(&engine.cluster, booking.org);
+    Some(ask)
 }
 
 /// Places all bookings anew, the largest first.
@@ -350,7 +359,7 @@ fn move_all(
     let (mut own, mut moved) = (None, Vec::new());
     for booking in order {
         let when = (booking.from, booking.until);
-        let places = place::find_places_in(engine, calendar, &booking.ask?, when, now)?;
+        let places = place::find_places_in(engine, calendar, &present_ask(engine, booking)?, when, now)?;
         let placed = Booking { places, ..booking.clone() };
         calendar.put(&engine.cluster, placed.clone());
         if booking.id == new.id {
@@ -383,7 +392,9 @@ fn alternatives(engine: &Engine, ask: &Ask, all: i64, window: Window, now: Times
     };
     let nothing = Timeline::default();
     let line = only_model(ask).and_then(|m| engine.calendar.model_timeline(m)).unwrap_or(&nothing);
-    let limit = all - ask.milli(&engine.cluster);
+    // The timeline has the bookings on dedicated nodes of others too, so with such nodes it rules nothing out.
+    let limit =
+        if has_dedicated_nodes(&engine.cluster) { i64::MAX } else { all - ask.milli(&engine.cluster) };
     // The ends of runs, which the calendar does not contain.
     let mut ends: Vec<Timestamp> = engine.claims.iter().filter_map(|c| c.ends_by).collect();
     ends.retain(|end| *end > window.from);

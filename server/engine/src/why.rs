@@ -15,7 +15,7 @@ use super::{
     Engine, Span, apply, find_node_id, forecast, hold, impossible, inside, order, place, ready, run_end,
     shortage,
 };
-use berth_placement::calendar::{Booking, Exclusions};
+use berth_placement::calendar::{Booking, Exclusions, NodeSlots};
 use berth_placement::cluster::{BookingId, NodeIx, Rank, Slot};
 use berth_placement::fair_share::OrgIx;
 use berth_placement::request::{Ask, InvalidRequest, Nearness, Request};
@@ -229,7 +229,11 @@ fn set_start(engine: &mut Engine, why: &mut WaitReasons, job: JobId, seconds: i6
 fn promised_beside(engine: &Engine, job: JobId) -> impl Iterator<Item = &Booking> {
     let models = engine.jobs.get(&job).and_then(|w| w.ask).map_or(u64::MAX, |ask| ask.shape.models.0);
     let any = !engine.racks.is_empty();
-    let meets = move |b: &&Booking| any || b.ask.is_none_or(|ask| ask.shape.models.0 & models != 0);
+    let ask = engine.jobs.get(&job).and_then(|waiting| waiting.ask);
+    let meets = move |b: &&Booking| {
+        let takes = |p: &NodeSlots| ask.is_none_or(|ask| place::takes(engine, p.node, &ask));
+        any || b.ask.is_none_or(|ask| ask.shape.models.0 & models != 0) && b.places.iter().any(takes)
+    };
     engine.calendar.iter().filter(move |b| b.id != hold_id(job)).filter(meets)
 }
 
@@ -287,7 +291,9 @@ fn why_place(
     (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
     if let Some(blocker) = impossible::why_ask_impossible(engine, ask, &able) {
         let changes = match blocker {
-            Blocker::None { .. } => changes(engine, ask, org, seconds, excluded, now),
+            Blocker::None { .. } | Blocker::OwnNodes { .. } => {
+                changes(engine, ask, org, seconds, excluded, now)
+            }
             _ => Vec::new(),
         };
         return WaitReasons { blockers: vec![blocker], changes, earliest: None, fits: false };
@@ -319,7 +325,7 @@ fn why_place(
         quarantined += u32::try_from(unhealthy.filter(suits).count()).unwrap_or(0);
     }
     if busy > 0 {
-        blockers.push(Blocker::Busy { nodes: busy });
+        blockers.push(in_use(ask, busy));
     }
     if short_of_cpu > 0 {
         blockers.push(Blocker::Host { nodes: short_of_cpu, temporary: true });
@@ -335,11 +341,16 @@ fn why_place(
     }
     if blockers.is_empty() {
         // Enough nodes have a free place, but not close enough to each other.
-        blockers.push(Blocker::Busy { nodes: u32::try_from(able.len()).unwrap_or(u32::MAX) });
+        blockers.push(in_use(ask, u32::try_from(able.len()).unwrap_or(u32::MAX)));
     }
     let changes = changes(engine, ask, org, seconds, excluded, now);
     let earliest = ready::earliest(engine, ask, seconds, now, excluded).map(|(at, _)| at);
     WaitReasons { blockers, changes, earliest, fits: false }
+}
+
+/// The blocker of suitable nodes without a free place.
+const fn in_use(ask: &Ask, nodes: u32) -> Blocker {
+    if ask.shape.tenancy.own_only { Blocker::OwnNodes { busy: nodes } } else { Blocker::Busy { nodes } }
 }
 
 /// The begin of the first booking on a node that conflicts with a run from now on.

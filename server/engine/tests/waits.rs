@@ -49,6 +49,7 @@ fn node(n: u128, model: &str) -> NodeFacts {
         memory_mib: 512_000,
         switch: None,
         rack: None,
+        dedicated_to: None,
         gpus: vec![gpu],
     }
 }

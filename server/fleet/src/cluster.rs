@@ -8,6 +8,7 @@ mod summary;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use berth_core::approval::waiting_reason;
+use berth_core::dedicated::UsableNodes;
 use berth_mig::{Board, Instance, blocked_slices, board_by_name};
 use berth_placement::assignment::{BoardState, Occupant};
 use berth_rest::lists::{name_and_id, page_in_memory};
@@ -15,7 +16,7 @@ use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::Placement;
 use berth_types::lists::{ListOptions, NameCursor};
-use berth_types::nodes::{AwaitingApproval, Gpu, Node, NodeFilter, NodeState, Tile, TileOwner};
+use berth_types::nodes::{AwaitingApproval, Gpu, Node, NodeFilter, NodeOrg, NodeState, Tile, TileOwner};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 
@@ -72,10 +73,17 @@ fn board_states<'a>(
             mig_enabled: gpu.mig_enabled,
             ready: !gpu.cordoned && gpu.present && connected.contains(&gpu.node_id),
             quarantined: gpu.quarantined.is_some(),
+            dedicated_to: gpu.dedicated_to,
             occupants: ours.chain(others).collect(),
         });
     }
     out
+}
+
+/// The nodes that an organization may use, for its views of nodes and boards.
+pub async fn usable_nodes(tx: &mut Tx<'_>, org: OrgId) -> Result<UsableNodes, StoreError> {
+    let own_only = store::dedicated::find_own_only(tx, org).await?.unwrap_or(false);
+    Ok(UsableNodes { org, own_only })
 }
 
 /// Adds the devices of present reservations to the occupants. Reserved devices are not available without the
@@ -281,14 +289,19 @@ impl Cluster {
         page.items.into_iter().next().ok_or_else(Problem::not_found)
     }
 
-    /// All nodes. `shown_to` hides nodes without an approval and the owners of other organizations; `None` shows
-    /// everything.
+    /// All nodes. `shown_to` hides nodes that the organization may not use or without an approval, and the owners of
+    /// other organizations; `None` shows everything.
     pub async fn nodes(&self, shown_to: Option<OrgId>) -> Result<Vec<Node>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let nodes = match shown_to {
             None => store::nodes::list(&mut tx).await?,
-            Some(_) => store::nodes::list_approved(&mut tx).await?,
+            Some(org) => {
+                let usable = usable_nodes(&mut tx, org).await?;
+                let mut nodes = store::nodes::list_approved(&mut tx).await?;
+                nodes.retain(|node| usable.has(node.dedicated_to));
+                nodes
+            }
         };
         let gpus = store::nodes::list_all_gpus(&mut tx).await?;
         let held = store::attempts::list_held(&mut tx).await?;
@@ -332,6 +345,7 @@ impl Cluster {
             isolation: row.isolation.0,
             worker_version: Some(row.worker_version).filter(|_| shown_to.is_none()),
             last_seen_at: row.last_seen_at,
+            dedicated_to: row.dedicated_to.zip(row.dedicated_name).map(|(org, name)| NodeOrg { org, name }),
             suspect: row.suspect.filter(|_| shown_to.is_none()),
             left_out: Some(row.gpus_left_out).filter(|reasons| shown_to.is_none() && !reasons.is_empty()),
             certified_until: row.certified_until.filter(|_| shown_to.is_none()),

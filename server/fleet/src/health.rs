@@ -17,16 +17,12 @@ use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use crate::board_history::{BoardHistories, BoardValues, KEPT_S};
-use crate::reports::{BoardReport, GpuTaskOrder};
+use crate::offerings::Offerings;
+use crate::reports::{BoardReport, GpuTaskOrder, MODE_CHANGE, UNKNOWN_FAULT};
 use berth_foundation::{Caller, idempotency};
 use berth_foundation::{Change, Context};
 use berth_store::health::{NewQuarantine, StoredHealth};
 use berth_store::{self as store, StoreError, Tx};
-
-/// The quarantine code of a board during a change of its MIG mode.
-pub(crate) const MODE_CHANGE: &str = "gpu.mode";
-/// The quarantine code of a board without a recorded code.
-pub(crate) const UNKNOWN_FAULT: &str = "device.unavailable";
 
 /// The audit event of an act of the portal on a board.
 fn portal_event(
@@ -113,12 +109,13 @@ fn mode_refusal(row: &StoredHealth) -> Option<Problem> {
 #[derive(Clone)]
 pub struct Health {
     context: Context,
+    offerings: Offerings,
     history: Arc<BoardHistories>,
 }
 
 impl Health {
-    pub fn new(context: Context) -> Self {
-        Self { context, history: Arc::default() }
+    pub fn new(context: Context, offerings: Offerings) -> Self {
+        Self { context, offerings, history: Arc::default() }
     }
 
     /// Keeps a reading of a board.
@@ -298,9 +295,10 @@ impl Health {
     /// Approves a board that its node reported after the approval of the node.
     ///
     /// # Errors
-    /// The board does not wait for an approval.
+    /// The proof of identity is not fresh, or the board does not wait for an approval.
     pub async fn approve_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
         let row = self.get_gpu(caller, gpu_uuid).await?;
+        self.context.check_proof(caller)?;
         if caller.already_created().is_some() {
             return Ok(self.gpu_health(row));
         }
@@ -328,6 +326,7 @@ impl Health {
             let detail = "The board waits for no approval. Nothing was changed.";
             return Err(Problem::conflict("gpu.approved", "The board is approved", detail));
         }
+        self.offerings.offer_boards_of(row.node_id).await?;
         self.publish_gpu(gpu_uuid, row.node_id).await
     }
 

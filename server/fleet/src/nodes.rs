@@ -1,6 +1,7 @@
-//! Reports of hosts, approvals, labels and cordons of nodes.
+//! Reports of hosts, approvals, labels, cordons and the dedication of nodes.
 
 pub(crate) mod approval;
+mod dedication;
 pub mod routes;
 
 use berth_types::ids::NodeId;
@@ -11,9 +12,10 @@ use std::collections::BTreeMap;
 
 use self::approval::Recorded;
 use crate::cluster::Cluster;
-use crate::leases::Leases;
+use crate::leases::{Leases, node_audit};
 use crate::offerings::Offerings;
 use berth_foundation::Caller;
+use berth_foundation::repeated::MINUTE_MS;
 use berth_foundation::{Change, Context};
 use berth_store::nodes::{BoardOwner, NodeReport};
 use berth_store::{self as store, StoreError, Tx};
@@ -44,7 +46,7 @@ fn stay_reason(
     Some(format!("Board {gpu_uuid} remains with node {}, which {why}.", other.node_name))
 }
 
-/// Records reports of hosts, and approves, labels and cordons nodes.
+/// Records reports of hosts, and approves, labels, cordons and dedicates nodes.
 #[derive(Clone)]
 pub struct Nodes {
     context: Context,
@@ -58,15 +60,13 @@ impl Nodes {
         Self { context, offerings, cluster, leases }
     }
 
-    /// Records the report of a host. An approved node adds the offerings of its boards.
+    /// Records the report of a host. An approved node adds the offerings of its approved boards.
     ///
     /// The UUID of a board is a claim without proof. It takes no board from a connected node and no board
     /// with work on it.
     pub async fn report_node(&self, node: NodeId, report: NodeReport) -> Result<(), StoreError> {
         let (nodes, now) = (self.clone(), self.context.now());
-        let (models, simulated): (Vec<String>, bool) =
-            (report.boards.iter().map(|board| board.model.clone()).collect(), report.simulated);
-        let Recorded { left_out, is_approved } = self
+        let Recorded { left_out, has_new_left_out, is_approved } = self
             .context
             .db
             .write(move |tx| {
@@ -77,8 +77,13 @@ impl Nodes {
         if !left_out.is_empty() {
             tracing::warn!(%node, left_out, "a worker reports boards of another node");
         }
+        if has_new_left_out {
+            // A host without an approval can alternate its reports at any rate.
+            let event = node_audit(&self.context, node, "node.boards_left_out", &left_out);
+            self.context.record_repeated(&format!("left out {node}"), MINUTE_MS, None, event).await;
+        }
         if is_approved {
-            self.offer_models(models.iter().map(String::as_str).collect(), simulated).await?;
+            self.offerings.offer_boards_of(node).await?;
         }
         Ok(())
     }
@@ -125,12 +130,13 @@ impl Nodes {
             }
         }
         let has_labels = labels.is_some() || adopt_labels.is_some();
-        let event = self.context.audit_event(
-            caller,
-            "node.labels_set",
-            node.to_string(),
-            labels.as_ref().map_or_else(String::new, labels_text),
-        );
+        let label_detail = match (&labels, adopt_labels) {
+            (Some(labels), _) => labels_text(labels),
+            (None, Some(true)) => "adopted".to_owned(),
+            (None, Some(false)) => "not adopted".to_owned(),
+            (None, None) => String::new(),
+        };
+        let event = self.context.audit_event(caller, "node.labels_set", node.to_string(), label_detail);
         let cordon_event = cordoned.map(|cordoned| {
             let action = if cordoned { "node.cordoned" } else { "node.uncordoned" };
             self.context.audit_event(caller, action, node.to_string(), String::new())

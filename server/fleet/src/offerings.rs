@@ -2,15 +2,20 @@
 
 pub mod routes;
 
+use std::collections::BTreeSet;
+
 use berth_core::admission::MAX_SLUG_BYTES;
-use berth_mig::Board;
+use berth_mig::{Board, board_by_name};
 use berth_placement::assignment::{OfferingShape, availability};
 use berth_types::Page;
+use berth_types::ids::NodeId;
 use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
 use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 use futures::FutureExt;
+use serde_json::json;
 
 use crate::cluster;
 use berth_foundation::Context;
@@ -30,6 +35,22 @@ pub struct Offerings {
 impl Offerings {
     pub const fn new(context: Context) -> Self {
         Self { context }
+    }
+
+    /// Adds the offerings of a node's present boards with an approval.
+    pub(crate) async fn offer_boards_of(&self, node: NodeId) -> Result<(), StoreError> {
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let known = store::approvals::find(&mut tx, node).await?;
+        let boards = store::approvals::list_boards(&mut tx, node).await?;
+        drop(conn);
+        let simulated = known.is_some_and(|known| known.simulated);
+        let offered = boards.iter().filter(|board| board.present && !board.awaits_approval);
+        let models: BTreeSet<&str> = offered.map(|board| board.model.as_str()).collect();
+        for board in models.into_iter().filter_map(board_by_name) {
+            self.offer_board(board, simulated).await?;
+        }
+        Ok(())
     }
 
     /// Adds the offerings of a board: the whole board and each of its MIG profiles. Existing offerings stay
@@ -79,6 +100,8 @@ impl Offerings {
         let stored = store::offerings::list(&mut tx, self.context.now()).await?;
         let mut boards = cluster::boards(&mut tx, &self.context.live.connected()).await?;
         cluster::occupy_reserved(&mut tx, &mut boards, self.context.now()).await?;
+        // The catalogue is the same for all organizations.
+        boards.retain(|board| board.dedicated_to.is_none());
         let with_availability = |stored: StoredOffering| {
             let shape = OfferingShape {
                 model: stored.gpu_model.clone(),
@@ -161,6 +184,8 @@ impl Offerings {
                     idempotency::claim(tx, key.as_ref(), "", now).await?;
                     price.version = store::offerings::last_version(tx, offering.id).await? + 1;
                     store::offerings::insert_price(tx, offering.id, price, from, &set_by).await?;
+                    let before = offering.price.map(|price| price_state(price, None));
+                    let event = event.with_change(before, Some(price_state(price, Some(from))));
                     store::quotas::insert_audit(tx, None, &event).await?;
                     store::offerings::find(tx, &slug, now).await
                 }
@@ -236,6 +261,20 @@ impl Offerings {
 
 fn no_offering() -> Problem {
     Problem::invalid_field("/offering", "This offering does not exist.")
+}
+
+/// A price in audit events: the one in effect, or a new one with the time from which it applies.
+fn price_state(price: StoredPrice, from: Option<Timestamp>) -> String {
+    let StoredPrice { version, nano_per_second, reserved_nano_per_second, preemptible_nano_per_second } =
+        price;
+    let state = json!({
+        "version": version,
+        "nano_per_second": nano_per_second,
+        "reserved_nano_per_second": reserved_nano_per_second,
+        "preemptible_nano_per_second": preemptible_nano_per_second,
+        "effective_from": from,
+    });
+    state.to_string()
 }
 
 /// The stored form of a price, without its version.

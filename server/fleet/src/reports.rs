@@ -4,6 +4,11 @@
 
 use berth_types::health::{GpuFacts, GpuTaskKind};
 
+/// The quarantine code of a board during a change of its MIG mode.
+pub(crate) const MODE_CHANGE: &str = "gpu.mode";
+/// The quarantine code of a board without a recorded code.
+pub(crate) const UNKNOWN_FAULT: &str = "device.unavailable";
+
 /// The health of a board.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoardReport {

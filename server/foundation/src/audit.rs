@@ -44,17 +44,17 @@ impl Context {
         event
     }
 
-    /// Writes an event that can occur at any rate: at most once a minute for each `cause`, with a count. A failure
-    /// goes to the log, so that it does not change the answer to the request.
-    pub async fn record_repeated(&self, cause: &str, org: Option<OrgId>, event: AuditEvent) {
-        if let Some(event) = self.repeated.admit(cause, org, event)
+    /// Writes an event that can occur at any rate: at most once in `window_ms` for each `cause`, with a count. A
+    /// failure goes to the log, so that it does not change the answer to the request.
+    pub async fn record_repeated(&self, cause: &str, window_ms: i64, org: Option<OrgId>, event: AuditEvent) {
+        if let Some(event) = self.repeated.admit(cause, window_ms, org, event)
             && let Err(error) = self.write_events(vec![(org, event)]).await
         {
             tracing::error!(%error, "an audit event was not written");
         }
     }
 
-    /// Writes the counts of repeated events whose minute is over.
+    /// Writes the counts of repeated events whose window is over.
     pub async fn record_omitted(&self) -> Result<(), StoreError> {
         let due = self.repeated.end_windows(self.now());
         if due.is_empty() { Ok(()) } else { self.write_events(due).await }
@@ -154,19 +154,48 @@ impl AuditLog {
     /// Signs the end of the chain if it has new events, and stores the last checkpoint outside of the database.
     ///
     /// # Errors
-    /// The database or a file cannot be read or written.
+    /// The database or a file cannot be read or written, or the database does not have the last checkpoint of the
+    /// file: a signature would hide the loss, so nothing is signed or written.
     pub async fn sign(&self) -> Result<(), String> {
         let key = self.key()?;
         let now = self.context.now();
-        let done = self.context.db.write(move |tx| {
-            let key = key.clone();
-            async move { sign_end(tx, &key, now).await }.boxed()
-        });
-        let Some(last) = done.await.map_err(|e| e.to_string())? else { return Ok(()) };
         let file = self.last_file();
+        let reading = tokio::task::spawn_blocking(move || LastCheckpoint::find(&file));
+        let known = reading.await.map_err(|e| e.to_string())??;
+        let done = self.context.db.write(move |tx| {
+            let (key, known) = (key.clone(), known.clone());
+            async move {
+                if let Some(known) = known
+                    && !has_checkpoint(tx, &known).await?
+                {
+                    return Ok(Err(known.number));
+                }
+                sign_end(tx, &key, now).await.map(Ok)
+            }
+            .boxed()
+        });
+        let file = self.last_file();
+        let last = match done.await.map_err(|e| e.to_string())? {
+            Ok(Some(last)) => last,
+            Ok(None) => return Ok(()),
+            Err(number) => {
+                return Err(format!(
+                    "the database does not have checkpoint {number} of {}: the end of the audit log was removed, or \
+                     a backup was restored. New events are recorded, but not signed. After the restoration of a \
+                     backup remove this file; in any other case compare the log with a copy",
+                    file.display()
+                ));
+            }
+        };
         let written = tokio::task::spawn_blocking(move || LastCheckpoint::from(&last).put(&file)).await;
         written.map_err(|e| e.to_string())?
     }
+}
+
+/// Returns true if the database has this checkpoint with the same signature.
+async fn has_checkpoint(tx: &mut Tx<'_>, known: &LastCheckpoint) -> Result<bool, StoreError> {
+    let stored = berth_store::audit::list_checkpoints(tx, known.number.saturating_sub(1), 1).await?;
+    Ok(stored.iter().any(|stored| stored.number == known.number && stored.signature == known.signature))
 }
 
 /// Signs the end of the chain if it is after the last checkpoint. Returns the last checkpoint.

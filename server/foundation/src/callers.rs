@@ -7,10 +7,12 @@ use berth_types::accounts::{Role, User};
 use berth_types::ids::{OrgId, TokenId};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
+use berth_types::scopes::ApiScopes;
 use berth_types::time::Timestamp;
 
 use crate::context::Context;
 use crate::credentials::SessionKey;
+use crate::repeated::MINUTE_MS;
 
 /// The idempotency key of the present request, and the object that an earlier request with this key created.
 #[derive(Debug, Clone)]
@@ -65,6 +67,8 @@ pub struct TokenScope {
     /// `None` for an operator's token.
     pub org: Option<OrgId>,
     pub role: Role,
+    /// The requests that the token may send. `berth_rest` checks them before each route.
+    pub scopes: ApiScopes,
 }
 
 /// A right in an organization.
@@ -150,7 +154,8 @@ impl Context {
         drop(conn);
         let detail = format!("The role {} lacks the right to {}.", role.name(), right.name());
         let event = self.audit_event(caller, "access.denied", org.to_string(), detail);
-        self.record_repeated(&format!("denied {org} {}", caller.user.id), Some(org), event).await;
+        let cause = format!("denied {org} {}", caller.user.id);
+        self.record_repeated(&cause, MINUTE_MS, Some(org), event).await;
         Err(forbidden_for(role))
     }
 
@@ -163,8 +168,8 @@ impl Context {
         if caller.user.operator && token_allows { Ok(()) } else { Err(Problem::not_found()) }
     }
 
-    /// Requires a fresh proof of identity from a person with a second factor. Tokens pass, because their creation
-    /// had a proof, and so do people without a second factor.
+    /// Requires a fresh proof of identity from a person with a second factor. Tokens pass, because no person is there to
+    /// prove anything, and so do people without a second factor.
     ///
     /// # Errors
     /// 403 after a proof more than [`PROOF_S`] ago.
@@ -252,7 +257,8 @@ impl Context {
         }
     }
 
-    /// True if the session or token of a caller exists and is valid at `now`.
+    /// True if the session or token of a caller exists and is valid at `now`. A session without a required second
+    /// factor has no access.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -268,7 +274,8 @@ impl Context {
         let Some(session) = &caller.session else { return Ok(true) };
         let idle_since = now.plus_seconds(-self.settings.session_idle_s);
         let found = berth_store::accounts::find_session(tx, session.hash(), now, idle_since).await?;
-        Ok(found.is_some())
+        let rule = self.settings.require_factor;
+        Ok(found.is_some_and(|found| found.has_factor || !rule.applies_to_session(&found)))
     }
 
     /// Waits until the portal's clock shows this time. The clock of the host can be set, so it is read once a second.

@@ -36,7 +36,7 @@ pub enum Change {
     NodeRevoked(NodeId),
     /// A job of this organization was charged.
     Charged(OrgId),
-    /// The rights of a member changed, or the member left.
+    /// The rights of a member changed, the member left, or lacks a second factor that is required now.
     Member {
         org: OrgId,
         user: UserId,

@@ -200,6 +200,11 @@ impl Transport {
         Ok(Self { client, trusted, allow_private, mailer: Some(mailer), from: Some(from) })
     }
 
+    /// A transport for webhooks of the operator, which may have private addresses. It sends no mail.
+    pub fn for_operator() -> Self {
+        Self { client: client(false), trusted: None, allow_private: true, mailer: None, from: None }
+    }
+
     /// A transport that sends nothing: every delivery fails.
     pub const fn disabled() -> Self {
         Self { client: None, trusted: None, allow_private: false, mailer: None, from: None }
@@ -262,7 +267,8 @@ impl Transport {
             Err(error) if error.is_timeout() => {
                 Err(failed(None, format!("No answer within {} s", TIMEOUT.as_secs())))
             }
-            Err(error) => Err(failed(None, root_cause(&error))),
+            // A URL can have credentials in its query.
+            Err(error) => Err(failed(None, root_cause(&error.without_url()))),
         }
     }
 
@@ -284,10 +290,12 @@ impl Transport {
         };
         let client = client.ok_or_else(|| failed("The portal cannot send requests.".to_owned()))?;
         let sent = client.request(request.method, &request.url).headers(request.headers).body(request.body);
-        let mut answer = sent.send().await.map_err(|error| failed(root_cause(&error)))?;
+        // A URL can have credentials in its query.
+        let broken = |error: reqwest::Error| failed(root_cause(&error.without_url()));
+        let mut answer = sent.send().await.map_err(broken)?;
         let (status, headers) = (answer.status(), std::mem::take(answer.headers_mut()));
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| failed(root_cause(&error)))? {
+        while let Some(chunk) = answer.chunk().await.map_err(broken)? {
             if body.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
                 return Err(failed("The answer has more than 512 KiB".to_owned()));
             }

@@ -3,6 +3,8 @@
 pub mod audit;
 pub mod audit_check;
 pub mod audit_key;
+pub mod audit_push;
+pub mod audit_targets;
 pub mod callers;
 pub mod changes;
 pub mod clock;
@@ -25,6 +27,7 @@ pub mod source;
 pub mod telemetry;
 
 pub use audit::AuditLog;
+pub use audit_push::AuditPush;
 pub use callers::{Caller, Right, Scope, SessionProof, TokenScope, forbidden_for, unverified};
 pub use changes::{Change, Listener};
 pub use context::Context;

@@ -22,7 +22,7 @@ use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt};
 use sha2::{Digest, Sha256};
 
-pub use bucket::Bucket;
+pub use bucket::{Bucket, BucketWriter};
 
 /// The bytes of a file, read as the receiver asks for them.
 pub type ByteStream = BoxStream<'static, io::Result<Bytes>>;

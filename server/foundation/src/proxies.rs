@@ -105,6 +105,8 @@ fn parse_node(text: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn sender(networks: &[&str], header: ForwardedHeader, peer: &str, lines: &[&str]) -> String {
@@ -168,7 +170,57 @@ mod tests {
         assert_eq!(sender(&["10.0.0.0/8"], ForwardedHeader::XForwardedFor, "10.0.0.1", &[&line]), "10.0.0.2");
     }
 
+    /// Lines of a sender: pieces of addresses and of pairs, in any order.
+    fn line() -> impl Strategy<Value = String> {
+        let pieces = vec![
+            "for=",
+            "For = ",
+            "by=",
+            ",",
+            ", ",
+            ";",
+            "\"",
+            "[",
+            "]",
+            "::1",
+            "10.0.0.9",
+            "198.51.100.7",
+            ":99999",
+            "unknown",
+            "_x",
+            " ",
+            "\\",
+            "::ffff:10.0.0.1",
+        ];
+        prop::collection::vec(prop::sample::select(pieces), 0..12).prop_map(|pieces| pieces.concat())
+    }
+
     proptest::proptest! {
+        #[test]
+        fn a_sender_changes_nothing_by_a_header_of_its_own(
+            lines in prop::collection::vec(line(), 0..4),
+            forwarded: bool,
+            on_own_line: bool,
+        ) {
+            let (header, entry) = if forwarded {
+                (ForwardedHeader::Forwarded, "for=203.0.113.9")
+            } else {
+                (ForwardedHeader::XForwardedFor, "203.0.113.9")
+            };
+            let lines_of = |lines: &[String], peer: &str| {
+                let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+                sender(&["10.0.0.0/8"], header, peer, &lines)
+            };
+            prop_assert_eq!(lines_of(&lines, "203.0.113.9"), "203.0.113.9");
+            // The trusted proxy adds the address of its peer.
+            let mut lines = lines;
+            match lines.last_mut().filter(|_| !on_own_line) {
+                Some(last) => *last = format!("{last}, {entry}"),
+                None => lines.push(entry.to_owned()),
+            }
+            prop_assert_eq!(lines_of(&lines, "10.0.0.1"), "203.0.113.9");
+        }
+
         #[test]
         fn any_header_gives_an_address(text in ".{0,200}", forwarded: bool) {
             let header = if forwarded { ForwardedHeader::Forwarded } else { ForwardedHeader::XForwardedFor };

@@ -1,4 +1,4 @@
-//! Audit events that anybody can cause at any rate: one row for each cause and minute, with a count.
+//! Audit events that anybody can cause at any rate: one row for each cause and window, with a count.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,25 +7,29 @@ use berth_types::ids::OrgId;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 
-const WINDOW_MS: i64 = 60_000;
+/// The window of most causes.
+pub const MINUTE_MS: i64 = 60_000;
+/// The window of causes that last, such as a program with a refused token.
+pub const HOUR_MS: i64 = 3_600_000;
 /// The most causes in memory. All further ones share one window.
 const MAX_CAUSES: usize = 10_000;
 
-/// The minute after a row.
+/// The time after a row without a further row.
 struct Window {
     since: Timestamp,
+    length_ms: i64,
     /// The events after the row.
     omitted: u32,
     last: Option<(Option<OrgId>, AuditEvent)>,
 }
 
 impl Window {
-    const fn new(since: Timestamp) -> Self {
-        Self { since, omitted: 0, last: None }
+    const fn new(since: Timestamp, length_ms: i64) -> Self {
+        Self { since, length_ms, omitted: 0, last: None }
     }
 
     fn is_over(&self, now: Timestamp) -> bool {
-        now.millis_since(self.since) >= WINDOW_MS
+        now.millis_since(self.since) >= self.length_ms
     }
 }
 
@@ -46,8 +50,14 @@ impl RepeatedEvents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an event. Returns the event to write, or `None` within a minute after the last row of the cause.
-    pub fn admit(&self, cause: &str, org: Option<OrgId>, event: AuditEvent) -> Option<AuditEvent> {
+    /// Counts an event. Returns the event to write, or `None` within the window after the last row of the cause.
+    pub fn admit(
+        &self,
+        cause: &str,
+        window_ms: i64,
+        org: Option<OrgId>,
+        event: AuditEvent,
+    ) -> Option<AuditEvent> {
         let (mut windows, now) = (self.lock(), event.at);
         if windows.len() >= MAX_CAUSES && !windows.contains_key(cause) {
             windows.retain(|_, window| window.omitted > 0 || !window.is_over(now));
@@ -55,12 +65,12 @@ impl RepeatedEvents {
         let is_known = windows.contains_key(cause) || windows.len() < MAX_CAUSES;
         let cause = if is_known { cause } else { "" };
         let Some(window) = windows.get_mut(cause) else {
-            windows.insert(cause.to_owned(), Window::new(now));
+            windows.insert(cause.to_owned(), Window::new(now, window_ms));
             return Some(event);
         };
         if window.is_over(now) {
             let count = window.omitted.saturating_add(1);
-            *window = Window::new(now);
+            *window = Window::new(now, window_ms);
             return Some(counted(event, count));
         }
         window.omitted = window.omitted.saturating_add(1);
@@ -78,7 +88,7 @@ impl RepeatedEvents {
             let count = window.omitted;
             let Some((org, event)) = window.last.take() else { return false };
             due.push((org, counted(event, count)));
-            *window = Window::new(now);
+            *window = Window::new(now, window.length_ms);
             true
         });
         due
@@ -106,7 +116,8 @@ mod tests {
     #[test]
     fn a_cause_has_one_row_a_minute_with_all_its_events() {
         let events = RepeatedEvents::default();
-        let admit = |cause: &str, at_s| events.admit(cause, None, event(at_s)).map(|event| event.detail);
+        let admit =
+            |cause: &str, at_s| events.admit(cause, MINUTE_MS, None, event(at_s)).map(|event| event.detail);
         assert_eq!(admit("a", 0).as_deref(), Some("Wrong password."));
         assert_eq!(admit("a", 1), None);
         assert_eq!(admit("a", 59), None);
@@ -125,10 +136,21 @@ mod tests {
     }
 
     #[test]
+    fn a_lasting_cause_has_one_row_an_hour() {
+        let events = RepeatedEvents::default();
+        let admit = |at_s| events.admit("a", HOUR_MS, None, event(at_s)).map(|event| event.detail);
+        assert!(admit(0).is_some());
+        assert_eq!(admit(61), None);
+        assert!(events.end_windows(event(3_599).at).is_empty());
+        assert_eq!(events.end_windows(event(3_600).at).len(), 1);
+        assert_eq!(admit(7_199), None);
+    }
+
+    #[test]
     fn the_causes_in_memory_have_a_limit() {
         let events = RepeatedEvents::default();
         let admitted = |from: usize, to: usize| {
-            (from..to).filter(|n| events.admit(&n.to_string(), None, event(0)).is_some()).count()
+            (from..to).filter(|n| events.admit(&n.to_string(), MINUTE_MS, None, event(0)).is_some()).count()
         };
         assert_eq!(admitted(0, MAX_CAUSES), MAX_CAUSES);
         // The last place is the shared one.

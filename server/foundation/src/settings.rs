@@ -5,8 +5,11 @@ use std::str::FromStr;
 
 use berth_core::ports::Origin;
 use berth_recordings::Retention;
+use berth_store::accounts::Session;
+use berth_types::accounts::User;
 
 use crate::audit_key::AuditKey;
+use crate::audit_targets::AuditTargets;
 use crate::envelope;
 use crate::objects::Bucket;
 use crate::proxies::TrustedProxies;
@@ -19,6 +22,23 @@ pub enum RequireFactor {
     /// Nobody, except members of organizations that require one.
     #[default]
     None,
+}
+
+impl RequireFactor {
+    /// True if the portal requires a second factor of this user.
+    pub const fn applies_to(self, user: &User) -> bool {
+        match self {
+            Self::All => true,
+            Self::Operators => user.operator,
+            Self::None => false,
+        }
+    }
+
+    /// True if the user of a session needs a second factor, by the rule of an organization or of the portal. One that
+    /// the provider of the session verified counts for the portal.
+    pub const fn applies_to_session(self, found: &Session) -> bool {
+        found.factor_required || (self.applies_to(&found.user) && !found.provider_factor)
+    }
 }
 
 impl FromStr for RequireFactor {
@@ -77,6 +97,8 @@ pub struct Settings {
     pub secrets_old_keys: Vec<PathBuf>,
     /// The file with the key for checkpoints of the audit log. The default is a file in the data directory.
     pub audit_key: Option<PathBuf>,
+    /// The destinations of the audit log outside of the portal.
+    pub audit_targets: AuditTargets,
     /// Permits webhooks in private networks and with plain http.
     pub private_webhooks: bool,
     /// A URL such as `smtps://user:password@host`. Without it mail goes to files in the data directory.
@@ -145,6 +167,7 @@ impl Default for Settings {
             portal_certificate_s: 30 * 86_400,
             secrets_key: None,
             audit_key: None,
+            audit_targets: AuditTargets::default(),
             secrets_old_keys: Vec::new(),
             private_webhooks: false,
             smtp: None,

@@ -61,6 +61,8 @@ pub const LOOP_LAST_SECONDS: Family =
     family("berth_loop_last_run_seconds", "gauge", "Duration of each loop's last completed run.");
 pub const LOOP_LAST_FAILED: Family =
     family("berth_loop_last_run_failed", "gauge", "1 if the last run of the loop failed, 0 otherwise.");
+pub const AUDIT_BEHIND: Family =
+    family("berth_audit_events_behind", "gauge", "Recorded audit events without a delivery, by destination.");
 pub const REQUESTS: Family =
     family("berth_http_requests_total", "counter", "Requests to the API, by method and status.");
 pub const REQUEST_SECONDS: Family = family(
@@ -75,7 +77,7 @@ pub const READINGS_DROPPED: Family = family(
 );
 
 /// All metric families of the portal.
-pub const FAMILIES: [Family; 21] = [
+pub const FAMILIES: [Family; 22] = [
     BUILD,
     JOBS,
     QUEUE_OLDEST,
@@ -94,6 +96,7 @@ pub const FAMILIES: [Family; 21] = [
     LOOP_PERIOD,
     LOOP_LAST_SECONDS,
     LOOP_LAST_FAILED,
+    AUDIT_BEHIND,
     REQUESTS,
     REQUEST_SECONDS,
     READINGS_DROPPED,

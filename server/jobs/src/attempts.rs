@@ -1,11 +1,14 @@
 //! Attempts: the application of workers' reports, the assignments of nodes, and the portal's own events.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use berth_core::jobs::MachineEvent;
 use berth_placement::cluster::Owner;
-use berth_types::ids::{JobId, NodeId};
+use berth_storage::start_inputs::may_use_node;
+use berth_types::ids::{AuditEventId, JobId, NodeId, OrgId};
 use berth_types::jobs::{Failure, JobState};
+use berth_types::quotas::{AuditContext, AuditEvent};
 use futures::FutureExt;
 
 use crate::assignments::{RankAssignment, RankDevice, RankSlice, RankStart};
@@ -32,11 +35,30 @@ pub struct Attempts {
     recordings: Recordings,
     logs: Logs,
     inputs: Inputs,
+    /// The ranks of recorded refusals.
+    refused: Arc<Mutex<HashSet<RefusedRank>>>,
+}
+
+/// A node with a job and the number of its attempt.
+type RefusedRank = (NodeId, JobId, i64);
+
+/// The most remembered refusals.
+const MAX_REFUSED: usize = 1_024;
+
+fn lock(refused: &Mutex<HashSet<RefusedRank>>) -> MutexGuard<'_, HashSet<RefusedRank>> {
+    refused.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The start for a rank on a node that its organization may not use: a failure and nothing else.
+fn refused_start() -> RankStart {
+    let detail = "The node is not for this organization. The job got no data there.";
+    let failure = Failure { code: "node.not_usable".to_owned(), detail: detail.to_owned() };
+    RankStart { unusable: Some(failure), ..RankStart::default() }
 }
 
 impl Attempts {
-    pub const fn new(context: Context, recordings: Recordings, logs: Logs, inputs: Inputs) -> Self {
-        Self { context, recordings, logs, inputs }
+    pub fn new(context: Context, recordings: Recordings, logs: Logs, inputs: Inputs) -> Self {
+        Self { context, recordings, logs, inputs, refused: Arc::default() }
     }
 
     /// Applies a worker's report in one transaction, and publishes the changes after it.
@@ -112,6 +134,7 @@ impl Attempts {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let mut assignments = Vec::new();
+        let mut refusals = Vec::new();
         // One read gives the allocations of all attempts: a node may have many, and any change comes here.
         let open = store::attempts::list_open(&mut tx, node).await?;
         let mut held: HashMap<(JobId, i64), Vec<StoredAllocation>> = HashMap::new();
@@ -123,10 +146,14 @@ impl Attempts {
             let Some(slots) = held.remove(&(row.job_id, row.number)) else { continue };
             let mut assignment = self.assignment(&row, &slots)?;
             if !row.known {
-                assignment.start = match assignment.stop {
+                assignment.start = if assignment.stop {
                     // An attempt that is stopped before its start needs no files.
-                    true => Some(RankStart::default()),
-                    false => self.start(&mut tx, &row).await?,
+                    Some(RankStart::default())
+                } else if may_use_node(&mut tx, row.org_id, node).await? {
+                    self.start(&mut tx, &row).await?
+                } else {
+                    refusals.push((row.job_id, row.number, row.org_id));
+                    Some(refused_start())
                 };
                 if assignment.start.is_none() {
                     continue;
@@ -134,7 +161,52 @@ impl Attempts {
             }
             assignments.push(assignment);
         }
+        drop(conn);
+        for (job, attempt, org) in refusals {
+            self.record_refusal(node, job, attempt, org).await?;
+        }
         Ok(assignments)
+    }
+
+    /// Records once that a node got no start of an attempt, because its organization may not use the node.
+    async fn record_refusal(
+        &self,
+        node: NodeId,
+        job: JobId,
+        attempt: i64,
+        org: OrgId,
+    ) -> Result<(), StoreError> {
+        // A rank stays unknown to its worker for some messages.
+        let rank = (node, job, attempt);
+        if lock(&self.refused).contains(&rank) {
+            return Ok(());
+        }
+        let now = self.context.now();
+        tracing::error!(%node, %job, attempt, "a start on a node that its organization may not use is refused");
+        let event = AuditEvent {
+            id: self.context.new_id::<AuditEventId>(now),
+            at: now,
+            actor: "The portal".to_owned(),
+            action: "attempt.start_refused".to_owned(),
+            subject: job.to_string(),
+            detail: format!(
+                "Attempt {attempt} on the node {node}: it got no program, no secret and no data."
+            ),
+            context: AuditContext::default(),
+        };
+        self.context
+            .db
+            .write(move |tx| {
+                let event = event.clone();
+                async move { store::quotas::insert_audit(tx, Some(org), &event).await }.boxed()
+            })
+            .await?;
+        let mut refused = lock(&self.refused);
+        if refused.len() >= MAX_REFUSED {
+            refused.clear();
+        }
+        refused.insert(rank);
+        Ok(())
     }
 
     /// The assignment of an open rank, without the start.

@@ -40,7 +40,8 @@ impl Logs {
         self.recordings.log_length(job, number, rank) >= length
     }
 
-    /// The open rank of an attempt on a node. A closed rank accepts no more output.
+    /// The open rank of an attempt on a node. A closed rank and a job that retention has removed accept no more
+    /// output.
     pub async fn find_open_rank(
         &self,
         node: NodeId,

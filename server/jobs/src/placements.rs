@@ -2,7 +2,7 @@
 //!
 //! A start is left out if its job has changed meanwhile or its devices are not free any more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use berth_core::jobs::MachineEvent;
 use berth_placement::assignment::{self, Assignment};
@@ -60,13 +60,15 @@ impl Placements {
                 async move {
                     let mut boards = cluster::boards(tx, &awaited.connected).await?;
                     let mut done: Vec<(OrgId, Vec<NodeId>, JobEvent)> = Vec::new();
+                    let own_only: HashSet<OrgId> =
+                        store::dedicated::list_own_only(tx).await?.into_iter().collect();
                     let jobs: Vec<JobId> = starts.iter().map(|(job, ..)| *job).collect();
                     let rows = store::jobs::list_any(tx, &jobs).await?;
                     let mut rows: HashMap<JobId, StoredJob> =
                         rows.into_iter().map(|row| (row.id, row)).collect();
                     for start in starts {
                         let Some(row) = rows.remove(&start.0) else { continue };
-                        let assignment = assignment_of(&row, start);
+                        let assignment = assignment_of(&row, start, own_only.contains(&row.org_id));
                         if !assignment::still_fits(&boards, &assignment) {
                             continue;
                         }
@@ -95,11 +97,11 @@ impl Placements {
 }
 
 /// The assignment of a start, the form for the check and the database.
-fn assignment_of(row: &StoredJob, start: Start) -> Assignment {
+fn assignment_of(row: &StoredJob, start: Start, own_nodes_only: bool) -> Assignment {
     let (job, generation, attempt, ranks) = start;
     let devices = |(node, slots): (NodeId, Vec<Slot>)| (node, assigned_devices(&row.gpu_model, &slots));
     let ranks = ranks.into_iter().map(devices).collect();
-    Assignment { job, org: row.org_id, generation, attempt, ranks }
+    Assignment { job, org: row.org_id, own_nodes_only, generation, attempt, ranks }
 }
 
 async fn assign(

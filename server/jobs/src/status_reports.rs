@@ -121,7 +121,8 @@ pub(crate) async fn apply(
     changes.recheck_volumes = (changes.transferred || changes.ended) && uses::writes_volumes(&row);
     // A closed attempt stays closed: an old report of an earlier session opens nothing.
     if attempt.is_open && attempt.ended && attempt.clean && !attempt.saving {
-        attempt.is_open = !logs.is_log_complete(job, &attempt, log_bytes);
+        // The log of a job that retention has removed never becomes complete.
+        attempt.is_open = row.removed_at.is_none() && !logs.is_log_complete(job, &attempt, log_bytes);
     }
     if attempt != before {
         store::attempts::update(tx, &attempt).await?;

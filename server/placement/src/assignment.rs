@@ -24,6 +24,8 @@ pub struct BoardState {
     pub mig_enabled: bool,
     /// The node accepts new work.
     pub ready: bool,
+    /// The only organization whose work the node takes.
+    pub dedicated_to: Option<OrgId>,
     /// The whole board is in quarantine.
     pub quarantined: bool,
     pub occupants: Vec<Occupant>,
@@ -56,6 +58,8 @@ pub struct AssignedDevice {
 pub struct Assignment {
     pub job: JobId,
     pub org: OrgId,
+    /// True if the organization uses only nodes that are dedicated to it.
+    pub own_nodes_only: bool,
     /// The generation of the job at the decision; the commit compares it.
     pub generation: i64,
     pub attempt: u32,
@@ -143,12 +147,16 @@ pub fn still_fits(gpus: &[BoardState], assignment: &Assignment) -> bool {
     let on = |node: NodeId| assignment.ranks.iter().any(|(n, _)| *n == node);
     let mut gpus: Vec<BoardState> = gpus.iter().filter(|g| on(g.node)).cloned().collect();
     let mut slots = assignment.ranks.iter().flat_map(|(node, slots)| slots.iter().map(move |s| (*node, s)));
+    let takes = |dedicated_to: Option<OrgId>| {
+        dedicated_to.map_or(!assignment.own_nodes_only, |org| org == assignment.org)
+    };
     slots.all(|(node, slot)| {
         let Some(gpu) = gpus.iter_mut().find(|g| g.uuid == slot.gpu_uuid && g.node == node) else {
             return false;
         };
         let fits = gpu.ready
             && !gpu.quarantined
+            && takes(gpu.dedicated_to)
             && match (slot.instance, slot.share_milli) {
                 (None, None) => gpu.occupants.is_empty(),
                 (None, Some(milli)) => gpu.has_room_for_share(assignment.org, milli),

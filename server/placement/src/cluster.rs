@@ -12,8 +12,11 @@ use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
 use uuid::Uuid;
 
+mod dedicated;
 mod view;
 
+use dedicated::DedicatedNodes;
+pub use dedicated::{has_dedicated_nodes, may_use, set_own_only, tenancy};
 pub use view::{GpuView, View};
 pub use view::{NO_GPU, occupy};
 
@@ -81,6 +84,8 @@ pub struct NodeFacts {
     pub memory_mib: i64,
     pub switch: Option<Arc<str>>,
     pub rack: Option<Arc<str>>,
+    /// The only organization whose work the node takes.
+    pub dedicated_to: Option<OrgId>,
     pub gpus: Vec<GpuFacts>,
 }
 
@@ -199,6 +204,7 @@ pub struct Cluster {
     models: Vec<Model>,
     orgs: HashMap<OrgId, u16>,
     offerings: HashMap<Arc<str>, u16>,
+    dedicated: DedicatedNodes,
     /// For each organization, the nodes on which it shares boards.
     shared: HashMap<u16, BTreeSet<NodeIx>>,
     /// The nodes of the changes since the change number `log_start`, in order.
@@ -316,6 +322,7 @@ impl Cluster {
     /// Sets the facts of a node. A board in use that is no longer reported stays, as unhealthy.
     pub fn put_node(&mut self, mut facts: NodeFacts) -> NodeIx {
         let index = self.by_id.get(&facts.id).copied();
+        let mut dedicated_before = None;
         if let Some(node) = index.and_then(|i| self.nodes.get(i.0 as usize)) {
             for gpu in &node.facts.gpus {
                 let held = node.ranks.iter().any(|r| r.slots.iter().any(|s| s.gpu == gpu.uuid));
@@ -326,7 +333,12 @@ impl Cluster {
             if node.facts == facts {
                 return index.unwrap_or(NodeIx(0));
             }
+            dedicated_before = node.facts.dedicated_to;
         }
+        if let Some(org) = facts.dedicated_to {
+            self.org(org);
+        }
+        self.dedicated.replace(dedicated_before, facts.dedicated_to);
         let models: Vec<ModelIx> =
             facts.gpus.iter().map(|g| self.model(&g.model).unwrap_or(ModelIx::MAX)).collect();
         let index = index.unwrap_or_else(|| {

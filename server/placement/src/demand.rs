@@ -9,6 +9,7 @@ use berth_mig::{boards, cover, masks};
 
 use crate::cluster::{Cluster, MAX_GPUS, ModelIx, Models, WHOLE_MILLI};
 use crate::shape::{Device, Shape};
+use crate::tenancy::Tenancy;
 
 /// Number of further requests after which a request has half its weight.
 const HALF_LIFE: f64 = 20_000.0;
@@ -290,6 +291,7 @@ fn pressure(classes: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
             memory_mib: 0,
             nvlink: false,
             images: false,
+            tenancy: Tenancy::COMMON,
         };
         let milli = f64::from(shape.milli(models)) * n;
         demand += milli;

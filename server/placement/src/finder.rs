@@ -120,7 +120,8 @@ impl<P: Policy> Finder<P> {
         let cost = move |node: NodeIx| {
             let view = cluster.node(node)?.view();
             let fits = shape.may_fit(view, cx.models);
-            Some((fits.then(|| self.policy.cost(view, shape, &cx)).flatten()?, node))
+            let cost = fits.then(|| self.policy.cost(view, shape, &cx)).flatten()?;
+            Some((with_own_first(view, shape, cost), node))
         };
         let searched =
             if cluster.shared_node_count(sharer) <= FEW_SHARED_NODES { FEW_SHARED_NODES } else { 0 };
@@ -142,7 +143,9 @@ impl<P: Policy> Finder<P> {
     /// The offer of the policy on a view of a node.
     pub fn offer(&self, cluster: &Cluster, view: &View, shape: &Shape) -> Option<ScoredPlace> {
         let cx = ScoringInput { models: cluster.models(), demand: &self.demand };
-        if shape.may_fit(view, cluster.models()) { self.policy.offer(view, shape, &cx) } else { None }
+        let place = shape.may_fit(view, cluster.models()).then(|| self.policy.offer(view, shape, &cx));
+        let place = place.flatten()?;
+        Some(ScoredPlace { cost: with_own_first(view, shape, place.cost), ..place })
     }
 
     /// Updates the cached costs of a shape.
@@ -161,7 +164,8 @@ impl<P: Policy> Finder<P> {
         costs.last_use = *uses;
         let cost_on = |view: &View| {
             let fits = shape.may_fit(view, cx.models);
-            fits.then(|| policy.cost(view, shape, &cx)).flatten().unwrap_or(NO_FIT)
+            let cost = fits.then(|| policy.cost(view, shape, &cx)).flatten();
+            cost.map_or(NO_FIT, |cost| with_own_first(view, shape, cost))
         };
         let count = cluster.nodes().len();
         let changed = cluster
@@ -209,6 +213,15 @@ impl<P: Policy> Finder<P> {
             }
         }
         costs.changes = cluster.changes();
+    }
+}
+
+/// The cost with the dedicated nodes of its organization before all other nodes.
+const fn with_own_first(view: &View, shape: &Shape, cost: u64) -> u64 {
+    match (shape.tenancy.org, view.dedicated_to) {
+        (0, _) => cost,
+        (_, 0) => cost >> 1 | 1 << 63,
+        _ => cost >> 1,
     }
 }
 

@@ -14,6 +14,7 @@ pub mod quotas;
 pub mod request;
 pub mod scoring;
 pub mod shape;
+pub mod tenancy;
 pub mod timeline;
 
 #[cfg(test)]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use berth_types::ids::OrgId;
 
-use crate::cluster::{Cluster, Models, WHOLE_MILLI};
+use crate::cluster::{Cluster, Models, WHOLE_MILLI, tenancy};
 use crate::quotas::{Need, OfferingIx};
 use crate::shape::{Device, Shape};
+use crate::tenancy::Tenancy;
 
 /// Greatest number of devices on one node.
 pub const MAX_COUNT: u32 = 64;
@@ -98,6 +99,7 @@ impl Ask {
             memory_mib: i64::MIN,
             nvlink: false,
             images: false,
+            tenancy: Tenancy::COMMON,
         },
         nodes: 0,
         topology: Nearness::Any,
@@ -157,6 +159,7 @@ impl Ask {
             memory_mib: request.memory_mib,
             nvlink: request.nvlink && request.count > 1,
             images: request.images,
+            tenancy: tenancy(cluster, org),
         };
         let bill = Bill {
             offering: cluster.offering(request.offering.as_ref()),

@@ -3,6 +3,7 @@
 use berth_mig::masks;
 
 use crate::cluster::{ANYBODY, GpuView, Model, Models, View, WHOLE_MILLI};
+use crate::tenancy::Tenancy;
 
 /// One kind of device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -27,6 +28,8 @@ pub struct Shape {
     pub nvlink: bool,
     /// The node must run images.
     pub images: bool,
+    /// The nodes that its organization may use.
+    pub tenancy: Tenancy,
 }
 
 impl Shape {
@@ -75,9 +78,10 @@ impl Shape {
         }
     }
 
-    /// Returns false if processors, memory or the lack of any suitable board rule the shape out.
+    /// Returns false if the organization of the node, processors, memory or the lack of any suitable board rule the shape out.
     pub fn may_fit(&self, view: &View, models: &[Model]) -> bool {
-        (view.images || !self.images)
+        self.tenancy.admits(view.dedicated_to)
+            && (view.images || !self.images)
             && view.cpu_milli >= self.cpu_milli
             && view.memory_mib >= self.memory_mib
             && (self.count == 0 || view.gpus().iter().any(|g| self.fits_gpu(g, models)))

@@ -10,6 +10,7 @@ use crate::cluster::{Cluster, GpuFacts, Models, NodeFacts, NodeIx, Owner, Rank, 
 use crate::finder::{Finder, slots};
 use crate::scoring::*;
 use crate::shape::{Device, Shape};
+use crate::tenancy::Tenancy;
 
 fn cluster(nodes: u32) -> Cluster {
     let mut cluster = Cluster::default();
@@ -34,6 +35,7 @@ fn cluster(nodes: u32) -> Cluster {
             memory_mib: 100_000,
             switch: None,
             rack: None,
+            dedicated_to: None,
             gpus: (0..3).map(gpu).collect(),
         });
     }
@@ -48,7 +50,8 @@ fn shape(kind: u8, cpus: u8) -> Shape {
     };
     let count = if kind.is_multiple_of(8) { u32::from(kind / 8 % 3) + 1 } else { 1 };
     let cpu_milli = i64::from(cpus % 8) * 1_000;
-    Shape { device, count, models: Models::only(0), cpu_milli, memory_mib: 0, nvlink: false, images: false }
+    let (models, tenancy) = (Models::only(0), Tenancy::COMMON);
+    Shape { device, count, models, cpu_milli, memory_mib: 0, nvlink: false, images: false, tenancy }
 }
 
 fn hold(cluster: &mut Cluster, node: NodeIx, number: u128, shape: &Shape, slots: Vec<Slot>) {

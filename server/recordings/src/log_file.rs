@@ -171,6 +171,8 @@ impl LogFile {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const START_MS: i64 = 1_795_000_000_000;
@@ -235,6 +237,38 @@ mod tests {
         assert_eq!(std::fs::metadata(&entries).unwrap().len(), 2 * ENTRY);
         again.append(b"xyz", at(900)).unwrap();
         assert_eq!(times(&path, 0, 8, 9), [(0, 0), (2, 500), (5, 900)]);
+    }
+
+    /// The bytes of entries in any order, and a part of an entry.
+    fn entries() -> impl Strategy<Value = Vec<u8>> {
+        let offset = prop_oneof![3 => 0u64..14, 1 => any::<u64>()];
+        let entry = (offset, any::<i64>())
+            .prop_map(|(offset, micros)| [offset.to_le_bytes(), micros.to_le_bytes()].concat());
+        let torn = prop::collection::vec(any::<u8>(), 0..16);
+        (prop::collection::vec(entry, 0..12), torn)
+            .prop_map(|(entries, torn)| [entries.concat(), torn].concat())
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_times_are_few_and_inside_and_the_log_continues(
+            bytes in entries(),
+            from in prop_oneof![0u64..12, any::<u64>()],
+            to in prop_oneof![0u64..12, any::<u64>()],
+            limit in 0usize..8,
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("1-0.log");
+            std::fs::write(&path, b"0123456789").unwrap();
+            std::fs::write(times_path(&path), &bytes).unwrap();
+            let found = read_times(&path, from, to, limit).unwrap();
+            prop_assert!(found.len() <= limit, "{found:?}");
+            prop_assert!(found.iter().all(|time| (from..to).contains(&time.offset)), "{found:?}");
+            let mut log = LogFile::open(&path).unwrap();
+            log.append(b"x", at(0)).unwrap();
+            prop_assert_eq!(log.length(), 11);
+            prop_assert_eq!(std::fs::read(&path).unwrap(), b"0123456789x");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 
 use crate::Reservations;
-use crate::show::{authorise_view, check_period, model_name};
+use crate::show::{authorise_view, check_period, model_name, usable_nodes};
 
 /// The most steps of a model in an answer.
 const MAX_STEPS: usize = 400;
@@ -126,7 +126,8 @@ fn model_capacity(name: &str, uses: &ModelUses, window: (Timestamp, Timestamp)) 
     }
 }
 
-/// The numbers of free boards of each model over time, for an organization or an operator (`None`). Without
+/// The numbers of free boards of each model over time, for an organization or an operator (`None`). An organization
+/// sees the boards that it may use. Without
 /// `from`, the period begins now; without `until`, it lasts a day. Held starts of waiting jobs count as free.
 ///
 /// # Errors
@@ -146,7 +147,9 @@ pub(crate) async fn get_capacity(
     check_period(from, until)?;
     let mut conn = context.db.read().await?;
     let mut tx = conn.tx();
-    let gpus = store::nodes::list_gpus(&mut tx).await?;
+    let mut gpus = store::nodes::list_gpus(&mut tx).await?;
+    let usable = usable_nodes(&mut tx, org).await?;
+    gpus.retain(|gpu| usable.is_none_or(|nodes| nodes.has(gpu.dedicated_to)));
     let booked = store::reservations::list_windows_between(&mut tx, from.max(now), until).await?;
     let held = store::attempts::list_held(&mut tx).await?;
     drop(conn);

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use berth_core::dedicated::UsableNodes;
 use berth_engine::{Engine, Refusal};
 use berth_placement::calendar::{Booking, BookingKind};
 use berth_placement::request::Request;
@@ -66,7 +67,20 @@ fn parse_ids(created: &str) -> Result<Vec<ReservationId>, Problem> {
     serde_json::from_str(created).map_err(|_| Problem::internal())
 }
 
-/// Records the new devices of moved reservations. Returns false if one of them does not exist any more.
+/// True if an organization may use all nodes of some places.
+async fn may_use(tx: &mut Tx<'_>, org: OrgId, places: &StoredPlaces) -> Result<bool, StoreError> {
+    for (node, _) in places {
+        let Some(found) = store::dedicated::find_use(tx, org, *node).await? else { return Ok(false) };
+        let nodes = UsableNodes { org, own_only: found.own_nodes_only };
+        if !nodes.has(found.dedicated_to) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Records the new devices of moved reservations. Returns false if one of them does not exist any more, or if its
+/// organization may not use its new nodes.
 async fn move_others(
     tx: &mut Tx<'_>,
     moved: &HashMap<ReservationId, StoredPlaces>,
@@ -75,6 +89,11 @@ async fn move_others(
         let Some(mut row) = store::reservations::find_any(tx, *id).await? else { return Ok(false) };
         if !row.state.holds() {
             continue;
+        }
+        if let Some(org) = row.org_id
+            && !may_use(tx, org, places).await?
+        {
+            return Ok(false);
         }
         row.places = json(places)?;
         store::reservations::update(tx, &row).await?;
@@ -368,8 +387,9 @@ impl Reservations {
                     check_confirmation(tx, &context, org, &quote, (milli, &costs), now).await?;
                     let own: Vec<ReservationId> = rows.iter().map(|row| row.id).collect();
                     for row in &rows {
-                        let window = (row.starts_at, row.ends_at);
-                        if !is_free(tx, &row.places()?, window, &moved, &own).await? {
+                        let (window, places) = ((row.starts_at, row.ends_at), row.places()?);
+                        let usable = may_use(tx, org, &places).await?;
+                        if !usable || !is_free(tx, &places, window, &moved, &own).await? {
                             return Err(capacity_taken().into());
                         }
                     }

@@ -17,50 +17,84 @@ use berth_types::reservations::{
     Calendar, ExtendReservation, NewMaintenance, NewQuote, NewReservation, Quote, Reservation,
     ReservationPolicy, ReservationState,
 };
+use berth_types::scopes::ApiScope;
 use berth_types::time::Timestamp;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Reservations> {
     ApiRouter::new()
-        .api_route("/orgs/{org}/quotes", post_with(quote, doc("Quotes a reservation.")))
-        .api_route("/orgs/{org}/quotes/{id}", get_with(show_quote, doc("Gives a quote.")))
+        .api_route(
+            "/orgs/{org}/quotes",
+            post_with(quote, doc(ApiScope::ReservationsWrite, "Quotes a reservation.")),
+        )
+        .api_route(
+            "/orgs/{org}/quotes/{id}",
+            get_with(show_quote, doc(ApiScope::ReservationsRead, "Gives a quote.")),
+        )
         .api_route(
             "/orgs/{org}/reservations",
-            get_with(list, doc("Lists the reservations of an organization."))
-                .post_with(reserve, doc("Reserves by a quote.")),
+            get_with(list, doc(ApiScope::ReservationsRead, "Lists the reservations of an organization."))
+                .post_with(reserve, doc(ApiScope::ReservationsWrite, "Reserves by a quote.")),
         )
-        .api_route("/orgs/{org}/reservations/{id}", get_with(show, doc("Gives a reservation.")))
+        .api_route(
+            "/orgs/{org}/reservations/{id}",
+            get_with(show, doc(ApiScope::ReservationsRead, "Gives a reservation.")),
+        )
         .api_route(
             "/orgs/{org}/reservations/{id}/cancel",
-            post_with(cancel, doc("Cancels or returns a reservation.")),
+            post_with(cancel, doc(ApiScope::ReservationsWrite, "Cancels or returns a reservation.")),
         )
-        .api_route("/orgs/{org}/reservations/{id}/extend", post_with(extend, doc("Extends a reservation.")))
-        .api_route("/orgs/{org}/calendar", get_with(calendar, doc("Gives the calendar of an organization.")))
+        .api_route(
+            "/orgs/{org}/reservations/{id}/extend",
+            post_with(extend, doc(ApiScope::ReservationsWrite, "Extends a reservation.")),
+        )
+        .api_route(
+            "/orgs/{org}/calendar",
+            get_with(calendar, doc(ApiScope::ReservationsRead, "Gives the calendar of an organization.")),
+        )
         .api_route(
             "/orgs/{org}/capacity",
-            get_with(capacity, doc("Gives the free boards of each model over time.")),
+            get_with(
+                capacity,
+                doc(ApiScope::ReservationsRead, "Gives the free boards of each model over time."),
+            ),
         )
         .api_route(
             "/operator/reservations",
-            get_with(list_all, doc("Lists all reservations."))
-                .post_with(maintain, doc("Plans maintenance of a node.")),
+            get_with(list_all, doc(ApiScope::ReservationsRead, "Lists all reservations."))
+                .post_with(maintain, doc(ApiScope::ReservationsWrite, "Plans maintenance of a node.")),
         )
         .api_route(
             "/operator/reservations/{id}/cancel",
-            post_with(cancel_any, doc("Cancels any reservation.")),
+            post_with(cancel_any, doc(ApiScope::ReservationsWrite, "Cancels any reservation.")),
         )
-        .api_route("/operator/reservations/{id}/approve", post_with(approve, doc("Approves a reservation.")))
-        .api_route("/operator/reservations/{id}/decline", post_with(decline, doc("Declines a reservation.")))
-        .api_route("/operator/calendar", get_with(whole_calendar, doc("Gives the calendar of all nodes.")))
+        .api_route(
+            "/operator/reservations/{id}/approve",
+            post_with(approve, doc(ApiScope::ReservationsWrite, "Approves a reservation.")),
+        )
+        .api_route(
+            "/operator/reservations/{id}/decline",
+            post_with(decline, doc(ApiScope::ReservationsWrite, "Declines a reservation.")),
+        )
+        .api_route(
+            "/operator/calendar",
+            get_with(whole_calendar, doc(ApiScope::ReservationsRead, "Gives the calendar of all nodes.")),
+        )
         .api_route(
             "/operator/capacity",
-            get_with(whole_capacity, doc("Gives the free boards of each model over time, for operators.")),
+            get_with(
+                whole_capacity,
+                doc(
+                    ApiScope::ReservationsRead,
+                    "Gives the free boards of each model over time, for operators.",
+                ),
+            ),
         )
         .api_route(
             "/operator/reservation-policy",
-            get_with(policy, doc("Gives the terms of reservations."))
-                .put_with(set_policy, doc("Replaces the terms of reservations.")),
+            get_with(policy, doc(ApiScope::ReservationsRead, "Gives the terms of reservations."))
+                .put_with(set_policy, doc(ApiScope::Admin, "Replaces the terms of reservations.")),
         )
 }
 

@@ -3,6 +3,7 @@
 use crate::Reservations;
 use std::collections::HashMap;
 
+use berth_core::dedicated::UsableNodes;
 use berth_mig::board_by_name;
 use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId, ReservationId};
@@ -44,6 +45,16 @@ pub(crate) fn check_period(from: Timestamp, until: Timestamp) -> Result<(), Prob
         return Err(Problem::malformed(format!("Enter a time after `from`, at most {MAX_DAYS} days later.")));
     }
     Ok(())
+}
+
+/// The nodes that an organization may use. `None` for operators, who see all.
+pub(crate) async fn usable_nodes(
+    tx: &mut Tx<'_>,
+    org: Option<OrgId>,
+) -> Result<Option<UsableNodes>, StoreError> {
+    let Some(org) = org else { return Ok(None) };
+    let own_only = store::dedicated::find_own_only(tx, org).await?.unwrap_or(false);
+    Ok(Some(UsableNodes { org, own_only }))
 }
 
 /// The name of a board's model, as in offerings.
@@ -200,8 +211,8 @@ impl Reservations {
         Ok(Page { items: self.show_rows(&mut tx, items).await?, next_cursor })
     }
 
-    /// The bookings and the running jobs on all boards, or on those of one model, between two times. Those of
-    /// other organizations have no names.
+    /// The bookings and the running jobs on all boards that the organization may use, or on those of one model,
+    /// between two times. Those of other organizations have no names.
     ///
     /// # Errors
     /// The times are in the wrong order or too far apart, or the name of the model is too long.
@@ -220,6 +231,7 @@ impl Reservations {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let boards = Boards::read(&mut tx).await?;
+        let usable = usable_nodes(&mut tx, org).await?;
         let booked = store::reservations::list_between(&mut tx, from, until).await?;
         let held = store::attempts::list_held(&mut tx).await?;
         drop(conn);
@@ -261,7 +273,11 @@ impl Reservations {
             });
         }
         let mut rows: Vec<CalendarRow> = Vec::new();
-        let is_shown = |gpu: &&StoredGpu| gpu.present && model.is_none_or(|model| model == model_name(gpu));
+        let is_shown = |gpu: &&StoredGpu| {
+            gpu.present
+                && usable.is_none_or(|nodes| nodes.has(gpu.dedicated_to))
+                && model.is_none_or(|model| model == model_name(gpu))
+        };
         for gpu in boards.gpus.values().filter(is_shown) {
             let mut spans = spans.remove(&gpu.uuid).unwrap_or_default();
             spans.sort_by_key(|s| (s.starts_at, s.placement.map_or(0, |p| p.start)));

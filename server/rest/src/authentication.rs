@@ -1,5 +1,6 @@
 //! The caller of a request: the extractor, and the interface to the accounts that know tokens and sessions.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
@@ -10,6 +11,8 @@ use berth_types::problems::Problem;
 use futures::future::BoxFuture;
 
 use crate::failed::Failed;
+use crate::scopes::{check_scope, needed_scope};
+use crate::sender::Sender;
 
 /// The name of the session cookie.
 pub const fn cookie_name(https: bool) -> &'static str {
@@ -31,10 +34,15 @@ pub fn session_cookie(headers: &HeaderMap, https: bool) -> Option<String> {
 /// The source of callers.
 pub trait Accounts: Send + Sync {
     /// The caller of these headers; `None` if they name nobody. A request with a bearer token ignores cookies.
+    /// `sender` is the address of the sender; absent for requests inside the portal.
     ///
     /// # Errors
-    /// The database cannot be read.
-    fn find_caller<'a>(&'a self, headers: &'a HeaderMap) -> BoxFuture<'a, Result<Option<Caller>, Problem>>;
+    /// The database cannot be read. 403 for a sender outside the networks of the token.
+    fn find_caller<'a>(
+        &'a self,
+        headers: &'a HeaderMap,
+        sender: Option<IpAddr>,
+    ) -> BoxFuture<'a, Result<Option<Caller>, Problem>>;
 }
 
 /// The source of callers as an extension of each request.
@@ -83,14 +91,88 @@ impl<S: Send + Sync> FromRequestParts<S> for SignedUnenrolled {
 }
 
 async fn find_caller(parts: &Parts) -> Result<Option<Caller>, Failed> {
-    match parts.extensions.get::<Authenticator>() {
-        Some(Authenticator(accounts)) => Ok(accounts.find_caller(&parts.headers).await?),
-        None => Ok(None),
+    let Some(Authenticator(accounts)) = parts.extensions.get::<Authenticator>() else { return Ok(None) };
+    let Sender(sender) = parts.extensions.get::<Sender>().copied().unwrap_or_default();
+    let caller = accounts.find_caller(&parts.headers, sender).await?;
+    if let Some(caller) = &caller {
+        check_scope(caller, needed_scope(parts))?;
     }
+    Ok(caller)
 }
 
 /// The bearer token of a request: `None` without the header, and `Some(None)` if the header has no token.
 pub fn bearer_token(headers: &HeaderMap) -> Option<Option<&str>> {
     let value = headers.get(header::AUTHORIZATION)?;
     Some(value.to_str().ok().and_then(|v| v.strip_prefix("Bearer ")).map(str::trim))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PARTS: [&str; 12] = [
+        "berth_session=a",
+        "__Host-berth_session=b",
+        "berth_session",
+        "xberth_session=c",
+        "berth_session =d",
+        "=",
+        ";",
+        "; ",
+        " ",
+        "\t",
+        "\"",
+        "\u{e9}",
+    ];
+
+    /// A line of a header, also with bytes that no browser sends.
+    fn line() -> impl Strategy<Value = Vec<u8>> {
+        let parts = prop::collection::vec(prop::sample::select(PARTS.to_vec()), 0..8);
+        prop_oneof![
+            3 => parts.prop_map(|parts| parts.concat().into_bytes()),
+            1 => prop::collection::vec(any::<u8>(), 0..60),
+        ]
+    }
+
+    fn headers(name: header::HeaderName, lines: &[Vec<u8>]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for value in lines.iter().filter_map(|line| HeaderValue::from_bytes(line).ok()) {
+            headers.append(name.clone(), value);
+        }
+        headers
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn a_session_is_a_whole_pair_of_a_line(lines in prop::collection::vec(line(), 0..4), https: bool) {
+            if let Some(value) = session_cookie(&headers(header::COOKIE, &lines), https) {
+                let pair = format!("{}={value}", cookie_name(https));
+                let is_pair = |line: &[u8]| line.split(|b| *b == b';').any(|one| one.trim_ascii() == pair.as_bytes());
+                prop_assert!(lines.iter().any(|line| is_pair(line.as_slice())), "{pair}");
+            }
+        }
+
+        #[test]
+        fn a_session_is_found_beside_other_cookies(
+            other in "[a-z]{1,8}=[ -:<-~]{0,20}",
+            value in "[A-Za-z0-9_-]{1,60}",
+            https: bool,
+        ) {
+            let line = format!("{other}; {}={value}", cookie_name(https)).into_bytes();
+            prop_assert_eq!(session_cookie(&headers(header::COOKIE, &[line]), https), Some(value));
+        }
+
+        #[test]
+        fn a_token_is_the_rest_of_its_header(line in line(), token in "[!-~]{1,60}") {
+            let one = |line: Vec<u8>| headers(header::AUTHORIZATION, &[line]);
+            bearer_token(&one(line));
+            let signed = one(format!("Bearer {token}").into_bytes());
+            prop_assert_eq!(bearer_token(&signed), Some(Some(token.as_str())));
+        }
+    }
 }

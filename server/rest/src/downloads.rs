@@ -139,6 +139,8 @@ pub fn content_disposition(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -173,5 +175,40 @@ mod tests {
             assert_eq!(parse_range(range, 10), expected, "{range:?}");
         }
         assert_eq!(parse_range(Some("bytes=0-"), 0), RequestedRange::Empty);
+    }
+
+    fn number() -> impl Strategy<Value = String> {
+        let numbers = prop_oneof![any::<u64>(), 0u64..40];
+        prop_oneof![numbers.prop_map(|number| number.to_string()), "[ +-]?[0-9]{0,25}", ".{0,4}"]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        #[test]
+        fn a_part_is_never_empty_and_never_outside_of_the_file(
+            unit in "(bytes|lines)?=?",
+            first in number(),
+            last in number(),
+            bytes in prop_oneof![0u64..40, any::<u64>()],
+        ) {
+            if let RequestedRange::Part(part) = parse_range(Some(&format!("{unit}{first}-{last}")), bytes) {
+                prop_assert!(part.start < part.end && part.end <= bytes, "{part:?} of {bytes}");
+            }
+        }
+
+        #[test]
+        fn a_range_inside_of_the_file_is_the_part((start, last, more) in (0u64..1 << 40, 0u64..1 << 40, 0u64..1 << 40)) {
+            let last = start + last;
+            let range = format!("bytes={start}-{last}");
+            prop_assert_eq!(parse_range(Some(&range), last + 1 + more), RequestedRange::Part(start..last + 1));
+        }
+
+        #[test]
+        fn a_file_name_has_no_end_of_the_header(name in "(?s).{0,40}") {
+            let text = content_disposition(&name);
+            prop_assert!(text.bytes().all(|b| b.is_ascii_graphic() || b == b' '), "{text}");
+            prop_assert!(!text.contains('"'), "{text}");
+        }
     }
 }

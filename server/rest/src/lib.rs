@@ -14,6 +14,7 @@ pub mod failed;
 pub mod lists;
 pub mod operations;
 pub mod origins;
+pub mod scopes;
 pub mod sender;
 pub mod streams;
 

@@ -148,6 +148,8 @@ pub fn name_and_id(name: &str, id: impl std::fmt::Display) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     type Item = (&'static str, u32);
@@ -232,6 +234,35 @@ mod tests {
         };
         assert_eq!(parsed(2_000), Some(NameCursor("n".repeat(2_000))));
         assert_eq!(parsed(2_048), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn a_text_that_is_a_cursor_is_written_so(
+            text in prop_oneof!["name_[0-9a-f]{0,40}", "name_[0-9a-zA-Z_.]{0,20}", "(?s).{0,40}"],
+        ) {
+            if let Ok(cursor) = parse_cursor::<NameCursor>(text.clone()) {
+                prop_assert_eq!(cursor.to_string(), text);
+            }
+        }
+
+        #[test]
+        fn a_cursor_of_any_name_is_valid_for_its_own_filter_only(
+            name in "[^\\x00]{1,60}",
+            own in ".{0,8}",
+            other in ".{0,8}",
+        ) {
+            let digest = binding(Sort::Asc, &own).ok().unwrap();
+            let text = format!("{}.{digest}", NameCursor(name.clone()));
+            let read = |filter: &str| {
+                let query = ListQuery { limit: None, cursor: Some(text.clone()), sort: None };
+                query.by_name_with(&filter).ok().and_then(|list| list.cursor)
+            };
+            prop_assert_eq!(read(&own), Some(NameCursor(name)));
+            prop_assert!(other == own || read(&other).is_none());
+        }
     }
 
     #[test]

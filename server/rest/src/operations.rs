@@ -1,6 +1,7 @@
 //! The description of operations for the OpenAPI document.
 //!
-//! Each route declares its summary, and its answers if the type of the handler does not have them.
+//! Each route declares the scope of tokens for it, its summary, and its answers if the type of the handler does not
+//! have them.
 
 use aide::OperationInput;
 use aide::OperationOutput;
@@ -16,6 +17,7 @@ use axum::body::Bytes;
 use berth_types::Page;
 use berth_types::operations::OperatedJob;
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::secrets::PutSecret;
 use berth_types::terminals::{PROTOCOL, TICKET_PROTOCOL, TerminalNews, TerminalSaid, WINDOW_BYTES};
 use schemars::{JsonSchema, Schema, json_schema};
@@ -26,6 +28,7 @@ use crate::columns::Table;
 use crate::disconnect::Disconnect;
 use crate::extract::{Json, Path, Query, RawBody};
 use crate::failed::Failed;
+use crate::scopes::{ANY_NAME, EXTENSION, RouteScope};
 use crate::sender::Sender;
 use crate::streams::{LOG_STREAM, ORG_STREAM, Stream, Streamed};
 
@@ -39,60 +42,91 @@ pub const PATH_TYPES: &str = "x-path-types";
 
 type Op<'a> = TransformOperation<'a>;
 
-pub fn doc(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| op.summary(summary)
+/// Describes the summary and the scope of a route.
+fn begin<'a>(mut op: Op<'a>, scope: RouteScope, summary: &str) -> Op<'a> {
+    let name = scope.map_or(ANY_NAME, ApiScope::name);
+    op.inner_mut().extensions.insert(EXTENSION.to_owned(), json!(name));
+    op.summary(summary)
+}
+
+pub fn doc(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
+    move |op| begin(op, scope, summary)
 }
 
 /// An answer without a body.
-pub fn empty<const STATUS: u16>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn empty<const STATUS: u16>(
+    scope: impl Into<RouteScope>,
+    summary: &'static str,
+) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
-        op.summary(summary).response_with::<STATUS, (), _>(|mut answer| {
+        begin(op, scope, summary).response_with::<STATUS, (), _>(|mut answer| {
             answer.inner().content.clear();
             answer
         })
     }
 }
 
-pub fn answers<const STATUS: u16, T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| op.summary(summary).response::<STATUS, Answer<T>>()
+pub fn answers<const STATUS: u16, T: JsonSchema>(
+    scope: impl Into<RouteScope>,
+    summary: &'static str,
+) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
+    move |op| begin(op, scope, summary).response::<STATUS, Answer<T>>()
 }
 
 /// One of two answers, depending on the request.
 pub fn answers_either<const ONE: u16, T: JsonSchema, const OTHER: u16, U: JsonSchema>(
+    scope: impl Into<RouteScope>,
     summary: &'static str,
 ) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| op.summary(summary).response::<ONE, Answer<T>>().response::<OTHER, Answer<U>>()
+    let scope = scope.into();
+    move |op| begin(op, scope, summary).response::<ONE, Answer<T>>().response::<OTHER, Answer<U>>()
 }
 
 /// An answer in JSON or CSV.
-pub fn or_csv<T: Table>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn or_csv<T: Table>(
+    scope: impl Into<RouteScope>,
+    summary: &'static str,
+) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
-        let op = op.summary(summary).response::<200, Answer<T>>();
+        let op = begin(op, scope, summary).response::<200, Answer<T>>();
         with_media(op, 200, "The table.", "text/csv", &T::table_schema())
     }
 }
 
 /// A list in JSON, or all of its objects as lines of JSON or as CSV.
-pub fn or_files<T: Table>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn or_files<T: Table>(
+    scope: impl Into<RouteScope>,
+    summary: &'static str,
+) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
-        let op = or_csv::<T>(summary)(op);
+        let op = or_csv::<T>(scope, summary)(op);
         let lines = json_schema!({ "type": "string", "description": "All objects of the list, one JSON object a line." });
         with_media(op, 200, "The list.", "application/x-ndjson", &lines)
     }
 }
 
 /// The jobs of a list in CSV.
-pub fn csv(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn csv(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
         let schema = Page::<OperatedJob>::table_schema();
-        with_media(op.summary(summary), 200, "All jobs of the list.", "text/csv", &schema)
+        with_media(begin(op, scope, summary), 200, "All jobs of the list.", "text/csv", &schema)
     }
 }
 
 /// An answer in JSON, or a stream of events if `Accept` asks for it.
-pub fn events<T: Streamed>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn events<T: Streamed>(
+    scope: impl Into<RouteScope>,
+    summary: &'static str,
+) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
-        let op = op.summary(summary).response_with::<200, Answer<T>, _>(|answer| {
+        let op = begin(op, scope, summary).response_with::<200, Answer<T>, _>(|answer| {
             answer.description("The past in JSON, or a stream with the header `Accept: text/event-stream`.")
         });
         with_stream(op, &T::STREAM)
@@ -100,24 +134,27 @@ pub fn events<T: Streamed>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'
 }
 
 /// The stream of an organization.
-pub fn stream(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| with_stream(op.summary(summary), &ORG_STREAM)
+pub fn stream(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
+    move |op| with_stream(begin(op, scope, summary), &ORG_STREAM)
 }
 
 /// The log of a rank as a text, or as a stream if `Accept` asks for it.
-pub fn log(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn log(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
         let description = "The log so far, or a stream with the header `Accept: text/event-stream`.";
-        let op = with_media(op.summary(summary), 200, description, "text/plain", &text());
+        let op = with_media(begin(op, scope, summary), 200, description, "text/plain", &text());
         with_stream(op, &LOG_STREAM)
     }
 }
 
 /// The bytes of a file: all, a range, or none if the caller has them.
-pub fn bytes(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn bytes(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
         let bytes = "application/octet-stream";
-        let op = with_media(op.summary(summary), 200, "All bytes of the file.", bytes, &binary());
+        let op = with_media(begin(op, scope, summary), 200, "All bytes of the file.", bytes, &binary());
         let op = with_media(op, 206, "The requested range of bytes.", bytes, &binary());
         let op = op.response_with::<304, (), _>(|answer| answer.description("The caller has these bytes."));
         let op = with_header(op, "Range", false, "One range of bytes, such as `bytes=0-99`.", text());
@@ -128,19 +165,25 @@ pub fn bytes(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
 }
 
 /// A PNG image.
-pub fn png(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| with_media(op.summary(summary), 200, "The image.", "image/png", &binary())
+pub fn png(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
+    move |op| with_media(begin(op, scope, summary), 200, "The image.", "image/png", &binary())
 }
 
 /// A PDF file.
-pub fn pdf(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
-    move |op| with_media(op.summary(summary), 200, "The file.", "application/pdf", &binary())
+pub fn pdf(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
+    move |op| with_media(begin(op, scope, summary), 200, "The file.", "application/pdf", &binary())
 }
 
 /// An answer with an `ETag`, or none if the caller has it.
-pub fn if_changed<T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn if_changed<T: JsonSchema>(
+    scope: impl Into<RouteScope>,
+    summary: &'static str,
+) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
-        let op = op.summary(summary).response_with::<200, Answer<T>, _>(|answer| {
+        let op = begin(op, scope, summary).response_with::<200, Answer<T>, _>(|answer| {
             answer.description("The object. The header `ETag` changes with it.")
         });
         let op = op.response_with::<304, (), _>(|answer| answer.description("The caller has this object."));
@@ -149,9 +192,10 @@ pub fn if_changed<T: JsonSchema>(summary: &'static str) -> impl FnOnce(Op<'_>) -
 }
 
 /// A request with a part of a file as its body.
-pub fn upload(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn upload(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
-        let mut op = answers::<200, berth_types::volumes::Upload>(summary)(op);
+        let mut op = answers::<200, berth_types::volumes::Upload>(scope, summary)(op);
         let content = [("application/octet-stream".to_owned(), media(&binary()))].into_iter().collect();
         let body = RequestBody { content, required: true, ..RequestBody::default() };
         op.inner_mut().request_body = Some(ReferenceOr::Item(body));
@@ -162,9 +206,10 @@ pub fn upload(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
 }
 
 /// A redirect of a browser.
-pub fn redirect(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn redirect(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
-        op.summary(summary).response_with::<303, (), _>(|mut answer| {
+        begin(op, scope, summary).response_with::<303, (), _>(|mut answer| {
             answer.inner().content.clear();
             answer.description("The next address is in the header `Location`.")
         })
@@ -172,9 +217,10 @@ pub fn redirect(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
 }
 
 /// A request of a provider of single sign-on with a signed token.
-pub fn logout_token(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn logout_token(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
-        let mut op = empty::<200>(summary)(op);
+        let mut op = empty::<200>(scope, summary)(op);
         let form = json_schema!({
             "type": "object",
             "properties": { "logout_token": { "type": "string", "minLength": 1, "maxLength": 65_536 } },
@@ -188,24 +234,30 @@ pub fn logout_token(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
 }
 
 /// A route with optional authentication.
-pub fn optional_sign_in(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn optional_sign_in(
+    scope: impl Into<RouteScope>,
+    summary: &'static str,
+) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
-        let mut op = op.summary(summary);
+        let mut op = begin(op, scope, summary);
         op.inner_mut().security.insert(0, aide::openapi::SecurityRequirement::default());
         op
     }
 }
 
-pub fn put_secret(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn put_secret(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |mut op| {
         op.inner_mut().request_body = None;
-        answers_either::<201, berth_types::secrets::Secret, 200, berth_types::secrets::Secret>(summary)(op)
+        answers_either::<201, berth_types::secrets::Secret, 200, berth_types::secrets::Secret>(scope, summary)(op)
             .input::<Json<PutSecret>>()
     }
 }
 
 /// The WebSocket of a terminal.
-pub fn socket(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+pub fn socket(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
     move |op| {
         let description = format!(
             "The client offers the subprotocol `{PROTOCOL}`. A client without a bearer token also offers \
@@ -214,8 +266,7 @@ pub fn socket(summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
              most {WINDOW_BYTES} bytes beyond the acknowledged bytes of the other end. After a broken connection \
              the client connects again, with a new ticket and the offset of the next byte as `from`."
         );
-        let mut op = op
-            .summary(summary)
+        let mut op = begin(op, scope, summary)
             .description(&description)
             .response_with::<101, (), _>(|answer| answer.description("The connection is open."));
         let messages = in_context(|ctx| {

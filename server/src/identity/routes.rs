@@ -8,23 +8,28 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, NoContent, Response};
 use berth_rest::operations::{doc, png};
+use berth_rest::scopes::ANY;
 use berth_rest::{Failed, Json, Path, Signed};
 use berth_types::portal::{Logo, Offer, PortalIdentity, PortalSettings, PutLogo};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Identity> {
     ApiRouter::new()
-        .api_route("/portal", get_with(identity, doc("Gives the name and the look of the portal.")))
-        .api_route("/portal/logo/{sha256}", get_with(logo, png("Gives the logo of the portal.")))
-        .api_route("/offer", get_with(offer, doc("Gives the prices and free boards, if they are public.")))
+        .api_route("/portal", get_with(identity, doc(ANY, "Gives the name and the look of the portal.")))
+        .api_route("/portal/logo/{sha256}", get_with(logo, png(ANY, "Gives the logo of the portal.")))
+        .api_route(
+            "/offer",
+            get_with(offer, doc(ANY, "Gives the prices and free boards, if they are public.")),
+        )
         .api_route(
             "/operator/portal-settings",
-            get_with(settings, doc("Gives the settings of the portal."))
-                .put_with(set_settings, doc("Replaces the settings of the portal.")),
+            get_with(settings, doc(ApiScope::FleetRead, "Gives the settings of the portal."))
+                .put_with(set_settings, doc(ApiScope::Admin, "Replaces the settings of the portal.")),
         )
         .api_route(
             "/operator/portal-settings/logo",
-            put_with(set_logo, doc("Replaces the logo of the portal."))
-                .delete_with(remove_logo, doc("Removes the logo of the portal.")),
+            put_with(set_logo, doc(ApiScope::Admin, "Replaces the logo of the portal."))
+                .delete_with(remove_logo, doc(ApiScope::Admin, "Removes the logo of the portal.")),
         )
 }
 

@@ -10,9 +10,13 @@ use berth_rest::operations::doc;
 use berth_rest::{Failed, Query, Signed};
 use berth_types::Page;
 use berth_types::operations::PortalLoop;
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Loops> {
-    ApiRouter::new().api_route("/operator/loops", get_with(list_loops, doc("Lists the loops of the portal.")))
+    ApiRouter::new().api_route(
+        "/operator/loops",
+        get_with(list_loops, doc(ApiScope::FleetRead, "Lists the loops of the portal.")),
+    )
 }
 
 async fn list_loops(

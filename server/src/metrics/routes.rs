@@ -11,10 +11,11 @@ use berth_contract::exposition::CONTENT_TYPE;
 use berth_rest::answers::Created;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
-use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_rest::{Failed, Json, Path, Query, Sender, Signed};
 use berth_types::Page;
-use berth_types::accounts::{CreatedToken, NewOperatorToken, Token};
+use berth_types::accounts::{CreatedToken, NewMetricsToken, Token};
 use berth_types::ids::TokenId;
+use berth_types::scopes::ApiScope;
 
 use super::Metrics;
 
@@ -22,12 +23,14 @@ pub fn routes() -> ApiRouter<Metrics> {
     ApiRouter::new()
         .api_route(
             "/operator/metrics-tokens",
-            get_with(list_tokens, doc("Lists the tokens for `/metrics`."))
-                .post_with(create_token, doc("Creates a token for `/metrics`; its secret is shown once.")),
+            get_with(list_tokens, doc(ApiScope::MembersRead, "Lists the tokens for `/metrics`.")).post_with(
+                create_token,
+                doc(ApiScope::Admin, "Creates a token for `/metrics`; its secret is shown once."),
+            ),
         )
         .api_route(
             "/operator/metrics-tokens/{token}",
-            delete_with(revoke_token, doc("Revokes a token for `/metrics`.")),
+            delete_with(revoke_token, doc(ApiScope::Admin, "Revokes a token for `/metrics`.")),
         )
 }
 
@@ -37,10 +40,14 @@ pub fn exposition(metrics: Metrics) -> Router {
 }
 
 /// Accepts tokens only, no session cookies.
-pub async fn show(State(metrics): State<Metrics>, headers: HeaderMap) -> Result<impl IntoResponse, Failed> {
+pub async fn show(
+    State(metrics): State<Metrics>,
+    Sender(sender): Sender,
+    headers: HeaderMap,
+) -> Result<impl IntoResponse, Failed> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let secret = given.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
-    let text = metrics.metrics(secret).await?;
+    let text = metrics.metrics(secret, sender).await?;
     Ok(([(header::CONTENT_TYPE, CONTENT_TYPE), (header::CACHE_CONTROL, "no-store")], text))
 }
 
@@ -55,7 +62,7 @@ async fn list_tokens(
 async fn create_token(
     State(metrics): State<Metrics>,
     Signed(caller): Signed,
-    body: Json<NewOperatorToken>,
+    body: Json<NewMetricsToken>,
 ) -> Result<Created<CreatedToken>, Failed> {
     Ok(Created(metrics.create_metrics_token(&caller, body.value).await?))
 }

@@ -1,11 +1,15 @@
 //! The tokens for metrics. An operator's API token can read the metrics too.
 
+use std::net::IpAddr;
+
 use berth_core::admission::check_name;
+use berth_rest::scopes::check_scope;
 use berth_types::Page;
-use berth_types::accounts::{CreatedToken, NewOperatorToken, Role, Token};
+use berth_types::accounts::{CreatedToken, NewMetricsToken, Role, Token};
 use berth_types::ids::TokenId;
 use berth_types::lists::ListOptions;
 use berth_types::problems::{FieldError, Problem};
+use berth_types::scopes::ApiScope;
 use futures::FutureExt;
 
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_api_token};
@@ -18,11 +22,15 @@ use berth_store as store;
 const USED_EVERY_MS: i64 = 60_000;
 
 impl Metrics {
-    /// Authorises a token for metrics or an operator's API token.
+    /// Authorises a token for metrics, or an operator's API token with the scope `fleet:read` from this sender.
     ///
     /// # Errors
     /// 401 if the secret is no valid token, 403 if the token has other rights.
-    pub async fn authorise_metrics(&self, secret: Option<&str>) -> Result<(), Problem> {
+    pub async fn authorise_metrics(
+        &self,
+        secret: Option<&str>,
+        sender: Option<IpAddr>,
+    ) -> Result<(), Problem> {
         let Some(secret) = secret.filter(|secret| looks_like_api_token(secret)) else {
             return Err(Problem::unauthenticated());
         };
@@ -41,7 +49,9 @@ impl Metrics {
             }
             return Ok(());
         }
-        let caller = self.accounts.caller_by_token(secret).await?.ok_or_else(Problem::unauthenticated)?;
+        let caller = self.accounts.caller_by_token(secret, sender).await?;
+        let caller = caller.ok_or_else(Problem::unauthenticated)?;
+        check_scope(&caller, Some(ApiScope::FleetRead))?;
         self.context.authorise_operator(&caller).map_err(|_| {
             let detail = "Metrics cover all organizations. Ask the operator for a metrics token.";
             Problem::forbidden(detail)
@@ -55,7 +65,7 @@ impl Metrics {
     pub async fn create_metrics_token(
         &self,
         caller: &Caller,
-        input: NewOperatorToken,
+        input: NewMetricsToken,
     ) -> Result<CreatedToken, Problem> {
         self.context.authorise_operator(caller)?;
         self.context.check_proof(caller)?;
@@ -76,6 +86,9 @@ impl Metrics {
             id: self.context.new_id(now),
             name: input.name.trim().to_owned(),
             role: Role::Viewer,
+            scopes: Vec::new(),
+            networks: Vec::new(),
+            service_account: None,
             hint: secret.chars().skip(38).collect(),
             created_at: now,
             expires_at: input.expires_at,

@@ -22,6 +22,7 @@ use super::problem_codes::Problems;
 use super::texts::{find_description, info, tags};
 use crate::parts::{Part, Visitor, visit_parts};
 use berth_rest::operations::{BEARER, PATH_TYPES, SESSION};
+use berth_rest::scopes::{ANY_NAME, EXTENSION};
 
 const PREFIX: &str = "/api/v1";
 const SCHEMAS: &str = "#/components/schemas/";
@@ -134,7 +135,7 @@ fn generate() -> Value {
     root.insert("tags".to_owned(), tags());
     root.insert("servers".to_owned(), json!([{ "url": "/" }]));
     let schemes = json!({
-        BEARER: { "type": "http", "scheme": "bearer", "description": "An API token of an organization or an operator." },
+        BEARER: { "type": "http", "scheme": "bearer", "description": "An API token of an organization or an operator, with the scope of the route (`x-scope`). `any`: with any scope." },
         SESSION: { "type": "apiKey", "in": "cookie", "name": "berth_session", "description": "A session of the browser; with HTTPS its name is `__Host-berth_session`." },
     });
     put(&mut document, "/components", "securitySchemes", schemes);
@@ -209,9 +210,20 @@ fn complete_path(
         if !all.is_empty() {
             operation.insert("parameters".to_owned(), Value::Array(all));
         }
+        require_scope(operation);
         problems.describe(method, &id, described);
     }
     (format!("{PREFIX}{path}"), item)
+}
+
+/// Adds the scope of a route to its security requirement for tokens.
+fn require_scope(operation: &mut Map<String, Value>) {
+    let Some(scope) = operation.get(EXTENSION).filter(|scope| **scope != ANY_NAME).cloned() else { return };
+    for scheme in operation.get_mut("security").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(names) = scheme.get_mut(BEARER) {
+            *names = json!([scope]);
+        }
+    }
 }
 
 /// `get_orgs_org_jobs` for `GET /orgs/{org}/jobs`.

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use berth_rest::scopes::{ANY_NAME, EXTENSION};
 use serde_json::{Map, Value, json};
 
 /// The codes by the status of their answers. The ports of jobs and the workers have further codes.
@@ -26,6 +27,8 @@ const STATUSES: &[(u16, &[&str])] = &[
             "quota.exceeded",
             "request.cross_site",
             "terminal.ticket",
+            "token.address",
+            "token.scope",
         ],
     ),
     (404, &["invitation.not_valid", "link.not_valid", "object.not_found", "port.not_listed"]),
@@ -61,6 +64,8 @@ const STATUSES: &[(u16, &[&str])] = &[
             "node.approved",
             "node.boards_changed",
             "node.connected",
+            "node.in_use",
+            "org.work_elsewhere",
             "payments.no_card",
             "payments.off",
             "payments.over",
@@ -113,7 +118,10 @@ fn common_codes(method: &str, id: &str, operation: &Value) -> Vec<&'static str> 
         codes.push("request.malformed");
     }
     if operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()) {
-        codes.extend(["auth.factor_required", "auth.forbidden", "auth.required"]);
+        codes.extend(["auth.factor_required", "auth.forbidden", "auth.required", "token.address"]);
+        if operation[EXTENSION] != ANY_NAME {
+            codes.push("token.scope");
+        }
     }
     if method != "get" {
         codes.push("request.cross_site");
@@ -209,7 +217,8 @@ mod tests {
         }
         let used: BTreeSet<&str> = OWN_CODES.values().flatten().map(String::as_str).collect();
         // Codes of every kind of operation, of the ports of jobs, and of workers.
-        let elsewhere = ["idempotency.", "request.", "server.", "auth.", "object.", "port.", "join_token."];
+        let elsewhere =
+            ["idempotency.", "request.", "server.", "auth.", "object.", "port.", "join_token.", "token."];
         let unused: Vec<&&str> = CODES
             .iter()
             .filter(|code| !used.contains(**code) && !elsewhere.iter().any(|prefix| code.starts_with(prefix)))

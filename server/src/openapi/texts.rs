@@ -14,12 +14,14 @@ pub(super) fn info() -> Value {
                         objects are listed by name, or as the list says, ascending when `sort` is absent. The last page \
                         has no `next_cursor`. A cursor is valid for its own list only, with the same `sort` and filters; any other is refused. \
                         CSV has all rows. The list of a job's events continues after an event number (`after`). Errors are \
-                        problems (RFC 9457) with a stable `code`. Every answer has the header `X-Request-Id`.",
+                        problems (RFC 9457) with a stable `code`. A token sends the requests of its scopes only: the \
+                        scope of a route is its `x-scope`, and a scope for writing includes the one for reading. Every answer has the header `X-Request-Id`.",
     })
 }
 
 /// The tags with their descriptions.
 const TAGS: &[(&str, &str)] = &[
+    ("audit-destinations", "Destinations of the audit log outside of the portal."),
     ("audit-events", "Records of deliberate acts."),
     ("auto-recharge", "The rule for automatic charges of the saved card."),
     ("balance", "The balance of an organization's account."),
@@ -66,6 +68,7 @@ const TAGS: &[(&str, &str)] = &[
     ("reservations", "Reservations and maintenance windows."),
     ("retention", "The retention of ended jobs."),
     ("secrets", "Sealed values for jobs."),
+    ("service-accounts", "Accounts of an organization for programs."),
     ("sessions", "Sign-in and sign-out of the browser."),
     ("setup", "The first operator of a new portal."),
     ("sign-in-policy", "The rule of an organization for the sign-in of its members."),
@@ -114,6 +117,11 @@ const OPERATIONS: &[(&str, &str)] = &[
          valid. A token has no access to the account of its person.",
     ),
     (
+        "delete_operator_users_user_factors",
+        "For a person who lost the app and the recovery codes. The sessions of the person end, the password alone signs \
+         in afterwards, and the person gets a mail. API tokens stay valid.",
+    ),
+    (
         "post_email_verifications_complete",
         "No `Idempotency-Key`: a link is valid once, and a repetition answers `link.not_valid`.",
     ),
@@ -126,9 +134,10 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_me_deletion",
         "No `Idempotency-Key`: the account exists once, and a repetition answers `auth.required`. The deletion removes \
-         the name, the address, the password, the sessions, the memberships and the API tokens of the person. The \
-         ledger, invoices, jobs and audit events stay. The only owner of an organization with open jobs, a balance or \
-         other members is refused (`account.in_use`).",
+         the name, the address, the password, the second factor, the sessions, the memberships and the API tokens of the \
+         person. The ledger, invoices, jobs and audit events stay. The only owner of an organization with open jobs, open \
+         reservations, a balance or other members is refused (`account.in_use`). An organization that loses its last \
+         member loses its saved card, its automatic recharge and its webhooks.",
     ),
     (
         "post_me_email_verification",
@@ -144,14 +153,19 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_password_resets_complete",
         "No `Idempotency-Key`: a link is valid once, and a repetition answers `link.not_valid`. All sessions of the \
-         person end; API tokens stay valid.",
+         person end; API tokens stay valid. If the link is the first proof of the address, the second factor and the API \
+         tokens of the account are removed.",
     ),
     (
         "post_sessions",
         "No `Idempotency-Key`: the answer sets a cookie, which the portal does not store. A repetition opens another \
          session. 202: the account has a second factor, and `POST /sessions/second-factor` completes the sign-in.",
     ),
-    ("post_me_proof", "No `Idempotency-Key`: a repetition proves the identity again. A code works once."),
+    (
+        "post_me_proof",
+        "No `Idempotency-Key`: a repetition proves the identity again. A code works once. The password of a person with a \
+         second factor is refused.",
+    ),
     (
         "post_me_recovery_codes",
         "No `Idempotency-Key`: a repetition replaces the codes again. The request needs a proof of identity within the \
@@ -165,7 +179,7 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_me_totp_confirm",
         "No `Idempotency-Key`: an app is confirmed once, and a repetition answers `factor.exists`. Without the answer, \
-         replace the recovery codes.",
+         replace the recovery codes. All other sessions of the person end; API tokens stay valid.",
     ),
     (
         "post_sessions_second_factor",

@@ -14,6 +14,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use berth_rest::Failed;
 use berth_rest::authentication::Authenticator;
+use berth_rest::scopes::RouteScopes;
 use berth_rest::sender;
 use berth_types::problems::Problem;
 use tower_http::set_header::SetResponseHeaderLayer;
@@ -62,6 +63,7 @@ pub fn router(portal: Portal) -> Router {
         })
         .layer(axum::middleware::from_fn_with_state(portal.clone(), idempotency::apply_key))
         .layer(Extension(authenticator))
+        .layer(Extension(RouteScopes(openapi::find_scope)))
         .layer(axum::middleware::from_fn(guard::same_site))
         .layer(axum::middleware::from_fn(guard::run_to_end))
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))

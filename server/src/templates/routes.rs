@@ -8,12 +8,16 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use berth_rest::answers::if_changed;
 use berth_rest::{Failed, Signed, operations};
+use berth_types::scopes::ApiScope;
 use berth_types::templates::JobTemplates;
 
 pub fn routes() -> ApiRouter<Templates> {
     ApiRouter::new().api_route(
         "/templates",
-        get_with(list, operations::if_changed::<JobTemplates>("Gives the templates of jobs.")),
+        get_with(
+            list,
+            operations::if_changed::<JobTemplates>(ApiScope::JobsRead, "Gives the templates of jobs."),
+        ),
     )
 }
 

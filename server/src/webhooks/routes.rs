@@ -12,6 +12,7 @@ use berth_rest::lists::ListQuery;
 use berth_rest::operations::{doc, empty};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{DeliveryId, OrgId, WebhookId};
+use berth_types::scopes::ApiScope;
 use berth_types::webhooks::{Delivery, DeliveryState, NewWebhook, Webhook};
 use berth_types::{Page, Sort};
 use serde::Deserialize;
@@ -20,17 +21,20 @@ pub fn routes() -> ApiRouter<Webhooks> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/webhooks",
-            get_with(list, doc("Lists the webhooks of an organization."))
-                .post_with(create, doc("Creates a webhook; its secret is shown once.")),
+            get_with(list, doc(ApiScope::MembersRead, "Lists the webhooks of an organization."))
+                .post_with(create, doc(ApiScope::Admin, "Creates a webhook; its secret is shown once.")),
         )
-        .api_route("/orgs/{org}/webhooks/{id}", delete_with(remove, doc("Removes a webhook.")))
+        .api_route(
+            "/orgs/{org}/webhooks/{id}",
+            delete_with(remove, doc(ApiScope::Admin, "Removes a webhook.")),
+        )
         .api_route(
             "/orgs/{org}/webhooks/{id}/deliveries",
-            get_with(deliveries, doc("Lists the deliveries of a webhook.")),
+            get_with(deliveries, doc(ApiScope::MembersRead, "Lists the deliveries of a webhook.")),
         )
         .api_route(
             "/orgs/{org}/deliveries/{id}/redeliver",
-            post_with(redeliver, empty::<202>("Delivers an event again.")),
+            post_with(redeliver, empty::<202>(ApiScope::Admin, "Delivers an event again.")),
         )
 }
 

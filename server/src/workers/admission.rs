@@ -77,7 +77,8 @@ impl Session {
         }
     }
 
-    async fn refuse(&self, why: &'static str) -> Result<(), String> {
+    /// Ends the session; the worker gets the reason.
+    pub(super) async fn refuse(&self, why: &'static str) -> Result<(), String> {
         // A failure means that the worker is gone or does not read.
         let _ =
             tokio::time::timeout(ANSWER_TIMEOUT, self.down.send(Err(Status::permission_denied(why)))).await;

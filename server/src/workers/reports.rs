@@ -10,8 +10,8 @@ use super::attempt_key;
 
 /// Characters of the failure code of an attempt.
 const MAX_CODE_CHARS: usize = 64;
-/// Characters of the UUID of a slice.
-const MAX_UUID_CHARS: usize = 256;
+/// Characters of the UUID of a board or a slice.
+pub(super) const MAX_UUID_CHARS: usize = 256;
 /// Characters of another text about an attempt.
 const MAX_CHARS: usize = 4_000;
 /// Characters of a text on one line: the progress of an attempt, or a text about a board.
@@ -28,7 +28,7 @@ fn clean_text(text: &str, most: usize) -> String {
 }
 
 /// A text without control characters, cut to [`MAX_LINE_CHARS`].
-fn clean_line(text: &str) -> String {
+pub(super) fn clean_line(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_LINE_CHARS).collect()
 }
 
@@ -140,6 +140,9 @@ pub(super) fn board_reports(health: proto::Health) -> Vec<BoardReport> {
 
 #[cfg(test)]
 mod tests {
+    use berth_proto::Message as _;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn status() -> proto::Status {
@@ -165,6 +168,80 @@ mod tests {
         );
         let progress = report.progress.unwrap();
         assert!(progress.starts_with("Pulling xx") && progress.len() == MAX_LINE_CHARS, "{progress}");
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            4 => "(?s).{0,40}",
+            1 => Just("\u{0}\u{e9}\n".repeat(2_500)),
+            1 => Just(format!("sha256:{}", "0f".repeat(32))),
+        ]
+    }
+
+    /// Any status, often of an attempt.
+    fn any_status() -> impl Strategy<Value = proto::Status> {
+        let job = prop_oneof![3 => Just("job_00000000000000000000000009".to_owned()), 1 => text()];
+        let attempt = prop::option::of((job, any::<u32>()));
+        let failure = prop::option::of((text(), text()));
+        let texts = (text(), text(), prop::option::of(text()), prop::collection::vec(text(), 0..4));
+        let losses = prop::collection::vec((any::<i64>(), any::<i64>()), 0..80);
+        let numbers = (any::<i32>(), any::<i64>(), any::<i64>());
+        (attempt, failure, texts, losses, numbers).prop_map(|(attempt, failure, texts, losses, numbers)| {
+            let (progress, image_digest, unclean, mig_uuids) = texts;
+            let (phase, metered_ms, process_ms) = numbers;
+            let losses = losses
+                .into_iter()
+                .map(|(from_ms, until_ms)| proto::DeviceLoss { from_ms, until_ms })
+                .collect();
+            let (device_ms, lost_ms, busy_ms) = (metered_ms, process_ms, Some(metered_ms));
+            proto::Status {
+                attempt: attempt.map(|(job, number)| proto::AttemptId::new(job, number)),
+                phase,
+                metered_ms,
+                mig_uuids,
+                failure: failure.map(|(code, detail)| proto::Failure { code, detail }),
+                unclean,
+                evidence: Some(proto::Evidence { process_ms, device_ms, lost_ms, busy_ms, losses }),
+                progress,
+                image_digest,
+                ..proto::Status::default()
+            }
+        })
+    }
+
+    /// True if the text can be stored.
+    fn is_clean(text: &str, most: usize) -> bool {
+        text.chars().count() <= most && !text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t'))
+    }
+
+    proptest! {
+        #[test]
+        fn every_report_can_be_stored(
+            status in any_status(),
+            at in any::<prop::sample::Index>(),
+            byte in prop::option::of(any::<u8>()),
+        ) {
+            let mut bytes = status.encode_to_vec();
+            prop_assert_eq!(proto::Status::decode(bytes.as_slice()).ok(), Some(status));
+            let length = bytes.len();
+            if let Some(byte) = byte.filter(|_| length > 0) {
+                bytes[at.index(length)] = byte;
+            }
+            let Ok(damaged) = proto::Status::decode(bytes.as_slice()) else { return Ok(()) };
+            let Some(report) = attempt_report(&damaged) else { return Ok(()) };
+            let (failure, evidence) = (report.failure, report.evidence);
+            prop_assert!(failure.iter().all(|f| is_clean(&f.code, MAX_CODE_CHARS) && is_clean(&f.detail, MAX_CHARS)));
+            prop_assert!(report.mig_uuids.iter().all(|uuid| is_clean(uuid, MAX_UUID_CHARS)));
+            prop_assert!(report.unclean.iter().all(|text| is_clean(text, MAX_CHARS)));
+            prop_assert!(report.progress.iter().all(|text| is_clean(text, MAX_LINE_CHARS) && !text.contains('\n')));
+            prop_assert!(report.image_digest.iter().all(|digest| digest.len() == 71));
+            prop_assert!(report.metered_ms >= 0);
+            if let Some(evidence) = evidence {
+                prop_assert!(evidence.process_ms.min(evidence.device_ms).min(evidence.lost_ms) >= 0);
+                prop_assert!(evidence.losses.len() <= MAX_LOSSES);
+                prop_assert!(evidence.losses.iter().all(|loss| 0 <= loss.from_ms && loss.from_ms < loss.until_ms));
+            }
+        }
     }
 
     #[test]

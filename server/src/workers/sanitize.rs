@@ -1,17 +1,46 @@
-//! Conversion of worker reports to storable values: labels, isolation and readings.
+//! Conversion of worker reports to storable values: boards, labels, isolation and readings.
 
 use std::collections::{BTreeMap, HashMap};
 
+use berth_core::approval::{MAX_NODE_LABELS, is_label_text};
 use berth_fleet::board_history::BoardValues;
 use berth_proto as proto;
 use berth_types::health::GpuReading;
 
+use super::reports::MAX_UUID_CHARS;
+
+/// The most boards of a hello.
+const MAX_BOARDS: usize = 64;
+/// The most MIG instances from outside the portal on one board.
+const MAX_FOREIGN_INSTANCES: usize = 64;
+
+/// Checks the boards of a hello before any work for it.
+///
+/// # Errors
+/// The reason as a sentence: too many boards, an invalid UUID, or too many instances on a board.
+pub(super) fn check_boards(boards: &[proto::Board]) -> Result<(), &'static str> {
+    if boards.len() > MAX_BOARDS {
+        return Err("The worker reports more than 64 boards. No board was recorded.");
+    }
+    let is_uuid = |uuid: &str| {
+        (1..=MAX_UUID_CHARS).contains(&uuid.chars().count()) && !uuid.chars().any(char::is_control)
+    };
+    if !boards.iter().all(|board| is_uuid(&board.uuid)) {
+        return Err(
+            "The worker reports a board whose UUID does not have 1 to 256 printable characters. No board was recorded.",
+        );
+    }
+    if boards.iter().any(|board| board.foreign_instances.len() > MAX_FOREIGN_INSTANCES) {
+        return Err("The worker reports more than 64 MIG instances on one board. No board was recorded.");
+    }
+    Ok(())
+}
+
 /// The labels of a host, without those that are too long or too many.
 pub(super) fn short_labels(labels: HashMap<String, String>) -> BTreeMap<String, String> {
-    const MOST: usize = 64;
-    let short = |text: &str| (1..=63).contains(&text.len()) && !text.chars().any(char::is_control);
-    let labels: BTreeMap<String, String> = labels.into_iter().filter(|(k, v)| short(k) && short(v)).collect();
-    labels.into_iter().take(MOST).collect()
+    let labels = labels.into_iter().filter(|(k, v)| is_label_text(k) && is_label_text(v));
+    let labels: BTreeMap<String, String> = labels.collect();
+    labels.into_iter().take(MAX_NODE_LABELS).collect()
 }
 
 /// The isolation of a host, without entries that are too long or too many.
@@ -49,6 +78,24 @@ pub(super) fn gpu_reading(r: &proto::Reading) -> GpuReading {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_boards_of_a_hello_have_limits() {
+        let board = |uuid: String| proto::Board { uuid, ..proto::Board::default() };
+        let boards = |count: usize| (0..count).map(|n| board(format!("GPU-{n}"))).collect::<Vec<_>>();
+        assert_eq!(check_boards(&boards(64)), Ok(()));
+        assert!(check_boards(&boards(65)).is_err());
+        assert_eq!(check_boards(&[board("ü".repeat(256))]), Ok(()));
+        for uuid in [String::new(), "g".repeat(257), "GPU-\0".to_owned(), "GPU-1\n".to_owned()] {
+            assert!(check_boards(&[board(uuid.clone())]).is_err(), "{uuid:?}");
+        }
+        let full = |count| {
+            let foreign_instances = vec![proto::Instance::default(); count];
+            proto::Board { foreign_instances, ..board("GPU-1".to_owned()) }
+        };
+        assert_eq!(check_boards(&[full(64)]), Ok(()));
+        assert!(check_boards(&[full(65)]).is_err());
+    }
 
     #[test]
     fn a_hostile_reading_has_no_values() {

@@ -2,9 +2,32 @@
 
 use std::fmt;
 
-use berth_store::StoreError;
-use berth_types::ids::{FileId, VolumeId};
+use berth_core::dedicated::UsableNodes;
+use berth_store::{self as store, StoreError, Tx};
+use berth_types::ids::{FileId, NodeId, OrgId, VolumeId};
 use berth_types::jobs::Failure;
+use berth_types::problems::Problem;
+
+/// True if an organization may use a node: the last check before the node gets data of the organization.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn may_use_node(tx: &mut Tx<'_>, org: OrgId, node: NodeId) -> Result<bool, StoreError> {
+    let found = store::dedicated::find_use(tx, org, node).await?;
+    Ok(found.is_some_and(|found| UsableNodes { org, own_only: found.own_nodes_only }.has(found.dedicated_to)))
+}
+
+/// Checks that an organization may use a node that asks for its files.
+///
+/// # Errors
+/// 404 if it may not.
+pub(crate) async fn check_node(tx: &mut Tx<'_>, org: OrgId, node: NodeId) -> Result<(), Problem> {
+    if may_use_node(tx, org, node).await? {
+        return Ok(());
+    }
+    tracing::error!(%node, %org, "a node asks for files of an organization that may not use it");
+    Err(Problem::not_found())
+}
 
 /// The directory of the checkpoints of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]

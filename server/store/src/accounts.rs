@@ -3,9 +3,14 @@
 use berth_types::accounts::{Membership, Org, Role, Token, User};
 use berth_types::ids::{OrgId, SessionId, TokenId, UserId};
 use berth_types::lists::ListOptions;
+use berth_types::portal::PortalSettings;
+use berth_types::scopes::ApiScopes;
 use berth_types::time::Timestamp;
 
 use super::{StoreError, Tx};
+
+/// The head of the placeholder in place of the address of a service account. No mail address has a colon.
+pub(crate) const SERVICE_ADDRESS_HEAD: &str = "service:";
 
 #[derive(sqlx::FromRow)]
 struct UserRow {
@@ -17,7 +22,10 @@ struct UserRow {
 
 impl From<UserRow> for User {
     fn from(row: UserRow) -> Self {
-        Self { id: row.id, email: row.email, name: row.name, operator: row.operator }
+        // A service account has a placeholder in place of its address.
+        let is_service = row.email.starts_with(SERVICE_ADDRESS_HEAD);
+        let email = if is_service { String::new() } else { row.email };
+        Self { id: row.id, email, name: row.name, operator: row.operator }
     }
 }
 
@@ -49,7 +57,7 @@ pub async fn find_user(tx: &mut Tx<'_>, user: UserId) -> Result<Option<User>, St
 
 /// Finds a user by e-mail address; returns the id and the stored password hash.
 pub async fn find_login(tx: &mut Tx<'_>, email: &str) -> Result<Option<(UserId, String)>, StoreError> {
-    let sql = "SELECT id, password_hash FROM users WHERE email = $1 AND deleted_at IS NULL";
+    let sql = "SELECT id, password_hash FROM users WHERE email = $1 AND deleted_at IS NULL AND NOT service";
     find!(tx, (UserId, String), sql, email)
 }
 
@@ -90,14 +98,19 @@ pub async fn insert_member(tx: &mut Tx<'_>, org: OrgId, user: UserId, role: Role
     exec!(tx, "INSERT INTO members (org_id, user_id, role) VALUES ($1, $2, $3)", org, user, role).map(|_| ())
 }
 
+/// Finds the role of a member or of a service account.
 pub async fn find_role(tx: &mut Tx<'_>, org: OrgId, user: UserId) -> Result<Option<Role>, StoreError> {
-    let sql = "SELECT role, user_id AS row_id FROM members WHERE org_id = $1 AND user_id = $2";
+    let sql = "SELECT role, user_id AS row_id FROM members WHERE org_id = $1 AND user_id = $2 UNION ALL \
+               SELECT role, user_id AS row_id FROM service_accounts WHERE org_id = $1 AND user_id = $2";
     Ok(find!(tx, (Role,), sql, org, user)?.map(|(role,)| role))
 }
 
+/// Lists the organizations of a member, or the one of a service account.
 pub async fn list_memberships(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<Membership>, StoreError> {
-    let sql = "SELECT o.id, o.name, o.slug, o.created_at, m.role FROM members m JOIN orgs o ON o.id = m.org_id \
-               WHERE m.user_id = $1 ORDER BY o.id";
+    let sql = "SELECT o.id, o.name, o.slug, o.created_at, m.role FROM \
+               (SELECT org_id, user_id, role FROM members WHERE user_id = $1 UNION ALL \
+                SELECT org_id, user_id, role FROM service_accounts WHERE user_id = $1) m \
+               JOIN orgs o ON o.id = m.org_id ORDER BY o.id";
     let rows = list!(tx, (OrgId, String, String, Timestamp, Role), sql, user)?;
     let membership =
         |(id, name, slug, created_at, role)| Membership { org: Org { id, name, slug, created_at }, role };
@@ -217,8 +230,8 @@ pub async fn insert_token(
 ) -> Result<(), StoreError> {
     exec!(
         tx,
-        "INSERT INTO tokens (id, org_id, user_id, name, role, hash, hint, created_at, expires_at, parent_id) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        "INSERT INTO tokens (id, org_id, user_id, name, role, hash, hint, created_at, expires_at, parent_id, \
+         scopes, networks) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         token.id,
         org,
         user,
@@ -228,7 +241,9 @@ pub async fn insert_token(
         &token.hint,
         token.created_at,
         token.expires_at,
-        parent
+        parent,
+        token.scopes.iter().copied().collect::<ApiScopes>(),
+        token.networks.join(" ")
     )
     .map(|_| ())
 }
@@ -238,9 +253,17 @@ pub struct TokenGrant {
     pub id: TokenId,
     pub org: Option<OrgId>,
     pub role: Role,
+    pub scopes: ApiScopes,
+    /// The networks of accepted requests; empty: all.
+    pub networks: Vec<String>,
     pub user: User,
     pub last_used_at: Option<Timestamp>,
     pub expires_at: Option<Timestamp>,
+}
+
+/// The networks in a column.
+fn split_networks(text: &str) -> Vec<String> {
+    text.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
 /// Finds a token that has not expired, of an account that is not disabled.
@@ -254,27 +277,39 @@ pub async fn find_token(
         token_id: TokenId,
         org_id: Option<OrgId>,
         role: Role,
+        scopes: ApiScopes,
+        networks: String,
         last_used_at: Option<Timestamp>,
         expires_at: Option<Timestamp>,
         #[sqlx(flatten)]
         user: UserRow,
     }
-    let sql = "SELECT t.id AS token_id, t.org_id, t.role, t.last_used_at, t.expires_at, u.id, u.email, u.name, u.operator FROM tokens t \
+    let sql = "SELECT t.id AS token_id, t.org_id, t.role, t.scopes, t.networks, t.last_used_at, t.expires_at, \
+               u.id, u.email, u.name, u.operator FROM tokens t \
                JOIN users u ON u.id = t.user_id WHERE t.hash = $1 AND (t.expires_at IS NULL OR t.expires_at > $2) \
                AND u.disabled_at IS NULL";
     Ok(find!(tx, GrantRow, sql, hash, now)?.map(|row| TokenGrant {
         id: row.token_id,
         org: row.org_id,
         role: row.role,
+        scopes: row.scopes,
+        networks: split_networks(&row.networks),
         user: row.user.into(),
         last_used_at: row.last_used_at,
         expires_at: row.expires_at,
     }))
 }
 
-/// Returns true if the token exists and has not expired.
+/// Finds the networks of a token; `None` for an unknown token.
+pub async fn find_networks(tx: &mut Tx<'_>, token: TokenId) -> Result<Option<Vec<String>>, StoreError> {
+    let sql = "SELECT networks, id AS row_id FROM tokens WHERE id = $1";
+    Ok(find!(tx, (String,), sql, token)?.map(|(networks,)| split_networks(&networks)))
+}
+
+/// Returns true if the token exists, has not expired, and is of an account that is not disabled.
 pub async fn token_exists(tx: &mut Tx<'_>, token: TokenId, now: Timestamp) -> Result<bool, StoreError> {
-    let sql = "SELECT id FROM tokens WHERE id = $1 AND (expires_at IS NULL OR expires_at > $2)";
+    let sql = "SELECT t.id FROM tokens t JOIN users u ON u.id = t.user_id \
+               WHERE t.id = $1 AND (t.expires_at IS NULL OR t.expires_at > $2) AND u.disabled_at IS NULL";
     Ok(find!(tx, (TokenId,), sql, token, now)?.is_some())
 }
 
@@ -293,6 +328,9 @@ pub async fn list_tokens(
         id: TokenId,
         name: String,
         role: Role,
+        scopes: ApiScopes,
+        networks: String,
+        service_account: Option<String>,
         hint: String,
         created_at: Timestamp,
         expires_at: Option<Timestamp>,
@@ -301,7 +339,9 @@ pub async fn list_tokens(
     macro_rules! select_tokens {
         ($condition:literal) => {
             concat!(
-                "SELECT id, name, role, hint, created_at, expires_at, last_used_at FROM tokens WHERE ",
+                "SELECT id, name, role, scopes, networks, hint, created_at, expires_at, last_used_at, \
+                 (SELECT u.name FROM users u WHERE u.id = tokens.user_id AND u.service) AS service_account \
+                 FROM tokens WHERE ",
                 $condition
             )
         };
@@ -316,6 +356,9 @@ pub async fn list_tokens(
         id: row.id,
         name: row.name,
         role: row.role,
+        scopes: row.scopes.iter().collect(),
+        networks: split_networks(&row.networks),
+        service_account: row.service_account,
         hint: row.hint,
         created_at: row.created_at,
         expires_at: row.expires_at,
@@ -345,6 +388,18 @@ pub async fn delete_token(
 pub async fn find_setting(tx: &mut Tx<'_>, name: &str) -> Result<Option<String>, StoreError> {
     let sql = "SELECT value, name AS row_id FROM settings WHERE name = $1";
     Ok(find!(tx, (String,), sql, name)?.map(|(value,)| value))
+}
+
+/// The setting with the portal settings as JSON.
+pub const PORTAL_SETTINGS: &str = "portal";
+
+/// The portal settings; the defaults before the first change.
+pub async fn portal_settings(tx: &mut Tx<'_>) -> Result<PortalSettings, StoreError> {
+    let text = find_setting(tx, PORTAL_SETTINGS).await?;
+    text.map_or(Ok(PortalSettings::default()), |text| {
+        serde_json::from_str(&text)
+            .map_err(|error| StoreError::corrupt("settings", PORTAL_SETTINGS, "value", error))
+    })
 }
 
 pub async fn put_setting(tx: &mut Tx<'_>, name: &str, value: &str) -> Result<(), StoreError> {

@@ -187,15 +187,16 @@ pub struct StoredNodeRank {
     pub created_at: Timestamp,
 }
 
-/// Finds the rank of a node in an attempt, with the time of its assignment.
+/// Finds the rank of a node in an attempt, with the time of its assignment. `None` also for a job that retention has
+/// removed.
 pub async fn find_node_rank(
     tx: &mut Tx<'_>,
     job: JobId,
     number: u32,
     node: NodeId,
 ) -> Result<Option<StoredNodeRank>, StoreError> {
-    let sql = "SELECT job_id, rank, is_open, created_at FROM attempts \
-               WHERE job_id = $1 AND number = $2 AND node_id = $3";
+    let sql = "SELECT a.job_id, a.rank, a.is_open, a.created_at FROM attempts a JOIN jobs j ON j.id = a.job_id \
+               WHERE a.job_id = $1 AND a.number = $2 AND a.node_id = $3 AND j.removed_at IS NULL";
     find!(tx, StoredNodeRank, sql, job, i64::from(number), node)
 }
 

@@ -3,8 +3,11 @@
 //! Each event has a number without gaps and a hash over its content and the hash before it, so a later change of
 //! a row needs a change of all rows after it. A checkpoint has the signature of a hash.
 
+use std::sync::Arc;
+
 use berth_types::quotas::AuditEvent;
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 use crate::tx::{StoreError, Tx, Work};
 
@@ -127,15 +130,44 @@ fn no_head() -> StoreError {
     StoreError::Corrupt("audit_head has no row".to_owned())
 }
 
+/// The signal to readers of the chain after the commit of new events. A signal without a reader is free.
+#[derive(Clone)]
+pub(crate) struct AuditSignal(Arc<watch::Sender<u64>>);
+
+impl AuditSignal {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(0)))
+    }
+
+    pub(crate) fn notify(&self) {
+        self.0.send_modify(|commits| *commits = commits.wrapping_add(1));
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.0.subscribe()
+    }
+}
+
+/// The result of a piece of work.
+pub(crate) struct Audited<T> {
+    pub(crate) value: T,
+    /// True if the work has audit events.
+    pub(crate) has_events: bool,
+}
+
 /// Runs a piece of work, then writes its audit events. All audited writes change the row of the head, so it is
 /// the last row that a write locks.
-pub(crate) async fn run_audited<T: Send>(work: &impl Work<T>, tx: &mut Tx<'_>) -> Result<T, StoreError> {
+pub(crate) async fn run_audited<T: Send>(
+    work: &impl Work<T>,
+    tx: &mut Tx<'_>,
+) -> Result<Audited<T>, StoreError> {
     let value = work(tx).await?;
     let events = tx.take_audit_events();
-    if !events.is_empty() {
+    let has_events = !events.is_empty();
+    if has_events {
         append(tx, &events).await?;
     }
-    Ok(value)
+    Ok(Audited { value, has_events })
 }
 
 /// Locks the head, moves it by `count` events, and returns it with its new number and its former hash.

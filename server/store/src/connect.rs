@@ -15,9 +15,9 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
 use sqlx::{Postgres, Sqlite};
-use tokio::sync::RwLock;
+use tokio::sync::{RwLock, watch};
 
-use crate::audit::{CHAIN_BATCH, chain_batch, run_audited};
+use crate::audit::{AuditSignal, Audited, CHAIN_BATCH, chain_batch, run_audited};
 use crate::tx::{RefusableWork, StoreError, Tx, Work, WriteError};
 use crate::writer::Writer;
 
@@ -29,7 +29,7 @@ enum DatabaseKind {
 
 /// A handle of the database; clones share its connections.
 #[derive(Clone)]
-pub struct Db(DatabaseKind);
+pub struct Db(DatabaseKind, AuditSignal);
 
 /// A connection for reads.
 pub enum ReadConn {
@@ -56,6 +56,30 @@ fn not_migrated(error: MigrateError) -> StoreError {
         }
         other => other.to_string(),
     })
+}
+
+/// The version of the last migration of a database.
+const LAST_MIGRATION: &str =
+    "SELECT CAST(COALESCE(MAX(version), 0) AS BIGINT) FROM _sqlx_migrations WHERE success";
+
+/// Checks the last migration of a database that is opened without a change of its schema.
+fn check_schema(version: i64) -> Result<(), StoreError> {
+    if MIGRATIONS.iter().map(|migration| migration.version).max() == Some(version) {
+        return Ok(());
+    }
+    Err(StoreError::Engine(
+        "the database does not have the schema of this version of Berth; use the version of its portal, or run \
+         berth-portal migrate first"
+            .to_owned(),
+    ))
+}
+
+/// The options of a Postgres URL. The URL has a password, so the error has no part of it.
+fn postgres_options(url: &str) -> Result<PgConnectOptions, StoreError> {
+    let has_scheme = url.starts_with("postgres://") || url.starts_with("postgresql://");
+    let options = PgConnectOptions::from_str(url).ok().filter(|_| has_scheme);
+    options
+        .ok_or_else(|| StoreError::Engine("the URL of the database must begin with postgres://".to_owned()))
 }
 
 fn sqlite_options(file: &Path) -> SqliteConnectOptions {
@@ -88,7 +112,9 @@ impl Db {
             .max_connections(4)
             .connect_with(sqlite_options(file).pragma("query_only", "on"))
             .await?;
-        Ok(Self(DatabaseKind::Sqlite { readers, writer: Arc::new(Writer::start(sqlite_options(file))?) }))
+        let signal = AuditSignal::new();
+        let writer = Arc::new(Writer::start(sqlite_options(file), signal.clone())?);
+        Ok(Self(DatabaseKind::Sqlite { readers, writer }, signal))
     }
 
     /// Opens the Postgres database at `url` and applies the migrations.
@@ -96,16 +122,37 @@ impl Db {
     /// # Errors
     /// [`StoreError::Engine`] if the URL is not of Postgres, or another version of Berth made the database.
     pub async fn postgres(url: &str) -> Result<Self, StoreError> {
-        // The URL has a password, so the error has no part of it.
-        let has_scheme = url.starts_with("postgres://") || url.starts_with("postgresql://");
-        let options = PgConnectOptions::from_str(url).ok().filter(|_| has_scheme);
-        let options = options.ok_or_else(|| {
-            StoreError::Engine("the URL of the database must begin with postgres://".to_owned())
-        })?;
-        let pool = PgPoolOptions::new().max_connections(16).connect_with(options).await?;
+        let pool = PgPoolOptions::new().max_connections(16).connect_with(postgres_options(url)?).await?;
         MIGRATIONS.run(&pool).await.map_err(not_migrated)?;
         sqlx::raw_sql(include_str!("../../../migrations/guards/postgres.sql")).execute(&pool).await?;
-        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }))
+        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }, AuditSignal::new()))
+    }
+
+    /// Opens an existing SQLite database without a change of its schema.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`] if there is no such file, or the database has the schema of another version of Berth.
+    pub async fn existing_sqlite(file: &Path) -> Result<Self, StoreError> {
+        let options = sqlite_options(file).create_if_missing(false);
+        let readers = SqlitePoolOptions::new()
+            .max_connections(4)
+            .connect_with(options.clone().pragma("query_only", "on"))
+            .await?;
+        check_schema(sqlx::query_scalar::<_, i64>(LAST_MIGRATION).fetch_one(&readers).await?)?;
+        let signal = AuditSignal::new();
+        let writer = Arc::new(Writer::start(options, signal.clone())?);
+        Ok(Self(DatabaseKind::Sqlite { readers, writer }, signal))
+    }
+
+    /// Opens an existing Postgres database without a change of its schema.
+    ///
+    /// # Errors
+    /// [`StoreError::Engine`] if the URL is not of Postgres, or the database has the schema of another version of
+    /// Berth.
+    pub async fn existing_postgres(url: &str) -> Result<Self, StoreError> {
+        let pool = PgPoolOptions::new().max_connections(16).connect_with(postgres_options(url)?).await?;
+        check_schema(sqlx::query_scalar::<_, i64>(LAST_MIGRATION).fetch_one(&pool).await?)?;
+        Ok(Self(DatabaseKind::Postgres { pool, write_lock: Arc::default() }, AuditSignal::new()))
     }
 
     /// Resolves after the end of the thread for writes. On Postgres there is no such thread.
@@ -132,7 +179,7 @@ impl Db {
         match &self.0 {
             DatabaseKind::Sqlite { writer, .. } => writer.run(work).await,
             DatabaseKind::Postgres { pool, write_lock } => {
-                postgres_write(pool, write_lock, SHARED_TRIES, work).await
+                postgres_write((pool, &self.1), write_lock, SHARED_TRIES, work).await
             }
         }
     }
@@ -170,7 +217,9 @@ impl Db {
     pub async fn write_alone<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         match &self.0 {
             DatabaseKind::Sqlite { writer, .. } => writer.run(work).await,
-            DatabaseKind::Postgres { pool, write_lock } => postgres_write(pool, write_lock, 0, work).await,
+            DatabaseKind::Postgres { pool, write_lock } => {
+                postgres_write((pool, &self.1), write_lock, 0, work).await
+            }
         }
     }
 
@@ -178,6 +227,11 @@ impl Db {
     pub async fn chain_audit_events(&self) -> Result<(), StoreError> {
         while self.write(|tx| chain_batch(tx).boxed()).await? == CHAIN_BATCH {}
         Ok(())
+    }
+
+    /// A receiver that changes after each commit of audit events in this process.
+    pub fn subscribe_audit(&self) -> watch::Receiver<u64> {
+        self.1.subscribe()
     }
 
     /// Checks that the database answers.
@@ -204,7 +258,7 @@ const SHARED_TRIES: u32 = 4;
 /// the lock exclusively: it waits for the running writes, and new writes wait for it. So a long write
 /// succeeds beside any number of short writes.
 async fn postgres_write<T: Send>(
-    pool: &PgPool,
+    (pool, signal): (&PgPool, &AuditSignal),
     write_lock: &RwLock<()>,
     shared_tries: u32,
     work: impl Work<T>,
@@ -220,8 +274,13 @@ async fn postgres_write<T: Send>(
         let mut tx = pool.begin_with(BEGIN).await?;
         let result = run_audited(&work, &mut Tx::postgres(&mut tx)).await;
         let outcome = match result {
-            Ok(value) => match tx.commit().await.map_err(StoreError::from) {
-                Ok(()) => return Ok(value),
+            Ok(Audited { value, has_events }) => match tx.commit().await.map_err(StoreError::from) {
+                Ok(()) => {
+                    if has_events {
+                        signal.notify();
+                    }
+                    return Ok(value);
+                }
                 Err(StoreError::Contended) => StoreError::Contended,
                 Err(_) => return Err(StoreError::Unknown),
             },

@@ -117,6 +117,13 @@ pub async fn find_requirement(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<Time
     Ok(find!(tx, (Option<Timestamp>,), sql, org)?.and_then(|(since,)| since))
 }
 
+/// Lists the members of an organization without a confirmed factor.
+pub async fn list_members_without(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<UserId>, StoreError> {
+    let sql = "SELECT m.user_id FROM members m WHERE m.org_id = $1 AND NOT EXISTS \
+               (SELECT 1 FROM totp_factors f WHERE f.user_id = m.user_id AND f.confirmed_at IS NOT NULL)";
+    Ok(list!(tx, (UserId,), sql, org)?.into_iter().map(|(user,)| user).collect())
+}
+
 /// Sets the time since which an organization requires a second factor.
 pub async fn put_requirement(
     tx: &mut Tx<'_>,

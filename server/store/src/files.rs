@@ -109,14 +109,6 @@ pub async fn list(
     list!(tx, StoredFile, sql, org, job, options.cursor_text(), options.rows())
 }
 
-/// Sums the bytes of an organization's job files and volumes, complete and partial.
-pub async fn total_bytes(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
-    let sql = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) FROM \
-               (SELECT bytes FROM job_files WHERE org_id = $1 AND state IN ('partial', 'complete') \
-                UNION ALL SELECT bytes FROM volume_blobs WHERE org_id = $1 AND state IN ('partial', 'complete')) AS kept";
-    Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(bytes,)| bytes))
-}
-
 /// Counts the files of a job, also gone files whose row still exists.
 pub async fn count_for_job(tx: &mut Tx<'_>, job: JobId) -> Result<i64, StoreError> {
     let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM job_files WHERE job_id = $1";

@@ -61,6 +61,15 @@ pub async fn count_owners(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError
     Ok(find!(tx, (i64,), sql, org)?.map_or(0, |(n,)| n))
 }
 
+/// Finds the owner with an enabled account who joined first: the id and the name.
+pub async fn find_first_owner(tx: &mut Tx<'_>, org: OrgId) -> Result<Option<(UserId, String)>, StoreError> {
+    // The founder has no time of joining.
+    let sql = "SELECT m.user_id, u.name FROM members m JOIN users u ON u.id = m.user_id \
+               WHERE m.org_id = $1 AND m.role = 'owner' AND u.disabled_at IS NULL \
+               ORDER BY COALESCE(m.joined_at, 0), m.user_id LIMIT 1";
+    find!(tx, (UserId, String), sql, org)
+}
+
 /// Adds a user as a member from `now` on.
 pub async fn join(
     tx: &mut Tx<'_>,

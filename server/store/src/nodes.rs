@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use berth_types::health::GpuFacts;
-use berth_types::ids::{JobId, JoinTokenId, NodeId};
+use berth_types::ids::{JobId, JoinTokenId, NodeId, OrgId};
 use berth_types::nodes::JoinTerms;
 use berth_types::time::Timestamp;
 
@@ -49,6 +49,9 @@ pub struct StoredNode {
     pub images: bool,
     /// A sentence about reported boards that belong to another node; empty without such boards.
     pub gpus_left_out: String,
+    /// The only organization whose work the node takes, and its name.
+    pub dedicated_to: Option<OrgId>,
+    pub dedicated_name: Option<String>,
 }
 
 /// A worker's report of its host at the start of a session.
@@ -102,6 +105,8 @@ pub struct StoredGpu {
     pub facts: JsonColumn<GpuFacts>,
     /// True if its node is cordoned.
     pub cordoned: bool,
+    /// The only organization whose work its node takes.
+    pub dedicated_to: Option<OrgId>,
 }
 
 /// The owner of a board that another node reports.
@@ -163,7 +168,8 @@ pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreError> {
     let sql = "SELECT id, name, cordoned, EXISTS (SELECT 1 FROM drains d WHERE d.node_id = nodes.id) AS draining, \
                simulated, unisolated, driver_version, worker_version, last_seen_at, \
                cpu_milli, memory_mib, address, labels, reported_labels, adopts_labels, approved_at, terms, isolation, \
-               images, gpus_left_out, suspect, (SELECT MAX(c.expires_at) FROM node_certificates c \
+               images, gpus_left_out, suspect, dedicated_to, \
+               (SELECT o.name FROM orgs o WHERE o.id = nodes.dedicated_to) AS dedicated_name, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
     list_readable!(tx, StoredNode, sql)
 }
@@ -181,7 +187,7 @@ macro_rules! select_gpus {
         "SELECT g.uuid, g.node_id, g.idx, g.model, g.memory_mib, g.mig_enabled, g.nvlink_island, g.present, \
          COALESCE(g.quarantined, g.silent, \
          CASE WHEN g.awaits_approval THEN 'The board waits for the approval of an operator.' END) AS quarantined, \
-         g.foreign_instances, g.facts, n.cordoned FROM gpus g JOIN nodes n ON n.id = g.node_id"
+         g.foreign_instances, g.facts, n.cordoned, n.dedicated_to FROM gpus g JOIN nodes n ON n.id = g.node_id"
     };
 }
 

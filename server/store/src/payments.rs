@@ -101,6 +101,12 @@ pub async fn set_recharge(tx: &mut Tx<'_>, org: OrgId, rule: AutoRecharge) -> Re
     Ok(exec!(tx, sql, org, rule.below_micros, rule.amount_micros, rule.most_a_day)? == 1)
 }
 
+/// Removes the saved card and the rule for automatic recharges.
+pub async fn forget_card(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
+    let sql = "UPDATE payment_profiles SET payment_method = NULL, amount_micros = 0 WHERE org_id = $1";
+    exec!(tx, sql, org).map(|_| ())
+}
+
 pub async fn set_failures(tx: &mut Tx<'_>, org: OrgId, failures: i64) -> Result<(), StoreError> {
     exec!(tx, "UPDATE payment_profiles SET failures = $2 WHERE org_id = $1", org, failures).map(|_| ())
 }

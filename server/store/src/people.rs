@@ -95,7 +95,7 @@ pub async fn find_verified_at(tx: &mut Tx<'_>, user: UserId) -> Result<Option<Ti
     Ok(find!(tx, (Option<Timestamp>,), sql, user)?.and_then(|(at,)| at))
 }
 
-/// Marks the e-mail address of a user as verified. Returns false if it was verified before.
+/// Marks the e-mail address of a user as verified. Returns true at the first proof of the address.
 pub async fn verify_email(tx: &mut Tx<'_>, user: UserId, now: Timestamp) -> Result<bool, StoreError> {
     let sql = "UPDATE users SET email_verified_at = $2 WHERE id = $1 AND email_verified_at IS NULL \
                AND deleted_at IS NULL";
@@ -182,6 +182,13 @@ pub async fn list_token_ids(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<TokenId
     Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
+/// Deletes all API tokens of a user. Returns their ids.
+pub async fn delete_tokens(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<TokenId>, StoreError> {
+    let tokens = list_token_ids(tx, user).await?;
+    exec!(tx, "DELETE FROM tokens WHERE user_id = $1", user)?;
+    Ok(tokens)
+}
+
 #[derive(sqlx::FromRow)]
 struct PersonRow {
     id: UserId,
@@ -190,6 +197,7 @@ struct PersonRow {
     operator: bool,
     created_at: Timestamp,
     email_verified_at: Option<Timestamp>,
+    factor_at: Option<Timestamp>,
     last_seen_at: Option<Timestamp>,
     organizations: i64,
     disabled_at: Option<Timestamp>,
@@ -205,6 +213,7 @@ impl From<PersonRow> for Person {
             user: User { id: row.id, email, name: row.name, operator: row.operator },
             created_at: row.created_at,
             email_verified_at: row.email_verified_at,
+            second_factor: row.factor_at.is_some(),
             last_seen_at: row.last_seen_at,
             organizations: row.organizations,
             disabled_at: row.disabled_at,
@@ -218,6 +227,7 @@ macro_rules! select_people {
     ($condition:literal) => {
         concat!(
             "SELECT u.id, u.email, u.name, u.operator, u.created_at, u.email_verified_at, \
+             (SELECT f.confirmed_at FROM totp_factors f WHERE f.user_id = u.id) AS factor_at, \
              (SELECT CAST(MAX(s.last_seen_at) AS BIGINT) FROM sessions s WHERE s.user_id = u.id) AS last_seen_at, \
              (SELECT CAST(COUNT(*) AS BIGINT) FROM members m WHERE m.user_id = u.id) AS organizations, \
              u.disabled_at, u.disabled_reason, u.deleted_at FROM users u WHERE ",
@@ -242,7 +252,7 @@ pub async fn list_people(
     let sql = page_sql!(
         options.sort,
         [select_people!(
-            "($1 = '%%' OR LOWER(u.email) LIKE $1 ESCAPE '!' OR LOWER(u.name) LIKE $1 ESCAPE '!' \
+            "NOT u.service AND ($1 = '%%' OR LOWER(u.email) LIKE $1 ESCAPE '!' OR LOWER(u.name) LIKE $1 ESCAPE '!' \
              OR u.name LIKE $2 ESCAPE '!')"
         )],
         "u.id",
@@ -255,7 +265,7 @@ pub async fn list_people(
 }
 
 pub async fn find_person(tx: &mut Tx<'_>, user: UserId) -> Result<Option<Person>, StoreError> {
-    let row = find!(tx, PersonRow, select_people!("u.id = $1"), user)?;
+    let row = find!(tx, PersonRow, select_people!("u.id = $1 AND NOT u.service"), user)?;
     Ok(row.map(Person::from))
 }
 
@@ -273,14 +283,14 @@ pub async fn disable(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let sql = "UPDATE users SET disabled_at = COALESCE(disabled_at, $3), disabled_reason = $2 \
-               WHERE id = $1 AND deleted_at IS NULL";
+               WHERE id = $1 AND deleted_at IS NULL AND NOT service";
     Ok(exec!(tx, sql, user, reason, now)? == 1)
 }
 
 /// Enables an account. Returns false if the account is not disabled.
 pub async fn enable(tx: &mut Tx<'_>, user: UserId) -> Result<bool, StoreError> {
     let sql = "UPDATE users SET disabled_at = NULL, disabled_reason = '' \
-               WHERE id = $1 AND disabled_at IS NOT NULL AND deleted_at IS NULL";
+               WHERE id = $1 AND disabled_at IS NOT NULL AND deleted_at IS NULL AND NOT service";
     Ok(exec!(tx, sql, user)? == 1)
 }
 
@@ -293,6 +303,8 @@ pub struct SoleOwnership {
     pub others: i64,
     /// The number of jobs that have not ended.
     pub open_jobs: i64,
+    /// The number of reservations that are pending, scheduled or active.
+    pub open_reservations: i64,
     pub posted_micros: i64,
     pub held_micros: i64,
 }
@@ -305,6 +317,8 @@ pub async fn list_sole_ownerships(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<S
                   WHERE x.org_id = o.id AND x.user_id <> $1) AS others, \
                  (SELECT CAST(COUNT(*) AS BIGINT) FROM jobs j \
                   WHERE j.org_id = o.id AND j.ended_at IS NULL) AS open_jobs, \
+                 (SELECT CAST(COUNT(*) AS BIGINT) FROM reservations r \
+                  WHERE r.org_id = o.id AND r.state IN ('pending', 'scheduled', 'active')) AS open_reservations, \
                  COALESCE(a.posted_micros, 0) AS posted_micros, COALESCE(a.held_micros, 0) AS held_micros \
                FROM members m JOIN orgs o ON o.id = m.org_id \
                LEFT JOIN accounts a ON a.id = 'tenant:' || o.id \
@@ -314,10 +328,12 @@ pub async fn list_sole_ownerships(tx: &mut Tx<'_>, user: UserId) -> Result<Vec<S
     list!(tx, SoleOwnership, sql, user)
 }
 
-/// Deletes the data of a person alone: name, address, password, memberships, tokens, links and open invitations.
-/// The row stays with [`DELETED_NAME`], because jobs, tokens for metrics and terminals refer to it. The sessions end
-/// by [`end_sessions`].
+/// Deletes the data of a person alone: name, address, password, second factors, memberships, tokens, links and open
+/// invitations. The row stays with [`DELETED_NAME`], because jobs, tokens for metrics and terminals refer to it. The
+/// sessions end by [`end_sessions`].
 pub async fn delete_person(tx: &mut Tx<'_>, user: UserId, now: Timestamp) -> Result<(), StoreError> {
+    exec!(tx, "DELETE FROM totp_factors WHERE user_id = $1", user)?;
+    exec!(tx, "DELETE FROM recovery_codes WHERE user_id = $1", user)?;
     exec!(tx, "DELETE FROM members WHERE user_id = $1", user)?;
     super::sso::forget_person(tx, user).await?;
     exec!(tx, "DELETE FROM tokens WHERE user_id = $1", user)?;
@@ -325,6 +341,7 @@ pub async fn delete_person(tx: &mut Tx<'_>, user: UserId, now: Timestamp) -> Res
     exec!(tx, "DELETE FROM invitations WHERE created_by_id = $1 AND accepted_at IS NULL", user)?;
     let sql = "UPDATE invitations SET created_by = $2 WHERE created_by_id = $1";
     exec!(tx, sql, user, DELETED_NAME)?;
+    exec!(tx, "UPDATE webhooks SET created_by = $2 WHERE created_by_id = $1", user, DELETED_NAME)?;
     let sql = "UPDATE invitations SET email = 'deleted:' || accepted_by WHERE accepted_by = $1";
     exec!(tx, sql, user)?;
     let sql = "UPDATE users SET email = 'deleted:' || id, name = $2, password_hash = '', email_verified_at = NULL, \

@@ -176,18 +176,6 @@ pub async fn find_required_org(
     Ok(find!(tx, (String,), sql, user, domain, except)?.map(|(name,)| name))
 }
 
-/// Returns true if an organization of the user, other than `org`, requires a second factor.
-pub async fn requires_factor_elsewhere(
-    tx: &mut Tx<'_>,
-    user: UserId,
-    org: Option<OrgId>,
-) -> Result<bool, StoreError> {
-    let sql = "SELECT o.id FROM members m JOIN orgs o ON o.id = m.org_id \
-               WHERE m.user_id = $1 AND o.second_factor_since IS NOT NULL AND o.id <> $2 LIMIT 1";
-    let org = org.map_or_else(String::new, |org| org.to_string());
-    Ok(find!(tx, (OrgId,), sql, user, org)?.is_some())
-}
-
 /// Ends the sessions without a grant of this organization of all members with an address of a domain, except owners.
 /// Returns the hashes of their cookies.
 pub async fn end_password_sessions(
@@ -210,11 +198,15 @@ pub async fn find_identity(
     issuer: &str,
     subject: &str,
 ) -> Result<Option<UserId>, StoreError> {
-    let sql = "SELECT user_id FROM sso_identities WHERE issuer = $1 AND subject = $2";
+    let sql = "SELECT i.user_id FROM sso_identities i JOIN users u ON u.id = i.user_id \
+               WHERE i.issuer = $1 AND i.subject = $2 AND u.deleted_at IS NULL AND NOT u.service";
     Ok(find!(tx, (UserId,), sql, issuer, subject)?.map(|(user,)| user))
 }
 
-/// Links an identity with a user, or records its use.
+/// Links an identity with a person, or records its use.
+///
+/// # Errors
+/// [`StoreError::Refused`] for a service account and for a deleted person: neither has an identity.
 pub async fn put_identity(
     tx: &mut Tx<'_>,
     issuer: &str,
@@ -223,8 +215,10 @@ pub async fn put_identity(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "INSERT INTO sso_identities (issuer, subject, user_id, created_at, last_used_at) \
-               VALUES ($1, $2, $3, $4, $4) ON CONFLICT (issuer, subject) DO UPDATE SET last_used_at = $4";
-    exec!(tx, sql, issuer, subject, user, now).map(|_| ())
+               SELECT $1, $2, u.id, $4, $4 FROM users u \
+               WHERE u.id = $3 AND u.deleted_at IS NULL AND NOT u.service \
+               ON CONFLICT (issuer, subject) DO UPDATE SET last_used_at = $4";
+    if exec!(tx, sql, issuer, subject, user, now)? == 1 { Ok(()) } else { Err(StoreError::Refused) }
 }
 
 /// Lists the identities of a user.
@@ -282,7 +276,7 @@ pub async fn insert_grant(tx: &mut Tx<'_>, new: &StoredGrant, next_at: Timestamp
 }
 
 /// Lists the grants with a due refresh, the longest due first: those of sessions that are valid at `now`, and of
-/// identities with API tokens.
+/// identities with API tokens, except of disabled accounts.
 pub async fn list_due_grants(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -293,8 +287,9 @@ pub async fn list_due_grants(
         "WHERE sealed_refresh IS NOT NULL AND next_at <= $1 AND \
          (EXISTS (SELECT 1 FROM sessions s WHERE s.hash = sso_grants.hash AND s.expires_at > $1 \
           AND s.last_seen_at > $2) \
-          OR EXISTS (SELECT 1 FROM sso_tokens t WHERE t.issuer = sso_grants.issuer \
-          AND t.subject = sso_grants.subject)) ORDER BY next_at, hash LIMIT $3"
+          OR EXISTS (SELECT 1 FROM sso_tokens t JOIN tokens k ON k.id = t.token_id \
+          JOIN users u ON u.id = k.user_id WHERE t.issuer = sso_grants.issuer \
+          AND t.subject = sso_grants.subject AND u.disabled_at IS NULL)) ORDER BY next_at, hash LIMIT $3"
     );
     list!(tx, StoredGrant, sql, now, idle_since, rows)
 }

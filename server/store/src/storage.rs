@@ -31,6 +31,7 @@ impl StoredBytes {
 pub struct ExpiredJob {
     pub id: JobId,
     pub org_id: OrgId,
+    pub ended_at: Timestamp,
     /// The submission without its inputs.
     pub spec: JsonColumn<NewJob>,
     pub log_bytes: i64,
@@ -74,8 +75,8 @@ pub async fn file_bytes(tx: &mut Tx<'_>, org: OrgId) -> Result<(i64, i64), Store
 
 /// Sums all bytes that count against the storage limit of an organization.
 pub async fn used_bytes(tx: &mut Tx<'_>, org: OrgId) -> Result<i64, StoreError> {
-    let files = super::files::total_bytes(tx, org).await?;
-    Ok(files.saturating_add(stored_bytes(tx, org).await?.total()))
+    let (files, volumes) = file_bytes(tx, org).await?;
+    Ok(files.saturating_add(volumes).saturating_add(stored_bytes(tx, org).await?.total()))
 }
 
 /// Returns true for an organization with a balance above zero, with a credit limit, or with a credit at any time.
@@ -91,12 +92,43 @@ pub async fn has_credit(tx: &mut Tx<'_>, org: OrgId) -> Result<bool, StoreError>
     Ok(find!(tx, (i64,), sql, account)?.is_some())
 }
 
-/// Lists ended jobs without counted logs, the oldest end first. A job with an open rank still gets log.
-pub async fn list_uncounted(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<(JobId, OrgId)>, StoreError> {
-    let sql = "SELECT id, org_id FROM jobs WHERE ended_at IS NOT NULL AND log_bytes IS NULL \
-               AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = jobs.id AND a.is_open = $1) \
-               ORDER BY ended_at, id LIMIT $2";
-    list!(tx, (JobId, OrgId), sql, true, limit)
+/// The condition that no rank of a job is open. A rank that has ended on a lost node does not count: its worker may
+/// never return. `$yes` is the parameter with the value true.
+macro_rules! no_open_rank {
+    ($yes:literal) => {
+        concat!(
+            " AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = jobs.id AND a.is_open = ",
+            $yes,
+            " AND NOT (a.ended = ",
+            $yes,
+            " AND EXISTS (SELECT 1 FROM nodes n WHERE n.id = a.node_id AND n.lost_at IS NOT NULL)))"
+        )
+    };
+}
+
+/// The end and the id before the first job of a page; by default before all jobs.
+fn page_start(after: Option<(Timestamp, JobId)>) -> (Timestamp, String) {
+    after.map_or_else(
+        || (Timestamp::from_micros(0), String::new()),
+        |(ended_at, id)| (ended_at, id.to_string()),
+    )
+}
+
+/// Lists ended jobs without counted logs after the end and the id in `after`, the oldest end first. A job with an
+/// open rank still gets log.
+pub async fn list_uncounted(
+    tx: &mut Tx<'_>,
+    after: Option<(Timestamp, JobId)>,
+    limit: i64,
+) -> Result<Vec<(JobId, OrgId, Timestamp)>, StoreError> {
+    let (ended_at, id) = page_start(after);
+    let sql = concat!(
+        "SELECT id, org_id, ended_at FROM jobs WHERE ended_at IS NOT NULL AND log_bytes IS NULL \
+         AND ended_at >= $3 AND (ended_at > $3 OR id > $4)",
+        no_open_rank!("$1"),
+        " ORDER BY ended_at, id LIMIT $2"
+    );
+    list!(tx, (JobId, OrgId, Timestamp), sql, true, limit, ended_at, &id)
 }
 
 /// Stores the bytes of the logs of an ended job, and adds them to its organization. A second count changes nothing.
@@ -111,32 +143,37 @@ pub async fn count_logs(tx: &mut Tx<'_>, org: OrgId, job: JobId, log_bytes: i64)
 macro_rules! expired_sql {
     ($condition:literal) => {
         concat!(
-            "SELECT id, org_id, spec, log_bytes FROM jobs WHERE ended_at IS NOT NULL AND removed_at IS NULL \
-             AND log_bytes IS NOT NULL AND ended_at < $1 ",
+            "SELECT id, org_id, ended_at, spec, log_bytes FROM jobs WHERE ended_at IS NOT NULL AND removed_at IS NULL \
+             AND log_bytes IS NOT NULL AND ended_at < $1 AND ended_at >= $4 AND (ended_at > $4 OR id > $5) ",
             $condition,
-            " AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = jobs.id AND a.is_open = $2) \
-             ORDER BY ended_at, id LIMIT $3"
+            no_open_rank!("$2"),
+            " ORDER BY ended_at, id LIMIT $3"
         )
     };
 }
 
-/// Lists ended jobs of all organizations with an end before `before`, the oldest end first.
+/// Lists ended jobs of all organizations with an end before `before` and after the end and the id in `after`, the
+/// oldest end first.
 pub async fn list_expired(
     tx: &mut Tx<'_>,
     before: Timestamp,
+    after: Option<(Timestamp, JobId)>,
     limit: i64,
 ) -> Result<Vec<ExpiredJob>, StoreError> {
-    list!(tx, ExpiredJob, expired_sql!(""), before, true, limit)
+    let (ended_at, id) = page_start(after);
+    list!(tx, ExpiredJob, expired_sql!(""), before, true, limit, ended_at, &id)
 }
 
-/// Lists ended jobs of one organization with an end before `before`, the oldest end first.
+/// [`list_expired`] for the jobs of one organization.
 pub async fn list_expired_of(
     tx: &mut Tx<'_>,
     org: OrgId,
     before: Timestamp,
+    after: Option<(Timestamp, JobId)>,
     limit: i64,
 ) -> Result<Vec<ExpiredJob>, StoreError> {
-    list!(tx, ExpiredJob, expired_sql!("AND org_id = $4"), before, true, limit, org)
+    let (ended_at, id) = page_start(after);
+    list!(tx, ExpiredJob, expired_sql!("AND org_id = $6"), before, true, limit, ended_at, &id, org)
 }
 
 /// Removes the submission of an ended job and marks its files as gone. The row of the job stays, with `spec`.

@@ -1,6 +1,6 @@
 //! Webhooks, and notices with their deliveries.
 
-use berth_types::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
+use berth_types::ids::{DeliveryId, NoticeId, OrgId, UserId, WebhookId};
 use berth_types::lists::ListOptions;
 use berth_types::time::Timestamp;
 use berth_types::webhooks::DeliveryState;
@@ -45,6 +45,8 @@ pub struct StoredWebhook {
     /// Kinds of notices, such as `job.succeeded`, `job.*` or `*`.
     pub kinds: JsonColumn<Vec<String>>,
     pub created_by: String,
+    /// The user of `created_by`; absent for an unknown user of an earlier version.
+    pub created_by_id: Option<UserId>,
     pub created_at: Timestamp,
 }
 
@@ -74,7 +76,10 @@ pub struct StoredDelivery {
 
 macro_rules! select_webhooks {
     ($rest:literal) => {
-        concat!("SELECT id, org_id, url, secret, kinds, created_by, created_at FROM webhooks ", $rest)
+        concat!(
+            "SELECT id, org_id, url, secret, kinds, created_by, created_by_id, created_at FROM webhooks ",
+            $rest
+        )
     };
 }
 
@@ -90,10 +95,21 @@ macro_rules! select_deliveries {
 }
 
 pub async fn insert(tx: &mut Tx<'_>, row: &StoredWebhook) -> Result<(), StoreError> {
-    let sql = "INSERT INTO webhooks (id, org_id, url, secret, kinds, created_by, created_at) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    exec!(tx, sql, row.id, row.org_id, &row.url, &row.secret, &row.kinds, &row.created_by, row.created_at)
-        .map(|_| ())
+    let sql = "INSERT INTO webhooks (id, org_id, url, secret, kinds, created_by, created_by_id, created_at) \
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    exec!(
+        tx,
+        sql,
+        row.id,
+        row.org_id,
+        &row.url,
+        &row.secret,
+        &row.kinds,
+        &row.created_by,
+        row.created_by_id,
+        row.created_at
+    )
+    .map(|_| ())
 }
 
 /// Lists the webhooks of an organization (`None`: of all).
@@ -104,6 +120,44 @@ pub async fn list(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<Vec<StoredWebho
         }
         None => list_readable!(tx, StoredWebhook, select_webhooks!("ORDER BY org_id, id")),
     }
+}
+
+/// True for a webhook whose creator is a member with an enabled account.
+macro_rules! has_enabled_creator {
+    () => {
+        "EXISTS (SELECT 1 FROM members m JOIN users u ON u.id = m.user_id WHERE m.org_id = webhooks.org_id \
+         AND m.user_id = webhooks.created_by_id AND u.disabled_at IS NULL)"
+    };
+}
+
+/// Lists the webhooks of an organization that have not stopped.
+pub async fn list_active(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<StoredWebhook>, StoreError> {
+    const SQL: &str = concat!(
+        select_webhooks!("WHERE org_id = $1 AND (created_by_id IS NULL OR "),
+        has_enabled_creator!(),
+        ") ORDER BY id"
+    );
+    list_readable!(tx, StoredWebhook, SQL, org)
+}
+
+/// Lists the webhooks of an organization whose creator is no member with an enabled account.
+pub async fn list_stopped(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<StoredWebhook>, StoreError> {
+    const SQL: &str = concat!(
+        select_webhooks!("WHERE org_id = $1 AND created_by_id IS NOT NULL AND NOT "),
+        has_enabled_creator!(),
+        " ORDER BY id"
+    );
+    list_readable!(tx, StoredWebhook, SQL, org)
+}
+
+/// Gives a webhook to another user of this name. Its secret stays.
+pub async fn set_creator(
+    tx: &mut Tx<'_>,
+    id: WebhookId,
+    (user, name): (UserId, &str),
+) -> Result<(), StoreError> {
+    let sql = "UPDATE webhooks SET created_by = $3, created_by_id = $2 WHERE id = $1";
+    exec!(tx, sql, id, user, name).map(|_| ())
 }
 
 /// Lists a page of the webhooks of an organization by id.
@@ -132,6 +186,14 @@ pub async fn delete(tx: &mut Tx<'_>, org: OrgId, id: WebhookId) -> Result<bool, 
         exec!(tx, sql, id)?;
     }
     Ok(existed)
+}
+
+/// Deletes all webhooks of an organization and fails their pending deliveries.
+pub async fn delete_all(tx: &mut Tx<'_>, org: OrgId) -> Result<(), StoreError> {
+    let sql = "UPDATE deliveries SET state = 'failed', last_error = 'The webhook was deleted.' \
+               WHERE target IN (SELECT id FROM webhooks WHERE org_id = $1) AND state = 'pending'";
+    exec!(tx, sql, org)?;
+    exec!(tx, "DELETE FROM webhooks WHERE org_id = $1", org).map(|_| ())
 }
 
 /// Lists the notices without deliveries, oldest first: (id, organization, kind).
@@ -217,6 +279,14 @@ pub async fn retry_delivery(
 pub async fn billing_addresses(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<String>, StoreError> {
     let sql = "SELECT u.email FROM members m JOIN users u ON u.id = m.user_id \
                WHERE m.org_id = $1 AND m.role IN ('owner', 'billing') AND u.email_verified_at IS NOT NULL \
+               AND u.disabled_at IS NULL ORDER BY u.email";
+    Ok(list!(tx, (String,), sql, org)?.into_iter().map(|(email,)| email).collect())
+}
+
+/// Lists the verified e-mail addresses of an organization's owners with enabled accounts.
+pub async fn owner_addresses(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<String>, StoreError> {
+    let sql = "SELECT u.email FROM members m JOIN users u ON u.id = m.user_id \
+               WHERE m.org_id = $1 AND m.role = 'owner' AND u.email_verified_at IS NOT NULL \
                AND u.disabled_at IS NULL ORDER BY u.email";
     Ok(list!(tx, (String,), sql, org)?.into_iter().map(|(email,)| email).collect())
 }

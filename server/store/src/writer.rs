@@ -14,7 +14,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::audit::run_audited;
+use crate::audit::{AuditSignal, Audited, run_audited};
 use crate::tx::{StoreError, Tx, Work};
 
 const GROUP: usize = 256;
@@ -32,8 +32,9 @@ trait QueuedWrite: Send {
 
 struct PendingWrite<T, W> {
     work: W,
-    result: Option<Result<T, StoreError>>,
+    result: Option<Result<Audited<T>, StoreError>>,
     broken: bool,
+    signal: AuditSignal,
     caller: oneshot::Sender<Result<T, StoreError>>,
 }
 
@@ -61,7 +62,13 @@ impl<T: Send, W: Work<T>> QueuedWrite for PendingWrite<T, W> {
     fn answer(self: Box<Self>, committed: bool) {
         let result = match self.result {
             Some(Ok(_)) if !committed => Err(StoreError::Unknown),
-            Some(result) => result,
+            Some(Ok(Audited { value, has_events })) => {
+                if has_events {
+                    self.signal.notify();
+                }
+                Ok(value)
+            }
+            Some(Err(error)) => Err(error),
             None => Err(StoreError::Unknown),
         };
         // A failure to send means that the caller has gone.
@@ -72,10 +79,11 @@ impl<T: Send, W: Work<T>> QueuedWrite for PendingWrite<T, W> {
 /// The handle of the thread for writes. The thread ends after the drop of the last handle.
 pub struct Writer {
     queue: mpsc::Sender<Box<dyn QueuedWrite>>,
+    signal: AuditSignal,
 }
 
 impl Writer {
-    pub fn start(options: SqliteConnectOptions) -> Result<Self, StoreError> {
+    pub(crate) fn start(options: SqliteConnectOptions, signal: AuditSignal) -> Result<Self, StoreError> {
         let (queue, writes) = mpsc::channel(GROUP * 4);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -88,7 +96,7 @@ impl Writer {
                 runtime.block_on(serve(options, writes));
             })
             .map_err(|e| StoreError::Engine(e.to_string()))?;
-        Ok(Self { queue })
+        Ok(Self { queue, signal })
     }
 
     /// Resolves after the end of the thread. A panic of a write does not end it.
@@ -98,7 +106,8 @@ impl Writer {
 
     pub async fn run<T: Send + 'static>(&self, work: impl Work<T>) -> Result<T, StoreError> {
         let (caller, answer) = oneshot::channel();
-        let write = Box::new(PendingWrite { work, result: None, broken: false, caller });
+        let signal = self.signal.clone();
+        let write = Box::new(PendingWrite { work, result: None, broken: false, signal, caller });
         self.queue.send(write).await.map_err(|_| StoreError::Unknown)?;
         answer.await.map_err(|_| StoreError::Unknown)?
     }

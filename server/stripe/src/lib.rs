@@ -257,6 +257,9 @@ pub fn payable_step_micros(currency: &str) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+
     use super::*;
 
     fn stripe() -> Stripe {
@@ -284,6 +287,35 @@ mod tests {
             assert!(!stripe.verify(bad, body, 1_000), "{bad}");
         }
         assert!(!format!("{stripe:?}").contains("sk_test"));
+    }
+
+    #[test]
+    fn no_signature_without_a_secret_counts() {
+        let stripe = stripe();
+        let piece = prop_oneof![
+            prop::sample::select(vec![
+                "t=",
+                "v1=",
+                "v0=",
+                ",",
+                "=",
+                "1000",
+                "-9223372036854775808",
+                "00",
+                " "
+            ])
+            .prop_map(|piece| piece.to_owned()),
+            "[0-9a-f]{64}",
+            "(?s).{0,8}",
+        ];
+        let header = prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat());
+        let body = prop_oneof![Just(r#"{"id":"evt_1"}"#.to_owned()), "(?s).{0,40}"];
+        let mut runner = TestRunner::new(Config::with_cases(1_000));
+        let ran = runner.run(&(header, body, any::<i64>()), |(header, body, now_s)| {
+            prop_assert!(!stripe.verify(&header, &body, now_s));
+            Ok(())
+        });
+        assert_eq!(ran, Ok(()));
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! Tests of the approval of nodes and boards, and of the labels that count, on both databases.
 
 use crate::common::{Caller, TestPortal, engines};
-use crate::daemons::certificate_request;
+use crate::daemons::{PlayedSession, certificate_request, get_node, join};
+use crate::worker_portal::without_worker_on;
+use berth_proto::{Board, Hello};
 use berth_store::Db;
 use berth_store::nodes::{GpuReport, NodeReport};
 use berth_store::types::JsonColumn;
 use berth_types::ids::NodeId;
 use serde_json::{Value, json};
+use tonic::Code;
 
 const A30: &str = "A30-24GB";
 
@@ -37,12 +40,12 @@ impl Setup {
         self.t.portal.enrolment.join(secret, name, &csr, None).await.unwrap().node
     }
 
-    /// Reports a host with boards of the model A30 in the rack `rack`.
-    async fn report_in(&self, node: NodeId, rack: &str, uuids: &[&str]) {
-        let board = |(index, uuid): (i64, &&str)| GpuReport {
+    /// Reports a host with these boards, each with its model, in the rack `rack`.
+    async fn report_models(&self, node: NodeId, rack: &str, boards: &[(&str, &str)]) {
+        let board = |(index, (uuid, model)): (i64, &(&str, &str))| GpuReport {
             uuid: (*uuid).to_owned(),
             index,
-            model: A30.to_owned(),
+            model: (*model).to_owned(),
             memory_mib: 24_576,
             mig_enabled: false,
             nvlink_island: 0,
@@ -59,9 +62,15 @@ impl Setup {
             labels: JsonColumn([("rack".to_owned(), rack.to_owned())].into()),
             isolation: JsonColumn::default(),
             images: false,
-            boards: (0..).zip(uuids).map(board).collect(),
+            boards: (0..).zip(boards).map(board).collect(),
         };
         self.t.portal.nodes.report_node(node, report).await.unwrap();
+    }
+
+    /// Reports a host with boards of the model A30 in the rack `rack`.
+    async fn report_in(&self, node: NodeId, rack: &str, uuids: &[&str]) {
+        let boards: Vec<(&str, &str)> = uuids.iter().map(|uuid| (*uuid, A30)).collect();
+        self.report_models(node, rack, &boards).await;
     }
 
     async fn report(&self, node: NodeId, uuids: &[&str]) {
@@ -74,6 +83,14 @@ impl Setup {
 
     async fn approve(&self, caller: &Caller, node: NodeId, body: Value) -> crate::common::Reply {
         self.t.post(caller, &format!("/operator/nodes/{node}/approve"), body).await
+    }
+
+    /// Returns the details of the audit events with this action about a node, newest first.
+    async fn details(&self, action: &str, node: NodeId) -> Vec<String> {
+        let path = format!("/operator/audit-events?action={action}&subject={node}&limit=200");
+        let events = self.t.get(&self.operator, &path).await.expect(200);
+        let events = events["items"].as_array().unwrap().iter();
+        events.map(|event| event["detail"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Returns the answers with nodes and boards that an organization sees.
@@ -118,9 +135,8 @@ async fn a_node_waits_for_an_approval_and_no_organization_sees_it() {
         assert_eq!(filtered["items"][0]["name"], "stranger", "{engine}");
 
         setup.approve(&setup.ada, node, json!({})).await.problem(404, "object.not_found");
-        let two = setup.approve(&setup.operator, node, json!({"boards": 2})).await;
-        two.problem(409, "node.boards_changed");
-        let approved = setup.approve(&setup.operator, node, json!({"boards": 1})).await.expect(200);
+        let seen_boards = json!({"boards": [{"uuid": "GPU-S", "model": A30}]});
+        let approved = setup.approve(&setup.operator, node, seen_boards).await.expect(200);
         assert_eq!(
             (&approved["state"], approved.get("awaiting_approval")),
             (&json!("ready"), None),
@@ -135,8 +151,129 @@ async fn a_node_waits_for_an_approval_and_no_organization_sees_it() {
         setup.approve(&setup.operator, node, json!({})).await.problem(409, "node.approved");
         let path = format!("/operator/nodes/{node}");
         setup.t.call(&setup.operator, "DELETE", &path, Value::Null).await.problem(409, "node.approved");
-        let audit = setup.t.get(&setup.operator, "/operator/audit-events").await.expect(200).to_string();
-        assert!(audit.contains("node.approved"), "{engine} {audit}");
+        let details = setup.details("node.approved", node).await;
+        assert_eq!(details, ["Boards: GPU-S (A30-24GB)."], "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_names_the_boards_that_the_operator_saw() {
+    for (engine, db, _location) in engines("approval_seen").await {
+        let setup = Setup::on(db).await;
+        let node = setup.join("stranger", json!({})).await;
+        setup.report(node, &["GPU-1", "GPU-2"]).await;
+        let seen = |boards: &[(&str, &str)]| {
+            let boards = boards.iter().map(|(uuid, model)| json!({"uuid": uuid, "model": model}));
+            json!({"boards": boards.collect::<Vec<Value>>()})
+        };
+        let right = seen(&[("GPU-2", A30), ("GPU-1", A30)]);
+        for other in [
+            seen(&[]),
+            seen(&[("GPU-1", A30)]),
+            seen(&[("GPU-1", A30), ("GPU-3", A30)]),
+            seen(&[("GPU-1", A30), ("GPU-2", "H100-80GB")]),
+            seen(&[("GPU-1", A30), ("GPU-2", A30), ("GPU-3", A30)]),
+        ] {
+            setup.approve(&setup.operator, node, other).await.problem(409, "node.boards_changed");
+        }
+        let many = seen(&[("GPU-1", A30); 65]);
+        setup.approve(&setup.operator, node, many).await.problem(422, "request.invalid");
+        // The same number of boards with another UUID.
+        setup.report(node, &["GPU-1", "GPU-3"]).await;
+        setup.approve(&setup.operator, node, right.clone()).await.problem(409, "node.boards_changed");
+        assert_eq!(setup.details("node.approved", node).await, Vec::<String>::new(), "{engine}");
+        setup.report(node, &["GPU-1", "GPU-2"]).await;
+        setup.approve(&setup.operator, node, right).await.expect(200);
+        let details = setup.details("node.approved", node).await;
+        assert_eq!(details, ["Boards: GPU-1 (A30-24GB), GPU-2 (A30-24GB)."], "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn only_approved_boards_are_offered() {
+    for (engine, db, _location) in engines("approval_offers").await {
+        let setup = Setup::on(db).await;
+        let node = setup.join("quay", json!({"approve": true})).await;
+        setup.report(node, &["GPU-1"]).await;
+        let is_offered = async |slug: &str| {
+            let offerings = setup.t.get(&setup.ada, "/offerings").await.expect(200).to_string();
+            offerings.contains(&format!("\"{slug}\""))
+        };
+        let boards = [("GPU-1", A30), ("GPU-2", "H100-80GB")];
+        for _ in 0..2 {
+            setup.report_models(node, "r1", &boards).await;
+            assert!(is_offered("a30-24gb").await && !is_offered("h100-80gb").await, "{engine}");
+        }
+        setup.t.post(&setup.operator, "/operator/gpus/GPU-2/approve", Value::Null).await.expect(200);
+        assert!(is_offered("h100-80gb").await, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn alternating_reports_of_foreign_boards_have_one_event_a_minute() {
+    for (engine, db, _location) in engines("approval_repeated").await {
+        let setup = Setup::on(db).await;
+        let known = setup.join("quay", json!({"approve": true})).await;
+        setup.report(known, &["GPU-1"]).await;
+        let stranger = setup.join("stranger", json!({})).await;
+        for _ in 0..10 {
+            setup.report(stranger, &["GPU-1"]).await;
+            setup.report(stranger, &[]).await;
+        }
+        let details = setup.details("node.boards_left_out", stranger).await;
+        assert_eq!(details.len(), 1, "{engine}: {details:?}");
+        setup.t.clock.advance_s(60);
+        setup.t.portal.context.record_omitted().await.unwrap();
+        let details = setup.details("node.boards_left_out", stranger).await;
+        assert_eq!(details.len(), 2, "{engine}: {details:?}");
+        assert!(details[0].ends_with(" 9 times."), "{engine}: {details:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hello_beyond_its_limits_ends_the_session_without_a_row() {
+    for (engine, db, _location) in engines("hello_limits").await {
+        let setup = without_worker_on(TestPortal::on(db)).await;
+        let token = setup.join_token(json!({"approve": false, "adopt_labels": false})).await;
+        let credentials = join(&setup, &token, "").await.unwrap();
+        let board = |uuid: String| Board { uuid, name: "A30".to_owned(), ..Board::default() };
+        let hello = |connection: i64, boards: Vec<Board>| Hello {
+            instance: "a".to_owned(),
+            epoch: 1,
+            connection,
+            simulated: true,
+            boards,
+            address: "10.0.0.1\0".to_owned(),
+            driver_version: "550\0\n".to_owned(),
+            worker_version: "\u{1b}0.1\0".to_owned(),
+            ..Hello::default()
+        };
+        let boards = |count: usize| (0..count).map(|n| board(format!("GPU-{n}"))).collect::<Vec<Board>>();
+        let hostile = [
+            boards(65),
+            vec![board("GPU-\0".to_owned())],
+            vec![board("G".repeat(257))],
+            vec![board(String::new())],
+        ];
+        for (connection, boards) in (1..).zip(hostile) {
+            let hello = hello(connection, boards);
+            let played = PlayedSession::open_with_hello(&setup, Some(&credentials), hello).await.unwrap();
+            let refused = played.expect_refused(false).await;
+            assert_eq!(refused.code(), Code::PermissionDenied, "{engine}: {refused:?}");
+            assert!(refused.message().contains("No board was recorded"), "{engine}: {refused:?}");
+            assert_eq!(get_node(&setup, &credentials.node).await["gpus"], json!([]), "{engine}");
+        }
+        // The control characters of the other texts are left out.
+        let hello = hello(9, boards(64));
+        let played = PlayedSession::open_with_hello(&setup, Some(&credentials), hello).await.unwrap();
+        let _played = played.expect_admitted().await;
+        let node = get_node(&setup, &credentials.node).await;
+        assert_eq!(node["gpus"].as_array().unwrap().len(), 64, "{engine}");
+        assert_eq!(
+            (&node["address"], &node["driver_version"]),
+            (&json!("10.0.0.1"), &json!("550")),
+            "{engine} {node}"
+        );
     }
 }
 
@@ -275,6 +412,8 @@ async fn reported_labels_count_only_after_their_adoption() {
         setup.report_in(node, "r3", &["GPU-1"]).await;
         assert_eq!(rack().await, "r3", "{engine}");
         patch(json!({"adopt_labels": false})).await.expect(200);
+        let details = setup.details("node.labels_set", node).await;
+        assert_eq!(details, ["not adopted", "adopted", "rack=r7"], "{engine}");
         setup.report_in(node, "r4", &["GPU-1"]).await;
         assert_eq!(rack().await, "r3", "{engine}: the present labels stay");
         for wrong in [

@@ -5,11 +5,13 @@ use std::net::SocketAddr;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Request, header};
+use berth_foundation::Settings;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::audit_chain::append;
 use crate::common::{Caller, PASSWORD, TestPortal, engines, job};
+use crate::factors::enrol;
 use crate::idle_portal::{IdlePortal, node};
 use crate::operations::items;
 
@@ -72,6 +74,53 @@ async fn events_name_the_user_the_credential_the_request_and_the_sender() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn changes_of_roles_prices_and_invoice_settings_have_both_states() {
+    for (engine, db, _location) in engines("audit_states").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let (grace, _) = t.tenant("grace").await;
+        let states = async |action: &str| {
+            let event = with_action(&t, &operator, action).await.swap_remove(0);
+            ["before", "after"].map(|field| {
+                event[field].as_str().map_or(Value::Null, |text| serde_json::from_str(text).unwrap())
+            })
+        };
+        let invite = json!({"email": "grace@example.org", "role": "viewer"});
+        let sent = t.post(&ada, &format!("/orgs/{org}/invitations"), invite).await.expect(201);
+        let secret = sent["link"].as_str().unwrap().split_once('#').unwrap().1;
+        t.post(&grace, "/invitations/accept", json!({"token": secret})).await.expect(200);
+        let me = t.get(&grace, "/me").await.expect(200);
+        let member = format!("/orgs/{org}/members/{}", me["user"]["id"].as_str().unwrap());
+        t.call(&ada, "PATCH", &member, json!({"role": "billing"})).await.expect(200);
+        let roles = [json!({"role": "viewer"}), json!({"role": "billing"})];
+        assert_eq!(states("member.role_changed").await, roles, "{engine}");
+
+        t.add_price_and_credit(&operator, &org, 0).await;
+        let [before, first] = states("price.set").await;
+        assert_eq!((&before, &first["nano_per_second"]), (&Value::Null, &json!(1_000_000)), "{engine}");
+        let price = json!({"offering": "h100-80gb.1g.10gb", "per_hour_micros": 7_200_000});
+        t.post(&operator, "/operator/prices", price).await.expect(201);
+        let [before, after] = states("price.set").await;
+        assert_eq!(before["nano_per_second"], first["nano_per_second"], "{engine}");
+        assert_eq!(
+            (&after["nano_per_second"], &after["version"]),
+            (&json!(2_000_000), &json!(2)),
+            "{engine}"
+        );
+        assert!(after["effective_from"].is_string(), "{engine}: {after}");
+
+        let settings = |days: i64| json!({"seller": "Harbour", "taxes": [], "due_days": days});
+        for days in [14, 30] {
+            let path = "/operator/billing-settings";
+            t.call(&operator, "PUT", path, settings(days)).await.expect(200);
+        }
+        let [before, after] = states("billing_settings.set").await;
+        assert_eq!((&before["due_days"], &after["due_days"]), (&json!(14), &json!(30)), "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn refusals_have_one_event_a_minute_with_their_number() {
     for (engine, db, _location) in engines("audit_refusals").await {
         let t = TestPortal::on(db);
@@ -81,6 +130,7 @@ async fn refusals_have_one_event_a_minute_with_their_number() {
         let unknown = json!({"email": "nobody@example.org", "password": PASSWORD});
         for body in [&wrong, &wrong, &wrong, &unknown] {
             t.post(&Caller::Nobody, "/sessions", body.clone()).await.problem(401, "auth.wrong_password");
+            t.portal.accounts.refusals_written().await;
         }
         let refused = with_action(&t, &operator, "session.refused").await;
         let details: Vec<&str> = refused.iter().map(|event| event["detail"].as_str().unwrap()).collect();
@@ -102,6 +152,80 @@ async fn refusals_have_one_event_a_minute_with_their_number() {
         let denied = items(&t, &ada, &format!("/orgs/{org}/audit-events?action=access.denied")).await;
         assert_eq!(denied.len(), 1, "{engine}: {denied:?}");
         assert_eq!(denied[0]["token_id"], made["token"]["id"], "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn acts_with_second_factors_are_events() {
+    for (engine, db, _location) in engines("audit_factors").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, _) = t.tenant("lab").await;
+        let (_, codes) = enrol(&t, &ada).await;
+        let started = &with_action(&t, &operator, "session.started").await[0];
+        assert_eq!(started["detail"], "password", "{engine}");
+        let body = json!({"email": "lab@example.org", "password": PASSWORD});
+        let first = t.post(&Caller::Nobody, "/sessions", body).await.expect(202)["challenge"].clone();
+        let answer = |code: &str| json!({"challenge": first, "code": code});
+        let path = "/sessions/second-factor";
+        t.post(&Caller::Nobody, path, answer("no code")).await.problem(401, "auth.wrong_code");
+        for _ in 0..2 {
+            t.post(&ada, "/me/proof", json!({"code": "no code"})).await.problem(401, "auth.wrong_code");
+        }
+        let refused = with_action(&t, &operator, "session.refused").await;
+        assert_eq!(refused.len(), 1, "{engine}: {refused:?}");
+        assert_eq!(refused[0]["detail"], "Wrong code.", "{engine}");
+        t.clock.advance_s(61);
+        t.portal.context.record_omitted().await.unwrap();
+        let refused = with_action(&t, &operator, "session.refused").await;
+        assert_eq!(refused[0]["detail"], "Wrong code. 2 times.", "{engine}: {refused:?}");
+        t.post(&Caller::Nobody, path, answer(&codes[0])).await.expect(201);
+        let started = &with_action(&t, &operator, "session.started").await[0];
+        assert_eq!(started["detail"], "password and recovery code", "{engine}");
+
+        let wrong = json!({"password": "wrong wrong wrong wrong"});
+        t.post(&ada, "/me/deletion", wrong).await.problem(401, "auth.wrong_password");
+        let refused = &with_action(&t, &operator, "session.refused").await[0];
+        assert_eq!(
+            (&refused["detail"], &refused["actor"]),
+            (&json!("Wrong password."), &json!("Ada")),
+            "{engine}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_events_of_a_requested_link_name_a_visitor_with_its_address() {
+    for (engine, db, _location) in engines("audit_links").await {
+        let t = TestPortal::with(db, |settings| Settings { verify_email: true, ..settings });
+        let operator = t.operator().await;
+        let (ada, _) = t.tenant("lab").await;
+        let me = t.get(&ada, "/me").await.expect(200)["user"]["id"].clone();
+        let send = async |path: &str, body: Value| {
+            let sender: SocketAddr = "192.0.2.7:50000".parse().unwrap();
+            let request = Request::post(format!("/api/v1{path}"))
+                .header(header::CONTENT_TYPE, "application/json")
+                .extension(ConnectInfo(sender));
+            t.send(request.body(Body::from(body.to_string())).unwrap()).await
+        };
+        let ask = json!({"email": "lab@example.org"});
+        send("/password-resets", ask).await.expect(202);
+        let sent = crate::people::mails(&t, "lab@example.org").await;
+        let link = crate::people::secrets(&sent, "verify").remove(0);
+        send("/email-verifications/complete", json!({"token": link})).await.expect(200);
+        let asked = &with_action(&t, &operator, "password.reset_asked").await[0];
+        assert_eq!(
+            (&asked["actor"], &asked["subject"], &asked["address"]),
+            (&json!("A visitor"), &me, &json!("192.0.2.7")),
+            "{engine}"
+        );
+        assert!(asked["actor_id"].is_null() && asked["request_id"].is_string(), "{engine}: {asked}");
+        let verified = &with_action(&t, &operator, "email.verified").await[0];
+        assert_eq!(
+            (&verified["actor"], &verified["actor_id"], &verified["address"]),
+            (&json!("Ada"), &me, &json!("192.0.2.7")),
+            "{engine}"
+        );
     }
 }
 

@@ -283,6 +283,37 @@ async fn a_missing_row_a_cut_end_and_a_missing_checkpoint_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_portal_signs_nothing_after_a_cut_of_its_last_checkpoint() {
+    for log in Log::all("audit_resign").await {
+        remove_triggers(&log.location).await;
+        let (engine, audit_log) = (log.engine, &log.t.portal.audit_log);
+        let last = std::fs::read(log.file(LastCheckpoint::FILE)).unwrap();
+        log.run("DELETE FROM audit_events WHERE seq > 50").await;
+        log.run("DELETE FROM audit_checkpoints WHERE number = 2").await;
+        let end = log.rows(50).await.remove(0).hash.unwrap();
+        log.run(&format!("UPDATE audit_head SET seq = 50, hash = '{end}'")).await;
+        let refused = audit_log.sign().await.unwrap_err();
+        assert!(refused.contains("checkpoint 2") && refused.contains("audit.last"), "{engine}: {refused}");
+        assert_eq!(log.place().await, (100, "checkpoint 2 is missing".to_owned()), "{engine}");
+
+        // New events do not replace the missing checkpoint.
+        append(&log.db, 111..121).await;
+        assert!(audit_log.sign().await.is_err(), "{engine}");
+        assert_eq!(log.checkpoints().await.len(), 1, "{engine}");
+        log.run("DELETE FROM audit_checkpoints").await;
+        assert!(audit_log.sign().await.is_err(), "{engine}: the numbers do not begin again");
+        assert_eq!(log.checkpoints().await, [], "{engine}");
+        assert_eq!(std::fs::read(log.file(LastCheckpoint::FILE)).unwrap(), last, "{engine}");
+        assert_eq!(log.place().await, (100, "checkpoint 2 is missing".to_owned()), "{engine}");
+
+        // The operator accepts a restored backup.
+        std::fs::remove_file(log.file(LastCheckpoint::FILE)).unwrap();
+        audit_log.sign().await.unwrap();
+        assert_eq!((log.checkpoints().await.len(), log.fault().await), (1, None), "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn events_that_are_written_anew_differ_from_their_checkpoint() {
     for log in Log::all("audit_anew").await {
         remove_triggers(&log.location).await;
@@ -358,4 +389,35 @@ async fn the_program_verifies_the_log_and_fails_at_a_fault() {
     assert_eq!(done.status.code(), Some(1), "{text}");
     assert!(text.contains("event 7 (aud_") && text.contains("the content was changed"), "{text}");
     assert!(run_program("8").await.status.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_program_verifies_only_an_existing_database_of_its_version() {
+    let verify_in = async |data: &std::path::Path, database: Option<&str>| {
+        let mut program = tokio::process::Command::new(env!("CARGO_BIN_EXE_berth-portal"));
+        program.args(["audit", "verify", "--data"]).arg(data);
+        if let Some(url) = database {
+            program.args(["--database", url]);
+        }
+        let done = program.output().await.unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    let empty = tempfile::tempdir().unwrap();
+    let absent = empty.path().join("absent");
+    for data in [empty.path(), absent.as_path()] {
+        let (code, text) = verify_in(data, None).await;
+        assert!(code == Some(1) && text.contains("berth.db does not exist"), "{text}");
+    }
+    assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "nothing was created");
+
+    for (engine, db, location) in engines("audit_older").await {
+        drop(db);
+        let last = "DELETE FROM _sqlx_migrations WHERE version = (SELECT MAX(version) FROM _sqlx_migrations)";
+        assert_eq!(run(&location, last).await.unwrap(), 1, "{engine}");
+        let (code, text) = match &location {
+            StoreLocation::Sqlite(dir) => verify_in(dir.path(), None).await,
+            StoreLocation::Postgres(url) => verify_in(empty.path(), Some(url.as_str())).await,
+        };
+        assert!(code == Some(1) && text.contains("schema of this version"), "{engine}: {text}");
+    }
 }

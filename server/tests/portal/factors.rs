@@ -1,24 +1,32 @@
 //! Tests of second factors: enrolment, the second step of a sign-in, proofs of identity, and requirements.
 
-use axum::http::header;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, header};
 use berth_foundation::Settings;
 use berth_foundation::envelope::{Keys, is_sealed};
 use berth_foundation::settings::RequireFactor;
+use berth_foundation::{Change, Listener, SessionKey};
 use berth_store as store;
 use serde_json::{Value, json};
 use totp_rs::{Builder, Secret};
+use tower::ServiceExt;
 
 use crate::common::{Caller, PASSWORD, Reply, TestPortal, engines};
+use crate::edge::{ends, open_stream};
+use crate::operations::items;
 
 /// The code of a secret in the present step of the portal's clock, or `steps` after it.
-fn code(t: &TestPortal, secret: &str, steps: i64) -> String {
+pub fn code(t: &TestPortal, secret: &str, steps: i64) -> String {
     let totp = Builder::new().with_secret(Secret::try_from_base32(secret).unwrap()).build().unwrap();
     let at_s = t.portal.context.now().millis() / 1_000 + steps * 30;
     totp.generate(u64::try_from(at_s).unwrap()).to_string()
 }
 
 /// Adds an authenticator app; returns its secret and the recovery codes.
-async fn enrol(t: &TestPortal, caller: &Caller) -> (String, Vec<String>) {
+pub async fn enrol(t: &TestPortal, caller: &Caller) -> (String, Vec<String>) {
     let made = t.post(caller, "/me/totp", Value::Null).await.expect(201);
     let secret = made["secret"].as_str().unwrap().to_owned();
     let confirm = json!({"code": code(t, &secret, 0)});
@@ -87,6 +95,83 @@ async fn a_second_factor_completes_the_sign_in_and_each_code_works_once() {
         let renewed = t.post(&ada, "/me/recovery-codes", Value::Null).await.expect(201);
         answer(&t, &third, &codes[4]).await.problem(401, "auth.wrong_code");
         session(answer(&t, &third, renewed["codes"][0].as_str().unwrap()).await);
+    }
+}
+
+#[tokio::test]
+async fn an_app_ends_the_other_sessions_and_the_password_does_not_remove_it() {
+    for (engine, db, _location) in engines("factor_sessions").await {
+        let t = TestPortal::on(db);
+        let (ada, org) = t.tenant("lab").await;
+        let other = t.sign_in("lab@example.org").await;
+        let stream = open_stream(&t, &other, &org).await;
+        let (secret, _) = enrol(&t, &ada).await;
+        ends(stream).await;
+        t.get(&other, "/me").await.problem(401, "auth.required");
+        t.get(&ada, "/me").await.expect(200);
+        let refused = t.post(&ada, "/me/proof", json!({"password": PASSWORD})).await;
+        let refused = refused.problem(422, "request.invalid");
+        assert_eq!(refused["errors"][0]["pointer"], "/password", "{engine}: {refused}");
+        t.clock.advance_s(16 * 60);
+        t.post(&ada, "/me/proof", json!({"password": PASSWORD})).await.problem(422, "request.invalid");
+        t.call(&ada, "DELETE", "/me/totp", Value::Null).await.problem(403, "auth.proof_required");
+        t.post(&ada, "/me/proof", json!({"code": code(&t, &secret, 0)})).await.expect(204);
+        t.call(&ada, "DELETE", "/me/totp", Value::Null).await.expect(204);
+    }
+}
+
+/// Stops the sign-in that ends this session until a message.
+struct StopAtSignOut {
+    session: SessionKey,
+    reached: Mutex<Option<tokio::sync::oneshot::Sender<()>>>,
+    proceed: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+impl Listener for StopAtSignOut {
+    fn on_change(&self, change: &Change) {
+        if let Change::SignedOut(session) = change
+            && *session == self.session
+            && let Some(reached) = self.reached.lock().unwrap().take()
+        {
+            reached.send(()).unwrap();
+            self.proceed.lock().unwrap().recv().unwrap();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_factor_confirmed_during_a_sign_in_leaves_it_without_a_session() {
+    for (engine, db, _location) in engines("factor_meanwhile").await {
+        let t = TestPortal::on(db);
+        let (ada, _) = t.tenant("lab").await;
+        let former = t.sign_in("lab@example.org").await;
+        let made = t.post(&ada, "/me/totp", Value::Null).await.expect(201);
+        let Caller::Cookie(cookie) = &former else { panic!("a person") };
+        let (reached, has_reached) = tokio::sync::oneshot::channel();
+        let (go, proceed) = std::sync::mpsc::channel();
+        t.portal.context.changes.subscribe(Arc::new(StopAtSignOut {
+            session: SessionKey::from_cookie(cookie.split_once('=').unwrap().1),
+            reached: Mutex::new(Some(reached)),
+            proceed: Mutex::new(proceed),
+        }));
+        // The sign-in found no factor, and ends the former session before it opens its own.
+        let body = json!({"email": "lab@example.org", "password": PASSWORD}).to_string();
+        let request = Request::post("/api/v1/sessions")
+            .header(header::COOKIE, cookie)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body))
+            .unwrap();
+        let signing_in = tokio::spawn(t.router.clone().oneshot(request));
+        tokio::time::timeout(Duration::from_secs(60), has_reached).await.unwrap().unwrap();
+        let confirm = json!({"code": code(&t, made["secret"].as_str().unwrap(), 0)});
+        t.post(&ada, "/me/totp/confirm", confirm).await.expect(200);
+        go.send(()).unwrap();
+        let response = signing_in.await.unwrap().unwrap();
+        assert_eq!(response.status(), 401, "{engine}");
+        assert!(!response.headers().contains_key(header::SET_COOKIE), "{engine}");
+        let listed = items(&t, &ada, "/me/sessions").await;
+        assert_eq!(listed.len(), 1, "{engine}: {listed:?}");
+        challenge(&t, "lab@example.org").await;
     }
 }
 
@@ -212,26 +297,50 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
     // Without a second factor nothing changes.
     let made = t.post(&ada, &tokens, token.clone()).await.expect(201);
     t.post(&operator, "/operator/join-tokens", json!({})).await.expect(201);
+    let invitation = json!({"email": "eve@example.org", "role": "member"});
+    let invitations = format!("/orgs/{org}/invitations");
+    let invited = t.post(&ada, &invitations, invitation.clone()).await.expect(201);
+    let mut recovery = Vec::new();
     for caller in [&ada, &operator] {
         t.post(caller, "/me/proof", json!({"password": PASSWORD})).await.expect(204);
-        enrol(&t, caller).await;
+        recovery.push(enrol(&t, caller).await.1);
     }
     t.post(&ada, &tokens, token.clone()).await.expect(201);
+    let user = t.get(&ada, "/me").await.expect(200)["user"]["id"].as_str().unwrap().to_owned();
     t.clock.advance_s(16 * 60);
-    let invitation = json!({"email": "eve@example.org", "role": "member"});
-    t.post(&ada, &tokens, token.clone()).await.problem(403, "auth.proof_required");
-    t.post(&ada, &format!("/orgs/{org}/invitations"), invitation).await.problem(403, "auth.proof_required");
-    for (path, body) in [
-        ("/operator/tokens", json!({"name": "cron"})),
-        ("/operator/metrics-tokens", json!({"name": "cron"})),
-        ("/operator/join-tokens", json!({})),
+    let resend = format!("{invitations}/{}/resend", invited["invitation"]["id"].as_str().unwrap());
+    let member = format!("/orgs/{org}/members/{user}");
+    let recharge = json!({"below_micros": 0, "amount_micros": 0, "most_a_day": 0});
+    for (method, path, body) in [
+        ("POST", tokens.clone(), token.clone()),
+        ("POST", invitations, invitation),
+        ("POST", resend, Value::Null),
+        ("PATCH", member.clone(), json!({"role": "member"})),
+        ("DELETE", member, Value::Null),
+        ("PUT", format!("/orgs/{org}/sign-in-policy"), json!({"require_second_factor": true})),
+        ("PUT", format!("/orgs/{org}/auto-recharge"), recharge),
     ] {
-        t.post(&operator, path, body).await.problem(403, "auth.proof_required");
+        t.call(&ada, method, &path, body).await.problem(403, "auth.proof_required");
+    }
+    let job = format!("/orgs/{org}/jobs/job_00000000000000000000000001");
+    let reason = json!({"reason": "Ada asked for help"});
+    for (method, path, body) in [
+        ("POST", "/operator/tokens".to_owned(), json!({"name": "cron"})),
+        ("POST", "/operator/metrics-tokens".to_owned(), json!({"name": "cron"})),
+        ("POST", "/operator/join-tokens".to_owned(), json!({})),
+        ("POST", "/operator/nodes/node_00000000000000000000000001/approve".to_owned(), json!({})),
+        ("PUT", format!("/operator/users/{user}/disabled"), json!({"reason": "Unpaid."})),
+        ("DELETE", format!("/operator/users/{user}/disabled"), Value::Null),
+        ("DELETE", format!("/operator/users/{user}/factors"), Value::Null),
+        ("POST", format!("{job}/terminals"), reason.clone()),
+        ("POST", format!("{job}/ports/80/tickets"), reason),
+    ] {
+        t.call(&operator, method, &path, body).await.problem(403, "auth.proof_required");
     }
     t.get(&ada, &tokens).await.expect(200);
     let ci = Caller::Token(made["secret"].as_str().unwrap().to_owned());
     t.post(&ci, &tokens, token.clone()).await.expect(201);
-    t.post(&ada, "/me/proof", json!({"password": PASSWORD})).await.expect(204);
+    t.post(&ada, "/me/proof", json!({"code": recovery[0][0]})).await.expect(204);
     t.post(&ada, &tokens, token).await.expect(201);
 }
 
@@ -268,6 +377,15 @@ async fn a_required_factor_comes_before_anything_else() {
         let eve = t.sign_in("eve@example.org").await;
         t.get(&eve, &jobs).await.problem(403, "auth.factor_required");
         t.get(&ci, &jobs).await.expect(200);
+        // A rule that begins ends what is open; a repeated one changes nothing.
+        t.call(&ada, "PUT", &policy, off.clone()).await.expect(200);
+        let stream = open_stream(&t, &eve, &org).await;
+        for _ in 0..2 {
+            t.call(&ada, "PUT", &policy, on.clone()).await.expect(200);
+        }
+        ends(stream).await;
+        let set = items(&t, &ada, &format!("/orgs/{org}/audit-events?action=sign_in_policy.set")).await;
+        assert_eq!(set.len(), 3, "{engine}: {set:?}");
         let foreign = t.call(&t.tenant("other").await.0, "PUT", &policy, off.clone()).await;
         foreign.problem(404, "object.not_found");
         t.call(&ada, "PUT", &policy, off).await.expect(200);

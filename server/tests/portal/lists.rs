@@ -37,7 +37,7 @@ fn each_list_of_the_document_has_the_same_parameters() {
         }
         lists += 1;
     }
-    assert_eq!(lists, 39, "lists of the document");
+    assert_eq!(lists, 40, "lists of the document");
 }
 
 /// A list with data.
@@ -181,7 +181,7 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
         lists.push(by_name(true, 3, format!("/operator/{path}")));
     }
     lists.push(by_name(true, 2, format!("/operator/nodes/{}/gpus", node(1))));
-    for path in ["stuck", "loops"] {
+    for path in ["stuck", "loops", "audit-destinations"] {
         lists.push(by_name(true, 0, format!("/operator/{path}")));
     }
     lists
@@ -193,7 +193,7 @@ async fn each_list_has_each_object_once_in_both_directions() {
         let setup = IdlePortal::on(db).await;
         fill(&setup).await;
         let lists = lists(&setup).await;
-        assert_eq!(lists.len(), 37, "all lists of the document");
+        assert_eq!(lists.len(), 38, "all lists of the document");
         // A cursor of 4,097 characters.
         let long = format!("cursor=name_{}", "61".repeat(2_046));
         for List { path, operator, least, default } in lists {

@@ -7,6 +7,7 @@ use crate::common::{Caller, TestPortal};
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use berth_server::openapi::document;
+use berth_types::scopes::ApiScope;
 use berth_types::webhooks::NOTICE_KINDS;
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -51,6 +52,29 @@ fn each_operation_has_a_summary_and_responses() {
         assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{name} has an id of another");
     }
     assert!(ids.len() > 120, "{} operations", ids.len());
+}
+
+/// The routes of people and tokens that need no scope.
+const OF_EVERY_TOKEN: [&str; 3] =
+    ["GET /api/v1/me", "POST /api/v1/operator/tokens", "POST /api/v1/orgs/{org}/tokens"];
+
+#[test]
+fn each_route_has_a_scope() {
+    for (name, operation) in operations() {
+        let scope = operation["x-scope"].as_str().unwrap_or_default();
+        assert!(scope == "any" || ApiScope::parse(scope).is_some(), "{name} has no scope: {scope}");
+        let security = operation["security"].as_array().into_iter().flatten();
+        let named: Vec<&Value> = security.filter_map(|scheme| scheme.get("token")).collect();
+        match named.as_slice() {
+            [] => {}
+            [named] if scope == "any" => {
+                assert_eq!(**named, json!([]), "{name}");
+                assert!(OF_EVERY_TOKEN.contains(&name.as_str()), "{name} needs a scope");
+            }
+            [named] => assert_eq!(**named, json!([scope]), "{name}"),
+            _ => panic!("{name} names tokens twice"),
+        }
+    }
 }
 
 #[test]

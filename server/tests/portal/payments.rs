@@ -10,16 +10,16 @@ use berth_store::{self as store, Db};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-struct PaymentSetup {
-    t: TestPortal,
-    stripe: FakeStripe,
-    ada: Caller,
-    operator: Caller,
-    org: String,
+pub struct PaymentSetup {
+    pub t: TestPortal,
+    pub stripe: FakeStripe,
+    pub ada: Caller,
+    pub operator: Caller,
+    pub org: String,
 }
 
 impl PaymentSetup {
-    async fn on(db: Db, currency: &str) -> Self {
+    pub async fn on(db: Db, currency: &str) -> Self {
         let (stripe, url) = FakeStripe::open().await;
         let t = TestPortal::with(db, |settings| Settings {
             currency: currency.to_owned(),
@@ -33,11 +33,11 @@ impl PaymentSetup {
         Self { t, stripe, ada, operator, org }
     }
 
-    fn path(&self, rest: &str) -> String {
+    pub fn path(&self, rest: &str) -> String {
         format!("/orgs/{}/{rest}", self.org)
     }
 
-    async fn top_up(&self, micros: i64, save_card: bool) -> String {
+    pub async fn top_up(&self, micros: i64, save_card: bool) -> String {
         let body = json!({"amount_micros": micros, "save_card": save_card});
         let here = self.t.post(&self.ada, &self.path("top-ups"), body).await.expect(201);
         here["url"].as_str().unwrap().to_owned()
@@ -57,7 +57,7 @@ impl PaymentSetup {
     }
 
     /// Sends an event like Stripe and lets the portal process it.
-    async fn deliver_event(&self, kind: &str, object: &Value) {
+    pub async fn deliver_event(&self, kind: &str, object: &Value) {
         let (body, header) = self.stripe.event(kind, object, self.now_s());
         assert_eq!(self.send(&body, &header).await, 200);
         self.t.portal.payments.tick_payments().await.unwrap();

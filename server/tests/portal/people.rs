@@ -2,6 +2,8 @@
 
 use crate::common::{Caller, PASSWORD, TestPortal, engines};
 use crate::edge::{ends, open_stream};
+use crate::factors::enrol;
+use crate::operations::items;
 use axum::http::header;
 use berth_foundation::Settings;
 use berth_store as store;
@@ -35,7 +37,7 @@ async fn token(t: &TestPortal, owner: &Caller, org: &str) -> Caller {
 }
 
 /// Returns the mails of the outbox to an address, after all mails were sent.
-async fn mails(t: &TestPortal, to: &str) -> Vec<String> {
+pub async fn mails(t: &TestPortal, to: &str) -> Vec<String> {
     t.portal.accounts.mails_sent().await;
     let Ok(files) = std::fs::read_dir(t.data.path().join("outbox")) else { return Vec::new() };
     let texts =
@@ -47,7 +49,7 @@ async fn mails(t: &TestPortal, to: &str) -> Vec<String> {
 }
 
 /// Returns the secrets of the links to a page.
-fn secrets(mails: &[String], page: &str) -> Vec<String> {
+pub fn secrets(mails: &[String], page: &str) -> Vec<String> {
     let start = format!("/{page}#");
     let secret = |mail: &String| {
         let (_, rest) = mail.split_once(&start)?;
@@ -153,6 +155,81 @@ async fn a_link_sets_a_password_once_and_for_half_an_hour() {
         t.clock.advance_s(30 * 60);
         t.post(&nobody, path, complete(late, PASSWORD)).await.problem(404, "link.not_valid");
         t.post(&nobody, "/password-resets", ask("lab@example.org")).await.problem(429, "request.throttled");
+    }
+}
+
+#[tokio::test]
+async fn the_first_proof_of_an_address_removes_what_a_stranger_made() {
+    for (engine, db, _location) in engines("people_first_proof").await {
+        let (t, nobody) = (verifying(db), Caller::Nobody);
+        let operator = t.operator().await;
+        let (stranger, org) = t.tenant("lab").await;
+        let ci = token(&t, &stranger, &org).await;
+        let stream = open_stream(&t, &ci, &org).await;
+        enrol(&t, &stranger).await;
+        t.post(&nobody, "/password-resets", json!({"email": "lab@example.org"})).await.expect(202);
+        let link = secrets(&mails(&t, "lab@example.org").await, "reset").remove(0);
+        let complete = json!({"token": link, "password": OTHER_PASSWORD});
+        let done = t.post(&nobody, "/password-resets/complete", complete).await.expect(200);
+        assert_eq!(done["ended_sessions"], 1, "{engine}");
+        ends(stream).await;
+        for caller in [&stranger, &ci] {
+            t.get(caller, "/me").await.problem(401, "auth.required");
+        }
+        let owner = sign_in(&t, "lab@example.org", OTHER_PASSWORD, "").await;
+        let listed = t.get(&owner, "/me/factors").await.expect(200);
+        assert_eq!(listed, json!({"recovery_codes": 0}), "{engine}");
+        let verified = items(&t, &operator, "/operator/audit-events?action=email.verified").await;
+        assert_eq!(verified.len(), 1, "{engine}: {verified:?}");
+
+        // A later reset keeps the second factor.
+        enrol(&t, &owner).await;
+        t.post(&nobody, "/password-resets", json!({"email": "lab@example.org"})).await.expect(202);
+        let links = secrets(&mails(&t, "lab@example.org").await, "reset");
+        let later = links.iter().find(|one| **one != link).unwrap();
+        let complete = json!({"token": later, "password": PASSWORD});
+        t.post(&nobody, "/password-resets/complete", complete).await.expect(200);
+        let body = json!({"email": "lab@example.org", "password": PASSWORD});
+        t.post(&nobody, "/sessions", body).await.expect(202);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_second_factor_is_removed_by_the_operator_or_by_the_program() {
+    for (engine, db, _location) in engines("people_lost_factor").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, _) = t.tenant("lab").await;
+        let id = t.get(&ada, "/me").await.expect(200)["user"]["id"].as_str().unwrap().to_owned();
+        let path = format!("/operator/users/{id}/factors");
+        delete(&t, &operator, &path).await.problem(409, "factor.missing");
+        enrol(&t, &ada).await;
+        delete(&t, &ada, &path).await.problem(404, "object.not_found");
+        let unknown = "/operator/users/user_00000000000000000000000001/factors";
+        delete(&t, &operator, unknown).await.problem(404, "object.not_found");
+        let listed = items(&t, &operator, "/operator/users?text=lab").await;
+        assert_eq!(listed[0]["second_factor"], true, "{engine}");
+        let person = delete(&t, &operator, &path).await.expect(200);
+        assert_eq!(person["second_factor"], false, "{engine}");
+        t.get(&ada, "/me").await.problem(401, "auth.required");
+        let sent = mails(&t, "lab@example.org").await;
+        let told = |text: &str| sent.iter().filter(|mail| mail.contains(text)).count();
+        assert_eq!(told("An authenticator app was added"), 1, "{engine}");
+        assert_eq!(told("An operator removed the authenticator app"), 1, "{engine}");
+
+        let ada = t.sign_in("lab@example.org").await;
+        enrol(&t, &ada).await;
+        t.portal.users.remove_factors_by_command(" LAB@example.org ").await.unwrap();
+        t.get(&ada, "/me").await.problem(401, "auth.required");
+        t.sign_in("lab@example.org").await;
+        for (email, part) in [("lab@example.org", "no second factor"), ("nobody@example.org", "no account")] {
+            let error = t.portal.users.remove_factors_by_command(email).await.unwrap_err();
+            assert!(error.contains(part), "{engine}: {error}");
+        }
+        let removed = items(&t, &operator, "/operator/audit-events?action=factor.removed").await;
+        let actors: Vec<&Value> = removed.iter().map(|event| &event["actor"]).collect();
+        assert_eq!(actors, [&json!("The portal"), &json!("Harbour master")], "{engine}");
+        assert!(removed.iter().all(|event| event["subject"] == id.as_str()), "{engine}: {removed:?}");
     }
 }
 

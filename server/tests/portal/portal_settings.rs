@@ -19,7 +19,7 @@ const PNG: &str =
 fn settings(offer_public: bool) -> Value {
     json!({
         "name": "Harbour Compute", "support_email": "help@example.org", "terms_url": "https://example.org/terms",
-        "accent": "teal", "offer_public": offer_public,
+        "accent": "teal", "offer_public": offer_public, "max_token_days": 90, "token_expiry_required": false,
     })
 }
 
@@ -63,6 +63,8 @@ async fn settings_have_limits() {
         ("terms_url", json!(format!("https://example.org/{}", "a".repeat(2_048)))),
         ("accent", json!("#ff0000")),
         ("offer_public", json!("yes")),
+        ("max_token_days", json!(0)),
+        ("max_token_days", json!(3_661)),
     ] {
         let mut body = settings(false);
         body[field] = value;

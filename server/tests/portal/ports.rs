@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::common::{Caller, TestPortal};
+use crate::common::{Caller, PASSWORD, TestPortal};
 use crate::worker_portal::{WorkerPortal, eventually};
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
@@ -374,6 +374,44 @@ async fn a_pass_never_outlives_the_session_of_its_person() {
     crate::edge::delete_session(t, &elsewhere).await;
     setup.send(other.get("/")).await.problem(403, "port.ticket");
     assert_eq!(setup.send(session.get("/")).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pass_ends_with_a_missing_factor_and_with_a_disabled_account() {
+    let setup = PortSetup::open("http://ports.test").await;
+    let (t, ada, org) = (&setup.portal.t, &setup.portal.ada, &setup.portal.org);
+    let job = setup.submit(json!({})).await;
+    let session = setup.open_port(&job).await;
+    let invite = json!({"email": "eve@example.org", "role": "member"});
+    let sent = t.post(ada, &format!("/orgs/{org}/invitations"), invite).await.expect(201);
+    let secret = sent["link"].as_str().unwrap().split_once('#').unwrap().1;
+    let accept = json!({"token": secret, "name": "Eve", "password": PASSWORD});
+    t.post(&Caller::Nobody, "/invitations/accept", accept).await.expect(200);
+    let eve = t.sign_in("eve@example.org").await;
+    let by_eve = setup.open_port_as(&eve, &job, setup.port).await;
+    let token = json!({"name": "ci", "role": "member"});
+    let made = t.post(ada, &format!("/orgs/{org}/tokens"), token).await.expect(201);
+    let script = Caller::Token(made["secret"].as_str().unwrap().to_owned());
+    let by_token = setup.open_port_as(&script, &job, setup.port).await;
+    let mut events = Body::new(setup.stream(by_eve.get("/events")).await.into_body()).into_data_stream();
+    tokio::time::timeout(TIMEOUT, events.next()).await.unwrap().unwrap().unwrap();
+
+    crate::factors::enrol(t, ada).await;
+    let policy = format!("/orgs/{org}/sign-in-policy");
+    t.call(ada, "PUT", &policy, json!({"require_second_factor": true})).await.expect(200);
+    let end = async { while let Some(Ok(_)) = events.next().await {} };
+    tokio::time::timeout(TIMEOUT, end).await.unwrap();
+    setup.send(by_eve.get("/")).await.problem(403, "port.ticket");
+    for open in [&session, &by_token] {
+        assert_eq!(setup.send(open.get("/")).await.status, 200);
+    }
+
+    let user = t.get(ada, "/me").await.expect(200)["user"]["id"].as_str().unwrap().to_owned();
+    let disabled = format!("/operator/users/{user}/disabled");
+    t.call(&setup.portal.operator, "PUT", &disabled, json!({"reason": "Unpaid."})).await.expect(200);
+    for ended in [&session, &by_token] {
+        setup.send(ended.get("/")).await.problem(403, "port.ticket");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

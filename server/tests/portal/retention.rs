@@ -150,7 +150,11 @@ async fn an_organization_shortens_its_own_retention_only() {
         let week = json!({"keep_ended_jobs_days": 7});
         t.call(&bob, "PUT", &path, week.clone()).await.problem(404, "object.not_found");
         t.get(&bob, &format!("/orgs/{org}/storage")).await.problem(404, "object.not_found");
+        t.call(&ada, "PUT", &path, week.clone()).await.expect(200);
         let set = t.call(&ada, "PUT", &path, week).await.expect(200);
+        let log = format!("/orgs/{org}/audit-events?action=retention.set");
+        let events = t.get(&ada, &log).await.expect(200)["items"].clone();
+        assert_eq!(events.as_array().unwrap().len(), 1, "{engine}: {events}");
         assert_eq!((&set["keep_ended_jobs_days"], &set["chosen_days"]), (&json!(7), &json!(7)), "{engine}");
 
         let (ours, theirs) = (ended_job(&t, &ada, &org).await, ended_job(&t, &bob, &other).await);
@@ -186,6 +190,45 @@ async fn jobs_are_removed_in_batches_with_one_audit_event_a_run() {
     assert_eq!(counts, ["1 job", "100 jobs"]);
     let storage = t.get(&ada, &format!("/orgs/{org}/storage")).await.expect(200);
     assert_eq!((&storage["used_bytes"], &storage["submissions"]), (&json!(0), &json!(0)));
+}
+
+#[tokio::test]
+async fn directories_that_fail_do_not_hold_up_newer_jobs() {
+    for (engine, db, _location) in engines("stuck_retention").await {
+        let t = TestPortal::with(db, |settings| Settings { keep_ended_jobs_days: Some(30), ..settings });
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
+        let logs = t.data.path().join("logs");
+        std::fs::create_dir_all(&logs).unwrap();
+        // A whole batch of older jobs, each with a file in place of its directory.
+        let mut stuck = Vec::new();
+        for _ in 0..100 {
+            let file = logs.join(ended_job(&t, &ada, &org).await);
+            std::fs::write(&file, b"").unwrap();
+            stuck.push(file);
+        }
+        let id = ended_job(&t, &ada, &org).await;
+        write_log(&t, &id);
+        t.portal.job_retention.tick_retention().await.unwrap();
+        let storage = t.get(&ada, &format!("/orgs/{org}/storage")).await.expect(200);
+        assert_eq!(storage["log_bytes"], 500, "{engine}: the newer job is counted");
+        stuck.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        t.portal.job_retention.tick_retention().await.unwrap();
+        stuck.iter().for_each(|file| std::fs::write(file, b"").unwrap());
+
+        t.clock.advance_s(31 * DAY_S);
+        assert!(t.portal.job_retention.tick_retention().await.is_err(), "{engine}: the failure is shown");
+        let ada = t.sign_in("lab@example.org").await;
+        let job = t.get(&ada, &format!("/orgs/{org}/jobs/{id}")).await.expect(200);
+        assert!(job["removed_at"].is_string(), "{engine}: {job}");
+        let storage = t.get(&ada, &format!("/orgs/{org}/storage")).await.expect(200);
+        assert_eq!(storage["submissions"], 100, "{engine}: {storage}");
+        stuck.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        t.portal.job_retention.tick_retention().await.unwrap();
+        let storage = t.get(&ada, &format!("/orgs/{org}/storage")).await.expect(200);
+        assert_eq!(storage["submissions"], 0, "{engine}: {storage}");
+    }
 }
 
 /// A portal whose mark of free space follows from the free bytes.

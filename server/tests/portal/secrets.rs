@@ -196,6 +196,7 @@ async fn keys_are_rotated_and_older_webhook_secrets_are_sealed() {
             secret: "whsec_of_before".to_owned(),
             kinds: JsonColumn(vec!["*".to_owned()]),
             created_by: "Ada".to_owned(),
+            created_by_id: None,
             created_at: Timestamp::from_micros(1),
         };
         let kept = db.write(move |tx| {

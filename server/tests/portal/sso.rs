@@ -130,13 +130,13 @@ impl Setup {
 }
 
 /// The cookie of an answer as `name=value`.
-fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
+pub fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
     let mut all = headers.get_all(header::SET_COOKIE).iter().map(|value| value.to_str().unwrap());
     let found = all.find(|line| line.starts_with(&format!("{name}=")))?;
     Some(found.split(';').next().unwrap().to_owned())
 }
 
-fn location(reply: &Reply) -> String {
+pub fn location(reply: &Reply) -> String {
     reply.headers[header::LOCATION].to_str().unwrap().to_owned()
 }
 
@@ -260,6 +260,9 @@ async fn a_state_works_once_in_its_own_browser_for_ten_minutes() {
     let (cookie, at) = s.start("org=lab").await;
     let state = crate::oidc::parameter(&at, "state");
     refused(&s.finish(&cookie, &format!("state={state}&error=access_denied")).await, "denied");
+    let (cookie, at) = s.start("org=lab").await;
+    let query = s.provider.authorize(&at, good);
+    refused(&s.finish(&cookie, &format!("{query}&iss=https%3A%2F%2Fother.example")).await, "token");
     for unknown in ["org=nowhere", "email=ada%40other.example", ""] {
         assert_eq!(s.start(unknown).await.1, "/sign-in?sso=no-provider");
     }

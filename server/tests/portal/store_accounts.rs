@@ -1,14 +1,16 @@
 //! Tests of stored tokens, sessions, settings and idempotency answers, on every engine.
 
-use crate::common::engines;
+use crate::common::{StoreLocation, engines};
 use crate::stores::{later, now, session, write};
 use berth_store::accounts::{Replay, Session};
 use berth_store::{self as store, Db, StoreError};
 use berth_types::accounts::{Org, Role, Token, User};
 use berth_types::ids::{JoinTokenId, OrgId, TokenId, UserId};
 use berth_types::lists::ListOptions;
+use berth_types::scopes::{ApiScope, ApiScopes};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
+use sqlx::Connection;
 use uuid::Uuid;
 
 fn org(n: u128) -> Org {
@@ -26,6 +28,9 @@ fn token(n: u128, expires_at: Option<Timestamp>) -> Token {
         id: TokenId::from_uuid(Uuid::from_u128(n)),
         name: format!("token {n}"),
         role: Role::Member,
+        scopes: vec![ApiScope::JobsRead, ApiScope::FleetWrite],
+        networks: vec!["192.0.2.0/24".to_owned(), "2001:db8::/32".to_owned()],
+        service_account: None,
         hint: "wxyz".to_owned(),
         created_at: now(),
         expires_at,
@@ -121,6 +126,10 @@ async fn a_token_identifies_its_creator_until_expiry_or_revocation() {
         assert_eq!((grant.id, grant.org), (token(1, None).id, Some(org(1).id)), "{engine}");
         assert_eq!((grant.role, grant.last_used_at), (Role::Member, None), "{engine}");
         assert_eq!(grant.user, user(2), "{engine}");
+        assert_eq!(grant.scopes.to_text(), "jobs:read fleet:write", "{engine}");
+        assert_eq!(grant.networks, token(1, None).networks, "{engine}");
+        let networks = read!(db, store::accounts::find_networks, grant.id);
+        assert_eq!(networks, Some(grant.networks), "{engine}");
         let grant = read!(db, store::accounts::find_token, "h4", now()).unwrap();
         assert_eq!((grant.org, grant.user), (None, user(1)), "{engine}");
         for (hash, at, found) in
@@ -160,6 +169,21 @@ async fn a_token_identifies_its_creator_until_expiry_or_revocation() {
         assert!(!revoke(&db, None, token(2, None).id).await, "{engine}");
         assert!(revoke(&db, None, token(4, None).id).await, "{engine}");
     }
+}
+
+#[tokio::test]
+async fn a_token_from_before_scopes_keeps_everything() {
+    let (_, db, location) = engines("accounts_old_tokens").await.swap_remove(0);
+    let StoreLocation::Sqlite(dir) = location else { panic!("SQLite is the first engine") };
+    with_people(&db).await;
+    let file = dir.path().join("berth.db");
+    let mut conn = sqlx::SqliteConnection::connect(&format!("sqlite:{}", file.display())).await.unwrap();
+    let sql = "INSERT INTO tokens (id, org_id, user_id, name, role, hash, hint, created_at) \
+               VALUES ($1, $2, $3, 'old', 'member', 'h1', 'wxyz', 0)";
+    let ids = (token(1, None).id.to_string(), org(1).id.to_string(), user(2).id.to_string());
+    sqlx::query(sql).bind(ids.0).bind(ids.1).bind(ids.2).execute(&mut conn).await.unwrap();
+    let grant = read!(db, store::accounts::find_token, "h1", now()).unwrap();
+    assert_eq!((grant.scopes, grant.networks), (ApiScopes::EVERYTHING, Vec::new()));
 }
 
 /// The user of a session, and its last use. All sessions of the test end at the same time.

@@ -20,6 +20,7 @@ use berth_types::invoices::{InvoiceKind, InvoiceState};
 use berth_types::jobs::{JobState, Topology};
 use berth_types::ledger::TransferKind;
 use berth_types::lists::ListOptions;
+use berth_types::operations::AuditDestinationKind;
 use berth_types::payments::PaymentState;
 use berth_types::quotas::{Limits, QuotaRequestState};
 use berth_types::reservations::ReservationState;
@@ -29,7 +30,7 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 13] = [
+const MIGRATIONS: [&str; 16] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
@@ -42,6 +43,9 @@ const MIGRATIONS: [&str; 13] = [
     include_str!("../../../migrations/0010_nodes.sql"),
     include_str!("../../../migrations/0011_factors.sql"),
     include_str!("../../../migrations/0012_retention.sql"),
+    include_str!("../../../migrations/0013_tokens.sql"),
+    include_str!("../../../migrations/0014_audit_push.sql"),
+    include_str!("../../../migrations/0015_dedicated.sql"),
     include_str!("../../../migrations/0016_sso.sql"),
 ];
 
@@ -89,10 +93,12 @@ fn a_column_accepts_the_names_of_its_type_alone() {
     let file_states = [FileState::Partial, FileState::Complete, FileState::Refused, FileState::Gone];
     let stops = ["cancelled", "drained", "halted", "idle", "preempted", "rank_failed", "timed_out"];
     let expected = [
+        ("audit_marks.destination", names(&AuditDestinationKind::ALL, AuditDestinationKind::name)),
         ("members.role", roles.clone()),
         ("sso_providers.default_role", roles.clone()),
         ("invitations.role", roles.clone()),
         ("tokens.role", roles),
+        ("service_accounts.role", names(&[Role::Billing, Role::Member, Role::Viewer], Role::name)),
         ("mail_links.purpose", names(&LinkPurpose::ALL, LinkPurpose::name)),
         ("transfers.kind", names(&TransferKind::ALL, TransferKind::name)),
         ("usage_days.mode", names(&UsageMode::ALL, UsageMode::name)),
@@ -226,6 +232,7 @@ fn webhook() -> StoredWebhook {
         secret: "sealed".to_owned(),
         kinds: JsonColumn(vec!["job.*".to_owned(), "budget.passed".to_owned()]),
         created_by: "A".to_owned(),
+        created_by_id: None,
         created_at: now(),
     }
 }

@@ -67,8 +67,8 @@ async fn files_are_counted_ordered_and_abandoned() {
         });
         assert!(matches!(twice.await, Err(StoreError::Duplicate)), "{engine}");
         assert_eq!(
-            read!(db, store::files::total_bytes, org()),
-            400,
+            read!(db, store::storage::file_bytes, org()),
+            (400, 0),
             "{engine}: what is refused takes no room"
         );
         assert_eq!(read!(db, store::files::count_for_job, job(1)), 5, "{engine}");
@@ -242,7 +242,7 @@ async fn a_volume_version_is_kept_while_an_attempt_uses_it() {
         assert_eq!(read!(db, store::volumes::totals, volume(), 1), (20, 2), "{engine}");
         assert_eq!(read!(db, store::volumes::list_below, volume(), "d/ä", 9).len(), 1, "{engine}");
         assert_eq!(read!(db, store::volumes::list_below, volume(), "", 9).len(), 2, "{engine}");
-        assert_eq!(read!(db, store::files::total_bytes, org()), 20, "{engine}");
+        assert_eq!(read!(db, store::storage::file_bytes, org()), (0, 20), "{engine}");
         assert_eq!(read!(db, store::volumes::uses::list_writers, volume()).len(), 1, "{engine}");
         let waits = read!(db, store::volumes::uses::list_waiting_requests, None);
         assert_eq!(waits.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(), ["data"], "{engine}");
@@ -267,7 +267,7 @@ async fn a_volume_version_is_kept_while_an_attempt_uses_it() {
         assert!(read!(db, store::volumes::blobs::list_gone, 9).is_empty(), "{engine}: old is at d/b still");
         write(&db, |tx| async move { store::volumes::delete(tx, volume()).await }.boxed()).await;
         let gone = read!(db, store::volumes::blobs::list_gone, 9).len();
-        assert_eq!((gone, read!(db, store::files::total_bytes, org())), (2, 0), "{engine}");
+        assert_eq!((gone, read!(db, store::storage::file_bytes, org())), (2, (0, 0)), "{engine}");
     }
 }
 

@@ -271,7 +271,7 @@ async fn a_page_that_stops_reading_pauses_the_shell_without_loss() {
     client.acknowledges = false;
     client.type_text("stty -echo; echo; seq 1 200000; echo done$((3))\n").await;
     while client.bytes < WINDOW_BYTES {
-        client.next().await;
+        assert_ne!(client.next().await, SocketMessage::End, "{}", client.text);
     }
     assert_eq!(client.bytes, WINDOW_BYTES, "no more than what may be under way");
     let more = tokio::time::timeout(Duration::from_millis(300), client.socket.next()).await;
@@ -362,6 +362,19 @@ async fn only_users_who_may_stop_the_job_open_terminals() {
     let _screen = setup.enter(&job, &fresh, "").await;
     let twice = setup.socket(&job, id, "", |r| offer(r, fresh["ticket"].as_str())).await;
     assert_eq!(twice.err(), Some(StatusCode::FORBIDDEN));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disabled_account_loses_its_terminals() {
+    let setup = TerminalSetup::open().await;
+    let job = setup.running().await;
+    let (_, mut client) = setup.terminal(&job).await;
+    let t = &setup.portal.t;
+    let user = t.get(&setup.portal.ada, "/me").await.expect(200)["user"]["id"].as_str().unwrap().to_owned();
+    let disabled = format!("/operator/users/{user}/disabled");
+    t.call(&setup.portal.operator, "PUT", &disabled, json!({"reason": "Unpaid."})).await.expect(200);
+    while client.next().await != SocketMessage::End {}
+    t.post(&setup.portal.ada, &setup.path(&job), json!({})).await.problem(401, "auth.required");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -22,13 +22,13 @@ use serde_json::{Value, json};
 
 /// A receiver that answers with these statuses first, then with 200.
 #[derive(Clone, Default)]
-struct Receiver {
+pub struct Receiver {
     answers: Arc<Mutex<VecDeque<u16>>>,
     received: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl Receiver {
-    async fn open(answers: &[u16]) -> (Self, String) {
+    pub async fn open(answers: &[u16]) -> (Self, String) {
         let receiver =
             Self { answers: Arc::new(Mutex::new(answers.iter().copied().collect())), ..Self::default() };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -39,12 +39,12 @@ impl Receiver {
         (receiver, url)
     }
 
-    fn received(&self) -> Vec<(String, String)> {
+    pub fn received(&self) -> Vec<(String, String)> {
         self.received.lock().unwrap().clone()
     }
 
     /// Returns the received notices, oldest first.
-    fn notices(&self) -> Vec<Value> {
+    pub fn notices(&self) -> Vec<Value> {
         self.received().iter().map(|(_, body)| serde_json::from_str(body).unwrap()).collect()
     }
 }

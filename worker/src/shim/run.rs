@@ -20,7 +20,7 @@ use super::resource_limits::apply_limits;
 use super::secret_pipe::ShimSecrets;
 use super::supervision::Supervision;
 use crate::isolation::cgroups::MemoryWatch;
-use crate::isolation::sandbox::open_filters;
+use crate::isolation::sandbox::{SandboxFiles, open_files};
 use crate::isolation::secret_files;
 use crate::model::{JobFailure, job_failure};
 use crate::system::clock::{boot_id, boottime_ms};
@@ -31,6 +31,8 @@ use crate::system::spawn::{self, Child, Program};
 
 /// The exit code of a container engine that cannot run a container.
 const NOT_RUN: i32 = 125;
+/// The exit code of bubblewrap without a complete sandbox, and of many commands.
+const INCOMPLETE: i32 = 1;
 
 fn log_line(log: &mut File, text: &str) {
     // The log is the only place for this text; without it the exit code remains.
@@ -82,9 +84,10 @@ pub fn run(dir: &Path) -> Result<(), String> {
     let memory = launch.limits.nested.then(|| launch.limits.group.watch_memory()).flatten();
     let mut redaction = None;
     let exit = match start_command(&recorder, &launch, &secrets, &log) {
-        Ok((child, began_ms, thread)) => {
-            redaction = thread;
-            Supervision::new(dir, &launch, child, &signals, began_ms, &log).run()
+        Ok(started) => {
+            redaction = started.redaction;
+            let end = Supervision::new(dir, &launch, started.child, &signals, started.began_ms, &log).run();
+            with_incomplete_sandbox(end, &started.files)
         }
         Err(error) => {
             log_line(&mut log, &format!("the command cannot be started: {error}"));
@@ -145,19 +148,37 @@ fn not_run_failure(container: &Container, launch: &Launch) -> Option<JobFailure>
     (!ran).then(|| job_failure("image.not_started", detail))
 }
 
-/// Starts the command. Returns its process, its begin by `CLOCK_BOOTTIME`, and the thread that writes the log if the
-/// job has secrets.
+/// The end of a command, with a failure of the worker and without run time if its sandbox was never complete.
+fn with_incomplete_sandbox(end: CommandExit, files: &SandboxFiles) -> CommandExit {
+    let is_other = end.code != INCOMPLETE || end.timed_out || end.log_full || end.failure.is_some();
+    if is_other || !files.is_incomplete() {
+        return end;
+    }
+    let detail = "The sandbox of the job cannot be set up on this node. The end of the log has the reason.";
+    CommandExit { metered_ms: 0, failure: Some(job_failure("worker.isolation", detail)), ..end }
+}
+
+/// A started command.
+struct StartedCommand {
+    child: Child,
+    /// The begin by `CLOCK_BOOTTIME`.
+    began_ms: i64,
+    /// The thread that writes the log of a job with secrets.
+    redaction: Option<RedactionThread>,
+    files: SandboxFiles,
+}
+
+/// Starts the command.
 fn start_command(
     recorder: &Recorder,
     launch: &Launch,
     secrets: &ShimSecrets,
     log: &File,
-) -> io::Result<(Child, i64, Option<RedactionThread>)> {
+) -> io::Result<StartedCommand> {
     let output = JobOutput::open(log, &secrets.redacted)?;
-    // The filter files stay open until the start: the command inherits them.
-    let (argv, _filters) = match launch.sandbox_depth {
-        0 => (launch.argv.clone(), Vec::new()),
-        _ => open_filters(&launch.argv)?,
+    let (argv, files) = match launch.sandbox_depth {
+        0 => (launch.argv.clone(), SandboxFiles::default()),
+        _ => open_files(&launch.argv)?,
     };
     let null = File::open("/dev/null")?;
     let env = launch.env.iter().chain(&secrets.env).map(|(k, v)| (k.as_str(), v.as_str()));
@@ -181,5 +202,5 @@ fn start_command(
         recorder.record_start(&CommandStart { pid, start_ticks, boot_id, boottime_ms: began_ms })
     };
     let child = spawn::spawn(&program, before)?;
-    Ok((child, began_ms, output.begin()))
+    Ok(StartedCommand { child, began_ms, redaction: output.begin(), files })
 }

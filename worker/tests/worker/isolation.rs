@@ -9,6 +9,7 @@ use berth_proto::Secret;
 use berth_worker::exec::attempt_processes;
 use berth_worker::isolation::cgroups::Controller;
 use berth_worker::isolation::disk::{self, DiskUsage};
+use berth_worker::isolation::sandbox::BindMount;
 
 use crate::left_out::left_out;
 use crate::stage::{FakeNode, Running, Script, Stage};
@@ -50,6 +51,23 @@ fn a_neighbour_and_the_worker_cannot_be_seen_or_touched() {
     }
     assert_eq!(std::fs::read_to_string(neighbour.dir.join("work/mine")).unwrap(), "hush\n");
     neighbour.stop();
+}
+
+#[test]
+fn a_sandbox_that_cannot_be_set_up_is_a_failure_of_the_worker() {
+    let Some(stage) = Stage::sandboxed() else { return };
+    let from = stage.root.path().join("data");
+    std::fs::create_dir(&from).unwrap();
+    // The system is read-only inside, so this directory cannot be made.
+    let volumes = vec![BindMount { from, to: "/usr/absent".into(), writable: true }];
+    let (exit, log) = stage.run("incomplete", &Script { text: "echo RAN", volumes, ..Script::default() });
+    assert!(log.contains("/usr/absent") && !log.contains("RAN"), "{log}");
+    let (code, detail) = exit.failure.unwrap();
+    assert_eq!((code.as_str(), exit.code, exit.metered_ms), ("worker.isolation", 1, 0), "{detail}");
+    // A command has the same exit code, and gets none of the worker's files.
+    let (exit, log) = stage.script("complete", "ls /proc/self/fd; exit 1");
+    assert_eq!((exit.code, exit.failure), (1, None), "{log}");
+    assert_eq!(log.split_whitespace().collect::<Vec<_>>(), ["0", "1", "2", "3"], "3 is the list's own");
 }
 
 /// Prints a line for each call with the number of its error.

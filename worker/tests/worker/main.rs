@@ -17,6 +17,7 @@ mod load;
 mod stage;
 
 // Tests.
+mod archives;
 mod conformance;
 mod forker;
 mod gpu;

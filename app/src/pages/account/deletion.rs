@@ -22,7 +22,7 @@ pub fn Deletion(
     let text = if operator {
         "An operator's account cannot be deleted, because the portal needs its operator."
     } else {
-        "The deletion removes your name, your address, your sessions, your memberships and your API tokens. The ledger, invoices, jobs and audit events of your organizations stay. The only owner of an organization with open jobs, a balance or other members stays."
+        "The deletion removes your account with its address, password, second factor, sessions, memberships and API tokens. The ledger, invoices, jobs and audit events of your organizations stay. Your name also stays in volumes, secrets, webhooks, budgets, quota requests, reservations, payments and terminals that you made. You cannot delete the account while you are the only owner of an organization with open jobs, reservations, a balance or other members."
     };
     view! {
         <section class="card">
@@ -80,7 +80,7 @@ fn DeleteDialog(open: RwSignal<bool>) -> impl IntoView {
                     <button
                         class="btn btn--danger btn--primary"
                         type="submit"
-                        disabled=move || call.pending.get()
+                        aria-disabled=move || call.pending.get().then_some("true")
                         aria-busy=move || call.pending.get().then_some("true")
                     >
                         "Delete account"

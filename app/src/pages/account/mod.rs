@@ -33,8 +33,8 @@ pub fn AccountPage() -> impl IntoView {
     view! {
         <Page title="Your account".to_owned()>
             <Profile me=me/>
-            <PasswordForm/>
-            <Suspense fallback=|| view! { <Loading/> }>
+            <PasswordForm changed=Callback::new(move |()| sessions.refetch())/>
+            <Transition fallback=|| view! { <Loading/> }>
                 {move || Suspend::new(async move {
                     match sessions.await {
                         Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
@@ -44,7 +44,7 @@ pub fn AccountPage() -> impl IntoView {
                         }
                     }
                 })}
-            </Suspense>
+            </Transition>
             <Suspense fallback=|| ()>
                 {move || Suspend::new(async move {
                     // Without an answer the page is complete but for this list.
@@ -71,8 +71,10 @@ fn Profile(me: Me) -> impl IntoView {
                 <dd class="break">{me.user.name}</dd>
                 <dt>"E-mail"</dt>
                 <dd class="break">{me.user.email}</dd>
-                <dt>"Address"</dt>
+                <dt>"Verification"</dt>
                 <dd>{state}</dd>
+                <dt>"Second factor"</dt>
+                <dd><a href="/account/second-factors">"Manage second factor"</a></dd>
             </dl>
         </section>
     }
@@ -94,7 +96,8 @@ fn Unverified() -> impl IntoView {
             <button
                 class="btn btn--small"
                 type="button"
-                disabled=move || !ready.get() || call.pending.get()
+                disabled=move || !ready.get()
+                aria-disabled=move || call.pending.get().then_some("true")
                 aria-busy=move || call.pending.get().then_some("true")
                 on:click=send
             >

@@ -21,7 +21,10 @@ fn status_text(ended: u64) -> String {
 
 /// The form with the present and the new password.
 #[component]
-pub fn PasswordForm() -> impl IntoView {
+pub fn PasswordForm(
+    /// Runs after a change, which ends the other sessions.
+    changed: Callback<()>,
+) -> impl IntoView {
     let call = Call::idle();
     let current = RwSignal::new(String::new());
     let new = RwSignal::new(String::new());
@@ -34,6 +37,8 @@ pub fn PasswordForm() -> impl IntoView {
             current.set(String::new());
             new.set(String::new());
             status.set(status_text(done.ended_sessions));
+            // The page may have been left.
+            let _ = changed.try_run(());
         });
     };
     view! {
@@ -42,7 +47,7 @@ pub fn PasswordForm() -> impl IntoView {
             <CallProblem call=call beside_fields=FIELDS/>
             <div class="field-row">
                 <Field
-                    label="Present password"
+                    label="Current password"
                     name="current-password"
                     kind="password"
                     value=current

@@ -43,6 +43,7 @@ impl Choice {
                 state: text("state").and_then(|name| BoardState::parse(&name)),
                 fits: text("fits"),
                 own: is("own", "true"),
+                dedicated: is("dedicated", "true"),
             },
         }
     }
@@ -70,7 +71,7 @@ impl Choice {
         Self { filter: BoardFilter::default(), ..self.clone() }
     }
 
-    /// Tells whether a filter is set.
+    /// Returns true if a filter is set.
     pub fn is_filtered(&self) -> bool {
         self.filter != BoardFilter::default()
     }
@@ -96,13 +97,18 @@ mod tests {
             ("state", "partly_free"),
             ("fits", "1g.10gb"),
             ("own", "true"),
+            ("dedicated", "true"),
         ];
         let choice = parse(&all);
         let path = "/cluster?model=H100-80GB&rack=r%201&label=zone%3Dnorth&state=partly_free&fits=1g.10gb\
-                    &own=true&view=table&colour=use&sort=desc";
+                    &own=true&dedicated=true&view=table&colour=use&sort=desc";
         assert_eq!(choice.page(), path);
         assert!(choice.is_filtered() && !choice.unfiltered().is_filtered());
-        assert!(choice.list_query().ends_with("&own=true&sort=desc"), "{}", choice.list_query());
+        assert!(
+            choice.list_query().ends_with("&own=true&dedicated=true&sort=desc"),
+            "{}",
+            choice.list_query()
+        );
     }
 
     #[test]

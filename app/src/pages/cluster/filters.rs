@@ -227,6 +227,18 @@ pub fn Filters(
                 />
                 "Your jobs"
             </label>
+            <label class="check">
+                <input
+                    type="checkbox"
+                    disabled=move || !ready.get()
+                    prop:checked=move || choice.with(|choice| choice.filter.dedicated)
+                    on:change=move |ev| {
+                        let dedicated = event_target_checked(&ev);
+                        change((choice, links), |next| next.filter.dedicated = dedicated);
+                    }
+                />
+                "Dedicated nodes"
+            </label>
         </div>
     }
 }
@@ -246,6 +258,7 @@ mod tests {
             id: "node_00000000000000000000000001".parse().unwrap(),
             name: "pier-01".to_owned(),
             labels: [("rack".to_owned(), rack.to_owned())].into(),
+            dedicated: false,
             boards: Vec::new(),
         };
         let map = ClusterMap {

@@ -113,6 +113,7 @@ mod tests {
             id: format!("node_{number:0>26}").parse().unwrap(),
             name: format!("pier-{number}"),
             labels: rack.map(|rack| ("rack".to_owned(), rack.to_owned())).into_iter().collect(),
+            dedicated: false,
             boards: (0..boards).map(board).collect(),
         }
     }

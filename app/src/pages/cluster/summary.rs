@@ -119,6 +119,7 @@ mod tests {
                 id: "node_00000000000000000000000001".parse().unwrap(),
                 name: "pier-01".to_owned(),
                 labels: Default::default(),
+                dedicated: false,
                 boards,
             }],
         }

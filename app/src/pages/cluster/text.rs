@@ -13,7 +13,7 @@ pub fn device_text(device: &str) -> String {
     if device == WHOLE_BOARD { "whole board".to_owned() } else { device.to_owned() }
 }
 
-/// Tells whether a profile has no media or graphics option. The others have the geometry of such a profile.
+/// Returns true if a profile has no media or graphics option. The others have the geometry of such a profile.
 pub fn is_plain(profile: &str) -> bool {
     !profile.contains('+') && !profile.ends_with("-me")
 }
@@ -116,6 +116,7 @@ mod tests {
             id: "node_00000000000000000000000001".parse().unwrap(),
             name: "pier-01".to_owned(),
             labels: [("rack".to_owned(), "r1".to_owned())].into(),
+            dedicated: false,
             boards: vec![board(state, "........")],
         }
     }

@@ -179,7 +179,7 @@ fn listed(items: impl IntoIterator<Item = String>) -> Option<String> {
 fn program(jobs: Jobs<'_>) -> Vec<Row> {
     vec![
         Row::new("Image", jobs, |one| {
-            Some(one.job.image.clone().unwrap_or_else(|| "system of the node".into()))
+            Some(one.job.image.clone().unwrap_or_else(|| "none (system of the node)".into()))
         }),
         Row::new("Image digest", jobs, |one| {
             let mut digests = one.job.image_digests.clone();
@@ -302,7 +302,7 @@ fn times_and_cost(jobs: Jobs<'_>) -> Vec<Row> {
     let cost =
         Row::figures("Cost", jobs, |one| Some(column_text(one.job.cost_micros, &one.job.currency, decimals)));
     let first = jobs.iter().flatten().next().map(|one| &one.job);
-    let difference = Row::figures("Cost less that of the first job", jobs, |one| {
+    let difference = Row::figures("Cost difference from the first job", jobs, |one| {
         let first = first?;
         let comparable = one.job.id != first.id && one.job.currency == first.currency;
         let more = one.job.cost_micros.saturating_sub(first.cost_micros);

@@ -56,7 +56,12 @@ pub fn CompareButton(
         count => format!("Compare {}", counted(count, "job", "jobs")),
     };
     let open = move |_| go(&links.path(&chosen.with_untracked(|jobs| compare_page(jobs))));
+    let limit = move || {
+        let text = (count.get() >= MAX_JOBS).then(|| format!("At most {MAX_JOBS} jobs."));
+        text.map(|text| view! { <span class="quiet small">{text}</span> })
+    };
     view! {
+        {limit}
         <button
             class="btn btn--small"
             type="button"

@@ -14,7 +14,8 @@ use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
 use serde::{Deserialize, Serialize};
 
-use super::super::parts::{Call, CallProblem, Loading, NoOrg, when_some};
+use super::super::org_data::org_object_view;
+use super::super::parts::{Call, CallProblem, when_some};
 use super::super::payments::PayInvoice;
 use super::document::{PrintButton, document, pdf_link};
 use super::text::title;
@@ -23,7 +24,6 @@ use crate::api;
 use crate::api::Answer;
 use crate::identity::window_title;
 use crate::session::{use_object_org, use_session};
-use crate::ui::*;
 
 /// An invoice with its credit note or its voided invoice.
 #[derive(Clone, Serialize, Deserialize)]
@@ -67,19 +67,7 @@ pub fn InvoicePage() -> impl IntoView {
         move || (org.get(), id.get()),
         |(org, id): (Option<OrgId>, Option<InvoiceId>)| when_some(org.map(|org| load(org, id))),
     );
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(None) => view! { <NoOrg/> }.into_any(),
-                    Ok(Some(loaded)) => view! { <InvoiceView loaded=loaded/> }.into_any(),
-                }
-            })}
-        </Suspense>
-    }
+    org_object_view(data, |loaded| view! { <InvoiceView loaded=loaded/> }.into_any())
 }
 
 /// Returns the line about the other document with its link.

@@ -85,7 +85,7 @@ fn failure(job: &Job) -> Option<AnyView> {
         }
         _ => String::new(),
     };
-    let detail = failure.detail.clone();
+    let (cause, zone) = (failure.detail.clone(), use_zone());
     let code = failure.code.clone();
     let paid = format!(
         "{exit}You pay {} for the run time; the rest of the reserved money is released. {}",
@@ -96,7 +96,7 @@ fn failure(job: &Job) -> Option<AnyView> {
         view! {
             <div class="banner banner--error" role="alert">
                 <div class="banner__text">
-                    <strong class="banner__title">{detail}</strong>
+                    <strong class="banner__title">{move || zoned(&cause, zone.get())}</strong>
                     {paid}
                     <span class="banner__id">{code}</span>
                 </div>

@@ -36,7 +36,8 @@ use self::idle::IdleNotice;
 use self::ports::Ports;
 use self::timeline::{EventList, Timeline};
 use self::waiting::{Preparing, Waiting};
-use super::parts::{Loading, NoOrg, now_ms, ready, when_some};
+use super::org_data::org_object_view;
+use super::parts::{now_ms, ready, when_some};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -164,19 +165,7 @@ pub fn JobPage() -> impl IntoView {
         move || (org.get(), id.get()),
         |(org, id): (Option<OrgId>, Option<JobId>)| when_some(org.map(|org| load(org, id))),
     );
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(None) => view! { <NoOrg/> }.into_any(),
-                    Ok(Some(loaded)) => view! { <JobView loaded=loaded/> }.into_any(),
-                }
-            })}
-        </Suspense>
-    }
+    org_object_view(data, |loaded| view! { <JobView loaded=loaded/> }.into_any())
 }
 
 /// The choice of a rank of a job on several nodes.

@@ -128,10 +128,11 @@ fn limit_step(at: Timestamp) -> AnyView {
 
 fn event_item(event: &JobEvent) -> AnyView {
     let detail = if event.detail.is_empty() { state_text(event.state) } else { event.detail.clone() };
+    let zone = use_zone();
     let attempt = (event.attempt > 1).then(|| format!("attempt {}", event.attempt));
     view! {
         <li class="list__item">
-            <span class="list__main">{detail}<span class="list__note"><When at=event.at/> " " {attempt}</span></span>
+            <span class="list__main">{move || zoned(&detail, zone.get())}<span class="list__note"><When at=event.at/> " " {attempt}</span></span>
             <StateBadge state=event.state/>
         </li>
     }

@@ -45,19 +45,26 @@ pub fn Waiting(
             interval(REFRESH_MS, refresh);
         }
     });
-    let lead = Memo::new(move |_| match explanation.get() {
-        Some(explanation) => lead_text(&explanation),
-        None => {
-            let reasons = live.job.with(|job| job.reasons.join(" "));
-            if reasons.is_empty() { "Starting shortly.".to_owned() } else { reasons }
-        }
+    let zone = use_zone();
+    let lead = Memo::new(move |_| {
+        let text = match explanation.get() {
+            Some(explanation) => lead_text(&explanation),
+            None => {
+                let reasons = live.job.with(|job| job.reasons.join(" "));
+                if reasons.is_empty() { "Starting shortly.".to_owned() } else { reasons }
+            }
+        };
+        zoned(&text, zone.get())
     });
     let start =
         Memo::new(move |_| explanation.with(|known| known.as_ref().map(|known| known.earliest_start)));
-    let offer =
-        Memo::new(move |_| explanation.with(|known| known.as_ref().map(offer_text)).unwrap_or_default());
+    let offer = Memo::new(move |_| {
+        let text = explanation.with(|known| known.as_ref().map(offer_text)).unwrap_or_default();
+        zoned(&text, zone.get())
+    });
     let basis = Memo::new(move |_| {
-        explanation.with(|known| known.as_ref().map(|known| sentence(&known.basis))).unwrap_or_default()
+        let text = explanation.with(|known| known.as_ref().map(|known| sentence(&known.basis)));
+        zoned(&text.unwrap_or_default(), zone.get())
     });
     let blockers = Memo::new(move |_| {
         explanation.with(|known| known.as_ref().map(|known| known.blockers.clone())).unwrap_or_default()
@@ -182,9 +189,10 @@ fn kind_label(code: &str) -> &'static str {
 
 /// Returns the line of a blocker; the text of a single blocker is above.
 fn line(at: usize, code: &str, blockers: Memo<Vec<Blocker>>) -> AnyView {
-    let kind = kind_label(code);
+    let (kind, zone) = (kind_label(code), use_zone());
     let text = move |part: fn(&Blocker) -> &String| {
-        blockers.with(|all| all.get(at).map(part).cloned().unwrap_or_default())
+        let text = blockers.with(|all| all.get(at).map(part).cloned().unwrap_or_default());
+        zoned(&text, zone.get())
     };
     let single = move || blockers.with(|all| all.len() == 1);
     view! {

@@ -3,7 +3,7 @@
 use berth_types::offerings::Offering;
 use leptos::prelude::*;
 
-use super::super::text::{free_devices_text, gib, price_text};
+use super::super::text::{counted, free_devices_text, gib, number, price_text};
 use super::offers::{cheapest_free, first_choice, models};
 use crate::ui::*;
 
@@ -118,7 +118,8 @@ fn boards_bar((free, all): (u32, u32)) -> AnyView {
     };
     let tiles = if taken > 0 { vec![tile] } else { Vec::new() };
     // Boards that are out of service are drawn as one hatched cell.
-    let label = format!("{} of {all} boards taken", all.saturating_sub(free));
+    let every = counted(usize::try_from(all).unwrap_or(usize::MAX), "board", "boards");
+    let label = format!("{} of {every} taken", number(u64::from(all.saturating_sub(free))));
     view! {
         <BerthBar
             tiles=tiles

@@ -113,7 +113,7 @@ impl Form {
         }
     }
 
-    /// Tells whether the section of placement and retries has input, with a subscription.
+    /// Returns true if the section of placement and retries has input, with a subscription.
     pub fn has_placement(self) -> bool {
         let blank = Draft::new(String::new());
         self.idle.get()
@@ -122,7 +122,7 @@ impl Form {
             || self.share.get() != blank.share
     }
 
-    /// Tells whether the section of secrets, volumes, ports and labels has rows, with a subscription.
+    /// Returns true if the section of secrets, volumes, ports and labels has rows, with a subscription.
     pub fn has_extras(self) -> bool {
         self.ports_keep_path.get()
             || [self.secrets.count(), self.volumes.count(), self.ports.count(), self.labels.count()]

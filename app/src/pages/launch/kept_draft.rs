@@ -149,7 +149,7 @@ impl KeptDraft {
         stored_draft::put(key, None);
     }
 
-    /// Tells whether the form has no input, with a subscription.
+    /// Returns true if the form has no input, with a subscription.
     pub fn is_blank(self) -> bool {
         self.is_blank.get()
     }
@@ -164,10 +164,12 @@ impl KeptDraft {
         self.notice.set(notice.to_owned());
     }
 
-    /// Replaces the input. `template_name` is the name in it from a template. The earlier input comes back with the
-    /// button to undo.
+    /// Replaces the input. `template_name` is the name in it from a template. The button to undo brings back the
+    /// latest input of the user.
     pub fn replace(self, draft: Draft, template_name: String, notice: String) {
-        self.cleared.set(Some(self.present_and_template_name()));
+        if self.cleared.with_untracked(Option::is_none) {
+            self.cleared.set(Some(self.present_and_template_name()));
+        }
         self.template_name.set_value(template_name);
         self.notice.set(notice);
         self.begin(draft);

@@ -284,8 +284,10 @@ fn begin_text(begins: Timestamp, zone: Zone) -> String {
 }
 
 fn wait(blocker: &Blocker) -> AnyView {
-    let detail = blocker.detail.clone();
-    let change = text::sentence(&blocker.change);
+    let zone = use_zone();
+    let (detail, change) = (blocker.detail.clone(), text::sentence(&blocker.change));
+    let detail = move || zoned(&detail, zone.get());
+    let change = move || zoned(&change, zone.get());
     view! { <p class="summary__note">"The job would wait. "{detail}" "<strong>{change}</strong></p> }
         .into_any()
 }

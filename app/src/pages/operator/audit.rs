@@ -1,4 +1,6 @@
-//! Page of the audit events, newest first. An event without a text here appears as recorded.
+//! Page of the audit events, newest first, with a filter in the URL. An event without a text here appears as recorded.
+
+mod filter;
 
 use std::future::Future;
 
@@ -8,7 +10,10 @@ use berth_types::quotas::{AuditContext, AuditEvent, Limits};
 use berth_types::reservations::ReservationPolicy;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
+use leptos_router::hooks::use_query_map;
+use serde::{Deserialize, Serialize};
 
+use self::filter::{AuditListing, filter_form};
 use super::super::curl::ListCurl;
 use super::super::invoices::text::rate_text;
 use super::super::limits::kinds::limits_text;
@@ -23,8 +28,16 @@ use crate::api::Answer;
 use crate::session::{Page, use_session};
 use crate::ui::*;
 
-fn load() -> impl Future<Output = Answer<Rows<AuditEvent>>> + Send + 'static {
-    api::quotas::audit(None)
+/// The first data of the page.
+#[derive(Clone, Serialize, Deserialize)]
+struct Loaded {
+    listing: AuditListing,
+    first: Rows<AuditEvent>,
+}
+
+fn load(listing: AuditListing) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let first = api::quotas::audit(&listing.query(), None);
+    async move { Ok(Loaded { listing, first: first.await? }) }
 }
 
 /// The page of all audit events.
@@ -35,44 +48,87 @@ pub fn AuditPage() -> impl IntoView {
 
 #[component]
 fn Audit() -> impl IntoView {
-    let data: Resource<Answer<Rows<AuditEvent>>> = Resource::new(|| (), |()| load());
+    let query = use_query_map();
+    let listing = Memo::new(move |_| query.with(|query| AuditListing::parse(|name| query.get(name))));
+    let data: Resource<Answer<Loaded>> = Resource::new(move || listing.get(), load);
     view! {
         <Page title="Audit".to_owned()>
-            <p class="page__lead">"Record of all deliberate changes with user and time. Entries are never changed or deleted. A chain of hashes with signed checkpoints proves it."</p>
-            {answer_view(data, |first| view! { <EventList first=first/> }.into_any())}
+            <p class="page__lead">"Record of all deliberate acts with user and time. An audit event is never changed or deleted; a chain of hashes with signed checkpoints proves it."</p>
+            {answer_view(data, |loaded| view! { <EventList loaded=loaded/> }.into_any())}
         </Page>
     }
 }
 
-/// Inserts new events at the front and tells whether there were any. Recorded events never change.
-fn prepend(known: &mut Vec<AuditEvent>, fresh: Vec<AuditEvent>) -> bool {
-    let mut all: Vec<AuditEvent> =
-        fresh.into_iter().filter(|event| !known.iter().any(|known| known.id == event.id)).collect();
-    let changed = !all.is_empty();
-    all.append(known);
-    *known = all;
-    changed
+/// The effect of the newest events on the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refresh {
+    Unchanged,
+    Added,
+    /// The list has only the newest events, because events between them and the earlier list are missing.
+    Replaced,
+}
+
+/// Inserts new events at the front. Recorded events never change.
+fn prepend(known: &mut Vec<AuditEvent>, fresh: Vec<AuditEvent>) -> Refresh {
+    let (total, is_known) =
+        (fresh.len(), |event: &AuditEvent| known.iter().any(|known| known.id == event.id));
+    let mut new: Vec<AuditEvent> = fresh.into_iter().filter(|event| !is_known(event)).collect();
+    if new.is_empty() {
+        return Refresh::Unchanged;
+    }
+    if new.len() == total {
+        *known = new;
+        return Refresh::Replaced;
+    }
+    new.append(known);
+    *known = new;
+    Refresh::Added
 }
 
 #[component]
-fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
+fn EventList(loaded: Loaded) -> impl IntoView {
+    let Loaded { listing, first } = loaded;
+    let (form, is_filtered) = (filter_form(&listing), listing.is_filtered());
+    let query = StoredValue::new(listing.query());
+    let file = |format: &str| {
+        let joint = if is_filtered { "&" } else { "" };
+        format!("/api/v1/operator/audit-events?format={format}{joint}{}", listing.query())
+    };
+    let (csv, ndjson) = (file("csv"), file("ndjson"));
+    let path = if is_filtered {
+        format!("/operator/audit-events?{}", listing.query())
+    } else {
+        "/operator/audit-events".to_owned()
+    };
     let currency = StoredValue::new(use_session().me.currency);
     let events = RwSignal::new(first.items);
     let none = Memo::new(move |_| events.with(Vec::is_empty));
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
     every_visible(10_000, move || {
-        let fresh = load();
+        let Some(fresh) = query.try_with_value(|query| api::quotas::audit(query, None)) else { return };
         spawn_local(async move {
             // The next round repeats a failed request.
             if let Ok(fresh) = fresh.await {
-                events.maybe_update(|events| prepend(events, fresh.items));
+                let mut refresh = Refresh::Unchanged;
+                events.maybe_update(|events| {
+                    refresh = prepend(events, fresh.items);
+                    refresh != Refresh::Unchanged
+                });
+                if refresh == Refresh::Replaced {
+                    cursor.set(fresh.next_cursor);
+                }
             }
         });
     });
     let load_more = move |()| {
-        let next = api::quotas::audit(cursor.get_untracked());
+        let from = cursor.get_untracked();
+        let next = query.with_value(|query| api::quotas::audit(query, from.clone()));
         more.run(next, move |page: Rows<AuditEvent>| {
+            // The page does not follow on a list that was replaced meanwhile.
+            if cursor.try_get_untracked() != Some(from) {
+                return;
+            }
             events.update(|events| {
                 for event in page.items {
                     if !events.iter().any(|known| known.id == event.id) {
@@ -84,27 +140,27 @@ fn EventList(first: Rows<AuditEvent>) -> impl IntoView {
         });
     };
     view! {
+        {form}
         <div class="section__head">
             <div class="section__aside">
-                <a href="/api/v1/operator/audit-events?format=csv" rel="external" download="audit-events.csv">
-                    "Download CSV"
-                </a>
-                <a href="/api/v1/operator/audit-events?format=ndjson" rel="external" download="audit-events.ndjson">
-                    "Download NDJSON"
-                </a>
+                <a href=csv rel="external" download="audit-events.csv">"Download CSV"</a>
+                <a href=ndjson rel="external" download="audit-events.ndjson">"Download NDJSON"</a>
             </div>
         </div>
-        {move || if none.get() { no_events() } else { table(events, currency) }}
+        {move || if none.get() { no_events(is_filtered) } else { table(events, currency) }}
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
-        <ListCurl path="/operator/audit-events" label="Audit events with curl"/>
+        <ListCurl path=path label="Audit events with curl"/>
     }
 }
 
-fn no_events() -> AnyView {
+fn no_events(is_filtered: bool) -> AnyView {
+    if is_filtered {
+        return empty("No entries match. Clear the filters to see all entries.");
+    }
     view! {
         <div class="empty">
             <p class="empty__text">
-                "No entries yet. Changes of limits, prices, credits, invoices, reservations and nodes appear here with user and time."
+                "No audit events yet. Changes of limits, prices, credits, invoices, reservations and nodes appear here with user and time."
             </p>
             <a class="btn" href="/operator/limits">"Set limits"</a>
         </div>
@@ -154,6 +210,9 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "node.approved" => "Node approved",
         "node.removed" => "Node removed",
         "node.labels_set" => "Labels of a node set",
+        "node.dedicated" => "Dedication of a node set",
+        "org.own_nodes_set" => "Use of own nodes only set",
+        "attempt.start_refused" => "Start refused on a dedicated node",
         "node.drain_set" => "Drain started",
         "node.drain_called_off" => "Drain cancelled",
         "node.drained" => "Drain completed",
@@ -193,17 +252,24 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "volume.file_removed" => "File deleted from a volume",
         "webhook.created" => "Webhook created",
         "webhook.deleted" => "Webhook deleted",
+        "webhook.passed_on" => "Webhook passed to an owner",
+        "webhook.stopped" => "Webhook stopped",
         "member.role_changed" => "Role of a member changed",
         "member.removed" => "Member removed",
         "member.left" => "Member left",
         "attempt.meter_refused" => "Meter refused",
         "token.created" => "Token created",
         "token.revoked" => "Token revoked",
+        "token.refused" => "Token refused",
+        "service_account.created" => "Service account created",
+        "service_account.disabled" => "Service account disabled",
+        "service_account.enabled" => "Service account enabled",
+        "service_account.deleted" => "Service account deleted",
         "member.joined" => "Member joined",
         "factor.added" => "Authenticator app added",
         "factor.removed" => "Authenticator app removed",
         "factor.codes_replaced" => "Recovery codes replaced",
-        "sign_in_policy.set" => "Second factor for members",
+        "sign_in_policy.set" => "Sign-in policy set",
         "invitation.created" => "Invitation created",
         "invitation.resent" => "Invitation resent",
         "invitation.withdrawn" => "Invitation withdrawn",
@@ -288,17 +354,21 @@ fn subject(event: &AuditEvent) -> AnyView {
 }
 
 /// Returns the circumstances of an event, closed at first.
-fn circumstances(context: &AuditContext) -> AnyView {
+fn circumstances(context: &AuditContext, action: &str) -> AnyView {
+    let title = match context.seq {
+        Some(seq) => format!("Record of event {seq}"),
+        None => format!("Record of {action}"),
+    };
     let facts = [
         ("User id", context.actor_id.map(|id| id.to_string())),
         ("Token", context.token_id.map(|id| id.to_string())),
         ("Session", context.session.clone()),
-        ("Address", context.address.clone()),
+        ("IP address", context.address.clone()),
         ("Request", context.request_id.map(|id| id.to_string())),
         ("Organization", context.org.map(|id| id.to_string())),
         ("Before", context.before.clone()),
         ("After", context.after.clone()),
-        ("Number", context.seq.map(|seq| seq.to_string())),
+        ("Number in the chain", context.seq.map(|seq| seq.to_string())),
         ("Hash", context.hash.clone()),
     ];
     let known = facts.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
@@ -309,7 +379,7 @@ fn circumstances(context: &AuditContext) -> AnyView {
     }
     view! {
         <details class="more">
-            <summary>"Record"</summary>
+            <summary>{title}</summary>
             <dl class="kv">{pairs}</dl>
         </details>
     }
@@ -318,6 +388,7 @@ fn circumstances(context: &AuditContext) -> AnyView {
 
 fn row(event: &AuditEvent, currency: &str) -> AnyView {
     let action = action_text(&event.action).to_owned();
+    let circumstances = circumstances(&event.context, &action);
     let (recorded, user) = (event.action.clone(), event.actor.clone());
     view! {
         <tr role="row">
@@ -327,7 +398,7 @@ fn row(event: &AuditEvent, currency: &str) -> AnyView {
             <td role="cell" class="table__lead" data-label="Subject">{subject(event)}</td>
             <td role="cell" class="table__lead" data-label="Details">
                 <span class="break">{detail_text(event, currency)}</span>
-                {circumstances(&event.context)}
+                {circumstances}
             </td>
         </tr>
     }
@@ -385,9 +456,21 @@ mod tests {
     #[test]
     fn new_events_come_first_and_each_event_once() {
         let mut events = vec![event(2, "a", ""), event(1, "a", "")];
-        assert!(prepend(&mut events, vec![event(3, "a", ""), event(2, "a", "")]));
+        assert_eq!(prepend(&mut events, vec![event(3, "a", ""), event(2, "a", "")]), Refresh::Added);
         let order: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
         assert_eq!(order, [3, 2, 1].map(|number| format!("aud_{number:0>26}")));
-        assert!(!prepend(&mut events, vec![event(3, "a", "")]));
+        assert_eq!(prepend(&mut events, vec![event(3, "a", "")]), Refresh::Unchanged);
+        assert_eq!(prepend(&mut events, Vec::new()), Refresh::Unchanged);
+    }
+
+    #[test]
+    fn newest_events_without_a_known_one_replace_the_list() {
+        let mut events = vec![event(2, "a", ""), event(1, "a", "")];
+        assert_eq!(prepend(&mut events, vec![event(9, "a", ""), event(8, "a", "")]), Refresh::Replaced);
+        let order: Vec<String> = events.iter().map(|event| event.id.to_string()).collect();
+        assert_eq!(order, [9, 8].map(|number| format!("aud_{number:0>26}")));
+        let mut none = Vec::new();
+        assert_eq!(prepend(&mut none, vec![event(1, "a", "")]), Refresh::Replaced);
+        assert_eq!(none.len(), 1);
     }
 }

@@ -10,6 +10,7 @@ use std::future::Future;
 
 use berth_types::health::{GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode};
 use berth_types::ids::NodeId;
+use berth_types::nodes::NodeOrg;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::try_join;
@@ -23,7 +24,8 @@ use self::facts::pairs;
 use self::history::History;
 use self::verdict::{Verdict, banner};
 use super::super::confirm::ConfirmDialog;
-use super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
+use super::super::org_data::object_view;
+use super::super::parts::{Call, CallProblem, every_visible, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -36,6 +38,8 @@ use crate::ui::*;
 struct Loaded {
     node: NodeId,
     name: String,
+    /// The organization to which the node is dedicated.
+    dedicated_to: Option<NodeOrg>,
     gpus: Vec<GpuHealth>,
 }
 
@@ -45,7 +49,7 @@ fn load(node: Option<NodeId>) -> impl Future<Output = Answer<Loaded>> + Send + '
         // Other text than an id is not found.
         let Some((node, gpus, known)) = calls else { return Err(Problem::not_found()) };
         let (gpus, known) = try_join!(gpus, known)?;
-        Ok(Loaded { node, name: known.name, gpus: gpus.items })
+        Ok(Loaded { node, name: known.name, dedicated_to: known.dedicated_to, gpus: gpus.items })
     }
 }
 
@@ -62,21 +66,7 @@ fn Boards() -> impl IntoView {
         params.with(|params| params.get("node")).and_then(|text| text.parse::<NodeId>().ok())
     });
     let data: Resource<Answer<Loaded>> = Resource::new(move || node.get(), load);
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(loaded) => {
-                        retry.succeeded();
-                        view! { <NodeBoards loaded=loaded/> }.into_any()
-                    }
-                }
-            })}
-        </Suspense>
-    }
+    object_view(data, |loaded| view! { <NodeBoards loaded=loaded/> }.into_any())
 }
 
 /// Returns the path of the page of a board.
@@ -100,8 +90,8 @@ struct BoardsState {
     node: NodeId,
     gpus: RwSignal<Vec<GpuHealth>>,
     call: Call,
-    /// The board and the action of the dialog.
-    chosen: RwSignal<Option<(String, BoardAction)>>,
+    /// The board, its index, and the action of the dialog.
+    chosen: RwSignal<Option<(String, u32, BoardAction)>>,
     open: RwSignal<bool>,
 }
 
@@ -116,8 +106,8 @@ impl BoardsState {
         }
     }
 
-    fn open_dialog(self, uuid: &str, action: BoardAction) {
-        self.chosen.set(Some((uuid.to_owned(), action)));
+    fn open_dialog(self, uuid: &str, index: u32, action: BoardAction) {
+        self.chosen.set(Some((uuid.to_owned(), index, action)));
         self.open.set(true);
     }
 
@@ -150,7 +140,14 @@ fn poll(state: BoardsState) {
 
 #[component]
 fn NodeBoards(loaded: Loaded) -> impl IntoView {
-    let Loaded { node, name, gpus } = loaded;
+    let Loaded { node, name, dedicated_to, gpus } = loaded;
+    let dedicated = dedicated_to.map(|org| {
+        let text = format!(
+            "Dedicated to {}: no other organization has jobs, reservations or data on the node.",
+            org.name
+        );
+        view! { <p>{text}</p> }
+    });
     let state = BoardsState::new(node, gpus);
     poll(state);
     let heading = format!("Boards of {name}");
@@ -172,6 +169,7 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
             <div class="page__head"><h1>{heading}</h1></div>
             <CallProblem call=state.call beside_fields=&[]/>
             <Confirm state=state/>
+            {dedicated}
             <p class="quiet">
                 "Temperature, power and utilization are the latest readings. The page of a board has charts of the last 24 hours, its jobs and its events."
             </p>
@@ -196,40 +194,46 @@ fn Confirm(
     let BoardsState { chosen, open, .. } = state;
     let call = Call::idle();
     let title = Signal::derive(move || match chosen.get() {
-        Some((_, BoardAction::Release)) => "Release this board?".to_owned(),
-        Some((_, BoardAction::Approve)) => "Approve this board?".to_owned(),
-        Some((_, BoardAction::SetMig(true))) => "Enable MIG?".to_owned(),
-        Some((_, BoardAction::SetMig(false))) => "Disable MIG?".to_owned(),
+        Some((_, index, BoardAction::Release)) => format!("Release GPU {index}?"),
+        Some((_, index, BoardAction::Approve)) => format!("Approve GPU {index}?"),
+        Some((_, index, BoardAction::SetMig(true))) => format!("Enable MIG on GPU {index}?"),
+        Some((_, index, BoardAction::SetMig(false))) => format!("Disable MIG on GPU {index}?"),
         None => String::new(),
     });
     let text = move || match chosen.get() {
-        Some((_, BoardAction::Release)) => {
+        Some((.., BoardAction::Release)) => {
             "New jobs are placed on this board at once, without a check. The fault may persist; the next fault puts the board out of service again."
         }
-        Some((_, BoardAction::Approve)) => {
+        Some((.., BoardAction::Approve)) => {
             "New jobs are placed on this board at once. The node reported it after its approval, so approve it only if you know of it."
         }
-        Some((_, BoardAction::SetMig(_))) => {
+        Some((.., BoardAction::SetMig(_))) => {
             "No new jobs are placed on this board; running jobs continue to their end. Then the worker changes the mode. Boards older than Hopper also need a GPU reset."
         }
         None => "",
     };
     let verb = move || match chosen.get() {
-        Some((_, BoardAction::Release)) | None => "Release",
-        Some((_, BoardAction::Approve)) => "Approve",
-        Some((_, BoardAction::SetMig(true))) => "Enable MIG",
-        Some((_, BoardAction::SetMig(false))) => "Disable MIG",
+        Some((.., BoardAction::Release)) | None => "Release",
+        Some((.., BoardAction::Approve)) => "Approve",
+        Some((.., BoardAction::SetMig(true))) => "Enable MIG",
+        Some((.., BoardAction::SetMig(false))) => "Disable MIG",
     };
     let confirm = move |()| {
-        let Some((uuid, action)) = chosen.get_untracked() else { return };
-        let done = move |fresh: GpuHealth| {
+        let Some(asked) = chosen.get_untracked() else { return };
+        let (uuid, _, action) = asked.clone();
+        let is_shown = move || chosen.try_get_untracked() == Some(Some(asked));
+        let done = move |fresh: GpuHealth, shown: bool| {
             state.replace(fresh);
-            open.set(false);
+            if shown {
+                open.set(false);
+            }
         };
         match action {
-            BoardAction::Approve => call.run(api::health::approve(&uuid), done),
-            BoardAction::Release => call.run(api::health::release(&uuid), done),
-            BoardAction::SetMig(mig) => call.run(api::health::set_mode(&uuid, &PatchGpuMode { mig }), done),
+            BoardAction::Approve => call.run_for(is_shown, api::health::approve(&uuid), done),
+            BoardAction::Release => call.run_for(is_shown, api::health::release(&uuid), done),
+            BoardAction::SetMig(mig) => {
+                call.run_for(is_shown, api::health::set_mode(&uuid, &PatchGpuMode { mig }), done);
+            }
         }
     };
     view! {
@@ -311,7 +315,7 @@ fn approve_button(uuid: &str, index: u32, state: BoardsState, ready: ReadSignal<
             type="button"
             aria-label=label
             disabled=move || !ready.get() || state.call.pending.get()
-            on:click=move |_| state.open_dialog(&uuid, BoardAction::Approve)
+            on:click=move |_| state.open_dialog(&uuid, index, BoardAction::Approve)
         >
             "Approve"
         </button>
@@ -337,7 +341,7 @@ fn buttons(uuid: &str, controls: Controls, state: BoardsState, ready: ReadSignal
                 type="button"
                 aria-label=label
                 disabled=blocked
-                on:click=move |_| state.open_dialog(&released, BoardAction::Release)
+                on:click=move |_| state.open_dialog(&released, index, BoardAction::Release)
             >
                 "Release"
             </button>
@@ -352,7 +356,7 @@ fn buttons(uuid: &str, controls: Controls, state: BoardsState, ready: ReadSignal
                 type="button"
                 aria-label=label
                 disabled=blocked
-                on:click=move |_| state.open_dialog(&switched, BoardAction::SetMig(!on))
+                on:click=move |_| state.open_dialog(&switched, index, BoardAction::SetMig(!on))
             >
                 {verb}
             </button>

@@ -124,6 +124,8 @@ fn select(
 
 /// Returns the filter as a plain form, which also works without scripts.
 fn filter_form(choice: Choice) -> AnyView {
+    let clear = (!choice_query(&choice).is_empty())
+        .then(|| view! { <a class="btn btn--quiet" href="/operator/jobs">"Clear filters"</a> });
     let Choice { subjects, filter } = choice;
     let states = JobState::ALL.map(|s| (s.name().to_owned(), state_text(s), filter.state == Some(s)));
     let label = filter.label.unwrap_or_default();
@@ -151,6 +153,7 @@ fn filter_form(choice: Choice) -> AnyView {
                 <input class="input" id="jobs-label" name="label" autocomplete="off" placeholder="key=value" value=label/>
             </label>
             <button class="btn" type="submit">"Apply filter"</button>
+            {clear}
         </form>
     }
     .into_any()
@@ -177,6 +180,7 @@ fn JobsView(loaded: Loaded) -> impl IntoView {
 fn JobList(filter: JobFilter, page: berth_types::Page<OperatedJob>) -> impl IntoView {
     let ready = ready();
     let csv = api::operations::jobs_csv(&filter);
+    let is_filtered = filter != JobFilter::default();
     let jobs = RwSignal::new(page.items);
     let cursor = RwSignal::new(page.next_cursor);
     let more = Call::idle();
@@ -216,7 +220,7 @@ fn JobList(filter: JobFilter, page: berth_types::Page<OperatedJob>) -> impl Into
                     </button>
                 </div>
             </div>
-            {move || jobs.with(|jobs| table(jobs))}
+            {move || jobs.with(|jobs| table(jobs, is_filtered))}
         </section>
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         <ListCurl path=path label="Jobs with curl"/>
@@ -224,9 +228,13 @@ fn JobList(filter: JobFilter, page: berth_types::Page<OperatedJob>) -> impl Into
     }
 }
 
-fn table(jobs: &[OperatedJob]) -> AnyView {
+fn table(jobs: &[OperatedJob], is_filtered: bool) -> AnyView {
     if jobs.is_empty() {
-        return empty("No jobs match. Clear the filter to see all jobs.");
+        return if is_filtered {
+            empty_filtered("No jobs match the filter.", "/operator/jobs")
+        } else {
+            empty("No jobs yet. Jobs of all organizations appear here.")
+        };
     }
     let decimals = column_decimals(jobs.iter().map(|job| job.cost_micros));
     let rows: Vec<AnyView> = jobs.iter().map(|job| row(job, decimals)).collect();

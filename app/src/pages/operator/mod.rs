@@ -22,7 +22,7 @@ pub mod system;
 
 use crate::session::use_session;
 
-/// Tells whether the person is an operator.
+/// Returns true if the person is an operator.
 fn is_operator() -> bool {
     use_session().me.user.operator
 }

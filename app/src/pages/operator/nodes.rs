@@ -3,6 +3,7 @@
 
 mod add;
 mod approval;
+mod dedication;
 mod drain;
 mod labels;
 mod list;
@@ -18,6 +19,7 @@ use leptos_router::hooks::use_query_map;
 
 use self::add::AddNode;
 use self::approval::{ApprovalState, WaitingNodes};
+use self::dedication::{DedicationDialog, DedicationState, dedication_text};
 use self::drain::{DrainState, Drains};
 use self::labels::{LabelsDialog, LabelsState, label_chips};
 use self::list::{Loaded, MAX_REFRESHED, PAGE, filter_form, load, load_waiting, parse, refreshed};
@@ -81,6 +83,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
     let trust = TrustState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     let lost = LostState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     let labels = LabelsState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
+    let dedication = DedicationState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
     every_visible(5_000, move || {
         let limit = nodes.with_untracked(Vec::len).clamp(PAGE, MAX_REFRESHED);
         let fresh = api::nodes::operator_page(query.get_value(), None, limit);
@@ -126,7 +129,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
     let rows = move || {
         let all = nodes.get();
         all.iter()
-            .map(|node| row(node, call, ready, (trust, drain_state, lost, labels), set_cordoned))
+            .map(|node| row(node, call, ready, (trust, drain_state, lost, labels, dedication), set_cordoned))
             .collect::<Vec<AnyView>>()
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
@@ -136,6 +139,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
         <WaitingNodes state=approval ready=ready/>
         <TrustDialog state=trust/>
         <LabelsDialog state=labels/>
+        <DedicationDialog state=dedication/>
         <Drains state=drain_state/>
         <LostDialog state=lost/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(clone_banner).collect::<Vec<AnyView>>())}
@@ -143,7 +147,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
         {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silence_banner(node, lost, ready)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() && is_filtered {
-                empty("No nodes match. Clear the filter to see all nodes.")
+                empty_filtered("No nodes match the filter.", "/operator/nodes")
             } else if none.get() {
                 empty("No nodes yet. Add a node with one command on a GPU host, or on any Linux host with simulated boards.")
             } else {
@@ -280,7 +284,13 @@ fn row(
     node: &Node,
     call: Call,
     ready: ReadSignal<bool>,
-    (trust, drain_state, lost, labels_state): (TrustState, DrainState, LostState, LabelsState),
+    (trust, drain_state, lost, labels_state, dedication): (
+        TrustState,
+        DrainState,
+        LostState,
+        LabelsState,
+        DedicationState,
+    ),
     set_cordoned: impl Fn(&Node, bool) + Copy + Send + 'static,
 ) -> AnyView {
     let name = node.name.clone();
@@ -291,6 +301,7 @@ fn row(
     let boards_label = format!("Boards of {}", node.name);
     let menu = format!("Actions of {}", node.name);
     let labels = label_chips(node);
+    let dedicated = dedication_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let isolation = isolation_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let nvlink = nvlink_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let driver = node.driver_version.clone();
@@ -308,6 +319,7 @@ fn row(
     let certificate = format!("Certificate of {}", node.name);
     let drain = drain_state.menu_item(node, ready);
     let edit_labels = labels_state.menu_item(node, ready);
+    let dedicate = dedication.menu_item(node, ready);
     let declare_lost = lost.button(node, "menu__item menu__item--danger", ready);
     let open_trust = move |_: leptos::ev::MouseEvent| {
         trust.chosen.set(Some(id));
@@ -315,7 +327,7 @@ fn row(
     };
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row"><a href=boards>{name}</a>{simulated}{unisolated}{labels}</th>
+            <th role="rowheader" scope="row"><a href=boards>{name}</a>{simulated}{unisolated}{dedicated}{labels}</th>
             <td role="cell" class="table__state" data-label="State"><NodeBadge state=node.state/></td>
             <td role="cell" data-label="Boards">{boards_text(node)}{nvlink}</td>
             <td role="cell" data-label="In use">{in_use(node)}</td>
@@ -345,6 +357,7 @@ fn row(
                         {verb}
                     </button>
                     {edit_labels}
+                    {dedicate}
                     {drain}
                     {declare_lost}
                 </Menu>

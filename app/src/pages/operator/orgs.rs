@@ -4,6 +4,7 @@
 pub mod debit;
 pub mod limit;
 pub mod list;
+pub mod nodes;
 
 use berth_types::accounts::OrgSummary;
 use berth_types::ids::OrgId;
@@ -17,6 +18,7 @@ use leptos_router::hooks::use_query_map;
 use self::debit::DebitDialog;
 use self::limit::CreditLimitDialog;
 use self::list::{Loaded, OrgListing, filter_form, load};
+use self::nodes::OrgNodesDialog;
 use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
 use super::super::org_data::answer_view;
@@ -74,6 +76,7 @@ pub struct OrgsState {
     granting: RwSignal<bool>,
     debiting: RwSignal<bool>,
     limiting: RwSignal<bool>,
+    dedicating: RwSignal<bool>,
     /// The result of the last action.
     status: RwSignal<String>,
     ready: ReadSignal<bool>,
@@ -123,6 +126,7 @@ fn OrgTable(loaded: Loaded) -> impl IntoView {
         granting: RwSignal::new(false),
         debiting: RwSignal::new(false),
         limiting: RwSignal::new(false),
+        dedicating: RwSignal::new(false),
         status: RwSignal::new(String::new()),
         ready: ready(),
     };
@@ -177,6 +181,7 @@ fn OrgTable(loaded: Loaded) -> impl IntoView {
         <GrantDialog state=state/>
         <DebitDialog state=state/>
         <CreditLimitDialog state=state/>
+        <OrgNodesDialog state=state/>
     }
     .into_any()
 }
@@ -234,6 +239,7 @@ fn row(summary: &OrgSummary, decimals: ColumnDecimals, state: OrgsState) -> AnyV
     let grant = button("Grant credit", format!("Grant credit to {name}"), state.granting);
     let debit = button("Debit", format!("Debit {name}"), state.debiting);
     let limit = button("Set credit limit", format!("Set credit limit of {name}"), state.limiting);
+    let nodes = button("Nodes", format!("Nodes of {name}"), state.dedicating);
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}<span class="table__sub">{members}</span></th>
@@ -250,6 +256,7 @@ fn row(summary: &OrgSummary, decimals: ColumnDecimals, state: OrgsState) -> AnyV
                     {grant}
                     {limit}
                     {debit}
+                    {nodes}
                 </span>
             </td>
         </tr>
@@ -290,6 +297,15 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
     let zone = use_zone();
     let key = FormKey::new(call);
     let title = Signal::derive(move || state.title("Grant credit to", "Grant credit"));
+    // Input for one organization does not apply to the next.
+    Effect::new(move || {
+        if open.get() {
+            call.problem.set(None);
+            amount.set(String::new());
+            memo.set(String::new());
+            expires.set(String::new());
+        }
+    });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let Some((org, name)) = state.org() else { return };
@@ -309,9 +325,6 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
             let granted = money_text(amount_micros, &balance.currency);
             let expiry = expiry.map_or_else(String::new, |at| format!(", expires on {}", zone.minute(at)));
             state.update_balance(org, &balance, format!("{granted} granted to {name}{expiry}."));
-            amount.set(String::new());
-            memo.set(String::new());
-            expires.set(String::new());
             open.set(false);
         });
     };

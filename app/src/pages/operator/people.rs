@@ -9,8 +9,10 @@ use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
+use super::super::confirm::{ConfirmDialog, ConfirmTarget};
 use super::super::load_more::LoadMore;
-use super::super::parts::{Call, CallProblem, FieldError, Loading, Modal, ready};
+use super::super::org_data::answer_view;
+use super::super::parts::{Call, CallProblem, FieldError, Modal, ready};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
@@ -53,20 +55,15 @@ fn People() -> impl IntoView {
             <p class="page__lead">
                 "A disabled account has no sessions, and its password and API tokens are refused. Jobs of the person continue."
             </p>
-            <Suspense fallback=|| view! { <Loading/> }>
-                {move || Suspend::new(async move {
-                    match data.await {
-                        Err(problem) => view! { <ProblemNotice problem=problem/> }.into_any(),
-                        Ok(loaded) => view! { <PeopleView loaded=loaded/> }.into_any(),
-                    }
-                })}
-            </Suspense>
+            {answer_view(data, |loaded| view! { <PeopleView loaded=loaded/> }.into_any())}
         </Page>
     }
 }
 
 /// Returns the filter as a plain form, which also works without scripts.
 fn filter_form(text: String) -> AnyView {
+    let clear = (!text.is_empty())
+        .then(|| view! { <a class="btn btn--quiet" href="/operator/people">"Clear filters"</a> });
     view! {
         <form class="filters" method="get" action="/operator/people" aria-label="Filter">
             <label class="filters__field" for="people-text">
@@ -74,6 +71,7 @@ fn filter_form(text: String) -> AnyView {
                 <input class="input" id="people-text" name="text" autocomplete="off" maxlength="100" value=text/>
             </label>
             <button class="btn" type="submit">"Apply filter"</button>
+            {clear}
         </form>
     }
     .into_any()
@@ -88,6 +86,8 @@ struct PeopleState {
     open: RwSignal<bool>,
     /// The request that enables an account.
     enabling: Call,
+    /// The person whose second factor the operator removes.
+    factor: ConfirmTarget<Person>,
     /// The result of the last action.
     status: RwSignal<String>,
     me: UserId,
@@ -98,7 +98,12 @@ impl PeopleState {
     /// Shows the new state of a person.
     fn update(self, person: Person) {
         let state = if person.disabled_at.is_some() { "disabled" } else { "enabled" };
-        self.status.set(format!("{}: {state}.", person.user.name));
+        self.replace(person, state);
+    }
+
+    /// Shows the new data of a person, and the result of the last action.
+    fn replace(self, person: Person, result: &str) {
+        self.status.set(format!("{}: {result}.", person.user.name));
         self.people.update(|people| {
             if let Some(known) = people.iter_mut().find(|known| known.user.id == person.user.id) {
                 *known = person;
@@ -117,6 +122,7 @@ fn PeopleView(loaded: Loaded) -> impl IntoView {
         chosen: RwSignal::new(None),
         open: RwSignal::new(false),
         enabling: Call::idle(),
+        factor: ConfirmTarget::none(),
         status: RwSignal::new(String::new()),
         me: use_session().me.user.id,
         ready: ready(),
@@ -139,12 +145,13 @@ fn PeopleView(loaded: Loaded) -> impl IntoView {
         </section>
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         <DisableDialog state=state/>
+        <FactorDialog state=state/>
     }
 }
 
 fn table(people: &[Person], state: PeopleState) -> AnyView {
     if people.is_empty() {
-        return empty("No accounts match. Clear the filter to see all accounts.");
+        return empty_filtered("No accounts match the filter.", "/operator/people");
     }
     table_of(
         "Accounts, newest first",
@@ -185,10 +192,19 @@ fn row(person: &Person, state: PeopleState) -> AnyView {
             <td role="cell" class="num" data-label="Organizations">{person.organizations}</td>
             <td role="cell" class="nowrap" data-label="Created"><When at=person.created_at/></td>
             <td role="cell" class="nowrap" data-label="Last seen">{last_seen}</td>
-            <td role="cell" class="table__actions">{action(person, state)}</td>
+            <td role="cell" class="table__actions">{factor_button(person, state)}{action(person, state)}</td>
         </tr>
     }
     .into_any()
+}
+
+/// Returns the button that removes a second factor; none without a factor and for the operator's own account.
+fn factor_button(person: &Person, state: PeopleState) -> Option<AnyView> {
+    if !person.second_factor || person.deleted_at.is_some() || person.user.id == state.me {
+        return None;
+    }
+    let label = format!("Remove second factor of {}", person.user.name);
+    Some(state.factor.button(person.clone(), "Remove second factor", label, state.ready))
 }
 
 /// Returns the button of a row; none for a deleted account and for the operator's own one.
@@ -234,6 +250,43 @@ fn action(person: &Person, state: PeopleState) -> Option<AnyView> {
 }
 
 #[component]
+fn FactorDialog(state: PeopleState) -> impl IntoView {
+    let call = Call::idle();
+    let target = state.factor;
+    let title = Signal::derive(move || {
+        target.one.with(|person| match person {
+            Some(person) => format!("Remove the second factor of {}?", person.user.name),
+            None => "Remove the second factor?".to_owned(),
+        })
+    });
+    let remove = move |()| {
+        let Some(user) = target.one.with_untracked(|person| person.as_ref().map(|person| person.user.id))
+        else {
+            return;
+        };
+        call.run(api::people::remove_factors(user), move |person: Person| {
+            state.replace(person, "second factor removed");
+            target.open.set(false);
+        });
+    };
+    view! {
+        <ConfirmDialog
+            id="remove-factor"
+            title=title
+            open=target.open
+            call=call
+            keep="Keep second factor"
+            verb="Remove second factor"
+            confirm=Callback::new(remove)
+        >
+            <p>
+                "Do this only for a person whom you know: the password alone signs in afterwards. The sessions of the person end, and the person gets a mail."
+            </p>
+        </ConfirmDialog>
+    }
+}
+
+#[component]
 fn DisableDialog(state: PeopleState) -> impl IntoView {
     let call = Call::idle();
     let open = state.open;
@@ -244,6 +297,8 @@ fn DisableDialog(state: PeopleState) -> impl IntoView {
             None => "Disable the account?".to_owned(),
         })
     });
+    // Two people may have one name.
+    let email = move || state.chosen.with(|person| person.as_ref().map(|person| person.user.email.clone()));
     // A reason for one person does not apply to the next.
     Effect::new(move || {
         if open.get() {
@@ -268,6 +323,7 @@ fn DisableDialog(state: PeopleState) -> impl IntoView {
         <Modal id="disable-account" title=title open=open>
             <form method="post" on:submit=submit>
                 <div class="dialog__body">
+                    <p class="quiet break">{email}</p>
                     <p>
                         "Sessions, terminals, ports and streams of the person end at once. The password and the API tokens are refused until you enable the account. Jobs continue and are charged."
                     </p>

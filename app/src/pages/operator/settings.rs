@@ -16,7 +16,7 @@ use crate::identity::use_identity;
 use crate::session::Page;
 use crate::ui::*;
 
-const FIELDS: &[&str] = &["/name", "/support_email", "/terms_url"];
+const FIELDS: &[&str] = &["/name", "/support_email", "/terms_url", "/max_token_days"];
 const LOGO_FIELDS: &[&str] = &["/png"];
 
 /// The page of the portal settings.
@@ -57,6 +57,8 @@ fn SettingsForm(settings: PortalSettings) -> impl IntoView {
     let terms = RwSignal::new(settings.terms_url.unwrap_or_default());
     let accent = RwSignal::new(settings.accent);
     let public = RwSignal::new(settings.offer_public);
+    let token_days = RwSignal::new(settings.max_token_days.to_string());
+    let expiry_required = RwSignal::new(settings.token_expiry_required);
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         status.set("");
@@ -66,6 +68,9 @@ fn SettingsForm(settings: PortalSettings) -> impl IntoView {
             terms_url: optional(terms),
             accent: accent.get_untracked(),
             offer_public: public.get_untracked(),
+            // The portal refuses 0 with the permitted numbers.
+            max_token_days: token_days.with_untracked(|days| days.trim().parse().unwrap_or(0)),
+            token_expiry_required: expiry_required.get_untracked(),
         };
         call.run(api::portal::set_settings(&input), move |fresh: PortalSettings| {
             name.set(fresh.name);
@@ -108,6 +113,28 @@ fn SettingsForm(settings: PortalSettings) -> impl IntoView {
                 <span>
                     "Public prices"
                     <span class="check__hint">"The start page and GET /api/v1/offer show prices and free boards by model."</span>
+                </span>
+            </label>
+            <Field
+                label="Longest token lifetime (days)"
+                name="token-days"
+                kind="number"
+                value=token_days
+                hint=Some("Applies to new API tokens with an expiry.".to_owned())
+                error=call.field("/max_token_days")
+                autocomplete=Some("off")
+            />
+            <label class="check">
+                <input
+                    type="checkbox"
+                    checked=settings.token_expiry_required
+                    prop:checked=move || expiry_required.get()
+                    disabled=move || !ready.get()
+                    on:change=move |event| expiry_required.set(event_target_checked(&event))
+                />
+                <span>
+                    "Expiry of tokens required"
+                    <span class="check__hint">"The portal refuses new API tokens without an expiry. Present tokens stay as they are."</span>
                 </span>
             </label>
             <div class="form__actions">

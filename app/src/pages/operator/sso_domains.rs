@@ -75,8 +75,13 @@ fn row(
                     class="btn btn--small"
                     type="button"
                     aria-label=label
-                    disabled=move || !ready.get() || call.pending.get()
-                    on:click=move |_| set.run((chosen.clone(), !is_confirmed))
+                    disabled=move || !ready.get()
+                    aria-disabled=move || call.pending.get().then_some("true")
+                    on:click=move |_| {
+                        if !call.pending.get_untracked() {
+                            set.run((chosen.clone(), !is_confirmed));
+                        }
+                    }
                 >
                     {verb}
                 </button>

@@ -24,7 +24,7 @@ pub fn BoardCalendar(
     let boards = BoardsState::new(calendar);
     let query = Memo::new(move |_| calendar.period().map(|period| (period, boards.model.get())));
     let request = move |(period, model)| api::reservations::calendar(org, period, model);
-    poll(query, boards.failures, request, move |fresh| boards.set_answer(fresh));
+    poll(query, boards.updates, request, move |fresh| boards.set_answer(fresh));
     view! {
         <div class="stack">
             <Pages state=state boards=boards/>
@@ -32,7 +32,7 @@ pub fn BoardCalendar(
             <div class="row">
                 <Legend/>
                 <span class="row__end">
-                    {move || refresh_warning(boards.failures.get(), boards.is_loading())}
+                    {move || refresh_warning(boards.updates.get(), boards.is_loading())}
                 </span>
             </div>
             <CalendarTable state=boards/>

@@ -4,7 +4,7 @@ use berth_types::reservations::{Calendar, CalendarRow};
 use berth_types::time::Timestamp;
 use leptos::prelude::*;
 
-use super::calendar_state::CalendarState;
+use super::calendar_state::{CalendarState, Updates};
 use super::clock::Frame;
 use super::columns::{Block, blocks};
 use crate::pages::limits::replace;
@@ -53,7 +53,7 @@ pub struct BoardsState {
     /// The number of the page, from 0.
     pub page: RwSignal<usize>,
     pub(super) answer: RwSignal<Option<CalendarAnswer>>,
-    pub(super) failures: RwSignal<u32>,
+    pub(super) updates: RwSignal<Updates>,
 }
 
 impl BoardsState {
@@ -65,7 +65,7 @@ impl BoardsState {
             model: RwSignal::new(None),
             page: RwSignal::new(0),
             answer: RwSignal::new(None),
-            failures: RwSignal::new(0),
+            updates: RwSignal::new(Updates::default()),
         }
     }
 
@@ -91,7 +91,7 @@ impl BoardsState {
         })
     }
 
-    /// Tells whether the frame has no answer yet.
+    /// Returns true if the frame has no answer yet.
     pub fn is_loading(self) -> bool {
         let period = self.calendar.period();
         self.answer.with(|answer| answer.as_ref().map(|answer| (answer.from, answer.until)) != period)

@@ -7,7 +7,7 @@ use berth_types::ids::OrgId;
 use leptos::prelude::*;
 
 use super::board_calendar::BoardCalendar;
-use super::calendar_state::{CalendarState, poll, refresh_warning};
+use super::calendar_state::{CalendarState, Updates, poll, refresh_warning};
 use super::capacity::ModelRow;
 use super::capacity_state::CapacityState;
 use super::clock::{Frame, View};
@@ -59,7 +59,7 @@ pub fn Schedule(
         picked: RwSignal::new(None),
         answer: RwSignal::new(None),
         free: RwSignal::new(free),
-        failures: RwSignal::new(0),
+        updates: RwSignal::new(Updates::default()),
     };
     Effect::new(move || {
         if now.get() > 0 && day.get_untracked().is_none() {
@@ -84,7 +84,7 @@ pub fn Schedule(
     });
     let period = Memo::new(move |_| calendar.period());
     let request = move |(from, until)| api::reservations::capacity(org, Some((from, until)));
-    poll(period, state.failures, request, move |fresh| state.set_answer(fresh));
+    poll(period, state.updates, request, move |fresh| state.set_answer(fresh));
     let none = Memo::new(move |_| state.models.with(Vec::is_empty));
     view! {
         <section class="section" aria-label="Calendar">
@@ -100,7 +100,7 @@ pub fn Schedule(
             <Selected state=state form=form ready=ready/>
             <div class="row">
                 <Legend/>
-                <span class="row__end">{move || refresh_warning(state.failures.get(), state.is_loading())}</span>
+                <span class="row__end">{move || refresh_warning(state.updates.get(), state.is_loading())}</span>
             </div>
             <Boards org=org state=state ready=ready/>
         </section>
@@ -144,8 +144,10 @@ fn Selected(state: CapacityState, form: Form, ready: ReadSignal<bool>) -> impl I
     };
     let obstacle = Memo::new(move |_| wanted().and_then(|(row, boards)| form.obstacle(&row, boards)));
     let button = move || match wanted() {
-        Some((row, boards)) if obstacle.with(Option::is_none) => format!("Book {boards} × {}", row.model),
-        _ => "Open booking form".to_owned(),
+        Some((row, boards)) if obstacle.with(Option::is_none) => {
+            format!("Continue with {boards} × {}", row.model)
+        }
+        _ => "Go to the form".to_owned(),
     };
     view! {
         <div class="schedule__said">
@@ -158,7 +160,7 @@ fn Selected(state: CapacityState, form: Form, ready: ReadSignal<bool>) -> impl I
                 <button
                     class="btn btn--small row__end"
                     type="button"
-                    disabled=move || !ready.get() || !is_complete.get()
+                    disabled=move || !form.orderable || !ready.get() || !is_complete.get()
                     on:click=move |_| focus_first("#offering")
                 >
                     {button}

@@ -11,7 +11,7 @@ use leptos::task::spawn_local;
 use super::choice::Choice;
 use super::clock::{Frame, View};
 use crate::api::Answer;
-use crate::pages::parts::every_visible;
+use crate::pages::parts::{every_visible, now_ms};
 
 /// Milliseconds between two requests.
 const REFRESH_MS: u64 = 15_000;
@@ -51,11 +51,20 @@ impl CalendarState {
     }
 }
 
+/// The Unix times of the latest requests in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Updates {
+    /// The last answer; absent before the first one.
+    answered_ms: Option<i64>,
+    /// The last failure; absent after an answer.
+    failed_ms: Option<i64>,
+}
+
 /// Sends the request for each new query, and again every 15 seconds. Only an answer to the latest request reaches
-/// `update`. `failures` counts the failed requests since the last answer.
+/// `update`.
 pub(super) fn poll<Q, T, F>(
     query: Memo<Option<Q>>,
-    failures: RwSignal<u32>,
+    updates: RwSignal<Updates>,
     request: impl Fn(Q) -> F + Copy + 'static,
     update: impl Fn(T) + Copy + 'static,
 ) where
@@ -76,10 +85,10 @@ pub(super) fn poll<Q, T, F>(
             }
             match answer {
                 Ok(fresh) => {
-                    failures.set(0);
+                    updates.set(Updates { answered_ms: Some(now_ms()), failed_ms: None });
                     update(fresh);
                 }
-                Err(_) => failures.update(|failures| *failures = failures.saturating_add(1)),
+                Err(_) => updates.update(|updates| updates.failed_ms = Some(now_ms())),
             }
         });
     };
@@ -90,16 +99,38 @@ pub(super) fn poll<Q, T, F>(
     every_visible(REFRESH_MS, fetch);
 }
 
+/// Returns the text of the warning after a failed request; `None` after an answer.
+fn warning_text(updates: Updates, is_loading: bool) -> Option<String> {
+    let failed_ms = updates.failed_ms?;
+    Some(match updates.answered_ms.filter(|_| !is_loading) {
+        None => "calendar unavailable, retrying".to_owned(),
+        Some(answered_ms) => {
+            let seconds = failed_ms.saturating_sub(answered_ms).max(0) / 1_000;
+            format!("calendar interrupted, retrying; data {seconds} s old")
+        }
+    })
+}
+
 /// Returns the warning after failed requests.
-pub(super) fn refresh_warning(failures: u32, is_loading: bool) -> AnyView {
-    if failures == 0 {
-        return ().into_any();
+pub(super) fn refresh_warning(updates: Updates, is_loading: bool) -> AnyView {
+    match warning_text(updates, is_loading) {
+        None => ().into_any(),
+        Some(text) => view! { <span class="live live--lost" role="status">{text}</span> }.into_any(),
     }
-    let text = if is_loading {
-        "calendar unavailable, retrying".to_owned()
-    } else {
-        let seconds = u64::from(failures).saturating_mul(REFRESH_MS) / 1_000;
-        format!("calendar interrupted, retrying; data {seconds} s old")
-    };
-    view! { <span class="live live--lost" role="status">{text}</span> }.into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warning_has_the_age_of_the_last_answer() {
+        let failed = Updates { answered_ms: Some(1_000), failed_ms: Some(121_500) };
+        let text = |updates: Updates| warning_text(updates, false);
+        assert_eq!(text(failed).as_deref(), Some("calendar interrupted, retrying; data 120 s old"));
+        assert_eq!(text(Updates { failed_ms: None, ..failed }), None);
+        assert_eq!(warning_text(failed, true).as_deref(), Some("calendar unavailable, retrying"));
+        let never = Updates { answered_ms: None, failed_ms: Some(9) };
+        assert_eq!(text(never).as_deref(), Some("calendar unavailable, retrying"));
+    }
 }

@@ -7,7 +7,7 @@ use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::clock::Frame;
-use crate::pages::text::{counted, free_devices_text, number};
+use crate::pages::text::{counted, number};
 
 /// The most boards in the field of the needed boards: the most nodes of a reservation with the most devices each.
 const MAX_BOARDS: u32 = 65_536;
@@ -45,9 +45,10 @@ pub fn free_now(models: &[ModelCapacitySteps], now: Timestamp) -> Vec<(String, u
     models.iter().filter_map(free).collect()
 }
 
-/// Returns the free boards of all boards: `6 boards free now, of 8`.
+/// Returns the free boards of all boards: `6 of 8 boards free now`.
 pub fn note_text(free: u32, boards: u32) -> String {
-    format!("{} now, of {}", free_devices_text(u64::from(free), None), number(u64::from(boards)))
+    let all = counted(usize::try_from(boards).unwrap_or(usize::MAX), "board", "boards");
+    format!("{} of {all} free now", number(u64::from(free)))
 }
 
 /// Returns the numbers with the fewest free boards in each column; `None` for a column before the steps.
@@ -173,8 +174,8 @@ mod tests {
     fn numbers_have_texts() {
         assert_eq!(step_text(&step("09:00", [5, 1, 2, 0]), 8), "5 of 8 boards free, 1 yours, 2 taken");
         assert_eq!(step_text(&step("09:00", [0, 0, 0, 1]), 1), "0 of 1 board free, 1 unavailable");
-        assert_eq!(note_text(6, 1_200), "6 boards free now, of 1,200");
-        assert_eq!(note_text(0, 1), "no board free now, of 1");
+        assert_eq!(note_text(6, 1_200), "6 of 1,200 boards free now");
+        assert_eq!(note_text(0, 1), "0 of 1 board free now");
     }
 
     #[test]

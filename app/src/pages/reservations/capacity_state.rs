@@ -3,7 +3,7 @@
 use berth_types::capacity::{Capacity, CapacityStep};
 use leptos::prelude::*;
 
-use super::calendar_state::CalendarState;
+use super::calendar_state::{CalendarState, Updates};
 use super::capacity::{ModelRow, column_steps, free_now, model_rows, needed_boards, note_text};
 use super::clock::Frame;
 use crate::pages::limits::replace;
@@ -22,7 +22,7 @@ pub struct CapacityState {
     pub(super) answer: RwSignal<Option<Capacity>>,
     /// The free boards of each model at the last known present time.
     pub(super) free: RwSignal<Vec<(String, u32)>>,
-    pub(super) failures: RwSignal<u32>,
+    pub(super) updates: RwSignal<Updates>,
 }
 
 impl CapacityState {
@@ -35,7 +35,7 @@ impl CapacityState {
         })
     }
 
-    /// Tells whether the frame has no answer yet.
+    /// Returns true if the frame has no answer yet.
     pub fn is_loading(self) -> bool {
         let period = self.calendar.period();
         self.answer.with(|answer| answer.as_ref().map(|answer| (answer.from, answer.until)) != period)

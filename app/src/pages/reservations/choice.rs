@@ -79,7 +79,7 @@ impl Choice {
         (window.starts_at < window.ends_at).then_some(window)
     }
 
-    /// Tells whether both fields are empty.
+    /// Returns true if both fields are empty.
     pub fn empty(self) -> bool {
         self.begin.with(String::is_empty) && self.end.with(String::is_empty)
     }

@@ -22,7 +22,8 @@ use crate::api;
 use crate::api::Answer;
 use crate::identity::window_title;
 use crate::pages::job::facts::device_line;
-use crate::pages::parts::{Loading, NoOrg, every_visible, now_ms, ready, when_some};
+use crate::pages::org_data::org_object_view;
+use crate::pages::parts::{every_visible, now_ms, ready, when_some};
 use crate::pages::text::{price_text, topology_text};
 use crate::session::use_object_org;
 use crate::ui::*;
@@ -62,19 +63,7 @@ pub fn ReservationPage() -> impl IntoView {
             }))
         },
     );
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(None) => view! { <NoOrg/> }.into_any(),
-                    Ok(Some((org, one))) => view! { <ReservationView org=org one=one/> }.into_any(),
-                }
-            })}
-        </Suspense>
-    }
+    org_object_view(data, |(org, one)| view! { <ReservationView org=org one=one/> }.into_any())
 }
 
 #[component]

@@ -42,6 +42,8 @@ pub struct Form {
     pub name: RwSignal<String>,
     /// The parsed form.
     pub parsed: Memo<ParsedForm>,
+    /// True with a priced offering. Without one the page has no form.
+    pub orderable: bool,
     pub(super) offering: RwSignal<String>,
     pub(super) nodes: RwSignal<String>,
     pub(super) devices: RwSignal<String>,
@@ -58,6 +60,7 @@ impl Form {
         let priced = || offerings.iter().filter(|offering| offering.price.version > 0);
         let board = priced().find(|offering| offering.mig_profile.is_none());
         let first = board.or_else(|| priced().next()).map(|offering| offering.slug.clone());
+        let orderable = first.is_some();
         let offering = RwSignal::new(first.unwrap_or_default());
         let (nodes, devices) = (RwSignal::new("1".to_owned()), RwSignal::new("1".to_owned()));
         let topology = RwSignal::new(Topology::Any);
@@ -85,7 +88,19 @@ impl Form {
         let whole_boards: Vec<(String, String)> =
             whole.map(|offering| (offering.gpu_model.clone(), offering.slug.clone())).collect();
         let whole_boards = StoredValue::new(whole_boards);
-        Self { choice, name, parsed, offering, nodes, devices, topology, every, occurrences, whole_boards }
+        Self {
+            choice,
+            name,
+            parsed,
+            orderable,
+            offering,
+            nodes,
+            devices,
+            topology,
+            every,
+            occurrences,
+            whole_boards,
+        }
     }
 
     /// Returns the slug of the priced offering of whole boards of a model.
@@ -104,7 +119,7 @@ impl Form {
             let (all, nodes) =
                 (counted(size(boards), "board", "boards"), counted(size(row.nodes), "node", "nodes"));
             format!(
-                "{all} cannot be the same number on each of at most {nodes}. Change the number of boards."
+                "{all} cannot be spread evenly over at most {nodes}. Each node of a reservation has the same number of boards: choose another number."
             )
         })
     }

@@ -46,12 +46,12 @@ impl LiveReservation {
         });
     }
 
-    /// Tells whether the reservation holds devices.
+    /// Returns true if the reservation holds devices.
     pub(super) fn holds(self) -> bool {
         self.one.with(|one| one.state.holds())
     }
 
-    /// Tells whether jobs can be launched in the reservation.
+    /// Returns true if jobs can be launched in the reservation.
     pub(super) fn usable(self) -> bool {
         self.one.with(|one| matches!(one.state, ReservationState::Scheduled | ReservationState::Active))
     }

@@ -104,8 +104,7 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
     });
     every_visible(15_000, move || now.set(now_ms()));
     let form = Form::new(&offerings, choice);
-    let orderable = offerings.iter().any(|offering| offering.price.version > 0);
-    let booking = if orderable {
+    let booking = if form.orderable {
         view! { <Booking org=org offerings=offerings form=form ready=ready/> }.into_any()
     } else {
         view! { <NoPrices/> }.into_any()

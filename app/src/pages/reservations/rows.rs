@@ -87,7 +87,7 @@ impl Rows {
         }
     }
 
-    /// Tells whether the frame has no answer yet.
+    /// Returns true if the frame has no answer yet.
     pub fn is_loading(self) -> bool {
         match self {
             Self::Models(state) => state.is_loading(),

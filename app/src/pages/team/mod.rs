@@ -1,4 +1,4 @@
-//! Page of the team: members, roles, invitations and the latest changes.
+//! Page of the team: members, roles, service accounts, invitations and the latest changes.
 //!
 //! The portal checks all rights; the page only hides buttons without effect. The link of an invitation exists
 //! only in one signal of this page.
@@ -8,6 +8,7 @@ mod invitations;
 mod invite;
 mod people;
 mod policy;
+mod service_accounts;
 mod sso;
 
 use std::future::Future;
@@ -17,6 +18,7 @@ use berth_types::factors::SignInPolicy;
 use berth_types::ids::OrgId;
 use berth_types::members::{Invitation, Member};
 use berth_types::quotas::AuditEvent;
+use berth_types::service_accounts::ServiceAccount;
 use berth_types::sso::SsoSettings;
 use futures::try_join;
 use leptos::prelude::*;
@@ -27,6 +29,7 @@ use self::invitations::Invitations;
 use self::invite::{InvitationLink, InviteForm};
 use self::people::People;
 use self::policy::PolicyForm;
+use self::service_accounts::ServiceAccounts;
 use self::sso::SsoSection;
 use super::org_data::data_view;
 use super::parts::when_some;
@@ -49,11 +52,13 @@ struct OwnerData {
 struct Loaded {
     org: OrgId,
     members: Rows<Member>,
+    accounts: Vec<ServiceAccount>,
     owner_data: Option<OwnerData>,
 }
 
 fn load(org: OrgId, owns: bool) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let members = api::members::list(org, None);
+    let accounts = api::service_accounts::list(org);
     let requests = owns.then(|| {
         let (invitations, changes) = (api::members::invitations(org), api::quotas::changes(org));
         (invitations, changes, api::factors::policy(org), api::sso::settings(org))
@@ -63,8 +68,8 @@ fn load(org: OrgId, owns: bool) -> impl Future<Output = Answer<Loaded>> + Send +
             let (invitations, changes, policy, sso) = try_join!(invitations, changes, policy, sso)?;
             Answer::Ok(OwnerData { invitations: invitations.items, changes: changes.items, policy, sso })
         }));
-        let (members, owner_data) = try_join!(members, owner_data)?;
-        Ok(Loaded { org, members, owner_data })
+        let (members, accounts, owner_data) = try_join!(members, accounts, owner_data)?;
+        Ok(Loaded { org, members, accounts: accounts.items, owner_data })
     }
 }
 
@@ -116,7 +121,7 @@ pub fn TeamPage() -> impl IntoView {
 
 #[component]
 fn Team(loaded: Loaded) -> impl IntoView {
-    let Loaded { org, members, owner_data } = loaded;
+    let Loaded { org, members, accounts, owner_data } = loaded;
     let owns = owner_data.is_some();
     let policy = owner_data.as_ref().map(|data| data.policy);
     let sso = owner_data.as_ref().map(|data| data.sso.clone());
@@ -137,6 +142,7 @@ fn Team(loaded: Loaded) -> impl IntoView {
     view! {
         {form}
         <People state=state cursor=members.next_cursor/>
+        <ServiceAccounts state=state accounts=accounts/>
         {rest}
         {policy}
         {sso}

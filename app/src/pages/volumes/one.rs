@@ -14,7 +14,8 @@ use leptos_router::hooks::{use_params_map, use_query_map};
 use serde::{Deserialize, Serialize};
 
 use super::super::confirm::ConfirmTarget;
-use super::super::parts::{Loading, NoOrg, ready, when_some};
+use super::super::org_data::org_object_view;
+use super::super::parts::{ready, when_some};
 use super::files::{FileTable, RemoveDialog};
 use super::state::{VolumeState, dir_path};
 use super::uploads::Uploads;
@@ -24,7 +25,6 @@ use crate::api;
 use crate::api::Answer;
 use crate::identity::window_title;
 use crate::session::{use_object_org, use_session};
-use crate::ui::*;
 
 /// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
@@ -68,19 +68,7 @@ pub fn VolumePage() -> impl IntoView {
             when_some(org.map(|org| load(org, name, dir)))
         },
     );
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(None) => view! { <NoOrg/> }.into_any(),
-                    Ok(Some(loaded)) => view! { <VolumeView loaded=loaded/> }.into_any(),
-                }
-            })}
-        </Suspense>
-    }
+    org_object_view(data, |loaded| view! { <VolumeView loaded=loaded/> }.into_any())
 }
 
 /// Returns the directories of a path from the volume on, each with its page.

@@ -35,7 +35,7 @@ fn retention_text(retention: &Retention) -> String {
             days_text(days)
         ),
         None => {
-            "Submissions and logs of ended jobs stay without a time limit. Artifacts and checkpoints are removed after some days."
+            "Submissions and logs of ended jobs stay without a time limit. Artifacts and checkpoints have their own, shorter time limit."
                 .to_owned()
         }
     }
@@ -75,11 +75,13 @@ fn consequence(choice: SetRetention, retention: &Retention) -> String {
 fn figures(storage: &OrgStorage) -> AnyView {
     let milli = used_milli(storage);
     let class = if milli >= WARN_MILLI { "meter meter--warn" } else { "meter" };
-    let used = format!("{} of {}", size_text(storage.used_bytes), size_text(storage.limit_bytes));
+    let nearly = if milli >= WARN_MILLI { ", nearly full" } else { "" };
+    let used = format!("{} of {}{nearly}", size_text(storage.used_bytes), size_text(storage.limit_bytes));
     let label = format!("Storage: {} % used", milli / 10);
+    let jobs = |count: u64| counted(usize::try_from(count).unwrap_or(usize::MAX), "job", "jobs");
     let jobs = match storage.limit_submissions {
-        Some(limit) => format!("{} of {} jobs", number(storage.submissions), number(limit)),
-        None => counted(usize::try_from(storage.submissions).unwrap_or(usize::MAX), "job", "jobs"),
+        Some(limit) => format!("{} of {}", number(storage.submissions), jobs(limit)),
+        None => jobs(storage.submissions),
     };
     let note = storage.without_credit.then(|| {
         view! { <p class="quiet">"Your organization has no credit yet, so a smaller limit applies. Credit raises it."</p> }
@@ -131,8 +133,10 @@ fn RetentionForm(org: OrgId, retention: RwSignal<Retention>) -> impl IntoView {
     let text = RwSignal::new(chosen.map_or_else(String::new, |days| days.to_string()));
     let choice = RwSignal::new(SetRetention { keep_ended_jobs_days: chosen });
     let open = RwSignal::new(false);
+    let saved = RwSignal::new(false);
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
+        saved.set(false);
         match parse_days(&text.get_untracked()) {
             Some(days) => {
                 call.problem.set(None);
@@ -149,6 +153,7 @@ fn RetentionForm(org: OrgId, retention: RwSignal<Retention>) -> impl IntoView {
         let body = choice.get_untracked();
         call.run(api::storage::set_retention(org, &body), move |fresh: Retention| {
             retention.set(fresh);
+            saved.set(true);
             open.set(false);
         });
     };
@@ -157,7 +162,7 @@ fn RetentionForm(org: OrgId, retention: RwSignal<Retention>) -> impl IntoView {
             <h2 class="card__title">"Retention of ended jobs"</h2>
             <CallProblem call=call beside_fields=FIELDS/>
             <NumberField
-                label="Days after the end of a job"
+                label="Removal after the end of a job"
                 id="retention-days"
                 unit=Signal::derive(|| "days".to_owned())
                 value=text
@@ -168,6 +173,7 @@ fn RetentionForm(org: OrgId, retention: RwSignal<Retention>) -> impl IntoView {
             <div class="form__actions">
                 <Submit call=call>"Set retention"</Submit>
             </div>
+            <p class="quiet said" role="status">{move || saved.get().then_some("Retention set.")}</p>
         </form>
         <ConfirmDialog
             id="set-retention"

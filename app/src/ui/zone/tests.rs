@@ -45,6 +45,30 @@ fn an_instant_in_utc_has_the_text_of_its_type() {
 }
 
 #[test]
+fn the_times_of_a_sentence_have_the_zone() {
+    let cases = [
+        ("", ""),
+        ("No time.", "No time."),
+        ("2026-11-22 08:05 UTC", "2026-11-22 09:05 UTC+1"),
+        ("It ends at 2026-07-22 23:05 UTC.", "It ends at 2026-07-23 01:05 UTC+2."),
+        (
+            "From 2026-11-22 08:05 UTC to 2026-11-22 09:05 UTC, é.",
+            "From 2026-11-22 09:05 UTC+1 to 2026-11-22 10:05 UTC+1, é.",
+        ),
+        // Times with another offset, impossible times and the bare word stay.
+        ("At 2026-11-22 08:05 UTC+1.", "At 2026-11-22 08:05 UTC+1."),
+        ("At 2026-13-22 08:05 UTC.", "At 2026-13-22 08:05 UTC."),
+        ("$5 of $10 spent in 2026-11 (UTC).", "$5 of $10 spent in 2026-11 (UTC)."),
+        ("The clock is UTC UTC", "The clock is UTC UTC"),
+        ("éééééééé8:05 UTC", "éééééééé8:05 UTC"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(zoned(text, berlin()), expected, "{text}");
+        assert_eq!(zoned(text, Zone::Utc), text);
+    }
+}
+
+#[test]
 fn fields_survive_parsing() {
     let time = Zone::Utc.instant("2026-11-22T09:00").unwrap();
     assert_eq!(time.to_string(), "2026-11-22T09:00:00Z");
@@ -113,4 +137,24 @@ fn offsets_around_the_present_have_each_change() {
 fn a_zone_has_a_name() {
     assert_eq!(Zone::Utc.title(0), "UTC");
     assert_eq!(berlin().title(0), "local time");
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn a_cookie_is_a_zone_with_the_same_text_or_nothing(
+        text in proptest::prop_oneof![
+            "-?[0-9]{1,5}([.][0-9]{1,10}[.]-?[0-9]{1,5}){0,7}",
+            "[utc0-9.+-]{0,170}",
+            "(?s).{0,40}",
+        ],
+    ) {
+        if let Some(zone) = Zone::parse(&text) {
+            let written = zone.text();
+            proptest::prop_assert!(written.len() <= text.len(), "{}", written);
+            proptest::prop_assert_eq!(Zone::parse(&written), Some(zone));
+            zone.minute(at("2026-11-22T08:05:59Z"));
+        }
+    }
 }

@@ -11,11 +11,15 @@ use berth_rest::operations::answers;
 use berth_rest::{Failed, Json, Path, Signed};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::ports::{NewPortTicket, PortTicket};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Ports> {
     ApiRouter::new().api_route(
         "/orgs/{org}/jobs/{job}/ports/{port}/tickets",
-        post_with(ticket, answers::<201, PortTicket>("Creates a ticket for a port of a running job.")),
+        post_with(
+            ticket,
+            answers::<201, PortTicket>(ApiScope::JobsWrite, "Creates a ticket for a port of a running job."),
+        ),
     )
 }
 

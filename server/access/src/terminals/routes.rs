@@ -18,6 +18,7 @@ use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::{JobId, OrgId, TerminalId};
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::terminals::{
     NewTerminal, PROTOCOL, TICKET_PROTOCOL, Terminal, TerminalTicket, WINDOW_BYTES,
 };
@@ -29,16 +30,24 @@ pub fn routes() -> ApiRouter<Terminals> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/jobs/{job}/terminals",
-            get_with(list, doc("Lists the terminals of a job."))
-                .post_with(open, answers::<201, TerminalTicket>("Opens a terminal in a running job.")),
+            get_with(list, doc(ApiScope::JobsRead, "Lists the terminals of a job.")).post_with(
+                open,
+                answers::<201, TerminalTicket>(ApiScope::JobsWrite, "Opens a terminal in a running job."),
+            ),
         )
         .api_route(
             "/orgs/{org}/jobs/{job}/terminals/{terminal}/tickets",
-            post_with(ticket, answers::<201, TerminalTicket>("Creates a ticket for an open terminal.")),
+            post_with(
+                ticket,
+                answers::<201, TerminalTicket>(ApiScope::JobsWrite, "Creates a ticket for an open terminal."),
+            ),
         )
         .api_route(
             "/orgs/{org}/jobs/{job}/terminals/{terminal}/socket",
-            get_with(connect, socket("Connects to a terminal by WebSocket, with a ticket.")),
+            get_with(
+                connect,
+                socket(ApiScope::JobsWrite, "Connects to a terminal by WebSocket, with a ticket."),
+            ),
         )
 }
 

@@ -11,6 +11,7 @@ use berth_rest::answers::Created;
 use berth_rest::authentication::{SignedUnenrolled, cookie_name, session_cookie};
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers, answers_either, doc, empty};
+use berth_rest::scopes::ANY;
 use berth_rest::{Disconnect, Failed, Json, Path, Query, Sender, Signed};
 use berth_types::Page;
 use berth_types::accounts::{
@@ -18,17 +19,19 @@ use berth_types::accounts::{
 };
 use berth_types::factors::{SecondFactorSignIn, SignInChallenge};
 use berth_types::ids::{OrgId, TokenId};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Accounts> {
     ApiRouter::new()
-        .api_route("/info", get_with(info, doc("Gives the public facts about the portal.")))
-        .api_route("/setup", post_with(set_up, doc("Creates the first operator, by the setup token.")))
-        .api_route("/sign-up", post_with(sign_up, doc("Creates a user and an organization.")))
+        .api_route("/info", get_with(info, doc(ANY, "Gives the public facts about the portal.")))
+        .api_route("/setup", post_with(set_up, doc(ANY, "Creates the first operator, by the setup token.")))
+        .api_route("/sign-up", post_with(sign_up, doc(ANY, "Creates a user and an organization.")))
         .api_route(
             "/sessions",
             post_with(
                 sign_in,
                 answers_either::<201, User, 202, SignInChallenge>(
+                    ANY,
                     "Signs in and sets the session cookie, or asks for the second factor of the account.",
                 ),
             ),
@@ -37,27 +40,31 @@ pub fn routes() -> ApiRouter<Accounts> {
             "/sessions/second-factor",
             post_with(
                 sign_in_with_code,
-                answers::<201, User>("Completes a sign-in by a code, and sets the session cookie."),
+                answers::<201, User>(ANY, "Completes a sign-in by a code, and sets the session cookie."),
             ),
         )
-        .api_route("/sessions/current", delete_with(sign_out, empty::<204>("Ends the session.")))
-        .api_route("/me", get_with(me, doc("Gives the caller with the organizations and roles.")))
+        .api_route("/sessions/current", delete_with(sign_out, empty::<204>(ANY, "Ends the session.")))
+        .api_route("/me", get_with(me, doc(ANY, "Gives the caller with the organizations and roles.")))
         .api_route(
             "/orgs/{org}/tokens",
-            get_with(list_tokens, doc("Lists the API tokens of an organization."))
-                .post_with(create_token, doc("Creates an API token; its secret is shown once.")),
+            get_with(list_tokens, doc(ApiScope::MembersRead, "Lists the API tokens of an organization."))
+                .post_with(create_token, doc(ANY, "Creates an API token; its secret is shown once.")),
         )
-        .api_route("/orgs/{org}/tokens/{token}", delete_with(revoke_token, doc("Revokes an API token.")))
+        .api_route(
+            "/orgs/{org}/tokens/{token}",
+            delete_with(revoke_token, doc(ApiScope::Admin, "Revokes an API token.")),
+        )
         .api_route(
             "/operator/tokens",
-            get_with(list_operator_tokens, doc("Lists the operators' API tokens.")).post_with(
-                create_operator_token,
-                doc("Creates an operator's API token; its secret is shown once."),
-            ),
+            get_with(list_operator_tokens, doc(ApiScope::MembersRead, "Lists the operators' API tokens."))
+                .post_with(
+                    create_operator_token,
+                    doc(ANY, "Creates an operator's API token; its secret is shown once."),
+                ),
         )
         .api_route(
             "/operator/tokens/{token}",
-            delete_with(revoke_operator_token, doc("Revokes an operator's API token.")),
+            delete_with(revoke_operator_token, doc(ApiScope::Admin, "Revokes an operator's API token.")),
         )
 }
 

@@ -9,16 +9,16 @@ use berth_rest::Disconnect;
 use berth_store::accounts::NewSession;
 use berth_store::{self as store, StoreError};
 use berth_types::accounts::{SignIn, User};
-use berth_types::factors::{SecondFactorSignIn, SignInChallenge};
+use berth_types::factors::{FactorKind, SecondFactorSignIn, SignInChallenge};
 use berth_types::ids::UserId;
 use berth_types::problems::{FieldError, Problem};
 use futures::FutureExt;
 
 use super::{Accounts, MAX_EMAIL_BYTES};
-use crate::factors::Pending;
-use crate::grants::{check_password_sign_in, next_refresh};
+use crate::factors::{Pending, WRONG_PASSWORD, challenge_ended};
+use crate::grants::{NewGrant, check_password_sign_in, next_refresh};
 use crate::passwords;
-use crate::refusals::{account_disabled, wrong_password};
+use crate::refusals::{account_disabled, too_many_sign_ins, wrong_password};
 use crate::user_agent::browser_head;
 
 /// The circumstances of a sign-in.
@@ -53,9 +53,20 @@ fn check_sign_in(input: &SignIn) -> Vec<FieldError> {
     errors
 }
 
-fn too_many_sign_ins(wait_s: u64) -> Problem {
-    let detail = "Too many sign-ins to this account or from your network. Wait before the next try. The account is not locked.";
-    Problem::throttled(detail, wait_s)
+/// The factors of a sign-in, for the audit log.
+fn factors_text(grant: Option<&NewGrant>, verified: Option<FactorKind>) -> String {
+    let first = match grant {
+        None => "password".to_owned(),
+        Some(grant) if grant.second_factor => {
+            format!("single sign-on with a second factor by {}", grant.issuer)
+        }
+        Some(grant) => format!("single sign-on by {}", grant.issuer),
+    };
+    match verified {
+        None => first,
+        Some(FactorKind::Totp) => format!("{first} and code"),
+        Some(FactorKind::Recovery) => format!("{first} and recovery code"),
+    }
 }
 
 impl Accounts {
@@ -63,8 +74,9 @@ impl Accounts {
     /// factor.
     ///
     /// # Errors
-    /// 401 for a wrong address or password. 403 for a disabled account. 422 for a longer address or password than any
-    /// account has. 429 after too many attempts. 503 if too many passwords wait for their verification.
+    /// 401 for a wrong address or password, and if the account gets a second factor meanwhile. 403 for a disabled
+    /// account. 422 for a longer address or password than any account has. 429 after too many attempts. 503 if too many
+    /// passwords wait for their verification.
     pub async fn sign_in(&self, input: SignIn, from: SignInOrigin) -> Result<SignInStep, Problem> {
         let errors = check_sign_in(&input);
         if !errors.is_empty() {
@@ -96,7 +108,7 @@ impl Accounts {
         if let Some(challenge) = self.factors.open_challenge(pending.clone()).await? {
             return Ok(SignInStep::Challenge(challenge));
         }
-        let (cookie, user) = self.finish_sign_in(pending, from).await?;
+        let (cookie, user) = self.finish_sign_in(pending, None, from).await?;
         Ok(SignInStep::Session(cookie, user))
     }
 
@@ -111,38 +123,47 @@ impl Accounts {
         input: SecondFactorSignIn,
         from: SignInOrigin,
     ) -> Result<(String, User), Problem> {
-        let pending = self.factors.complete_challenge(&input, from.address).await?;
-        self.finish_sign_in(pending, from).await
+        let (pending, kind) = self.factors.complete_challenge(&input, from.address).await?;
+        self.finish_sign_in(pending, Some(kind), from).await
     }
 
-    /// Opens the session of a sign-in whose proofs are complete, in place of the `former` one.
+    /// Opens the session of a sign-in whose proofs are complete, in place of the `former` one. `verified` is the kind
+    /// of the verified code; `None` without a code.
     pub(crate) async fn finish_sign_in(
         &self,
         done: Pending,
+        verified: Option<FactorKind>,
         from: SignInOrigin,
     ) -> Result<(String, User), Problem> {
         self.factors.throttle.record_success(&done.email, from.address);
         if let Some(former) = &from.former {
             self.sign_out(former).await?;
         }
-        self.open_session(done, &from).await
+        self.open_session(done, verified, &from).await
     }
 
     /// Records a wrong password, or a sign-in to an address without an account. The entered address is not recorded:
     /// it can be a password.
     async fn record_refused_sign_in(&self, user: Option<UserId>) {
         let (subject, detail) = match user {
-            Some(user) => (user.to_string(), "Wrong password."),
+            Some(user) => (user.to_string(), WRONG_PASSWORD),
             None => ("unknown".to_owned(), "No account has the address."),
         };
-        let cause = format!("refused {subject}");
+        let cause = format!("refused {subject} {detail}");
         let event = self.context.visitor_event("session.refused", subject, detail.to_owned());
-        self.context.record_repeated(&cause, None, event).await;
+        self.refusals.record(&self.context, cause, event).await;
     }
 
-    /// Opens a session, unless the user has another password by now. Returns the value of its cookie and the user.
-    async fn open_session(&self, done: Pending, from: &SignInOrigin) -> Result<(String, User), Problem> {
+    /// Opens a session, unless the user has another password by now, or a second factor by now without a verified
+    /// one. Returns the value of its cookie and the user.
+    async fn open_session(
+        &self,
+        done: Pending,
+        verified: Option<FactorKind>,
+        from: &SignInOrigin,
+    ) -> Result<(String, User), Problem> {
         let Pending { user, password_hash, grant, .. } = done;
+        let has_proof = verified.is_some() || grant.as_ref().is_some_and(|grant| grant.second_factor);
         let (cookie, now) = (self.context.random(new_opaque), self.context.now());
         let new = NewSession {
             id: self.context.new_id(now),
@@ -154,9 +175,8 @@ impl Accounts {
         let longest_s = self.context.settings.session_absolute_s;
         let longest_s = grant.as_ref().map_or(longest_s, |grant| longest_s.min(grant.longest_s()));
         let expires_at = now.plus_seconds(longest_s);
-        let detail = grant.as_ref().map(|grant| format!("Single sign-on by {}", grant.issuer));
-        let mut event =
-            self.context.visitor_event("session.started", user.to_string(), detail.unwrap_or_default());
+        let detail = factors_text(grant.as_ref(), verified);
+        let mut event = self.context.visitor_event("session.started", user.to_string(), detail);
         event.context.session = Some(SessionKey::from_cookie(&cookie).short_name());
         let user = self
             .context
@@ -167,6 +187,10 @@ impl Accounts {
                 async move {
                     if store::people::find_password(tx, user).await? != Some(hash) {
                         return Err(wrong_password().into());
+                    }
+                    let app = store::factors::find_totp(tx, user).await?;
+                    if !has_proof && app.is_some_and(|row| row.confirmed_at.is_some()) {
+                        return Err(challenge_ended().into());
                     }
                     if let Some(reason) = store::people::find_disabled_reason(tx, user).await? {
                         return Err(account_disabled(&reason).into());

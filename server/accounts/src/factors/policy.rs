@@ -1,6 +1,6 @@
 //! The rule of an organization for the sign-in of its members.
 
-use berth_foundation::{Caller, Right};
+use berth_foundation::{Caller, Change, Right};
 use berth_store as store;
 use berth_types::factors::SignInPolicy;
 use berth_types::ids::OrgId;
@@ -8,6 +8,7 @@ use berth_types::problems::Problem;
 use futures::FutureExt;
 
 use super::{SecondFactors, no_factor};
+use crate::members::recheck_manage_right;
 
 impl SecondFactors {
     /// The rule of an organization for the sign-in of its members.
@@ -21,7 +22,8 @@ impl SecondFactors {
         Ok(SignInPolicy { require_second_factor: since.is_some() })
     }
 
-    /// Sets the rule of an organization for the sign-in of its members.
+    /// Sets the rule of an organization for the sign-in of its members. Streams, terminals and ports of members without a
+    /// required factor end.
     ///
     /// # Errors
     /// 403 for others than owners, and without a fresh proof. 409 if the caller requires a factor without having one.
@@ -41,6 +43,10 @@ impl SecondFactors {
         let done = self.context.db.try_write(move |tx| {
             let event = event.clone();
             async move {
+                recheck_manage_right(tx, org, user).await?;
+                if store::factors::find_requirement(tx, org).await?.is_some() == required {
+                    return Ok(Vec::new());
+                }
                 let row = store::factors::find_totp(tx, user).await?;
                 // The owner who sets the rule must not be its first victim.
                 if required && row.is_none_or(|row| row.confirmed_at.is_none()) {
@@ -48,11 +54,17 @@ impl SecondFactors {
                 }
                 store::factors::put_requirement(tx, org, required.then_some(now)).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(())
+                if required {
+                    Ok(store::factors::list_members_without(tx, org).await?)
+                } else {
+                    Ok(Vec::new())
+                }
             }
             .boxed()
         });
-        done.await?;
+        for user in done.await? {
+            self.context.publish(Change::Member { org, user });
+        }
         Ok(input)
     }
 }

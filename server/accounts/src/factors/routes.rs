@@ -14,31 +14,56 @@ use berth_types::factors::{
     ConfirmTotp, NewProof, RecoveryCodes, SecondFactors as Factors, SignInPolicy, TotpEnrolment,
 };
 use berth_types::ids::OrgId;
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<SecondFactors> {
     ApiRouter::new()
-        .api_route("/me/factors", get_with(list, doc("Gives the second factors of the caller.")))
+        .api_route(
+            "/me/factors",
+            get_with(list, doc(ApiScope::Admin, "Gives the second factors of the caller.")),
+        )
         .api_route(
             "/me/totp",
-            post_with(enrol, doc("Begins the enrolment of an authenticator app; its secret is shown once."))
-                .delete_with(remove, doc("Removes the authenticator app and the recovery codes.")),
+            post_with(
+                enrol,
+                doc(
+                    ApiScope::Admin,
+                    "Begins the enrolment of an authenticator app; its secret is shown once.",
+                ),
+            )
+            .delete_with(
+                remove,
+                doc(ApiScope::Admin, "Removes the authenticator app and the recovery codes."),
+            ),
         )
         .api_route(
             "/me/totp/confirm",
-            post_with(confirm, doc("Confirms the authenticator app by a code, and gives recovery codes.")),
+            post_with(
+                confirm,
+                doc(ApiScope::Admin, "Confirms the authenticator app by a code, and gives recovery codes."),
+            ),
         )
         .api_route(
             "/me/recovery-codes",
-            post_with(renew_codes, doc("Replaces the recovery codes; they are shown once.")),
+            post_with(renew_codes, doc(ApiScope::Admin, "Replaces the recovery codes; they are shown once.")),
         )
-        .api_route("/me/proof", post_with(prove, doc("Proves the identity of the caller for 15 minutes.")))
+        .api_route(
+            "/me/proof",
+            post_with(prove, doc(ApiScope::Admin, "Proves the identity of the caller for 15 minutes.")),
+        )
         .api_route(
             "/orgs/{org}/sign-in-policy",
-            get_with(policy, doc("Gives the rule of an organization for the sign-in of its members."))
-                .put_with(
-                    put_policy,
-                    doc("Sets the rule of an organization for the sign-in of its members."),
+            get_with(
+                policy,
+                doc(
+                    ApiScope::MembersRead,
+                    "Gives the rule of an organization for the sign-in of its members.",
                 ),
+            )
+            .put_with(
+                put_policy,
+                doc(ApiScope::Admin, "Sets the rule of an organization for the sign-in of its members."),
+            ),
         )
 }
 

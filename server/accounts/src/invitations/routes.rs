@@ -11,30 +11,38 @@ use axum::response::NoContent;
 use berth_rest::answers::Created;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{doc, optional_sign_in};
+use berth_rest::scopes::ANY;
 use berth_rest::{Disconnect, Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::{InvitationId, OrgId};
 use berth_types::members::{
     AcceptInvitation, Invitation, InvitationInfo, Joined, LookAtInvitation, NewInvitation, SentInvitation,
 };
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Invitations> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/invitations",
-            get_with(list_invitations, doc("Lists the open invitations."))
-                .post_with(invite, doc("Invites a person by e-mail address.")),
+            get_with(list_invitations, doc(ApiScope::MembersRead, "Lists the open invitations."))
+                .post_with(invite, doc(ApiScope::Admin, "Invites a person by e-mail address.")),
         )
-        .api_route("/orgs/{org}/invitations/{id}", delete_with(withdraw, doc("Withdraws an invitation.")))
+        .api_route(
+            "/orgs/{org}/invitations/{id}",
+            delete_with(withdraw, doc(ApiScope::Admin, "Withdraws an invitation.")),
+        )
         .api_route(
             "/orgs/{org}/invitations/{id}/resend",
-            post_with(resend, doc("Sends an invitation again.")),
+            post_with(resend, doc(ApiScope::Admin, "Sends an invitation again.")),
         )
         .api_route(
             "/invitations/look",
-            post_with(show_invitation, doc("Gives the organization of an invitation.")),
+            post_with(show_invitation, doc(ANY, "Gives the organization of an invitation.")),
         )
-        .api_route("/invitations/accept", post_with(accept, optional_sign_in("Accepts an invitation.")))
+        .api_route(
+            "/invitations/accept",
+            post_with(accept, optional_sign_in(ApiScope::Admin, "Accepts an invitation.")),
+        )
 }
 
 async fn list_invitations(

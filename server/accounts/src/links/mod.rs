@@ -8,7 +8,6 @@ pub mod routes;
 use std::net::IpAddr;
 
 use berth_core::admission::is_email;
-use berth_foundation::credentials::fingerprint;
 use berth_foundation::{Change, Context, SessionKey};
 use berth_rest::Disconnect;
 use berth_store as store;
@@ -19,11 +18,11 @@ use berth_types::people::{
     CompletePasswordReset, CompleteVerification, EndedSessions, NewPasswordReset, VerifiedEmail,
 };
 use berth_types::problems::Problem;
-use berth_types::quotas::{AuditContext, AuditEvent};
+use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
 
-use crate::accounts::{Accounts, INVALID_EMAIL, MAX_EMAIL_BYTES, check_secret};
-use crate::link_mails::{link, person, record_link, start_password_notice, throttled};
+use crate::accounts::{Accounts, INVALID_EMAIL, MAX_EMAIL_BYTES, hash_secret};
+use crate::link_mails::{link, record_link, start_password_notice, throttled};
 use crate::mails::Mail;
 use crate::passwords;
 
@@ -38,15 +37,6 @@ fn not_valid() -> Problem {
         "This link is not valid",
         "The link was used, has expired, or is incomplete. Nothing was changed. Request another link.",
     )
-}
-
-/// The stored hash of the secret in a request.
-///
-/// # Errors
-/// The text is longer than every secret.
-fn hash_secret(secret: &str) -> Result<String, Problem> {
-    check_secret(secret).map_err(|error| Problem::invalid(vec![error]))?;
-    Ok(fingerprint(secret.trim()))
 }
 
 /// Finds the user of an address with an enabled account.
@@ -108,15 +98,18 @@ impl MailLinks {
         if input.email.len() > MAX_EMAIL_BYTES || !is_email(&email) {
             return Err(Problem::invalid_field("/email", INVALID_EMAIL));
         }
+        let place = self.accounts.mails.reserve()?;
         if let Some(wait_s) = self.accounts.links.count_link(&email, from) {
             return Err(throttled(wait_s));
         }
         let context = self.accounts.context.clone();
-        self.accounts.mails.start(async move { reset_mail(&context, &email).await })
+        self.accounts.mails.start(place, async move { reset_mail(&context, &email).await });
+        Ok(())
     }
 
     /// Sets a new password by a link, and ends all sessions of the person. API tokens stay valid. The link proves the
-    /// address.
+    /// address. At the first proof of the address the second factor, the recovery codes and the API tokens are deleted:
+    /// until then somebody else may have made them.
     ///
     /// # Errors
     /// 404 if the link is not valid. 422 for a password that is too short or easy to guess. 503 if too many passwords
@@ -140,32 +133,44 @@ impl MailLinks {
         }
         let hash = self.accounts.hasher.hash(input.password, context.salt(), sender).await?;
         let id = user.id;
-        let event =
-            context.audit_event(&person(user.clone()), "password.reset", id.to_string(), String::new());
+        let event = context.user_event(&user, "password.reset", id.to_string(), String::new());
+        let verified = context.user_event(&user, "email.verified", id.to_string(), String::new());
         let done = context.db.try_write(move |tx| {
-            let (secret, hash, event) = (secret.clone(), hash.clone(), event.clone());
+            let (secret, hash) = (secret.clone(), hash.clone());
+            let (event, verified) = (event.clone(), verified.clone());
             async move {
                 let found = store::people::find_link(tx, LinkPurpose::PasswordReset, &secret, now).await?;
                 if found.is_none() {
                     return Err(not_valid().into());
                 }
                 store::people::set_password(tx, id, &hash).await?;
-                store::people::verify_email(tx, id, now).await?;
+                let is_first = store::people::verify_email(tx, id, now).await?;
                 store::people::delete_links(tx, LinkPurpose::PasswordReset, id).await?;
                 let ended = store::people::end_sessions(tx, id, "").await?;
-                let detail = format!("sessions ended: {}", ended.len());
+                let mut detail = format!("sessions ended: {}", ended.len());
+                let mut tokens = Vec::new();
+                if is_first {
+                    let had_app = store::factors::delete_totp(tx, id).await?;
+                    store::factors::replace_recovery_codes(tx, id, &[]).await?;
+                    tokens = store::people::delete_tokens(tx, id).await?;
+                    let app = if had_app { ", the authenticator app" } else { "" };
+                    detail = format!(
+                        "{detail}; removed at the first proof of the address: tokens {}{app}",
+                        tokens.len()
+                    );
+                    store::quotas::insert_audit(tx, None, &verified).await?;
+                }
                 store::quotas::insert_audit(tx, None, &AuditEvent { detail, ..event }).await?;
-                Ok(ended)
+                Ok((ended, tokens, is_first))
             }
             .boxed()
         });
-        let ended = done.await?;
+        let (ended, tokens, is_first) = done.await?;
         for hash in &ended {
             context.publish(Change::SignedOut(SessionKey::from_hash(hash)));
         }
-        if let Err(problem) = start_password_notice(context, &self.accounts.mails, user) {
-            tracing::warn!(%problem, "a changed password was not mailed");
-        }
+        tokens.into_iter().for_each(|token| context.publish(Change::TokenRevoked(token)));
+        start_password_notice(context, &self.accounts.mails, user, is_first);
         Ok(EndedSessions { ended_sessions: u64::try_from(ended.len()).unwrap_or(u64::MAX) })
     }
 
@@ -176,30 +181,29 @@ impl MailLinks {
     pub async fn complete_verification(&self, input: CompleteVerification) -> Result<VerifiedEmail, Problem> {
         let context = &self.accounts.context;
         let (secret, now) = (hash_secret(&input.token)?, context.now());
-        let event_id = context.new_id(now);
+        // Read before the write, so that a stranger's text starts no write.
+        let user = {
+            let mut conn = context.db.read().await?;
+            store::people::find_link(&mut conn.tx(), LinkPurpose::Verification, &secret, now).await?
+        };
+        let user = user.ok_or_else(not_valid)?;
+        let event = context.user_event(&user, "email.verified", user.id.to_string(), String::new());
+        let id = user.id;
         let done = context.db.try_write(move |tx| {
-            let secret = secret.clone();
+            let (secret, event) = (secret.clone(), event.clone());
             async move {
                 let found = store::people::find_link(tx, LinkPurpose::Verification, &secret, now).await?;
-                let Some(user) = found else {
+                if found.is_none() {
                     return Err(not_valid().into());
-                };
-                store::people::verify_email(tx, user.id, now).await?;
-                store::people::delete_links(tx, LinkPurpose::Verification, user.id).await?;
-                let event = AuditEvent {
-                    id: event_id,
-                    at: now,
-                    actor: user.name,
-                    action: "email.verified".to_owned(),
-                    subject: user.id.to_string(),
-                    detail: String::new(),
-                    context: AuditContext::default(),
-                };
+                }
+                store::people::verify_email(tx, id, now).await?;
+                store::people::delete_links(tx, LinkPurpose::Verification, id).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
-                Ok(VerifiedEmail { email: user.email })
+                Ok(())
             }
             .boxed()
         });
-        Ok(done.await?)
+        done.await?;
+        Ok(VerifiedEmail { email: user.email })
     }
 }

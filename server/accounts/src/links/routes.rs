@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use berth_rest::operations::{doc, empty};
+use berth_rest::scopes::ANY;
 use berth_rest::{Disconnect, Failed, Json, Sender};
 use berth_types::people::{
     CompletePasswordReset, CompleteVerification, EndedSessions, NewPasswordReset, VerifiedEmail,
@@ -17,15 +18,15 @@ pub fn routes() -> ApiRouter<MailLinks> {
     ApiRouter::new()
         .api_route(
             "/password-resets",
-            post_with(request_reset, empty::<202>("Mails a link for a new password to an address.")),
+            post_with(request_reset, empty::<202>(ANY, "Mails a link for a new password to an address.")),
         )
         .api_route(
             "/password-resets/complete",
-            post_with(complete_reset, doc("Sets a new password by a link and ends all sessions.")),
+            post_with(complete_reset, doc(ANY, "Sets a new password by a link and ends all sessions.")),
         )
         .api_route(
             "/email-verifications/complete",
-            post_with(complete_verification, doc("Verifies an e-mail address by a link.")),
+            post_with(complete_verification, doc(ANY, "Verifies an e-mail address by a link.")),
         )
 }
 

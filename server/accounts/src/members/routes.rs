@@ -12,14 +12,18 @@ use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::{OrgId, UserId};
 use berth_types::members::{ChangeMember, Member};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Members> {
     ApiRouter::new()
-        .api_route("/orgs/{org}/members", get_with(list, doc("Lists the members of an organization.")))
+        .api_route(
+            "/orgs/{org}/members",
+            get_with(list, doc(ApiScope::MembersRead, "Lists the members of an organization.")),
+        )
         .api_route(
             "/orgs/{org}/members/{user}",
-            patch_with(change, doc("Changes the role of a member."))
-                .delete_with(remove, doc("Removes a member.")),
+            patch_with(change, doc(ApiScope::Admin, "Changes the role of a member."))
+                .delete_with(remove, doc(ApiScope::Admin, "Removes a member.")),
         )
 }
 

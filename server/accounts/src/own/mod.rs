@@ -5,10 +5,10 @@ pub mod routes;
 use std::net::IpAddr;
 
 use berth_foundation::{Caller, Change, SessionKey};
-use berth_rest::Disconnect;
 use berth_store as store;
 use berth_store::people::{LinkPurpose, SoleOwnership};
 use berth_types::Page;
+use berth_types::accounts::Membership;
 use berth_types::ids::SessionId;
 use berth_types::lists::ListOptions;
 use berth_types::people::{BrowserSession, ChangePassword, DELETED_NAME, DeleteAccount, EndedSessions};
@@ -17,8 +17,10 @@ use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
 
 use crate::accounts::Accounts;
+use crate::factors::{ProofOrigin, WRONG_PASSWORD};
 use crate::link_mails::{start_password_notice, start_verification, throttled};
 use crate::passwords;
+use crate::webhook_heirs::pass_on_webhooks;
 
 /// The session of a person.
 ///
@@ -48,6 +50,12 @@ fn need_of_owner(org: &SoleOwnership) -> Option<String> {
             org.open_jobs
         ));
     }
+    if org.open_reservations > 0 {
+        return Some(format!(
+            "You are the only owner of {name}, which has {} open reservations. Cancel the reservations, or make another member an owner.",
+            org.open_reservations
+        ));
+    }
     if org.posted_micros != 0 || org.held_micros != 0 {
         return Some(format!(
             "You are the only owner of {name}, which has a balance. Make another member an owner, or ask the operator to settle the balance."
@@ -58,12 +66,6 @@ fn need_of_owner(org: &SoleOwnership) -> Option<String> {
             "You are the only owner of {name}, which has other members. Make one of them an owner, or remove them."
         )
     })
-}
-
-/// The sender of a request with a password.
-pub struct Origin {
-    pub address: Option<IpAddr>,
-    pub disconnect: Disconnect,
 }
 
 /// The accounts of the callers themselves.
@@ -83,7 +85,7 @@ impl OwnAccount {
         caller: &Caller,
         password: String,
         pointer: &str,
-        from: &Origin,
+        from: &ProofOrigin,
     ) -> Result<String, Problem> {
         if password.chars().count() > passwords::MAX_CHARS {
             return Err(Problem::invalid_field(pointer, "Use at most 1024 characters."));
@@ -100,7 +102,12 @@ impl OwnAccount {
         drop(conn);
         let hash = hash.filter(|hash| !hash.is_empty());
         let correct = self.accounts.hasher.verify(place, password, hash.clone(), &from.disconnect).await?;
-        let hash = hash.filter(|_| correct).ok_or_else(|| wrong_password(pointer))?;
+        let Some(hash) = hash.filter(|_| correct) else {
+            let (user, detail) = (caller.user.id.to_string(), WRONG_PASSWORD.to_owned());
+            let event = self.accounts.context.audit_event(caller, "session.refused", user, detail);
+            self.accounts.factors.record_refusal(event).await;
+            return Err(wrong_password(pointer));
+        };
         self.accounts.factors.throttle.record_success(email, from.address);
         Ok(hash)
     }
@@ -121,7 +128,7 @@ impl OwnAccount {
         &self,
         caller: &Caller,
         input: ChangePassword,
-        from: &Origin,
+        from: &ProofOrigin,
     ) -> Result<EndedSessions, Problem> {
         let kept = own_session(caller)?.hash().to_owned();
         let known = [caller.user.email.as_str(), caller.user.name.as_str()];
@@ -151,9 +158,7 @@ impl OwnAccount {
         });
         let ended = done.await?;
         self.publish_ended(&ended);
-        if let Err(problem) = start_password_notice(context, &self.accounts.mails, caller.user.clone()) {
-            tracing::warn!(%problem, "a changed password was not mailed");
-        }
+        start_password_notice(context, &self.accounts.mails, caller.user.clone(), false);
         Ok(EndedSessions { ended_sessions: u64::try_from(ended.len()).unwrap_or(u64::MAX) })
     }
 
@@ -229,23 +234,26 @@ impl OwnAccount {
         if verified_at.is_some() {
             return Ok(());
         }
+        let place = self.accounts.mails.reserve()?;
         if let Some(wait_s) = self.accounts.links.count_link(&caller.user.email, address) {
             return Err(throttled(wait_s));
         }
-        start_verification(context, &self.accounts.mails, caller.user.clone())
+        start_verification(context, &self.accounts.mails, place, caller.user.clone());
+        Ok(())
     }
 
-    /// Deletes the caller's account: name, address, password, sessions, memberships and tokens. The ledger, invoices,
-    /// jobs and audit events stay.
+    /// Deletes the caller's account: name, address, password, second factors, sessions, memberships and tokens. The
+    /// ledger, invoices, jobs and audit events stay. The webhooks pass to owners of their organizations. An organization
+    /// without any other member loses its saved card, its automatic recharge and its webhooks.
     ///
     /// # Errors
     /// 401 for a wrong password. 403 for a token. 409 for an operator, and for the only owner of an organization with
-    /// open jobs, a balance or other members. 429 after too many attempts.
+    /// open jobs, open reservations, a balance or other members. 429 after too many attempts.
     pub async fn delete_account(
         &self,
         caller: &Caller,
         input: DeleteAccount,
-        from: &Origin,
+        from: &ProofOrigin,
     ) -> Result<(), Problem> {
         own_session(caller)?;
         if caller.user.operator {
@@ -261,19 +269,36 @@ impl OwnAccount {
         // The event must not keep the name.
         let event = AuditEvent { actor: DELETED_NAME.to_owned(), ..event };
         let now = event.at;
+        let own_context = context.clone();
         let done = context.db.try_write(move |tx| {
-            let event = event.clone();
+            let (context, event) = (own_context.clone(), event.clone());
             async move {
                 let owned = store::people::list_sole_ownerships(tx, user).await?;
                 if let Some(detail) = owned.iter().find_map(need_of_owner) {
                     let detail = format!("{detail} Nothing was changed.");
                     return Err(Problem::conflict("account.in_use", "Account in use", detail).into());
                 }
+                for org in &owned {
+                    store::payments::forget_card(tx, org.id).await?;
+                    store::webhooks::delete_all(tx, org.id).await?;
+                }
                 let memberships = store::accounts::list_memberships(tx, user).await?;
+                for Membership { org, role } in &memberships {
+                    let left = AuditEvent {
+                        id: context.new_id(now),
+                        action: "member.left".to_owned(),
+                        detail: role.name().to_owned(),
+                        ..event.clone()
+                    };
+                    store::quotas::insert_audit(tx, Some(org.id), &left).await?;
+                }
                 let tokens = store::people::list_token_ids(tx, user).await?;
                 let sessions = store::people::end_sessions(tx, user, "").await?;
                 store::people::delete_person(tx, user, now).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
+                for membership in &memberships {
+                    pass_on_webhooks(tx, &context, (membership.org.id, user), &event).await?;
+                }
                 Ok((memberships, tokens, sessions))
             }
             .boxed()
@@ -301,12 +326,14 @@ mod tests {
             name: "Lab".to_owned(),
             others: 0,
             open_jobs: 0,
+            open_reservations: 0,
             posted_micros: 0,
             held_micros: 0,
         };
         assert_eq!(need_of_owner(&empty), None);
         for (org, reason) in [
             (SoleOwnership { open_jobs: 2, ..empty.clone() }, "2 open jobs"),
+            (SoleOwnership { open_reservations: 1, ..empty.clone() }, "1 open reservations"),
             (SoleOwnership { posted_micros: -1, ..empty.clone() }, "a balance"),
             (SoleOwnership { held_micros: 1, ..empty.clone() }, "a balance"),
             (SoleOwnership { others: 1, ..empty.clone() }, "other members"),

@@ -1,6 +1,6 @@
 //! The routes of a person's own account.
 
-use super::{Origin, OwnAccount};
+use super::OwnAccount;
 use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with, post_with, put_with};
 use axum::Json as Answer;
@@ -13,29 +13,40 @@ use berth_rest::{Disconnect, Failed, Json, Path, Query, Sender, Signed};
 use berth_types::Page;
 use berth_types::ids::SessionId;
 use berth_types::people::{BrowserSession, ChangePassword, DeleteAccount, EndedSessions};
+use berth_types::scopes::ApiScope;
 
 use crate::accounts::routes::set_cookie;
+use crate::factors::ProofOrigin;
 
 pub fn routes() -> ApiRouter<OwnAccount> {
     ApiRouter::new()
         .api_route(
             "/me/password",
-            put_with(change_password, doc("Changes the caller's password and ends all other sessions.")),
+            put_with(
+                change_password,
+                doc(ApiScope::Admin, "Changes the caller's password and ends all other sessions."),
+            ),
         )
         .api_route(
             "/me/sessions",
-            get_with(list_sessions, doc("Lists the caller's sessions."))
-                .delete_with(end_sessions, empty::<204>("Ends all sessions of the caller.")),
+            get_with(list_sessions, doc(ApiScope::Admin, "Lists the caller's sessions."))
+                .delete_with(end_sessions, empty::<204>(ApiScope::Admin, "Ends all sessions of the caller.")),
         )
-        .api_route("/me/sessions/{session}", delete_with(end_session, doc("Ends a session of the caller.")))
+        .api_route(
+            "/me/sessions/{session}",
+            delete_with(end_session, doc(ApiScope::Admin, "Ends a session of the caller.")),
+        )
         .api_route(
             "/me/email-verification",
             post_with(
                 send_verification,
-                empty::<202>("Mails another link that verifies the caller's address."),
+                empty::<202>(ApiScope::Admin, "Mails another link that verifies the caller's address."),
             ),
         )
-        .api_route("/me/deletion", post_with(delete_account, empty::<204>("Deletes the caller's account.")))
+        .api_route(
+            "/me/deletion",
+            post_with(delete_account, empty::<204>(ApiScope::Admin, "Deletes the caller's account.")),
+        )
 }
 
 async fn change_password(
@@ -45,7 +56,7 @@ async fn change_password(
     disconnect: Disconnect,
     body: Json<ChangePassword>,
 ) -> Result<Answer<EndedSessions>, Failed> {
-    let from = Origin { address, disconnect };
+    let from = ProofOrigin { address, disconnect };
     Ok(Answer(own.change_password(&caller, body.value, &from).await?))
 }
 
@@ -93,7 +104,7 @@ async fn delete_account(
     disconnect: Disconnect,
     body: Json<DeleteAccount>,
 ) -> Result<Response, Failed> {
-    let from = Origin { address, disconnect };
+    let from = ProofOrigin { address, disconnect };
     own.delete_account(&caller, body.value, &from).await?;
     Ok(signed_out(&own))
 }

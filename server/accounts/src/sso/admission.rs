@@ -3,6 +3,7 @@
 //! Each step decides before its first write, so a refusal changes nothing.
 
 use berth_foundation::Change;
+use berth_oidc::{ClaimedPerson, Provider, domain_of, role_of_groups};
 use berth_store::sso::StoredProvider;
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::accounts::{Role, User};
@@ -12,12 +13,9 @@ use berth_types::sso::SsoFailure;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::claims::{ClaimedPerson, role_of_groups};
-use super::protocol::Provider;
 use super::provider::Rules;
 use super::{Refused, SingleSignOn};
-use crate::grants::domain_of;
-use crate::members::end_tokens_and_invitations;
+use crate::members::{end_tokens_and_invitations, role_state};
 use crate::membership_rules::keeps_an_owner;
 
 /// The stored hash of an account without a password.
@@ -59,7 +57,7 @@ struct Candidate {
     new_id: UserId,
     now: Timestamp,
     /// Events without actor, action and detail: one for each possible act.
-    blank: [AuditEvent; 3],
+    blank: [AuditEvent; 4],
 }
 
 /// The account of a candidate before the sign-in.
@@ -69,6 +67,15 @@ enum Account {
 }
 
 impl Candidate {
+    /// An event of the candidate. `slot` is its place in `blank`.
+    fn event(&self, slot: usize, user: &User, action: &str, detail: String) -> Option<AuditEvent> {
+        let mut event = self.blank.get(slot)?.clone();
+        (event.action, event.detail) = (action.to_owned(), detail);
+        (event.actor, event.subject) = (user.name.clone(), user.id.to_string());
+        event.context.actor_id = Some(user.id);
+        Some(event)
+    }
+
     /// Writes an event of the candidate. `slot` is its place in `blank`.
     async fn record(
         &self,
@@ -78,11 +85,7 @@ impl Candidate {
         action: &str,
         detail: String,
     ) -> Result<(), StoreError> {
-        let Some(event) = self.blank.get(slot) else { return Ok(()) };
-        let mut event = event.clone();
-        (event.action, event.detail) = (action.to_owned(), detail);
-        (event.actor, event.subject) = (user.name.clone(), user.id.to_string());
-        event.context.actor_id = Some(user.id);
+        let Some(event) = self.event(slot, user, action, detail) else { return Ok(()) };
         store::quotas::insert_audit(tx, org, &event).await
     }
 
@@ -110,25 +113,27 @@ impl Candidate {
         org: Option<OrgId>,
         account: Account,
     ) -> Result<(User, String), StoreError> {
-        let (user, password_hash) = match account {
+        let (user, password_hash, is_proved) = match account {
             Account::New(user) => {
                 store::accounts::insert_user(tx, &user, NO_PASSWORD, self.now).await?;
                 let detail = format!("By single sign-on of {}", self.issuer);
                 self.record(tx, 0, (org, &user), "user.signed_up", detail).await?;
-                (user, NO_PASSWORD.to_owned())
+                (user, NO_PASSWORD.to_owned(), true)
             }
             Account::Known { user, password_hash, is_linked } => {
                 if !is_linked {
                     let detail = format!("{}: {}", user.email, self.issuer);
                     self.record(tx, 0, (org, &user), "sso.linked", detail).await?;
                 }
-                if user.email == self.person.email {
-                    store::people::verify_email(tx, user.id, self.now).await?;
-                }
-                (user, password_hash)
+                let is_proved = user.email == self.person.email
+                    && store::people::verify_email(tx, user.id, self.now).await?;
+                (user, password_hash, is_proved)
             }
         };
         store::sso::put_identity(tx, &self.issuer, &self.person.subject, user.id, self.now).await?;
+        if is_proved {
+            self.record(tx, 3, (None, &user), "email.verified", String::new()).await?;
+        }
         Ok((user, password_hash))
     }
 
@@ -202,7 +207,10 @@ impl Candidate {
             role.name(),
             before.name()
         );
-        self.record(tx, 2, (Some(org), user), "member.role_changed", detail).await?;
+        if let Some(event) = self.event(2, user, "member.role_changed", detail) {
+            let event = event.with_change(role_state(before), role_state(role));
+            store::quotas::insert_audit(tx, Some(org), &event).await?;
+        }
         Ok(true)
     }
 

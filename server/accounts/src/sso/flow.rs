@@ -8,20 +8,19 @@ use std::net::IpAddr;
 use berth_core::admission::is_email;
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::envelope::SealingContext;
+use berth_foundation::repeated::MINUTE_MS;
+use berth_oidc::{ClaimedPerson, Provider, SignInValues, domain_of};
 use berth_store as store;
-use berth_types::accounts::User;
 use berth_types::factors::SignInChallenge;
 use berth_types::ids::OrgId;
 use berth_types::sso::SsoFailure;
 use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::claims::ClaimedPerson;
-use super::protocol::{Provider, SignInValues};
 use super::{Refused, SingleSignOn};
 use crate::accounts::SignInOrigin;
 use crate::factors::Pending;
-use crate::grants::{NewGrant, domain_of};
+use crate::grants::NewGrant;
 
 /// Seconds between the two steps of a sign-in.
 pub const FLOW_S: i64 = 600;
@@ -177,7 +176,7 @@ impl SingleSignOn {
             let detail: String = format!("{name}: {}", refused.detail).chars().take(300).collect();
             let context = &self.accounts.context;
             let event = context.visitor_event("sso.refused", "unknown".to_owned(), detail);
-            context.record_repeated(&cause, org, event).await;
+            context.record_repeated(&cause, MINUTE_MS, org, event).await;
         }
         done
     }
@@ -207,28 +206,19 @@ impl SingleSignOn {
         let person = ClaimedPerson::read(&verified.claims, rules.group_claim())?;
         let grant = self.new_grant(&provider, &person, verified.refresh_token)?;
         let admitted = self.admit(&provider, &rules, person).await?;
-        let needs_factor = !grant.second_factor && self.needs_factor(&admitted.user, flow.org).await?;
+        let has_factor = grant.second_factor;
         let pending = Pending {
             user: admitted.user.id,
             email: admitted.user.email,
             password_hash: admitted.password_hash,
             grant: Some(grant),
         };
-        if needs_factor && let Some(challenge) = self.accounts.factors.open_challenge(pending.clone()).await?
-        {
+        // A person with a second factor needs it, unless the provider verified one.
+        if !has_factor && let Some(challenge) = self.accounts.factors.open_challenge(pending.clone()).await? {
             return Ok(Returned::Challenge(challenge));
         }
-        let (cookie, _) = self.accounts.finish_sign_in(pending, from).await?;
+        let (cookie, _) = self.accounts.finish_sign_in(pending, None, from).await?;
         Ok(Returned::Session(cookie))
-    }
-
-    /// True if the portal, or another organization than that of the provider, requires a second factor of a user.
-    async fn needs_factor(&self, user: &User, org: Option<OrgId>) -> Result<bool, Refused> {
-        if self.accounts.is_factor_required(user) {
-            return Ok(true);
-        }
-        let mut conn = self.accounts.context.db.read().await?;
-        Ok(store::sso::requires_factor_elsewhere(&mut conn.tx(), user.id, org).await?)
     }
 
     fn new_grant(

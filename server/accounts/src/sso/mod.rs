@@ -5,11 +5,9 @@
 //! addresses of the confirmed domains of its organization only, and never about operators.
 
 mod admission;
-mod claims;
 mod domains;
 mod ends;
 mod flow;
-mod protocol;
 mod provider;
 mod refresh;
 mod reseal;
@@ -21,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use berth_foundation::Context;
 use berth_foundation::delivery::Transport;
 use berth_foundation::envelope::EnvelopeError;
+use berth_oidc::{OidcError, Protocol};
 use berth_store::StoreError;
 use berth_types::problems::Problem;
 use berth_types::sso::SsoFailure;
@@ -28,7 +27,6 @@ use lru::LruCache;
 
 use crate::accounts::Accounts;
 use crate::throttle::SsoThrottle;
-use protocol::Protocol;
 use refresh::SilentProviders;
 
 /// Used states of sign-ins, and used logout tokens, in memory. The least recent one makes room for a new one.
@@ -47,10 +45,18 @@ impl Refused {
     }
 }
 
+impl From<OidcError> for Refused {
+    fn from(error: OidcError) -> Self {
+        Self::new(error.failure, error.detail)
+    }
+}
+
 impl From<Problem> for Refused {
     fn from(problem: Problem) -> Self {
         let failure = match problem.code.as_str() {
             "account.disabled" => SsoFailure::Disabled,
+            // The account changed during the sign-in.
+            "auth.challenge" | "auth.wrong_password" => SsoFailure::Expired,
             _ => SsoFailure::Internal,
         };
         Self::new(failure, problem)

@@ -2,6 +2,7 @@
 
 use berth_foundation::envelope::SealingContext;
 use berth_foundation::{Caller, Change, Right, SessionKey};
+use berth_oidc::{Provider, callback_url};
 use berth_store::sso::StoredProvider;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError, Tx};
@@ -13,7 +14,6 @@ use berth_types::sso::{
 };
 use futures::FutureExt;
 
-use super::protocol::{Provider, callback_url};
 use super::{Providers, Refused};
 use crate::members::recheck_manage_right;
 

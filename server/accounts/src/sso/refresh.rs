@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use berth_oidc::{Provider, RefreshError};
 use berth_store::sso::StoredGrant;
 use berth_store::{self as store, StoreError};
 use berth_types::ids::OrgId;
@@ -13,7 +14,6 @@ use futures::{FutureExt, StreamExt, stream};
 
 use super::SingleSignOn;
 use super::flow::with_refresh_context;
-use super::protocol::{Provider, RefreshError};
 use crate::grants::{REFRESH_S, next_refresh};
 
 /// Grants of one run.

@@ -6,12 +6,15 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, NoContent, Response};
+use berth_oidc::find_logout_token;
 use berth_rest::authentication::{SignedUnenrolled, session_cookie};
 use berth_rest::extract::RawBody;
 use berth_rest::operations::{doc, logout_token, redirect};
+use berth_rest::scopes::ANY;
 use berth_rest::{Disconnect, Failed, Json, Path, Query, Sender, Signed};
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::sso::{ClaimedDomains, ConfirmDomain, Identities, PutSsoProvider, SsoSettings};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -26,32 +29,53 @@ pub fn routes() -> ApiRouter<SingleSignOn> {
     ApiRouter::new()
         .api_route(
             "/sso/start",
-            get_with(start, redirect("Begins a sign-in at a provider of single sign-on.")),
+            get_with(start, redirect(ANY, "Begins a sign-in at a provider of single sign-on.")),
         )
-        .api_route("/sso/callback", get_with(callback, redirect("Completes a sign-in after the provider.")))
+        .api_route(
+            "/sso/callback",
+            get_with(callback, redirect(ANY, "Completes a sign-in after the provider.")),
+        )
         .api_route(
             "/sso/operators/logout",
-            post_with(log_out_operators, logout_token("Ends sessions that the operators' provider names.")),
+            post_with(
+                log_out_operators,
+                logout_token(ANY, "Ends sessions that the operators' provider names."),
+            ),
         )
         .api_route(
             "/sso/{org}/logout",
-            post_with(log_out, logout_token("Ends sessions that the provider of an organization names.")),
+            post_with(
+                log_out,
+                logout_token(ANY, "Ends sessions that the provider of an organization names."),
+            ),
         )
         .api_route(
             "/orgs/{org}/sso-provider",
-            get_with(settings, doc("Gives the single sign-on of an organization."))
-                .put_with(put_provider, doc("Sets the provider of an organization."))
-                .delete_with(delete_provider, doc("Removes the provider of an organization.")),
+            get_with(settings, doc(ApiScope::MembersRead, "Gives the single sign-on of an organization."))
+                .put_with(put_provider, doc(ApiScope::Admin, "Sets the provider of an organization."))
+                .delete_with(
+                    delete_provider,
+                    doc(ApiScope::Admin, "Removes the provider of an organization."),
+                ),
         )
         .api_route(
             "/operator/sso-domains",
-            get_with(claimed_domains, doc("Lists the domains of single sign-on of all organizations.")),
+            get_with(
+                claimed_domains,
+                doc(ApiScope::MembersRead, "Lists the domains of single sign-on of all organizations."),
+            ),
         )
         .api_route(
             "/operator/orgs/{org}/sso-domains",
-            put_with(confirm_domain, doc("Confirms a domain for an organization, or takes it back.")),
+            put_with(
+                confirm_domain,
+                doc(ApiScope::Admin, "Confirms a domain for an organization, or takes it back."),
+            ),
         )
-        .api_route("/me/identities", get_with(identities, doc("Gives the caller's identities at providers.")))
+        .api_route(
+            "/me/identities",
+            get_with(identities, doc(ApiScope::Admin, "Gives the caller's identities at providers.")),
+        )
 }
 
 /// The choice of the provider.
@@ -160,9 +184,7 @@ async fn end_sessions(
     body: &[u8],
 ) -> Result<Response, Failed> {
     sso.count_step(address).map_err(|_| Problem::throttled("Too many requests from your network.", 1))?;
-    let mut fields = openidconnect::url::form_urlencoded::parse(body);
-    let token = fields.find(|(name, _)| name == "logout_token").map(|(_, token)| token.into_owned());
-    let token = token.ok_or_else(|| Problem::malformed("The form has no logout_token."))?;
+    let token = find_logout_token(body).ok_or_else(|| Problem::malformed("The form has no logout_token."))?;
     sso.log_out(org, &token).await.map_err(refused_logout)?;
     Ok(StatusCode::OK.into_response())
 }

@@ -3,8 +3,8 @@
 pub mod routes;
 
 use berth_foundation::{Caller, Change, Context, SessionKey};
-use berth_store as store;
 use berth_store::people::LinkPurpose;
+use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::Page;
 use berth_types::ids::UserId;
 use berth_types::lists::ListOptions;
@@ -12,6 +12,12 @@ use berth_types::people::{DisableUser, MAX_REASON_CHARS, Person};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
+
+use crate::accounts::Accounts;
+use crate::factors::no_factor;
+use crate::link_mails::{FactorChange, start_factor_notice};
+use crate::mails::Mails;
+use crate::webhook_heirs::pass_on_webhooks;
 
 /// Checks the reason for a disabled account. Returns it without the white space around it.
 fn check_reason(reason: &str) -> Result<String, Problem> {
@@ -22,15 +28,43 @@ fn check_reason(reason: &str) -> Result<String, Problem> {
     }
 }
 
+/// [`pass_on_webhooks`] in each organization of a user.
+async fn pass_on_in_all(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    user: UserId,
+    act: &AuditEvent,
+) -> Result<(), StoreError> {
+    for membership in store::accounts::list_memberships(tx, user).await? {
+        pass_on_webhooks(tx, context, (membership.org.id, user), act).await?;
+    }
+    Ok(())
+}
+
 /// The accounts of all people.
 #[derive(Clone)]
 pub struct Users {
     context: Context,
+    mails: Mails,
+}
+
+/// Removes the second factor of a user and ends all sessions of the user. Returns the hashes of their cookies.
+async fn remove_factors(tx: &mut Tx<'_>, user: UserId, event: AuditEvent) -> Result<Vec<String>, WriteError> {
+    let app = store::factors::find_totp(tx, user).await?;
+    if app.is_none_or(|row| row.confirmed_at.is_none()) {
+        return Err(no_factor().into());
+    }
+    store::factors::delete_totp(tx, user).await?;
+    store::factors::replace_recovery_codes(tx, user, &[]).await?;
+    let ended = store::people::end_sessions(tx, user, "").await?;
+    let detail = format!("{}sessions ended: {}", event.detail, ended.len());
+    store::quotas::insert_audit(tx, None, &AuditEvent { detail, ..event }).await?;
+    Ok(ended)
 }
 
 impl Users {
-    pub const fn new(context: Context) -> Self {
-        Self { context }
+    pub fn new(accounts: &Accounts) -> Self {
+        Self { context: accounts.context.clone(), mails: accounts.mails.clone() }
     }
 
     /// A page of all users by their creation. With `text` only users with this text in their name or address.
@@ -50,10 +84,11 @@ impl Users {
     }
 
     /// Disables an account: its sessions, streams, terminals and ports end, its tokens and its password are refused.
-    /// Jobs continue. A repeated request changes the reason.
+    /// Jobs continue. Its webhooks pass to owners of their organizations. A repeated request changes the reason.
     ///
     /// # Errors
-    /// 404 if there is no such account. 409 for the caller's own account. 422 for an invalid reason.
+    /// 403 without a fresh proof. 404 if there is no such account. 409 for the caller's own account. 422 for an invalid
+    /// reason.
     pub async fn disable(
         &self,
         caller: &Caller,
@@ -61,26 +96,34 @@ impl Users {
         input: DisableUser,
     ) -> Result<Person, Problem> {
         self.context.authorise_operator(caller)?;
+        self.context.check_proof(caller)?;
         let reason = check_reason(&input.reason)?;
         if user == caller.user.id {
             return Err(Problem::conflict(
                 "account.operator",
                 "Operator's account",
-                "You cannot disable your own account. Nothing was changed. Another operator can disable it.",
+                "You cannot disable your own account, because the portal needs its operator. Nothing was changed.",
             ));
         }
         let event = self.context.audit_event(caller, "account.disabled", user.to_string(), reason.clone());
         let now = event.at;
+        let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let (reason, event) = (reason.clone(), event.clone());
+            let (context, reason, event) = (context.clone(), reason.clone(), event.clone());
             async move {
+                let is_repeated = store::people::find_disabled_reason(tx, user).await?.is_some();
                 if !store::people::disable(tx, user, &reason, now).await? {
                     return Err(Problem::not_found().into());
                 }
                 let sessions = store::people::end_sessions(tx, user, "").await?;
                 store::people::delete_links(tx, LinkPurpose::PasswordReset, user).await?;
+                // The last grant stays while it shows the end of API tokens, and is not refreshed before the enabling.
+                store::sso::forget_grants(tx).await?;
                 let tokens = store::people::list_token_ids(tx, user).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
+                if !is_repeated {
+                    pass_on_in_all(tx, &context, user, &event).await?;
+                }
                 let person = store::people::find_person(tx, user).await?.ok_or_else(Problem::not_found)?;
                 Ok((person, sessions, tokens))
             }
@@ -95,18 +138,22 @@ impl Users {
         Ok(person)
     }
 
-    /// Enables an account. The person signs in again; tokens are valid again.
+    /// Enables an account. The person signs in again; tokens are valid again. Webhooks that stopped without an owner
+    /// go on if the person is an owner.
     ///
     /// # Errors
-    /// 404 if there is no such account. An account that is not disabled is no error.
+    /// 403 without a fresh proof. 404 if there is no such account. An account that is not disabled is no error.
     pub async fn enable(&self, caller: &Caller, user: UserId) -> Result<Person, Problem> {
         self.context.authorise_operator(caller)?;
+        self.context.check_proof(caller)?;
         let event = self.context.audit_event(caller, "account.enabled", user.to_string(), String::new());
+        let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let event: AuditEvent = event.clone();
+            let (context, event) = (context.clone(), event.clone());
             async move {
                 if store::people::enable(tx, user).await? {
                     store::quotas::insert_audit(tx, None, &event).await?;
+                    pass_on_in_all(tx, &context, user, &event).await?;
                 }
                 let person = store::people::find_person(tx, user).await?;
                 Ok(person.ok_or_else(Problem::not_found)?)
@@ -114,6 +161,65 @@ impl Users {
             .boxed()
         });
         Ok(done.await?)
+    }
+
+    /// Removes the second factor of a person who lost the app and the recovery codes, and ends the sessions of the
+    /// person. The password alone signs in afterwards.
+    ///
+    /// # Errors
+    /// 403 without a fresh proof. 404 if there is no such account. 409 without a second factor.
+    pub async fn remove_factors(&self, caller: &Caller, user: UserId) -> Result<Person, Problem> {
+        self.context.authorise_operator(caller)?;
+        self.context.check_proof(caller)?;
+        let event = self.context.audit_event(caller, "factor.removed", user.to_string(), String::new());
+        let done = self.context.db.try_write(move |tx| {
+            let event = event.clone();
+            async move {
+                if store::people::find_person(tx, user).await?.is_none() {
+                    return Err(Problem::not_found().into());
+                }
+                let sessions = remove_factors(tx, user, event).await?;
+                let person = store::people::find_person(tx, user).await?.ok_or_else(Problem::not_found)?;
+                Ok((person, sessions))
+            }
+            .boxed()
+        });
+        let (person, sessions) = done.await?;
+        for hash in &sessions {
+            self.context.publish(Change::SignedOut(SessionKey::from_hash(hash)));
+        }
+        let change = FactorChange::RemovedByOperator;
+        start_factor_notice(&self.context, &self.mails, person.user.clone(), change);
+        Ok(person)
+    }
+
+    /// Removes the second factor of the account with an address, for the command of the program. No mail is sent.
+    ///
+    /// # Errors
+    /// No account has the address, or it has no second factor.
+    pub async fn remove_factors_by_command(&self, email: &str) -> Result<(), String> {
+        let email = email.trim().to_lowercase();
+        let event = self.context.visitor_event("factor.removed", String::new(), "by a command; ".to_owned());
+        let done = self.context.db.try_write(move |tx| {
+            let (email, event) = (email.clone(), event.clone());
+            async move {
+                let login = store::accounts::find_login(tx, &email).await?;
+                let (user, _) = login.ok_or_else(Problem::not_found)?;
+                let event = AuditEvent { actor: "The portal".to_owned(), subject: user.to_string(), ..event };
+                remove_factors(tx, user, event).await.map(drop)
+            }
+            .boxed()
+        });
+        match done.await {
+            Ok(()) => Ok(()),
+            Err(WriteError::Refused(problem)) if problem.status == 404 => {
+                Err("no account has this address; nothing was changed".to_owned())
+            }
+            Err(WriteError::Refused(_)) => {
+                Err("the account has no second factor; nothing was changed".to_owned())
+            }
+            Err(WriteError::Store(error)) => Err(error.to_string()),
+        }
     }
 }
 

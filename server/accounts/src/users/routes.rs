@@ -2,7 +2,7 @@
 
 use super::Users;
 use aide::axum::ApiRouter;
-use aide::axum::routing::{get_with, put_with};
+use aide::axum::routing::{delete_with, get_with, put_with};
 use axum::Json as Answer;
 use axum::extract::State;
 use berth_rest::lists::ListQuery;
@@ -11,6 +11,7 @@ use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::UserId;
 use berth_types::people::{DisableUser, Person};
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
@@ -19,11 +20,21 @@ const MAX_TEXT_CHARS: usize = 100;
 
 pub fn routes() -> ApiRouter<Users> {
     ApiRouter::new()
-        .api_route("/operator/users", get_with(list, doc("Lists the accounts of all people.")))
+        .api_route(
+            "/operator/users",
+            get_with(list, doc(ApiScope::MembersRead, "Lists the accounts of all people.")),
+        )
         .api_route(
             "/operator/users/{user}/disabled",
-            put_with(disable, doc("Disables an account and ends its sessions."))
-                .delete_with(enable, doc("Enables an account.")),
+            put_with(disable, doc(ApiScope::Admin, "Disables an account and ends its sessions."))
+                .delete_with(enable, doc(ApiScope::Admin, "Enables an account.")),
+        )
+        .api_route(
+            "/operator/users/{user}/factors",
+            delete_with(
+                remove_factors,
+                doc(ApiScope::Admin, "Removes the second factor of an account and ends its sessions."),
+            ),
         )
 }
 
@@ -64,6 +75,14 @@ async fn disable(
     body: Json<DisableUser>,
 ) -> Result<Answer<Person>, Failed> {
     Ok(Answer(users.disable(&caller, user, body.value).await?))
+}
+
+async fn remove_factors(
+    State(users): State<Users>,
+    Signed(caller): Signed,
+    Path(user): Path<UserId>,
+) -> Result<Answer<Person>, Failed> {
+    Ok(Answer(users.remove_factors(&caller, user).await?))
 }
 
 async fn enable(

@@ -13,15 +13,22 @@ use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::budgets::{Budget, NewBudget};
 use berth_types::ids::{BudgetId, OrgId};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Budgets> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/budgets",
-            get_with(list_budgets, doc("Lists the budgets of an organization with their use."))
-                .post_with(create_budget, doc("Creates a budget.")),
+            get_with(
+                list_budgets,
+                doc(ApiScope::BillingRead, "Lists the budgets of an organization with their use."),
+            )
+            .post_with(create_budget, doc(ApiScope::BillingWrite, "Creates a budget.")),
         )
-        .api_route("/orgs/{org}/budgets/{id}", delete_with(delete_budget, doc("Deletes a budget.")))
+        .api_route(
+            "/orgs/{org}/budgets/{id}",
+            delete_with(delete_budget, doc(ApiScope::BillingWrite, "Deletes a budget.")),
+        )
 }
 
 async fn create_budget(

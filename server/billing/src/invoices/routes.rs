@@ -17,36 +17,58 @@ use berth_rest::operations::{doc, or_csv, pdf};
 use berth_rest::{Disconnect, Failed, Json, Path, Query, Signed};
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{BillingSettings, Invoice, InvoiceState, MonthStatement};
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::{Deserialize, Serialize};
 
 pub fn routes() -> ApiRouter<Invoices> {
     ApiRouter::new()
-        .api_route("/orgs/{org}/invoices", get_with(list, doc("Lists the invoices of an organization.")))
-        .api_route("/orgs/{org}/invoices/{id}", get_with(show, doc("Gives an invoice.")))
-        .api_route("/orgs/{org}/invoices/{id}/pdf", get_with(show_pdf, pdf("Gives an invoice as PDF.")))
+        .api_route(
+            "/orgs/{org}/invoices",
+            get_with(list, doc(ApiScope::BillingRead, "Lists the invoices of an organization.")),
+        )
+        .api_route(
+            "/orgs/{org}/invoices/{id}",
+            get_with(show, doc(ApiScope::BillingRead, "Gives an invoice.")),
+        )
+        .api_route(
+            "/orgs/{org}/invoices/{id}/pdf",
+            get_with(show_pdf, pdf(ApiScope::BillingRead, "Gives an invoice as PDF.")),
+        )
         .api_route(
             "/orgs/{org}/statement",
             get_with(
                 statement,
-                or_csv::<MonthStatement>("Gives the statement of an organization for a month."),
+                or_csv::<MonthStatement>(
+                    ApiScope::BillingRead,
+                    "Gives the statement of an organization for a month.",
+                ),
             ),
         )
         .api_route(
             "/orgs/{org}/statement/pdf",
-            get_with(statement_pdf, pdf("Gives the statement of an organization for a month as PDF.")),
+            get_with(
+                statement_pdf,
+                pdf(ApiScope::BillingRead, "Gives the statement of an organization for a month as PDF."),
+            ),
         )
         .api_route(
             "/operator/invoices",
-            get_with(list_all, doc("Lists all invoices."))
-                .post_with(bill, doc("Bills the months that have ended.")),
+            get_with(list_all, doc(ApiScope::BillingRead, "Lists all invoices."))
+                .post_with(bill, doc(ApiScope::BillingWrite, "Bills the months that have ended.")),
         )
-        .api_route("/operator/invoices/{id}/paid", post_with(pay, doc("Marks an invoice as paid.")))
-        .api_route("/operator/invoices/{id}/void", post_with(void, doc("Voids an invoice by a credit note.")))
+        .api_route(
+            "/operator/invoices/{id}/paid",
+            post_with(pay, doc(ApiScope::BillingWrite, "Marks an invoice as paid.")),
+        )
+        .api_route(
+            "/operator/invoices/{id}/void",
+            post_with(void, doc(ApiScope::BillingWrite, "Voids an invoice by a credit note.")),
+        )
         .api_route(
             "/operator/billing-settings",
-            get_with(settings, doc("Gives the settings of invoices."))
-                .put_with(set_settings, doc("Replaces the settings of invoices.")),
+            get_with(settings, doc(ApiScope::BillingRead, "Gives the settings of invoices."))
+                .put_with(set_settings, doc(ApiScope::Admin, "Replaces the settings of invoices.")),
         )
 }
 

@@ -18,29 +18,45 @@ use berth_types::accounts::{OrgFilter, OrgOrder, OrgSummary};
 use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, CreditLimit, Granted, NewCredit, NewCredits, NewDebit, Transfer};
 use berth_types::lists::ListOptions;
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Ledger> {
     ApiRouter::new()
-        .api_route("/operator/orgs", get_with(list_orgs, doc("Lists the organizations with their balances.")))
+        .api_route(
+            "/operator/orgs",
+            get_with(list_orgs, doc(ApiScope::BillingRead, "Lists the organizations with their balances.")),
+        )
         .api_route(
             "/operator/credits",
-            post_with(grant_credits, doc("Grants credit to several organizations.")),
+            post_with(grant_credits, doc(ApiScope::BillingWrite, "Grants credit to several organizations.")),
         )
         .api_route(
             "/operator/orgs/{org}/credits",
-            post_with(grant_credit, doc("Grants credit to an organization.")),
+            post_with(grant_credit, doc(ApiScope::BillingWrite, "Grants credit to an organization.")),
         )
-        .api_route("/operator/orgs/{org}/debits", post_with(debit, doc("Debits an organization.")))
+        .api_route(
+            "/operator/orgs/{org}/debits",
+            post_with(debit, doc(ApiScope::BillingWrite, "Debits an organization.")),
+        )
         .api_route(
             "/operator/orgs/{org}/credit-limit",
-            put_with(set_credit_limit, doc("Sets the credit limit of an organization.")),
+            put_with(
+                set_credit_limit,
+                doc(ApiScope::BillingWrite, "Sets the credit limit of an organization."),
+            ),
         )
-        .api_route("/orgs/{org}/balance", get_with(balance, doc("Gives the balance of an organization.")))
+        .api_route(
+            "/orgs/{org}/balance",
+            get_with(balance, doc(ApiScope::BillingRead, "Gives the balance of an organization.")),
+        )
         .api_route(
             "/orgs/{org}/transfers",
-            get_with(list_transfers, or_csv::<Page<Transfer>>("Lists the transfers of an organization.")),
+            get_with(
+                list_transfers,
+                or_csv::<Page<Transfer>>(ApiScope::BillingRead, "Lists the transfers of an organization."),
+            ),
         )
 }
 

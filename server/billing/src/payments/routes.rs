@@ -10,40 +10,48 @@ use berth_rest::answers::{Created, NotKept};
 use berth_rest::extract::RawBody;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers, doc, empty};
+use berth_rest::scopes::ANY;
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::payments::{AutoRecharge, NewTopUp, PayHere, Payment, PaymentSettings};
+use berth_types::scopes::ApiScope;
 use serde::Serialize;
 
 pub fn routes() -> ApiRouter<Payments> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/payment-settings",
-            get_with(settings, doc("Gives the means of payment of an organization.")),
+            get_with(settings, doc(ApiScope::BillingRead, "Gives the means of payment of an organization.")),
         )
-        .api_route("/orgs/{org}/auto-recharge", put_with(set_recharge, doc("Sets the automatic recharge.")))
+        .api_route(
+            "/orgs/{org}/auto-recharge",
+            put_with(set_recharge, doc(ApiScope::BillingWrite, "Sets the automatic recharge.")),
+        )
         .api_route(
             "/orgs/{org}/top-ups",
-            get_with(list, doc("Lists the payments of an organization."))
-                .post_with(top_up, doc("Begins a payment by card.")),
+            get_with(list, doc(ApiScope::BillingRead, "Lists the payments of an organization."))
+                .post_with(top_up, doc(ApiScope::BillingWrite, "Begins a payment by card.")),
         )
         .api_route(
             "/orgs/{org}/invoices/{id}/pay",
-            post_with(pay_invoice, doc("Begins the payment of an invoice by card.")),
+            post_with(pay_invoice, doc(ApiScope::BillingWrite, "Begins the payment of an invoice by card.")),
         )
         .api_route(
             "/orgs/{org}/billing-portal",
             post_with(
                 billing_portal,
-                answers::<201, BillingPortal>("Opens Stripe's page for cards and receipts."),
+                answers::<201, BillingPortal>(
+                    ApiScope::BillingWrite,
+                    "Opens Stripe's page for cards and receipts.",
+                ),
             ),
         )
         .api_route(
             "/stripe/events",
             post_with(
                 receive_event,
-                empty::<200>("Receives an event of Stripe, authenticated by its signature."),
+                empty::<200>(ANY, "Receives an event of Stripe, authenticated by its signature."),
             ),
         )
 }

@@ -8,12 +8,13 @@ use axum::extract::State;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Signed};
 use berth_types::ledger::Reconciliation;
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Reconciliations> {
     ApiRouter::new().api_route(
         "/operator/reconciliation",
-        get_with(reconciliation, doc("Gives the last reconciliation of the ledger."))
-            .post_with(reconcile, doc("Reconciles the ledger now.")),
+        get_with(reconciliation, doc(ApiScope::BillingRead, "Gives the last reconciliation of the ledger."))
+            .post_with(reconcile, doc(ApiScope::BillingWrite, "Reconciles the ledger now.")),
     )
 }
 

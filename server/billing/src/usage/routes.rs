@@ -12,13 +12,20 @@ use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
 use berth_rest::operations::or_csv;
 use berth_rest::{Failed, Path, Query, Signed};
 use berth_types::ids::OrgId;
+use berth_types::scopes::ApiScope;
 use berth_types::usage::{GroupBy, Usage};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<UsageReports> {
     ApiRouter::new().api_route(
         "/orgs/{org}/usage",
-        get_with(usage, or_csv::<Usage>("Gives the charged use of an organization by day or group.")),
+        get_with(
+            usage,
+            or_csv::<Usage>(
+                ApiScope::BillingRead,
+                "Gives the charged use of an organization by day or group.",
+            ),
+        ),
     )
 }
 

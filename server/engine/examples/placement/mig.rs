@@ -9,6 +9,7 @@ use berth_placement::cluster::{Cluster, Models, NodeIx, Owner};
 use berth_placement::finder::Finder;
 use berth_placement::scoring::{Completions, FirstFit, Policy, Reach};
 use berth_placement::shape::{Device, Shape};
+use berth_placement::tenancy::Tenancy;
 use berth_types::ids::JobId;
 use uuid::Uuid;
 
@@ -41,7 +42,16 @@ fn cluster(boards: u32) -> Cluster {
 fn shape(board: &Board, models: Models, name: &str) -> Option<(Shape, u32)> {
     let index = board.profiles.iter().position(|p| p.name == name)?;
     let device = Device::Slice { profile: u8::try_from(index).ok()? };
-    let shape = Shape { device, count: 1, models, cpu_milli: 0, memory_mib: 0, nvlink: false, images: false };
+    let shape = Shape {
+        device,
+        count: 1,
+        models,
+        cpu_milli: 0,
+        memory_mib: 0,
+        nvlink: false,
+        images: false,
+        tenancy: Tenancy::COMMON,
+    };
     Some((shape, board.profiles.get(index)?.size))
 }
 

@@ -2,6 +2,7 @@
 
 use berth_placement::cluster::{Cluster, GpuFacts, Models, NodeFacts, WHOLE_MILLI};
 use berth_placement::shape::{Device, Shape};
+use berth_placement::tenancy::Tenancy;
 use berth_types::ids::NodeId;
 use uuid::Uuid;
 
@@ -113,6 +114,7 @@ pub fn node(n: u32, model: &str, gpus: u32, mig_enabled: bool) -> NodeFacts {
         memory_mib: 1_000_000,
         switch: Some(format!("leaf-{}", n / 32).into()),
         rack: Some(format!("rack-{}", n / 128).into()),
+        dedicated_to: None,
         gpus: (0..gpus).map(gpu).collect(),
     }
 }
@@ -150,6 +152,7 @@ fn read_nodes(text: &str, trace: &mut Trace) -> Result<(), String> {
             memory_mib: number(row, memory)?,
             switch: None,
             rack: None,
+            dedicated_to: None,
             gpus: (0..gpus)
                 .map(|gpu| GpuFacts {
                     uuid: format!("GPU-{index}-{gpu}").into(),
@@ -195,6 +198,7 @@ fn read_tasks(text: &str, trace: &mut Trace) -> Result<(), String> {
                 memory_mib: number(row, memory)?,
                 nvlink: false,
                 images: false,
+                tenancy: Tenancy::COMMON,
             },
             milli: u64::from(count) * u64::from(milli),
         });

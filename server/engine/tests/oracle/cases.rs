@@ -195,6 +195,50 @@ pub fn enumerated_inside(number: u64) -> Case {
     Case { hosts, steps }
 }
 
+/// Number of enumerated cases with two organizations and two hosts, each dedicated to one of them or to none, and
+/// with both settings of the organizations.
+pub const ENUMERATED_DEDICATED: u64 = 3 * 3 * 2 * 2 * 5 * 5 * 5 * 4;
+
+pub fn enumerated_dedicated(number: u64) -> Case {
+    let mut rest = number;
+    let mut digit = |base: u64| {
+        let digit = rest % base;
+        rest /= base;
+        digit
+    };
+    let mut steps = Vec::new();
+    for host in 0..2 {
+        let org = [None, Some(0), Some(1)][digit(3) as usize];
+        steps.push(Step::Dedicate { host, org });
+    }
+    for org in 0..2 {
+        steps.push(Step::OwnOnly { org, own_only: digit(2) == 1 });
+    }
+    for _ in 0..3 {
+        steps.push(Step::Submit(match digit(5) {
+            0 => JOB,
+            1 => Job { org: 1, ..JOB },
+            2 => Job { nodes: 2, seconds: 200, ..JOB },
+            3 => Job { org: 1, class: 2, ..JOB },
+            _ => Job { class: 0, preemptible: true, seconds: 400, ..JOB },
+        }));
+    }
+    match digit(4) {
+        0 => steps.extend([Step::Next, Step::Next]),
+        1 => steps.extend([Step::End { job: 0, succeeded: true }, Step::Restart, Step::Next]),
+        2 => {
+            let job = Job { org: 1, seconds: 500, ..JOB };
+            steps.extend([
+                Step::Book { job, from_s: 400, maintenance: false },
+                Step::Submit(JOB),
+                Step::Next,
+            ]);
+        }
+        _ => steps.extend([Step::Dedicate { host: 0, org: None }, Step::OwnOnly { org: 0, own_only: false }]),
+    }
+    Case { hosts: vec![host("H100-80GB", 1), host("H100-80GB", 1)], steps }
+}
+
 /// All models, in both MIG modes, as whole boards, as shares and with each profile, without and with a
 /// reservation.
 pub fn models() -> Vec<Case> {

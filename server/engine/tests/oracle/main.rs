@@ -18,7 +18,10 @@ mod regressions;
 mod reported;
 mod world;
 
-use cases::{ENUMERATED, ENUMERATED_INSIDE, check, enumerated, enumerated_inside, models, random, shrink};
+use cases::{
+    ENUMERATED, ENUMERATED_DEDICATED, ENUMERATED_INSIDE, check, enumerated, enumerated_dedicated,
+    enumerated_inside, models, random, shrink,
+};
 use judge::play::try_case;
 use regressions::regressions;
 use reported::{Reported, reported};
@@ -80,6 +83,12 @@ fn enumerated_worlds_follow_the_order_of_the_queue() {
 #[test]
 fn enumerated_worlds_inside_a_reservation_follow_it() {
     try_all(ENUMERATED_INSIDE, enumerated_inside);
+}
+
+#[test]
+fn enumerated_worlds_with_dedicated_nodes_follow_it() {
+    // As above, with a prime stride.
+    try_all(6_000, |n| enumerated_dedicated(n * 7_919 % ENUMERATED_DEDICATED));
 }
 
 #[test]

@@ -16,7 +16,10 @@ use berth_types::jobs::Placement;
 use berth_types::nodes::{NodeState, Tile};
 use berth_types::problems::Problem;
 
-use super::{Cluster, board_states, foreign_instances, instance, node_state, occupy_reserved, spread_shares};
+use super::{
+    Cluster, board_states, foreign_instances, instance, node_state, occupy_reserved, spread_shares,
+    usable_nodes,
+};
 
 /// The free part of a board for an organization.
 struct FreePart {
@@ -36,7 +39,7 @@ impl FreePart {
     }
 }
 
-/// The stored facts about all boards, and the nodes with a session.
+/// The stored facts about the boards that an organization may use, and the nodes with a session.
 struct Snapshot {
     nodes: Vec<StoredNode>,
     gpus: Vec<StoredGpu>,
@@ -52,7 +55,9 @@ impl Snapshot {
         org: OrgId,
         held: &[&StoredAllocation],
     ) -> Result<Self, StoreError> {
-        let nodes = store::nodes::list_approved(tx).await?;
+        let usable = usable_nodes(tx, org).await?;
+        let mut nodes = store::nodes::list_approved(tx).await?;
+        nodes.retain(|node| usable.has(node.dedicated_to));
         let gpus = store::nodes::list_gpus(tx).await?;
         let connected = context.live.connected();
         let mut boards = board_states(&gpus, held.iter().copied(), &connected);
@@ -204,6 +209,7 @@ impl Cluster {
                 id: node.id,
                 name: node.name.clone(),
                 labels: node.labels.0.clone(),
+                dedicated: node.dedicated_to == Some(org),
                 boards,
             });
         }
@@ -256,6 +262,7 @@ impl Cluster {
                     node: node.id,
                     node_name: node.name.clone(),
                     labels: node.labels.0.clone(),
+                    dedicated: node.dedicated_to == Some(org),
                     simulated: node.simulated,
                     unisolated: node.unisolated,
                     last_seen_at: node.last_seen_at,

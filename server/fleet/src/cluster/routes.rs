@@ -16,6 +16,7 @@ use berth_types::cluster::{Board, BoardFilter, BoardState, ClusterMap, RACK_LABE
 use berth_types::ids::OrgId;
 use berth_types::nodes::{Node, NodeFilter, NodeState};
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
@@ -24,14 +25,26 @@ const MAX_FILTER_BYTES: usize = 127;
 
 pub fn routes() -> ApiRouter<Cluster> {
     ApiRouter::new()
-        .api_route("/orgs/{org}/nodes", get_with(list, doc("Lists the nodes as a tenant sees them.")))
-        .api_route("/operator/nodes", get_with(list_all, doc("Lists all nodes.")))
+        .api_route(
+            "/orgs/{org}/nodes",
+            get_with(list, doc(ApiScope::FleetRead, "Lists the nodes as a tenant sees them.")),
+        )
+        .api_route("/operator/nodes", get_with(list_all, doc(ApiScope::FleetRead, "Lists all nodes.")))
         .api_route(
             "/orgs/{org}/cluster",
-            get_with(map, operations::if_changed::<ClusterMap>("Gives all boards in a short form.")),
+            get_with(
+                map,
+                operations::if_changed::<ClusterMap>(
+                    ApiScope::FleetRead,
+                    "Gives all boards in a short form.",
+                ),
+            ),
         )
-        .api_route("/orgs/{org}/boards", get_with(list_boards, doc("Lists the boards by node and number.")))
-        .api_route("/orgs/{org}/boards/{gpu}", get_with(board, doc("Gives a board.")))
+        .api_route(
+            "/orgs/{org}/boards",
+            get_with(list_boards, doc(ApiScope::FleetRead, "Lists the boards by node and number.")),
+        )
+        .api_route("/orgs/{org}/boards/{gpu}", get_with(board, doc(ApiScope::FleetRead, "Gives a board.")))
 }
 
 fn node_key(node: &Node) -> String {
@@ -161,6 +174,9 @@ struct BoardQuery {
     /// True for boards with jobs of the organization only.
     #[serde(default)]
     own: bool,
+    /// True for boards of nodes that are dedicated to the organization only.
+    #[serde(default)]
+    dedicated: bool,
     /// The most items of a page, 1 to 200; 50 when absent.
     #[schemars(range(min = 1, max = 200))]
     limit: Option<u32>,
@@ -177,9 +193,9 @@ async fn list_boards(
     Path(org): Path<OrgId>,
     Query(query): Query<BoardQuery>,
 ) -> Result<Answer<Page<Board>>, Failed> {
-    let BoardQuery { model, rack, label, state, fits, own, limit, cursor, sort } = query;
+    let BoardQuery { model, rack, label, state, fits, own, dedicated, limit, cursor, sort } = query;
     check_texts(&[("model", &model), ("rack", &rack), ("label", &label), ("fits", &fits)])?;
-    let filter = BoardFilter { model, rack, label, state, fits, own };
+    let filter = BoardFilter { model, rack, label, state, fits, own, dedicated };
     let options = ListQuery { limit, cursor, sort }.by_name_with(&filter)?;
     Ok(Answer(page_in_memory(cluster.list_boards(&caller, org, &filter).await?, &options, board_key)))
 }

@@ -11,7 +11,7 @@ use berth_types::overview::{
 use berth_types::problems::Problem;
 
 use super::{Cluster, foreign_instances, instance, node_state};
-use crate::health::{MODE_CHANGE, UNKNOWN_FAULT};
+use crate::reports::{MODE_CHANGE, UNKNOWN_FAULT};
 use berth_foundation::Caller;
 use berth_store as store;
 use berth_store::attempts::StoredAllocation;
@@ -174,6 +174,7 @@ mod tests {
             foreign_instances: JsonColumn::default(),
             facts: JsonColumn::default(),
             cordoned: false,
+            dedicated_to: None,
         }
     }
 

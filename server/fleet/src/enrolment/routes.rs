@@ -10,20 +10,24 @@ use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Signed};
 use berth_types::ids::NodeId;
 use berth_types::nodes::{JoinToken, NewJoinToken, Node};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Enrolment> {
     ApiRouter::new()
         .api_route(
             "/operator/nodes/{node}/join-token",
-            post_with(create_node_join_token, doc("Creates a join token for a known node.")),
+            post_with(
+                create_node_join_token,
+                doc(ApiScope::FleetWrite, "Creates a join token for a known node."),
+            ),
         )
         .api_route(
             "/operator/nodes/{node}/revoke",
-            post_with(revoke, doc("Revokes the certificates of a node.")),
+            post_with(revoke, doc(ApiScope::FleetWrite, "Revokes the certificates of a node.")),
         )
         .api_route(
             "/operator/join-tokens",
-            post_with(create_join_token, doc("Creates a join token for a new node.")),
+            post_with(create_join_token, doc(ApiScope::FleetWrite, "Creates a join token for a new node.")),
         )
 }
 

@@ -12,6 +12,7 @@ use berth_types::Page;
 use berth_types::board_samples::BoardSamples;
 use berth_types::health::{GpuHealth, PatchGpuMode};
 use berth_types::ids::NodeId;
+use berth_types::scopes::ApiScope;
 use berth_types::time::Timestamp;
 use serde::Deserialize;
 
@@ -19,25 +20,34 @@ pub fn routes() -> ApiRouter<Health> {
     ApiRouter::new()
         .api_route(
             "/operator/nodes/{node}/gpus",
-            get_with(list, doc("Lists the boards of a node with their health.")),
+            get_with(list, doc(ApiScope::FleetRead, "Lists the boards of a node with their health.")),
         )
         .api_route(
             "/operator/nodes/{node}/gpus/{gpu}/samples",
-            get_with(samples, doc("Gives the kept readings of a board, with the jobs on it.")),
+            get_with(
+                samples,
+                doc(ApiScope::FleetRead, "Gives the kept readings of a board, with the jobs on it."),
+            ),
         )
         .api_route(
             "/operator/gpus/{gpu}/check",
-            post_with(check, doc("Requests a check of a board by its worker.")),
+            post_with(check, doc(ApiScope::FleetWrite, "Requests a check of a board by its worker.")),
         )
         .api_route(
             "/operator/gpus/{gpu}/approve",
-            post_with(approve, doc("Approves a board beyond those of its node's approval.")),
+            post_with(
+                approve,
+                doc(ApiScope::FleetWrite, "Approves a board beyond those of its node's approval."),
+            ),
         )
         .api_route(
             "/operator/gpus/{gpu}/release",
-            post_with(release, doc("Returns a quarantined board to service.")),
+            post_with(release, doc(ApiScope::FleetWrite, "Returns a quarantined board to service.")),
         )
-        .api_route("/operator/gpus/{gpu}/mode", post_with(set_mode, doc("Changes the MIG mode of a board.")))
+        .api_route(
+            "/operator/gpus/{gpu}/mode",
+            post_with(set_mode, doc(ApiScope::FleetWrite, "Changes the MIG mode of a board.")),
+        )
 }
 
 async fn list(

@@ -13,6 +13,7 @@ use berth_rest::lists::{ListQuery, name_and_id, page_in_memory};
 use berth_rest::operations::{doc, or_csv};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::operations::{InventoryHost, PutRack, Rack, Stuck};
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
@@ -20,20 +21,26 @@ pub fn routes() -> ApiRouter<Inventory> {
     ApiRouter::new()
         .api_route(
             "/operator/stuck",
-            get_with(list_stuck, doc("Lists work without progress, the longest first.")),
+            get_with(list_stuck, doc(ApiScope::JobsRead, "Lists work without progress, the longest first.")),
         )
         .api_route(
             "/operator/inventory",
             get_with(
                 inventory,
-                or_csv::<Page<InventoryHost>>("Lists hosts with their versions and differences."),
+                or_csv::<Page<InventoryHost>>(
+                    ApiScope::FleetRead,
+                    "Lists hosts with their versions and differences.",
+                ),
             ),
         )
-        .api_route("/operator/racks", get_with(list_racks, doc("Lists racks with their power budgets.")))
+        .api_route(
+            "/operator/racks",
+            get_with(list_racks, doc(ApiScope::FleetRead, "Lists racks with their power budgets.")),
+        )
         .api_route(
             "/operator/racks/{rack}",
-            put_with(set_rack, doc("Sets the power budget of a rack."))
-                .delete_with(unset_rack, doc("Removes the power budget of a rack.")),
+            put_with(set_rack, doc(ApiScope::FleetWrite, "Sets the power budget of a rack."))
+                .delete_with(unset_rack, doc(ApiScope::FleetWrite, "Removes the power budget of a rack.")),
         )
 }
 

@@ -1,26 +1,31 @@
 //! The approval of nodes and boards: by the terms of a join token, or by an operator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use berth_core::approval::{BoardApproval, MAX_NODE_LABELS, approval_changes, is_label_text, waiting_reason};
 use berth_foundation::{Caller, Change, idempotency};
-use berth_mig::board_by_name;
 use berth_store::nodes::NodeReport;
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::NodeId;
 use berth_types::nodes::{ApproveNode, JoinTerms, Node};
 use berth_types::problems::Problem;
+use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use super::Nodes;
 use crate::leases::node_audit;
 
+/// The most boards of a node in an approval.
+const MAX_SEEN_BOARDS: usize = 64;
+
 /// The result of a recorded report.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     /// A sentence for each board that stays with another node.
     pub left_out: String,
+    /// True if these sentences differ from those of the report before.
+    pub has_new_left_out: bool,
     /// True for an approved node.
     pub is_approved: bool,
 }
@@ -45,26 +50,49 @@ pub(crate) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Prob
     Err(Problem::invalid_field("/labels", detail))
 }
 
-/// The refusal of an approval, if there is one.
-async fn approval_refusal(
+/// Checks the form of an approval.
+///
+/// # Errors
+/// It has more boards than a node can have.
+fn check_seen_boards(input: &ApproveNode) -> Result<(), Problem> {
+    match &input.boards {
+        Some(boards) if boards.len() > MAX_SEEN_BOARDS => {
+            Err(Problem::invalid_field("/boards", format!("Name at most {MAX_SEEN_BOARDS} boards.")))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The present boards of a node as a text, or the refusal of its approval.
+async fn approved_boards(
     tx: &mut Tx<'_>,
     node: NodeId,
-    input: ApproveNode,
-) -> Result<Option<Problem>, StoreError> {
-    let Some(known) = store::approvals::find(tx, node).await? else { return Ok(Some(Problem::not_found())) };
+    input: &ApproveNode,
+) -> Result<Result<String, Problem>, StoreError> {
+    let Some(known) = store::approvals::find(tx, node).await? else { return Ok(Err(Problem::not_found())) };
     if known.approved_at.is_some() {
-        return Ok(Some(approved_already("The node was approved in the meantime. Nothing was changed.")));
+        return Ok(Err(approved_already("The node was approved in the meantime. Nothing was changed.")));
     }
     let boards = store::approvals::list_boards(tx, node).await?;
-    let present = boards.iter().filter(|board| board.present).count();
-    let present = u32::try_from(present).unwrap_or(u32::MAX);
-    if input.boards.is_some_and(|boards| boards != present) {
-        let detail = format!(
-            "The node now reports {present} boards. Nothing was approved, and the node gets no work. Load the node again and compare its boards."
-        );
-        return Ok(Some(Problem::conflict("node.boards_changed", "The boards have changed", detail)));
+    let present: Vec<(&str, &str)> = boards
+        .iter()
+        .filter(|board| board.present)
+        .map(|board| (board.uuid.as_str(), board.model.as_str()))
+        .collect();
+    if let Some(seen) = &input.boards {
+        let seen: BTreeSet<(&str, &str)> =
+            seen.iter().map(|board| (board.uuid.as_str(), board.model.as_str())).collect();
+        let reported: BTreeSet<(&str, &str)> = present.iter().copied().collect();
+        if seen != reported {
+            let detail = "The node now reports other boards. Nothing was approved, and the node gets no work. Load the node again and compare its boards.";
+            return Ok(Err(Problem::conflict("node.boards_changed", "The boards have changed", detail)));
+        }
     }
-    Ok(None)
+    if present.is_empty() {
+        return Ok(Ok("No boards.".to_owned()));
+    }
+    let texts: Vec<String> = present.iter().map(|(uuid, model)| format!("{uuid} ({model})")).collect();
+    Ok(Ok(format!("Boards: {}.", texts.join(", "))))
 }
 
 impl Nodes {
@@ -92,15 +120,13 @@ impl Nodes {
         let before = store::approvals::list_boards(tx, node).await?;
         store::nodes::record_report(tx, node, &report, now).await?;
         let left_out = left_out.join(" ");
-        if store::nodes::set_gpus_left_out(tx, node, &left_out).await? && !left_out.is_empty() {
-            let event = node_audit(&self.context, node, "node.boards_left_out", &left_out);
-            store::quotas::insert_audit(tx, None, &event).await?;
-        }
+        let has_new_left_out =
+            store::nodes::set_gpus_left_out(tx, node, &left_out).await? && !left_out.is_empty();
         let is_approved = was_approved || self.approve_by_terms(tx, node, &known.terms, &report, now).await?;
         if !is_approved {
             // The rows of a stranger have a bound: its latest report.
             store::approvals::forget_missing_boards(tx, node).await?;
-            return Ok(Recorded { left_out, is_approved });
+            return Ok(Recorded { left_out, has_new_left_out, is_approved });
         }
         // A node that is approved before its driver answers reports its first boards later.
         let are_first = known.terms.approve && (before.is_empty() || !was_approved);
@@ -126,7 +152,7 @@ impl Nodes {
         for board in changes {
             store::approvals::set_awaits_approval(tx, &board.uuid, !board.is_approved).await?;
         }
-        Ok(Recorded { left_out, is_approved })
+        Ok(Recorded { left_out, has_new_left_out, is_approved })
     }
 
     /// Approves a node by the terms of its join token. Returns false if they do not approve it.
@@ -152,7 +178,8 @@ impl Nodes {
     /// Approves a node with its present boards. Boards that it reports later wait for an approval of their own.
     ///
     /// # Errors
-    /// There is no such node, it is approved already, or it reports another number of boards than `input` has.
+    /// The proof of identity is not fresh, there is no such node, it is approved already, or it reports other boards than
+    /// `input` has.
     pub async fn approve_node(
         &self,
         caller: &Caller,
@@ -160,20 +187,24 @@ impl Nodes {
         input: ApproveNode,
     ) -> Result<Node, Problem> {
         self.context.authorise_operator(caller)?;
+        self.context.check_proof(caller)?;
         if caller.already_created().is_some() {
             return self.get_node(caller, node).await;
         }
+        check_seen_boards(&input)?;
         let (now, key) = (self.context.now(), caller.idempotency_key.clone());
         let event = self.context.audit_event(caller, "node.approved", node.to_string(), String::new());
         let refusal = self
             .context
             .db
             .write(move |tx| {
-                let (key, event) = (key.clone(), event.clone());
+                let (key, event, input) = (key.clone(), event.clone(), input.clone());
                 async move {
-                    if let Some(refusal) = approval_refusal(tx, node, input).await? {
-                        return Ok(Some(refusal));
-                    }
+                    let detail = match approved_boards(tx, node, &input).await? {
+                        Ok(detail) => detail,
+                        Err(refusal) => return Ok(Some(refusal)),
+                    };
+                    let event = AuditEvent { detail, ..event };
                     idempotency::claim(tx, key.as_ref(), &node.to_string(), now).await?;
                     store::approvals::approve(tx, node, now).await?;
                     store::approvals::spend_terms(tx, node).await?;
@@ -186,36 +217,10 @@ impl Nodes {
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
-        self.offer_boards_of(node).await?;
+        self.offerings.offer_boards_of(node).await?;
         self.context.publish(Change::Boards);
         self.context.publish(Change::Assignments(node));
         self.get_node(caller, node).await
-    }
-
-    /// Adds the offerings of a node's boards.
-    async fn offer_boards_of(&self, node: NodeId) -> Result<(), StoreError> {
-        let mut conn = self.context.db.read().await?;
-        let mut tx = conn.tx();
-        let known = store::approvals::find(&mut tx, node).await?;
-        let boards = store::approvals::list_boards(&mut tx, node).await?;
-        drop(conn);
-        let simulated = known.is_some_and(|known| known.simulated);
-        let models = boards.iter().filter(|board| board.present).map(|board| board.model.as_str());
-        self.offer_models(models.collect(), simulated).await
-    }
-
-    /// Adds the offerings of board models.
-    pub(super) async fn offer_models(
-        &self,
-        mut models: Vec<&str>,
-        simulated: bool,
-    ) -> Result<(), StoreError> {
-        models.sort_unstable();
-        models.dedup();
-        for board in models.into_iter().filter_map(board_by_name) {
-            self.offerings.offer_board(board, simulated).await?;
-        }
-        Ok(())
     }
 
     /// Removes a node without an approval: its boards, certificates and unused join tokens. Its session ends.

@@ -2,26 +2,36 @@
 
 use super::Nodes;
 use aide::axum::ApiRouter;
-use aide::axum::routing::{get_with, post_with};
+use aide::axum::routing::{get_with, post_with, put_with};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::NoContent;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Signed};
-use berth_types::ids::NodeId;
-use berth_types::nodes::{ApproveNode, Node, PatchNode};
+use berth_types::ids::{NodeId, OrgId};
+use berth_types::nodes::{ApproveNode, Dedication, Node, OrgNodes, PatchNode, PutOrgNodes};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Nodes> {
     ApiRouter::new()
         .api_route(
             "/operator/nodes/{node}",
-            get_with(show, doc("Gives a node with its boards."))
-                .patch_with(change, doc("Changes the cordon or the labels of a node."))
-                .delete_with(remove, doc("Removes a node without an approval.")),
+            get_with(show, doc(ApiScope::FleetRead, "Gives a node with its boards."))
+                .patch_with(change, doc(ApiScope::FleetWrite, "Changes the cordon or the labels of a node."))
+                .delete_with(remove, doc(ApiScope::FleetWrite, "Removes a node without an approval.")),
         )
         .api_route(
             "/operator/nodes/{node}/approve",
-            post_with(approve, doc("Approves a node with its present boards.")),
+            post_with(approve, doc(ApiScope::FleetWrite, "Approves a node with its present boards.")),
+        )
+        .api_route(
+            "/operator/nodes/{node}/dedication",
+            put_with(dedicate, doc(ApiScope::FleetWrite, "Dedicates a node to an organization, or opens it to all.")),
+        )
+        .api_route(
+            "/operator/orgs/{org}/nodes",
+            get_with(show_of_org, doc(ApiScope::FleetRead, "Gives the dedicated nodes of an organization."))
+                .put_with(set_of_org, doc(ApiScope::FleetWrite, "Sets the use of own nodes only by an organization.")),
         )
 }
 
@@ -49,6 +59,32 @@ async fn approve(
     body: Json<ApproveNode>,
 ) -> Result<Answer<Node>, Failed> {
     Ok(Answer(nodes.approve_node(&caller, node, body.value).await?))
+}
+
+async fn dedicate(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+    body: Json<Dedication>,
+) -> Result<Answer<Node>, Failed> {
+    Ok(Answer(nodes.dedicate_node(&caller, node, body.value).await?))
+}
+
+async fn show_of_org(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<OrgNodes>, Failed> {
+    Ok(Answer(nodes.org_nodes(&caller, org).await?))
+}
+
+async fn set_of_org(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<PutOrgNodes>,
+) -> Result<Answer<OrgNodes>, Failed> {
+    Ok(Answer(nodes.set_org_nodes(&caller, org, body.value).await?))
 }
 
 async fn remove(

@@ -12,20 +12,26 @@ use berth_rest::lists::{ListQuery, page_in_memory};
 use berth_rest::operations::{answers_either, doc};
 use berth_rest::{Failed, Json, Query, Signed};
 use berth_types::offerings::{NewPrice, Offering, PricePreview, PriceVersion};
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
 pub fn routes() -> ApiRouter<Offerings> {
     ApiRouter::new()
-        .api_route("/offerings", get_with(list_offerings, doc("Lists the offerings with their prices.")))
+        .api_route(
+            "/offerings",
+            get_with(list_offerings, doc(ApiScope::JobsRead, "Lists the offerings with their prices.")),
+        )
         .api_route(
             "/operator/prices",
-            get_with(list_prices, doc("Lists the versions of an offering's price.")).post_with(
-                set_price,
-                answers_either::<201, Offering, 200, PricePreview>(
-                    "Sets a price; with `preview` gives its effect only.",
+            get_with(list_prices, doc(ApiScope::BillingRead, "Lists the versions of an offering's price."))
+                .post_with(
+                    set_price,
+                    answers_either::<201, Offering, 200, PricePreview>(
+                        ApiScope::BillingWrite,
+                        "Sets a price; with `preview` gives its effect only.",
+                    ),
                 ),
-            ),
         )
 }
 

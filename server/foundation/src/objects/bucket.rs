@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path as ObjectPath;
@@ -41,6 +42,29 @@ impl Bucket {
         let builder = self.0.clone().with_config(timeout, TIMEOUT);
         // Files are removed one by one, and some S3 servers have no bulk delete.
         Ok(Arc::new(builder.with_disable_bulk_delete(true).build()?))
+    }
+}
+
+/// An opened bucket for small objects.
+#[derive(Clone)]
+pub struct BucketWriter(Arc<dyn ObjectStore>);
+
+impl BucketWriter {
+    /// Opens a bucket without a request.
+    ///
+    /// # Errors
+    /// The settings of the bucket are invalid.
+    pub fn open(bucket: &Bucket) -> Result<Self, ObjectError> {
+        bucket.open().map(Self)
+    }
+
+    /// Writes an object as a whole, in place of an object with this key.
+    ///
+    /// # Errors
+    /// The bucket did not store the object.
+    pub async fn put(&self, key: &str, data: Bytes) -> Result<(), ObjectError> {
+        self.0.put(&ObjectPath::from(key), data.into()).await?;
+        Ok(())
     }
 }
 

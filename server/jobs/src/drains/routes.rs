@@ -12,13 +12,18 @@ use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::NodeId;
 use berth_types::operations::{Drain, NewDrain};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Drains> {
     ApiRouter::new()
-        .api_route("/operator/drains", get_with(list_drains, doc("Lists the nodes that are being drained.")))
+        .api_route(
+            "/operator/drains",
+            get_with(list_drains, doc(ApiScope::FleetRead, "Lists the nodes that are being drained.")),
+        )
         .api_route(
             "/operator/nodes/{node}/drain",
-            put_with(drain, doc("Drains a node.")).delete_with(call_off, doc("Cancels the drain of a node.")),
+            put_with(drain, doc(ApiScope::FleetWrite, "Drains a node."))
+                .delete_with(call_off, doc(ApiScope::FleetWrite, "Cancels the drain of a node.")),
         )
 }
 

@@ -21,6 +21,7 @@ use berth_rest::{Failed, Path, Query, Signed};
 use berth_types::events::{LogChunk, LogTimes};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use serde::Deserialize;
 use std::io;
 use tokio::sync::mpsc;
@@ -34,7 +35,7 @@ const TIMED_PART_BYTES: usize = 16 << 10;
 pub fn routes() -> ApiRouter<Jobs> {
     ApiRouter::new().api_route(
         "/orgs/{org}/jobs/{job}/logs",
-        get_with(logs, log("Gives the log of a rank from a byte on, or streams it.")),
+        get_with(logs, log(ApiScope::JobsRead, "Gives the log of a rank from a byte on, or streams it.")),
     )
 }
 

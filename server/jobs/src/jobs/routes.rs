@@ -14,6 +14,7 @@ use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Explanation, ExtendJob, Job, JobPlan, JobState, NewJob, OrgJobFilter};
 use berth_types::overview::JobCounts;
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
@@ -21,32 +22,42 @@ pub fn routes() -> ApiRouter<Jobs> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/jobs",
-            get_with(list, doc("Lists the jobs of an organization.")).post_with(
+            get_with(list, doc(ApiScope::JobsRead, "Lists the jobs of an organization.")).post_with(
                 submit,
                 answers_either::<201, Job, 200, JobPlan>(
+                    ApiScope::JobsWrite,
                     "Submits a job; with `dry_run` gives its plan and price only.",
                 ),
             ),
         )
         .api_route(
             "/orgs/{org}/job-counts",
-            get_with(count, doc("Gives the numbers of an organization's jobs.")),
+            get_with(count, doc(ApiScope::JobsRead, "Gives the numbers of an organization's jobs.")),
         )
-        .api_route("/orgs/{org}/jobs/{job}", get_with(show, doc("Gives a job.")))
+        .api_route("/orgs/{org}/jobs/{job}", get_with(show, doc(ApiScope::JobsRead, "Gives a job.")))
         .api_route(
             "/orgs/{org}/jobs/{job}/submission",
-            get_with(submission, doc("Gives the submission of a job for another submission.")),
+            get_with(
+                submission,
+                doc(ApiScope::JobsRead, "Gives the submission of a job for another submission."),
+            ),
         )
-        .api_route("/orgs/{org}/jobs/{job}/cancel", post_with(cancel, doc("Cancels a job.")))
+        .api_route(
+            "/orgs/{org}/jobs/{job}/cancel",
+            post_with(cancel, doc(ApiScope::JobsWrite, "Cancels a job.")),
+        )
         .api_route(
             "/orgs/{org}/jobs/{job}/extend",
-            post_with(extend, doc("Extends the time limit of a job.")),
+            post_with(extend, doc(ApiScope::JobsWrite, "Extends the time limit of a job.")),
         )
         .api_route(
             "/orgs/{org}/jobs/{job}/explanation",
             get_with(
                 explanation,
-                doc("Explains the wait of a job, with own jobs in the way and changes that start at once."),
+                doc(
+                    ApiScope::JobsRead,
+                    "Explains the wait of a job, with own jobs in the way and changes that start at once.",
+                ),
             ),
         )
 }

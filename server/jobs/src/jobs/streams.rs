@@ -23,6 +23,7 @@ use berth_types::jobs::OrgJobFilter;
 use berth_types::lists::ListOptions;
 use berth_types::metrics::Metrics;
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::time::Timestamp;
 use serde::Deserialize;
 use std::convert::Infallible;
@@ -42,15 +43,27 @@ pub fn routes() -> ApiRouter<Jobs> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/events",
-            get_with(org_events, org_stream("Streams the changes of an organization's jobs.")),
+            get_with(
+                org_events,
+                org_stream(ApiScope::JobsRead, "Streams the changes of an organization's jobs."),
+            ),
         )
         .api_route(
             "/orgs/{org}/jobs/{job}/events",
-            get_with(job_events, events::<Page<JobEvent>>("Lists the events of a job, or streams them.")),
+            get_with(
+                job_events,
+                events::<Page<JobEvent>>(ApiScope::JobsRead, "Lists the events of a job, or streams them."),
+            ),
         )
         .api_route(
             "/orgs/{org}/jobs/{job}/metrics",
-            get_with(metrics, events::<Metrics>("Gives the readings of a job's devices, or streams them.")),
+            get_with(
+                metrics,
+                events::<Metrics>(
+                    ApiScope::JobsRead,
+                    "Gives the readings of a job's devices, or streams them.",
+                ),
+            ),
         )
 }
 

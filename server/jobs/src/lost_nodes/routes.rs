@@ -9,11 +9,12 @@ use berth_rest::operations::doc;
 use berth_rest::{Failed, Path, Signed};
 use berth_types::ids::NodeId;
 use berth_types::nodes::Node;
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<LostNodes> {
     ApiRouter::new().api_route(
         "/operator/nodes/{node}/lost",
-        post_with(declare_lost, doc("Declares a silent node lost.")),
+        post_with(declare_lost, doc(ApiScope::FleetWrite, "Declares a silent node lost.")),
     )
 }
 

@@ -20,6 +20,7 @@ use berth_types::jobs::{JobState, OrgJobFilter};
 use berth_types::lists::ListOptions;
 use berth_types::operations::{JobFilter, OperatedJob, StopJobs, StoppedJobs};
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use futures::{StreamExt, stream};
 use serde::Deserialize;
@@ -28,21 +29,25 @@ pub fn routes() -> ApiRouter<OperatorJobs> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/jobs.csv",
-            get_with(own_jobs_csv, csv("Gives the jobs of an organization as CSV.")),
+            get_with(own_jobs_csv, csv(ApiScope::JobsRead, "Gives the jobs of an organization as CSV.")),
         )
         .api_route(
             "/operator/jobs",
-            get_with(list_jobs, or_csv::<Page<OperatedJob>>("Lists the jobs of all organizations.")),
+            get_with(
+                list_jobs,
+                or_csv::<Page<OperatedJob>>(ApiScope::JobsRead, "Lists the jobs of all organizations."),
+            ),
         )
         .api_route(
             "/operator/jobs.csv",
-            get_with(jobs_csv, csv("Gives the jobs of all organizations as CSV.")),
+            get_with(jobs_csv, csv(ApiScope::JobsRead, "Gives the jobs of all organizations as CSV.")),
         )
         .api_route(
             "/operator/jobs/stop",
             post_with(
                 stop_jobs,
                 answers_either::<202, StoppedJobs, 200, StoppedJobs>(
+                    ApiScope::JobsWrite,
                     "Stops jobs; with `preview` counts them only.",
                 ),
             ),

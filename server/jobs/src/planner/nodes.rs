@@ -123,6 +123,7 @@ pub(super) fn node_facts(
             memory_mib: if row.memory_mib > 0 { row.memory_mib } else { UNLIMITED },
             switch: label("switch"),
             rack: label(RACK_LABEL),
+            dedicated_to: row.dedicated_to,
             gpus: boards.remove(&row.id).unwrap_or_default(),
         };
         Fact::Node { version, facts }

@@ -1,6 +1,6 @@
 //! The facts of organizations for the engine: limits, weights and, once, their past use.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use berth_engine::{Fact, OrgFacts};
 use berth_types::ids::OrgId;
@@ -26,6 +26,7 @@ impl Planner {
         let mut used =
             if lock(&self.state.orgs).is_empty() { past_use(tx, now).await? } else { HashMap::new() };
         let orgs = store::quotas::list(tx).await?;
+        let own_only: HashSet<OrgId> = store::dedicated::list_own_only(tx).await?.into_iter().collect();
         let mut sent = lock(&self.state.orgs);
         let mut out = Vec::new();
         for (org, own) in orgs {
@@ -35,6 +36,7 @@ impl Planner {
                 weight: limits.weight_milli.unwrap_or(1_000) as f64 / 1_000.0,
                 used: None,
                 guaranteed_milli: limits.guaranteed_boards_milli.unwrap_or(0),
+                own_nodes_only: own_only.contains(&org),
                 limits: engine_limits(&limits),
             };
             if sent.get(&org) != Some(&facts) {

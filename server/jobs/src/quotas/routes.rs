@@ -14,6 +14,7 @@ use berth_types::ids::{OrgId, QuotaRequestId};
 use berth_types::quotas::{
     DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState,
 };
+use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::Deserialize;
 
@@ -21,34 +22,40 @@ pub fn routes() -> ApiRouter<Quotas> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/quota",
-            get_with(show, doc("Gives the quota of an organization with its use.")),
+            get_with(show, doc(ApiScope::JobsRead, "Gives the quota of an organization with its use.")),
         )
         .api_route(
             "/orgs/{org}/quota-requests",
             get_with(
                 list_requests,
-                doc("Lists the requests of an organization for a higher quota or for credit."),
+                doc(
+                    ApiScope::JobsRead,
+                    "Lists the requests of an organization for a higher quota or for credit.",
+                ),
             )
-            .post_with(request, doc("Requests a higher quota or credit.")),
+            .post_with(request, doc(ApiScope::JobsWrite, "Requests a higher quota or credit.")),
         )
         .api_route(
             "/operator/quota",
-            get_with(show_default, doc("Gives the default quota."))
-                .put_with(set_default, doc("Replaces the default quota.")),
+            get_with(show_default, doc(ApiScope::JobsRead, "Gives the default quota."))
+                .put_with(set_default, doc(ApiScope::Admin, "Replaces the default quota.")),
         )
         .api_route(
             "/operator/orgs/{org}/quota",
-            get_with(show_any, doc("Gives the quota of any organization."))
-                .put_with(set, doc("Replaces the quota of an organization."))
-                .delete_with(clear, doc("Returns an organization to the default quota.")),
+            get_with(show_any, doc(ApiScope::JobsRead, "Gives the quota of any organization."))
+                .put_with(set, doc(ApiScope::Admin, "Replaces the quota of an organization."))
+                .delete_with(clear, doc(ApiScope::Admin, "Returns an organization to the default quota.")),
         )
         .api_route(
             "/operator/quota-requests",
-            get_with(list_all_requests, doc("Lists the quota requests of all organizations.")),
+            get_with(
+                list_all_requests,
+                doc(ApiScope::JobsRead, "Lists the quota requests of all organizations."),
+            ),
         )
         .api_route(
             "/operator/quota-requests/{id}",
-            post_with(decide, doc("Decides a request for a higher quota or for credit.")),
+            post_with(decide, doc(ApiScope::Admin, "Decides a request for a higher quota or for credit.")),
         )
 }
 

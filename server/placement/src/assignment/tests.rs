@@ -10,6 +10,7 @@ fn gpu(n: u128, name: &str, model: &str) -> BoardState {
         board,
         mig_enabled: !board.live_toggle,
         ready: true,
+        dedicated_to: None,
         quarantined: false,
         occupants: vec![],
     }
@@ -25,6 +26,7 @@ fn assignment(slots: &[(&str, Option<(u32, u32)>)]) -> Assignment {
     Assignment {
         job: JobId::from_uuid(Uuid::from_u128(1)),
         org: OrgId::from_uuid(Uuid::from_u128(1)),
+        own_nodes_only: false,
         generation: 1,
         attempt: 1,
         ranks: vec![(NodeId::from_uuid(Uuid::from_u128(1)), slots.iter().map(slot).collect())],
@@ -121,4 +123,21 @@ fn free_devices_are_the_board_and_its_profiles_from_the_smallest() {
     assert_eq!(text(&board), ["3 1g.6gb", "1 1g.6gb+me", "1 2g.12gb", "1 2g.12gb+me"]);
     board.ready = false;
     assert!(text(&board).is_empty());
+}
+
+#[test]
+fn the_last_check_keeps_to_dedicated_nodes() {
+    let org = |n| OrgId::from_uuid(Uuid::from_u128(n));
+    for (dedicated_to, own_nodes_only, fits) in [
+        (None, false, true),
+        (None, true, false),
+        (Some(org(1)), false, true),
+        (Some(org(1)), true, true),
+        (Some(org(2)), false, false),
+        (Some(org(2)), true, false),
+    ] {
+        let gpus = [BoardState { dedicated_to, ..gpu(1, "a", "H100-80GB") }];
+        let assignment = Assignment { own_nodes_only, ..assignment(&[("a", None)]) };
+        assert_eq!(still_fits(&gpus, &assignment), fits, "{dedicated_to:?}, {own_nodes_only}");
+    }
 }

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use berth_mig::{boards, cover, masks};
 use berth_types::ids::OrgId;
 
+use crate::tenancy::NOBODY;
+
 use super::{ANYBODY, MAX_GPUS, Model, ModelIx, Node, Part, Rank, Slot, WHOLE_MILLI};
 
 /// The state of one board, for a scorer.
@@ -45,14 +47,22 @@ pub struct View {
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub images: bool,
+    /// The index of the organization to which the node is dedicated, counted from one; 0 for none.
+    pub dedicated_to: u16,
     count: u8,
     gpus: [GpuView; MAX_GPUS],
 }
 
 impl View {
     /// A view without boards.
-    pub(super) const EMPTY: Self =
-        Self { cpu_milli: 0, memory_mib: 0, images: false, count: 0, gpus: [NO_GPU; MAX_GPUS] };
+    pub(super) const EMPTY: Self = Self {
+        cpu_milli: 0,
+        memory_mib: 0,
+        images: false,
+        dedicated_to: 0,
+        count: 0,
+        gpus: [NO_GPU; MAX_GPUS],
+    };
 
     pub fn gpus(&self) -> &[GpuView] {
         self.gpus.get(..usize::from(self.count)).unwrap_or(&[])
@@ -154,6 +164,7 @@ pub(super) fn derive(
         cpu_milli: facts.cpu_milli,
         memory_mib: facts.memory_mib,
         images: facts.images,
+        dedicated_to: facts.dedicated_to.map_or(0, |org| orgs.get(&org).copied().unwrap_or(NOBODY)),
         count: u8::try_from(facts.gpus.len().min(MAX_GPUS)).unwrap_or(0),
         gpus: [NO_GPU; MAX_GPUS],
     };

@@ -17,7 +17,7 @@ use futures::FutureExt;
 use super::Files;
 use super::staging::ChunkOutcome;
 use crate::allowance::{Exceeded, StorageLimits};
-use crate::start_inputs::{CheckpointDir, RestoredCheckpoint, StartCheckpoint};
+use crate::start_inputs::{CheckpointDir, RestoredCheckpoint, StartCheckpoint, check_node};
 use berth_foundation::Change;
 use berth_store::attempts::{StoredAttempt, StoredOpenRank};
 use berth_store::files::StoredFile;
@@ -297,6 +297,7 @@ impl Files {
         let mut tx = conn.tx();
         let attempt = store::attempts::find(&mut tx, job, attempt, node).await?.filter(|a| a.is_open);
         let attempt = attempt.ok_or_else(Problem::not_found)?;
+        check_node(&mut tx, attempt.org_id, node).await?;
         let row = store::files::find(&mut tx, attempt.org_id, job, file).await?;
         drop(conn);
         let fits = |row: &StoredFile| {

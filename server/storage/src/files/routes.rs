@@ -14,14 +14,18 @@ use berth_rest::{Failed, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::files::{FileKind, JobFile};
 use berth_types::ids::{FileId, JobId, OrgId};
+use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Files> {
     ApiRouter::new()
-        .api_route("/orgs/{org}/jobs/{job}/files", get_with(list, doc("Lists the kept files of a job.")))
+        .api_route(
+            "/orgs/{org}/jobs/{job}/files",
+            get_with(list, doc(ApiScope::StorageRead, "Lists the kept files of a job.")),
+        )
         .api_route(
             "/orgs/{org}/jobs/{job}/files/{file}",
-            get_with(content, bytes("Gives the bytes of a file, or a range of them."))
-                .delete_with(remove, doc("Removes a file.")),
+            get_with(content, bytes(ApiScope::StorageRead, "Gives the bytes of a file, or a range of them."))
+                .delete_with(remove, doc(ApiScope::StorageWrite, "Removes a file.")),
         )
 }
 

@@ -7,7 +7,7 @@ pub mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use berth_foundation::{Caller, Context, Right, fault};
+use berth_foundation::{Caller, Context, Right, fault, forbidden_for};
 use berth_recordings::Recordings;
 use berth_store::storage::{ExpiredJob, StoredBytes};
 use berth_store::{self as store, StoreError};
@@ -16,6 +16,7 @@ use berth_types::jobs::NewJob;
 use berth_types::problems::Problem;
 use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::storage::{OrgStorage, Retention, SetRetention};
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use crate::allowance::StorageLimits;
@@ -23,6 +24,8 @@ use crate::files::Files;
 
 /// Jobs in one run, for counts of logs and for removals each.
 const BATCH: i64 = 100;
+/// Jobs in one run whose directories fail. The next run tries them again.
+const MAX_FAILED: usize = 1_000;
 const DAY_S: i64 = 86_400;
 /// The longest retention in days.
 const MAX_DAYS: u32 = 36_500;
@@ -40,8 +43,9 @@ fn stub(spec: &NewJob) -> NewJob {
     NewJob { command: None, script: None, env: BTreeMap::new(), files: BTreeMap::new(), ..spec.clone() }
 }
 
-fn is_full(rows: usize) -> bool {
-    i64::try_from(rows).is_ok_and(|rows| rows >= BATCH)
+/// The number of jobs that a run still takes after `rows` jobs.
+fn room(rows: usize) -> i64 {
+    i64::try_from(rows).map_or(0, |rows| BATCH.saturating_sub(rows).max(0))
 }
 
 fn days(value: i64) -> u32 {
@@ -66,22 +70,22 @@ impl JobRetention {
         Self { context, recordings, files }
     }
 
-    /// Counts the logs of ended jobs, and removes jobs after their retention, at most a batch of each. Returns
-    /// true if there may be more.
+    /// Counts the logs of ended jobs, and removes jobs after their retention, at most a batch of each. Jobs whose
+    /// directories fail are passed over until the next run. Returns true if there may be more.
     ///
     /// # Errors
-    /// The database or a directory failed. The jobs of other organizations were removed all the same.
+    /// The database or a directory failed. The other jobs were removed all the same.
     pub async fn tick_retention(&self) -> Result<bool, Problem> {
         let counted = self.count_logs().await?;
-        let expired = self.list_expired().await?;
-        let unfinished = is_full(counted) || is_full(expired.len());
+        let (jobs, mut failed) = self.remove_recordings().await?;
+        let unfinished = room(counted) == 0 || room(jobs.len()) == 0;
         let mut by_org: BTreeMap<OrgId, Vec<ExpiredJob>> = BTreeMap::new();
-        for job in expired {
+        for job in jobs {
             by_org.entry(job.org_id).or_default().push(job);
         }
-        let (mut failed, some) = (None, !by_org.is_empty());
+        let some = !by_org.is_empty();
         for (org, jobs) in by_org {
-            if let Err(problem) = self.remove_jobs(org, jobs).await {
+            if let Err(problem) = self.record_removals(org, jobs).await {
                 failed = failed.or(Some(problem));
             }
         }
@@ -93,21 +97,29 @@ impl JobRetention {
 
     /// Counts the bytes of the logs of ended jobs. Returns the number of jobs.
     async fn count_logs(&self) -> Result<usize, Problem> {
-        let mut conn = self.context.db.read().await?;
-        let jobs = store::storage::list_uncounted(&mut conn.tx(), BATCH).await?;
-        drop(conn);
-        let recordings = self.recordings.clone();
-        let counted = on_thread(move || {
-            let count = |(job, org): (JobId, OrgId)| match recordings.log_bytes(job) {
-                Ok(bytes) => Some((job, org, i64::try_from(bytes).unwrap_or(i64::MAX))),
-                Err(error) => {
-                    tracing::warn!(%job, %error, "the log of an ended job cannot be counted; trying again");
-                    None
-                }
-            };
-            jobs.into_iter().filter_map(count).collect::<Vec<(JobId, OrgId, i64)>>()
-        })
-        .await?;
+        let mut counted: Vec<(JobId, OrgId, i64)> = Vec::new();
+        let (mut failed, mut after) = (0, None);
+        while room(counted.len()) > 0 && failed < MAX_FAILED {
+            let mut conn = self.context.db.read().await?;
+            let jobs = store::storage::list_uncounted(&mut conn.tx(), after, room(counted.len())).await?;
+            drop(conn);
+            let Some((last, _, ended_at)) = jobs.last() else { break };
+            after = Some((*ended_at, *last));
+            let (all, recordings) = (jobs.len(), self.recordings.clone());
+            let readable = on_thread(move || {
+                let count = |(job, org, _): (JobId, OrgId, Timestamp)| match recordings.log_bytes(job) {
+                    Ok(bytes) => Some((job, org, i64::try_from(bytes).unwrap_or(i64::MAX))),
+                    Err(error) => {
+                        tracing::warn!(%job, %error, "the log of an ended job cannot be counted; trying again");
+                        None
+                    }
+                };
+                jobs.into_iter().filter_map(count).collect::<Vec<(JobId, OrgId, i64)>>()
+            })
+            .await?;
+            failed += all - readable.len();
+            counted.extend(readable);
+        }
         let number = counted.len();
         if number == 0 {
             return Ok(0);
@@ -126,46 +138,62 @@ impl JobRetention {
         Ok(number)
     }
 
-    /// The jobs whose retention is over, at most a batch.
-    async fn list_expired(&self) -> Result<Vec<ExpiredJob>, StoreError> {
-        let now = self.context.now();
-        let before = |days: i64| now.plus_seconds(-days.saturating_mul(DAY_S));
+    /// The retentions in days: the one of the portal for all organizations, then the shorter ones of single
+    /// organizations.
+    async fn list_retentions(&self) -> Result<Vec<(Option<OrgId>, i64)>, StoreError> {
         let mut conn = self.context.db.read().await?;
-        let mut tx = conn.tx();
-        let mut rows = match self.context.settings.keep_ended_jobs_days {
-            Some(days) => store::storage::list_expired(&mut tx, before(days), BATCH).await?,
-            None => Vec::new(),
-        };
-        let mut known: BTreeSet<JobId> = rows.iter().map(|row| row.id).collect();
-        for (org, days) in store::storage::list_retentions(&mut tx).await? {
-            if is_full(rows.len()) {
-                break;
-            }
-            let more = store::storage::list_expired_of(&mut tx, org, before(days), BATCH).await?;
-            rows.extend(more.into_iter().filter(|row| known.insert(row.id)));
-        }
-        rows.truncate(usize::try_from(BATCH).unwrap_or(usize::MAX));
-        Ok(rows)
+        let own = store::storage::list_retentions(&mut conn.tx()).await?;
+        let portal = self.context.settings.keep_ended_jobs_days.map(|days| (None, days));
+        Ok(portal.into_iter().chain(own.into_iter().map(|(org, days)| (Some(org), days))).collect())
     }
 
-    /// Removes jobs of one organization, with one audit event.
-    async fn remove_jobs(&self, org: OrgId, jobs: Vec<ExpiredJob>) -> Result<(), Problem> {
-        fault::point("retention.remove.due");
-        let all = jobs.len();
-        let recordings = self.recordings.clone();
-        let jobs = on_thread(move || {
-            let remove = |job: &ExpiredJob| match recordings.remove_job(job.id) {
-                Ok(()) => true,
-                Err(error) => {
-                    tracing::warn!(job = %job.id, %error, "the logs of a job cannot be removed; trying again");
-                    false
+    /// Removes the logs and readings of at most a batch of jobs whose retention is over. Returns these jobs, and a
+    /// problem if directories of others failed.
+    async fn remove_recordings(&self) -> Result<(Vec<ExpiredJob>, Option<Problem>), Problem> {
+        let now = self.context.now();
+        let mut removed: Vec<ExpiredJob> = Vec::new();
+        let (mut tried, mut failed) = (BTreeSet::new(), 0);
+        for (org, days) in self.list_retentions().await? {
+            let before = now.plus_seconds(-days.saturating_mul(DAY_S));
+            let mut after = None;
+            while room(removed.len()) > 0 && failed < MAX_FAILED {
+                let mut conn = self.context.db.read().await?;
+                let (mut tx, limit) = (conn.tx(), room(removed.len()));
+                let mut jobs = match org {
+                    Some(org) => store::storage::list_expired_of(&mut tx, org, before, after, limit).await?,
+                    None => store::storage::list_expired(&mut tx, before, after, limit).await?,
+                };
+                drop(conn);
+                let Some(last) = jobs.last() else { break };
+                after = Some((last.ended_at, last.id));
+                // The retention of the portal may have named a job of an organization with its own one.
+                jobs.retain(|job| tried.insert(job.id));
+                if jobs.is_empty() {
+                    continue;
                 }
-            };
-            jobs.into_iter().filter(remove).collect::<Vec<ExpiredJob>>()
-        })
-        .await?;
-        fault::point("retention.remove.recordings");
-        let is_whole = jobs.len() == all;
+                fault::point("retention.remove.due");
+                let (all, recordings) = (jobs.len(), self.recordings.clone());
+                let done = on_thread(move || {
+                    let remove = |job: &ExpiredJob| match recordings.remove_job(job.id) {
+                        Ok(()) => true,
+                        Err(error) => {
+                            tracing::warn!(job = %job.id, %error, "the logs of a job cannot be removed; trying again");
+                            false
+                        }
+                    };
+                    jobs.into_iter().filter(remove).collect::<Vec<ExpiredJob>>()
+                })
+                .await?;
+                fault::point("retention.remove.recordings");
+                failed += all - done.len();
+                removed.extend(done);
+            }
+        }
+        Ok((removed, (failed > 0).then(Problem::internal)))
+    }
+
+    /// Records the removal of jobs of one organization, with one audit event.
+    async fn record_removals(&self, org: OrgId, jobs: Vec<ExpiredJob>) -> Result<(), Problem> {
         let now = self.context.now();
         let event = AuditEvent {
             id: self.context.new_id(now),
@@ -198,7 +226,7 @@ impl JobRetention {
         });
         removing.await?;
         fault::point("retention.remove.recorded");
-        if is_whole { Ok(()) } else { Err(Problem::internal()) }
+        Ok(())
     }
 
     /// The stored bytes of an organization and their limit.
@@ -266,11 +294,21 @@ impl JobRetention {
             None => "as the portal".to_owned(),
         };
         let event = self.context.audit_event(caller, "retention.set", org.to_string(), detail);
-        let setting = self.context.db.write(move |tx| {
+        let (user, chosen) = (caller.user.id, chosen.map(i64::from));
+        let setting = self.context.db.try_write(move |tx| {
             let event = event.clone();
             async move {
-                store::storage::put_retention(tx, org, chosen.map(i64::from)).await?;
-                store::quotas::insert_audit(tx, Some(org), &event).await
+                // The caller may have lost the right after the authorisation.
+                match store::accounts::find_role(tx, org, user).await? {
+                    Some(role) if Right::Manage.is_granted_to(role) => {}
+                    Some(role) => return Err(forbidden_for(role).into()),
+                    None => return Err(Problem::not_found().into()),
+                }
+                if store::storage::find_retention(tx, org).await? != chosen {
+                    store::storage::put_retention(tx, org, chosen).await?;
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                }
+                Ok(())
             }
             .boxed()
         });
@@ -298,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_full_at_its_size() {
-        assert!(!is_full(99) && is_full(100) && is_full(101));
+    fn a_run_has_room_for_a_batch() {
+        assert_eq!((room(0), room(99), room(100), room(101)), (100, 1, 0, 0));
     }
 }

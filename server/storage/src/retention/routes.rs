@@ -8,18 +8,28 @@ use axum::extract::State;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Signed};
 use berth_types::ids::OrgId;
+use berth_types::scopes::ApiScope;
 use berth_types::storage::{OrgStorage, Retention, SetRetention};
 
 pub fn routes() -> ApiRouter<JobRetention> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/storage",
-            get_with(storage, doc("Gives the stored bytes of an organization and their limit.")),
+            get_with(
+                storage,
+                doc(ApiScope::StorageRead, "Gives the stored bytes of an organization and their limit."),
+            ),
         )
         .api_route(
             "/orgs/{org}/retention",
-            get_with(show, doc("Gives the retention of an organization's ended jobs."))
-                .put_with(set, doc("Sets the retention of an organization's ended jobs.")),
+            get_with(
+                show,
+                doc(ApiScope::StorageRead, "Gives the retention of an organization's ended jobs."),
+            )
+            .put_with(
+                set,
+                doc(ApiScope::StorageWrite, "Sets the retention of an organization's ended jobs."),
+            ),
         )
 }
 

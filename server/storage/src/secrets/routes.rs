@@ -13,6 +13,7 @@ use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::secrets::{PutSecret, Secret};
 use serde_json::Value;
 
@@ -20,12 +21,15 @@ pub fn routes() -> ApiRouter<Secrets> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/secrets",
-            get_with(list, doc("Lists the names of an organization's secrets.")),
+            get_with(list, doc(ApiScope::StorageRead, "Lists the names of an organization's secrets.")),
         )
         .api_route(
             "/orgs/{org}/secrets/{name}",
-            put_with(set, put_secret("Creates or replaces a secret; its value is never shown."))
-                .delete_with(remove, doc("Removes a secret.")),
+            put_with(
+                set,
+                put_secret(ApiScope::StorageWrite, "Creates or replaces a secret; its value is never shown."),
+            )
+            .delete_with(remove, doc(ApiScope::StorageWrite, "Removes a secret.")),
         )
 }
 

@@ -18,6 +18,7 @@ use super::Volumes;
 use super::handover_lists::{HandedOverFile, ListError, UNREADABLE, apply_list, check_list, shortened};
 use crate::allowance::{Exceeded, StorageLimits};
 use crate::files::{ChunkOutcome, FileProgress};
+use crate::start_inputs::check_node;
 use berth_foundation::Change;
 use berth_store::attempts::StoredAttempt;
 use berth_store::volumes::StoredVolumeFile;
@@ -282,6 +283,7 @@ impl Volumes {
     ) -> Result<i64, Problem> {
         let attempt = store::attempts::find(tx, job, attempt, node).await?.filter(|a| a.is_open);
         let attempt = attempt.ok_or_else(Problem::not_found)?;
+        check_node(tx, attempt.org_id, node).await?;
         let given = store::volumes::uses::find(tx, attempt.job_id, attempt.number, volume).await?;
         given.map(|given| given.version).ok_or_else(Problem::not_found)
     }

@@ -17,6 +17,7 @@ use berth_rest::operations::{answers, bytes, doc, upload};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
+use berth_types::scopes::ApiScope;
 use berth_types::volumes::{NewUpload, NewVolume, Upload, Volume, VolumeEntry};
 use berth_types::{Page, Sort};
 use serde::Deserialize;
@@ -28,28 +29,35 @@ pub fn routes() -> ApiRouter<Volumes> {
     ApiRouter::new()
         .api_route(
             "/orgs/{org}/volumes",
-            get_with(list, doc("Lists the volumes of an organization."))
-                .post_with(create, doc("Creates a volume.")),
+            get_with(list, doc(ApiScope::StorageRead, "Lists the volumes of an organization."))
+                .post_with(create, doc(ApiScope::StorageWrite, "Creates a volume.")),
         )
         .api_route(
             "/orgs/{org}/volumes/{volume}",
-            get_with(show, doc("Gives a volume.")).delete_with(remove, doc("Removes a volume.")),
+            get_with(show, doc(ApiScope::StorageRead, "Gives a volume."))
+                .delete_with(remove, doc(ApiScope::StorageWrite, "Removes a volume.")),
         )
         .api_route(
             "/orgs/{org}/volumes/{volume}/files",
-            get_with(list_files, doc("Lists a directory of a volume.")),
+            get_with(list_files, doc(ApiScope::StorageRead, "Lists a directory of a volume.")),
         )
         .api_route(
             "/orgs/{org}/volumes/{volume}/files/{*path}",
-            get_with(content, bytes("Gives the bytes of a file of a volume, or a range of them."))
-                .delete_with(remove_file, doc("Removes a file of a volume.")),
+            get_with(
+                content,
+                bytes(ApiScope::StorageRead, "Gives the bytes of a file of a volume, or a range of them."),
+            )
+            .delete_with(remove_file, doc(ApiScope::StorageWrite, "Removes a file of a volume.")),
         )
         .api_route(
             "/orgs/{org}/volumes/{volume}/uploads/{*path}",
-            put_with(begin, answers::<200, Upload>("Begins an upload."))
-                .get_with(progress, answers::<200, Upload>("Gives the progress of an upload."))
-                .patch_with(add, upload("Adds a part to an upload."))
-                .delete_with(abandon, doc("Abandons an upload.")),
+            put_with(begin, answers::<200, Upload>(ApiScope::StorageWrite, "Begins an upload."))
+                .get_with(
+                    progress,
+                    answers::<200, Upload>(ApiScope::StorageRead, "Gives the progress of an upload."),
+                )
+                .patch_with(add, upload(ApiScope::StorageWrite, "Adds a part to an upload."))
+                .delete_with(abandon, doc(ApiScope::StorageWrite, "Abandons an upload.")),
         )
 }
 
@@ -201,4 +209,31 @@ async fn abandon(
 ) -> Result<NoContent, Failed> {
     volumes.drop_upload(&caller, org, &volume, &path).await?;
     Ok(NoContent)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(value: &[u8]) -> Option<u64> {
+        let mut headers = HeaderMap::new();
+        headers.insert(OFFSET, HeaderValue::from_bytes(value).ok()?);
+        offset(&headers)
+    }
+
+    proptest! {
+        #[test]
+        fn an_offset_is_digits_and_nothing_else(
+            number in any::<u64>(),
+            text in prop_oneof!["[ +-]?[0-9]{0,25}", "[0-9a-fx. _,]{0,12}"],
+            bytes in prop::collection::vec(any::<u8>(), 0..12),
+        ) {
+            prop_assert_eq!(read(number.to_string().as_bytes()), Some(number));
+            for value in [text.as_bytes(), bytes.as_slice()] {
+                prop_assert!(read(value).is_none() || value.trim_ascii().iter().all(u8::is_ascii_digit));
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@ pub mod left_out;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -25,6 +26,8 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 pub const PASSWORD: &str = "lantern quay seven drizzle";
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 
 /// A clock that changes only on request.
 pub struct ManualClock(AtomicI64);
@@ -148,11 +151,18 @@ impl TestPortal {
         Self { router: rest::router(portal.clone()), portal, clock, location: None, data }
     }
 
+    /// # Panics
+    /// If the answer is not complete within `ANSWER_LIMIT`: a request that hangs fails its test, not the whole run.
     pub async fn send(&self, request: Request<Body>) -> Reply {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let response = self.router.clone().oneshot(request).await.unwrap();
-        let (parts, body) = response.into_parts();
-        let bytes = to_bytes(body, usize::MAX).await.unwrap();
+        let answered = async {
+            let response = self.router.clone().oneshot(request).await.unwrap();
+            let (parts, body) = response.into_parts();
+            (parts, to_bytes(body, usize::MAX).await.unwrap())
+        };
+        let Ok((parts, bytes)) = tokio::time::timeout(ANSWER_LIMIT, answered).await else {
+            panic!("no answer to {method} {path} within {ANSWER_LIMIT:?}");
+        };
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         described::check(method.as_str(), &path, parts.status.as_u16(), &parts.headers, &body);
         Reply { status: parts.status, headers: parts.headers, body }

@@ -6,19 +6,19 @@
 //! unreadable. Any other worker uses a user namespace, in which a job has the worker's rights to files.
 //! docs/isolation.md lists the gaps.
 
+mod files;
 mod mounts;
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, Seek, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
-
+use self::files::{FILTER, STATUS};
 use self::mounts::mounts;
 use super::seccomp;
+
+pub use self::files::{SandboxFiles, open_files};
 
 /// The home directory inside the sandbox.
 pub const HOME: &str = "/home/job";
@@ -32,8 +32,6 @@ const OWN_USER: u32 = 1_000;
 
 /// The argument between the options of bubblewrap and the command.
 const COMMAND: &str = "--";
-/// The option before the descriptor of a system call filter. The descriptor is known at the start.
-const FILTER: &str = "--add-seccomp-fd";
 
 /// The range of users for attempts, for a worker with root rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,30 +145,6 @@ fn parse_version(output: &str) -> (u32, u32) {
     (next(), next())
 }
 
-/// Opens files with the system call filters, which the command inherits, and puts their descriptors into its
-/// arguments. The files must stay open until the command has started.
-pub fn open_filters(argv: &[String]) -> io::Result<(Vec<String>, Vec<OwnedFd>)> {
-    let (mut argv, mut files) = (argv.to_vec(), Vec::new());
-    let mut filters = seccomp::filters().map_err(io::Error::other)?.iter();
-    let mut is_descriptor = false;
-    for arg in &mut argv {
-        if arg.as_str() == COMMAND {
-            break;
-        }
-        if is_descriptor {
-            let filter = filters.next().ok_or(io::ErrorKind::InvalidInput)?;
-            // The file has no close-on-exec flag, so the command inherits it.
-            let mut file = File::from(memfd_create(c"filter", MFdFlags::empty())?);
-            file.write_all(filter)?;
-            file.rewind()?;
-            *arg = file.as_raw_fd().to_string();
-            files.push(OwnedFd::from(file));
-        }
-        is_descriptor = arg.as_str() == FILTER;
-    }
-    Ok((argv, files))
-}
-
 impl Sandbox {
     /// Bubblewrap, after a trial run. `hidden` are directories that no tenant may see. `users` is the range of users
     /// for attempts: first and number.
@@ -213,7 +187,7 @@ impl Sandbox {
             volumes: &[],
         };
         let trial = self.confine(&spec, vec!["true".to_owned()]);
-        let (argv, _files) = open_filters(&trial.argv).map_err(|e| e.to_string())?;
+        let (argv, _files) = open_files(&trial.argv).map_err(|e| e.to_string())?;
         let (first, rest) = argv.split_first().ok_or("no command")?;
         let out = Command::new(first)
             .args(rest)
@@ -297,6 +271,7 @@ impl Sandbox {
                 for _ in 0..seccomp::PROGRAMS {
                     add(&[FILTER, "-"]);
                 }
+                add(&[STATUS, "-"]);
                 add(&["--chdir", HOME, COMMAND]);
                 if let Some(users) = users {
                     let id = spec.uid.to_string();
@@ -431,20 +406,6 @@ mod tests {
         let confined = Sandbox::Process.confine(&spec, vec!["echo".to_owned(), "x".to_owned()]);
         assert_eq!((confined.argv, confined.sandbox_depth), (vec!["echo".to_owned(), "x".to_owned()], 0));
         assert_eq!((confined.cwd.as_path(), confined.home.as_str()), (work, "/w"));
-    }
-
-    #[test]
-    fn filters_are_for_bubblewrap_and_not_for_the_command() {
-        let argv = boxed(true, true);
-        let (with, files) = open_filters(&argv).unwrap();
-        assert_eq!(files.len(), seccomp::PROGRAMS);
-        let numbers = files.iter().map(|f| f.as_raw_fd().to_string());
-        for number in numbers {
-            assert!(has(&with, &[FILTER, &number]));
-        }
-        assert!(has(&with, &["echo", FILTER, "x"]), "what the job says stays as it is");
-        let (plain, none) = open_filters(&["sh".to_owned()]).unwrap();
-        assert_eq!((plain, none.len()), (vec!["sh".to_owned()], 0));
     }
 
     #[test]

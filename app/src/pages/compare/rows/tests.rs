@@ -45,7 +45,7 @@ fn jobs_that_can_be_read_are_compared() {
         (
             vec![Some(job(1, image("a"))), Some(job(2, json!({})))],
             "Image",
-            &["a", "system of the node"],
+            &["a", "none (system of the node)"],
             true,
         ),
         (vec![Some(job(1, image("a"))), None], "Image", &["a", "-"], false),
@@ -100,9 +100,9 @@ fn costs_are_compared_with_the_first_job() {
     let texts = ["-", "$1.5000", "$1.2505", "$1.5000"].map(str::to_owned).to_vec();
     assert_eq!(row(&jobs, "Cost"), (texts, true));
     let texts = ["-", "-", "−$0.2495", "$0.0000"].map(str::to_owned).to_vec();
-    assert_eq!(row(&jobs, "Cost less that of the first job"), (texts, true));
+    assert_eq!(row(&jobs, "Cost difference from the first job"), (texts, true));
     let equal = [cost(1, 5), cost(2, 5)];
-    assert!(!row(&equal, "Cost less that of the first job").1);
+    assert!(!row(&equal, "Cost difference from the first job").1);
     assert_eq!(row(&equal, "Device-hours"), (vec!["2.00".to_owned(), "2.00".to_owned()], false));
     assert_eq!(device_ms(&job(1, json!({"count": 1, "gpu_milli": 250})).job), 900_000);
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// The input of one row.
 pub trait RowInput: Default {
-    /// Tells whether the row has no input, so that it does not count.
+    /// Returns true if the row has no input, so that it does not count.
     fn is_blank(&self) -> bool;
 }
 

@@ -22,12 +22,17 @@ pub fn History(
             events.set(Some(page.items));
         });
     };
+    let details = NodeRef::<leptos::html::Details>::new();
     let open = {
         let load = load.clone();
-        move |_: leptos::ev::MouseEvent| load()
+        move |_: leptos::ev::MouseEvent| {
+            // The click comes before the change of the state.
+            if details.get_untracked().is_some_and(|details| !details.open()) {
+                load();
+            }
+        }
     };
     // The history may be open before hydration.
-    let details = NodeRef::<leptos::html::Details>::new();
     Effect::new(move || {
         if details.get().is_some_and(|details| details.open()) {
             load();
@@ -35,6 +40,7 @@ pub fn History(
     });
     let rows = move || {
         events.with(|events| match events {
+            None if call.problem.with(Option::is_some) => ().into_any(),
             None => view! { <p class="quiet">"Loading history…"</p> }.into_any(),
             Some(events) if events.is_empty() => {
                 view! { <p class="quiet">"No faults, checks or releases yet."</p> }.into_any()

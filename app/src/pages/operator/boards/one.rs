@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use berth_types::Page as Rows;
 use berth_types::board_samples::{BoardJob, BoardSamples, MAX_BOARD_JOBS};
 use berth_types::ids::NodeId;
 use berth_types::problems::Problem;
@@ -14,7 +15,8 @@ use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
 use serde::{Deserialize, Serialize};
 
-use super::super::super::parts::{CallProblem, Loading, every_visible, ready};
+use super::super::super::org_data::object_view;
+use super::super::super::parts::{CallProblem, every_visible, ready};
 use super::super::is_operator;
 use super::facts::pairs;
 use super::history::table;
@@ -54,11 +56,21 @@ fn load_events(
     let node = api::quotas::audit_about(node.to_string());
     async move {
         let (board, node) = try_join!(board, node)?;
-        let mut events = board.items;
-        events.extend(node.items);
-        events.sort_by_key(|event| std::cmp::Reverse(event.at));
-        Ok(events)
+        Ok(merge_events(board, node))
     }
+}
+
+/// Merges the latest events of a board and of its node, newest first. A list with a further page lacks the events
+/// before its oldest one, so the earlier events of the other list are left out.
+fn merge_events(board: Rows<AuditEvent>, node: Rows<AuditEvent>) -> Vec<AuditEvent> {
+    let begin = |page: &Rows<AuditEvent>| {
+        page.next_cursor.as_ref().and_then(|_| page.items.iter().map(|event| event.at).min())
+    };
+    let from = begin(&board).max(begin(&node));
+    let all = board.items.into_iter().chain(node.items);
+    let mut events: Vec<AuditEvent> = all.filter(|event| from.is_none_or(|from| event.at >= from)).collect();
+    events.sort_by_key(|event| std::cmp::Reverse(event.at));
+    events
 }
 
 fn load_board(place: Option<(NodeId, String)>) -> impl Future<Output = Answer<LoadedBoard>> + Send + 'static {
@@ -94,21 +106,7 @@ fn Board() -> impl IntoView {
         })
     });
     let data: Resource<Answer<LoadedBoard>> = Resource::new(move || place.get(), load_board);
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(loaded) => {
-                        retry.succeeded();
-                        view! { <OneBoard loaded=loaded/> }.into_any()
-                    }
-                }
-            })}
-        </Suspense>
-    }
+    object_view(data, |loaded| view! { <OneBoard loaded=loaded/> }.into_any())
 }
 
 /// Returns the mean of the known values; `None` without one.
@@ -271,15 +269,18 @@ fn jobs_table(node: NodeId, jobs: &[BoardJob]) -> AnyView {
     let row = |one: &BoardJob| {
         let path = format!("/operator/jobs?org={}&node={node}", one.org);
         let (name, org) = (one.job_name.clone(), one.org_name.clone());
+        let jobs = format!("Jobs of {org} on this node");
         let below = format!("{}, attempt {}", one.job, one.attempt);
         let end = match one.to {
             Some(at) => view! { <When at=at/> }.into_any(),
-            None => "has the board".into_any(),
+            None => "in use now".into_any(),
         };
         view! {
             <tr role="row">
-                <th role="rowheader" scope="row"><a href=path>{name}</a><span class="table__sub mono">{below}</span></th>
-                <td role="cell" data-label="Organization">{org}</td>
+                <th role="rowheader" scope="row">{name}<span class="table__sub mono">{below}</span></th>
+                <td role="cell" data-label="Organization">
+                    {org}<span class="table__sub"><a href=path>{jobs}</a></span>
+                </td>
                 <td role="cell" class="nowrap" data-label="From"><When at=one.from/></td>
                 <td role="cell" class="nowrap" data-label="To">{end}</td>
             </tr>
@@ -303,7 +304,7 @@ fn events_table(events: &[AuditEvent]) -> AnyView {
 
 #[component]
 fn OneBoard(loaded: LoadedBoard) -> impl IntoView {
-    let LoadedBoard { boards: Loaded { node, name, gpus }, gpu_uuid, samples, events } = loaded;
+    let LoadedBoard { boards: Loaded { node, name, gpus, .. }, gpu_uuid, samples, events } = loaded;
     let first = gpus.iter().find(|gpu| gpu.uuid == gpu_uuid);
     let (index, memory_total_mib) = first.map_or((0, 0.0), |gpu| (gpu.index, gpu.memory_mib as f64));
     let state = BoardsState::new(node, gpus);
@@ -348,7 +349,7 @@ fn OneBoard(loaded: LoadedBoard) -> impl IntoView {
             {move || verdict.with(|verdict| verdict.as_ref().and_then(banner))}
             {move || task.get().map(|text| view! { <p class="quiet small">{text}</p> })}
             {move || controls.get().map(|controls| buttons(&gpu_uuid, controls, state, ready))}
-            <p class="quiet small">"The menu of the node has the drain. "<a href=node_path>"Show node"</a></p>
+            <p class="quiet small">"To drain the node, open its actions. "<a href=node_path>"Show node"</a></p>
             <section class="section">
                 <div class="section__head">
                     <h2>"Readings"</h2>
@@ -370,7 +371,7 @@ fn OneBoard(loaded: LoadedBoard) -> impl IntoView {
                         })
                 }}
                 <p class="quiet small">
-                    "Means of 10 seconds for the last hour and of a minute for 24 hours, since the last start of the portal. A job has the board in a shaded span; a line is an event of the board or its node."
+                    "Means of 10 s for the last hour and of 1 min for the last 24 h. A restart of the portal removes them. Shaded: a job uses the board. Line: an event of the board or its node."
                 </p>
             </section>
             <section class="section">
@@ -379,7 +380,7 @@ fn OneBoard(loaded: LoadedBoard) -> impl IntoView {
                     if has_samples.get() {
                         jobs.with(|jobs| jobs_table(node, jobs))
                     } else {
-                        view! { <p class="quiet">"The jobs come with the readings."</p> }.into_any()
+                        view! { <p class="quiet">"The jobs load with the readings."</p> }.into_any()
                     }
                 }}
             </section>
@@ -423,6 +424,30 @@ mod tests {
             "from": "2026-03-01T09:00:00Z", "to": to,
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn events_begin_where_both_lists_are_whole() {
+        let event = |number: u32| AuditEvent {
+            id: format!("aud_{number:0>26}").parse().unwrap(),
+            at: Timestamp::from_micros(i64::from(number)),
+            actor: "Operator".to_owned(),
+            action: "gpu.released".to_owned(),
+            subject: "GPU-1".to_owned(),
+            detail: String::new(),
+            context: berth_types::quotas::AuditContext::default(),
+        };
+        let page = |numbers: &[u32], has_more: bool| Rows {
+            items: numbers.iter().map(|number| event(*number)).collect(),
+            next_cursor: has_more.then(|| "next".to_owned()),
+        };
+        let times = |board: Rows<AuditEvent>, node: Rows<AuditEvent>| -> Vec<i64> {
+            merge_events(board, node).iter().map(|event| event.at.micros()).collect()
+        };
+        assert_eq!(times(page(&[9, 5], false), page(&[8, 2], false)), [9, 8, 5, 2]);
+        assert_eq!(times(page(&[9, 5], true), page(&[8, 2], false)), [9, 8, 5]);
+        assert_eq!(times(page(&[9, 5], true), page(&[8, 7], true)), [9, 8, 7]);
+        assert!(times(page(&[], false), page(&[], true)).is_empty());
     }
 
     #[test]

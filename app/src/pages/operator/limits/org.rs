@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::limits::form::{AllLimits, Frame, LimitForm};
 use super::super::super::limits::{meters, replace, slugs};
-use super::super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
+use super::super::super::org_data::object_view;
+use super::super::super::parts::{Call, CallProblem, every_visible, ready};
 use super::super::is_operator;
 use super::{FIELDS, SaveLimits};
 use crate::api;
@@ -58,21 +59,7 @@ fn OneOrg() -> impl IntoView {
         params.with(|params| params.get("org")).and_then(|text| text.parse::<OrgId>().ok())
     });
     let data: Resource<Answer<Loaded>> = Resource::new(move || org.get(), load);
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(loaded) => {
-                        retry.succeeded();
-                        view! { <OrgLimits loaded=loaded/> }.into_any()
-                    }
-                }
-            })}
-        </Suspense>
-    }
+    object_view(data, |loaded| view! { <OrgLimits loaded=loaded/> }.into_any())
 }
 
 #[component]

@@ -119,7 +119,6 @@ fn TokenForm(
     let adopt = RwSignal::new(false);
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
-        token.set(None);
         let draft = Draft {
             approval: approval.get_untracked(),
             model: model.get_untracked(),

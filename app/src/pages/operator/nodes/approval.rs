@@ -2,7 +2,7 @@
 //! the removal by the operator.
 
 use berth_types::ids::NodeId;
-use berth_types::nodes::{ApproveNode, Node};
+use berth_types::nodes::{ApproveNode, Gpu, Node, SeenBoard};
 use leptos::prelude::*;
 
 use super::super::super::confirm::ConfirmDialog;
@@ -50,6 +50,12 @@ fn report_text(node: &Node) -> String {
     [Some(boards), address, labels].into_iter().flatten().collect::<Vec<String>>().join("; ")
 }
 
+/// Returns the boards of a node, so that the approval is refused if the node reports others meanwhile.
+fn seen_boards(node: &Node) -> Vec<SeenBoard> {
+    let seen = |gpu: &Gpu| SeenBoard { uuid: gpu.uuid.clone(), model: gpu.model.clone() };
+    node.gpus.iter().map(seen).collect()
+}
+
 /// Returns the banner of a node that waits.
 fn banner(node: &Node, state: ApprovalState, ready: ReadSignal<bool>) -> Option<AnyView> {
     let awaiting = node.awaiting_approval.as_ref()?;
@@ -65,7 +71,7 @@ fn banner(node: &Node, state: ApprovalState, ready: ReadSignal<bool>) -> Option<
                     {reason}
                     " "
                     {report}
-                    " It gets no job, no secret and no data before, and no organization sees it."
+                    " Until your approval it gets no jobs, secrets or data, and no organization sees it."
                     <span class="banner__id">{text}</span>
                 </div>
                 <button
@@ -126,7 +132,7 @@ fn ApprovalDialog(
     let title = Signal::derive(move || match target.get() {
         Some((node, Decision::Approve)) => format!("Approve {}?", node.name),
         Some((node, Decision::Remove)) => format!("Remove {}?", node.name),
-        None => "Decide about a node".to_owned(),
+        None => "Approval of a node".to_owned(),
     });
     let report = move || match target.get() {
         Some((node, Decision::Approve)) => format!("It reports {}. ", report_text(&node)),
@@ -139,7 +145,7 @@ fn ApprovalDialog(
         Some((_, Decision::Remove)) => {
             "The node, its certificate and its unused join tokens are deleted. To return, its host needs an empty data directory and a new join token."
         }
-        None => "The node waits no longer.",
+        None => "The node no longer waits for an approval.",
     };
     let verb = Signal::derive(move || match chosen.get() {
         Some((_, Decision::Remove)) => "Remove".to_owned(),
@@ -148,11 +154,14 @@ fn ApprovalDialog(
     let confirm = move |()| {
         let Some((node, decision)) = target.get_untracked() else { return };
         let id = node.id;
+        let is_shown = move || chosen.try_get_untracked() == Some(Some((id, decision)));
         match decision {
             Decision::Approve => {
-                let body = ApproveNode { boards: u32::try_from(node.gpus.len()).ok() };
-                call.run(api::nodes::approve(id, &body), move |fresh: Node| {
-                    open.set(false);
+                let body = ApproveNode { boards: Some(seen_boards(&node)) };
+                call.run_for(is_shown, api::nodes::approve(id, &body), move |fresh: Node, shown| {
+                    if shown {
+                        open.set(false);
+                    }
                     waiting.update(|nodes| nodes.retain(|node| node.id != id));
                     nodes.update(|nodes| {
                         if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
@@ -161,8 +170,10 @@ fn ApprovalDialog(
                     });
                 });
             }
-            Decision::Remove => call.run(api::nodes::remove(id), move |()| {
-                open.set(false);
+            Decision::Remove => call.run_for(is_shown, api::nodes::remove(id), move |(), shown| {
+                if shown {
+                    open.set(false);
+                }
                 waiting.update(|nodes| nodes.retain(|node| node.id != id));
                 nodes.update(|nodes| nodes.retain(|node| node.id != id));
             }),
@@ -176,6 +187,7 @@ fn ApprovalDialog(
             call=call
             keep="Cancel"
             verb=verb
+            disabled=Signal::derive(move || target.with(Option::is_none))
             confirm=Callback::new(confirm)
         >
             <p>{report} {effect}</p>

@@ -81,16 +81,19 @@ pub fn label_chips(node: &Node) -> Option<AnyView> {
 /// Parses lines of `name=value`. Empty lines are left out.
 ///
 /// # Errors
-/// A line has no name or no value.
+/// A line has no name or no value, or a name is there twice.
 fn parse(lines: &str) -> Result<BTreeMap<String, String>, Vec<Wrong>> {
     let mut labels = BTreeMap::new();
     for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let parts = line.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
         let Some((name, value)) = parts.filter(|(name, value)| !name.is_empty() && !value.is_empty()) else {
-            let detail = format!("Enter each label as name=value, one a line. “{line}” is not.");
+            let detail =
+                format!("Enter one label per line as name=value. The line “{line}” has no name or no value.");
             return Err(vec![Wrong::new("/labels", detail)]);
         };
-        labels.insert(name.to_owned(), value.to_owned());
+        if labels.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(vec![Wrong::new("/labels", format!("The label “{name}” is there twice."))]);
+        }
     }
     Ok(labels)
 }
@@ -132,14 +135,20 @@ pub fn LabelsDialog(
     };
     let change = move |body: PatchNode| {
         let Some(id) = chosen.get_untracked() else { return };
-        call.run(api::nodes::patch(id, &body), move |fresh: Node| {
-            open.set(false);
-            nodes.update(|nodes| {
-                if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
-                    *known = fresh;
+        call.run_for(
+            move || chosen.try_get_untracked() == Some(Some(id)),
+            api::nodes::patch(id, &body),
+            move |fresh: Node, shown| {
+                if shown {
+                    open.set(false);
                 }
-            });
-        });
+                nodes.update(|nodes| {
+                    if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
+                        *known = fresh;
+                    }
+                });
+            },
+        );
     };
     let save = move |_: leptos::ev::MouseEvent| match lines.with_untracked(|lines| parse(lines)) {
         Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
@@ -147,6 +156,11 @@ pub fn LabelsDialog(
     };
     let adopt = move |_: leptos::ev::MouseEvent| {
         change(PatchNode { adopt_labels: Some(true), ..PatchNode::default() });
+    };
+    let nothing_to_adopt = move || {
+        node.with(|node| {
+            node.as_ref().is_none_or(|node| node.reported_labels.is_empty() || node.adopts_labels)
+        })
     };
     let wrong = call.field("/labels");
     view! {
@@ -166,20 +180,30 @@ pub fn LabelsDialog(
                         on:input=move |ev| lines.set(event_target_value(&ev))
                     ></textarea>
                     <p class="field__hint" id="node-labels-hint">
-                        "One name=value a line, at most 64. Saved labels replace all labels, and those of the worker no longer count."
+                        "One name=value per line, at most 64. Saved labels replace all labels; the labels of the worker then no longer count."
                     </p>
                     <FieldError id="node-labels-error" error=wrong/>
                 </div>
+                <p class="field__hint" id="node-labels-adopt">
+                    "Adopted labels replace all labels, now and with each report of the worker."
+                </p>
             </div>
             <div class="dialog__actions">
                 <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                <button class="btn" type="button" disabled=move || call.pending.get() on:click=adopt>
+                <button
+                    class="btn"
+                    type="button"
+                    aria-describedby="node-labels-adopt"
+                    disabled=nothing_to_adopt
+                    aria-disabled=move || call.pending.get().then_some("true")
+                    on:click=adopt
+                >
                     "Adopt reported labels"
                 </button>
                 <button
                     class="btn btn--primary"
                     type="button"
-                    disabled=move || call.pending.get()
+                    aria-disabled=move || call.pending.get().then_some("true")
                     aria-busy=move || call.pending.get().then_some("true")
                     on:click=save
                 >
@@ -199,7 +223,7 @@ mod tests {
         let labels = parse("rack=r1\n\n switch = s=2 \n").unwrap();
         assert_eq!(text(&labels, ", "), "rack=r1, switch=s=2");
         assert!(parse("").unwrap().is_empty());
-        for lines in ["rack", "=r1", "rack="] {
+        for lines in ["rack", "=r1", "rack=", "rack=r1\nrack=r2"] {
             assert!(parse(lines).is_err(), "{lines}");
         }
     }

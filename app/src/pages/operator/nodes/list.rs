@@ -28,7 +28,7 @@ impl NodeOrder {
         if filter.is_empty() { sort.to_owned() } else { format!("{sort}&{filter}") }
     }
 
-    /// Tells whether the filter has a condition.
+    /// Returns true if the filter has a condition.
     pub fn is_filtered(&self) -> bool {
         self.filter != NodeFilter::default()
     }
@@ -104,6 +104,9 @@ pub fn filter_form(order: &NodeOrder) -> AnyView {
     let states: Vec<AnyView> = NodeState::ALL.into_iter().map(state).collect();
     let any = filter.state.is_none();
     let descending = *sort == Sort::Desc;
+    let clear = order
+        .is_filtered()
+        .then(|| view! { <a class="btn btn--quiet" href="/operator/nodes">"Clear filters"</a> });
     view! {
         <form class="filters" method="get" action="/operator/nodes" aria-label="Filter">
             {field("nodes-name", "Name", "name", filter.name.as_ref())}
@@ -123,6 +126,7 @@ pub fn filter_form(order: &NodeOrder) -> AnyView {
                 </select>
             </label>
             <button class="btn" type="submit">"Apply filter"</button>
+            {clear}
         </form>
     }
     .into_any()

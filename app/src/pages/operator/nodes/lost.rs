@@ -155,14 +155,20 @@ pub fn LostDialog(
     };
     let declare = move |()| {
         let Some(id) = chosen.get_untracked() else { return };
-        call.run(api::nodes::declare_lost(id), move |fresh: Node| {
-            open.set(false);
-            nodes.update(|nodes| {
-                if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
-                    *known = fresh;
+        call.run_for(
+            move || chosen.try_get_untracked() == Some(Some(id)),
+            api::nodes::declare_lost(id),
+            move |fresh: Node, shown| {
+                if shown {
+                    open.set(false);
                 }
-            });
-        });
+                nodes.update(|nodes| {
+                    if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
+                        *known = fresh;
+                    }
+                });
+            },
+        );
     };
     view! {
         <ConfirmDialog

@@ -5,6 +5,7 @@ use berth_types::ids::NodeId;
 use berth_types::nodes::{JoinToken, NewJoinToken, Node};
 use leptos::prelude::*;
 
+use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::{Call, CallProblem, Modal};
 use crate::api;
 use crate::ui::*;
@@ -67,7 +68,9 @@ pub fn TrustDialog(
     state: TrustState,
 ) -> impl IntoView {
     let call = Call::idle();
-    let token = RwSignal::new(None::<JoinToken>);
+    // The node of the join token, and the token.
+    let token = RwSignal::new(None::<(NodeId, JoinToken)>);
+    let revoking = RwSignal::new(false);
     let TrustState { nodes, chosen, open } = state;
     // A token for one node does not apply to the next.
     Effect::new(move || {
@@ -96,21 +99,14 @@ pub fn TrustDialog(
     let create = move |_: leptos::ev::MouseEvent| {
         let Some(id) = chosen.get_untracked() else { return };
         let body = NewJoinToken::default();
-        call.run(api::nodes::node_join_token(id, &body), move |created: JoinToken| token.set(Some(created)));
-    };
-    let revoke = move |_: leptos::ev::MouseEvent| {
-        let Some(id) = chosen.get_untracked() else { return };
-        call.run(api::nodes::revoke(id), move |fresh: Node| {
-            token.set(None);
-            nodes.update(|nodes| {
-                if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
-                    *known = fresh;
-                }
-            });
-        });
+        call.run_for(
+            move || chosen.try_get_untracked() == Some(Some(id)),
+            api::nodes::node_join_token(id, &body),
+            move |created: JoinToken, _| token.set(Some((id, created))),
+        );
     };
     let shown = move || {
-        token.get().map(|token| {
+        token.get().filter(|(id, _)| chosen.get() == Some(*id)).map(|(_, token)| {
             let command = token.command.clone();
             view! {
                 <section class="secret" role="status">
@@ -131,27 +127,81 @@ pub fn TrustDialog(
         <Modal id="node-trust" title=title open=open>
             <div class="dialog__body">
                 <p>{validity}</p>
-                <p>
-                    "Revocation ends the node's session at once. Its jobs continue without contact until the end of their leases; only proved use is charged."
-                </p>
                 <CallProblem call=call beside_fields=&[]/>
                 {shown}
             </div>
             <div class="dialog__actions">
                 <button class="btn" type="button" on:click=move |_| open.set(false)>"Close"</button>
-                <button class="btn" type="button" disabled=move || call.pending.get() on:click=create>
+                <button
+                    class="btn"
+                    type="button"
+                    aria-disabled=move || call.pending.get().then_some("true")
+                    on:click=create
+                >
                     "Create join token"
                 </button>
                 <button
-                    class="btn btn--danger btn--primary"
+                    class="btn btn--danger"
                     type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=revoke
+                    on:click=move |_| revoking.set(true)
                 >
                     "Revoke certificate"
                 </button>
             </div>
         </Modal>
+        <RevokeDialog state=state node=node token=token open=revoking/>
+    }
+}
+
+/// The confirmation of a revocation, above the dialog of the certificate.
+#[component]
+fn RevokeDialog(
+    /// The signals of the page.
+    state: TrustState,
+    /// The node of the dialog.
+    node: Memo<Option<Node>>,
+    /// The join token, which ends with the certificate.
+    token: RwSignal<Option<(NodeId, JoinToken)>>,
+    /// True with an open dialog.
+    open: RwSignal<bool>,
+) -> impl IntoView {
+    let call = Call::idle();
+    let TrustState { nodes, chosen, .. } = state;
+    let title = Signal::derive(move || match node.get() {
+        Some(node) => format!("Revoke the certificate of {}?", node.name),
+        None => "Revoke the certificate?".to_owned(),
+    });
+    let revoke = move |()| {
+        let Some(id) = chosen.get_untracked() else { return };
+        call.run_for(
+            move || chosen.try_get_untracked() == Some(Some(id)),
+            api::nodes::revoke(id),
+            move |fresh: Node, shown| {
+                if shown {
+                    token.set(None);
+                    open.set(false);
+                }
+                nodes.update(|nodes| {
+                    if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
+                        *known = fresh;
+                    }
+                });
+            },
+        );
+    };
+    view! {
+        <ConfirmDialog
+            id="node-revoke"
+            title=title
+            open=open
+            call=call
+            keep="Keep certificate"
+            verb="Revoke certificate"
+            confirm=Callback::new(revoke)
+        >
+            <p>
+                "Revocation ends the node's session at once. Its jobs continue without contact until the end of their leases; only proved use is charged."
+            </p>
+        </ConfirmDialog>
     }
 }

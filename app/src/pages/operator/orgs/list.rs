@@ -37,7 +37,7 @@ impl OrgListing {
         api::accounts::orgs_query(&self.filter, self.order, self.sort)
     }
 
-    /// Tells whether the filter has a condition.
+    /// Returns true if the filter has a condition.
     pub fn is_filtered(&self) -> bool {
         self.filter != OrgFilter::default()
     }

@@ -151,11 +151,22 @@ impl Judge<'_> {
         booked.cpus - used - held
     }
 
+    /// True if a host takes the work of an organization: its own hosts always, those of others never, and those of
+    /// nobody unless it uses only its own.
+    pub(super) fn takes(&self, host: usize, org: u8) -> bool {
+        match self.world.dedicated[host] {
+            Some(other) if other != org => false,
+            Some(_) => true,
+            None => !self.world.own_only[usize::from(org)],
+        }
+    }
+
     /// All choices of devices of a host for one rank of a job.
     pub(super) fn choices(&self, host: usize, query: &Query<'_>, within: Option<&Promise>) -> Vec<Parts> {
         let (spec, job) = (self.world.hosts[host], *self.job(query.job));
         if !self.world.open[host]
             || !job.models.contains(&spec.model)
+            || !self.takes(host, job.org)
             || self.cpus_left(host, query, within) < job.cpus
         {
             return Vec::new();

@@ -105,6 +105,13 @@ impl Judge<'_> {
                 let known = |m: &&str| self.world.hosts.iter().any(|h| h.model == *m);
                 !spec.models.iter().any(known) || matches!(spec.device, DeviceKind::Slice(_))
             }
+            Blocker::OwnNodes { busy } => {
+                other.open.fill(true);
+                other.healthy.fill(true);
+                let runs = || self.world.jobs.iter().any(|j| matches!(j.state, State::Running(_)));
+                let reason = if *busy > 0 { runs() } else { !fits(&other, &running, &[]) };
+                self.world.own_only[usize::from(spec.org)] && reason
+            }
             Blocker::Volume(_) | Blocker::Images { .. } => false,
         }
     }

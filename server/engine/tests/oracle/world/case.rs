@@ -121,6 +121,16 @@ pub enum Step {
         org: u8,
         boards: i64,
     },
+    /// Dedicates a host to an organization, or to none.
+    Dedicate {
+        host: usize,
+        org: Option<u8>,
+    },
+    /// Sets the restriction of an organization's work to its dedicated hosts.
+    OwnOnly {
+        org: u8,
+        own_only: bool,
+    },
     /// Sets the power budget of each rack in watts.
     Budget(Option<i64>),
     /// Builds the engine again from the present facts.

@@ -23,12 +23,15 @@ pub struct World {
     pub hosts: Vec<Host>,
     pub open: Vec<bool>,
     pub healthy: Vec<bool>,
+    /// The organization of each dedicated host.
+    pub dedicated: Vec<Option<u8>>,
     pub jobs: Vec<JobState>,
     pub booked: Vec<Option<Promise>>,
     /// The request of each reservation.
     booked_for: Vec<Job>,
     pub quotas: [Option<i64>; 3],
     pub guarantees: [i64; 3],
+    pub own_only: [bool; 3],
     pub budget: Option<i64>,
     pub used: Vec<Use>,
     /// True if a job was queued again, or was released by the end of another, during the last step.
@@ -47,11 +50,13 @@ impl World {
             hosts: case.hosts.clone(),
             open: vec![true; count],
             healthy: vec![true; count],
+            dedicated: vec![None; count],
             jobs: Vec::new(),
             booked: Vec::new(),
             booked_for: Vec::new(),
             quotas: [None; 3],
             guarantees: [0; 3],
+            own_only: [false; 3],
             budget: None,
             used: Vec::new(),
             queue_grew: false,
@@ -90,6 +95,7 @@ impl World {
             memory_mib: 1,
             switch: None,
             rack: Some(format!("rack-{}", spec.rack).into()),
+            dedicated_to: self.dedicated[host].map(org_id),
             gpus: (0..spec.boards).map(gpu).collect(),
         }
     }
@@ -193,7 +199,9 @@ impl World {
             ..EngineLimits::default()
         };
         let guaranteed_milli = self.guarantees[usize::from(org)] * 1_000;
-        self.send(Fact::Org(OrgFacts { org: org_id(org), weight: 1.0, used, guaranteed_milli, limits }));
+        let own_nodes_only = self.own_only[usize::from(org)];
+        let org = org_id(org);
+        self.send(Fact::Org(OrgFacts { org, weight: 1.0, used, guaranteed_milli, own_nodes_only, limits }));
     }
 
     /// The same world with a new engine that gets all facts again.
@@ -270,6 +278,8 @@ impl World {
         | Step::Healthy { .. }
         | Step::Unclean(_)
         | Step::Extend { .. }
+        | Step::Dedicate { .. }
+        | Step::OwnOnly { .. }
         | Step::Budget(_) = step
         {
             self.room_made.clear();
@@ -328,12 +338,22 @@ impl World {
                 self.guarantees[usize::from(org)] = boards;
                 self.send_org(org, None);
             }
+            Step::Dedicate { host, org } if host < self.hosts.len() => {
+                self.dedicated[host] = org;
+                self.send_host(host);
+            }
+            Step::OwnOnly { org, own_only } => self.restrict(org, own_only),
             Step::Budget(watts) => {
                 self.budget = watts;
                 self.send_racks();
             }
             _ => {}
         }
+    }
+
+    fn restrict(&mut self, org: u8, own_only: bool) {
+        self.own_only[usize::from(org)] = own_only;
+        self.send_org(org, None);
     }
 
     fn submit(&mut self, spec: Job) {

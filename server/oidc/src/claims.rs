@@ -5,8 +5,7 @@ use berth_types::accounts::Role;
 use berth_types::sso::{GroupRole, SsoFailure};
 use serde_json::{Map, Value};
 
-use super::Refused;
-use crate::grants::domain_of;
+use crate::OidcError;
 
 /// Characters of a subject, of a session at a provider and of a name.
 const MAX_CHARS: usize = 255;
@@ -75,20 +74,20 @@ impl ClaimedPerson {
     ///
     /// # Errors
     /// The subject or the verified address is missing.
-    pub fn read(claims: &Map<String, Value>, group_claim: &str) -> Result<Self, Refused> {
+    pub fn read(claims: &Map<String, Value>, group_claim: &str) -> Result<Self, OidcError> {
         let (subject, sid) = (text(claims, "sub"), text(claims, "sid"));
         if subject.is_empty() || subject.chars().count() > MAX_CHARS || sid.chars().count() > MAX_CHARS {
-            return Err(Refused::new(
+            return Err(OidcError::new(
                 SsoFailure::Token,
                 "The subject or the session is missing or too long.",
             ));
         }
         let email = text(claims, "email").trim().to_lowercase();
         if !is_email(&email) {
-            return Err(Refused::new(SsoFailure::Email, "The claims have no e-mail address."));
+            return Err(OidcError::new(SsoFailure::Email, "The claims have no e-mail address."));
         }
         if !is_email_verified(claims) {
-            return Err(Refused::new(SsoFailure::Email, "The provider did not verify the e-mail address."));
+            return Err(OidcError::new(SsoFailure::Email, "The provider did not verify the e-mail address."));
         }
         let methods = groups(claims.get("amr"));
         Ok(Self {
@@ -101,6 +100,11 @@ impl ClaimedPerson {
             email,
         })
     }
+}
+
+/// The part of an address after the `@`, in lower case.
+pub fn domain_of(email: &str) -> String {
+    email.rsplit_once('@').map_or_else(String::new, |(_, domain)| domain.to_lowercase())
 }
 
 /// The role of a person in these groups: the first of owner, billing, member and viewer, or else the default.
@@ -116,7 +120,7 @@ mod tests {
 
     fn read(claims: Value) -> Result<ClaimedPerson, SsoFailure> {
         let claims = claims.as_object().cloned().unwrap();
-        ClaimedPerson::read(&claims, "groups").map_err(|refused| refused.failure)
+        ClaimedPerson::read(&claims, "groups").map_err(|error| error.failure)
     }
 
     #[test]

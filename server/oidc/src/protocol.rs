@@ -1,11 +1,8 @@
 //! The messages of OpenID Connect: metadata and keys of providers, sign-ins, refreshes, and signed tokens.
-//!
-//! The library has the protocol; the requests go through the transport of the portal. Must not decide about accounts.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::http::{HeaderValue, Uri};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use berth_foundation::delivery::{DeliveryError, Fetch, Transport};
@@ -14,6 +11,7 @@ use berth_types::ids::OrgId;
 use berth_types::sso::SsoFailure;
 use berth_types::time::Timestamp;
 use futures::future::BoxFuture;
+use http::{HeaderValue, Uri};
 use lru::LruCache;
 use openidconnect::core::{
     CoreAuthenticationFlow, CoreClient, CoreClientAuthMethod, CoreErrorResponseType, CoreIdToken,
@@ -28,7 +26,7 @@ use openidconnect::{
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Refused;
+use crate::OidcError;
 
 /// Providers with metadata in memory. The least recent one makes room for a new one.
 const PROVIDERS: usize = 1_024;
@@ -148,12 +146,12 @@ pub fn callback_url(settings: &Settings) -> String {
     format!("{}/api/v1/sso/callback", settings.public_url.trim_end_matches('/'))
 }
 
-fn failed(detail: impl ToString) -> Refused {
-    Refused::new(SsoFailure::Provider, detail)
+fn failed(detail: impl ToString) -> OidcError {
+    OidcError::new(SsoFailure::Provider, detail)
 }
 
-fn not_valid(detail: impl ToString) -> Refused {
-    Refused::new(SsoFailure::Token, detail)
+fn not_valid(detail: impl ToString) -> OidcError {
+    OidcError::new(SsoFailure::Token, detail)
 }
 
 /// The text of an error with its causes.
@@ -174,7 +172,7 @@ fn read_claims(token: &str) -> Option<Map<String, Value>> {
 }
 
 /// Verifies the signature of a token by one of the keys with its key id. `None`: there is no such key.
-fn verify_signature(token: &str, keys: &CoreJsonWebKeySet) -> Option<Result<(), Refused>> {
+fn verify_signature(token: &str, keys: &CoreJsonWebKeySet) -> Option<Result<(), OidcError>> {
     #[derive(Deserialize)]
     struct Header {
         alg: CoreJwsSigningAlgorithm,
@@ -221,7 +219,11 @@ impl Protocol {
     }
 
     /// The metadata of a provider, at most `age_s` seconds old.
-    async fn discover(&self, provider: &Provider, age_s: i64) -> Result<Arc<CoreProviderMetadata>, Refused> {
+    async fn discover(
+        &self,
+        provider: &Provider,
+        age_s: i64,
+    ) -> Result<Arc<CoreProviderMetadata>, OidcError> {
         let now = self.context.now();
         let known = {
             let mut discovered = self.discovered.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,7 +249,7 @@ impl Protocol {
         &self,
         provider: &Provider,
         metadata: &CoreProviderMetadata,
-    ) -> Result<ProviderClient, Refused> {
+    ) -> Result<ProviderClient, OidcError> {
         let redirect = RedirectUrl::new(callback_url(&self.context.settings)).map_err(failed)?;
         let (id, secret) =
             (ClientId::new(provider.client_id.clone()), ClientSecret::new(provider.client_secret.clone()));
@@ -269,7 +271,7 @@ impl Protocol {
         provider: &Provider,
         values: &SignInValues,
         email: Option<&str>,
-    ) -> Result<String, Refused> {
+    ) -> Result<String, OidcError> {
         let metadata = self.discover(provider, METADATA_S).await?;
         let client = self.client(provider, &metadata)?;
         let (state, nonce) = (values.state.clone(), values.nonce.clone());
@@ -331,7 +333,7 @@ impl Protocol {
         code: String,
         values: SignInValues,
         group_claim: &str,
-    ) -> Result<Verified, Refused> {
+    ) -> Result<Verified, OidcError> {
         let metadata = self.discover(provider, METADATA_S).await?;
         let (client, http) = (self.client(provider, &metadata)?, self.http(provider));
         let request = client
@@ -370,7 +372,7 @@ impl Protocol {
         metadata: &CoreProviderMetadata,
         access_token: &str,
         claims: &Map<String, Value>,
-    ) -> Result<Map<String, Value>, Refused> {
+    ) -> Result<Map<String, Value>, OidcError> {
         let Some(endpoint) = metadata.userinfo_endpoint() else { return Ok(Map::new()) };
         let mut request = HttpRequest::new(Vec::new());
         *request.uri_mut() = endpoint.as_str().parse::<Uri>().map_err(failed)?;
@@ -396,7 +398,7 @@ impl Protocol {
         provider: &Provider,
         refresh_token: String,
     ) -> Result<Option<String>, RefreshError> {
-        let no_answer = |refused: Refused| RefreshError::NoAnswer(refused.detail);
+        let no_answer = |error: OidcError| RefreshError::NoAnswer(error.detail);
         let metadata = self.discover(provider, METADATA_S).await.map_err(no_answer)?;
         let client = self.client(provider, &metadata).map_err(no_answer)?;
         let (http, token) = (self.http(provider), RefreshToken::new(refresh_token));
@@ -422,7 +424,7 @@ impl Protocol {
         &self,
         provider: &Provider,
         token: &str,
-    ) -> Result<Map<String, Value>, Refused> {
+    ) -> Result<Map<String, Value>, OidcError> {
         if token.len() > MAX_TOKEN_BYTES || token.split('.').count() != 3 {
             return Err(not_valid("The token is malformed."));
         }
