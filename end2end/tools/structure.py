@@ -30,7 +30,7 @@ LONG_CRATES: dict[str, int] = {
     "app/types": 9_800,
     "server": 8_600,
     "server/jobs": 9_000,
-    "server/store": 9_600,
+    "server/store": 9_800,
     "worker": 21_000,
 }
 # Types over the limit, with their methods.

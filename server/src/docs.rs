@@ -36,7 +36,7 @@ static DOCUMENTS: &[Document] = documents! {
     "Jobs": "placement" "images" "interactive" "metrics" "isolation";
     "Data": "files" "volumes" "secrets";
     "Money": "billing";
-    "Operators": "operations" "workers" "hardware" "leases";
+    "Operators": "operations" "sso" "workers" "hardware" "leases";
 };
 
 /// The policy of the pages: no script and nothing of another host.

@@ -37,6 +37,8 @@ const CREDIT_EVERY: Duration = Duration::from_secs(2);
 const PAYMENTS_EVERY: Duration = Duration::from_secs(2);
 const INVOICES_EVERY: Duration = Duration::from_secs(600);
 const READINGS_EVERY: Duration = Duration::from_secs(60);
+/// The longest delay of a due refresh of a single sign-on.
+const SSO_EVERY: Duration = Duration::from_secs(5);
 const JOB_RETENTION_EVERY: Duration = Duration::from_secs(60);
 /// The time between the writes of counts of repeated audit events.
 const REPEATED_EVERY: Duration = Duration::from_secs(15);
@@ -214,6 +216,14 @@ fn start_housekeeping(portal: &Portal) {
         async move {
             let unfinished = retention.tick_retention().await.map_err(|problem| problem.detail)?;
             Ok::<_, String>(unfinished.then_some(NextRun { within: SECOND, pace: SECOND }))
+        }
+    });
+    let sso = portal.sso.clone();
+    portal.loops.spawn("single sign-on", Schedule::every(SSO_EVERY), None, move || {
+        let sso = sso.clone();
+        async move {
+            let more = sso.tick_grants().await?;
+            Ok::<_, StoreError>(more.then_some(NextRun { within: STEP, pace: STEP }))
         }
     });
     let context = portal.context.clone();

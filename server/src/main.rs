@@ -3,7 +3,9 @@
 
 mod audit_options;
 mod edge_options;
+mod sso_options;
 mod storage_options;
+mod upkeep;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,7 +29,9 @@ use tokio::net::TcpListener;
 
 use audit_options::AuditOptions;
 use edge_options::Edge;
+use sso_options::SsoOptions;
 use storage_options::StorageOptions;
+use upkeep::{remove_factors, rewrap};
 
 #[derive(Parser)]
 #[command(name = "berth-portal", version, about = "The Berth portal: a self-hosted, multi-tenant GPU cloud.")]
@@ -181,6 +185,8 @@ struct Serve {
     #[command(flatten)]
     accounts: Accounts,
     #[command(flatten)]
+    sso: SsoOptions,
+    #[command(flatten)]
     readings: Readings,
 }
 
@@ -316,6 +322,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         https,
         edge,
         accounts,
+        sso,
         private_webhooks,
         mail,
         public_url,
@@ -357,6 +364,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         stripe_webhook_secrets,
         sign_up_open: !accounts.sign_up_closed,
         require_factor: accounts.require_second_factor,
+        operator_provider: sso.provider()?,
         data: store.data,
         keep_readings,
         worker_url,
@@ -386,38 +394,6 @@ fn own_worker_url(at: SocketAddr) -> Result<String, String> {
         ));
     }
     Ok(format!("https://{at}"))
-}
-
-async fn rewrap(store: Store, keys: KeyFiles) -> Result<(), String> {
-    let db = store.open().await?;
-    let settings = Settings {
-        secrets_key: keys.secrets_key_file,
-        secrets_old_keys: keys.secrets_old_key_files,
-        data: store.data,
-        ..Settings::default()
-    };
-    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-    portal.factors.check_key_file().await?;
-    let found = portal.secrets.reseal_secrets().await?;
-    let (apps, unreadable_apps) = portal.factors.reseal().await?;
-    println!("Secrets, webhooks and authenticator apps sealed again: {}", found.done + apps);
-    match found.unreadable + unreadable_apps {
-        0 => Ok(()),
-        n => Err(format!(
-            "{n} secrets, webhooks or authenticator apps are damaged, or sealed with a missing key; the log above names them. \
-             Give the missing keys with --secrets-old-key-files"
-        )),
-    }
-}
-
-/// Removes the second factor of an account.
-async fn remove_factors(store: Store, email: &str) -> Result<(), String> {
-    let db = store.open().await?;
-    let settings = Settings { data: store.data, ..Settings::default() };
-    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
-    portal.users.remove_factors_by_command(email).await?;
-    println!("The second factor was removed. The password alone signs in now");
-    Ok(())
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, String> {

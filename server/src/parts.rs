@@ -53,6 +53,7 @@ parts! {
     berth_accounts::OwnAccount, own_account: accounts::own;
     berth_accounts::MailLinks, mail_links: accounts::links;
     berth_accounts::Users, users: accounts::users;
+    berth_accounts::SingleSignOn, sso: accounts::sso;
     berth_billing::Ledger, ledger: billing::ledger;
     berth_billing::Budgets, budgets: billing::budgets;
     berth_billing::Invoices, invoices: billing::invoices;

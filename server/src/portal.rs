@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use berth_access::{Ports, Terminals, Tunnels};
 use berth_accounts::{
-    Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, SecondFactors, ServiceAccounts, Users,
+    Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, SecondFactors, ServiceAccounts,
+    SingleSignOn, Users,
 };
 use berth_billing::{
     Budgets, CreditExpiry, Invoices, Ledger, Payments, Reconciliations, Stripe, UsageReports,
@@ -53,6 +54,7 @@ pub struct Portal {
     pub own_account: OwnAccount,
     pub mail_links: MailLinks,
     pub users: Users,
+    pub sso: SingleSignOn,
 
     pub ledger: Ledger,
     pub credit_expiry: CreditExpiry,
@@ -160,8 +162,7 @@ impl Portal {
         let handovers = Arc::new(HandOvers::new(context.now()));
         let files = Files::new(ctx(), objects.clone(), handovers.clone());
         let volume_uses = VolumeUses::new(ctx(), handovers.clone());
-        let secrets = Secrets::new(ctx());
-        let leases = Arc::new(Leases::new(context.monotonic_ms()));
+        let (secrets, leases) = (Secrets::new(ctx()), Arc::new(Leases::new(context.monotonic_ms())));
         let (cluster, offerings) = (Cluster::new(ctx(), leases.clone()), Offerings::new(ctx()));
         let planner = Planner::new(ctx(), volume_uses.clone());
         let logs = Logs::new(ctx(), recordings.clone());
@@ -180,6 +181,7 @@ impl Portal {
             own_account: OwnAccount::new(accounts.clone()),
             mail_links: MailLinks::new(accounts.clone()),
             users: Users::new(&accounts),
+            sso: SingleSignOn::new(accounts.clone(), transport.clone()),
             ledger: Ledger::new(ctx()),
             credit_expiry: CreditExpiry::new(ctx()),
             budgets: Budgets::new(ctx()),

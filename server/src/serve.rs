@@ -52,8 +52,10 @@ pub async fn serve(
         );
     }
     portal.factors.check_key_file().await?;
+    portal.sso.providers.check_key_file().await?;
     portal.secrets.reseal_secrets().await?;
     portal.factors.reseal().await?;
+    portal.sso.providers.reseal().await?;
     let at = listener.local_addr().map_err(|e| e.to_string())?;
     let worker_at = worker_listener.local_addr().map_err(|e| e.to_string())?;
     print_line(&format!("Berth listens on http://{at}"));

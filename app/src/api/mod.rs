@@ -20,6 +20,7 @@ pub mod quotas;
 pub mod reservations;
 pub mod secrets;
 pub mod service_accounts;
+pub mod sso;
 pub mod storage;
 mod transport;
 pub mod usage;

@@ -39,6 +39,7 @@ pub mod setup;
 pub mod shell_words;
 pub mod sign_in;
 pub mod sign_up;
+pub mod sso_entry;
 pub mod start;
 pub mod team;
 pub mod text;

@@ -9,7 +9,9 @@ use leptos::prelude::*;
 use leptos_meta::Title;
 use leptos_router::hooks::use_query_map;
 
+use super::link_secret::link_secret;
 use super::parts::{Brand, Call, CallProblem, FieldError, PasswordField, Submit, focus_soon, redirect};
+use super::sso_entry::{SsoEntry, SsoNotice};
 use crate::api;
 use crate::api::Answer;
 use crate::api::accounts::SignInStep;
@@ -17,6 +19,8 @@ use crate::identity::use_identity;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/email", "/password"];
+/// Characters of a challenge. Names of places in the page are shorter.
+const CHALLENGE_CHARS: usize = 43;
 
 /// Returns the path after the sign-in: the requested path if it is on this site, or else the home page.
 ///
@@ -46,6 +50,14 @@ pub fn SignInPage() -> impl IntoView {
     let email = RwSignal::new(String::new());
     let password = RwSignal::new(String::new());
     let challenge = RwSignal::new(None::<String>);
+    // A single sign-on that needs the second factor of the account returns with the challenge after the `#`.
+    let step = link_secret();
+    Effect::new(move || {
+        let found = step.get();
+        if found.len() >= CHALLENGE_CHARS {
+            challenge.set(Some(found));
+        }
+    });
     let submit = move |event: SubmitEvent| {
         event.prevent_default();
         let credentials =
@@ -68,6 +80,7 @@ pub fn SignInPage() -> impl IntoView {
                 on:submit=submit
             >
                 <h1>"Sign in"</h1>
+                <SsoNotice/>
                 <CallProblem call=call beside_fields=FIELDS/>
                 <Field
                     label="E-mail"
@@ -79,6 +92,12 @@ pub fn SignInPage() -> impl IntoView {
                 />
                 <PasswordField value=password error=call.field("/password") fresh=false/>
                 <Submit call=call>{move || if call.pending.get() { "Signing in" } else { "Sign in" }}</Submit>
+                <Suspense fallback=|| ()>
+                    {move || Suspend::new(async move {
+                        let offered = info.await.is_ok_and(|info| info.sso);
+                        offered.then(|| view! { <SsoEntry email=email/> })
+                    })}
+                </Suspense>
                 <p><a href="/forgot">"Set a new password by mail"</a></p>
             </form>
             <CodeForm challenge=challenge password=password first=call next=next/>

@@ -120,6 +120,9 @@ pub struct PortalInfo {
     pub needs_setup: bool,
     /// True if a visitor can sign up without an invitation.
     pub sign_up_open: bool,
+    /// True if an organization or the operators have single sign-on.
+    #[serde(default)]
+    pub sso: bool,
     /// The portal's version.
     pub version: String,
     /// True if ports of jobs can be opened in the browser.

@@ -43,6 +43,7 @@ pub mod reservations;
 pub mod scopes;
 pub mod secrets;
 pub mod service_accounts;
+pub mod sso;
 pub mod storage;
 pub mod templates;
 pub mod terminals;

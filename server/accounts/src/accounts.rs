@@ -172,8 +172,12 @@ impl Accounts {
 
     pub async fn info(&self) -> Result<PortalInfo, Problem> {
         let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let sso =
+            self.context.settings.operator_provider.is_some() || store::sso::provider_exists(&mut tx).await?;
         Ok(PortalInfo {
-            needs_setup: !store::accounts::operator_exists(&mut conn.tx()).await?,
+            needs_setup: !store::accounts::operator_exists(&mut tx).await?,
+            sso,
             sign_up_open: self.context.settings.sign_up_open,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ports: self.context.settings.ports_origin.is_some(),
@@ -329,7 +333,7 @@ impl Accounts {
             });
             touch.await?;
         }
-        let required = found.factor_required || self.context.settings.require_factor.applies_to(&found.user);
+        let required = self.context.settings.require_factor.applies_to_session(&found);
         let proof = SessionProof {
             proved_at: found.proved_at,
             has_factor: found.has_factor,
@@ -424,7 +428,8 @@ impl Accounts {
             .write(move |tx| {
                 async move {
                     store::people::forget_links(tx, now).await?;
-                    store::accounts::forget_sessions(tx, now, idle_since).await
+                    store::accounts::forget_sessions(tx, now, idle_since).await?;
+                    store::sso::forget_grants(tx).await
                 }
                 .boxed()
             })

@@ -448,6 +448,7 @@ impl SecondFactors {
                 let mut conn = self.context.db.read().await?;
                 let hash = store::people::find_password(&mut conn.tx(), caller.user.id).await?;
                 drop(conn);
+                let hash = hash.filter(|hash| !hash.is_empty());
                 if !self.hasher.verify(place, password, hash, &from.disconnect).await? {
                     self.record_refusal(refused(WRONG_PASSWORD)).await;
                     let detail = "This is not the password of your account. Check it and try again.";

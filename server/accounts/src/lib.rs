@@ -2,6 +2,7 @@
 
 mod accounts;
 mod factors;
+mod grants;
 mod invitations;
 mod link_mails;
 mod links;
@@ -14,6 +15,7 @@ mod passwords;
 mod refusals;
 mod service_accounts;
 mod slugs;
+mod sso;
 mod throttle;
 mod user_agent;
 mod users;
@@ -27,6 +29,7 @@ pub use members::Members;
 pub use own::OwnAccount;
 pub use passwords::Hasher;
 pub use service_accounts::ServiceAccounts;
+pub use sso::SingleSignOn;
 pub use users::Users;
 
 /// The routes of each part, without their state.
@@ -38,5 +41,6 @@ pub mod routes {
     pub use crate::members::routes::routes as members;
     pub use crate::own::routes::routes as own;
     pub use crate::service_accounts::routes::routes as service_accounts;
+    pub use crate::sso::routes::routes as sso;
     pub use crate::users::routes::routes as users;
 }

@@ -31,7 +31,7 @@ fn last_owner() -> Problem {
 }
 
 /// The state of a member in audit events.
-fn role_state(role: Role) -> Option<String> {
+pub(crate) fn role_state(role: Role) -> Option<String> {
     Some(json!({ "role": role.name() }).to_string())
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn recheck_manage_right(
 
 /// Ends the tokens and invitations of a member if the change to `to` requires it. Returns text for the audit
 /// log.
-async fn end_tokens_and_invitations(
+pub(crate) async fn end_tokens_and_invitations(
     tx: &mut Tx<'_>,
     org: OrgId,
     user: UserId,

@@ -40,6 +40,8 @@ const ACCOUNT: Rate = Rate { burst: 100, every_s: 30 };
 const CODE: Rate = Rate { burst: 30, every_s: 300 };
 /// Sign-ups from one network.
 const SIGN_UP: Rate = Rate { burst: 50, every_s: 60 };
+/// Single sign-ons from one network. Many people can share it.
+const SSO: Rate = Rate { burst: 200, every_s: 1 };
 /// Requests of one network for links by mail.
 const LINK_NETWORK: Rate = Rate { burst: 20, every_s: 60 };
 /// Links by mail to one address.
@@ -178,6 +180,22 @@ impl Default for SignUpThrottle {
 impl SignUpThrottle {
     /// Counts a sign-up. Beyond the quota it returns the seconds to wait.
     pub fn count_sign_up(&self, from: Option<IpAddr>) -> Option<u64> {
+        self.0.count(network(from?))
+    }
+}
+
+/// Counts the steps of single sign-ons by network.
+pub struct SsoThrottle(Limiter);
+
+impl Default for SsoThrottle {
+    fn default() -> Self {
+        Self(Limiter::new(SSO))
+    }
+}
+
+impl SsoThrottle {
+    /// Counts a step. Beyond the quota it returns the seconds to wait.
+    pub fn count_step(&self, from: Option<IpAddr>) -> Option<u64> {
         self.0.count(network(from?))
     }
 }

@@ -274,10 +274,8 @@ impl Context {
         let Some(session) = &caller.session else { return Ok(true) };
         let idle_since = now.plus_seconds(-self.settings.session_idle_s);
         let found = berth_store::accounts::find_session(tx, session.hash(), now, idle_since).await?;
-        Ok(found.is_some_and(|found| {
-            found.has_factor
-                || !(found.factor_required || self.settings.require_factor.applies_to(&found.user))
-        }))
+        let rule = self.settings.require_factor;
+        Ok(found.is_some_and(|found| found.has_factor || !rule.applies_to_session(&found)))
     }
 
     /// Waits until the portal's clock shows this time. The clock of the host can be set, so it is read once a second.

@@ -16,6 +16,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use sha2::Sha256;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the answer to a fetch.
+const MAX_ANSWER_BYTES: usize = 512 << 10;
 /// Characters of a recorded reason.
 const MAX_REASON_CHARS: usize = 300;
 
@@ -116,9 +118,29 @@ enum Mailer {
     Files(PathBuf),
 }
 
+/// The answer to a fetch.
+pub struct Fetched {
+    pub status: reqwest::StatusCode,
+    pub headers: reqwest::header::HeaderMap,
+    /// At most 512 KiB.
+    pub body: Vec<u8>,
+}
+
+/// A request of [`Transport::fetch`].
+pub struct Fetch {
+    pub method: reqwest::Method,
+    pub url: String,
+    pub headers: reqwest::header::HeaderMap,
+    pub body: Vec<u8>,
+    /// True for an address of the operator, which may be in a private network.
+    pub trusted: bool,
+}
+
 /// The client for webhooks and the mailer. A missing one makes every delivery fail.
 pub struct Transport {
     client: Option<reqwest::Client>,
+    /// The client for addresses of the operator.
+    trusted: Option<reqwest::Client>,
     allow_private: bool,
     mailer: Option<Mailer>,
     from: Option<Mailbox>,
@@ -173,17 +195,19 @@ impl Transport {
             None => Mailer::Files(outbox.to_owned()),
         };
         let from = from.parse().map_err(|_| format!("{from:?} is not an e-mail address"))?;
-        Ok(Self { client: client(!allow_private), allow_private, mailer: Some(mailer), from: Some(from) })
+        let trusted = client(false);
+        let client = client(!allow_private);
+        Ok(Self { client, trusted, allow_private, mailer: Some(mailer), from: Some(from) })
     }
 
     /// A transport for webhooks of the operator, which may have private addresses. It sends no mail.
     pub fn for_operator() -> Self {
-        Self { client: client(false), allow_private: true, mailer: None, from: None }
+        Self { client: client(false), trusted: None, allow_private: true, mailer: None, from: None }
     }
 
     /// A transport that sends nothing: every delivery fails.
     pub const fn disabled() -> Self {
-        Self { client: None, allow_private: false, mailer: None, from: None }
+        Self { client: None, trusted: None, allow_private: false, mailer: None, from: None }
     }
 
     /// Checks the URL of a webhook: https, without credentials, and not an IP address of a private network.
@@ -246,6 +270,38 @@ impl Transport {
             // A URL can have credentials in its query.
             Err(error) => Err(failed(None, root_cause(&error.without_url()))),
         }
+    }
+
+    /// Sends a request and reads its bounded answer. An address of a tenant leads into no private network, like that of
+    /// a webhook. Redirects are not followed.
+    ///
+    /// # Errors
+    /// A refused address, a failed connection, or an answer beyond 10 seconds or 512 KiB.
+    pub async fn fetch(&self, request: Fetch) -> Result<Fetched, DeliveryError> {
+        let failed = |reason: String| DeliveryError {
+            status: None,
+            reason: reason.chars().take(MAX_REASON_CHARS).collect(),
+        };
+        let client = if request.trusted {
+            self.trusted.as_ref()
+        } else {
+            self.check_url(&request.url).map_err(|reason| failed(reason.to_owned()))?;
+            self.client.as_ref()
+        };
+        let client = client.ok_or_else(|| failed("The portal cannot send requests.".to_owned()))?;
+        let sent = client.request(request.method, &request.url).headers(request.headers).body(request.body);
+        // A URL can have credentials in its query.
+        let broken = |error: reqwest::Error| failed(root_cause(&error.without_url()));
+        let mut answer = sent.send().await.map_err(broken)?;
+        let (status, headers) = (answer.status(), std::mem::take(answer.headers_mut()));
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(broken)? {
+            if body.len().saturating_add(chunk.len()) > MAX_ANSWER_BYTES {
+                return Err(failed("The answer has more than 512 KiB".to_owned()));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Fetched { status, headers, body })
     }
 
     /// Sends a mail.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use berth_core::ports::Origin;
 use berth_recordings::Retention;
+use berth_store::accounts::Session;
 use berth_types::accounts::User;
 
 use crate::audit_key::AuditKey;
@@ -32,6 +33,12 @@ impl RequireFactor {
             Self::None => false,
         }
     }
+
+    /// True if the user of a session needs a second factor, by the rule of an organization or of the portal. One that
+    /// the provider of the session verified counts for the portal.
+    pub const fn applies_to_session(self, found: &Session) -> bool {
+        found.factor_required || (self.applies_to(&found.user) && !found.provider_factor)
+    }
 }
 
 impl FromStr for RequireFactor {
@@ -47,6 +54,16 @@ impl FromStr for RequireFactor {
     }
 }
 
+/// The OpenID Connect provider of the operators.
+#[derive(Clone)]
+pub struct OperatorProvider {
+    pub issuer: String,
+    pub client_id: String,
+    pub client_secret: String,
+    /// The group of the operators in the claim `groups`.
+    pub group: String,
+}
+
 /// The settings of the portal. They are fixed from the start on.
 #[derive(Clone)]
 pub struct Settings {
@@ -58,6 +75,8 @@ pub struct Settings {
     pub session_idle_s: i64,
     pub session_absolute_s: i64,
     pub require_factor: RequireFactor,
+    /// The provider for the single sign-on of operators. Without it they have passwords only.
+    pub operator_provider: Option<OperatorProvider>,
     /// The data directory, with logs and readings.
     pub data: PathBuf,
     /// The retention of readings.
@@ -138,6 +157,7 @@ impl Default for Settings {
             session_idle_s: 12 * 3_600,
             session_absolute_s: 14 * 86_400,
             require_factor: RequireFactor::default(),
+            operator_provider: None,
             data: PathBuf::from("./data"),
             keep_readings: Retention::default(),
             worker_url: "https://127.0.0.1:8081".to_owned(),

@@ -205,6 +205,34 @@ pub fn upload(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnc
     }
 }
 
+/// A redirect of a browser.
+pub fn redirect(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
+    move |op| {
+        begin(op, scope, summary).response_with::<303, (), _>(|mut answer| {
+            answer.inner().content.clear();
+            answer.description("The next address is in the header `Location`.")
+        })
+    }
+}
+
+/// A request of a provider of single sign-on with a signed token.
+pub fn logout_token(scope: impl Into<RouteScope>, summary: &'static str) -> impl FnOnce(Op<'_>) -> Op<'_> {
+    let scope = scope.into();
+    move |op| {
+        let mut op = empty::<200>(scope, summary)(op);
+        let form = json_schema!({
+            "type": "object",
+            "properties": { "logout_token": { "type": "string", "minLength": 1, "maxLength": 65_536 } },
+            "required": ["logout_token"],
+        });
+        let content = [("application/x-www-form-urlencoded".to_owned(), media(&form))].into_iter().collect();
+        let body = RequestBody { content, required: true, ..RequestBody::default() };
+        op.inner_mut().request_body = Some(ReferenceOr::Item(body));
+        op
+    }
+}
+
 /// A route with optional authentication.
 pub fn optional_sign_in(
     scope: impl Into<RouteScope>,

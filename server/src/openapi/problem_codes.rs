@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 /// The codes by the status of their answers. The ports of jobs and the workers have further codes.
 const STATUSES: &[(u16, &[&str])] = &[
-    (400, &["request.malformed", "stripe.signature"]),
+    (400, &["request.malformed", "sso.logout_token", "stripe.signature"]),
     (401, &["auth.challenge", "auth.required", "auth.wrong_code", "auth.wrong_password"]),
     (402, &["funds.insufficient", "payments.refused"]),
     (
@@ -21,6 +21,7 @@ const STATUSES: &[(u16, &[&str])] = &[
             "auth.factor_required",
             "auth.forbidden",
             "auth.proof_required",
+            "auth.sso_required",
             "budget.exceeded",
             "invitation.for_another",
             "quota.exceeded",
@@ -77,6 +78,8 @@ const STATUSES: &[(u16, &[&str])] = &[
             "reservation.taken",
             "secret.limit",
             "setup.done",
+            "sso.domain_taken",
+            "sso.missing",
             "storage.full",
             "terminal.closed",
             "terminal.limit",

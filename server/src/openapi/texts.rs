@@ -73,6 +73,9 @@ const TAGS: &[(&str, &str)] = &[
     ("setup", "The first operator of a new portal."),
     ("sign-in-policy", "The rule of an organization for the sign-in of its members."),
     ("sign-up", "New users with a new organization."),
+    ("sso", "Sign-ins and sign-outs by providers of single sign-on."),
+    ("sso-domains", "Domains of single sign-on, for operators."),
+    ("sso-provider", "The single sign-on of an organization."),
     ("statement", "The charges, credits and payments of a month."),
     ("storage", "Stored bytes with their limit."),
     ("stripe", "Events of Stripe."),
@@ -186,6 +189,29 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_sign_up",
         "No `Idempotency-Key`: an address has one account, and a repetition answers `account.exists`.",
+    ),
+    (
+        "get_sso_start",
+        "The answer leads the browser to the provider, or after a failure to the sign-in page, whose parameter `sso` has \
+         the cause. It sets a cookie for the return within ten minutes.",
+    ),
+    (
+        "get_sso_callback",
+        "The redirect URI for the registration at the provider. The answer sets the session cookie, or leads to the \
+         sign-in page with the cause of a failure. Each state works once, in the browser of its first step.",
+    ),
+    (
+        "post_sso_org_logout",
+        "No `Idempotency-Key`: a logout token (OpenID Connect Back-Channel Logout 1.0) is valid once, for five minutes.",
+    ),
+    (
+        "post_sso_operators_logout",
+        "No `Idempotency-Key`: a logout token (OpenID Connect Back-Channel Logout 1.0) is valid once, for five minutes.",
+    ),
+    (
+        "put_orgs_org_sso_provider",
+        "Only the session of an owner with a proof of identity within the last 15 minutes may set the provider. Another \
+         issuer or client ends the sessions by the former one.",
     ),
     (
         "put_me_password",

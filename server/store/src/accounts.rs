@@ -160,8 +160,11 @@ pub struct Session {
     pub proved_at: Timestamp,
     /// True if the user has a second factor.
     pub has_factor: bool,
-    /// True if an organization of the user requires a second factor.
+    /// True if an organization of the user requires a second factor. The organization of the session's provider does
+    /// not count.
     pub factor_required: bool,
+    /// True if the provider of the session verified a second factor.
+    pub provider_factor: bool,
 }
 
 /// Finds a session that has not expired and was used after `idle_since`. A disabled account has none.
@@ -180,12 +183,15 @@ pub async fn find_session(
         proved_at: Timestamp,
         factor_at: Option<Timestamp>,
         required_since: Option<Timestamp>,
+        provider_factor: Option<bool>,
     }
     let sql = "SELECT u.id, u.email, u.name, u.operator, s.last_seen_at, s.expires_at, \
                COALESCE(s.proved_at, s.created_at) AS proved_at, f.confirmed_at AS factor_at, \
                (SELECT MIN(o.second_factor_since) FROM members m JOIN orgs o ON o.id = m.org_id \
-                WHERE m.user_id = s.user_id) AS required_since FROM sessions s \
+                WHERE m.user_id = s.user_id AND o.id <> COALESCE(g.org_id, '')) AS required_since, \
+               g.second_factor AS provider_factor FROM sessions s \
                JOIN users u ON u.id = s.user_id LEFT JOIN totp_factors f ON f.user_id = s.user_id \
+               LEFT JOIN sso_grants g ON g.hash = s.hash \
                WHERE s.hash = $1 AND s.expires_at > $2 AND s.last_seen_at > $3 \
                AND u.disabled_at IS NULL";
     let row = find!(tx, SessionRow, sql, hash, now, idle_since)?;
@@ -196,6 +202,7 @@ pub async fn find_session(
         proved_at: row.proved_at,
         has_factor: row.factor_at.is_some(),
         factor_required: row.required_since.is_some(),
+        provider_factor: row.provider_factor.unwrap_or(false),
     }))
 }
 

@@ -38,6 +38,7 @@ pub mod quotas;
 pub mod reservations;
 pub mod secrets;
 pub mod service_accounts;
+pub mod sso;
 pub mod stops;
 pub mod storage;
 pub mod terminals;

@@ -335,6 +335,7 @@ pub async fn delete_person(tx: &mut Tx<'_>, user: UserId, now: Timestamp) -> Res
     exec!(tx, "DELETE FROM totp_factors WHERE user_id = $1", user)?;
     exec!(tx, "DELETE FROM recovery_codes WHERE user_id = $1", user)?;
     exec!(tx, "DELETE FROM members WHERE user_id = $1", user)?;
+    super::sso::forget_person(tx, user).await?;
     exec!(tx, "DELETE FROM tokens WHERE user_id = $1", user)?;
     exec!(tx, "DELETE FROM mail_links WHERE user_id = $1", user)?;
     exec!(tx, "DELETE FROM invitations WHERE created_by_id = $1 AND accepted_at IS NULL", user)?;

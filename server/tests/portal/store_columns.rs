@@ -30,7 +30,7 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 15] = [
+const MIGRATIONS: [&str; 16] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
@@ -46,6 +46,7 @@ const MIGRATIONS: [&str; 15] = [
     include_str!("../../../migrations/0013_tokens.sql"),
     include_str!("../../../migrations/0014_audit_push.sql"),
     include_str!("../../../migrations/0015_dedicated.sql"),
+    include_str!("../../../migrations/0016_sso.sql"),
 ];
 
 /// Names of columns for one of a few values.
@@ -94,6 +95,7 @@ fn a_column_accepts_the_names_of_its_type_alone() {
     let expected = [
         ("audit_marks.destination", names(&AuditDestinationKind::ALL, AuditDestinationKind::name)),
         ("members.role", roles.clone()),
+        ("sso_providers.default_role", roles.clone()),
         ("invitations.role", roles.clone()),
         ("tokens.role", roles),
         ("service_accounts.role", names(&[Role::Billing, Role::Member, Role::Viewer], Role::name)),

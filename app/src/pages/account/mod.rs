@@ -1,15 +1,18 @@
 //! Page of the person's own account: name and address, password, sessions, deletion.
 
 mod deletion;
+mod identities;
 mod password;
 mod sessions;
 mod text;
 
 use berth_types::accounts::Me;
 use berth_types::people::BrowserSession;
+use berth_types::sso::Identities;
 use leptos::prelude::*;
 
 use self::deletion::Deletion;
+use self::identities::identities_view;
 use self::password::PasswordForm;
 use self::sessions::Sessions;
 use super::parts::{Call, CallProblem, Loading, ready};
@@ -25,6 +28,7 @@ pub fn AccountPage() -> impl IntoView {
     let operator = me.user.operator;
     let sessions: Resource<Answer<berth_types::Page<BrowserSession>>> =
         Resource::new(|| (), |()| api::people::sessions());
+    let identities: Resource<Answer<Identities>> = Resource::new(|| (), |()| api::sso::identities());
     let retry = Retry::new(move || sessions.refetch());
     view! {
         <Page title="Your account".to_owned()>
@@ -41,6 +45,12 @@ pub fn AccountPage() -> impl IntoView {
                     }
                 })}
             </Transition>
+            <Suspense fallback=|| ()>
+                {move || Suspend::new(async move {
+                    // Without an answer the page is complete but for this list.
+                    identities.await.map_or_else(|_| ().into_any(), |found| identities_view(&found.identities))
+                })}
+            </Suspense>
             <Deletion operator=operator/>
         </Page>
     }

@@ -287,6 +287,13 @@ pub(in crate::pages) fn action_text(action: &str) -> &str {
         "portal.set_up" => "Portal set up",
         "session.started" => "Signed in",
         "session.refused" => "Sign-in refused",
+        "sso.domain_confirmed" => "Domain confirmed",
+        "sso.domain_refused" => "Domain no longer confirmed",
+        "sso.ended" => "Access ended by single sign-on",
+        "sso.linked" => "Single sign-on linked",
+        "sso.provider_removed" => "Single sign-on removed",
+        "sso.provider_set" => "Single sign-on set",
+        "sso.refused" => "Single sign-on refused",
         "user.signed_up" => "Signed up",
         other => other,
     }

@@ -16,6 +16,7 @@ pub mod prices;
 pub mod reconciliation;
 pub mod reservations;
 pub mod settings;
+pub mod sso_domains;
 pub mod stuck;
 pub mod system;
 

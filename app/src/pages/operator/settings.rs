@@ -1,6 +1,7 @@
 //! Page of the portal settings: name, addresses, accent colour, public offer and logo.
 
 use berth_types::portal::{Accent, Logo, PortalSettings};
+use berth_types::sso::ClaimedDomains;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
@@ -8,6 +9,7 @@ use super::super::confirm::ConfirmDialog;
 use super::super::org_data::answer_view;
 use super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
 use super::is_operator;
+use super::sso_domains::SsoDomains;
 use crate::api;
 use crate::api::Answer;
 use crate::identity::use_identity;
@@ -26,6 +28,7 @@ pub fn SettingsPage() -> impl IntoView {
 #[component]
 fn Settings() -> impl IntoView {
     let data: Resource<Answer<PortalSettings>> = Resource::new(|| (), |()| api::portal::settings());
+    let domains: Resource<Answer<ClaimedDomains>> = Resource::new(|| (), |()| api::sso::claimed_domains());
     let logo = use_identity().logo;
     view! {
         <Page title="Portal settings".to_owned()>
@@ -34,6 +37,7 @@ fn Settings() -> impl IntoView {
             </p>
             {answer_view(data, |settings| view! { <SettingsForm settings=settings/> }.into_any())}
             <LogoForm logo=logo/>
+            {answer_view(domains, |domains| view! { <SsoDomains domains=domains/> }.into_any())}
         </Page>
     }
 }

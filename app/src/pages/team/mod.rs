@@ -9,6 +9,7 @@ mod invite;
 mod people;
 mod policy;
 mod service_accounts;
+mod sso;
 
 use std::future::Future;
 
@@ -18,6 +19,7 @@ use berth_types::ids::OrgId;
 use berth_types::members::{Invitation, Member};
 use berth_types::quotas::AuditEvent;
 use berth_types::service_accounts::ServiceAccount;
+use berth_types::sso::SsoSettings;
 use futures::try_join;
 use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,7 @@ use self::invite::{InvitationLink, InviteForm};
 use self::people::People;
 use self::policy::PolicyForm;
 use self::service_accounts::ServiceAccounts;
+use self::sso::SsoSection;
 use super::org_data::data_view;
 use super::parts::when_some;
 use crate::address::org_link;
@@ -41,6 +44,7 @@ struct OwnerData {
     invitations: Vec<Invitation>,
     changes: Vec<AuditEvent>,
     policy: SignInPolicy,
+    sso: SsoSettings,
 }
 
 /// The first data of the page.
@@ -55,12 +59,14 @@ struct Loaded {
 fn load(org: OrgId, owns: bool) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let members = api::members::list(org, None);
     let accounts = api::service_accounts::list(org);
-    let requests =
-        owns.then(|| (api::members::invitations(org), api::quotas::changes(org), api::factors::policy(org)));
+    let requests = owns.then(|| {
+        let (invitations, changes) = (api::members::invitations(org), api::quotas::changes(org));
+        (invitations, changes, api::factors::policy(org), api::sso::settings(org))
+    });
     async move {
-        let owner_data = when_some(requests.map(|(invitations, changes, policy)| async move {
-            let (invitations, changes, policy) = try_join!(invitations, changes, policy)?;
-            Answer::Ok(OwnerData { invitations: invitations.items, changes: changes.items, policy })
+        let owner_data = when_some(requests.map(|(invitations, changes, policy, sso)| async move {
+            let (invitations, changes, policy, sso) = try_join!(invitations, changes, policy, sso)?;
+            Answer::Ok(OwnerData { invitations: invitations.items, changes: changes.items, policy, sso })
         }));
         let (members, accounts, owner_data) = try_join!(members, accounts, owner_data)?;
         Ok(Loaded { org, members, accounts: accounts.items, owner_data })
@@ -118,6 +124,7 @@ fn Team(loaded: Loaded) -> impl IntoView {
     let Loaded { org, members, accounts, owner_data } = loaded;
     let owns = owner_data.is_some();
     let policy = owner_data.as_ref().map(|data| data.policy);
+    let sso = owner_data.as_ref().map(|data| data.sso.clone());
     let (invitations, changes) =
         owner_data.map_or_else(Default::default, |data| (data.invitations, data.changes));
     let state = PageState {
@@ -131,11 +138,13 @@ fn Team(loaded: Loaded) -> impl IntoView {
     let form = owns.then(|| view! { <InvitationLink sent=state.sent/> <InviteForm state=state/> });
     let rest = owns.then(|| view! { <Invitations state=state/> <Changes org=org changes=state.changes/> });
     let policy = policy.map(|policy| view! { <PolicyForm org=org policy=policy/> });
+    let sso = sso.map(|settings| view! { <SsoSection org=org settings=settings/> });
     view! {
         {form}
         <People state=state cursor=members.next_cursor/>
         <ServiceAccounts state=state accounts=accounts/>
         {rest}
         {policy}
+        {sso}
     }
 }

@@ -111,7 +111,7 @@ async fn sign_in(
 }
 
 /// The header with the program of the sender.
-fn browser(headers: &HeaderMap) -> String {
+pub(crate) fn browser(headers: &HeaderMap) -> String {
     headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 

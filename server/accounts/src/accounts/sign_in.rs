@@ -16,6 +16,7 @@ use futures::FutureExt;
 
 use super::{Accounts, MAX_EMAIL_BYTES};
 use crate::factors::{Pending, WRONG_PASSWORD, challenge_ended};
+use crate::grants::{NewGrant, check_password_sign_in, next_refresh};
 use crate::passwords;
 use crate::refusals::{account_disabled, too_many_sign_ins, wrong_password};
 use crate::user_agent::browser_head;
@@ -53,11 +54,18 @@ fn check_sign_in(input: &SignIn) -> Vec<FieldError> {
 }
 
 /// The factors of a sign-in, for the audit log.
-const fn factors_text(verified: Option<FactorKind>) -> &'static str {
+fn factors_text(grant: Option<&NewGrant>, verified: Option<FactorKind>) -> String {
+    let first = match grant {
+        None => "password".to_owned(),
+        Some(grant) if grant.second_factor => {
+            format!("single sign-on with a second factor by {}", grant.issuer)
+        }
+        Some(grant) => format!("single sign-on by {}", grant.issuer),
+    };
     match verified {
-        None => "password",
-        Some(FactorKind::Totp) => "password and code",
-        Some(FactorKind::Recovery) => "password and recovery code",
+        None => first,
+        Some(FactorKind::Totp) => format!("{first} and code"),
+        Some(FactorKind::Recovery) => format!("{first} and recovery code"),
     }
 }
 
@@ -89,12 +97,14 @@ impl Accounts {
             return Err(too_many_sign_ins(wait_s));
         }
         let (user, hash) = login.clone().unzip();
+        // An account of a single sign-on has no password.
+        let hash = hash.filter(|hash| !hash.is_empty());
         let correct = self.hasher.verify(place, input.password, hash, &from.disconnect).await?;
         let Some((user, password_hash)) = login.filter(|_| correct) else {
             self.record_refused_sign_in(user).await;
             return Err(wrong_password());
         };
-        let pending = Pending { user, email, password_hash };
+        let pending = Pending { user, email, password_hash, grant: None };
         if let Some(challenge) = self.factors.open_challenge(pending.clone()).await? {
             return Ok(SignInStep::Challenge(challenge));
         }
@@ -117,8 +127,9 @@ impl Accounts {
         self.finish_sign_in(pending, Some(kind), from).await
     }
 
-    /// `verified` is the kind of the verified code; `None` without a code.
-    async fn finish_sign_in(
+    /// Opens the session of a sign-in whose proofs are complete, in place of the `former` one. `verified` is the kind
+    /// of the verified code; `None` without a code.
+    pub(crate) async fn finish_sign_in(
         &self,
         done: Pending,
         verified: Option<FactorKind>,
@@ -128,7 +139,7 @@ impl Accounts {
         if let Some(former) = &from.former {
             self.sign_out(former).await?;
         }
-        self.open_session(done.user, Some(done.password_hash), verified, &from).await
+        self.open_session(done, verified, &from).await
     }
 
     /// Records a wrong password, or a sign-in to an address without an account. The entered address is not recorded:
@@ -143,15 +154,16 @@ impl Accounts {
         self.refusals.record(&self.context, cause, event).await;
     }
 
-    /// Opens a session, unless the user has another password than `hash` by now, or a second factor by now without a
-    /// verified code. Returns the value of its cookie and the user.
+    /// Opens a session, unless the user has another password by now, or a second factor by now without a verified
+    /// one. Returns the value of its cookie and the user.
     async fn open_session(
         &self,
-        user: UserId,
-        hash: Option<String>,
+        done: Pending,
         verified: Option<FactorKind>,
         from: &SignInOrigin,
     ) -> Result<(String, User), Problem> {
+        let Pending { user, password_hash, grant, .. } = done;
+        let has_proof = verified.is_some() || grant.as_ref().is_some_and(|grant| grant.second_factor);
         let (cookie, now) = (self.context.random(new_opaque), self.context.now());
         let new = NewSession {
             id: self.context.new_id(now),
@@ -160,28 +172,38 @@ impl Accounts {
             network: from.address.map(|address| network(address).to_string()).unwrap_or_default(),
             browser: browser_head(&from.browser),
         };
-        let expires_at = now.plus_seconds(self.context.settings.session_absolute_s);
-        let detail = factors_text(verified).to_owned();
+        let longest_s = self.context.settings.session_absolute_s;
+        let longest_s = grant.as_ref().map_or(longest_s, |grant| longest_s.min(grant.longest_s()));
+        let expires_at = now.plus_seconds(longest_s);
+        let detail = factors_text(grant.as_ref(), verified);
         let mut event = self.context.visitor_event("session.started", user.to_string(), detail);
         event.context.session = Some(SessionKey::from_cookie(&cookie).short_name());
         let user = self
             .context
             .db
             .try_write(move |tx| {
-                let (new, hash, mut event) = (new.clone(), hash.clone(), event.clone());
+                let (new, hash, mut event) = (new.clone(), password_hash.clone(), event.clone());
+                let grant = grant.clone();
                 async move {
-                    if store::people::find_password(tx, user).await? != hash {
+                    if store::people::find_password(tx, user).await? != Some(hash) {
                         return Err(wrong_password().into());
                     }
                     let app = store::factors::find_totp(tx, user).await?;
-                    if verified.is_none() && app.is_some_and(|row| row.confirmed_at.is_some()) {
+                    if !has_proof && app.is_some_and(|row| row.confirmed_at.is_some()) {
                         return Err(challenge_ended().into());
                     }
                     if let Some(reason) = store::people::find_disabled_reason(tx, user).await? {
                         return Err(account_disabled(&reason).into());
                     }
-                    store::accounts::insert_session(tx, &new, now, expires_at).await?;
                     let user = store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)?;
+                    if grant.is_none() {
+                        check_password_sign_in(tx, &user).await?;
+                    }
+                    store::accounts::insert_session(tx, &new, now, expires_at).await?;
+                    if let Some(grant) = grant {
+                        let (grant, next_at) = (grant.for_session(&new.hash, now), next_refresh(now));
+                        store::sso::insert_grant(tx, &grant, next_at).await?;
+                    }
                     event.actor.clone_from(&user.name);
                     event.context.actor_id = Some(user.id);
                     store::quotas::insert_audit(tx, None, &event).await?;

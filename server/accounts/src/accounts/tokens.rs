@@ -6,7 +6,7 @@ use berth_core::admission::check_name;
 use berth_foundation::credentials::{fingerprint, new_api_token};
 use berth_foundation::proxies::network;
 use berth_foundation::repeated::HOUR_MS;
-use berth_foundation::{Caller, Change, Context, Right, idempotency};
+use berth_foundation::{Caller, Change, Context, Right, SessionKey, idempotency};
 use berth_store::accounts::TokenGrant;
 use berth_store::{self as store, Tx, WriteError};
 use berth_types::Page;
@@ -252,11 +252,13 @@ impl Accounts {
         };
         let (hash, by, key) = (fingerprint(&secret), caller.user.id, caller.idempotency_key.clone());
         let parent = caller.token.map(|token| token.id);
+        let session = caller.session.clone();
         let (org, account) = (order.org, order.service_account);
         let detail = audit_text(&token);
         let event = self.context.audit_event(caller, "token.created", token.id.to_string(), detail);
         let insert = self.context.db.try_write(move |tx| {
             let (token, hash, key, event) = (token.clone(), hash.clone(), key.clone(), event.clone());
+            let session = session.clone();
             async move {
                 // The loss of the right ends all tokens of a user, so a token must not be created after it.
                 if let Some(org) = org {
@@ -275,6 +277,11 @@ impl Accounts {
                 let user = account.as_ref().map_or(by, |account| account.id);
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 store::accounts::insert_token(tx, org, user, &token, &hash, parent).await?;
+                // The removal of the person at the provider ends the token, but not that of a service account.
+                if account.is_none() {
+                    let hash = session.as_ref().map(SessionKey::hash);
+                    store::sso::record_token(tx, token.id, hash, parent).await?;
+                }
                 store::quotas::insert_audit(tx, org, &event).await?;
                 Ok(Token { service_account: account.map(|account| account.name), ..token })
             }

@@ -8,6 +8,8 @@ use berth_types::ids::UserId;
 use berth_types::time::Timestamp;
 use lru::LruCache;
 
+use crate::grants::NewGrant;
+
 /// Challenges in memory. The least recent one makes room for a new one; each had a right password.
 const ENTRIES: usize = 4_096;
 /// Seconds of a challenge.
@@ -20,8 +22,11 @@ const TRIES: u8 = 5;
 pub struct Pending {
     pub user: UserId,
     pub email: String,
-    /// The hash of the right password. A change of the password ends the challenge.
+    /// The hash of the right password; empty for an account without a password. A change of the password ends the
+    /// challenge.
     pub password_hash: String,
+    /// The grant of a provider for the session, after a single sign-on.
+    pub grant: Option<NewGrant>,
 }
 
 struct Challenge {
@@ -85,6 +90,7 @@ mod tests {
             user: UserId::from_uuid(uuid::Uuid::from_u128(1)),
             email: "ada@example.org".to_owned(),
             password_hash: "hash".to_owned(),
+            grant: None,
         }
     }
 

@@ -100,6 +100,7 @@ impl OwnAccount {
         let mut conn = self.accounts.context.db.read().await?;
         let hash = store::people::find_password(&mut conn.tx(), caller.user.id).await?;
         drop(conn);
+        let hash = hash.filter(|hash| !hash.is_empty());
         let correct = self.accounts.hasher.verify(place, password, hash.clone(), &from.disconnect).await?;
         let Some(hash) = hash.filter(|_| correct) else {
             let (user, detail) = (caller.user.id.to_string(), WRONG_PASSWORD.to_owned());

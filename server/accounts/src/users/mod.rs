@@ -117,6 +117,8 @@ impl Users {
                 }
                 let sessions = store::people::end_sessions(tx, user, "").await?;
                 store::people::delete_links(tx, LinkPurpose::PasswordReset, user).await?;
+                // The last grant stays while it shows the end of API tokens, and is not refreshed before the enabling.
+                store::sso::forget_grants(tx).await?;
                 let tokens = store::people::list_token_ids(tx, user).await?;
                 store::quotas::insert_audit(tx, None, &event).await?;
                 if !is_repeated {

@@ -1,0 +1,92 @@
+//! The domains of single sign-on, which an operator confirms for organizations.
+
+use berth_types::sso::{ClaimedDomain, ClaimedDomains, ConfirmDomain};
+use leptos::prelude::*;
+
+use super::super::parts::{Call, CallProblem};
+use crate::api;
+use crate::ui::*;
+
+/// The table of all domains.
+#[component]
+pub fn SsoDomains(domains: ClaimedDomains) -> impl IntoView {
+    let domains = RwSignal::new(domains.domains);
+    let (call, ready) = (Call::idle(), ready());
+    let status = RwSignal::new(String::new());
+    let set = Callback::new(move |(one, confirmed): (ClaimedDomain, bool)| {
+        let input = ConfirmDomain { domain: one.domain.clone(), confirmed };
+        call.run(api::sso::confirm_domain(one.organization, &input), move |fresh: ClaimedDomains| {
+            domains.set(fresh.domains);
+            let state = if confirmed { "confirmed" } else { "not confirmed" };
+            status.set(format!("{}: {state}.", one.domain));
+        });
+    });
+    view! {
+        <section class="section">
+            <div class="section__head"><h2>"Domains of single sign-on"</h2></div>
+            <p class="page__lead">
+                "A confirmed domain lets the sign-in service of its organization decide about all its addresses. Check first that the domain belongs to the organization, for example by a mail to its administrator."
+            </p>
+            <CallProblem call=call beside_fields=&[]/>
+            {move || domains.with(|domains| table(domains, call, ready, set))}
+            <p class="quiet said" role="status">{move || status.get()}</p>
+        </section>
+    }
+}
+
+fn table(
+    domains: &[ClaimedDomain],
+    call: Call,
+    ready: ReadSignal<bool>,
+    set: Callback<(ClaimedDomain, bool)>,
+) -> AnyView {
+    if domains.is_empty() {
+        return empty("No organization has single sign-on yet. Owners set it on the page Team.");
+    }
+    let rows = domains.iter().map(|one| row(one, call, ready, set)).collect();
+    table_of(
+        "Domains, open ones first",
+        &[("Domain", ""), ("Organization", ""), ("State", ""), ACTIONS],
+        rows,
+    )
+}
+
+fn row(
+    one: &ClaimedDomain,
+    call: Call,
+    ready: ReadSignal<bool>,
+    set: Callback<(ClaimedDomain, bool)>,
+) -> AnyView {
+    let is_confirmed = one.confirmed_at.is_some();
+    let state = match one.confirmed_at {
+        Some(at) => view! { "confirmed on " <When at=at/> }.into_any(),
+        None => view! { "asked on " <When at=one.created_at/> }.into_any(),
+    };
+    let verb = if is_confirmed { "Withdraw" } else { "Confirm" };
+    let label = format!("{verb} {} of {}", one.domain, one.organization_name);
+    let chosen = one.clone();
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row"><span class="break">{one.domain.clone()}</span></th>
+            <td role="cell" data-label="Organization"><span class="break">{one.organization_name.clone()}</span></td>
+            <td role="cell" class="nowrap" data-label="State">{state}</td>
+            <td role="cell" class="table__actions">
+                <button
+                    class="btn btn--small"
+                    type="button"
+                    aria-label=label
+                    disabled=move || !ready.get()
+                    aria-disabled=move || call.pending.get().then_some("true")
+                    on:click=move |_| {
+                        if !call.pending.get_untracked() {
+                            set.run((chosen.clone(), !is_confirmed));
+                        }
+                    }
+                >
+                    {verb}
+                </button>
+            </td>
+        </tr>
+    }
+    .into_any()
+}

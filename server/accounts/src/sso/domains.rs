@@ -1,0 +1,76 @@
+//! The confirmation of domains by operators.
+
+use berth_foundation::Caller;
+use berth_store::{self as store, StoreError, WriteError};
+use berth_types::ids::OrgId;
+use berth_types::problems::Problem;
+use berth_types::sso::{ClaimedDomains, ConfirmDomain};
+use futures::FutureExt;
+
+use super::Providers;
+use super::provider::{end_without_provider, normal_domain};
+
+impl Providers {
+    /// The domains of all organizations, for operators.
+    ///
+    /// # Errors
+    /// 404 for all other callers.
+    pub async fn claimed_domains(&self, caller: &Caller) -> Result<ClaimedDomains, Problem> {
+        let context = &self.context;
+        context.authorise_operator(caller)?;
+        let mut conn = context.db.read().await?;
+        let domains = store::sso::list_claimed_domains(&mut conn.tx()).await?;
+        Ok(ClaimedDomains { domains })
+    }
+
+    /// Confirms a domain for an organization, or takes the confirmation back.
+    ///
+    /// # Errors
+    /// 404 for all callers but operators, and if the organization does not name the domain. 403 without a fresh proof.
+    /// 409 if the domain is confirmed for another organization.
+    pub async fn confirm_domain(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: ConfirmDomain,
+    ) -> Result<ClaimedDomains, Problem> {
+        let context = &self.context;
+        context.authorise_operator(caller)?;
+        context.check_proof(caller)?;
+        let domain = normal_domain(&input.domain)
+            .ok_or_else(|| Problem::invalid_field("/domain", "Enter a domain, such as example.org."))?;
+        let at = input.confirmed.then(|| context.now());
+        let action = if input.confirmed { "sso.domain_confirmed" } else { "sso.domain_refused" };
+        let event = context.audit_event(caller, action, org.to_string(), domain.clone());
+        let done = context.db.try_write(move |tx| {
+            let (domain, event) = (domain.clone(), event.clone());
+            async move {
+                if let Some(other) = store::sso::find_domain_org(tx, &domain).await?
+                    && other != org
+                    && at.is_some()
+                {
+                    return Err(WriteError::from(StoreError::Duplicate));
+                }
+                if !store::sso::confirm_domain(tx, org, &domain, at).await? {
+                    return Err(Problem::not_found().into());
+                }
+                let ended = end_without_provider(tx, org).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(ended)
+            }
+            .boxed()
+        });
+        let ended = match done.await {
+            Err(WriteError::Store(StoreError::Duplicate)) => {
+                return Err(Problem::conflict(
+                    "sso.domain_taken",
+                    "Domain of another organization",
+                    "The domain is confirmed for another organization. Nothing was changed. Take that confirmation back first.",
+                ));
+            }
+            other => other?,
+        };
+        self.publish_ended(&ended);
+        self.claimed_domains(caller).await
+    }
+}

@@ -1,0 +1,127 @@
+//! The end of access after a removal or a sign-out at the provider.
+
+use berth_foundation::{Change, SessionKey};
+use berth_oidc::read_logout;
+use berth_store::sso::StoredGrant;
+use berth_store::{self as store, StoreError};
+use berth_types::ids::{OrgId, TokenId};
+use berth_types::problems::Problem;
+use berth_types::quotas::AuditEvent;
+use berth_types::sso::SsoFailure;
+use futures::FutureExt;
+
+use super::{Refused, SingleSignOn};
+
+impl SingleSignOn {
+    /// An event of a provider.
+    fn provider_event(&self, subject: &str, detail: String) -> AuditEvent {
+        let mut event = self.accounts.context.visitor_event("sso.ended", subject.to_owned(), detail);
+        event.actor = "Sign-in service".to_owned();
+        event
+    }
+
+    /// Ends the sessions of these grants. The grants stay: a refused refresh ends the API tokens of the identity.
+    pub(super) async fn end_grants(
+        &self,
+        org: Option<OrgId>,
+        grants: Vec<StoredGrant>,
+        cause: &str,
+    ) -> Result<(), StoreError> {
+        let Some(first) = grants.first() else { return Ok(()) };
+        let event = self.provider_event(&first.subject, cause.to_owned());
+        let hashes: Vec<String> = grants.into_iter().map(|grant| grant.hash).collect();
+        let done = self.accounts.context.db.write(move |tx| {
+            let (hashes, event) = (hashes.clone(), event.clone());
+            async move {
+                let mut ended = Vec::new();
+                for hash in hashes {
+                    if store::sso::end_session(tx, &hash).await? {
+                        ended.push(hash);
+                    }
+                }
+                if !ended.is_empty() {
+                    store::quotas::insert_audit(tx, org, &event).await?;
+                }
+                Ok(ended)
+            }
+            .boxed()
+        });
+        self.providers.publish_ended(&done.await?);
+        Ok(())
+    }
+
+    /// Ends all sessions and API tokens of an identity, after its removal at the provider.
+    pub(super) async fn end_identity(&self, grant: &StoredGrant, cause: &str) -> Result<(), StoreError> {
+        let context = &self.accounts.context;
+        let (org, issuer, subject) = (grant.org_id, grant.issuer.clone(), grant.subject.clone());
+        let event = self.provider_event(&subject, cause.to_owned());
+        let done = context.db.write(move |tx| {
+            let (issuer, subject, event) = (issuer.clone(), subject.clone(), event.clone());
+            async move {
+                let mut sessions: Vec<String> = Vec::new();
+                for grant in store::sso::list_identity_grants(tx, &issuer, &subject).await? {
+                    if store::sso::end_session(tx, &grant.hash).await? {
+                        sessions.push(grant.hash);
+                    }
+                }
+                let mut tokens: Vec<TokenId> = Vec::new();
+                for (token, org) in store::sso::list_identity_tokens(tx, &issuer, &subject).await? {
+                    let deleted = store::accounts::delete_token(tx, org, token).await?;
+                    tokens.extend(deleted.into_iter().map(|(token, _)| token));
+                }
+                store::sso::delete_grants(tx, &issuer, &subject).await?;
+                let counts = format!("; sessions {}, tokens {}", sessions.len(), tokens.len());
+                let event = AuditEvent { detail: event.detail.clone() + &counts, ..event };
+                store::quotas::insert_audit(tx, org, &event).await?;
+                Ok((sessions, tokens))
+            }
+            .boxed()
+        });
+        let (sessions, tokens) = done.await?;
+        for hash in &sessions {
+            context.publish(Change::SignedOut(SessionKey::from_hash(hash)));
+        }
+        tokens.into_iter().for_each(|token| context.publish(Change::TokenRevoked(token)));
+        Ok(())
+    }
+
+    /// Ends the sessions that a logout token of a provider names.
+    ///
+    /// # Errors
+    /// The token is not valid, or was used before.
+    pub async fn log_out(&self, org: Option<OrgId>, token: &str) -> Result<(), Refused> {
+        let context = &self.accounts.context;
+        let (provider, _) = self.providers.get_provider(org).await?;
+        let claims = self.protocol.verify_token(&provider, token).await?;
+        let now_s = context.now().millis() / 1_000;
+        let logout = read_logout(&claims, &provider.issuer, &provider.client_id, now_s)?;
+        if !self.logouts.claim(format!("{} {}", provider.issuer, logout.id)) {
+            return Err(Refused::new(SsoFailure::Token, "The logout token was used before."));
+        }
+        let mut conn = context.db.read().await?;
+        let issuer = &provider.issuer;
+        let grants = match (&logout.sid, &logout.subject) {
+            (Some(sid), _) => store::sso::list_session_grants(&mut conn.tx(), issuer, sid).await?,
+            (None, Some(subject)) => {
+                store::sso::list_identity_grants(&mut conn.tx(), issuer, subject).await?
+            }
+            (None, None) => Vec::new(),
+        };
+        drop(conn);
+        let is_named = |grant: &StoredGrant| {
+            grant.org_id == org && logout.subject.as_ref().is_none_or(|subject| *subject == grant.subject)
+        };
+        let grants = grants.into_iter().filter(is_named).collect();
+        Ok(self.end_grants(org, grants, "Signed out at the provider").await?)
+    }
+}
+
+/// The answer to a refused logout token.
+pub fn refused_logout(refused: Refused) -> Problem {
+    match refused.failure {
+        SsoFailure::NoProvider => Problem::not_found(),
+        SsoFailure::Provider => Problem::unavailable("The keys of the provider cannot be read.", 5),
+        SsoFailure::Internal => Problem::internal(),
+        _ => Problem::new(400, "sso.logout_token", "Logout token refused", refused.detail),
+    }
+}

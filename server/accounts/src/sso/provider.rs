@@ -1,0 +1,347 @@
+//! The providers of organizations and of the operators, and their settings.
+
+use berth_foundation::envelope::SealingContext;
+use berth_foundation::{Caller, Change, Right, SessionKey};
+use berth_oidc::{Provider, callback_url};
+use berth_store::sso::StoredProvider;
+use berth_store::types::JsonColumn;
+use berth_store::{self as store, StoreError, Tx};
+use berth_types::ids::OrgId;
+use berth_types::problems::{FieldError, Problem};
+use berth_types::sso::{
+    GroupRole, Identities, MAX_DOMAIN_CHARS, MAX_DOMAINS, MAX_GROUPS, MAX_ISSUER_CHARS, MAX_SECRET_CHARS,
+    MAX_TEXT_CHARS, PutSsoProvider, SsoFailure, SsoProvider, SsoSettings,
+};
+use futures::FutureExt;
+
+use super::{Providers, Refused};
+use crate::members::recheck_manage_right;
+
+/// The claim with the groups of operators.
+const OPERATOR_CLAIM: &str = "groups";
+
+/// The rules of a provider.
+#[derive(Clone)]
+pub enum Rules {
+    Org(Box<StoredProvider>),
+    /// The group of the operators.
+    Operators(String),
+}
+
+impl Rules {
+    pub fn group_claim(&self) -> &str {
+        match self {
+            Self::Org(row) => &row.group_claim,
+            Self::Operators(_) => OPERATOR_CLAIM,
+        }
+    }
+}
+
+/// Runs `work` with the sealing context of the secret of an organization's client.
+pub fn with_client_context<T>(org: OrgId, work: impl FnOnce(&SealingContext<'_>) -> T) -> T {
+    let org = org.to_string();
+    work(&SealingContext { kind: "sso-client", org: &org, name: "", version: 1 })
+}
+
+/// Checks a text of one line. `most` is in characters.
+fn check_text(pointer: &str, text: &str, most: usize, errors: &mut Vec<FieldError>) {
+    if text.trim().is_empty() {
+        errors.push(FieldError::new(pointer, "This field is required."));
+    } else if text.chars().count() > most {
+        errors.push(FieldError::new(pointer, format!("Use at most {most} characters.")));
+    } else if text.chars().any(char::is_control) {
+        errors.push(FieldError::new(pointer, "Use printable characters only."));
+    }
+}
+
+/// The domain in lower case; `None` unless it is the name of a host with a dot.
+pub fn normal_domain(text: &str) -> Option<String> {
+    let domain = text.trim().to_lowercase();
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    let fits = domain.len() <= MAX_DOMAIN_CHARS && domain.contains('.') && domain.split('.').all(label);
+    fits.then_some(domain)
+}
+
+fn check_roles(roles: &[GroupRole], errors: &mut Vec<FieldError>) {
+    if roles.len() > MAX_GROUPS {
+        errors.push(FieldError::new("/roles", "Use at most 100 groups."));
+        return;
+    }
+    for (index, entry) in roles.iter().enumerate() {
+        check_text(&format!("/roles/{index}/group"), &entry.group, MAX_TEXT_CHARS, errors);
+    }
+}
+
+fn no_provider() -> Problem {
+    Problem::conflict(
+        "sso.missing",
+        "No single sign-on",
+        "The organization has no single sign-on. Nothing was changed. Set the provider first.",
+    )
+}
+
+impl Providers {
+    /// The provider of an organization, or (`None`) of the operators, with its rules.
+    ///
+    /// # Errors
+    /// There is no such provider, or its secret cannot be opened.
+    pub(super) async fn get_provider(&self, org: Option<OrgId>) -> Result<(Provider, Rules), Refused> {
+        let context = &self.context;
+        let missing = || Refused::new(SsoFailure::NoProvider, "There is no provider.");
+        let Some(org) = org else {
+            let found = context.settings.operator_provider.clone().ok_or_else(missing)?;
+            let provider = Provider {
+                org: None,
+                issuer: found.issuer,
+                client_id: found.client_id,
+                client_secret: found.client_secret,
+            };
+            return Ok((provider, Rules::Operators(found.group)));
+        };
+        let mut conn = context.db.read().await?;
+        let row = store::sso::find_provider(&mut conn.tx(), org).await?.ok_or_else(missing)?;
+        drop(conn);
+        let keys = context.keys().map_err(|error| Refused::new(SsoFailure::Internal, error))?;
+        let client_secret =
+            with_client_context(org, |context| keys.open_sealed(context, &row.sealed_secret))?;
+        let (issuer, client_id) = (row.issuer.clone(), row.client_id.clone());
+        let provider = Provider { org: Some(org), issuer, client_id, client_secret };
+        Ok((provider, Rules::Org(Box::new(row))))
+    }
+
+    async fn read_settings(&self, tx: &mut Tx<'_>, org: OrgId) -> Result<SsoSettings, Problem> {
+        let row = store::sso::find_provider(tx, org).await?;
+        let domains = store::sso::list_domains(tx, org).await?;
+        let slug = store::accounts::find_org(tx, org).await?.ok_or_else(Problem::not_found)?.slug;
+        let portal = self.context.settings.public_url.trim_end_matches('/');
+        Ok(SsoSettings {
+            provider: row.map(|row| SsoProvider {
+                issuer: row.issuer,
+                client_id: row.client_id,
+                group_claim: row.group_claim,
+                roles: row.roles.0,
+                default_role: row.default_role,
+                create_members: row.create_members,
+                required: row.required,
+                domains,
+            }),
+            callback_url: callback_url(&self.context.settings),
+            logout_url: format!("{portal}/api/v1/sso/{org}/logout"),
+            start_url: format!("{portal}/api/v1/sso/start?org={slug}"),
+        })
+    }
+
+    /// The single sign-on of an organization.
+    ///
+    /// # Errors
+    /// 403 for others than owners.
+    pub async fn settings(&self, caller: &Caller, org: OrgId) -> Result<SsoSettings, Problem> {
+        self.context.authorise(caller, org, Right::Manage).await?;
+        let mut conn = self.context.db.read().await?;
+        self.read_settings(&mut conn.tx(), org).await
+    }
+
+    /// Checks the body of a provider. Returns the domains.
+    fn check_provider(&self, input: &PutSsoProvider) -> Result<Vec<String>, Problem> {
+        let mut errors = Vec::new();
+        check_text("/issuer", &input.issuer, MAX_ISSUER_CHARS, &mut errors);
+        if errors.is_empty() {
+            let error = self.transport.check_url(&input.issuer).err();
+            let extra = input
+                .issuer
+                .contains(['?', '#', ' '])
+                .then_some("Enter the issuer without query and fragment.");
+            errors.extend(error.or(extra).map(|detail| FieldError::new("/issuer", detail)));
+        }
+        check_text("/client_id", &input.client_id, MAX_TEXT_CHARS, &mut errors);
+        check_text("/group_claim", &input.group_claim, MAX_TEXT_CHARS, &mut errors);
+        if let Some(secret) = &input.client_secret {
+            check_text("/client_secret", secret, MAX_SECRET_CHARS, &mut errors);
+        }
+        check_roles(&input.roles, &mut errors);
+        if input.domains.is_empty() || input.domains.len() > MAX_DOMAINS {
+            errors.push(FieldError::new("/domains", "Enter 1 to 20 domains."));
+        }
+        let mut domains = Vec::new();
+        for (index, text) in input.domains.iter().take(MAX_DOMAINS).enumerate() {
+            match normal_domain(text) {
+                Some(domain) => domains.push(domain),
+                None => {
+                    let detail = "Enter a domain, such as example.org.";
+                    errors.push(FieldError::new(format!("/domains/{index}"), detail));
+                }
+            }
+        }
+        domains.sort_unstable();
+        domains.dedup();
+        if errors.is_empty() { Ok(domains) } else { Err(Problem::invalid(errors)) }
+    }
+
+    /// The sealed secret of a client: a new one, or the stored one of the same client.
+    async fn seal_secret(&self, org: OrgId, input: &PutSsoProvider) -> Result<String, Problem> {
+        let context = &self.context;
+        let Some(secret) = &input.client_secret else {
+            let mut conn = context.db.read().await?;
+            let stored = store::sso::find_provider(&mut conn.tx(), org).await?;
+            let same = |row: &StoredProvider| row.issuer == input.issuer && row.client_id == input.client_id;
+            return stored
+                .filter(same)
+                .map(|row| row.sealed_secret)
+                .ok_or_else(|| Problem::invalid_field("/client_secret", "Enter the secret of this client."));
+        };
+        let sealed = context.keys().and_then(|keys| {
+            with_client_context(org, |context| keys.seal(context, secret)).map_err(|error| error.to_string())
+        });
+        sealed.map_err(|error| {
+            tracing::error!(error, "the secret of a client cannot be sealed");
+            Problem::internal()
+        })
+    }
+
+    /// Sets the provider of an organization. Another issuer or client ends the sessions by the former one. A provider
+    /// that becomes required ends the sessions by password of members with an address of a confirmed domain, except
+    /// owners.
+    ///
+    /// # Errors
+    /// 403 for others than owners, and without a fresh proof. 422 for invalid fields.
+    pub async fn put_provider(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: PutSsoProvider,
+    ) -> Result<SsoSettings, Problem> {
+        let context = &self.context;
+        context.authorise(caller, org, Right::Manage).await?;
+        context.check_person(caller)?;
+        let domains = self.check_provider(&input)?;
+        let sealed_secret = self.seal_secret(org, &input).await?;
+        let (by, now) = (caller.user.id, context.now());
+        let row = StoredProvider {
+            org_id: org,
+            issuer: input.issuer,
+            client_id: input.client_id,
+            sealed_secret,
+            group_claim: input.group_claim,
+            roles: JsonColumn(input.roles),
+            default_role: input.default_role,
+            create_members: input.create_members,
+            required: input.required,
+            updated_at: now,
+        };
+        let detail = format!("{}; domains: {}", row.issuer, domains.join(", "));
+        let event = context.audit_event(caller, "sso.provider_set", org.to_string(), detail);
+        let done = context.db.try_write(move |tx| {
+            let (row, domains, event) = (row.clone(), domains.clone(), event.clone());
+            async move {
+                recheck_manage_right(tx, org, by).await?;
+                let before = store::sso::find_provider(tx, org).await?;
+                let is_same = |before: &StoredProvider| {
+                    before.issuer == row.issuer && before.client_id == row.client_id
+                };
+                store::sso::put_provider(tx, &row).await?;
+                for known in store::sso::list_domains(tx, org).await? {
+                    if !domains.contains(&known.domain) {
+                        store::sso::delete_domain(tx, org, &known.domain).await?;
+                    }
+                }
+                for domain in &domains {
+                    store::sso::add_domain(tx, org, domain, now).await?;
+                }
+                let mut ended = Vec::new();
+                if before.is_some_and(|before| !is_same(&before)) {
+                    ended = store::sso::end_org_sessions(tx, org).await?;
+                }
+                ended.extend(end_without_provider(tx, org).await?);
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(ended)
+            }
+            .boxed()
+        });
+        self.publish_ended(&done.await?);
+        let mut conn = context.db.read().await?;
+        self.read_settings(&mut conn.tx(), org).await
+    }
+
+    /// Removes the provider of an organization, with its domains and its sessions.
+    ///
+    /// # Errors
+    /// 403 for others than owners, and without a fresh proof. 409 without a provider.
+    pub async fn delete_provider(&self, caller: &Caller, org: OrgId) -> Result<(), Problem> {
+        let context = &self.context;
+        context.authorise(caller, org, Right::Manage).await?;
+        context.check_person(caller)?;
+        let by = caller.user.id;
+        let event = context.audit_event(caller, "sso.provider_removed", org.to_string(), String::new());
+        let done = context.db.try_write(move |tx| {
+            let event = event.clone();
+            async move {
+                recheck_manage_right(tx, org, by).await?;
+                if !store::sso::delete_provider(tx, org).await? {
+                    return Err(no_provider().into());
+                }
+                let ended = store::sso::end_org_sessions(tx, org).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(ended)
+            }
+            .boxed()
+        });
+        self.publish_ended(&done.await?);
+        Ok(())
+    }
+
+    /// The identities of the caller.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub async fn identities(&self, caller: &Caller) -> Result<Identities, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let identities = store::sso::list_identities(&mut conn.tx(), caller.user.id).await?;
+        Ok(Identities { identities })
+    }
+
+    /// Ends the streams of sessions that are deleted already.
+    pub(super) fn publish_ended(&self, hashes: &[String]) {
+        for hash in hashes {
+            self.context.publish(Change::SignedOut(SessionKey::from_hash(hash)));
+        }
+    }
+}
+
+/// Ends the sessions of members who need the provider of an organization and have another sign-in. Returns the hashes
+/// of their cookies.
+pub async fn end_without_provider(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<String>, StoreError> {
+    let row = store::sso::find_provider(tx, org).await?;
+    if row.is_none_or(|row| !row.required) {
+        return Ok(Vec::new());
+    }
+    let mut ended = Vec::new();
+    for known in store::sso::list_domains(tx, org).await? {
+        if known.confirmed_at.is_some() {
+            ended.extend(store::sso::end_password_sessions(tx, org, &known.domain).await?);
+        }
+    }
+    Ok(ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_is_the_name_of_a_host() {
+        assert_eq!(normal_domain(" Example.ORG ").as_deref(), Some("example.org"));
+        assert_eq!(normal_domain("a-1.b.example").as_deref(), Some("a-1.b.example"));
+        let long = format!("{}.org", "x".repeat(64));
+        for bad in
+            ["", "org", ".org", "a..org", "-a.org", "a-.org", "a b.org", "a@b.org", "é.org", "a_b.org", &long]
+        {
+            assert_eq!(normal_domain(bad), None, "{bad}");
+        }
+    }
+}
