@@ -40,6 +40,7 @@ pub mod shell_words;
 pub mod sign_in;
 pub mod sign_up;
 pub mod start;
+pub mod stop_jobs;
 pub mod team;
 pub mod text;
 pub mod time_field;
