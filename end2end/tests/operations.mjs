@@ -144,6 +144,22 @@ test('nothing needs attention, and somebody else finds none of these pages', asy
   await close();
 });
 
+test('old prices follow page by page', async () => {
+  for (let n = 1; n <= 50; n += 1) {
+    await operator('POST', '/operator/prices', { offering: 'h100-80gb', per_hour_micros: 3_600_000 + n });
+  }
+  await open('/operator/prices');
+  await awake(button(page, 'Change price of h100-80gb'));
+  await page.locator('summary').filter({ hasText: /^h100-80gb$/ }).click();
+  const rows = page.getByRole('table', { name: 'Versions of the price, newest first' }).getByRole('row');
+  // With the row of the heads.
+  await waitFor('the first page', async () => (await rows.count()) === 51);
+  await button(page, 'Load more').click();
+  await waitFor('the first version', async () => (await rows.count()) === 52);
+  await button(page, 'Load more').waitFor({ state: 'detached' });
+  assert.deepEqual(faults.splice(0), []);
+});
+
 test('a board that failed is released after a question', async () => {
   const [node] = (await operator('GET', '/operator/nodes')).items;
   const board = async () => (await operator('GET', `/operator/nodes/${node.id}/gpus`)).items[0];

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { axeFindings } from './checks.mjs';
 import {
   api, bearer, boardsFree, inOrg, jobIn, launchBrowser, openPage, ROOT, settled, signIn, signUp, startBarePortal,
   startWorker, waitFor,
@@ -127,7 +128,7 @@ test('stopping one job', async () => {
   await boardsFree(operator);
 });
 
-test('stopping everything of a project', async () => {
+test('stopping everything of a project as an operator', async () => {
   const made = [];
   for (const name of ['one', 'two']) made.push(await submit(name, { script: 'sleep 600', labels: { project: 'ocr' } }));
   for (const { id } of made) await jobIn(tenant.api, tenant.org, id, ['running']);
@@ -144,6 +145,36 @@ test('stopping everything of a project', async () => {
     await dialog.waitFor({ state: 'hidden' });
   });
   for (const { id } of made) await jobIn(tenant.api, tenant.org, id, ['cancelled']);
+  await boardsFree(operator);
+});
+
+test('stopping everything of a project as a member', async () => {
+  const made = [];
+  for (const name of ['ocr-a', 'ocr-b']) made.push(await submit(name, { script: 'sleep 600', labels: { project: 'ocr' } }));
+  const other = await submit('other', { script: 'sleep 600' });
+  for (const { id } of [...made, other]) await jobIn(tenant.api, tenant.org, id, ['running']);
+  await counted('Stop everything of a project', tenant.headers, home(), async ({ page, click, fill }) => {
+    await click(rail(page, 'Jobs'));
+    await page.waitForURL(/\/jobs$/);
+    await button(page, 'Stop all jobs').waitFor();
+    await fill(page.getByLabel('Label', { exact: true }), 'project=ocr');
+    await click(button(page, 'Apply filter'));
+    await page.waitForURL(/label=project%3Docr/);
+    await click(button(page, 'Stop matching jobs'));
+    const dialog = page.getByRole('dialog', { name: 'Stop matching jobs?' });
+    await dialog.getByText('2 jobs.', { exact: true }).waitFor();
+    assert.equal(await dialog.getByLabel('Reason').count(), 0);
+    assert.deepEqual(await axeFindings(page), []);
+    await click(dialog.getByRole('button', { name: 'Stop 2 jobs' }));
+    await dialog.waitFor({ state: 'hidden' });
+    await page.getByText('Stop requested for 2 jobs.').waitFor();
+    // The list follows without another load.
+    const rows = page.getByRole('table', { name: 'Jobs', exact: true }).getByRole('row');
+    for (const name of ['ocr-a', 'ocr-b']) await rows.filter({ hasText: name }).filter({ hasText: 'cancelled' }).waitFor();
+  });
+  for (const { id } of made) await jobIn(tenant.api, tenant.org, id, ['cancelled']);
+  assert.equal((await tenant.api('GET', `/orgs/${tenant.org}/jobs/${other.id}`)).state, 'running');
+  await cancel(other.id);
   await boardsFree(operator);
 });
 

@@ -6,9 +6,11 @@ use berth_types::events::JobEvent;
 use berth_types::files::JobFile;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{
-    Explanation, ExtendJob, Job, JobPlan, JobState, NewJob, OrgJobFilter, SubmissionChange, Topology,
+    Explanation, ExtendJob, Job, JobPlan, JobState, NewJob, OrgJobFilter, StopOrgJobs, SubmissionChange,
+    Topology,
 };
 use berth_types::metrics::Metrics;
+use berth_types::operations::StoppedJobs;
 use berth_types::overview::JobCounts;
 use berth_types::ports::{NewPortTicket, PortTicket};
 use berth_types::templates::JobTemplates;
@@ -138,6 +140,23 @@ pub fn cancel(
     key: Option<String>,
 ) -> impl Future<Output = Answer<Job>> + Send + 'static {
     send("POST", format!("/orgs/{org}/jobs/{job}/cancel"), &(), key)
+}
+
+/// Gets the number of jobs that a bulk stop would stop.
+pub fn preview_stop(
+    org: OrgId,
+    order: &StopOrgJobs,
+) -> impl Future<Output = Answer<StoppedJobs>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/jobs/stop?preview=true"), order, None)
+}
+
+/// Stops the jobs that match. Repeated requests with the same key stop no further jobs.
+pub fn stop(
+    org: OrgId,
+    order: &StopOrgJobs,
+    key: Option<String>,
+) -> impl Future<Output = Answer<StoppedJobs>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/jobs/stop"), order, key)
 }
 
 /// Extends the time limit of a job. Repeated requests with the same key do it once.

@@ -43,9 +43,13 @@ pub fn grant(
     send("POST", format!("/operator/orgs/{org}/credits"), input, key)
 }
 
-/// Lists the price versions of an offering, newest first, for operators.
-pub fn price_versions(slug: &str) -> impl Future<Output = Answer<Page<PriceVersion>>> + Send + 'static {
-    list_all(format!("/operator/prices?offering={}", escaped(slug)))
+/// Lists a page of the price versions of an offering, newest first, for operators.
+pub fn price_versions(
+    slug: &str,
+    cursor: Option<String>,
+) -> impl Future<Output = Answer<Page<PriceVersion>>> + Send + 'static {
+    let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
+    get(format!("/operator/prices?limit=50&offering={}{cursor}", escaped(slug)))
 }
 
 /// Gets the effect of a price on the last 30 days without setting it.

@@ -132,14 +132,21 @@ pub fn overview() -> impl Future<Output = Answer<OperatorOverview>> + Send + 'st
     get("/operator/overview")
 }
 
-/// Lists the stuck jobs and other findings that need attention.
-pub fn stuck() -> impl Future<Output = Answer<Page<Stuck>>> + Send + 'static {
-    list_all("/operator/stuck".to_owned())
+/// Lists a page of the stuck jobs and other findings that need attention, oldest first.
+pub fn stuck(
+    cursor: Option<String>,
+    limit: u32,
+) -> impl Future<Output = Answer<Page<Stuck>>> + Send + 'static {
+    let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
+    get(format!("/operator/stuck?limit={limit}{cursor}"))
 }
 
-/// Lists all hosts with their differences.
-pub fn inventory() -> impl Future<Output = Answer<Page<InventoryHost>>> + Send + 'static {
-    list_all("/operator/inventory".to_owned())
+/// Lists a page of the hosts with their differences, by name.
+pub fn inventory(
+    cursor: Option<String>,
+) -> impl Future<Output = Answer<Page<InventoryHost>>> + Send + 'static {
+    let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
+    get(format!("/operator/inventory?limit=50{cursor}"))
 }
 
 /// Lists the racks with their power draw.

@@ -21,9 +21,13 @@ pub fn settings(org: OrgId) -> impl Future<Output = Answer<PaymentSettings>> + S
     get(format!("/orgs/{org}/payment-settings"))
 }
 
-/// Lists the newest 50 payments of an organization, in any state.
-pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Payment>>> + Send + 'static {
-    get(format!("/orgs/{org}/top-ups?limit=50"))
+/// Lists a page of the payments of an organization, newest first, in any state.
+pub fn list(
+    org: OrgId,
+    cursor: Option<String>,
+) -> impl Future<Output = Answer<Page<Payment>>> + Send + 'static {
+    let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
+    get(format!("/orgs/{org}/top-ups?limit=50{cursor}"))
 }
 
 /// Starts a payment for the balance. The charge follows on the page of the answer. Repeated requests with the

@@ -27,12 +27,15 @@ pub fn delete(org: OrgId, id: WebhookId) -> impl Future<Output = Answer<()>> + S
     send("DELETE", format!("/orgs/{org}/webhooks/{id}"), &(), None)
 }
 
-/// Lists the latest 50 deliveries of a webhook, newest first.
+/// Lists a page of the deliveries of a webhook, newest first.
 pub fn deliveries(
     org: OrgId,
     id: WebhookId,
+    cursor: Option<String>,
+    limit: u32,
 ) -> impl Future<Output = Answer<Page<Delivery>>> + Send + 'static {
-    get(format!("/orgs/{org}/webhooks/{id}/deliveries?limit=50"))
+    let cursor = cursor.map_or_else(String::new, |c| format!("&cursor={c}"));
+    get(format!("/orgs/{org}/webhooks/{id}/deliveries?limit={limit}{cursor}"))
 }
 
 /// Sends a delivery again, with all attempts.

@@ -18,11 +18,10 @@ use serde::{Deserialize, Serialize};
 use super::curl::ListCurl;
 use super::days::date_text;
 use super::limits::credit_form::CreditRequest;
-use super::limits::replace;
 use super::load_more::LoadMore;
 use super::org_data::org_view;
 use super::parts::{Call, every_visible};
-use super::payments::{PaymentsSection, Wallet, return_banner};
+use super::payments::{PaymentsSection, Wallet, refresh_wallet, return_banner};
 use super::text::runway;
 use crate::address::org_link;
 use crate::api;
@@ -104,7 +103,7 @@ fn StatementView(statement: Statement) -> impl IntoView {
             balance.set(fresh.balance);
             rows.update(|rows| prepend(rows, fresh.rows));
             if let (Some(known), Some(fresh)) = (wallet, fresh.wallet) {
-                replace(known, fresh);
+                refresh_wallet(known, fresh);
             }
         });
     };

@@ -16,7 +16,7 @@ use leptos::task::spawn_local;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
-use self::filter::{Filter, Listing, filter_text};
+use self::filter::{Filter, Listing};
 use super::compare::select::{COMPARE, CompareButton, compare_cell};
 use super::curl::{self, ListCurl};
 use super::load_more::LoadMore;
@@ -24,6 +24,7 @@ use super::org_data::data_view;
 use super::parts::{Call, origin, ready, when_some};
 use super::rows::{again_cell, board_cell, merge, name_cell, offering_cell};
 use super::saved_filters::SavedFilters;
+use super::stop_jobs::{BulkStop, StopChoice, StopJobsDialog};
 use super::text::counted;
 use crate::address::{org_link, use_org_links};
 use crate::api;
@@ -100,7 +101,9 @@ fn JobList(first: FirstPage) -> impl IntoView {
     let runs = use_session().runs_in(org);
     let sort = listing.sort;
     let csv = api::jobs::csv_path(org, &listing.filter);
-    let conditions = StoredValue::new(filter_text(&listing.filter));
+    let conditions = StoredValue::new(listing.filter.text());
+    let stop = (runs && !listing.filter.is_of_ended_jobs())
+        .then(|| BulkStop::new(StopChoice::OneOrg(org, listing.filter.clone())));
     let listing = StoredValue::new(listing);
     let jobs = RwSignal::new(jobs);
     let cursor = RwSignal::new(cursor);
@@ -153,15 +156,19 @@ fn JobList(first: FirstPage) -> impl IntoView {
     view! {
         {move || {
             if none.get() {
-                view! { <Empty org=org conditions=conditions.get_value()/> }.into_any()
+                // The stopped jobs may have left the list.
+                let result = move || stop.filter(|stop| stop.has_result()).map(BulkStop::result);
+                view! { {result} <Empty org=org conditions=conditions.get_value()/> }.into_any()
             } else {
                 view! {
                     <section class="section">
                         <div class="section__head">
                             <p class="quiet">{move || count_text(jobs.with(Vec::len), cursor.get().is_some(), sort)}</p>
+                            {stop.map(BulkStop::result)}
                             <div class="section__aside">
                                 <CompareButton chosen=compared/>
                                 <a href=csv.clone() rel="external" download="jobs.csv">"Download CSV"</a>
+                                {stop.map(|stop| stop.button("btn btn--quiet btn--small"))}
                                 <FeedBadge feed=feed/>
                             </div>
                         </div>
@@ -173,6 +180,7 @@ fn JobList(first: FirstPage) -> impl IntoView {
         }}
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         <ListCurl path=path label="Jobs with curl"/>
+        {stop.map(|stop| view! { <StopJobsDialog stop=stop done=Callback::new(|()| {})/> })}
     }
 }
 

@@ -41,6 +41,7 @@ pub mod sign_in;
 pub mod sign_up;
 pub mod sso_entry;
 pub mod start;
+pub mod stop_jobs;
 pub mod team;
 pub mod text;
 pub mod time_field;

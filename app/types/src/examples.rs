@@ -3,7 +3,7 @@
 //! No object has the ids. The times are fixed, because this crate reads no clock.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::accounts::{NewMetricsToken, NewOperatorToken, NewToken, Role, Setup, SignIn, SignUp};
@@ -85,6 +85,7 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("NewPrice", vec![value(new_price())]),
         ("NewDrain", vec![value(new_drain())]),
         ("StopJobs", vec![value(stop_jobs())]),
+        ("StopOrgJobs", vec![json!({ "filter": { "label": "purpose=example" }, "expected": 0 })]),
         ("PutRack", vec![value(put_rack())]),
         ("NewTopUp", vec![value(new_top_up())]),
         ("AutoRecharge", vec![value(auto_recharge())]),

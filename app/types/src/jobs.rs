@@ -16,7 +16,7 @@ use crate::time::Timestamp;
 use crate::volumes::JobVolume;
 
 pub use ends::{Retry, RetryOn, StopWhenIdle};
-pub use filter::OrgJobFilter;
+pub use filter::{OrgJobFilter, StopOrgJobs};
 pub use submission::{ExtendJob, NewJob};
 pub use waits::{BlockingKind, BlockingObject, SubmissionChange, SuggestedChange};
 

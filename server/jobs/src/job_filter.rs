@@ -2,6 +2,8 @@
 
 use berth_core::admission::MAX_NAME_CHARS;
 use berth_store::jobs::JobSearch;
+use berth_store::operations::JobQuery;
+use berth_types::ids::OrgId;
 use berth_types::jobs::OrgJobFilter;
 use berth_types::problems::Problem;
 
@@ -16,27 +18,21 @@ pub fn stored_label(text: &str) -> Option<String> {
     Some(format!("{}:{}", json(key)?, json(value)?))
 }
 
+/// A field of a filter beyond its limits: its name, and its limits after the name.
+type Fault = (&'static str, &'static str);
+
 /// The part of a name in a filter; empty when absent.
-fn name_part(parameter: &str, text: Option<&str>) -> Result<String, Problem> {
+fn name_part(field: &'static str, text: Option<&str>) -> Result<String, Fault> {
     let Some(text) = text else { return Ok(String::new()) };
     let fits = (1..=MAX_NAME_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-    if fits {
-        Ok(text.to_owned())
-    } else {
-        Err(Problem::malformed(format!("`{parameter}` has 1 to 100 printable characters.")))
-    }
+    if fits { Ok(text.to_owned()) } else { Err((field, "has 1 to 100 printable characters.")) }
 }
 
-/// The form of a filter for the store.
-///
-/// # Errors
-/// A text is empty, too long or not printable, or the label is no label.
-pub fn job_search(filter: &OrgJobFilter) -> Result<JobSearch, Problem> {
-    let no_label =
-        || Problem::malformed("`label` is a label as key=value, with at most 127 printable characters.");
+fn stored_filter(filter: &OrgJobFilter) -> Result<JobSearch, Fault> {
+    let no_label = ("label", "is a label as key=value, with at most 127 printable characters.");
     let label = match &filter.label {
         None => String::new(),
-        Some(text) => stored_label(text).ok_or_else(no_label)?,
+        Some(text) => stored_label(text).ok_or(no_label)?,
     };
     Ok(JobSearch {
         state: filter.state,
@@ -45,6 +41,25 @@ pub fn job_search(filter: &OrgJobFilter) -> Result<JobSearch, Problem> {
         created_by: name_part("created_by", filter.created_by.as_deref())?,
         label,
     })
+}
+
+/// The form for the store of a filter in a query.
+///
+/// # Errors
+/// A text is empty, too long or not printable, or the label is no label.
+pub fn job_search(filter: &OrgJobFilter) -> Result<JobSearch, Problem> {
+    stored_filter(filter).map_err(|(field, limits)| Problem::malformed(format!("`{field}` {limits}")))
+}
+
+/// The form for the store of the field `filter` of a body, for the jobs of one organization.
+///
+/// # Errors
+/// As [`job_search`], with the pointer of the field.
+pub fn org_query(org: OrgId, filter: &OrgJobFilter) -> Result<JobQuery, Problem> {
+    let search = stored_filter(filter).map_err(|(field, limits)| {
+        Problem::invalid_field(&format!("/filter/{field}"), format!("The field `{field}` {limits}"))
+    })?;
+    Ok(JobQuery { org: Some(org), search, ..JobQuery::default() })
 }
 
 #[cfg(test)]

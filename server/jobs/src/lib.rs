@@ -2,6 +2,7 @@
 
 pub mod assignments;
 pub mod attempts;
+mod bulk_stops;
 mod charges;
 pub mod drains;
 mod evidence;

@@ -1,4 +1,5 @@
-//! The jobs of all organizations for operators: lists, and the stop of many jobs at once.
+//! The jobs of all organizations for operators: lists, and the stop of many jobs at once, also of one
+//! organization by its members.
 //!
 //! Operators see the organizations, states and costs of jobs, but not their programs.
 
@@ -6,31 +7,23 @@ pub mod routes;
 
 mod summary;
 
-use std::collections::{BTreeMap, HashMap};
-
 use berth_core::admission::MAX_SLUG_BYTES;
 use berth_core::jobs::MachineEvent;
 use berth_types::Page;
-use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{Failure, OrgJobFilter};
+use berth_types::ids::{JobId, OrgId};
+use berth_types::jobs::{Failure, OrgJobFilter, StopOrgJobs};
 use berth_types::lists::ListOptions;
-use berth_types::operations::{JobFilter, JobsOfOrg, OperatedJob, StopJobs, StoppedJobs};
+use berth_types::operations::{JobFilter, OperatedJob, StopJobs, StoppedJobs};
 use berth_types::problems::Problem;
-use berth_types::time::Timestamp;
-use futures::FutureExt;
 
+use crate::bulk_stops::{self, StopOrder};
 use crate::drains::with_full_stop;
-use crate::job_filter::{job_search, stored_label};
-use crate::transitions::advance;
-use berth_foundation::{Caller, Right, idempotency};
-use berth_foundation::{Change, Context};
-use berth_store::jobs::{JobSearch, StoredJob};
+use crate::job_filter::{job_search, org_query, stored_label};
+use berth_foundation::Context;
+use berth_foundation::{Caller, Right};
+use berth_store as store;
+use berth_store::jobs::JobSearch;
 use berth_store::operations::{JobQuery, StoredOperatorJob};
-use berth_store::{self as store, StoreError, Tx};
-
-/// The most jobs that one order stops, in one transaction.
-const MAX_STOPS: i64 = 500;
 
 /// Characters of the reason of a stop.
 const MAX_REASON_CHARS: usize = 200;
@@ -86,25 +79,6 @@ fn operated_job(row: StoredOperatorJob, currency: &str) -> OperatedJob {
     }
 }
 
-/// The number of jobs that an order would stop, in all and by organization.
-async fn count_matched(tx: &mut Tx<'_>, query: &JobQuery) -> Result<StoppedJobs, StoreError> {
-    let jobs_of_org = |(org, org_name, jobs): (OrgId, String, i64)| {
-        let jobs = u64::try_from(jobs).unwrap_or(0);
-        JobsOfOrg { org, org_name, jobs }
-    };
-    let rows = store::operations::count_stoppable(tx, query).await?;
-    let orgs: Vec<JobsOfOrg> = rows.into_iter().map(jobs_of_org).collect();
-    let matched = orgs.iter().map(|o| o.jobs).sum();
-    Ok(StoppedJobs { matched, orgs, stopped: 0, left: matched })
-}
-
-fn more_than_expected(matched: u64, expected: u64) -> Problem {
-    let detail = format!(
-        "{matched} jobs match now, and the preview had {expected}. Nothing was stopped. Check the new number, then send the request again."
-    );
-    Problem::conflict("jobs.more", "More jobs match than in the preview", detail)
-}
-
 fn no_reason() -> Problem {
     let detail = "Enter a reason of 1 to 200 characters on one line. Members with stopped jobs see it.";
     Problem::invalid_field("/reason", detail)
@@ -116,42 +90,6 @@ fn check_reason(reason: &str) -> Result<String, Problem> {
         return Err(no_reason());
     }
     Ok(reason.trim().to_owned())
-}
-
-/// A job that was stopped, with the nodes of its attempt.
-struct StoppedJob {
-    org: OrgId,
-    event: JobEvent,
-    nodes: Vec<NodeId>,
-}
-
-/// Stops the oldest jobs that match.
-async fn stop_matched(
-    tx: &mut Tx<'_>,
-    context: &Context,
-    query: &JobQuery,
-    detail: &str,
-    now: Timestamp,
-) -> Result<Vec<StoppedJob>, StoreError> {
-    let jobs = store::operations::list_stoppable(tx, query, MAX_STOPS).await?;
-    let rows = store::jobs::list_any(tx, &jobs).await?;
-    let mut rows: HashMap<JobId, StoredJob> = rows.into_iter().map(|row| (row.id, row)).collect();
-    let mut nodes: HashMap<JobId, Vec<NodeId>> = HashMap::new();
-    for slot in store::attempts::list_latest_allocations(tx, &jobs).await? {
-        nodes.entry(slot.job_id).or_default().push(slot.node_id);
-    }
-    let mut stopped = Vec::new();
-    for job in jobs {
-        let Some(mut row) = rows.remove(&job) else { continue };
-        // A job that stops for good already rejects the event.
-        if let Some(event) =
-            advance(tx, context, &mut row, MachineEvent::Halt, detail.to_owned(), now).await?
-        {
-            let nodes = nodes.remove(&job).unwrap_or_default();
-            stopped.push(StoppedJob { org: row.org_id, event, nodes });
-        }
-    }
-    Ok(stopped)
 }
 
 /// The jobs of all organizations, for operators.
@@ -206,64 +144,62 @@ impl OperatorJobs {
         if order.reason.chars().count() > MAX_REASON_CHARS {
             return Err(no_reason());
         }
-        let query = job_query(&order.filter)?;
-        let mut conn = self.context.db.read().await?;
-        Ok(count_matched(&mut conn.tx(), &query).await?)
+        bulk_stops::preview(&self.context, &job_query(&order.filter)?).await
     }
 
-    /// Stops the jobs that match, at most `MAX_STOPS` with one order. Their organizations see the operator
-    /// and the reason.
+    /// Stops the jobs that match, a limited number with one order. Their organizations see the operator and the
+    /// reason.
     ///
     /// # Errors
     /// More jobs match than the operator expects, or the reason is invalid.
     pub async fn stop_jobs(&self, caller: &Caller, order: StopJobs) -> Result<StoppedJobs, Problem> {
         self.context.authorise_operator(caller)?;
-        if let Some(answer) = caller.already_created() {
-            return serde_json::from_str(answer).map_err(|_| Problem::internal());
-        }
         let reason = check_reason(&order.reason)?;
-        let Some(expected) = order.expected else {
-            let detail = "Enter the number of matching jobs. `?preview=true` returns it.";
-            return Err(Problem::invalid_field("/expected", detail));
-        };
-        let query = job_query(&order.filter)?;
-        let now = self.context.now();
         let detail = with_full_stop(&format!("Stopped by the operator ({}): {reason}", caller.user.name));
-        let (context, caller) = (self.context.clone(), caller.clone());
-        let done = self.context.db.try_write(move |tx| {
-            let (context, caller, query) = (context.clone(), caller.clone(), query.clone());
-            let (detail, reason) = (detail.clone(), reason.clone());
-            async move {
-                let mut answer = count_matched(tx, &query).await?;
-                if answer.matched > expected {
-                    return Err(more_than_expected(answer.matched, expected).into());
-                }
-                let stopped = stop_matched(tx, &context, &query, &detail, now).await?;
-                let mut by_org: BTreeMap<OrgId, usize> = BTreeMap::new();
-                for job in &stopped {
-                    *by_org.entry(job.org).or_default() += 1;
-                }
-                for (org, jobs) in by_org {
-                    let detail = format!("{jobs} {}: {reason}", if jobs == 1 { "job" } else { "jobs" });
-                    let event = context.audit_event(&caller, "jobs.stopped", org.to_string(), detail);
-                    store::quotas::insert_audit(tx, Some(org), &event).await?;
-                }
-                answer.stopped = u64::try_from(stopped.len()).unwrap_or(u64::MAX);
-                answer.left = answer.matched.saturating_sub(answer.stopped);
-                let text = serde_json::to_string(&answer).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-                idempotency::claim(tx, caller.idempotency_key.as_ref(), &text, now).await?;
-                Ok((answer, stopped))
-            }
-            .boxed()
-        });
-        let (answer, stopped) = done.await?;
-        for StoppedJob { org, event, nodes } in stopped {
-            for node in nodes {
-                self.context.publish(Change::Assignments(node));
-            }
-            let job = event.job;
-            self.context.publish(Change::Job { org, job, event: Some(event) });
-        }
-        Ok(answer)
+        let order = StopOrder {
+            query: job_query(&order.filter)?,
+            expected: order.expected,
+            event: MachineEvent::Halt,
+            detail,
+            note: reason,
+        };
+        bulk_stops::stop(&self.context, caller, order).await
+    }
+
+    /// Counts the jobs of an organization that a member's order would stop. Changes nothing.
+    ///
+    /// # Errors
+    /// The filter is invalid.
+    pub async fn preview_own_stop(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        order: &StopOrgJobs,
+    ) -> Result<StoppedJobs, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        bulk_stops::preview(&self.context, &org_query(org, &order.filter)?).await
+    }
+
+    /// Stops the jobs of an organization that match, a limited number with one order. They end like jobs that
+    /// a member stops one by one.
+    ///
+    /// # Errors
+    /// More jobs match than the member expects, or the filter is invalid.
+    pub async fn stop_own_jobs(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        order: &StopOrgJobs,
+    ) -> Result<StoppedJobs, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let conditions = order.filter.text();
+        let order = StopOrder {
+            query: org_query(org, &order.filter)?,
+            expected: order.expected,
+            event: MachineEvent::Cancel,
+            detail: format!("Stopped by {}.", caller.user.name),
+            note: if conditions.is_empty() { "no filter".to_owned() } else { conditions },
+        };
+        bulk_stops::stop(&self.context, caller, order).await
     }
 }

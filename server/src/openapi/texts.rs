@@ -151,6 +151,12 @@ const OPERATIONS: &[(&str, &str)] = &[
          hour.",
     ),
     (
+        "post_orgs_org_jobs_stop",
+        "One request stops at most 500 jobs, the oldest first; `left` is the number of remaining jobs. Ended jobs and jobs \
+         that stop for good do not match. It requires the right to run jobs. The audit event has the number and the \
+         filter.",
+    ),
+    (
         "post_password_resets_complete",
         "No `Idempotency-Key`: a link is valid once, and a repetition answers `link.not_valid`. All sessions of the \
          person end; API tokens stay valid. If the link is the first proof of the address, the second factor and the API \

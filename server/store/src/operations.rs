@@ -58,10 +58,14 @@ pub struct StoredOperatorJob {
 // A key of labels begins after `{` or `,`. REPLACE is case-sensitive on both engines; LIKE is not.
 macro_rules! matching_jobs {
     ($select:literal, $rest:literal) => {
+        matching_jobs!($select, "($1 = '' OR j.org_id = $1)", $rest)
+    };
+    ($select:literal, $org:literal, $rest:literal) => {
         concat!(
             $select,
-            " FROM jobs j JOIN orgs o ON o.id = j.org_id JOIN offerings f ON f.id = j.offering_id \
-             WHERE ($1 = '' OR j.org_id = $1) AND ($2 = '' OR EXISTS (SELECT 1 FROM allocations a \
+            " FROM jobs j JOIN orgs o ON o.id = j.org_id JOIN offerings f ON f.id = j.offering_id WHERE ",
+            $org,
+            " AND ($2 = '' OR EXISTS (SELECT 1 FROM allocations a \
              WHERE a.job_id = j.id AND a.attempt = j.attempt AND a.node_id = $2)) \
              AND ($3 = '' OR j.state = $3) AND ($4 = '' OR f.slug = $4) \
              AND ($5 = '' OR REPLACE(j.labels, '{' || $5, '') <> j.labels OR REPLACE(j.labels, ',' || $5, '') <> j.labels) \
@@ -70,6 +74,27 @@ macro_rules! matching_jobs {
              AND ($8 = '' OR REPLACE(LOWER(j.created_by), LOWER($8), '') <> LOWER(j.created_by)) ",
             $rest
         )
+    };
+}
+
+/// The matching jobs that can be stopped. A condition that holds for each job would hide the index of the open
+/// jobs of an organization.
+macro_rules! stoppable_jobs {
+    (where $org:literal, $select:literal, $rest:literal) => {
+        concat!(
+            matching_jobs!(
+                $select,
+                $org,
+                "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) "
+            ),
+            $rest
+        )
+    };
+    ($query:expr, $select:literal, $rest:literal) => {
+        match $query.org {
+            Some(_) => stoppable_jobs!(where "j.org_id = $1", $select, $rest),
+            None => stoppable_jobs!(where "$1 = ''", $select, $rest),
+        }
     };
 }
 
@@ -120,9 +145,10 @@ pub async fn count_stoppable(
     tx: &mut Tx<'_>,
     query: &JobQuery,
 ) -> Result<Vec<(OrgId, String, i64)>, StoreError> {
-    let sql = matching_jobs!(
+    let sql = stoppable_jobs!(
+        query,
         "SELECT j.org_id, o.name, CAST(COUNT(*) AS BIGINT)",
-        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) GROUP BY j.org_id, o.name ORDER BY o.name, j.org_id"
+        "GROUP BY j.org_id, o.name ORDER BY o.name, j.org_id"
     );
     let (org, node, state) = query.texts();
     let JobQuery { offering, search, .. } = query;
@@ -133,10 +159,7 @@ pub async fn count_stoppable(
 
 /// Lists the ids of the oldest `limit` matching jobs that can be stopped.
 pub async fn list_stoppable(tx: &mut Tx<'_>, query: &JobQuery, limit: i64) -> Result<Vec<JobId>, StoreError> {
-    let sql = matching_jobs!(
-        "SELECT j.id",
-        "AND j.ended_at IS NULL AND (j.stop_cause IS NULL OR j.stop_cause IN ('preempted', 'rank_failed', 'drained')) ORDER BY j.id LIMIT $9"
-    );
+    let sql = stoppable_jobs!(query, "SELECT j.id", "ORDER BY j.id LIMIT $9");
     let (org, node, state) = query.texts();
     let JobQuery { offering, search, .. } = query;
     let JobSearch { label, name, created_by, .. } = search;

@@ -62,6 +62,7 @@ mod limits;
 mod lists;
 mod log_times;
 mod maintenance;
+mod member_stops;
 mod members;
 mod metrics;
 mod money;

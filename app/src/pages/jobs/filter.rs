@@ -69,19 +69,6 @@ impl Listing {
     }
 }
 
-/// Returns the conditions of a filter; empty without a condition.
-pub fn filter_text(filter: &OrgJobFilter) -> String {
-    let part = |kind: &str, text: &Option<String>| text.as_ref().map(|text| format!("{kind} “{text}”"));
-    let parts = [
-        filter.state.map(|state| format!("state {}", state_text(state))),
-        filter.ended.map(|ended| states_text((None, Some(ended)))),
-        part("name with", &filter.name),
-        part("submitted by", &filter.created_by),
-        part("label", &filter.label),
-    ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
 fn states_text((state, ended): States) -> String {
     match (state, ended) {
         (Some(state), _) => state_text(state),
@@ -260,11 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_is_in_the_text() {
-        assert_eq!(filter_text(&OrgJobFilter::default()), "");
-        let listing = parse(&[("state", "timed_out"), ("ended", "true"), ("name", "ocr"), ("label", "a=b")]);
-        let text = "state timed out, ended, name with “ocr”, label “a=b”";
-        assert_eq!(filter_text(&listing.filter), text);
-        assert_eq!(CHOICES.map(states_text)[..3], ["all", "active", "ended"]);
+    fn each_choice_of_states_has_a_text() {
+        assert_eq!(CHOICES.map(states_text)[..4], ["all", "active", "ended", "queued"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use berth_types::Page as Rows;
 use berth_types::operations::{InventoryHost, PutRack, Rack};
 use berth_types::problems::Problem;
 use futures::try_join;
@@ -10,6 +11,7 @@ use leptos::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::super::curl::ListCurl;
+use super::super::load_more::{LoadMore, append};
 use super::super::org_data::answer_view;
 use super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
 use super::super::text::counted;
@@ -24,15 +26,15 @@ const FIELDS: &[&str] = &["/name", "/budget_watts"];
 /// The first data of the page.
 #[derive(Clone, Serialize, Deserialize)]
 struct Loaded {
-    hosts: Vec<InventoryHost>,
+    hosts: Rows<InventoryHost>,
     racks: Vec<Rack>,
 }
 
 fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let (hosts, racks) = (api::operations::inventory(), api::operations::racks());
+    let (hosts, racks) = (api::operations::inventory(None), api::operations::racks());
     async move {
         let (hosts, racks) = try_join!(hosts, racks)?;
-        Ok(Loaded { hosts: hosts.items, racks: racks.items })
+        Ok(Loaded { hosts, racks: racks.items })
     }
 }
 
@@ -49,7 +51,7 @@ fn Hardware() -> impl IntoView {
         <Page title="Hardware".to_owned()>
             {answer_view(data, |loaded| {
                 view! {
-                    {inventory(&loaded.hosts)}
+                    <Inventory first=loaded.hosts/>
                     <Racks racks=loaded.racks/>
                 }
                 .into_any()
@@ -58,15 +60,30 @@ fn Hardware() -> impl IntoView {
     }
 }
 
-fn inventory(hosts: &[InventoryHost]) -> AnyView {
+/// Returns the number of the listed hosts and of those with differences. `more` is true before the last page.
+fn summary_text(hosts: &[InventoryHost], more: bool) -> String {
     let different = hosts.iter().filter(|host| !host.odd.is_empty()).count();
     let count = counted(hosts.len(), "host", "hosts");
-    let summary = match different {
+    let count = if more { format!("First {count}") } else { count };
+    match different {
         0 => format!("{count}, no differences"),
         1 => format!("{count}, 1 differs from most hosts with its board model"),
         n => format!("{count}, {n} differ from most hosts with their board model"),
+    }
+}
+
+#[component]
+fn Inventory(first: Rows<InventoryHost>) -> impl IntoView {
+    let (hosts, cursor) = (RwSignal::new(first.items), RwSignal::new(first.next_cursor));
+    let more = Call::idle();
+    let load_more = move |()| {
+        let next = api::operations::inventory(cursor.get_untracked());
+        more.run(next, move |page: Rows<InventoryHost>| {
+            hosts.update(|hosts| append(hosts, page.items, |host| host.node));
+            cursor.set(page.next_cursor);
+        });
     };
-    let rows: Vec<AnyView> = hosts.iter().map(host_row).collect();
+    let summary = move || hosts.with(|hosts| summary_text(hosts, cursor.with(Option::is_some)));
     view! {
         <section class="section">
             <div class="section__head">
@@ -76,11 +93,16 @@ fn inventory(hosts: &[InventoryHost]) -> AnyView {
                     <a href="/api/v1/operator/inventory?format=csv" rel="external" download="inventory.csv">"Download CSV"</a>
                 </div>
             </div>
-            {table_of("Hosts", &[("Host", ""), ("Boards", ""), ("Versions", ""), ("Last report", "")], rows)}
+            {move || hosts.with(|hosts| table(hosts))}
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
             <ListCurl path="/operator/inventory" label="Hosts with curl"/>
         </section>
     }
-    .into_any()
+}
+
+fn table(hosts: &[InventoryHost]) -> AnyView {
+    let rows: Vec<AnyView> = hosts.iter().map(host_row).collect();
+    table_of("Hosts", &[("Host", ""), ("Boards", ""), ("Versions", ""), ("Last report", "")], rows)
 }
 
 /// Returns the value of most hosts for a different fact: `most hosts with H100-80GB: 550`.
@@ -286,6 +308,29 @@ fn Racks(racks: Vec<Rack>) -> impl IntoView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_types::operations::OddFact;
+
+    #[test]
+    fn a_part_of_the_hosts_is_called_a_part() {
+        let host = |odd: &[&str]| InventoryHost {
+            node: "node_00000000000000000000000001".parse().unwrap(),
+            name: "pier-9".to_owned(),
+            boards: std::collections::BTreeMap::new(),
+            facts: std::collections::BTreeMap::new(),
+            odd: odd
+                .iter()
+                .map(|fact| OddFact {
+                    fact: (*fact).to_owned(),
+                    model: "H100-80GB".to_owned(),
+                    usual: "550".to_owned(),
+                })
+                .collect(),
+            last_seen_at: None,
+        };
+        assert_eq!(summary_text(&[host(&[])], false), "1 host, no differences");
+        let two = [host(&[]), host(&["driver"])];
+        assert_eq!(summary_text(&two, true), "First 2 hosts, 1 differs from most hosts with its board model");
+    }
 
     #[test]
     fn power_is_in_watts_or_kilowatts() {

@@ -1,7 +1,6 @@
 //! Page of the jobs of all organizations with a filter and a bulk stop. The filter is in the URL. The list
 //! shows no commands, files or logs.
 
-pub mod stop;
 mod suggest;
 
 use std::future::Future;
@@ -14,13 +13,13 @@ use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
-use self::stop::StopDialog;
 use self::suggest::{SuggestField, Suggested};
 use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
 use super::super::org_data::answer_view;
-use super::super::parts::{Call, ready};
+use super::super::parts::Call;
 use super::super::saved_filters::SavedFilters;
+use super::super::stop_jobs::{BulkStop, StopChoice, StopJobsDialog};
 use super::super::text::{offering_text, state_text};
 use super::is_operator;
 use crate::api;
@@ -178,16 +177,13 @@ fn JobsView(loaded: Loaded) -> impl IntoView {
 
 #[component]
 fn JobList(filter: JobFilter, page: berth_types::Page<OperatedJob>) -> impl IntoView {
-    let ready = ready();
     let csv = api::operations::jobs_csv(&filter);
     let is_filtered = filter != JobFilter::default();
     let jobs = RwSignal::new(page.items);
     let cursor = RwSignal::new(page.next_cursor);
     let more = Call::idle();
-    let stopping = RwSignal::new(false);
-    let status = RwSignal::new(String::new());
     let query = StoredValue::new(api::operations::filter_query(&filter));
-    let filter = StoredValue::new(filter);
+    let stop = BulkStop::new(StopChoice::AllOrgs(filter));
     let load_more = move |()| {
         let next = api::operations::jobs(query.get_value(), cursor.get_untracked());
         more.run(next, move |page: berth_types::Page<OperatedJob>| {
@@ -207,24 +203,17 @@ fn JobList(filter: JobFilter, page: berth_types::Page<OperatedJob>) -> impl Into
     view! {
         <section class="section">
             <div class="section__head">
-                <p class="quiet" role="status">{move || status.get()}</p>
+                {stop.result()}
                 <div class="section__aside">
                     <a href=csv rel="external" download="jobs.csv">"Download CSV"</a>
-                    <button
-                        class="btn btn--small"
-                        type="button"
-                        disabled=move || !ready.get()
-                        on:click=move |_| stopping.set(true)
-                    >
-                        "Stop matching jobs"
-                    </button>
+                    {stop.button("btn btn--small")}
                 </div>
             </div>
             {move || jobs.with(|jobs| table(jobs, is_filtered))}
         </section>
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         <ListCurl path=path label="Jobs with curl"/>
-        <StopDialog filter=filter open=stopping status=status done=Callback::new(move |()| reload())/>
+        <StopJobsDialog stop=stop done=Callback::new(move |()| reload())/>
     }
 }
 

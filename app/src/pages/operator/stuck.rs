@@ -2,22 +2,30 @@
 
 use std::future::Future;
 
-use berth_types::operations::{Stuck, StuckHelp};
+use berth_types::Page as Rows;
+use berth_types::ids::{JobId, NodeId};
+use berth_types::operations::{Stuck, StuckCause, StuckHelp};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::curl::ListCurl;
+use super::super::limits::replace;
+use super::super::load_more::{LoadMore, append, joined, refresh_limit};
 use super::super::org_data::answer_view;
-use super::super::parts::every_visible;
+use super::super::parts::{Call, every_visible};
 use super::is_operator;
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
 use crate::ui::*;
 
-fn load() -> impl Future<Output = Answer<Vec<Stuck>>> + Send + 'static {
-    let stuck = api::operations::stuck();
-    async move { Ok(stuck.await?.items) }
+fn load() -> impl Future<Output = Answer<Rows<Stuck>>> + Send + 'static {
+    api::operations::stuck(None, refresh_limit(0))
+}
+
+/// Returns the identity of an entry: a rank may be stuck for two causes.
+fn key(stuck: &Stuck) -> (JobId, u32, NodeId, StuckCause) {
+    (stuck.job, stuck.attempt, stuck.node, stuck.cause)
 }
 
 /// The page of all stuck jobs.
@@ -28,33 +36,46 @@ pub fn StuckPage() -> impl IntoView {
 
 #[component]
 fn AllStuck() -> impl IntoView {
-    let data: Resource<Answer<Vec<Stuck>>> = Resource::new(|| (), |()| load());
+    let data: Resource<Answer<Rows<Stuck>>> = Resource::new(|| (), |()| load());
     view! {
         <Page title="Needs attention".to_owned()>
             <p class="page__lead">"Jobs without progress that need an operator, oldest first."</p>
-            {answer_view(data, |stuck| view! { <List stuck=stuck/> }.into_any())}
+            {answer_view(data, |first| view! { <List first=first/> }.into_any())}
         </Page>
     }
 }
 
 #[component]
-fn List(stuck: Vec<Stuck>) -> impl IntoView {
-    let stuck = RwSignal::new(stuck);
+fn List(first: Rows<Stuck>) -> impl IntoView {
+    let (stuck, cursor) = (RwSignal::new(first.items), RwSignal::new(first.next_cursor));
+    let more = Call::idle();
     every_visible(10_000, move || {
-        let fresh = load();
+        let fresh = api::operations::stuck(None, refresh_limit(stuck.with_untracked(Vec::len)));
         spawn_local(async move {
             // The next round repeats a failed request.
-            if let Ok(fresh) = fresh.await {
-                stuck.maybe_update(|known| {
-                    let changed = *known != fresh;
-                    *known = fresh;
-                    changed
-                });
-            }
+            let Ok(fresh) = fresh.await else { return };
+            // The page may have been left during the request.
+            let (Some(known), Some(from)) = (stuck.try_get_untracked(), cursor.try_get_untracked()) else {
+                return;
+            };
+            let Rows { items, next_cursor } = joined(known, from, fresh, key);
+            replace(stuck, items);
+            replace(cursor, next_cursor);
         });
     });
+    let load_more = move |()| {
+        let from = cursor.get_untracked();
+        more.run(api::operations::stuck(from.clone(), refresh_limit(0)), move |page: Rows<Stuck>| {
+            // The page does not follow on a list that was replaced meanwhile.
+            if cursor.try_get_untracked() == Some(from) {
+                stuck.update(|stuck| append(stuck, page.items, key));
+                cursor.set(page.next_cursor);
+            }
+        });
+    };
     view! {
         {move || stuck.with(|stuck| table(stuck))}
+        <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         <ListCurl path="/operator/stuck" label="Stuck jobs with curl"/>
     }
 }

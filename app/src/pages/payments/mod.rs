@@ -8,6 +8,7 @@ mod top_up;
 
 use std::future::Future;
 
+use berth_types::Page as Rows;
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::money::{column_decimals, column_text};
 use berth_types::payments::{NewTopUp, PayHere, Payment, PaymentSettings, PaymentState};
@@ -19,6 +20,8 @@ use self::recharge::RechargeForm;
 use self::text::{CheckoutReturn, kind_text, latest_checkout, return_notice};
 use self::top_up::TopUpForm;
 use super::curl;
+use super::limits::replace;
+use super::load_more::{LoadMore, append, joined};
 use super::parts::{Call, CallProblem, FormKey, every_visible, open_url, origin, ready};
 use crate::api;
 use crate::api::payments::StripePage;
@@ -34,18 +37,29 @@ const QUICK_REQUESTS: u32 = 45;
 pub struct Wallet {
     /// The saved card and the rule of its charges.
     pub settings: PaymentSettings,
-    /// Newest first.
+    /// The payments of the loaded pages, newest first.
     pub payments: Vec<Payment>,
+    /// The cursor of the next page of payments; absent after the last page.
+    pub cursor: Option<String>,
 }
 
 /// Loads settings and payments; `None` without card payments or after a failed request.
 pub fn load(org: OrgId) -> impl Future<Output = Option<Wallet>> + Send + 'static {
-    let (settings, payments) = (api::payments::settings(org), api::payments::list(org));
+    let (settings, payments) = (api::payments::settings(org), api::payments::list(org, None));
     async move {
         let settings = settings.await.ok().filter(|settings| settings.enabled)?;
-        let payments = payments.await.ok()?.items;
-        Some(Wallet { settings, payments })
+        let Rows { items: payments, next_cursor: cursor } = payments.await.ok()?;
+        Some(Wallet { settings, payments, cursor })
     }
+}
+
+/// Takes the settings and the newest payments of a fresh wallet, and keeps the payments of later pages.
+pub fn refresh_wallet(wallet: RwSignal<Wallet>, fresh: Wallet) {
+    let Some(known) = wallet.try_get_untracked() else { return };
+    let page = Rows { items: fresh.payments, next_cursor: fresh.cursor };
+    let Rows { items: payments, next_cursor: cursor } =
+        joined(known.payments, known.cursor, page, |payment| payment.id);
+    replace(wallet, Wallet { settings: fresh.settings, payments, cursor });
 }
 
 /// Returns the banner after the return from the payment page of Stripe. Until the payment is confirmed,
@@ -104,6 +118,20 @@ pub fn PaymentsSection(
     let call = Call::idle();
     let portal_button = pays.then(|| view! { <StripePortalButton org=org call=call/> });
     let none = Memo::new(move |_| wallet.with(|wallet| wallet.payments.is_empty()));
+    let cursor = Signal::derive(move || wallet.with(|wallet| wallet.cursor.clone()));
+    let more = Call::idle();
+    let load_more = move |()| {
+        let from = cursor.get_untracked();
+        more.run(api::payments::list(org, from.clone()), move |page: Rows<Payment>| {
+            // The page does not follow on a list that was replaced meanwhile.
+            if wallet.try_with_untracked(|wallet| wallet.cursor == from) == Some(true) {
+                wallet.update(|wallet| {
+                    append(&mut wallet.payments, page.items, |payment| payment.id);
+                    wallet.cursor = page.next_cursor;
+                });
+            }
+        });
+    };
     view! {
         {forms}
         <section class="section">
@@ -119,6 +147,7 @@ pub fn PaymentsSection(
                     wallet.with(|wallet| table(&wallet.payments))
                 }
             }}
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         </section>
     }
 }

@@ -1,5 +1,6 @@
 //! Deliveries of a webhook with their results, and the button to resend.
 
+use berth_types::Page as Rows;
 use berth_types::ids::{DeliveryId, OrgId, WebhookId};
 use berth_types::problems::Problem;
 use berth_types::webhooks::{Delivery, Webhook};
@@ -7,6 +8,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::super::limits::replace;
+use super::super::load_more::{LoadMore, append, joined, refresh_limit};
 use super::super::parts::{Call, CallProblem, Loading, every_visible, ready};
 use crate::api;
 use crate::ui::*;
@@ -27,12 +29,14 @@ pub fn Deliveries(
 ) -> impl IntoView {
     let ready = ready();
     let rows = RwSignal::new(None::<(WebhookId, Vec<Delivery>)>);
+    let cursor = RwSignal::new(None::<String>);
     let problem = RwSignal::new(None::<Problem>);
-    let resend_call = Call::idle();
+    let (resend_call, more) = (Call::idle(), Call::idle());
     let status = RwSignal::new("");
     let load = move |show_errors: bool| {
         let Some(id) = selected.get_untracked() else { return };
-        let answer = api::webhooks::deliveries(org, id);
+        let shown = rows.with_untracked(|rows| rows.as_ref().map_or(0, |(_, list)| list.len()));
+        let answer = api::webhooks::deliveries(org, id, None, refresh_limit(shown));
         spawn_local(async move {
             let answer = answer.await;
             // An answer for another webhook would appear under the wrong URL.
@@ -42,7 +46,12 @@ pub fn Deliveries(
             match answer {
                 Ok(page) => {
                     problem.set(None);
-                    replace(rows, Some((id, page.items)));
+                    let known = rows.try_get_untracked().flatten().filter(|(hook, _)| *hook == id);
+                    let known = known.map(|(_, list)| list).unwrap_or_default();
+                    let from = cursor.try_get_untracked().flatten();
+                    let Rows { items, next_cursor } = joined(known, from, page, |one| one.id);
+                    replace(rows, Some((id, items)));
+                    replace(cursor, next_cursor);
                 }
                 // A failed refresh leaves the shown deliveries.
                 Err(found) if show_errors => problem.set(Some(found)),
@@ -51,9 +60,13 @@ pub fn Deliveries(
         });
     };
     Effect::new(move || {
-        selected.track();
+        let id = selected.get();
         status.set("");
         problem.set(None);
+        if rows.with_untracked(|rows| rows.as_ref().map(|(hook, _)| *hook)) != id {
+            rows.set(None);
+            cursor.set(None);
+        }
         load(true);
     });
     every_visible(REFRESH_MS, move || load(false));
@@ -64,6 +77,23 @@ pub fn Deliveries(
             load(true);
         });
     };
+    let load_more = Callback::new(move |()| {
+        let Some(id) = selected.get_untracked() else { return };
+        let from = cursor.get_untracked();
+        let next = api::webhooks::deliveries(org, id, from.clone(), refresh_limit(0));
+        more.run(next, move |page: Rows<Delivery>| {
+            // The page does not follow on a list that was replaced meanwhile.
+            if cursor.try_get_untracked() != Some(from) {
+                return;
+            }
+            rows.update(|rows| {
+                if let Some((_, list)) = rows {
+                    append(list, page.items, |one| one.id);
+                }
+            });
+            cursor.set(page.next_cursor);
+        });
+    });
     let list = move |id: WebhookId| {
         rows.with(|rows| match rows {
             Some((hook, list)) if *hook == id && list.is_empty() => no_deliveries(),
@@ -91,6 +121,7 @@ pub fn Deliveries(
                 {move || problem.get().map(|problem| view! { <ProblemNotice problem=problem/> })}
                 <CallProblem call=resend_call beside_fields=&[]/>
                 {move || list(id)}
+                <LoadMore cursor=cursor call=more load=load_more/>
             </section>
         }
     };

@@ -1,4 +1,4 @@
-//! The jobs of all organizations, and jobs as CSV.
+//! The jobs of all organizations, jobs as CSV, and bulk stops.
 
 use super::OperatorJobs;
 use aide::axum::ApiRouter;
@@ -16,7 +16,7 @@ use berth_rest::lists::{ListQuery, parse_cursor};
 use berth_rest::operations::{answers_either, csv, or_csv};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::ids::{JobId, NodeId, OrgId};
-use berth_types::jobs::{JobState, OrgJobFilter};
+use berth_types::jobs::{JobState, OrgJobFilter, StopOrgJobs};
 use berth_types::lists::ListOptions;
 use berth_types::operations::{JobFilter, OperatedJob, StopJobs, StoppedJobs};
 use berth_types::problems::Problem;
@@ -30,6 +30,16 @@ pub fn routes() -> ApiRouter<OperatorJobs> {
         .api_route(
             "/orgs/{org}/jobs.csv",
             get_with(own_jobs_csv, csv(ApiScope::JobsRead, "Gives the jobs of an organization as CSV.")),
+        )
+        .api_route(
+            "/orgs/{org}/jobs/stop",
+            post_with(
+                stop_own_jobs,
+                answers_either::<202, StoppedJobs, 200, StoppedJobs>(
+                    ApiScope::JobsWrite,
+                    "Stops jobs of an organization; with `preview` counts them only.",
+                ),
+            ),
         )
         .api_route(
             "/operator/jobs",
@@ -250,6 +260,22 @@ async fn stop_jobs(
         return Ok((Extension(NotKept), Answer(preview)).into_response());
     }
     Ok((StatusCode::ACCEPTED, Answer(operator_jobs.stop_jobs(&caller, body.value).await?)).into_response())
+}
+
+async fn stop_own_jobs(
+    State(operator_jobs): State<OperatorJobs>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<StopQuery>,
+    body: Json<StopOrgJobs>,
+) -> Result<Response, Failed> {
+    let order = &body.value;
+    if query.preview {
+        let preview = operator_jobs.preview_own_stop(&caller, org, order).await?;
+        return Ok((Extension(NotKept), Answer(preview)).into_response());
+    }
+    Ok((StatusCode::ACCEPTED, Answer(operator_jobs.stop_own_jobs(&caller, org, order).await?))
+        .into_response())
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use berth_types::Page as Rows;
 use berth_types::offerings::{Offering, PriceVersion};
 use leptos::prelude::*;
 
+use super::super::super::load_more::{LoadMore, append};
 use super::super::super::parts::{Call, CallProblem};
 use super::super::super::text::price_text;
 use super::{PricesState, hourly};
@@ -19,13 +20,33 @@ pub fn History(
     offering: Offering,
 ) -> impl IntoView {
     let call = Call::idle();
+    let more = Call::idle();
     let versions = RwSignal::new(None::<Vec<PriceVersion>>);
+    let cursor = RwSignal::new(None::<String>);
     let slug = offering.slug.clone();
     let load = {
         let slug = slug.clone();
         move || {
-            call.run(api::money::price_versions(&slug), move |page: Rows<PriceVersion>| {
+            call.run(api::money::price_versions(&slug, None), move |page: Rows<PriceVersion>| {
                 versions.set(Some(page.items));
+                cursor.set(page.next_cursor);
+            });
+        }
+    };
+    let load_more = {
+        let slug = slug.clone();
+        move |()| {
+            let from = cursor.get_untracked();
+            let next = api::money::price_versions(&slug, from.clone());
+            more.run(next, move |page: Rows<PriceVersion>| {
+                // The page does not follow on a list that was replaced meanwhile.
+                if cursor.try_get_untracked() != Some(from) {
+                    return;
+                }
+                versions.update(|versions| {
+                    append(versions.get_or_insert_default(), page.items, |one| one.version);
+                });
+                cursor.set(page.next_cursor);
             });
         }
     };
@@ -77,6 +98,7 @@ pub fn History(
             <summary on:click=open><span class="mono">{slug}</span></summary>
             <CallProblem call=call beside_fields=&[]/>
             {rows}
+            <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         </details>
     }
 }
