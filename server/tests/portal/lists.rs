@@ -37,7 +37,7 @@ fn each_list_of_the_document_has_the_same_parameters() {
         }
         lists += 1;
     }
-    assert_eq!(lists, 40, "lists of the document");
+    assert_eq!(lists, 41, "lists of the document");
 }
 
 /// A list with data.

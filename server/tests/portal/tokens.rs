@@ -90,6 +90,8 @@ async fn each_route_refuses_a_token_without_its_scope() {
             for route in routes().iter().filter(|route| route.scope == Some(needed)) {
                 let path = route.path_in(&org);
                 let reply = t.call(pair.of_path(&path), &route.method, &path, Value::Null).await;
+                let method = &route.method;
+                assert_eq!(reply.body["code"], "token.scope", "{engine} {method} {path}: {}", reply.body);
                 let problem = reply.problem(403, "token.scope");
                 let detail = problem["detail"].as_str().unwrap();
                 assert!(detail.contains(&format!("scope {}.", needed.name())), "{engine} {path}: {detail}");
