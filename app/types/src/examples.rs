@@ -105,6 +105,8 @@ pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
         ("NewVolume", vec![value(new_volume())]),
         ("NewUpload", vec![value(new_upload())]),
         ("NewWebhook", vec![value(new_webhook())]),
+        ("PutSsoProvider", vec![put_sso_provider()]),
+        ("ConfirmDomain", vec![json!({ "domain": "example.org", "confirmed": true })]),
     ]
 }
 
@@ -443,6 +445,18 @@ fn stop_jobs() -> StopJobs {
         reason: "Security update of the hosts".to_owned(),
         expected: Some(0),
     }
+}
+
+fn put_sso_provider() -> Value {
+    json!({
+        "issuer": "https://login.example.org/realms/lab",
+        "client_id": "berth",
+        "client_secret": "3f1c9a7e5b2d4806",
+        "group_claim": "groups",
+        "roles": [{ "group": "gpu-users", "role": "member" }],
+        "create_members": true,
+        "domains": ["example.org"],
+    })
 }
 
 fn put_rack() -> PutRack {

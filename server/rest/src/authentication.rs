@@ -69,6 +69,21 @@ impl<S: Send + Sync> FromRequestParts<S> for Signed {
     }
 }
 
+/// The caller of a route that visitors may use too.
+#[derive(Clone)]
+pub struct OptionallySigned(pub Option<Caller>);
+
+impl<S: Send + Sync> FromRequestParts<S> for OptionallySigned {
+    type Rejection = Failed;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failed> {
+        match Signed::from_request_parts(parts, state).await {
+            Ok(Signed(caller)) => Ok(Self(Some(caller))),
+            Err(Failed(problem)) if problem.status == 401 => Ok(Self(None)),
+            Err(failed) => Err(failed),
+        }
+    }
+}
+
 fn factor_required() -> Problem {
     Problem::new(
         403,

@@ -23,7 +23,7 @@ use berth_types::terminals::{PROTOCOL, TICKET_PROTOCOL, TerminalNews, TerminalSa
 use schemars::{JsonSchema, Schema, json_schema};
 use serde_json::json;
 
-use crate::authentication::{Signed, SignedUnenrolled};
+use crate::authentication::{OptionallySigned, Signed, SignedUnenrolled};
 use crate::columns::Table;
 use crate::disconnect::Disconnect;
 use crate::extract::{Json, Path, Query, RawBody};
@@ -349,6 +349,12 @@ impl OperationInput for Signed {
     fn operation_input(_: &mut GenContext, operation: &mut Operation) {
         let scheme = |name: &str| [(name.to_owned(), Vec::new())].into_iter().collect();
         operation.security = vec![scheme(BEARER), scheme(SESSION)];
+    }
+}
+
+impl OperationInput for OptionallySigned {
+    fn operation_input(ctx: &mut GenContext, operation: &mut Operation) {
+        Signed::operation_input(ctx, operation);
     }
 }
 

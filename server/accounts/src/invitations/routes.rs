@@ -9,6 +9,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::NoContent;
 use berth_rest::answers::Created;
+use berth_rest::authentication::OptionallySigned;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{doc, optional_sign_in};
 use berth_rest::scopes::ANY;
@@ -90,14 +91,9 @@ async fn show_invitation(
 /// Accepts an invitation with a session or, for a new user, without one.
 async fn accept(
     State(invitations): State<Invitations>,
-    signed: Result<Signed, Failed>,
+    OptionallySigned(caller): OptionallySigned,
     disconnect: Disconnect,
     body: Json<AcceptInvitation>,
 ) -> Result<Answer<Joined>, Failed> {
-    let caller = match signed {
-        Ok(Signed(caller)) => Some(caller),
-        Err(Failed(problem)) if problem.status == 401 => None,
-        Err(failed) => return Err(failed),
-    };
     Ok(Answer(invitations.accept_invitation(caller.as_ref(), body.value, &disconnect).await?))
 }
