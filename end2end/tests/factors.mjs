@@ -214,7 +214,7 @@ test('a member of an organization that requires a second factor adds one first',
   const { page, close } = await openPage(browser, portal.url, { headers: owner.headers });
   await page.goto(inOrg(owner.slug, '/team'));
   await settled(page);
-  const save = page.getByRole('button', { name: 'Save' });
+  const save = page.getByRole('button', { name: 'Save', exact: true });
   await awake(save);
   const required = page.getByRole('checkbox', { name: 'Second factor required for all members' });
   await required.check();

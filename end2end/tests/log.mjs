@@ -179,6 +179,7 @@ test('the box of a silent job is small', async () => {
   for (const width of [1440, 390]) {
     const { page, close } = await open(silent, width);
     await page.getByText('The job never wrote any output.').waitFor();
+    await page.locator('.log--empty').waitFor();
     const { height } = await page.getByRole('log').boundingBox();
     assert.ok(height < 80, `${height} px at ${width}`);
     await close();

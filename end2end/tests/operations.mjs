@@ -172,7 +172,7 @@ test('a board that failed is released after a question', async () => {
   const release = button(page, 'Release GPU 0');
   await awake(release);
   await release.click();
-  const dialog = page.getByRole('dialog', { name: 'Release this board?' });
+  const dialog = page.getByRole('dialog', { name: 'Release GPU 0?' });
   await button(dialog, 'Cancel').click();
   await dialog.waitFor({ state: 'hidden' });
   assert.ok((await board()).quarantine);

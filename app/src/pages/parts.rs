@@ -302,8 +302,15 @@ where
 /// Focuses the content of the page after a dialog whose action removed the button that opened it.
 fn restore_focus() {
     #[cfg(feature = "hydrate")]
-    if document().active_element().is_none_or(|element| element.tag_name() == "BODY") {
-        focus_first("#main");
+    {
+        // A hidden button of the closed dialog keeps the focus until the next frame.
+        let is_hidden = |element: &web_sys::Element| {
+            element.closest("dialog:not([open])").is_ok_and(|dialog| dialog.is_some())
+        };
+        let has_none = |element: web_sys::Element| element.tag_name() == "BODY" || is_hidden(&element);
+        if document().active_element().is_none_or(has_none) {
+            focus_first("#main");
+        }
     }
 }
 

@@ -2,37 +2,34 @@
 //!
 //! No object has the ids. The times are fixed, because this crate reads no clock.
 
+mod accounts;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::accounts::{NewMetricsToken, NewOperatorToken, NewToken, Role, Setup, SignIn, SignUp};
+use self::accounts::*;
 use crate::budgets::{AtLimit, NewBudget};
-use crate::factors::{ConfirmTotp, NewProof, SecondFactorSignIn, SignInPolicy};
+use crate::factors::SignInPolicy;
 use crate::health::PatchGpuMode;
 use crate::ids::{NodeId, OrgId, QuoteId};
 use crate::invoices::{BillingSettings, TaxRate};
 use crate::jobs::{Checkpoint, ExtendJob, NewJob, Retry, RetryOn, Topology};
 use crate::ledger::{CreditLimit, NewCredit, NewCredits, NewDebit, NewGrant};
-use crate::members::{AcceptInvitation, ChangeMember, LookAtInvitation, NewInvitation};
 use crate::nodes::{
     ApproveNode, Dedication, ExpectedBoards, NewJoinToken, PatchNode, PutOrgNodes, SeenBoard,
 };
 use crate::offerings::NewPrice;
 use crate::operations::{JobFilter, NewDrain, PutRack, StopJobs};
 use crate::payments::{AutoRecharge, NewTopUp};
-use crate::people::{
-    ChangePassword, CompletePasswordReset, CompleteVerification, DeleteAccount, DisableUser, NewPasswordReset,
-};
 use crate::portal::{Accent, PortalSettings, PutLogo};
 use crate::ports::NewPortTicket;
 use crate::quotas::{DecideQuotaRequest, Limits, NewQuotaRequest};
 use crate::reservations::{
     Every, ExtendReservation, NewMaintenance, NewQuote, NewReservation, Repeat, ReservationPolicy,
 };
-use crate::scopes::ApiScope;
 use crate::secrets::PutSecret;
-use crate::service_accounts::{NewServiceAccount, PatchServiceAccount};
+use crate::service_accounts::PatchServiceAccount;
 use crate::terminals::NewTerminal;
 use crate::time::Timestamp;
 use crate::volumes::{NewUpload, NewVolume};
@@ -120,116 +117,6 @@ const EXPIRY: Timestamp = Timestamp::from_micros(1_893_456_000_000_000);
 const TOKEN_EXPIRY: Timestamp = Timestamp::from_micros(1_811_808_000_000_000);
 const OFFERING: &str = "h100-80gb";
 const PASSWORD: &str = "seven quiet otters carry lanterns";
-
-fn setup() -> Setup {
-    Setup {
-        token: "dGhlIHRva2VuIG9mIHRoZSBzZXQtdXA".to_owned(),
-        email: "operator@example.org".to_owned(),
-        password: PASSWORD.to_owned(),
-        name: "Grace Hopper".to_owned(),
-    }
-}
-
-fn sign_up() -> SignUp {
-    SignUp {
-        email: "ada@example.org".to_owned(),
-        password: PASSWORD.to_owned(),
-        name: "Ada Lovelace".to_owned(),
-        organization: "Vision Lab".to_owned(),
-    }
-}
-
-fn sign_in() -> SignIn {
-    SignIn { email: "ada@example.org".to_owned(), password: PASSWORD.to_owned() }
-}
-
-fn change_password() -> ChangePassword {
-    ChangePassword { current: PASSWORD.to_owned(), new: "violet anchor nine barometer".to_owned() }
-}
-
-fn new_password_reset() -> NewPasswordReset {
-    NewPasswordReset { email: "ada@example.org".to_owned() }
-}
-
-fn complete_password_reset() -> CompletePasswordReset {
-    CompletePasswordReset {
-        token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned(),
-        password: PASSWORD.to_owned(),
-    }
-}
-
-fn complete_verification() -> CompleteVerification {
-    CompleteVerification { token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned() }
-}
-
-fn delete_account() -> DeleteAccount {
-    DeleteAccount { password: PASSWORD.to_owned() }
-}
-
-fn disable_user() -> DisableUser {
-    DisableUser { reason: "The account sends unwanted invitations.".to_owned() }
-}
-
-fn second_factor_sign_in() -> SecondFactorSignIn {
-    let challenge = "dGhlIGNoYWxsZW5nZSBvZiB0aGUgZmlyc3Qgc3RlcA".to_owned();
-    SecondFactorSignIn { challenge, code: "492 039".to_owned() }
-}
-
-fn confirm_totp() -> ConfirmTotp {
-    ConfirmTotp { code: "492 039".to_owned() }
-}
-
-fn new_proof() -> NewProof {
-    NewProof { password: Some(PASSWORD.to_owned()), code: None }
-}
-
-fn new_token() -> NewToken {
-    NewToken {
-        name: "nightly training".to_owned(),
-        role: Role::Member,
-        scopes: vec![ApiScope::JobsWrite, ApiScope::StorageWrite],
-        networks: vec!["192.0.2.0/24".to_owned()],
-        expires_at: Some(TOKEN_EXPIRY),
-        service_account: None,
-    }
-}
-
-fn new_operator_token() -> NewOperatorToken {
-    NewOperatorToken {
-        name: "inventory".to_owned(),
-        scopes: vec![ApiScope::FleetRead],
-        networks: Vec::new(),
-        expires_at: Some(TOKEN_EXPIRY),
-    }
-}
-
-fn new_metrics_token() -> NewMetricsToken {
-    NewMetricsToken { name: "monitoring".to_owned(), expires_at: Some(TOKEN_EXPIRY) }
-}
-
-fn new_service_account() -> NewServiceAccount {
-    NewServiceAccount { name: "nightly runs".to_owned(), role: Role::Member }
-}
-
-fn change_member() -> ChangeMember {
-    ChangeMember { role: Role::Billing }
-}
-
-fn new_invitation() -> NewInvitation {
-    NewInvitation { email: "alan@example.org".to_owned(), role: Role::Member }
-}
-
-fn look_at_invitation() -> LookAtInvitation {
-    LookAtInvitation { token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned() }
-}
-
-fn accept_invitation() -> AcceptInvitation {
-    AcceptInvitation {
-        token: "dGhlIHBhcnQgYWZ0ZXIgdGhlIG51bWJlciBzaWdu".to_owned(),
-        name: Some("Alan Turing".to_owned()),
-        password: Some(PASSWORD.to_owned()),
-    }
-}
 
 fn new_job() -> NewJob {
     NewJob {

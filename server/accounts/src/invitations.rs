@@ -25,6 +25,7 @@ use super::accounts::{INVALID_EMAIL, MAX_EMAIL_BYTES, account_exists, check_new_
 use super::members::recheck_manage_right;
 use crate::passwords::Hasher;
 use crate::throttle::InvitationThrottle;
+use crate::webhook_heirs::pass_on_webhooks;
 use berth_foundation::Context;
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::delivery::Transport;
@@ -90,9 +91,10 @@ async fn find_open(
     Ok(found.filter(|invited| invited.accepted_by.is_none() && invited.invitation.expires_at > now))
 }
 
-/// Makes the user a member and writes the audit event.
+/// Makes the user a member and writes the audit event. An owner also gets the webhooks that stopped without one.
 async fn insert_member(
     tx: &mut Tx<'_>,
+    context: &Context,
     invited: &InvitationRecord,
     user: &User,
     event: &AuditEvent,
@@ -100,7 +102,8 @@ async fn insert_member(
     store::members::join(tx, invited.org, user.id, invited.invitation.role, event.at).await?;
     let Invitation { role, created_by, .. } = &invited.invitation;
     let detail = format!("{}: {}, invited by {created_by}", user.email, role.name());
-    store::quotas::insert_audit(tx, Some(invited.org), &AuditEvent { detail, ..event.clone() }).await
+    store::quotas::insert_audit(tx, Some(invited.org), &AuditEvent { detail, ..event.clone() }).await?;
+    pass_on_webhooks(tx, context, (invited.org, user.id), event).await
 }
 
 /// The invitations of organizations.
@@ -373,8 +376,9 @@ impl Invitations {
         let user = caller.user.clone();
         let event = self.context.audit_event(caller, "member.joined", user.id.to_string(), String::new());
         let verified = self.context.audit_event(caller, "email.verified", user.id.to_string(), String::new());
+        let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let (hash, user) = (hash.clone(), user.clone());
+            let (hash, user, context) = (hash.clone(), user.clone(), context.clone());
             let (event, verified) = (event.clone(), verified.clone());
             async move {
                 let Some(found) = store::members::find_by_secret(tx, &hash).await? else {
@@ -409,7 +413,7 @@ impl Invitations {
                 if store::people::verify_email(tx, user.id, now).await? {
                     store::quotas::insert_audit(tx, None, &verified).await?;
                 }
-                insert_member(tx, &found, &user, &event).await?;
+                insert_member(tx, &context, &found, &user, &event).await?;
                 Ok(Joined { organization, role: found.invitation.role })
             }
             .boxed()
@@ -446,8 +450,9 @@ impl Invitations {
         let password_hash = self.hasher.hash(password, self.context.salt(), sender).await?;
         let event = self.context.user_event(&user, "member.joined", user.id.to_string(), String::new());
         let verified = self.context.user_event(&user, "email.verified", user.id.to_string(), String::new());
+        let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let (hash, password_hash) = (hash.clone(), password_hash.clone());
+            let (hash, password_hash, context) = (hash.clone(), password_hash.clone(), context.clone());
             let (user, event, verified) = (user.clone(), event.clone(), verified.clone());
             async move {
                 let Some(found) = find_open(tx, &hash, now).await? else {
@@ -462,7 +467,7 @@ impl Invitations {
                 store::accounts::insert_user(tx, &user, &password_hash, now).await?;
                 // The link of the invitation proves the address.
                 store::quotas::insert_audit(tx, None, &verified).await?;
-                insert_member(tx, &found, &user, &event).await?;
+                insert_member(tx, &context, &found, &user, &event).await?;
                 Ok(Joined { organization, role: found.invitation.role })
             }
             .boxed()

@@ -133,9 +133,9 @@ macro_rules! has_enabled_creator {
 /// Lists the webhooks of an organization that have not stopped.
 pub async fn list_active(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<StoredWebhook>, StoreError> {
     const SQL: &str = concat!(
-        select_webhooks!("WHERE org_id = $1 AND (created_by_id IS NULL OR "),
+        select_webhooks!("WHERE org_id = $1 AND "),
         has_enabled_creator!(),
-        ") ORDER BY id"
+        " ORDER BY id"
     );
     list_readable!(tx, StoredWebhook, SQL, org)
 }
@@ -143,7 +143,7 @@ pub async fn list_active(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<StoredWebhoo
 /// Lists the webhooks of an organization whose creator is no member with an enabled account.
 pub async fn list_stopped(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<StoredWebhook>, StoreError> {
     const SQL: &str = concat!(
-        select_webhooks!("WHERE org_id = $1 AND created_by_id IS NOT NULL AND NOT "),
+        select_webhooks!("WHERE org_id = $1 AND NOT "),
         has_enabled_creator!(),
         " ORDER BY id"
     );

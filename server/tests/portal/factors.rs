@@ -329,6 +329,8 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
         ("POST", "/operator/metrics-tokens".to_owned(), json!({"name": "cron"})),
         ("POST", "/operator/join-tokens".to_owned(), json!({})),
         ("POST", "/operator/nodes/node_00000000000000000000000001/approve".to_owned(), json!({})),
+        ("PUT", "/operator/nodes/node_00000000000000000000000001/dedication".to_owned(), json!({})),
+        ("PUT", format!("/operator/orgs/{org}/nodes"), json!({"own_nodes_only": false})),
         ("PUT", format!("/operator/users/{user}/disabled"), json!({"reason": "Unpaid."})),
         ("DELETE", format!("/operator/users/{user}/disabled"), Value::Null),
         ("DELETE", format!("/operator/users/{user}/factors"), Value::Null),

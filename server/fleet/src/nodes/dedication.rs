@@ -126,7 +126,7 @@ impl Nodes {
     /// Dedicates a node to an organization, or opens it to all.
     ///
     /// # Errors
-    /// The node or the organization does not exist, or work on the node belongs to organizations that could not use
+    /// The proof of identity is not fresh, the node or the organization does not exist, or work on the node belongs to organizations that could not use
     /// it any more.
     pub async fn dedicate_node(
         &self,
@@ -135,6 +135,7 @@ impl Nodes {
         input: Dedication,
     ) -> Result<Node, Problem> {
         self.context.authorise_operator(caller)?;
+        self.context.check_proof(caller)?;
         let (org, now) = (input.org, self.context.now());
         let event = self.context.audit_event(caller, "node.dedicated", node.to_string(), String::new());
         let done = self.context.db.try_write(move |tx| {
@@ -184,7 +185,7 @@ impl Nodes {
     /// Sets the setting "own nodes only" of an organization.
     ///
     /// # Errors
-    /// The organization does not exist, or it has work on nodes that are not dedicated to it.
+    /// The proof of identity is not fresh, the organization does not exist, or it has work on nodes that are not dedicated to it.
     pub async fn set_org_nodes(
         &self,
         caller: &Caller,
@@ -192,6 +193,7 @@ impl Nodes {
         input: PutOrgNodes,
     ) -> Result<OrgNodes, Problem> {
         self.context.authorise_operator(caller)?;
+        self.context.check_proof(caller)?;
         let (own_only, now) = (input.own_nodes_only, self.context.now());
         let detail = if own_only { "own nodes only" } else { "any node that is open to it" };
         let event = self.context.audit_event(caller, "org.own_nodes_set", org.to_string(), detail.to_owned());
