@@ -43,7 +43,7 @@ before(async () => {
   await api(portal.url, {})('POST', '/setup', { token: portal.token, ...OPERATOR });
   operator = api(portal.url, await signIn(portal.url, OPERATOR));
   owner = await signUp(portal.url);
-  ({ issuer, server } = await startProvider(`${portal.url}/api/v1/sso/callback`));
+  ({ issuer, server } = await startProvider(`${portal.url}/api/v1/sso/${owner.org}/callback`));
   browser = await launchBrowser();
 });
 after(async () => {

@@ -32,7 +32,7 @@ const fn sentences(failure: SsoFailure) -> &'static str {
             "Your e-mail address does not belong to a confirmed domain of this organization. You are not signed in. Ask an owner of the organization, or the operator of this portal."
         }
         SsoFailure::AccountExists => {
-            "An account with your e-mail address exists and is not a member of this organization. Nothing was changed. Sign in with the password, and ask an owner of the organization for an invitation."
+            "An account with your e-mail address exists, and is not a member of this organization or belongs to another identity of the sign-in service. Nothing was changed. Sign in with the password, and ask an owner of the organization for an invitation."
         }
         SsoFailure::NotMember => {
             "You are not a member of this organization. Nothing was changed. Ask an owner of the organization for an invitation."
@@ -42,9 +42,6 @@ const fn sentences(failure: SsoFailure) -> &'static str {
         }
         SsoFailure::Operator => {
             "Operators sign in with the password or with the sign-in service of the operators. You are not signed in."
-        }
-        SsoFailure::OtherProvider => {
-            "Another organization of yours requires its own single sign-on. You are not signed in. Sign in through that organization."
         }
         SsoFailure::Disabled => {
             "The operator of this portal disabled this account. Jobs, files and credit are unchanged. Write to the operator."

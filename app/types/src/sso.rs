@@ -75,7 +75,7 @@ pub struct SsoSettings {
     /// The provider; absent without single sign-on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<SsoProvider>,
-    /// The redirect URI of the portal.
+    /// The redirect URI of the portal for this organization.
     pub callback_url: String,
     /// The address for back-channel logout.
     pub logout_url: String,
@@ -215,7 +215,7 @@ pub enum SsoFailure {
     Email,
     /// The domain of the address is not confirmed for the organization.
     Domain,
-    /// An account with the address exists and is no member.
+    /// An account with the address exists, and is no member or has another identity at the provider.
     AccountExists,
     /// First sign-ins do not create members.
     NotMember,
@@ -223,8 +223,6 @@ pub enum SsoFailure {
     NoRole,
     /// The account is an operator's.
     Operator,
-    /// Another organization requires its own provider.
-    OtherProvider,
     /// The account is disabled.
     Disabled,
     /// There were too many sign-ins.
@@ -234,7 +232,7 @@ pub enum SsoFailure {
 }
 
 impl SsoFailure {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 14] = [
         Self::NoProvider,
         Self::Provider,
         Self::Denied,
@@ -246,7 +244,6 @@ impl SsoFailure {
         Self::NotMember,
         Self::NoRole,
         Self::Operator,
-        Self::OtherProvider,
         Self::Disabled,
         Self::Throttled,
         Self::Internal,
@@ -265,7 +262,6 @@ impl SsoFailure {
             Self::NotMember => "not-member",
             Self::NoRole => "no-role",
             Self::Operator => "operator",
-            Self::OtherProvider => "other-provider",
             Self::Disabled => "disabled",
             Self::Throttled => "throttled",
             Self::Internal => "internal",

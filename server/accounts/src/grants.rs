@@ -19,6 +19,8 @@ pub struct NewGrant {
     /// The organization of the provider; absent for the provider of the operators.
     pub org: Option<OrgId>,
     pub issuer: String,
+    /// The client of the portal at the provider.
+    pub client_id: String,
     pub subject: String,
     /// The session at the provider; empty without one.
     pub sid: String,
@@ -60,7 +62,7 @@ pub const fn next_refresh(now: Timestamp) -> Timestamp {
 /// 403 for such a person.
 pub async fn check_password_sign_in(tx: &mut Tx<'_>, user: &User) -> Result<(), WriteError> {
     let domain = domain_of(&user.email);
-    let Some(name) = store::sso::find_required_org(tx, user.id, &domain, None).await? else { return Ok(()) };
+    let Some(name) = store::sso::find_required_org(tx, user.id, &domain).await? else { return Ok(()) };
     let detail = format!(
         "The organization “{name}” permits single sign-on only. You are not signed in. Choose “Continue with single sign-on”."
     );

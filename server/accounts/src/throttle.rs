@@ -42,6 +42,8 @@ const CODE: Rate = Rate { burst: 30, every_s: 300 };
 const SIGN_UP: Rate = Rate { burst: 50, every_s: 60 };
 /// Single sign-ons from one network. Many people can share it.
 const SSO: Rate = Rate { burst: 200, every_s: 1 };
+/// Refused logout tokens from one network.
+const LOGOUT: Rate = Rate { burst: 200, every_s: 1 };
 /// Requests of one network for links by mail.
 const LINK_NETWORK: Rate = Rate { burst: 20, every_s: 60 };
 /// Links by mail to one address.
@@ -200,6 +202,29 @@ impl SsoThrottle {
     }
 }
 
+/// Counts refused logout tokens of single sign-on by network.
+pub struct LogoutThrottle(Limiter);
+
+impl Default for LogoutThrottle {
+    fn default() -> Self {
+        Self(Limiter::new(LOGOUT))
+    }
+}
+
+impl LogoutThrottle {
+    /// Counts a token before its verification. Beyond the quota it returns the seconds to wait.
+    pub fn count_token(&self, from: Option<IpAddr>) -> Option<u64> {
+        self.0.count(network(from?))
+    }
+
+    /// Records a valid token: its network has the full quota again.
+    pub fn record_success(&self, from: Option<IpAddr>) {
+        if let Some(from) = from {
+            self.0.reset(network(from));
+        }
+    }
+}
+
 /// Counts links by mail, by network and by address. Addresses without an account count too.
 pub struct LinkThrottle {
     by_network: Limiter,
@@ -331,6 +356,18 @@ mod tests {
             limiter.count(n);
         }
         assert_eq!(limiter.entries().len(), ENTRIES);
+    }
+
+    #[test]
+    fn refused_logout_tokens_of_one_network_are_limited_until_a_valid_one() {
+        let throttle = LogoutThrottle::default();
+        for _ in 0..LOGOUT.burst {
+            assert_eq!(throttle.count_token(ip("192.0.2.1")), None);
+        }
+        assert!(throttle.count_token(ip("192.0.2.1")).is_some());
+        assert_eq!(throttle.count_token(ip("192.0.2.2")), None);
+        throttle.record_success(ip("192.0.2.1"));
+        assert_eq!(throttle.count_token(ip("192.0.2.1")), None);
     }
 
     #[test]

@@ -12,6 +12,8 @@ const MAX_CHARS: usize = 255;
 const MAX_NAME_CHARS: usize = 100;
 /// Groups of one person.
 const MAX_GROUPS: usize = 1_000;
+/// The claims that state the verification of the address.
+const VERIFICATIONS: [&str; 2] = ["email_verified", "xms_edov"];
 
 /// A person in verified claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,6 +49,25 @@ fn is_true(value: Option<&Value>) -> bool {
 fn is_email_verified(claims: &Map<String, Value>) -> bool {
     let entra = text(claims, "iss").starts_with("https://login.microsoftonline.com/");
     is_true(claims.get("email_verified")) || (entra && is_true(claims.get("xms_edov")))
+}
+
+/// Adds the missing claims from the user information. The address and its verification are of one source, unless both
+/// sources have the same address.
+pub fn add_missing(claims: &mut Map<String, Value>, mut found: Map<String, Value>) {
+    let (own, other) = (claims.get("email"), found.get("email"));
+    let is_same = own == other;
+    if own.is_some() && !is_same {
+        for name in VERIFICATIONS {
+            found.remove(name);
+        }
+    } else if other.is_some() && !is_same {
+        for name in VERIFICATIONS {
+            claims.remove(name);
+        }
+    }
+    for (name, value) in found {
+        claims.entry(name).or_insert(value);
+    }
 }
 
 /// The groups in a claim: a list of texts, or one text.
@@ -140,6 +161,27 @@ mod tests {
         assert!(read(entra("https://login.microsoftonline.com/x/v2.0")).is_ok());
         assert_eq!(read(entra("https://evil.example")), Err(SsoFailure::Email));
         assert_eq!(read(json!({"email": "ada@example.org", "email_verified": true})), Err(SsoFailure::Token));
+    }
+
+    #[test]
+    fn the_verification_is_that_of_the_same_address() {
+        let read_both = |token: Value, found: Value| {
+            let mut claims = token.as_object().cloned().unwrap();
+            add_missing(&mut claims, found.as_object().cloned().unwrap());
+            read(Value::Object(claims)).map(|person| (person.email, person.groups))
+        };
+        let grace = || "grace@example.org".to_owned();
+        // The groups of the user information apply, the verification of another address does not.
+        let token = json!({"sub": "1", "email": "grace@example.org"});
+        let other = json!({"email": "eve@example.org", "email_verified": true, "groups": ["ml"]});
+        assert_eq!(read_both(token.clone(), other), Err(SsoFailure::Email));
+        let none = json!({"email_verified": true});
+        assert_eq!(read_both(token.clone(), none), Err(SsoFailure::Email));
+        let same = json!({"email": "grace@example.org", "email_verified": true, "groups": ["ml"]});
+        assert_eq!(read_both(token, same.clone()), Ok((grace(), vec!["ml".to_owned()])));
+        assert_eq!(read_both(json!({"sub": "1"}), same).map(|(email, _)| email), Ok(grace()));
+        let verified = json!({"sub": "1", "email_verified": true});
+        assert_eq!(read_both(verified, json!({"email": "grace@example.org"})), Err(SsoFailure::Email));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::OidcError;
+use crate::claims::add_missing;
 
 /// Providers with metadata in memory. The least recent one makes room for a new one.
 const PROVIDERS: usize = 1_024;
@@ -141,9 +142,14 @@ struct Discovered {
     metadata: Arc<CoreProviderMetadata>,
 }
 
-/// The redirect URI of the portal.
-pub fn callback_url(settings: &Settings) -> String {
-    format!("{}/api/v1/sso/callback", settings.public_url.trim_end_matches('/'))
+/// The redirect URI of the portal at the provider of an organization, or (`None`) of the operators. Each provider has
+/// its own, so the code of one provider never reaches another one.
+pub fn callback_url(settings: &Settings, org: Option<OrgId>) -> String {
+    let portal = settings.public_url.trim_end_matches('/');
+    match org {
+        Some(org) => format!("{portal}/api/v1/sso/{org}/callback"),
+        None => format!("{portal}/api/v1/sso/operators/callback"),
+    }
 }
 
 fn failed(detail: impl ToString) -> OidcError {
@@ -250,7 +256,8 @@ impl Protocol {
         provider: &Provider,
         metadata: &CoreProviderMetadata,
     ) -> Result<ProviderClient, OidcError> {
-        let redirect = RedirectUrl::new(callback_url(&self.context.settings)).map_err(failed)?;
+        let redirect =
+            RedirectUrl::new(callback_url(&self.context.settings, provider.org)).map_err(failed)?;
         let (id, secret) =
             (ClientId::new(provider.client_id.clone()), ClientSecret::new(provider.client_secret.clone()));
         let client = CoreClient::from_provider_metadata(metadata.clone(), id, Some(secret));
@@ -357,9 +364,8 @@ impl Protocol {
             read_claims(&token.to_string()).ok_or_else(|| not_valid("The claims cannot be read."))?;
         if !claims.contains_key("email") || !claims.contains_key(group_claim) {
             let access = answer.access_token().secret().clone();
-            for (name, value) in self.user_information(&http, &metadata, &access, &claims).await? {
-                claims.entry(name).or_insert(value);
-            }
+            let found = self.user_information(&http, &metadata, &access, &claims).await?;
+            add_missing(&mut claims, found);
         }
         let refresh_token = answer.refresh_token().map(|token| token.secret().clone());
         Ok(Verified { claims, refresh_token })

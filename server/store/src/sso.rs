@@ -52,8 +52,9 @@ pub async fn provider_exists(tx: &mut Tx<'_>) -> Result<bool, StoreError> {
     Ok(find!(tx, (OrgId,), "SELECT org_id FROM sso_providers LIMIT 1")?.is_some())
 }
 
-/// Adds or replaces the provider of an organization.
+/// Adds or replaces the provider of an organization. Another client forgets the identities of the former one.
 pub async fn put_provider(tx: &mut Tx<'_>, new: &StoredProvider) -> Result<(), StoreError> {
+    forget_identities(tx, new.org_id, &new.client_id).await?;
     let sql = "INSERT INTO sso_providers (org_id, issuer, client_id, sealed_secret, group_claim, roles, default_role, \
                create_members, required, updated_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
                ON CONFLICT (org_id) DO UPDATE SET issuer = excluded.issuer, client_id = excluded.client_id, \
@@ -87,8 +88,10 @@ pub async fn reseal_provider(
     Ok(exec!(tx, sql, row.org_id, sealed, &row.sealed_secret)? == 1)
 }
 
-/// Deletes the provider of an organization with its domains. Returns true if it existed.
+/// Deletes the provider of an organization with its domains, and forgets the identities there. Returns true if it
+/// existed.
 pub async fn delete_provider(tx: &mut Tx<'_>, org: OrgId) -> Result<bool, StoreError> {
+    forget_identities(tx, org, "").await?;
     exec!(tx, "DELETE FROM sso_domains WHERE org_id = $1", org)?;
     Ok(exec!(tx, "DELETE FROM sso_providers WHERE org_id = $1", org)? == 1)
 }
@@ -161,19 +164,17 @@ pub async fn list_claimed_domains(tx: &mut Tx<'_>) -> Result<Vec<ClaimedDomain>,
 }
 
 /// Finds an organization that requires its provider of this user: the user is a member, no owner, and has an address
-/// of the organization's confirmed domain. `except` is the organization of the present sign-in.
+/// of the organization's confirmed domain.
 pub async fn find_required_org(
     tx: &mut Tx<'_>,
     user: UserId,
     domain: &str,
-    except: Option<OrgId>,
 ) -> Result<Option<String>, StoreError> {
     let sql = "SELECT o.name FROM members m JOIN orgs o ON o.id = m.org_id \
                JOIN sso_providers p ON p.org_id = m.org_id JOIN sso_domains d ON d.org_id = m.org_id \
                WHERE m.user_id = $1 AND d.domain = $2 AND m.role <> 'owner' AND p.required \
-               AND d.confirmed_at IS NOT NULL AND m.org_id <> $3 LIMIT 1";
-    let except = except.map_or_else(String::new, |org| org.to_string());
-    Ok(find!(tx, (String,), sql, user, domain, except)?.map(|(name,)| name))
+               AND d.confirmed_at IS NOT NULL LIMIT 1";
+    Ok(find!(tx, (String,), sql, user, domain)?.map(|(name,)| name))
 }
 
 /// Ends the sessions without a grant of this organization of all members with an address of a domain, except owners.
@@ -425,4 +426,21 @@ pub async fn forget_grants(tx: &mut Tx<'_>) -> Result<(), StoreError> {
                  AND n.subject = sso_grants.subject AND n.created_at > sso_grants.created_at \
                  AND n.sealed_refresh IS NOT NULL))";
     exec!(tx, sql).map(|_| ())
+}
+
+/// Returns true if a user has an identity at an issuer.
+pub async fn has_identity(tx: &mut Tx<'_>, issuer: &str, user: UserId) -> Result<bool, StoreError> {
+    let sql = "SELECT user_id FROM sso_identities WHERE issuer = $1 AND user_id = $2 LIMIT 1";
+    Ok(find!(tx, (UserId,), sql, issuer, user)?.is_some())
+}
+
+/// Deletes the identities of people with an address of a confirmed domain at the provider of their organization, unless
+/// its client is still `client_id`. Some providers give each client other subjects, so people get new identities at
+/// their next sign-in. Operators keep theirs.
+async fn forget_identities(tx: &mut Tx<'_>, org: OrgId, client_id: &str) -> Result<(), StoreError> {
+    let sql = "DELETE FROM sso_identities WHERE user_id IN (SELECT u.id FROM users u JOIN sso_domains d \
+               ON u.email LIKE '%@' || d.domain \
+               WHERE d.org_id = $1 AND d.confirmed_at IS NOT NULL AND NOT u.operator) \
+               AND issuer IN (SELECT issuer FROM sso_providers WHERE org_id = $1 AND client_id <> $2)";
+    exec!(tx, sql, org, client_id).map(|_| ())
 }

@@ -88,6 +88,7 @@ mod shares;
 mod slugs;
 mod sso;
 mod sso_ends;
+mod sso_mixup;
 mod sso_people;
 mod statements;
 mod store;

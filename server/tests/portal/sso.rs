@@ -24,7 +24,7 @@ pub struct Setup {
     pub org: String,
 }
 
-fn settings_of(provider: &FakeProvider) -> Value {
+pub fn settings_of(provider: &FakeProvider) -> Value {
     json!({
         "issuer": provider.issuer(), "client_id": CLIENT, "client_secret": SECRET, "group_claim": "groups",
         "roles": [{"group": "admins", "role": "owner"}, {"group": "ml", "role": "member"}],
@@ -79,7 +79,13 @@ impl Setup {
     }
 
     pub async fn finish(&self, cookie: &str, query: &str) -> Reply {
-        let reply = self.t.get(&Caller::Cookie(cookie.to_owned()), &format!("/sso/callback?{query}")).await;
+        self.finish_at(&self.org, cookie, query).await
+    }
+
+    /// Returns to the address of an organization, or of `operators`.
+    pub async fn finish_at(&self, at: &str, cookie: &str, query: &str) -> Reply {
+        let path = format!("/sso/{at}/callback?{query}");
+        let reply = self.t.get(&Caller::Cookie(cookie.to_owned()), &path).await;
         assert_eq!(reply.status.as_u16(), 303);
         reply
     }
@@ -149,7 +155,7 @@ pub fn session(reply: &Reply) -> Caller {
 
 /// Checks that a sign-in was refused.
 #[track_caller]
-fn refused(reply: &Reply, failure: &str) {
+pub fn refused(reply: &Reply, failure: &str) {
     assert_eq!(location(reply), format!("/sign-in?sso={failure}"));
     assert_eq!(cookie(&reply.headers, "berth_session"), None);
 }
@@ -400,7 +406,8 @@ async fn the_settings_need_an_owner_with_a_fresh_proof_and_valid_fields() {
     let path = format!("/orgs/{}/sso-provider", s.org);
     let shown = s.t.get(&s.owner, &path).await.expect(200);
     assert!(!shown.to_string().contains(SECRET));
-    assert_eq!(shown["callback_url"], "http://127.0.0.1:8080/api/v1/sso/callback");
+    let callback = format!("http://127.0.0.1:8080/api/v1/sso/{}/callback", s.org);
+    assert_eq!(shown["callback_url"], callback);
     assert!(shown["provider"]["domains"][0]["confirmed_at"].is_string(), "{shown}");
     for (name, value) in [
         ("issuer", json!("ftp://id.example")),
@@ -455,7 +462,7 @@ async fn operators_sign_in_by_their_own_provider_and_group() {
                 (claims["groups"], claims["amr"]) = (groups, amr);
                 s.provider.sign(&claims)
             });
-            s.finish(&cookie, &query).await
+            s.finish_at("operators", &cookie, &query).await
         };
         refused(&sign_in(json!(["ml"]), json!(["mfa"])).await, "no-role");
         let root = session(&sign_in(json!(["berth-operators"]), json!(["pwd", "mfa"])).await);

@@ -7,7 +7,7 @@ use berth_foundation::proxies::network;
 use berth_foundation::{Change, SessionKey};
 use berth_rest::Disconnect;
 use berth_store::accounts::NewSession;
-use berth_store::{self as store, StoreError};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::accounts::{SignIn, User};
 use berth_types::factors::{FactorKind, SecondFactorSignIn, SignInChallenge};
 use berth_types::ids::UserId;
@@ -67,6 +67,16 @@ fn factors_text(grant: Option<&NewGrant>, verified: Option<FactorKind>) -> Strin
         Some(FactorKind::Totp) => format!("{first} and code"),
         Some(FactorKind::Recovery) => format!("{first} and recovery code"),
     }
+}
+
+/// Refuses the sign-in of a grant whose provider was removed or changed meanwhile.
+async fn check_provider(tx: &mut Tx<'_>, grant: &NewGrant) -> Result<(), WriteError> {
+    let Some(org) = grant.org else { return Ok(()) };
+    let row = store::sso::find_provider(tx, org).await?;
+    if row.is_some_and(|row| row.issuer == grant.issuer && row.client_id == grant.client_id) {
+        return Ok(());
+    }
+    Err(challenge_ended().into())
 }
 
 impl Accounts {
@@ -196,8 +206,9 @@ impl Accounts {
                         return Err(account_disabled(&reason).into());
                     }
                     let user = store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)?;
-                    if grant.is_none() {
-                        check_password_sign_in(tx, &user).await?;
+                    match &grant {
+                        None => check_password_sign_in(tx, &user).await?,
+                        Some(grant) => check_provider(tx, grant).await?,
                     }
                     store::accounts::insert_session(tx, &new, now, expires_at).await?;
                     if let Some(grant) = grant {

@@ -39,15 +39,17 @@ fn not_valid() -> Problem {
     )
 }
 
-/// Finds the user of an address with an enabled account.
+/// Finds the user of an address with an enabled account. An operator without a password signs in at the provider of the
+/// operators only: a link would outlast the removal there.
 async fn find_receiver(context: &Context, email: &str) -> Result<Option<User>, StoreError> {
     let mut conn = context.db.read().await?;
     let mut tx = conn.tx();
-    let Some((user, _)) = store::accounts::find_login(&mut tx, email).await? else { return Ok(None) };
+    let Some((user, hash)) = store::accounts::find_login(&mut tx, email).await? else { return Ok(None) };
     if store::people::find_disabled_reason(&mut tx, user).await?.is_some() {
         return Ok(None);
     }
-    store::accounts::find_user(&mut tx, user).await
+    let user = store::accounts::find_user(&mut tx, user).await?;
+    Ok(user.filter(|user| !user.operator || !hash.is_empty()))
 }
 
 /// The mail with a new link for the owner of an address; `None` without an account. It quotes no name.

@@ -89,7 +89,8 @@ impl Candidate {
         store::quotas::insert_audit(tx, org, &event).await
     }
 
-    /// Finds the account by the identity, or else by the address.
+    /// Finds the account by the identity, or else by the address. An address can get another person at the provider, so
+    /// an account with an identity there is not linked with a second one.
     async fn find_account(&self, tx: &mut Tx<'_>, operator: bool) -> Decision<Account> {
         let email = &self.person.email;
         let linked = store::sso::find_identity(tx, &self.issuer, &self.person.subject).await?;
@@ -101,6 +102,9 @@ impl Candidate {
         let user = store::accounts::find_user(tx, id).await?.ok_or(StoreError::Unknown)?;
         if store::people::find_disabled_reason(tx, id).await?.is_some() {
             return refused(SsoFailure::Disabled, "The account is disabled.");
+        }
+        if linked.is_none() && store::sso::has_identity(tx, &self.issuer, id).await? {
+            return refused(SsoFailure::AccountExists, "The account has another identity at the provider.");
         }
         let hash = store::people::find_password(tx, id).await?.ok_or(StoreError::Unknown)?;
         Ok(Account::Known { user, password_hash: hash, is_linked: linked.is_some() })
@@ -157,9 +161,6 @@ impl Candidate {
             let domain = domain_of(&user.email);
             if store::sso::find_domain_org(tx, &domain).await? != Some(org) {
                 return refused(SsoFailure::Domain, "The domain of the linked account is not confirmed.");
-            }
-            if store::sso::find_required_org(tx, user.id, &domain, Some(org)).await?.is_some() {
-                return refused(SsoFailure::OtherProvider, "Another organization requires its provider.");
             }
         }
         let role = role_of_groups(&person.groups, &rules.roles, rules.default_role);

@@ -11,6 +11,7 @@ use berth_types::sso::SsoFailure;
 use futures::FutureExt;
 
 use super::{Refused, SingleSignOn};
+use crate::grants::NewGrant;
 
 impl SingleSignOn {
     /// An event of a provider.
@@ -95,7 +96,8 @@ impl SingleSignOn {
         let claims = self.protocol.verify_token(&provider, token).await?;
         let now_s = context.now().millis() / 1_000;
         let logout = read_logout(&claims, &provider.issuer, &provider.client_id, now_s)?;
-        if !self.logouts.claim(format!("{} {}", provider.issuer, logout.id)) {
+        let id = format!("{} {}", provider.issuer, logout.id);
+        if self.logouts.is_used(&id) {
             return Err(Refused::new(SsoFailure::Token, "The logout token was used before."));
         }
         let mut conn = context.db.read().await?;
@@ -112,7 +114,32 @@ impl SingleSignOn {
             grant.org_id == org && logout.subject.as_ref().is_none_or(|subject| *subject == grant.subject)
         };
         let grants = grants.into_iter().filter(is_named).collect();
-        Ok(self.end_grants(org, grants, "Signed out at the provider").await?)
+        self.end_grants(org, grants, "Signed out at the provider").await?;
+        // Claimed after the end: a provider sends a token again after a failure of the portal.
+        self.logouts.claim(id);
+        Ok(())
+    }
+
+    /// Ends the sessions and API tokens of an operator who left the group of the operators. Other people keep theirs:
+    /// the provider may be that of an organization too.
+    pub(super) async fn end_former_operator(&self, former: NewGrant) -> Result<(), StoreError> {
+        let context = &self.accounts.context;
+        let mut conn = context.db.read().await?;
+        let mut tx = conn.tx();
+        let (issuer, subject) = (&former.issuer, &former.subject);
+        let user = match store::sso::find_identity(&mut tx, issuer, subject).await? {
+            Some(user) => store::accounts::find_user(&mut tx, user).await?,
+            None => None,
+        };
+        let grants = store::sso::list_identity_grants(&mut tx, issuer, subject).await?;
+        let tokens = store::sso::list_identity_tokens(&mut tx, issuer, subject).await?;
+        drop(conn);
+        let is_operator = user.is_some_and(|user| user.operator);
+        if !is_operator || (grants.is_empty() && tokens.is_empty()) {
+            return Ok(());
+        }
+        let grant = former.for_session("", context.now());
+        self.end_identity(&grant, "The person left the group of the operators").await
     }
 }
 

@@ -27,7 +27,7 @@ pub const FLOW_S: i64 = 600;
 /// Bytes of a code and of a cookie.
 const MAX_BYTES: usize = 4_096;
 /// Bytes of a slug.
-const MAX_SLUG_BYTES: usize = 40;
+pub const MAX_SLUG_BYTES: usize = 40;
 
 const FLOW: SealingContext<'_> = SealingContext { kind: "sso-flow", org: "", name: "", version: 1 };
 
@@ -90,7 +90,7 @@ pub fn with_refresh_context<T>(
 
 impl SingleSignOn {
     /// Counts a step of a sign-in.
-    pub(super) fn count_step(&self, address: Option<IpAddr>) -> Result<(), Refused> {
+    fn count_step(&self, address: Option<IpAddr>) -> Result<(), Refused> {
         match self.throttle.count_step(address) {
             None => Ok(()),
             Some(_) => Err(Refused::new(SsoFailure::Throttled, "There were too many sign-ins.")),
@@ -158,18 +158,20 @@ impl SingleSignOn {
         Ok(flow)
     }
 
-    /// Completes a sign-in after the return from the provider.
+    /// Completes a sign-in after the return from the provider to the address of `at`, an organization or (`None`) the
+    /// operators.
     ///
     /// # Errors
     /// The state, the provider's answer or the rules refuse the sign-in. The refusal is in the audit log.
     pub async fn complete(
         &self,
+        at: Option<OrgId>,
         returned: Return,
         cookie: Option<&str>,
         from: SignInOrigin,
     ) -> Result<Returned, Refused> {
         let mut org = None;
-        let done = self.try_complete(returned, cookie, from, &mut org).await;
+        let done = self.try_complete(at, returned, cookie, from, &mut org).await;
         if let Err(refused) = &done {
             let name = refused.failure.name();
             let cause = format!("sso {name} {}", org.map_or_else(String::new, |org: OrgId| org.to_string()));
@@ -183,6 +185,7 @@ impl SingleSignOn {
 
     async fn try_complete(
         &self,
+        at: Option<OrgId>,
         returned: Return,
         cookie: Option<&str>,
         from: SignInOrigin,
@@ -191,6 +194,13 @@ impl SingleSignOn {
         self.count_step(from.address)?;
         let flow = self.open_flow(cookie, returned.state.as_deref())?;
         *org = flow.org;
+        if flow.org != at {
+            // The code is of the provider of `at`: no other provider may receive it.
+            return Err(Refused::new(
+                SsoFailure::Token,
+                "The answer came to the address of another provider.",
+            ));
+        }
         if let Some(error) = returned.error {
             return Err(Refused::new(SsoFailure::Denied, format!("The provider answered {error:?}.")));
         }
@@ -205,7 +215,15 @@ impl SingleSignOn {
         let verified = self.protocol.exchange(&provider, code, values, rules.group_claim()).await?;
         let person = ClaimedPerson::read(&verified.claims, rules.group_claim())?;
         let grant = self.new_grant(&provider, &person, verified.refresh_token)?;
-        let admitted = self.admit(&provider, &rules, person).await?;
+        let admitted = match self.admit(&provider, &rules, person).await {
+            Ok(admitted) => admitted,
+            Err(refused) => {
+                if refused.failure == SsoFailure::NoRole && grant.org.is_none() {
+                    self.end_former_operator(grant).await?;
+                }
+                return Err(refused);
+            }
+        };
         let has_factor = grant.second_factor;
         let pending = Pending {
             user: admitted.user.id,
@@ -234,6 +252,7 @@ impl SingleSignOn {
         Ok(NewGrant {
             org: provider.org,
             issuer: provider.issuer.clone(),
+            client_id: provider.client_id.clone(),
             subject: person.subject.clone(),
             sid: person.sid.clone(),
             second_factor: person.second_factor,

@@ -26,7 +26,7 @@ use berth_types::sso::SsoFailure;
 use lru::LruCache;
 
 use crate::accounts::Accounts;
-use crate::throttle::SsoThrottle;
+use crate::throttle::{LogoutThrottle, SsoThrottle};
 use refresh::SilentProviders;
 
 /// Used states of sign-ins, and used logout tokens, in memory. The least recent one makes room for a new one.
@@ -91,6 +91,10 @@ impl UsedOnce {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_used(&self, value: &str) -> bool {
+        self.lock().contains(value)
+    }
+
     /// Uses a value. Returns true the first time.
     fn claim(&self, value: String) -> bool {
         self.lock().put(value, ()).is_none()
@@ -111,6 +115,7 @@ pub struct SingleSignOn {
     accounts: Accounts,
     protocol: Protocol,
     throttle: Arc<SsoThrottle>,
+    logout_throttle: Arc<LogoutThrottle>,
     /// The states of completed sign-ins.
     states: UsedOnce,
     /// The ids of logout tokens.
@@ -126,6 +131,7 @@ impl SingleSignOn {
             providers: Providers { context, transport },
             accounts,
             throttle: Arc::default(),
+            logout_throttle: Arc::default(),
             states: UsedOnce::default(),
             logouts: UsedOnce::default(),
             silent: SilentProviders::default(),
@@ -140,7 +146,9 @@ mod tests {
     #[test]
     fn a_value_is_used_once() {
         let used = UsedOnce::default();
+        assert!(!used.is_used("a") && !used.is_used("a"));
         assert!(used.claim("a".to_owned()) && !used.claim("a".to_owned()));
+        assert!(used.is_used("a"));
         assert!((0..USED + 10).all(|n| used.claim(n.to_string())));
         assert_eq!(used.lock().len(), USED);
     }

@@ -131,7 +131,7 @@ impl Providers {
                 required: row.required,
                 domains,
             }),
-            callback_url: callback_url(&self.context.settings),
+            callback_url: callback_url(&self.context.settings, Some(org)),
             logout_url: format!("{portal}/api/v1/sso/{org}/logout"),
             start_url: format!("{portal}/api/v1/sso/start?org={slug}"),
         })

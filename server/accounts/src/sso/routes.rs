@@ -4,7 +4,7 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with, put_with};
 use axum::Json as Answer;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{AppendHeaders, IntoResponse, NoContent, Response};
 use berth_oidc::find_logout_token;
 use berth_rest::authentication::{SignedUnenrolled, session_cookie};
@@ -20,7 +20,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::ends::refused_logout;
-use super::flow::{FLOW_S, Return, Returned, Start};
+use super::flow::{FLOW_S, MAX_SLUG_BYTES, Return, Returned, Start};
 use super::{Refused, SingleSignOn};
 use crate::accounts::SignInOrigin;
 use crate::accounts::routes::{browser, set_cookie};
@@ -29,11 +29,21 @@ pub fn routes() -> ApiRouter<SingleSignOn> {
     ApiRouter::new()
         .api_route(
             "/sso/start",
-            get_with(start, redirect(ANY, "Begins a sign-in at a provider of single sign-on.")),
+            get_with(
+                start,
+                redirect(ANY, "Begins a single sign-on; a link of another site leads to the sign-in page."),
+            ),
         )
         .api_route(
-            "/sso/callback",
-            get_with(callback, redirect(ANY, "Completes a sign-in after the provider.")),
+            "/sso/operators/callback",
+            get_with(
+                callback_of_operators,
+                redirect(ANY, "Completes a sign-in after the operators' provider."),
+            ),
+        )
+        .api_route(
+            "/sso/{org}/callback",
+            get_with(callback, redirect(ANY, "Completes a sign-in after the provider of an organization.")),
         )
         .api_route(
             "/sso/operators/logout",
@@ -137,11 +147,32 @@ fn refused(refused: &Refused, cookies: Vec<String>) -> Response {
     see_other(format!("/sign-in?sso={}", refused.failure.name()), cookies)
 }
 
+/// True if another site leads the browser here. Browsers without the header pass.
+fn is_cross_site(headers: &HeaderMap) -> bool {
+    let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
+    site.is_some_and(|site| !matches!(site, b"same-origin" | b"none"))
+}
+
+/// The sign-in page with the button to the provider of an organization.
+fn sign_in_page(org: Option<&str>) -> String {
+    let is_slug = |slug: &&str| {
+        !slug.is_empty()
+            && slug.len() <= MAX_SLUG_BYTES
+            && slug.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    org.filter(is_slug).map_or_else(|| "/sign-in".to_owned(), |slug| format!("/sign-in?org={slug}"))
+}
+
 async fn start(
     State(sso): State<SingleSignOn>,
     Sender(address): Sender,
+    headers: HeaderMap,
     Query(query): Query<StartQuery>,
 ) -> Result<Response, Failed> {
+    // A link of another site would sign the person in without an act of the person.
+    if is_cross_site(&headers) {
+        return Ok(see_other(sign_in_page(query.org.as_deref()), Vec::new()));
+    }
     let https = sso.accounts.context.settings.https;
     let choice = Start { email: query.email, org: query.org };
     Ok(match sso.start(&choice, address).await {
@@ -157,16 +188,40 @@ async fn callback(
     State(sso): State<SingleSignOn>,
     Sender(address): Sender,
     disconnect: Disconnect,
+    Path(org): Path<OrgId>,
     headers: HeaderMap,
     Query(query): Query<CallbackQuery>,
 ) -> Result<Response, Failed> {
+    let from = SignInOrigin { address, disconnect, ..SignInOrigin::default() };
+    Ok(complete(&sso, Some(org), from, &headers, query).await)
+}
+
+async fn callback_of_operators(
+    State(sso): State<SingleSignOn>,
+    Sender(address): Sender,
+    disconnect: Disconnect,
+    headers: HeaderMap,
+    Query(query): Query<CallbackQuery>,
+) -> Result<Response, Failed> {
+    let from = SignInOrigin { address, disconnect, ..SignInOrigin::default() };
+    Ok(complete(&sso, None, from, &headers, query).await)
+}
+
+/// Completes a sign-in at the address of an organization, or (`None`) of the operators.
+async fn complete(
+    sso: &SingleSignOn,
+    org: Option<OrgId>,
+    from: SignInOrigin,
+    headers: &HeaderMap,
+    query: CallbackQuery,
+) -> Response {
     let settings = &sso.accounts.context.settings;
-    let former = session_cookie(&headers, settings.https);
-    let from = SignInOrigin { address, disconnect, browser: browser(&headers), former };
+    let former = session_cookie(headers, settings.https);
+    let from = SignInOrigin { browser: browser(headers), former, ..from };
     let returned = Return { code: query.code, state: query.state, error: query.error, iss: query.iss };
-    let cookie = find_flow_cookie(&headers, settings.https);
+    let cookie = find_flow_cookie(headers, settings.https);
     let mut cookies = vec![flow_cookie(settings.https, "", 0)];
-    Ok(match sso.complete(returned, cookie.as_deref(), from).await {
+    match sso.complete(org, returned, cookie.as_deref(), from).await {
         Ok(Returned::Session(session)) => {
             cookies.push(set_cookie(settings.https, &session, settings.session_absolute_s));
             see_other("/".to_owned(), cookies)
@@ -174,7 +229,7 @@ async fn callback(
         // Browsers send no part after `#`, so the challenge is in no log.
         Ok(Returned::Challenge(step)) => see_other(format!("/sign-in#{}", step.challenge), cookies),
         Err(problem) => refused(&problem, cookies),
-    })
+    }
 }
 
 async fn end_sessions(
@@ -183,9 +238,12 @@ async fn end_sessions(
     address: Option<std::net::IpAddr>,
     body: &[u8],
 ) -> Result<Response, Failed> {
-    sso.count_step(address).map_err(|_| Problem::throttled("Too many requests from your network.", 1))?;
+    if let Some(wait_s) = sso.logout_throttle.count_token(address) {
+        return Err(Problem::throttled("Too many refused logout tokens from your network.", wait_s).into());
+    }
     let token = find_logout_token(body).ok_or_else(|| Problem::malformed("The form has no logout_token."))?;
     sso.log_out(org, &token).await.map_err(refused_logout)?;
+    sso.logout_throttle.record_success(address);
     Ok(StatusCode::OK.into_response())
 }
 

@@ -35,6 +35,8 @@ struct ProviderState {
     refresh_tokens: Vec<String>,
     made: u64,
     key_requests: u64,
+    /// The codes in requests for tokens.
+    received: Vec<String>,
 }
 
 #[derive(Clone, Default)]
@@ -97,6 +99,11 @@ impl FakeProvider {
     /// The requests for the keys so far.
     pub fn key_requests(&self) -> u64 {
         self.lock().key_requests
+    }
+
+    /// The codes of which the portal asked for tokens here.
+    pub fn received_codes(&self) -> Vec<String> {
+        self.lock().received.clone()
     }
 
     /// Ends all refresh tokens, as after the removal of their people.
@@ -170,6 +177,7 @@ async fn token(State(provider): State<FakeProvider>, Form(form): Form<HashMap<St
     let refused = || (StatusCode::BAD_REQUEST, Json(json!({"error": "invalid_grant"}))).into_response();
     let id_token = match form["grant_type"].as_str() {
         "authorization_code" => {
+            state.received.push(form["code"].clone());
             let Some(grant) = state.codes.remove(&form["code"]) else { return refused() };
             let verifier = Sha256::digest(form["code_verifier"].as_bytes());
             if URL_SAFE_NO_PAD.encode(verifier) != grant.challenge {
