@@ -34,12 +34,12 @@ pub fn delete_provider(org: OrgId) -> impl Future<Output = Answer<()>> + Send + 
     send("DELETE", format!("/orgs/{org}/sso-provider"), &(), None)
 }
 
-/// Lists the domains of all organizations.
-pub fn claimed_domains() -> impl Future<Output = Answer<ClaimedDomains>> + Send + 'static {
-    get("/operator/sso-domains")
+/// Lists the domains of all organizations with a text in the domain or in the name of the organization.
+pub fn claimed_domains(text: &str) -> impl Future<Output = Answer<ClaimedDomains>> + Send + 'static + use<> {
+    get(format!("/operator/sso-domains?text={}", escaped(text)))
 }
 
-/// Confirms a domain for an organization, or takes the confirmation back.
+/// Confirms a domain for an organization, or takes the confirmation back. The answer lists the domains with this text.
 pub fn confirm_domain(
     org: OrgId,
     input: &ConfirmDomain,

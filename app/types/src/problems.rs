@@ -88,6 +88,7 @@ pub const CODES: &[&str] = &[
     "sso.domain_taken",
     "sso.logout_token",
     "sso.missing",
+    "sso.no_refresh",
     "storage.full",
     "stripe.signature",
     "terminal.closed",

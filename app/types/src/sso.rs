@@ -155,7 +155,7 @@ pub struct ClaimedDomain {
     pub confirmed_at: Option<Timestamp>,
 }
 
-/// The domains of all organizations, at most 200: those without a confirmation first.
+/// Domains of organizations: at most 200 without a confirmation, then at most 200 with one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimedDomains {

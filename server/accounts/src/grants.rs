@@ -1,8 +1,9 @@
 //! The grant of a provider for a session, and the sign-ins by password that an organization excludes.
 
+use berth_foundation::{Change, Context, SessionKey};
 use berth_oidc::domain_of;
 use berth_store::sso::StoredGrant;
-use berth_store::{self as store, Tx, WriteError};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::accounts::User;
 use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
@@ -56,15 +57,42 @@ pub const fn next_refresh(now: Timestamp) -> Timestamp {
     now.plus_seconds(REFRESH_S)
 }
 
-/// Refuses a sign-in by password of a person whose organization permits single sign-on only.
+/// Refuses a sign-in by password of a person whose organization permits single sign-on only. No organization decides
+/// about operators.
 ///
 /// # Errors
 /// 403 for such a person.
 pub async fn check_password_sign_in(tx: &mut Tx<'_>, user: &User) -> Result<(), WriteError> {
+    if user.operator {
+        return Ok(());
+    }
     let domain = domain_of(&user.email);
     let Some(name) = store::sso::find_required_org(tx, user.id, &domain).await? else { return Ok(()) };
     let detail = format!(
         "The organization “{name}” permits single sign-on only. You are not signed in. Choose “Continue with single sign-on”."
     );
     Err(Problem::new(403, "auth.sso_required", "Single sign-on required", detail).into())
+}
+
+/// Ends the sessions of members who need the provider of an organization and have another sign-in. Returns the hashes
+/// of their cookies.
+pub async fn end_without_provider(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<String>, StoreError> {
+    let row = store::sso::find_provider(tx, org).await?;
+    if row.is_none_or(|row| !row.required) {
+        return Ok(Vec::new());
+    }
+    let mut ended = Vec::new();
+    for known in store::sso::list_domains(tx, org).await? {
+        if known.confirmed_at.is_some() {
+            ended.extend(store::sso::end_password_sessions(tx, org, &known.domain).await?);
+        }
+    }
+    Ok(ended)
+}
+
+/// Ends the streams of sessions that are deleted already.
+pub fn publish_ended(context: &Context, hashes: &[String]) {
+    for hash in hashes {
+        context.publish(Change::SignedOut(SessionKey::from_hash(hash)));
+    }
 }

@@ -23,6 +23,7 @@ use futures::FutureExt;
 
 use super::accounts::{INVALID_EMAIL, MAX_EMAIL_BYTES, account_exists, check_new_user, hash_secret};
 use super::members::recheck_manage_right;
+use crate::grants::{end_without_provider, publish_ended};
 use crate::passwords::Hasher;
 use crate::throttle::InvitationThrottle;
 use crate::webhook_heirs::pass_on_webhooks;
@@ -390,7 +391,7 @@ impl Invitations {
                 let member = store::accounts::find_role(tx, found.org, user.id).await?;
                 if let Some(role) = member.filter(|_| found.accepted_by == Some(user.id)) {
                     // A repeated request after a lost answer.
-                    return Ok(Joined { organization, role });
+                    return Ok((Joined { organization, role }, Vec::new()));
                 }
                 if found.accepted_by.is_some() || found.invitation.expires_at <= now {
                     return Err(not_valid().into());
@@ -414,11 +415,15 @@ impl Invitations {
                     store::quotas::insert_audit(tx, None, &verified).await?;
                 }
                 insert_member(tx, &context, &found, &user, &event).await?;
-                Ok(Joined { organization, role: found.invitation.role })
+                // The organization may permit single sign-on only.
+                let ended = end_without_provider(tx, found.org).await?;
+                Ok((Joined { organization, role: found.invitation.role }, ended))
             }
             .boxed()
         });
-        Ok(done.await?)
+        let (joined, ended) = done.await?;
+        publish_ended(&self.context, &ended);
+        Ok(joined)
     }
 
     /// Creates the account for the invited address, also while sign-up is closed.

@@ -6,6 +6,7 @@
 
 pub mod routes;
 
+use crate::grants::{end_without_provider, publish_ended};
 use crate::membership_rules::{keeps_an_owner, keeps_tokens_and_invitations};
 use crate::webhook_heirs::pass_on_webhooks;
 use berth_types::Page;
@@ -116,7 +117,7 @@ impl Members {
                     return Err(Problem::not_found().into());
                 };
                 if before.role == to {
-                    return Ok((before, false));
+                    return Ok((before, false, Vec::new()));
                 }
                 let owners = store::members::count_owners(tx, org).await?;
                 if !keeps_an_owner(before.role, Some(to), owners) {
@@ -128,11 +129,14 @@ impl Members {
                 let event =
                     AuditEvent { detail, ..event }.with_change(role_state(before.role), role_state(to));
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok((Member { role: to, ..before }, true))
+                // A former owner has no password by the rule of the organization.
+                let sessions = end_without_provider(tx, org).await?;
+                Ok((Member { role: to, ..before }, true, sessions))
             }
             .boxed()
         });
-        let (member, changed) = done.await?;
+        let (member, changed, sessions) = done.await?;
+        publish_ended(&self.context, &sessions);
         if changed {
             self.context.publish(Change::Member { org, user });
         }

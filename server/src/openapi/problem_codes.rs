@@ -80,6 +80,7 @@ const STATUSES: &[(u16, &[&str])] = &[
             "setup.done",
             "sso.domain_taken",
             "sso.missing",
+            "sso.no_refresh",
             "storage.full",
             "terminal.closed",
             "terminal.limit",

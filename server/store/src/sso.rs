@@ -139,8 +139,15 @@ pub async fn find_domain_org(tx: &mut Tx<'_>, domain: &str) -> Result<Option<Org
     Ok(find!(tx, (OrgId,), sql, domain)?.map(|(org,)| org))
 }
 
-/// Lists the domains of all organizations, those without a confirmation first.
-pub async fn list_claimed_domains(tx: &mut Tx<'_>) -> Result<Vec<ClaimedDomain>, StoreError> {
+/// A text as a part of a pattern of LIKE. The escape character is `!`.
+fn escaped(text: &str) -> String {
+    text.replace('!', "!!").replace('%', "!%").replace('_', "!_")
+}
+
+/// Lists the domains of all organizations with `text` in the domain or in the name of the organization: at most 200
+/// without a confirmation, then at most 200 with one, so that neither hides the other. The domain that is `text` is first
+/// in each part.
+pub async fn list_claimed_domains(tx: &mut Tx<'_>, text: &str) -> Result<Vec<ClaimedDomain>, StoreError> {
     #[derive(sqlx::FromRow)]
     struct DomainRow {
         domain: String,
@@ -149,10 +156,15 @@ pub async fn list_claimed_domains(tx: &mut Tx<'_>) -> Result<Vec<ClaimedDomain>,
         created_at: Timestamp,
         confirmed_at: Option<Timestamp>,
     }
-    let sql = "SELECT d.domain, d.org_id, o.name, d.created_at, d.confirmed_at FROM sso_domains d \
-               JOIN orgs o ON o.id = d.org_id \
-               ORDER BY CASE WHEN d.confirmed_at IS NULL THEN 0 ELSE 1 END, d.created_at DESC, d.domain LIMIT $1";
-    let rows = list!(tx, DomainRow, sql, MAX_ROWS)?;
+    let sql = "SELECT domain, org_id, name, created_at, confirmed_at FROM (\
+                 SELECT d.domain, d.org_id, o.name, d.created_at, d.confirmed_at, \
+                 ROW_NUMBER() OVER (PARTITION BY CASE WHEN d.confirmed_at IS NULL THEN 0 ELSE 1 END \
+                 ORDER BY CASE WHEN d.domain = $2 THEN 0 ELSE 1 END, d.created_at DESC, d.domain, d.org_id) AS place \
+                 FROM sso_domains d JOIN orgs o ON o.id = d.org_id \
+                 WHERE $1 = '%%' OR d.domain LIKE $1 ESCAPE '!' OR LOWER(o.name) LIKE $1 ESCAPE '!') claimed \
+               WHERE place <= $3 ORDER BY CASE WHEN confirmed_at IS NULL THEN 0 ELSE 1 END, place";
+    let text = text.to_lowercase();
+    let rows = list!(tx, DomainRow, sql, format!("%{}%", escaped(&text)), &text, MAX_ROWS)?;
     let claimed = |row: DomainRow| ClaimedDomain {
         domain: row.domain,
         organization: row.org_id,
@@ -177,8 +189,8 @@ pub async fn find_required_org(
     Ok(find!(tx, (String,), sql, user, domain)?.map(|(name,)| name))
 }
 
-/// Ends the sessions without a grant of this organization of all members with an address of a domain, except owners.
-/// Returns the hashes of their cookies.
+/// Ends the sessions without a grant of this organization of all members with an address of a domain, except owners
+/// and operators. Returns the hashes of their cookies.
 pub async fn end_password_sessions(
     tx: &mut Tx<'_>,
     org: OrgId,
@@ -186,10 +198,10 @@ pub async fn end_password_sessions(
 ) -> Result<Vec<String>, StoreError> {
     let sql = "DELETE FROM sessions WHERE user_id IN (SELECT m.user_id FROM members m \
                JOIN users u ON u.id = m.user_id WHERE m.org_id = $1 AND m.role <> 'owner' \
-               AND u.email LIKE $2 ESCAPE '!') \
+               AND NOT u.operator AND u.email LIKE $2 ESCAPE '!') \
                AND NOT EXISTS (SELECT 1 FROM sso_grants g WHERE g.hash = sessions.hash AND g.org_id = $1) \
                RETURNING hash";
-    let pattern = format!("%@{}", domain.replace('!', "!!").replace('%', "!%").replace('_', "!_"));
+    let pattern = format!("%@{}", escaped(domain));
     Ok(list!(tx, (String,), sql, org, pattern)?.into_iter().map(|(hash,)| hash).collect())
 }
 
@@ -276,41 +288,51 @@ pub async fn insert_grant(tx: &mut Tx<'_>, new: &StoredGrant, next_at: Timestamp
     .map(|_| ())
 }
 
-/// Lists the grants with a due refresh, the longest due first: those of sessions that are valid at `now`, and of
-/// identities with API tokens, except of disabled accounts.
+/// Lists the grants with a due refresh: those of sessions that are valid at `now`, and of identities with API tokens,
+/// except of disabled accounts. `rows` has the most grants of all providers and of each one. The longest due grants of
+/// each provider are first.
 pub async fn list_due_grants(
     tx: &mut Tx<'_>,
     now: Timestamp,
     idle_since: Timestamp,
-    rows: i64,
+    (rows, provider_rows): (i64, i64),
 ) -> Result<Vec<StoredGrant>, StoreError> {
-    let sql = select_grants!(
-        "WHERE sealed_refresh IS NOT NULL AND next_at <= $1 AND \
-         (EXISTS (SELECT 1 FROM sessions s WHERE s.hash = sso_grants.hash AND s.expires_at > $1 \
-          AND s.last_seen_at > $2) \
-          OR EXISTS (SELECT 1 FROM sso_tokens t JOIN tokens k ON k.id = t.token_id \
-          JOIN users u ON u.id = k.user_id WHERE t.issuer = sso_grants.issuer \
-          AND t.subject = sso_grants.subject AND u.disabled_at IS NULL)) ORDER BY next_at, hash LIMIT $3"
-    );
-    list!(tx, StoredGrant, sql, now, idle_since, rows)
+    let sql = "SELECT hash, org_id, issuer, subject, sid, second_factor, sealed_refresh, answered_at FROM (\
+                 SELECT hash, org_id, issuer, subject, sid, second_factor, sealed_refresh, answered_at, next_at, \
+                 ROW_NUMBER() OVER (PARTITION BY COALESCE(org_id, '') ORDER BY next_at, hash) AS place \
+                 FROM sso_grants WHERE sealed_refresh IS NOT NULL AND next_at <= $1 AND \
+                 (EXISTS (SELECT 1 FROM sessions s WHERE s.hash = sso_grants.hash AND s.expires_at > $1 \
+                  AND s.last_seen_at > $2) \
+                  OR EXISTS (SELECT 1 FROM sso_tokens t JOIN tokens k ON k.id = t.token_id \
+                  JOIN users u ON u.id = k.user_id WHERE t.issuer = sso_grants.issuer \
+                  AND t.subject = sso_grants.subject AND u.disabled_at IS NULL))) due \
+               WHERE place <= $4 ORDER BY place, next_at, hash LIMIT $3";
+    list!(tx, StoredGrant, sql, now, idle_since, rows, provider_rows)
 }
 
-/// Lists the grants of present sessions whose provider did not answer after `since`.
+/// Lists the grants of sessions that are valid at `now` whose provider did not answer after `since`, nor to a present
+/// try.
 pub async fn list_silent_grants(
     tx: &mut Tx<'_>,
-    since: Timestamp,
+    (since, now, idle_since): (Timestamp, Timestamp, Timestamp),
     rows: i64,
 ) -> Result<Vec<StoredGrant>, StoreError> {
     let sql = select_grants!(
-        "WHERE sealed_refresh IS NOT NULL AND answered_at <= $1 \
-         AND EXISTS (SELECT 1 FROM sessions s WHERE s.hash = sso_grants.hash) ORDER BY answered_at, hash LIMIT $2"
+        "WHERE sealed_refresh IS NOT NULL AND answered_at <= $1 AND next_at > $2 \
+         AND EXISTS (SELECT 1 FROM sessions s WHERE s.hash = sso_grants.hash AND s.expires_at > $2 \
+         AND s.last_seen_at > $3) ORDER BY answered_at, hash LIMIT $4"
     );
-    list!(tx, StoredGrant, sql, since, rows)
+    list!(tx, StoredGrant, sql, since, now, idle_since, rows)
 }
 
 /// Lists all grants with a refresh token.
 pub async fn list_sealed_grants(tx: &mut Tx<'_>) -> Result<Vec<StoredGrant>, StoreError> {
     list!(tx, StoredGrant, select_grants!("WHERE sealed_refresh IS NOT NULL ORDER BY hash"))
+}
+
+/// Finds the grant of a session by the hash of its cookie.
+pub async fn find_grant(tx: &mut Tx<'_>, hash: &str) -> Result<Option<StoredGrant>, StoreError> {
+    find!(tx, StoredGrant, select_grants!("WHERE hash = $1"), hash)
 }
 
 /// Lists the grants of an identity.
@@ -360,6 +382,17 @@ pub async fn postpone_grants(
     exec!(tx, sql, org, next_at).map(|_| ())
 }
 
+/// Makes the refreshes of an identity due at `now`.
+pub async fn hasten_grants(
+    tx: &mut Tx<'_>,
+    issuer: &str,
+    subject: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE sso_grants SET next_at = $3 WHERE issuer = $1 AND subject = $2 AND next_at > $3";
+    exec!(tx, sql, issuer, subject, now).map(|_| ())
+}
+
 /// Ends the session of a grant. Returns true if it existed.
 pub async fn end_session(tx: &mut Tx<'_>, hash: &str) -> Result<bool, StoreError> {
     Ok(exec!(tx, "DELETE FROM sessions WHERE hash = $1", hash)? == 1)
@@ -372,6 +405,10 @@ pub async fn end_org_sessions(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<String>
     exec!(tx, "DELETE FROM sessions WHERE hash IN (SELECT hash FROM sso_grants WHERE org_id = $1)", org)?;
     exec!(tx, "DELETE FROM sso_grants WHERE org_id = $1", org)?;
     Ok(ended)
+}
+
+pub async fn delete_grant(tx: &mut Tx<'_>, hash: &str) -> Result<(), StoreError> {
+    exec!(tx, "DELETE FROM sso_grants WHERE hash = $1", hash).map(|_| ())
 }
 
 /// Deletes all grants of an identity.
@@ -407,6 +444,20 @@ pub async fn list_identity_tokens(
     let sql = "SELECT t.id, t.org_id FROM sso_tokens x JOIN tokens t ON t.id = x.token_id \
                WHERE x.issuer = $1 AND x.subject = $2 ORDER BY t.id";
     list!(tx, (TokenId, Option<OrgId>), sql, issuer, subject)
+}
+
+/// Lists the tokens of the identities of an organization's provider, with the organizations of the tokens. A token is
+/// left out while the provider of another organization still refreshes its identity.
+pub async fn list_org_tokens(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+) -> Result<Vec<(TokenId, Option<OrgId>)>, StoreError> {
+    let sql = "SELECT t.id, t.org_id FROM sso_tokens x JOIN tokens t ON t.id = x.token_id \
+               WHERE EXISTS (SELECT 1 FROM sso_grants g WHERE g.issuer = x.issuer AND g.subject = x.subject \
+                 AND g.org_id = $1) \
+               AND NOT EXISTS (SELECT 1 FROM sso_grants o WHERE o.issuer = x.issuer AND o.subject = x.subject \
+                 AND (o.org_id IS NULL OR o.org_id <> $1) AND o.sealed_refresh IS NOT NULL) ORDER BY t.id";
+    list!(tx, (TokenId, Option<OrgId>), sql, org)
 }
 
 /// Deletes the identities and grants of a user.

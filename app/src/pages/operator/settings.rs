@@ -1,9 +1,12 @@
 //! Page of the portal settings: name, addresses, accent colour, public offer and logo.
 
+use std::future::Future;
+
 use berth_types::portal::{Accent, Logo, PortalSettings};
 use berth_types::sso::ClaimedDomains;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
+use leptos_router::hooks::use_query_map;
 
 use super::super::confirm::ConfirmDialog;
 use super::super::org_data::answer_view;
@@ -25,10 +28,20 @@ pub fn SettingsPage() -> impl IntoView {
     if is_operator() { view! { <Settings/> }.into_any() } else { view! { <NotFound/> }.into_any() }
 }
 
+/// Loads the domains with a text. Returns the text too.
+fn load_domains(text: String) -> impl Future<Output = Answer<(String, ClaimedDomains)>> + Send + 'static {
+    let domains = api::sso::claimed_domains(&text);
+    async move { Ok((text, domains.await?)) }
+}
+
 #[component]
 fn Settings() -> impl IntoView {
     let data: Resource<Answer<PortalSettings>> = Resource::new(|| (), |()| api::portal::settings());
-    let domains: Resource<Answer<ClaimedDomains>> = Resource::new(|| (), |()| api::sso::claimed_domains());
+    let query = use_query_map();
+    let text = Memo::new(move |_| {
+        query.with(|query| query.get("domain").map(|text| text.trim().to_owned()).unwrap_or_default())
+    });
+    let domains: Resource<Answer<(String, ClaimedDomains)>> = Resource::new(move || text.get(), load_domains);
     let logo = use_identity().logo;
     view! {
         <Page title="Portal settings".to_owned()>
@@ -37,7 +50,9 @@ fn Settings() -> impl IntoView {
             </p>
             {answer_view(data, |settings| view! { <SettingsForm settings=settings/> }.into_any())}
             <LogoForm logo=logo/>
-            {answer_view(domains, |domains| view! { <SsoDomains domains=domains/> }.into_any())}
+            {answer_view(domains, |(text, domains)| {
+                view! { <SsoDomains domains=domains text=text/> }.into_any()
+            })}
         </Page>
     }
 }

@@ -7,16 +7,42 @@ use super::super::parts::{Call, CallProblem};
 use crate::api;
 use crate::ui::*;
 
-/// The table of all domains.
+/// Returns the filter as a plain form, which also works without scripts.
+fn filter_form(text: String) -> AnyView {
+    let clear = (!text.is_empty())
+        .then(|| view! { <a class="btn btn--quiet" href="/operator/settings">"Clear filters"</a> });
+    view! {
+        <form class="filters" method="get" action="/operator/settings" aria-label="Filter of domains">
+            <label class="filters__field" for="sso-domain">
+                "Domain or organization"
+                <input class="input" id="sso-domain" name="domain" autocomplete="off" maxlength="100" value=text/>
+            </label>
+            <button class="btn" type="submit">"Apply filter"</button>
+            {clear}
+        </form>
+    }
+    .into_any()
+}
+
+/// The table of the domains with a text in the domain or in the name of the organization.
 #[component]
-pub fn SsoDomains(domains: ClaimedDomains) -> impl IntoView {
+pub fn SsoDomains(domains: ClaimedDomains, text: String) -> impl IntoView {
+    let is_filtered = !text.is_empty();
     let domains = RwSignal::new(domains.domains);
     let (call, ready) = (Call::idle(), ready());
     let status = RwSignal::new(String::new());
     let set = Callback::new(move |(one, confirmed): (ClaimedDomain, bool)| {
         let input = ConfirmDomain { domain: one.domain.clone(), confirmed };
         call.run(api::sso::confirm_domain(one.organization, &input), move |fresh: ClaimedDomains| {
-            domains.set(fresh.domains);
+            let is_chosen =
+                |row: &ClaimedDomain| row.domain == one.domain && row.organization == one.organization;
+            if let Some(new) = fresh.domains.into_iter().find(is_chosen) {
+                domains.update(|rows| {
+                    if let Some(row) = rows.iter_mut().find(|row| is_chosen(row)) {
+                        *row = new;
+                    }
+                });
+            }
             let state = if confirmed { "confirmed" } else { "not confirmed" };
             status.set(format!("{}: {state}.", one.domain));
         });
@@ -28,7 +54,8 @@ pub fn SsoDomains(domains: ClaimedDomains) -> impl IntoView {
                 "A confirmed domain lets the sign-in service of its organization decide about all its addresses. Check first that the domain belongs to the organization, for example by a mail to its administrator."
             </p>
             <CallProblem call=call beside_fields=&[]/>
-            {move || domains.with(|domains| table(domains, call, ready, set))}
+            {filter_form(text)}
+            {move || domains.with(|domains| table(domains, is_filtered, call, ready, set))}
             <p class="quiet said" role="status">{move || status.get()}</p>
         </section>
     }
@@ -36,10 +63,14 @@ pub fn SsoDomains(domains: ClaimedDomains) -> impl IntoView {
 
 fn table(
     domains: &[ClaimedDomain],
+    is_filtered: bool,
     call: Call,
     ready: ReadSignal<bool>,
     set: Callback<(ClaimedDomain, bool)>,
 ) -> AnyView {
+    if domains.is_empty() && is_filtered {
+        return empty_filtered("No domain has this text.", "/operator/settings");
+    }
     if domains.is_empty() {
         return empty("No organization has single sign-on yet. Owners set it on the page Team.");
     }

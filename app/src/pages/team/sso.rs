@@ -237,7 +237,7 @@ fn SsoForm(org: OrgId, fields: Fields) -> impl IntoView {
             />
             <Choice name="sso-required" value=fields.required label="Only single sign-on"/>
             <p class="field__hint">
-                "With “Only single sign-on” members with an address of a confirmed domain have no sign-in by password, and their sessions by password end now. Owners keep the password as a way back."
+                "With “Only single sign-on” members with an address of a confirmed domain have no sign-in by password, and their sessions by password end now. Owners keep the password as a way back. Another issuer or client ID ends the sessions of single sign-on, and the API tokens that were made in them."
             </p>
             <div class="form__actions">
                 <Submit call=call>"Save single sign-on"</Submit>

@@ -134,6 +134,29 @@ async fn get_service_account(
     Ok(found)
 }
 
+/// Checks that the removal of a person at the provider of a session would end a token of this session.
+///
+/// # Errors
+/// 409 for a session by a provider without a refresh token.
+async fn check_refreshed(
+    tx: &mut Tx<'_>,
+    session: &SessionKey,
+    org: Option<OrgId>,
+) -> Result<(), WriteError> {
+    let grant = store::sso::find_grant(tx, session.hash()).await?;
+    if grant.is_none_or(|grant| grant.sealed_refresh.is_some()) {
+        return Ok(());
+    }
+    let advice = match org {
+        Some(_) => "Create it for a service account.",
+        None => "Sign in with your password to create it.",
+    };
+    let detail = format!(
+        "Your single sign-on service gave no refresh token, so your removal there would not end the token. No token was created. {advice}"
+    );
+    Err(Problem::conflict("sso.no_refresh", "No token in this session", detail).into())
+}
+
 /// The limits of a token as a text for the audit record.
 fn audit_text(token: &Token) -> String {
     let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.name()).collect();
@@ -195,7 +218,8 @@ impl Accounts {
     /// Creates a token of the caller or of a service account.
     ///
     /// # Errors
-    /// 403 for the token of a service account by a token. 422 for invalid fields, or more than the caller's own token
+    /// 403 for the token of a service account by a token. 409 in a session by a provider without a refresh token, except
+    /// for a service account. 422 for invalid fields, or more than the caller's own token
     /// permits.
     pub async fn create_token(
         &self,
@@ -269,6 +293,17 @@ impl Accounts {
                     && !store::accounts::token_exists(tx, parent, now).await?
                 {
                     return Err(Problem::unauthenticated().into());
+                }
+                // The end of a session ends its tokens, so it creates none after it.
+                if let Some(session) = &session
+                    && !store::accounts::session_exists(tx, session.hash()).await?
+                {
+                    return Err(Problem::unauthenticated().into());
+                }
+                if account.is_none()
+                    && let Some(session) = &session
+                {
+                    check_refreshed(tx, session, org).await?;
                 }
                 let account = match account {
                     Some(account) => Some(get_service_account(tx, org, account, token.role).await?),

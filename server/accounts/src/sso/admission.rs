@@ -15,6 +15,7 @@ use futures::FutureExt;
 
 use super::provider::Rules;
 use super::{Refused, SingleSignOn};
+use crate::grants::end_without_provider;
 use crate::members::{end_tokens_and_invitations, role_state};
 use crate::membership_rules::keeps_an_owner;
 
@@ -256,14 +257,22 @@ impl SingleSignOn {
                     Rules::Operators(group) => candidate.admit_operator(tx, group).await,
                 };
                 match decided {
-                    Ok(admitted) => Ok(Ok(admitted)),
+                    Ok(admitted) => {
+                        // A new member, or a former owner, has no password by the rule of the organization.
+                        let ended = match admitted.changed {
+                            Some(org) => end_without_provider(tx, org).await?,
+                            None => Vec::new(),
+                        };
+                        Ok(Ok((admitted, ended)))
+                    }
                     Err(Halt::Refused(refused)) => Ok(Err(refused)),
                     Err(Halt::Store(error)) => Err(error),
                 }
             }
             .boxed()
         });
-        let admitted = done.await??;
+        let (admitted, ended) = done.await??;
+        self.providers.publish_ended(&ended);
         if let Some(org) = admitted.changed {
             context.publish(Change::Member { org, user: admitted.user.id });
         }

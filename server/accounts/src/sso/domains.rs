@@ -8,22 +8,33 @@ use berth_types::sso::{ClaimedDomains, ConfirmDomain};
 use futures::FutureExt;
 
 use super::Providers;
-use super::provider::{end_without_provider, normal_domain};
+use super::provider::normal_domain;
+use crate::grants::end_without_provider;
+
+/// Characters of the filter of a list.
+const MAX_FILTER_CHARS: usize = 100;
 
 impl Providers {
-    /// The domains of all organizations, for operators.
+    /// The domains of all organizations with `text` in the domain or in the name of the organization, for operators.
     ///
     /// # Errors
-    /// 404 for all other callers.
-    pub async fn claimed_domains(&self, caller: &Caller) -> Result<ClaimedDomains, Problem> {
+    /// 404 for all other callers. 422 for a text of more than 100 characters.
+    pub async fn claimed_domains(&self, caller: &Caller, text: &str) -> Result<ClaimedDomains, Problem> {
         let context = &self.context;
         context.authorise_operator(caller)?;
-        let mut conn = context.db.read().await?;
-        let domains = store::sso::list_claimed_domains(&mut conn.tx()).await?;
+        if text.chars().count() > MAX_FILTER_CHARS {
+            return Err(Problem::invalid_field("/text", "Use at most 100 characters."));
+        }
+        self.list_domains(text).await
+    }
+
+    async fn list_domains(&self, text: &str) -> Result<ClaimedDomains, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let domains = store::sso::list_claimed_domains(&mut conn.tx(), text).await?;
         Ok(ClaimedDomains { domains })
     }
 
-    /// Confirms a domain for an organization, or takes the confirmation back.
+    /// Confirms a domain for an organization, or takes the confirmation back. Returns the domains with this text.
     ///
     /// # Errors
     /// 404 for all callers but operators, and if the organization does not name the domain. 403 without a fresh proof.
@@ -42,6 +53,7 @@ impl Providers {
         let at = input.confirmed.then(|| context.now());
         let action = if input.confirmed { "sso.domain_confirmed" } else { "sso.domain_refused" };
         let event = context.audit_event(caller, action, org.to_string(), domain.clone());
+        let listed = domain.clone();
         let done = context.db.try_write(move |tx| {
             let (domain, event) = (domain.clone(), event.clone());
             async move {
@@ -71,6 +83,6 @@ impl Providers {
             other => other?,
         };
         self.publish_ended(&ended);
-        self.claimed_domains(caller).await
+        self.list_domains(&listed).await
     }
 }

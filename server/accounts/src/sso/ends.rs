@@ -1,9 +1,9 @@
 //! The end of access after a removal or a sign-out at the provider.
 
-use berth_foundation::{Change, SessionKey};
+use berth_foundation::Change;
 use berth_oidc::read_logout;
 use berth_store::sso::StoredGrant;
-use berth_store::{self as store, StoreError};
+use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::{OrgId, TokenId};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
@@ -12,6 +12,40 @@ use futures::FutureExt;
 
 use super::{Refused, SingleSignOn};
 use crate::grants::NewGrant;
+
+/// The hashes of the cookies of ended sessions, and the ended tokens.
+type Ended = (Vec<String>, Vec<TokenId>);
+
+/// Ends all sessions and API tokens of the identity of a grant.
+async fn end_all(tx: &mut Tx<'_>, grant: &StoredGrant, event: AuditEvent) -> Result<Ended, StoreError> {
+    let (issuer, subject) = (&grant.issuer, &grant.subject);
+    let mut sessions = Vec::new();
+    for known in store::sso::list_identity_grants(tx, issuer, subject).await? {
+        if store::sso::end_session(tx, &known.hash).await? {
+            sessions.push(known.hash);
+        }
+    }
+    let listed = store::sso::list_identity_tokens(tx, issuer, subject).await?;
+    let tokens = end_tokens(tx, listed).await?;
+    store::sso::delete_grants(tx, issuer, subject).await?;
+    let counts = format!("; sessions {}, tokens {}", sessions.len(), tokens.len());
+    let event = AuditEvent { detail: event.detail.clone() + &counts, ..event };
+    store::quotas::insert_audit(tx, grant.org_id, &event).await?;
+    Ok((sessions, tokens))
+}
+
+/// Ends tokens, with those that they created.
+pub(super) async fn end_tokens(
+    tx: &mut Tx<'_>,
+    listed: Vec<(TokenId, Option<OrgId>)>,
+) -> Result<Vec<TokenId>, StoreError> {
+    let mut tokens = Vec::new();
+    for (token, org) in listed {
+        let deleted = store::accounts::delete_token(tx, org, token).await?;
+        tokens.extend(deleted.into_iter().map(|(token, _)| token));
+    }
+    Ok(tokens)
+}
 
 impl SingleSignOn {
     /// An event of a provider.
@@ -51,39 +85,56 @@ impl SingleSignOn {
         Ok(())
     }
 
-    /// Ends all sessions and API tokens of an identity, after its removal at the provider.
+    /// Ends all sessions and API tokens of an identity, after the removal of its provider.
     pub(super) async fn end_identity(&self, grant: &StoredGrant, cause: &str) -> Result<(), StoreError> {
-        let context = &self.accounts.context;
-        let (org, issuer, subject) = (grant.org_id, grant.issuer.clone(), grant.subject.clone());
-        let event = self.provider_event(&subject, cause.to_owned());
-        let done = context.db.write(move |tx| {
-            let (issuer, subject, event) = (issuer.clone(), subject.clone(), event.clone());
+        let event = self.provider_event(&grant.subject, cause.to_owned());
+        let grant = grant.clone();
+        let done = self.accounts.context.db.write(move |tx| {
+            let (grant, event) = (grant.clone(), event.clone());
+            async move { end_all(tx, &grant, event).await }.boxed()
+        });
+        self.publish_end(done.await?);
+        Ok(())
+    }
+
+    /// Ends the session of a grant that no refresh renews. The provider may have ended this grant only, so the other
+    /// grants of the identity are refreshed at once. The end of the last one ends the identity.
+    pub(super) async fn end_grant(&self, grant: &StoredGrant, cause: &str) -> Result<(), StoreError> {
+        let now = self.accounts.context.now();
+        let event = self.provider_event(&grant.subject, cause.to_owned());
+        let grant = grant.clone();
+        let done = self.accounts.context.db.write(move |tx| {
+            let (grant, event) = (grant.clone(), event.clone());
             async move {
-                let mut sessions: Vec<String> = Vec::new();
-                for grant in store::sso::list_identity_grants(tx, &issuer, &subject).await? {
-                    if store::sso::end_session(tx, &grant.hash).await? {
-                        sessions.push(grant.hash);
-                    }
+                let known = store::sso::list_identity_grants(tx, &grant.issuer, &grant.subject).await?;
+                if !known.iter().any(|row| row.hash == grant.hash) {
+                    // Another request ended it.
+                    return Ok((Vec::new(), Vec::new()));
                 }
-                let mut tokens: Vec<TokenId> = Vec::new();
-                for (token, org) in store::sso::list_identity_tokens(tx, &issuer, &subject).await? {
-                    let deleted = store::accounts::delete_token(tx, org, token).await?;
-                    tokens.extend(deleted.into_iter().map(|(token, _)| token));
+                if !known.iter().any(|row| row.hash != grant.hash && row.sealed_refresh.is_some()) {
+                    return end_all(tx, &grant, event).await;
                 }
-                store::sso::delete_grants(tx, &issuer, &subject).await?;
-                let counts = format!("; sessions {}, tokens {}", sessions.len(), tokens.len());
-                let event = AuditEvent { detail: event.detail.clone() + &counts, ..event };
-                store::quotas::insert_audit(tx, org, &event).await?;
-                Ok((sessions, tokens))
+                let is_ended = store::sso::end_session(tx, &grant.hash).await?;
+                store::sso::delete_grant(tx, &grant.hash).await?;
+                store::sso::hasten_grants(tx, &grant.issuer, &grant.subject, now).await?;
+                let sessions: Vec<String> = is_ended.then_some(grant.hash).into_iter().collect();
+                if is_ended {
+                    let event =
+                        AuditEvent { detail: event.detail.clone() + "; sessions 1, tokens 0", ..event };
+                    store::quotas::insert_audit(tx, grant.org_id, &event).await?;
+                }
+                Ok((sessions, Vec::new()))
             }
             .boxed()
         });
-        let (sessions, tokens) = done.await?;
-        for hash in &sessions {
-            context.publish(Change::SignedOut(SessionKey::from_hash(hash)));
-        }
-        tokens.into_iter().for_each(|token| context.publish(Change::TokenRevoked(token)));
+        self.publish_end(done.await?);
         Ok(())
+    }
+
+    /// Ends the streams of sessions and tokens that are deleted already.
+    fn publish_end(&self, (sessions, tokens): Ended) {
+        self.providers.publish_ended(&sessions);
+        tokens.into_iter().for_each(|token| self.accounts.context.publish(Change::TokenRevoked(token)));
     }
 
     /// Ends the sessions that a logout token of a provider names.

@@ -1,20 +1,25 @@
 //! The providers of organizations and of the operators, and their settings.
 
 use berth_foundation::envelope::SealingContext;
-use berth_foundation::{Caller, Change, Right, SessionKey};
+use berth_foundation::{Caller, Change, Right};
 use berth_oidc::{Provider, callback_url};
 use berth_store::sso::StoredProvider;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError, Tx};
+use berth_types::accounts::Role;
 use berth_types::ids::OrgId;
 use berth_types::problems::{FieldError, Problem};
+use berth_types::quotas::MAX_AUDIT_CHANGE_BYTES;
 use berth_types::sso::{
     GroupRole, Identities, MAX_DOMAIN_CHARS, MAX_DOMAINS, MAX_GROUPS, MAX_ISSUER_CHARS, MAX_SECRET_CHARS,
     MAX_TEXT_CHARS, PutSsoProvider, SsoFailure, SsoProvider, SsoSettings,
 };
 use futures::FutureExt;
+use serde_json::json;
 
+use super::ends::end_tokens;
 use super::{Providers, Refused};
+use crate::grants::{end_without_provider, publish_ended};
 use crate::members::recheck_manage_right;
 
 /// The claim with the groups of operators.
@@ -76,6 +81,28 @@ fn check_roles(roles: &[GroupRole], errors: &mut Vec<FieldError>) {
     for (index, entry) in roles.iter().enumerate() {
         check_text(&format!("/roles/{index}/group"), &entry.group, MAX_TEXT_CHARS, errors);
     }
+}
+
+/// The state of a provider in audit events, without the secret. A state that is too long for an event has the numbers of
+/// its roles and domains only.
+fn provider_state(row: &StoredProvider, domains: &[String]) -> String {
+    let mut state = json!({
+        "issuer": row.issuer, "client_id": row.client_id, "group_claim": row.group_claim, "roles": row.roles.0,
+        "default_role": row.default_role.map(Role::name), "create_members": row.create_members,
+        "required": row.required, "domains": domains,
+    });
+    if state.to_string().len() > MAX_AUDIT_CHANGE_BYTES
+        && let Some(fields) = state.as_object_mut()
+    {
+        fields.insert("roles".to_owned(), json!(row.roles.0.len()));
+        fields.insert("domains".to_owned(), json!(domains.len()));
+    }
+    state.to_string()
+}
+
+async fn list_domain_names(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<String>, StoreError> {
+    let known = store::sso::list_domains(tx, org).await?;
+    Ok(known.into_iter().map(|known| known.domain).collect())
 }
 
 fn no_provider() -> Problem {
@@ -204,9 +231,9 @@ impl Providers {
         })
     }
 
-    /// Sets the provider of an organization. Another issuer or client ends the sessions by the former one. A provider
-    /// that becomes required ends the sessions by password of members with an address of a confirmed domain, except
-    /// owners.
+    /// Sets the provider of an organization. Another issuer or client ends the sessions by the former one, and the API
+    /// tokens that were made in them. A provider that becomes required ends the sessions by password of members with an
+    /// address of a confirmed domain, except owners and operators.
     ///
     /// # Errors
     /// 403 for others than owners, and without a fresh proof. 422 for invalid fields.
@@ -221,6 +248,7 @@ impl Providers {
         context.check_person(caller)?;
         let domains = self.check_provider(&input)?;
         let sealed_secret = self.seal_secret(org, &input).await?;
+        let is_new_secret = input.client_secret.is_some();
         let (by, now) = (caller.user.id, context.now());
         let row = StoredProvider {
             org_id: org,
@@ -234,7 +262,8 @@ impl Providers {
             required: input.required,
             updated_at: now,
         };
-        let detail = format!("{}; domains: {}", row.issuer, domains.join(", "));
+        let secret = if is_new_secret { "; new client secret" } else { "" };
+        let detail = format!("{}; domains: {}{secret}", row.issuer, domains.join(", "));
         let event = context.audit_event(caller, "sso.provider_set", org.to_string(), detail);
         let done = context.db.try_write(move |tx| {
             let (row, domains, event) = (row.clone(), domains.clone(), event.clone());
@@ -245,25 +274,31 @@ impl Providers {
                     before.issuer == row.issuer && before.client_id == row.client_id
                 };
                 store::sso::put_provider(tx, &row).await?;
-                for known in store::sso::list_domains(tx, org).await? {
-                    if !domains.contains(&known.domain) {
-                        store::sso::delete_domain(tx, org, &known.domain).await?;
-                    }
+                let known = list_domain_names(tx, org).await?;
+                for domain in known.iter().filter(|known| !domains.contains(known)) {
+                    store::sso::delete_domain(tx, org, domain).await?;
                 }
                 for domain in &domains {
                     store::sso::add_domain(tx, org, domain, now).await?;
                 }
-                let mut ended = Vec::new();
-                if before.is_some_and(|before| !is_same(&before)) {
+                let (mut ended, mut tokens) = (Vec::new(), Vec::new());
+                if before.as_ref().is_some_and(|before| !is_same(before)) {
+                    // The new client refreshes no grant of the former one.
+                    let listed = store::sso::list_org_tokens(tx, org).await?;
+                    tokens = end_tokens(tx, listed).await?;
                     ended = store::sso::end_org_sessions(tx, org).await?;
                 }
                 ended.extend(end_without_provider(tx, org).await?);
+                let before = before.map(|before| provider_state(&before, &known));
+                let event = event.with_change(before, Some(provider_state(&row, &domains)));
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(ended)
+                Ok((ended, tokens))
             }
             .boxed()
         });
-        self.publish_ended(&done.await?);
+        let (ended, tokens) = done.await?;
+        self.publish_ended(&ended);
+        tokens.into_iter().for_each(|token| context.publish(Change::TokenRevoked(token)));
         let mut conn = context.db.read().await?;
         self.read_settings(&mut conn.tx(), org).await
     }
@@ -282,10 +317,11 @@ impl Providers {
             let event = event.clone();
             async move {
                 recheck_manage_right(tx, org, by).await?;
-                if !store::sso::delete_provider(tx, org).await? {
-                    return Err(no_provider().into());
-                }
+                let before = store::sso::find_provider(tx, org).await?.ok_or_else(no_provider)?;
+                let domains = list_domain_names(tx, org).await?;
+                store::sso::delete_provider(tx, org).await?;
                 let ended = store::sso::end_org_sessions(tx, org).await?;
+                let event = event.with_change(Some(provider_state(&before, &domains)), None);
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(ended)
             }
@@ -307,26 +343,8 @@ impl Providers {
 
     /// Ends the streams of sessions that are deleted already.
     pub(super) fn publish_ended(&self, hashes: &[String]) {
-        for hash in hashes {
-            self.context.publish(Change::SignedOut(SessionKey::from_hash(hash)));
-        }
+        publish_ended(&self.context, hashes);
     }
-}
-
-/// Ends the sessions of members who need the provider of an organization and have another sign-in. Returns the hashes
-/// of their cookies.
-pub async fn end_without_provider(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<String>, StoreError> {
-    let row = store::sso::find_provider(tx, org).await?;
-    if row.is_none_or(|row| !row.required) {
-        return Ok(Vec::new());
-    }
-    let mut ended = Vec::new();
-    for known in store::sso::list_domains(tx, org).await? {
-        if known.confirmed_at.is_some() {
-            ended.extend(store::sso::end_password_sessions(tx, org, &known.domain).await?);
-        }
-    }
-    Ok(ended)
 }
 
 #[cfg(test)]

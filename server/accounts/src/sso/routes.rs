@@ -290,11 +290,22 @@ async fn delete_provider(
     Ok(NoContent)
 }
 
+/// The query of the list of domains.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct DomainsQuery {
+    /// Only domains with this text in the domain or in the name of the organization, without regard to case; at most 100
+    /// characters.
+    #[schemars(length(max = 100))]
+    text: Option<String>,
+}
+
 async fn claimed_domains(
     State(sso): State<SingleSignOn>,
     Signed(caller): Signed,
+    Query(query): Query<DomainsQuery>,
 ) -> Result<Answer<ClaimedDomains>, Failed> {
-    Ok(Answer(sso.providers.claimed_domains(&caller).await?))
+    Ok(Answer(sso.providers.claimed_domains(&caller, &query.text.unwrap_or_default()).await?))
 }
 
 async fn confirm_domain(

@@ -30,6 +30,8 @@ struct ProviderState {
     /// The number of the present key. Only this key is published.
     key: u8,
     down: bool,
+    /// True if the answers have no refresh token.
+    no_refresh: bool,
     codes: HashMap<String, Grant>,
     /// The valid refresh tokens.
     refresh_tokens: Vec<String>,
@@ -89,6 +91,16 @@ impl FakeProvider {
 
     pub fn set_down(&self, down: bool) {
         self.lock().down = down;
+    }
+
+    /// Gives no refresh tokens from now on.
+    pub fn stop_refresh_tokens(&self) {
+        self.lock().no_refresh = true;
+    }
+
+    /// Ends the oldest refresh token.
+    pub fn end_oldest_refresh_token(&self) {
+        self.lock().refresh_tokens.remove(0);
     }
 
     /// Signs and publishes with another key from now on.
@@ -201,6 +213,9 @@ async fn token(State(provider): State<FakeProvider>, Form(form): Form<HashMap<St
     let mut answer = json!({
         "access_token": "access", "token_type": "Bearer", "expires_in": 300, "refresh_token": refresh_token,
     });
+    if state.no_refresh {
+        answer.as_object_mut().unwrap().remove("refresh_token");
+    }
     if let Some(id_token) = id_token {
         answer["id_token"] = json!(id_token);
     }
