@@ -3,6 +3,7 @@
 pub mod routes;
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -210,12 +211,22 @@ fn start_housekeeping(portal: &Portal) {
             }
         }
     });
-    let retention = portal.job_retention.clone();
-    portal.loops.spawn("job retention", Schedule::every(JOB_RETENTION_EVERY), None, move || {
-        let retention = retention.clone();
+    let (retention, unfinished) = (portal.job_retention.clone(), Arc::new(AtomicBool::new(false)));
+    let unfinished_before = unfinished.clone();
+    // A run with a failure goes on after a second too while work remains.
+    let wake: Wake = Arc::new(move || {
+        let pause = if unfinished_before.load(Ordering::Relaxed) { SECOND } else { JOB_RETENTION_EVERY };
+        Box::pin(tokio::time::sleep(pause))
+    });
+    portal.loops.spawn("job retention", Schedule::every(JOB_RETENTION_EVERY), Some(wake), move || {
+        let (retention, unfinished) = (retention.clone(), unfinished.clone());
         async move {
-            let unfinished = retention.tick_retention().await.map_err(|problem| problem.detail)?;
-            Ok::<_, String>(unfinished.then_some(NextRun { within: SECOND, pace: SECOND }))
+            let (more, result) = match retention.tick_retention().await {
+                Ok(more) => (more, Ok(None)),
+                Err(run) => (run.unfinished, Err(run.problem.detail)),
+            };
+            unfinished.store(more, Ordering::Relaxed);
+            result
         }
     });
     let sso = portal.sso.clone();

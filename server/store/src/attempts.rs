@@ -178,6 +178,21 @@ pub async fn find(
     find!(tx, StoredAttempt, sql, job, i64::from(number), node)
 }
 
+/// Finds the open rank of an attempt on a node. `None` also for a job that retention has removed: it gets no more
+/// files.
+pub async fn find_open(
+    tx: &mut Tx<'_>,
+    job: JobId,
+    number: u32,
+    node: NodeId,
+) -> Result<Option<StoredAttempt>, StoreError> {
+    let sql = select_attempts!(
+        "WHERE job_id = $1 AND number = $2 AND node_id = $3 AND is_open = $4 \
+         AND EXISTS (SELECT 1 FROM jobs j WHERE j.id = attempts.job_id AND j.removed_at IS NULL)"
+    );
+    find!(tx, StoredAttempt, sql, job, i64::from(number), node, true)
+}
+
 /// The rank of a node in an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct StoredNodeRank {

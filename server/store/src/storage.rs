@@ -34,6 +34,7 @@ pub struct ExpiredJob {
     pub ended_at: Timestamp,
     /// The submission without its inputs.
     pub spec: JsonColumn<NewJob>,
+    /// The counted bytes of its logs; 0 if they are not counted.
     pub log_bytes: i64,
 }
 
@@ -92,20 +93,6 @@ pub async fn has_credit(tx: &mut Tx<'_>, org: OrgId) -> Result<bool, StoreError>
     Ok(find!(tx, (i64,), sql, account)?.is_some())
 }
 
-/// The condition that no rank of a job is open. A rank that has ended on a lost node does not count: its worker may
-/// never return. `$yes` is the parameter with the value true.
-macro_rules! no_open_rank {
-    ($yes:literal) => {
-        concat!(
-            " AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = jobs.id AND a.is_open = ",
-            $yes,
-            " AND NOT (a.ended = ",
-            $yes,
-            " AND EXISTS (SELECT 1 FROM nodes n WHERE n.id = a.node_id AND n.lost_at IS NOT NULL)))"
-        )
-    };
-}
-
 /// The end and the id before the first job of a page; by default before all jobs.
 fn page_start(after: Option<(Timestamp, JobId)>) -> (Timestamp, String) {
     after.map_or_else(
@@ -115,19 +102,17 @@ fn page_start(after: Option<(Timestamp, JobId)>) -> (Timestamp, String) {
 }
 
 /// Lists ended jobs without counted logs after the end and the id in `after`, the oldest end first. A job with an
-/// open rank still gets log.
+/// open rank still gets log, also from a lost node that returns.
 pub async fn list_uncounted(
     tx: &mut Tx<'_>,
     after: Option<(Timestamp, JobId)>,
     limit: i64,
 ) -> Result<Vec<(JobId, OrgId, Timestamp)>, StoreError> {
     let (ended_at, id) = page_start(after);
-    let sql = concat!(
-        "SELECT id, org_id, ended_at FROM jobs WHERE ended_at IS NOT NULL AND log_bytes IS NULL \
-         AND ended_at >= $3 AND (ended_at > $3 OR id > $4)",
-        no_open_rank!("$1"),
-        " ORDER BY ended_at, id LIMIT $2"
-    );
+    let sql = "SELECT id, org_id, ended_at FROM jobs WHERE ended_at IS NOT NULL AND log_bytes IS NULL \
+               AND ended_at >= $3 AND (ended_at > $3 OR id > $4) \
+               AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = jobs.id AND a.is_open = $1) \
+               ORDER BY ended_at, id LIMIT $2";
     list!(tx, (JobId, OrgId, Timestamp), sql, true, limit, ended_at, &id)
 }
 
@@ -140,14 +125,27 @@ pub async fn count_logs(tx: &mut Tx<'_>, org: OrgId, job: JobId, log_bytes: i64)
     Ok(())
 }
 
+/// The condition that a rank of an attempt `a` has ended on a lost node: its worker may never return.
+macro_rules! ended_on_lost_node {
+    () => {
+        "a.ended = $2 AND EXISTS (SELECT 1 FROM nodes n WHERE n.id = a.node_id AND n.lost_at IS NOT NULL)"
+    };
+}
+
+/// Open ranks on lost nodes do not keep their job, whose log is then uncounted.
 macro_rules! expired_sql {
     ($condition:literal) => {
         concat!(
-            "SELECT id, org_id, ended_at, spec, log_bytes FROM jobs WHERE ended_at IS NOT NULL AND removed_at IS NULL \
-             AND log_bytes IS NOT NULL AND ended_at < $1 AND ended_at >= $4 AND (ended_at > $4 OR id > $5) ",
+            "SELECT id, org_id, ended_at, spec, CAST(COALESCE(log_bytes, 0) AS BIGINT) AS log_bytes FROM jobs \
+             WHERE ended_at IS NOT NULL AND removed_at IS NULL \
+             AND ended_at < $1 AND ended_at >= $4 AND (ended_at > $4 OR id > $5) ",
             $condition,
-            no_open_rank!("$2"),
-            " ORDER BY ended_at, id LIMIT $3"
+            " AND (log_bytes IS NOT NULL OR EXISTS \
+             (SELECT 1 FROM attempts a WHERE a.job_id = jobs.id AND a.is_open = $2 AND ",
+            ended_on_lost_node!(),
+            ")) AND NOT EXISTS (SELECT 1 FROM attempts a WHERE a.job_id = jobs.id AND a.is_open = $2 AND NOT (",
+            ended_on_lost_node!(),
+            ")) ORDER BY ended_at, id LIMIT $3"
         )
     };
 }
@@ -184,8 +182,10 @@ pub async fn remove_job(
     spec: &NewJob,
     now: Timestamp,
 ) -> Result<Option<i64>, StoreError> {
-    let sql = "UPDATE jobs SET removed_at = $2, spec = $3 WHERE id = $1 AND removed_at IS NULL AND ended_at IS NOT NULL";
-    if exec!(tx, sql, job.id, now, JsonColumn(spec))? == 0 {
+    // With a number in `log_bytes` no later run counts the logs.
+    let sql = "UPDATE jobs SET removed_at = $2, spec = $3, log_bytes = $4 \
+               WHERE id = $1 AND removed_at IS NULL AND ended_at IS NOT NULL";
+    if exec!(tx, sql, job.id, now, JsonColumn(spec), job.log_bytes)? == 0 {
         return Ok(None);
     }
     let sql = "SELECT bytes, job_id AS row_id FROM job_inputs WHERE job_id = $1";

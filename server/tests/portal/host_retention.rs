@@ -3,11 +3,11 @@
 use berth_foundation::Settings;
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{
-    AttemptId, Board, Evidence, Hello, Log, OutputFile, Phase, Status, UploadChunk, UploadProgress,
-    portal_message, worker_message::Body,
+    AttemptId, Board, Evidence, Hello, Log, OutputFile, Phase, SmallFile, Status, UploadBatchRequest,
+    UploadChunk, UploadProgress, portal_message, worker_message::Body,
 };
 use berth_server::workers;
-use berth_store::Db;
+use berth_store::{self as store, Db};
 use serde_json::{Value, json};
 use tonic::Code;
 
@@ -117,6 +117,23 @@ impl Host {
         Ok(PortalClient::new(channel).upload(chunk).await?.into_inner())
     }
 
+    /// Sends an artifact of four bytes in a batch, or with `check_only` asks for its state. Returns true if the
+    /// worker sends no more of it.
+    async fn upload_batch(&self, check_only: bool) -> bool {
+        let data = if check_only { Vec::new() } else { b"text".to_vec() };
+        let file = SmallFile { path: "out/text".to_owned(), bytes: 4, sha256: vec![0; 32], data };
+        let (attempt, files) = (self.attempt.clone(), vec![file]);
+        let batch = UploadBatchRequest { attempt, files, check_only, ..UploadBatchRequest::default() };
+        let channel = way(&self.setup, Some(&self.credentials)).connect().await.unwrap();
+        PortalClient::new(channel).upload_batch(batch).await.unwrap().into_inner().done[0]
+    }
+
+    /// The counted bytes of the organization's logs.
+    async fn log_bytes(&self) -> Value {
+        let path = format!("/orgs/{}/storage", self.setup.org);
+        self.setup.t.get(&self.setup.ada, &path).await.expect(200)["log_bytes"].clone()
+    }
+
     /// Runs the retention 31 days later. Returns the job.
     async fn retained_job(&mut self) -> Value {
         self.setup.t.clock.advance_s(31 * DAY_S);
@@ -175,6 +192,29 @@ async fn the_job_of_a_host_that_never_returns_is_removed() {
         assert!(!host.has_logs(), "{engine}: a removed job gets no log");
         let played = host.played.as_mut().unwrap();
         assert!(played.desired(0).await.is_empty(), "{engine}: the worker forgets the attempt");
+        host.setup.t.portal.job_retention.tick_retention().await.unwrap();
+        assert_eq!(host.log_bytes().await, 0, "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_job_gets_no_file_of_a_host_that_returns() {
+    for (engine, db, _location) in engines("files_after_retention").await {
+        let mut host = Host::on(keeping_portal(db.clone())).await;
+        host.send("one\n", status(Phase::Running, 1_000, None)).await;
+        host.lose().await;
+        let removed = host.retained_job().await;
+        assert!(removed["removed_at"].is_string(), "{engine} {removed}");
+        host.reconnect(2).await;
+        let saving = Status { uploading: true, ..status(Phase::Clean, 2_000, Some(4)) };
+        host.send("one\n", saving).await;
+        let progress = host.upload().await.unwrap();
+        assert_eq!((progress.done, progress.received_bytes), (true, 0), "{engine}");
+        assert!(host.upload_batch(true).await, "{engine}: the worker sends no file");
+        assert!(host.upload_batch(false).await, "{engine}");
+        let mut conn = db.read().await.unwrap();
+        let files = store::files::count_for_job(&mut conn.tx(), host.job.parse().unwrap()).await.unwrap();
+        assert_eq!(files, 0, "{engine}");
     }
 }
 
@@ -184,7 +224,6 @@ async fn the_job_of_a_host_that_returns_in_time_waits_for_its_log() {
         let mut host = Host::on(keeping_portal(db)).await;
         host.send("one\n", status(Phase::Running, 1_000, None)).await;
         host.lose().await;
-        // The log is counted while the node is lost.
         host.setup.t.portal.job_retention.tick_retention().await.unwrap();
         host.reconnect(2).await;
         let job = host.retained_job().await;
@@ -193,6 +232,22 @@ async fn the_job_of_a_host_that_returns_in_time_waits_for_its_log() {
         let job = host.retained_job().await;
         assert!(job["removed_at"].is_string(), "{engine} {job}");
         assert!(!host.has_logs(), "{engine}");
+        assert_eq!(host.log_bytes().await, 0, "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_of_a_host_that_returns_is_counted_with_its_rest() {
+    for (engine, db, _location) in engines("returned_log").await {
+        let mut host = Host::on(keeping_portal(db)).await;
+        host.send("one\n", status(Phase::Running, 1_000, None)).await;
+        host.lose().await;
+        host.setup.t.portal.job_retention.tick_retention().await.unwrap();
+        assert_eq!(host.log_bytes().await, 0, "{engine}: the log may still grow");
+        host.reconnect(2).await;
+        host.send("one\ntwo\n", status(Phase::Clean, 2_000, Some(8))).await;
+        host.setup.t.portal.job_retention.tick_retention().await.unwrap();
+        assert_eq!(host.log_bytes().await, 8, "{engine}");
     }
 }
 

@@ -193,6 +193,28 @@ async fn jobs_are_removed_in_batches_with_one_audit_event_a_run() {
 }
 
 #[tokio::test]
+async fn a_run_with_a_failure_says_that_work_remains() {
+    let t = TestPortal::sqlite().await;
+    let operator = t.operator().await;
+    let (ada, org) = t.tenant("lab").await;
+    t.add_price_and_credit(&operator, &org, 1_000_000_000).await;
+    let stuck = ended_job(&t, &ada, &org).await;
+    t.clock.advance_s(1);
+    for _ in 0..101 {
+        ended_job(&t, &ada, &org).await;
+    }
+    assert!(t.portal.job_retention.tick_retention().await.unwrap(), "two more logs to count");
+    assert!(!t.portal.job_retention.tick_retention().await.unwrap());
+    // A file in place of a directory.
+    let logs = t.data.path().join("logs");
+    std::fs::create_dir_all(&logs).unwrap();
+    std::fs::write(logs.join(stuck), b"").unwrap();
+    t.clock.advance_s(366 * DAY_S);
+    assert!(t.portal.job_retention.tick_retention().await.unwrap_err().unfinished, "100 of 101 are removed");
+    assert!(!t.portal.job_retention.tick_retention().await.unwrap_err().unfinished);
+}
+
+#[tokio::test]
 async fn directories_that_fail_do_not_hold_up_newer_jobs() {
     for (engine, db, _location) in engines("stuck_retention").await {
         let t = TestPortal::with(db, |settings| Settings { keep_ended_jobs_days: Some(30), ..settings });

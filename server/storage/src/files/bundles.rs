@@ -51,8 +51,8 @@ pub(crate) async fn register_artifacts(
     bundle: &OfferedBundle,
     input: &BundleInput,
 ) -> Result<ExpectedIds, StoreError> {
-    let attempt = store::attempts::find(tx, bundle.job, bundle.attempt, node).await?;
-    let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(vec![None; bundle.files.len()]) };
+    let attempt = store::attempts::find_open(tx, bundle.job, bundle.attempt, node).await?;
+    let Some(attempt) = attempt else { return Ok(vec![None; bundle.files.len()]) };
     let mut usage = StorageUse::new(input.limits);
     let mut out = Vec::new();
     for (file, id) in bundle.files.iter().zip(&input.ids) {
@@ -84,8 +84,8 @@ pub(crate) async fn known_artifacts(
     node: NodeId,
     bundle: &OfferedBundle,
 ) -> Result<Vec<bool>, StoreError> {
-    let attempt = store::attempts::find(tx, bundle.job, bundle.attempt, node).await?;
-    let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(vec![true; bundle.files.len()]) };
+    let attempt = store::attempts::find_open(tx, bundle.job, bundle.attempt, node).await?;
+    let Some(attempt) = attempt else { return Ok(vec![true; bundle.files.len()]) };
     let rows = store::files::list_artifacts(tx, attempt.job_id, attempt.number, attempt.rank).await?;
     let rows: BTreeMap<&str, &store::files::StoredFile> =
         rows.iter().map(|row| (row.path.as_str(), row)).collect();

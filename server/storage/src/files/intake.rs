@@ -238,8 +238,8 @@ impl Files {
         let registering = self.context.db.write(move |tx| {
             let offered = offered.clone();
             async move {
-                let attempt = store::attempts::find(tx, offered.job, offered.attempt, node).await?;
-                let Some(attempt) = attempt.filter(|a| a.is_open) else { return Ok(None) };
+                let attempt = store::attempts::find_open(tx, offered.job, offered.attempt, node).await?;
+                let Some(attempt) = attempt else { return Ok(None) };
                 register(tx, &attempt, &offered, (id, now), &mut StorageUse::new(limits)).await
             }
             .boxed()

@@ -38,6 +38,20 @@ pub struct JobRetention {
     files: Files,
 }
 
+/// A run with a failure.
+#[derive(Debug)]
+pub struct FailedRun {
+    pub problem: Problem,
+    /// True if the run did some of its work and there may be more.
+    pub unfinished: bool,
+}
+
+impl From<Problem> for FailedRun {
+    fn from(problem: Problem) -> Self {
+        Self { problem, unfinished: false }
+    }
+}
+
 /// The submission of a removed job: only what lists and filters show.
 fn stub(spec: &NewJob) -> NewJob {
     NewJob { command: None, script: None, env: BTreeMap::new(), files: BTreeMap::new(), ..spec.clone() }
@@ -75,24 +89,26 @@ impl JobRetention {
     ///
     /// # Errors
     /// The database or a directory failed. The other jobs were removed all the same.
-    pub async fn tick_retention(&self) -> Result<bool, Problem> {
+    pub async fn tick_retention(&self) -> Result<bool, FailedRun> {
         let counted = self.count_logs().await?;
         let (jobs, mut failed) = self.remove_recordings().await?;
-        let unfinished = room(counted) == 0 || room(jobs.len()) == 0;
+        let is_full = room(jobs.len()) == 0;
         let mut by_org: BTreeMap<OrgId, Vec<ExpiredJob>> = BTreeMap::new();
         for job in jobs {
             by_org.entry(job.org_id).or_default().push(job);
         }
-        let some = !by_org.is_empty();
+        let (some, mut recorded) = (!by_org.is_empty(), false);
         for (org, jobs) in by_org {
-            if let Err(problem) = self.record_removals(org, jobs).await {
-                failed = failed.or(Some(problem));
+            match self.record_removals(org, jobs).await {
+                Ok(()) => recorded = true,
+                Err(problem) => failed = failed.or(Some(problem)),
             }
         }
-        if some {
-            self.files.sweep_files().await?;
+        if some && let Err(problem) = self.files.sweep_files().await {
+            failed = failed.or(Some(problem));
         }
-        failed.map_or(Ok(unfinished), Err)
+        let unfinished = room(counted) == 0 || (is_full && recorded);
+        failed.map_or(Ok(unfinished), |problem| Err(FailedRun { problem, unfinished }))
     }
 
     /// Counts the bytes of the logs of ended jobs. Returns the number of jobs.
