@@ -29,6 +29,7 @@ LONG_CRATES: dict[str, int] = {
     "app": 52_000,
     "app/types": 9_800,
     "server": 8_600,
+    "server/accounts": 8_400,
     "server/jobs": 9_000,
     "server/store": 9_800,
     "worker": 21_000,

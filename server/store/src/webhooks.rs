@@ -132,21 +132,15 @@ macro_rules! has_enabled_creator {
 
 /// Lists the webhooks of an organization that have not stopped.
 pub async fn list_active(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<StoredWebhook>, StoreError> {
-    const SQL: &str = concat!(
-        select_webhooks!("WHERE org_id = $1 AND "),
-        has_enabled_creator!(),
-        " ORDER BY id"
-    );
+    const SQL: &str =
+        concat!(select_webhooks!("WHERE org_id = $1 AND "), has_enabled_creator!(), " ORDER BY id");
     list_readable!(tx, StoredWebhook, SQL, org)
 }
 
 /// Lists the webhooks of an organization whose creator is no member with an enabled account.
 pub async fn list_stopped(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<StoredWebhook>, StoreError> {
-    const SQL: &str = concat!(
-        select_webhooks!("WHERE org_id = $1 AND NOT "),
-        has_enabled_creator!(),
-        " ORDER BY id"
-    );
+    const SQL: &str =
+        concat!(select_webhooks!("WHERE org_id = $1 AND NOT "), has_enabled_creator!(), " ORDER BY id");
     list_readable!(tx, StoredWebhook, SQL, org)
 }
 
