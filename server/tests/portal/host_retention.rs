@@ -247,7 +247,12 @@ async fn the_log_of_a_host_that_returns_is_counted_with_its_rest() {
         host.reconnect(2).await;
         host.send("one\ntwo\n", status(Phase::Clean, 2_000, Some(8))).await;
         host.setup.t.portal.job_retention.tick_retention().await.unwrap();
-        assert_eq!(host.log_bytes().await, 8, "{engine}");
+        let log = host.setup.t.portal.recordings.log(host.job.parse().unwrap(), 1, 0);
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), "one\ntwo\n", "{engine}");
+        // The directory also has the times of the lines.
+        let files = std::fs::read_dir(log.parent().unwrap()).unwrap();
+        let total: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert_eq!(host.log_bytes().await, total, "{engine}");
     }
 }
 
