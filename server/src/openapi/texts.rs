@@ -202,7 +202,7 @@ const OPERATIONS: &[(&str, &str)] = &[
          the cause. It sets a cookie for the return within ten minutes.",
     ),
     (
-        "get_sso_callback",
+        "get_sso_org_callback",
         "The redirect URI for the registration at the provider. The answer sets the session cookie, or leads to the \
          sign-in page with the cause of a failure. Each state works once, in the browser of its first step.",
     ),
