@@ -280,6 +280,8 @@ fn start_or_hold_first(engine: &mut Engine, pass: &mut PoolPass, now: Timestamp,
         return;
     }
     if !impossible::is_possible(engine, &ask) {
+        // A node of its held start may take it no more.
+        hold::drop_hold(engine, head.job);
         order::set_aside(engine, head.job);
         engine.impossible.insert(head.job);
         return;

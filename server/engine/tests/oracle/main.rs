@@ -86,7 +86,6 @@ fn enumerated_worlds_inside_a_reservation_follow_it() {
 }
 
 #[test]
-#[ignore = "engine and judge differ on some worlds with dedicated nodes: CONTRIBUTING.md"]
 fn enumerated_worlds_with_dedicated_nodes_follow_it() {
     // As above, with a prime stride.
     try_all(6_000, |n| enumerated_dedicated(n * 7_919 % ENUMERATED_DEDICATED));
