@@ -23,7 +23,8 @@ test-hardware:
 		awk '{ print; fflush() } /^test result: ok\. [1-9]/ { passed = 1 } END { exit !passed }'
 
 # A bare Debian in a virtual machine becomes a node, as docs/workers.md says, and is restarted, upgraded and cut off
-# under its jobs; then the worker's tests run in it. Needs root, QEMU and debootstrap. HOST_SUITE, HOST_ONLY.
+# under its jobs; then the worker's tests run in it. Two more with a network between them scan each other from jobs.
+# Needs root, QEMU and debootstrap. HOST_SUITE, HOST_ONLY=node|tests|network.
 test-host: build
 	@exec python3 end2end/tools/bare_host.py
 

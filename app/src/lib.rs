@@ -12,6 +12,7 @@ mod hydration;
 pub mod identity;
 pub mod live;
 pub mod pages;
+mod passkeys;
 mod proof;
 mod rail;
 mod routes;
@@ -24,7 +25,7 @@ pub mod ui;
 use leptos::prelude::*;
 use leptos_meta::{Title, provide_meta_context};
 use leptos_router::components::{ParentRoute, Route, Router, Routes};
-use leptos_router::{Lazy, SsrMode, path};
+use leptos_router::{SsrMode, path};
 
 use pages::org_address::{OrgLayout, OrgRedirect};
 use session::Layout;
@@ -40,46 +41,46 @@ pub fn App() -> impl IntoView {
     view! {
         <Router>
             <Routes fallback=|| view! { <NotFoundPage/> }>
-                <Route path=path!("/setup") view={Lazy::<routes::Setup>::new()} ssr=SsrMode::Async/>
-                <Route path=path!("/sign-in") view={Lazy::<routes::SignIn>::new()} ssr=SsrMode::Async/>
-                <Route path=path!("/sign-up") view={Lazy::<routes::SignUp>::new()} ssr=SsrMode::Async/>
-                <Route path=path!("/forgot") view={Lazy::<routes::Forgot>::new()} ssr=SsrMode::Async/>
-                <Route path=path!("/reset") view={Lazy::<routes::Reset>::new()} ssr=SsrMode::Async/>
-                <Route path=path!("/verify") view={Lazy::<routes::Verify>::new()} ssr=SsrMode::Async/>
-                <Route path=path!("/join") view={Lazy::<routes::Join>::new()} ssr=SsrMode::Async/>
+                <Route path=path!("/setup") view=routes::SETUP ssr=SsrMode::Async/>
+                <Route path=path!("/sign-in") view=routes::SIGN_IN ssr=SsrMode::Async/>
+                <Route path=path!("/sign-up") view=routes::SIGN_UP ssr=SsrMode::Async/>
+                <Route path=path!("/forgot") view=routes::FORGOT ssr=SsrMode::Async/>
+                <Route path=path!("/reset") view=routes::RESET ssr=SsrMode::Async/>
+                <Route path=path!("/verify") view=routes::VERIFY ssr=SsrMode::Async/>
+                <Route path=path!("/join") view=routes::JOIN ssr=SsrMode::Async/>
                 <ParentRoute path=path!("") view=Layout ssr=SsrMode::Async>
                     <ParentRoute path=path!("/orgs/:org") view=OrgLayout ssr=SsrMode::Async>
-                        <Route path=path!("") view={Lazy::<routes::Home>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/launch") view={Lazy::<routes::Launch>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/jobs") view={Lazy::<routes::Jobs>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/jobs/compare") view={Lazy::<routes::Compare>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/jobs/:job") view={Lazy::<routes::Job>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/reservations") view={Lazy::<routes::Reservations>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("") view=routes::HOME ssr=SsrMode::Async/>
+                        <Route path=path!("/launch") view=routes::LAUNCH ssr=SsrMode::Async/>
+                        <Route path=path!("/jobs") view=routes::JOBS ssr=SsrMode::Async/>
+                        <Route path=path!("/jobs/compare") view=routes::COMPARE ssr=SsrMode::Async/>
+                        <Route path=path!("/jobs/:job") view=routes::JOB ssr=SsrMode::Async/>
+                        <Route path=path!("/reservations") view=routes::RESERVATIONS ssr=SsrMode::Async/>
                         <Route
                             path=path!("/reservations/:reservation")
-                            view={Lazy::<routes::Reservation>::new()}
+                            view=routes::RESERVATION
                             ssr=SsrMode::Async
                         />
-                        <Route path=path!("/cluster") view={Lazy::<routes::Cluster>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/billing") view={Lazy::<routes::Billing>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/usage") view={Lazy::<routes::Usage>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/budgets") view={Lazy::<routes::Budgets>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/invoices") view={Lazy::<routes::Invoices>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/invoices/:invoice") view={Lazy::<routes::Invoice>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/statements/:month") view={Lazy::<routes::Statement>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/limits") view={Lazy::<routes::Limits>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/team") view={Lazy::<routes::Team>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/tokens") view={Lazy::<routes::Tokens>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/webhooks") view={Lazy::<routes::Webhooks>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/secrets") view={Lazy::<routes::Secrets>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/volumes") view={Lazy::<routes::Volumes>::new()} ssr=SsrMode::Async/>
-                        <Route path=path!("/volumes/:volume") view={Lazy::<routes::Volume>::new()} ssr=SsrMode::Async/>
+                        <Route path=path!("/cluster") view=routes::CLUSTER ssr=SsrMode::Async/>
+                        <Route path=path!("/billing") view=routes::BILLING ssr=SsrMode::Async/>
+                        <Route path=path!("/usage") view=routes::USAGE ssr=SsrMode::Async/>
+                        <Route path=path!("/budgets") view=routes::BUDGETS ssr=SsrMode::Async/>
+                        <Route path=path!("/invoices") view=routes::INVOICES ssr=SsrMode::Async/>
+                        <Route path=path!("/invoices/:invoice") view=routes::INVOICE ssr=SsrMode::Async/>
+                        <Route path=path!("/statements/:month") view=routes::STATEMENT ssr=SsrMode::Async/>
+                        <Route path=path!("/limits") view=routes::LIMITS ssr=SsrMode::Async/>
+                        <Route path=path!("/team") view=routes::TEAM ssr=SsrMode::Async/>
+                        <Route path=path!("/tokens") view=routes::TOKENS ssr=SsrMode::Async/>
+                        <Route path=path!("/webhooks") view=routes::WEBHOOKS ssr=SsrMode::Async/>
+                        <Route path=path!("/secrets") view=routes::SECRETS ssr=SsrMode::Async/>
+                        <Route path=path!("/volumes") view=routes::VOLUMES ssr=SsrMode::Async/>
+                        <Route path=path!("/volumes/:volume") view=routes::VOLUME ssr=SsrMode::Async/>
                     </ParentRoute>
-                    <Route path=path!("/") view={Lazy::<routes::Root>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/account") view={Lazy::<routes::Account>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/") view=routes::ROOT ssr=SsrMode::Async/>
+                    <Route path=path!("/account") view=routes::ACCOUNT ssr=SsrMode::Async/>
                     <Route
                         path=path!("/account/second-factors")
-                        view={Lazy::<routes::Factors>::new()}
+                        view=routes::FACTORS
                         ssr=SsrMode::Async
                     />
                     <Route path=path!("/launch") view=OrgRedirect ssr=SsrMode::Async/>
@@ -101,29 +102,31 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/secrets") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/volumes") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/volumes/:volume") view=OrgRedirect ssr=SsrMode::Async/>
-                    <Route path=path!("/operator") view={Lazy::<routes::OperatorOverview>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/nodes") view={Lazy::<routes::Nodes>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/nodes/:node") view={Lazy::<routes::Boards>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator") view=routes::OPERATOR_OVERVIEW ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/nodes") view=routes::NODES ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/nodes/:node") view=routes::BOARDS ssr=SsrMode::Async/>
                     <Route
                         path=path!("/operator/nodes/:node/boards/:gpu")
-                        view={Lazy::<routes::Board>::new()}
+                        view=routes::BOARD
                         ssr=SsrMode::Async
                     />
-                    <Route path=path!("/operator/jobs") view={Lazy::<routes::AllJobs>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/stuck") view={Lazy::<routes::Stuck>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/fleet") view={Lazy::<routes::Hardware>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/prices") view={Lazy::<routes::Prices>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/orgs") view={Lazy::<routes::Orgs>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/people") view={Lazy::<routes::People>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/invoices") view={Lazy::<routes::AllInvoices>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/books") view={Lazy::<routes::Reconciliation>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/system") view={Lazy::<routes::System>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/limits") view={Lazy::<routes::AllLimits>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/limits/:org") view={Lazy::<routes::OrgLimits>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/reservations") view={Lazy::<routes::AllReservations>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/settings") view={Lazy::<routes::Settings>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/gallery") view={Lazy::<routes::Gallery>::new()} ssr=SsrMode::Async/>
-                    <Route path=path!("/operator/audit") view={Lazy::<routes::Audit>::new()} ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/jobs") view=routes::ALL_JOBS ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/stuck") view=routes::STUCK ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/fleet") view=routes::HARDWARE ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/prices") view=routes::PRICES ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/orgs") view=routes::ORGS ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/changes") view=routes::CHANGES ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/people") view=routes::PEOPLE ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/operators") view=routes::OPERATORS ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/invoices") view=routes::ALL_INVOICES ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/books") view=routes::RECONCILIATION ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/system") view=routes::SYSTEM ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/limits") view=routes::ALL_LIMITS ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/limits/:org") view=routes::ORG_LIMITS ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/reservations") view=routes::ALL_RESERVATIONS ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/settings") view=routes::SETTINGS ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/gallery") view=routes::GALLERY ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/audit") view=routes::AUDIT ssr=SsrMode::Async/>
                 </ParentRoute>
             </Routes>
         </Router>

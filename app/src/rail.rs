@@ -2,6 +2,7 @@
 //!
 //! Links imply no rights: each page checks them.
 
+use berth_types::operators::{OperatorRight, OperatorRole};
 use leptos::prelude::*;
 use leptos_router::hooks::use_location;
 
@@ -65,9 +66,11 @@ static OPERATOR: [Group; 2] = [
             ("/operator/prices", "Prices"),
             ("/operator/orgs", "Organizations"),
             ("/operator/people", "People"),
+            ("/operator/operators", "Operators"),
             ("/operator/invoices", "Invoices"),
             ("/operator/books", "Reconciliation"),
             ("/operator/limits", "Limits"),
+            ("/operator/changes", "Change requests"),
             ("/operator/audit", "Audit"),
             ("/operator/settings", "Portal settings"),
         ],
@@ -113,12 +116,20 @@ fn is_inside(path: &str, page: &str) -> bool {
     inside || path == "/billing" && is_money_page(page)
 }
 
+/// Returns true if a role reads the page of a link.
+fn is_open_to(role: OperatorRole, path: &str) -> bool {
+    let inspected = ["/operator/people", "/operator/operators", "/operator/audit"];
+    !inspected.contains(&path) || OperatorRight::Inspect.is_granted_to(role)
+}
+
 /// Returns the groups as lists with headings; `in_sheet` leaves out the links of the bar.
-fn link_groups(tenant: bool, operator: bool, in_sheet: bool) -> Vec<AnyView> {
+fn link_groups(tenant: bool, operator: Option<OperatorRole>, in_sheet: bool) -> Vec<AnyView> {
     let bar = if tenant { BAR_PATHS } else { OPERATOR_BAR_PATHS };
     let tenant = TENANT.iter().take(if tenant { TENANT.len() } else { 0 });
-    let all = tenant.chain(OPERATOR.iter().take(if operator { OPERATOR.len() } else { 0 }));
-    let included = |path: &str| !in_sheet || !bar.contains(&path);
+    let all = tenant.chain(OPERATOR.iter().take(if operator.is_some() { OPERATOR.len() } else { 0 }));
+    let included = move |path: &str| {
+        (!in_sheet || !bar.contains(&path)) && operator.is_none_or(|role| is_open_to(role, path))
+    };
     let view = |group: &'static Group| {
         let id = format!("{}-{}", if in_sheet { "more" } else { "rail" }, group.id);
         let labelled_by = id.clone();
@@ -145,13 +156,12 @@ fn link_groups(tenant: bool, operator: bool, in_sheet: bool) -> Vec<AnyView> {
 }
 
 /// Lists the paths and the names of all links, with the group of operators' links in the name.
-pub fn all_links(tenant: bool, operator: bool) -> Vec<(&'static str, String)> {
+pub fn all_links(tenant: bool, operator: Option<OperatorRole>) -> Vec<(&'static str, String)> {
     let groups = TENANT.iter().take(if tenant { TENANT.len() } else { 0 });
     let tenant = groups.flat_map(|group| group.links).map(|(path, name)| (*path, (*name).to_owned()));
-    let groups = OPERATOR.iter().take(if operator { OPERATOR.len() } else { 0 });
-    let operator =
-        groups.flat_map(|group| group.links).map(|(path, name)| (*path, format!("Operator: {name}")));
-    tenant.chain(operator).collect()
+    let links = OPERATOR.iter().flat_map(|group| group.links);
+    let links = links.filter(|(path, _)| operator.is_some_and(|role| is_open_to(role, path)));
+    tenant.chain(links.map(|(path, name)| (*path, format!("Operator: {name}")))).collect()
 }
 
 /// The groups of the rail; a phone shows the first group in its bar.
@@ -159,8 +169,8 @@ pub fn all_links(tenant: bool, operator: bool) -> Vec<(&'static str, String)> {
 pub fn RailGroups(
     /// True with the groups of an organization.
     tenant: bool,
-    /// True with the groups of an operator.
-    operator: bool,
+    /// The role of an operator, who gets the groups of operators.
+    operator: Option<OperatorRole>,
 ) -> impl IntoView {
     link_groups(tenant, operator, false)
 }
@@ -170,8 +180,8 @@ pub fn RailGroups(
 pub fn SheetGroups(
     /// True with the groups of an organization.
     tenant: bool,
-    /// True with the groups of an operator.
-    operator: bool,
+    /// The role of an operator, who gets the groups of operators.
+    operator: Option<OperatorRole>,
 ) -> impl IntoView {
     link_groups(tenant, operator, true)
 }
@@ -207,6 +217,17 @@ mod tests {
         for path in ["/", "/jobs", "/usages", "/operator/invoices"] {
             assert!(!is_money_page(path), "{path}");
         }
+    }
+
+    #[test]
+    fn links_are_those_of_the_role() {
+        let paths = |role| all_links(false, role).into_iter().map(|(path, _)| path).collect::<Vec<_>>();
+        assert_eq!(paths(None), Vec::<&str>::new());
+        let auditor = paths(Some(OperatorRole::Auditor));
+        assert_eq!(auditor, paths(Some(OperatorRole::Owner)));
+        let fleet = paths(Some(OperatorRole::Fleet));
+        let hidden: Vec<&str> = auditor.into_iter().filter(|path| !fleet.contains(path)).collect();
+        assert_eq!(hidden, ["/operator/people", "/operator/operators", "/operator/audit"]);
     }
 
     #[test]

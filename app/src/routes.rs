@@ -4,11 +4,13 @@
 //! A page has its own part; a list shares the part of its objects. `end2end/tools/join_chunks.mjs` joins the common
 //! code of the parts into few files.
 
+use std::pin::Pin;
+
 use leptos::prelude::*;
 use leptos::wasm_split::SplitLoaderError;
 #[cfg(feature = "hydrate")]
 use leptos::wasm_split::wasm_split;
-use leptos_router::LazyRoute;
+use leptos_router::ChooseView;
 
 #[cfg(feature = "hydrate")]
 use crate::hydration::load_part;
@@ -41,105 +43,120 @@ fn reload() {
     }
 }
 
-macro_rules! route {
-    ($part:ident, $route:ident, $view:ident, $load:ident, $page:path) => {
-        pub struct $route;
+type LocalFuture<T> = Pin<Box<dyn Future<Output = T>>>;
 
+/// A page whose part of the module is loaded at its first visit. All pages are values of this one type, because each
+/// type of a page would repeat the code of the router in the main module.
+#[derive(Clone, Copy)]
+pub struct LazyPage {
+    #[cfg(feature = "hydrate")]
+    load: fn() -> LocalFuture<Result<(), SplitLoaderError>>,
+    view: fn() -> LocalFuture<Result<AnyView, SplitLoaderError>>,
+}
+
+impl ChooseView for LazyPage {
+    async fn choose(self) -> AnyView {
+        match (self.view)().await {
+            Ok(page) => page,
+            Err(_) => view! { <Unloaded/> }.into_any(),
+        }
+    }
+
+    // Without it hydration would insert the rendered page a second time.
+    async fn preload(&self) {
+        #[cfg(feature = "hydrate")]
+        load_part(self.load).await;
+    }
+}
+
+macro_rules! page {
+    ($part:ident, $page:ident, $view:ident, $load:ident, $component:path) => {
         #[cfg(feature = "hydrate")]
         #[wasm_split($part, wasm_split_path = ::leptos::wasm_split, preload($load), fallible)]
         fn $view() -> Result<AnyView, SplitLoaderError> {
-            Ok($page().into_any())
+            Ok($component().into_any())
         }
 
         // The portal has all parts.
         #[cfg(not(feature = "hydrate"))]
         async fn $view() -> Result<AnyView, SplitLoaderError> {
-            Ok($page().into_any())
+            Ok($component().into_any())
         }
 
-        impl LazyRoute for $route {
-            fn data() -> Self {
-                Self
-            }
-            async fn view(_this: Self) -> AnyView {
-                match $view().await {
-                    Ok(page) => page,
-                    Err(_) => view! { <Unloaded/> }.into_any(),
-                }
-            }
-            // Without it hydration would insert the rendered page a second time.
-            async fn preload() {
-                #[cfg(feature = "hydrate")]
-                load_part(async || $load().await).await;
-            }
-        }
+        pub const $page: LazyPage = LazyPage {
+            #[cfg(feature = "hydrate")]
+            load: || Box::pin($load()),
+            view: || Box::pin($view()),
+        };
     };
 }
 
-route!(entry, Setup, setup, load_setup, pages::setup::SetupPage);
-route!(entry, SignIn, sign_in, load_sign_in, pages::sign_in::SignInPage);
-route!(entry, SignUp, sign_up, load_sign_up, pages::sign_up::SignUpPage);
-route!(entry, Join, join, load_join, pages::join::JoinPage);
-route!(entry, Forgot, forgot, load_forgot, pages::forgot::ForgotPage);
-route!(entry, Reset, reset, load_reset, pages::reset::ResetPage);
-route!(entry, Verify, verify, load_verify, pages::verify::VerifyPage);
-route!(start, Root, root, load_root, pages::start::RootPage);
-route!(home, Home, home, load_home, pages::home::HomePage);
-route!(launch, Launch, launch, load_launch, pages::launch::LaunchPage);
-route!(jobs, Jobs, jobs, load_jobs, pages::jobs::JobsPage);
-route!(account, Factors, factors_page, load_factors, pages::account_factors::SecondFactorsPage);
-route!(job, Job, job, load_job, pages::job::JobPage);
-route!(compare, Compare, compare_jobs, load_compare, pages::compare::ComparePage);
-route!(calendar, Reservations, reservations, load_reservations, pages::reservations::ReservationsPage);
-route!(calendar, Reservation, reservation, load_reservation, pages::reservations::ReservationPage);
-route!(cluster, Cluster, cluster, load_cluster, pages::cluster::ClusterPage);
-route!(billing, Billing, billing, load_billing, pages::billing::BillingPage);
-route!(usage, Usage, usage, load_usage, pages::usage::UsagePage);
-route!(budgets, Budgets, budgets, load_budgets, pages::budgets::BudgetsPage);
-route!(invoices, Invoices, invoices, load_invoices, pages::invoices::InvoicesPage);
-route!(invoices, Invoice, invoice, load_invoice, pages::invoices::InvoicePage);
-route!(invoices, Statement, statement, load_statement, pages::invoices::StatementPage);
-route!(team, Team, team, load_team, pages::team::TeamPage);
-route!(tokens, Tokens, tokens, load_tokens, pages::tokens::TokensPage);
-route!(webhooks, Webhooks, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
-route!(secrets, Secrets, secrets, load_secrets, pages::secrets::SecretsPage);
-route!(volumes, Volumes, volumes, load_volumes, pages::volumes::VolumesPage);
-route!(volumes, Volume, volume, load_volume, pages::volumes::one::VolumePage);
-route!(account, Account, account_page, load_account, pages::account::AccountPage);
-route!(limits, Limits, limits, load_limits, pages::limits::LimitsPage);
-route!(
+page!(entry, SETUP, setup, load_setup, pages::setup::SetupPage);
+page!(entry, SIGN_IN, sign_in, load_sign_in, pages::sign_in::SignInPage);
+page!(entry, SIGN_UP, sign_up, load_sign_up, pages::sign_up::SignUpPage);
+page!(entry, JOIN, join, load_join, pages::join::JoinPage);
+page!(entry, FORGOT, forgot, load_forgot, pages::forgot::ForgotPage);
+page!(entry, RESET, reset, load_reset, pages::reset::ResetPage);
+page!(entry, VERIFY, verify, load_verify, pages::verify::VerifyPage);
+page!(start, ROOT, root, load_root, pages::start::RootPage);
+page!(home, HOME, home, load_home, pages::home::HomePage);
+page!(launch, LAUNCH, launch, load_launch, pages::launch::LaunchPage);
+page!(jobs, JOBS, jobs, load_jobs, pages::jobs::JobsPage);
+page!(account, FACTORS, factors_page, load_factors, pages::account_factors::SecondFactorsPage);
+page!(job, JOB, job, load_job, pages::job::JobPage);
+page!(compare, COMPARE, compare_jobs, load_compare, pages::compare::ComparePage);
+page!(calendar, RESERVATIONS, reservations, load_reservations, pages::reservations::ReservationsPage);
+page!(calendar, RESERVATION, reservation, load_reservation, pages::reservations::ReservationPage);
+page!(cluster, CLUSTER, cluster, load_cluster, pages::cluster::ClusterPage);
+page!(billing, BILLING, billing, load_billing, pages::billing::BillingPage);
+page!(usage, USAGE, usage, load_usage, pages::usage::UsagePage);
+page!(budgets, BUDGETS, budgets, load_budgets, pages::budgets::BudgetsPage);
+page!(invoices, INVOICES, invoices, load_invoices, pages::invoices::InvoicesPage);
+page!(invoices, INVOICE, invoice, load_invoice, pages::invoices::InvoicePage);
+page!(invoices, STATEMENT, statement, load_statement, pages::invoices::StatementPage);
+page!(team, TEAM, team, load_team, pages::team::TeamPage);
+page!(tokens, TOKENS, tokens, load_tokens, pages::tokens::TokensPage);
+page!(webhooks, WEBHOOKS, webhooks, load_webhooks, pages::webhooks::WebhooksPage);
+page!(secrets, SECRETS, secrets, load_secrets, pages::secrets::SecretsPage);
+page!(volumes, VOLUMES, volumes, load_volumes, pages::volumes::VolumesPage);
+page!(volumes, VOLUME, volume, load_volume, pages::volumes::one::VolumePage);
+page!(account, ACCOUNT, account_page, load_account, pages::account::AccountPage);
+page!(limits, LIMITS, limits, load_limits, pages::limits::LimitsPage);
+page!(
     overview,
-    OperatorOverview,
+    OPERATOR_OVERVIEW,
     operator_overview,
     load_operator_overview,
     operator::overview::OverviewPage
 );
-route!(nodes, Nodes, nodes, load_nodes, operator::nodes::NodesPage);
-route!(boards, Board, board, load_board, operator::boards::one::BoardPage);
-route!(boards, Boards, boards, load_boards, operator::boards::BoardsPage);
-route!(all_jobs, AllJobs, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
-route!(stuck, Stuck, stuck, load_stuck, operator::stuck::StuckPage);
-route!(hardware, Hardware, hardware, load_hardware, operator::hardware::HardwarePage);
-route!(prices, Prices, prices, load_prices, operator::prices::PricesPage);
-route!(people, People, people_page, load_people, operator::people::PeoplePage);
-route!(orgs, Orgs, orgs, load_orgs, operator::orgs::OrgsPage);
-route!(all_limits, AllLimits, all_limits, load_all_limits, operator::limits::LimitsPage);
-route!(all_limits, OrgLimits, org_limits, load_org_limits, operator::limits::org::OrgLimitsPage);
-route!(
+page!(nodes, NODES, nodes, load_nodes, operator::nodes::NodesPage);
+page!(boards, BOARD, board, load_board, operator::boards::one::BoardPage);
+page!(boards, BOARDS, boards, load_boards, operator::boards::BoardsPage);
+page!(all_jobs, ALL_JOBS, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
+page!(stuck, STUCK, stuck, load_stuck, operator::stuck::StuckPage);
+page!(hardware, HARDWARE, hardware, load_hardware, operator::hardware::HardwarePage);
+page!(prices, PRICES, prices, load_prices, operator::prices::PricesPage);
+page!(people, PEOPLE, people_page, load_people, operator::people::PeoplePage);
+page!(operators, OPERATORS, operators, load_operators, operator::operators::OperatorsPage);
+page!(orgs, ORGS, orgs, load_orgs, operator::orgs::OrgsPage);
+page!(changes, CHANGES, changes, load_changes, operator::changes::ChangesPage);
+page!(all_limits, ALL_LIMITS, all_limits, load_all_limits, operator::limits::LimitsPage);
+page!(all_limits, ORG_LIMITS, org_limits, load_org_limits, operator::limits::org::OrgLimitsPage);
+page!(
     all_reservations,
-    AllReservations,
+    ALL_RESERVATIONS,
     all_reservations,
     load_all_reservations,
     operator::reservations::ReservationsPage
 );
-route!(audit, Audit, audit, load_audit, operator::audit::AuditPage);
-route!(settings, Settings, settings, load_settings, operator::settings::SettingsPage);
-route!(gallery, Gallery, gallery, load_gallery, pages::gallery::GalleryPage);
-route!(all_invoices, AllInvoices, all_invoices, load_all_invoices, operator::invoices::InvoicesPage);
-route!(system, System, system, load_system, operator::system::SystemPage);
-route!(
+page!(audit, AUDIT, audit, load_audit, operator::audit::AuditPage);
+page!(settings, SETTINGS, settings, load_settings, operator::settings::SettingsPage);
+page!(gallery, GALLERY, gallery, load_gallery, pages::gallery::GalleryPage);
+page!(all_invoices, ALL_INVOICES, all_invoices, load_all_invoices, operator::invoices::InvoicesPage);
+page!(system, SYSTEM, system, load_system, operator::system::SystemPage);
+page!(
     reconciliation,
-    Reconciliation,
+    RECONCILIATION,
     reconciliation,
     load_reconciliation,
     operator::reconciliation::ReconciliationPage

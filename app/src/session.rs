@@ -256,7 +256,7 @@ fn SignedIn(
     let none = orgs.is_empty();
     let tenant = !none;
     let palette = PaletteData {
-        links: all_links(tenant, me.user.operator),
+        links: all_links(tenant, me.operator_role),
         orgs: orgs.iter().map(|org| (org.slug.clone(), org.name.clone())).collect(),
         org,
         pages: OrgLinks::new(slug),
@@ -315,9 +315,11 @@ fn SignedIn(
     });
     let account_label = format!("Your account: {}", me.user.name);
     let unverified = me.email_verified_at.is_none().then(|| unverified_banner(&me.user.email));
+    let operator_text = me.operator_role.map(|role| format!("operator ({})", role.name()));
     let role_text = move || {
         let role = shown.with(|shown| shown.as_ref().map(|member| member.role.name()));
-        role.into_iter().chain(operator.then_some("operator")).collect::<Vec<_>>().join(", ")
+        let roles = role.map(str::to_owned).into_iter().chain(operator_text.clone());
+        roles.collect::<Vec<_>>().join(", ")
     };
     view! {
         <a class="skip" href="#main">"Skip to content"</a>
@@ -342,11 +344,11 @@ fn SignedIn(
                     </select>
                 </div>
                 <nav class="rail__nav" aria-label="Main">
-                    <RailGroups tenant=tenant operator=operator/>
+                    <RailGroups tenant=tenant operator=me.operator_role/>
                     <details class="rail__more" node_ref=more_open>
                         <summary>"More"</summary>
                         <div class="rail__sheet">
-                            <SheetGroups tenant=tenant operator=operator/>
+                            <SheetGroups tenant=tenant operator=me.operator_role/>
                             {in_sheet}
                             <PaletteButton open=palette_open/>
                             <ThemeSwitch id="theme-in-sheet"/>

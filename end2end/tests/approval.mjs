@@ -137,7 +137,7 @@ test('the operator dedicates a node, and the organization uses no others', async
     await org.fill('Kelda Lab');
     await button(dialog, 'Save').click();
     await dialog.waitFor({ state: 'hidden' });
-    await page.getByText('Dedicated to Kelda Lab').waitFor();
+    await page.getByText('Dedicated to Kelda Lab', { exact: true }).waitFor();
     await page.goto('/operator/orgs');
     await settled(page);
     await enabled(button(page, 'Nodes of Kelda Lab')).click();

@@ -1,7 +1,9 @@
 // Setting up, signing in and signing up, as people do it.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { inOrg, launchBrowser, openPage, settled, signUp, someone, startBarePortal, startDemo } from './harness.mjs';
+import {
+  bearer, inOrg, launchBrowser, openPage, settled, signUp, someone, startBarePortal, startDemo, waitFor,
+} from './harness.mjs';
 
 let demo, browser;
 before(async () => {
@@ -59,6 +61,22 @@ test('signing out ends it', async () => {
   await page.waitForURL((url) => url.pathname === '/sign-in');
   await page.goto(inOrg(person.slug, '/jobs'));
   await page.waitForURL((url) => url.pathname === '/sign-in');
+  await close();
+});
+
+test('the sign-out clears the drafts of the tab', async () => {
+  const person = await signUp(demo.url);
+  const credit = { amount_micros: 20_000_000, memo: 'Welcome' };
+  await bearer(demo.url, demo.operator.token)('POST', `/operator/orgs/${person.org}/credits`, credit);
+  const { page, close } = await openPage(browser, demo.url, { headers: person.headers });
+  const stored = () => page.evaluate(() => Object.values(sessionStorage).join('\n'));
+  await page.goto(inOrg(person.slug, '/launch'));
+  await awake(page.getByRole('button', { name: 'Launch job' }));
+  await page.getByRole('textbox', { name: 'Name', exact: true }).fill('draft-of-grace');
+  await waitFor('the draft to be stored', async () => (await stored()).includes('draft-of-grace'));
+  await page.getByRole('button', { name: 'Sign out' }).first().click();
+  await page.waitForURL((url) => url.pathname === '/sign-in');
+  assert.equal(await stored(), '');
   await close();
 });
 

@@ -300,6 +300,7 @@ test('the operator says what invoices say, and bills a month in which nothing wa
   const save = button(page, 'Save settings');
   await awake(save);
   await textbox(page, 'Seller').fill('Harbour Compute B.V.\nKade 4, Rotterdam');
+  await textbox(page, 'Tax ID of the seller').fill(' NL123456789B01 ');
   await textbox(page, 'Payment term').fill('14');
   await button(page, 'Add tax').click();
   await textbox(page, 'Tax name').fill('VAT');
@@ -310,7 +311,8 @@ test('the operator says what invoices say, and bills a month in which nothing wa
   await save.click();
   await page.getByText('Saved for new invoices.').waitFor();
   assert.deepEqual(await operator('GET', '/operator/billing-settings'), {
-    seller: 'Harbour Compute B.V.\nKade 4, Rotterdam', taxes: [{ name: 'VAT', basis_points: 1900 }], due_days: 14,
+    seller: 'Harbour Compute B.V.\nKade 4, Rotterdam', seller_tax_id: 'NL123456789B01',
+    taxes: [{ name: 'VAT', basis_points: 1900 }], due_days: 14,
   });
 
   assert.match(await page.locator('#bill-month').inputValue(), /^\d{4}-\d\d$/);
@@ -326,7 +328,10 @@ function invoice(number, sign, rest) {
     state: 'open', issued_at: '2026-11-01T01:00:00Z', ...rest,
     document: {
       seller: 'Harbour Compute B.V.\nKade 4, Rotterdam', buyer: tenant.organization, currency: 'USD',
-      lines: [{ item: SLICE, mode: 'on_demand', device_ms: 7_200_000, amount_micros: net }],
+      seller_tax_id: 'NL123456789B01', buyer_address: 'Pier 9\nKiel', buyer_tax_id: 'DE987654321',
+      lines: [{
+        item: SLICE, mode: 'on_demand', device_ms: 7_200_000, unit_nano_per_second: 103_819, amount_micros: net,
+      }],
       subtotal_micros: net, taxes: [{ name: 'VAT', basis_points: 1_900, amount_micros: tax }],
       total_micros: net + tax,
     },
@@ -359,9 +364,13 @@ test('an invoice is read on the screen and on paper', async () => {
   await page.getByRole('heading', { level: 1, name: 'Invoice 12' }).waitFor();
   const paper = page.locator('.invoice');
   const text = await paper.innerText();
-  for (const words of ['Kade 4, Rotterdam', tenant.organization, 'October 2026', 'VAT, 19 %', '$0.889525']) {
+  for (const words of [
+    'Kade 4, Rotterdam', 'Tax ID NL123456789B01', tenant.organization, 'Pier 9', 'Tax ID DE987654321', 'October 2026',
+    'VAT, 19 %', '$0.889525',
+  ]) {
     assert.ok(text.includes(words), words);
   }
+  assert.equal(await paper.locator('tbody [data-label="Price per hour"]').innerText(), '$0.3738');
   await paper.getByText('$0.889525 due by 15 November 2026.').waitFor();
   // The line needs four decimals and the total six, so all have six.
   assert.equal(await paper.locator('tbody [data-label="Amount"]').innerText(), '$0.747500');
@@ -370,6 +379,9 @@ test('an invoice is read on the screen and on paper', async () => {
   const pdf = page.getByRole('link', { name: 'Download PDF' });
   assert.equal(await pdf.getAttribute('href'), `/api/v1/orgs/${tenant.org}/invoices/${open.id}/pdf`);
   assert.equal(await pdf.getAttribute('download'), 'invoice-12.pdf');
+  const csv = page.getByRole('link', { name: 'Download CSV' });
+  assert.equal(await csv.getAttribute('href'), `/api/v1/orgs/${tenant.org}/invoices/${open.id}?format=csv`);
+  assert.equal(await csv.getAttribute('download'), 'invoice-12.csv');
   const print = button(page, 'Print');
   await awake(print);
   await print.click();
@@ -390,6 +402,34 @@ test('an invoice is read on the screen and on paper', async () => {
   await page.pdf({ path: join(SHOTS, 'invoice.pdf'), preferCSSPageSize: true });
   await page.emulateMedia({ media: 'screen', colorScheme: null });
   await page.unrouteAll({ behavior: 'ignoreErrors' });
+});
+
+test('an owner sets the details of the customer on new invoices', async () => {
+  const { page } = view;
+  await page.goto(inOrg(tenant.slug, '/invoices'));
+  await settled(page);
+  const form = page.getByRole('form', { name: 'Billing details' });
+  const save = button(form, 'Save details');
+  await awake(save);
+  await textbox(form, 'Name').fill(' Breakwater GmbH ');
+  await textbox(form, 'Address').fill('Pier 9\nKiel');
+  // The attribute of the field would cut the text off.
+  await textbox(form, 'Tax ID').evaluate((field) => field.removeAttribute('maxlength'));
+  await textbox(form, 'Tax ID').fill('x'.repeat(51));
+  await save.click();
+  await page.locator('#details-tax-id-error').getByText('Use at most 50 characters.').waitFor();
+  await textbox(form, 'Tax ID').fill('DE987654321');
+  await save.click();
+  await form.getByText('Saved for new invoices.').waitFor();
+  assert.equal(await textbox(form, 'Name').inputValue(), 'Breakwater GmbH');
+  assert.equal(await page.locator('#details-tax-id-error').count(), 0);
+  assert.deepEqual(await tenant.api('GET', `/orgs/${tenant.org}/billing-details`), {
+    name: 'Breakwater GmbH', address: 'Pier 9\nKiel', tax_id: 'DE987654321',
+  });
+  await page.reload();
+  await settled(page);
+  await awake(save);
+  assert.equal(await textbox(form, 'Address').inputValue(), 'Pier 9\nKiel');
 });
 
 test('without credit a job is preceded by a request, which the operator grants', async () => {
@@ -492,7 +532,8 @@ test('all of it stands in the record', async () => {
 });
 
 test('nothing went wrong in the browser on the way', () => {
-  // The refusal of the budget is an answer, which the browser calls an error; one request was cut off.
-  const expected = (fault) => fault.includes('403') || fault.includes('ERR_CONNECTION_RESET');
+  // The refusals of the budget and of a long tax number are answers, which the browser calls errors; one request was
+  // cut off.
+  const expected = (fault) => /status of (403|422)|ERR_CONNECTION_RESET/.test(fault);
   assert.deepEqual([...desk.faults, ...view.faults].filter((fault) => !expected(fault)), []);
 });

@@ -101,7 +101,7 @@ test('a board that failed is one step from the overview, and its page has the ne
     await page.getByRole('heading', { level: 1, name: 'GPU 0 of pier-9' }).waitFor();
     const banner = page.getByRole('status').filter({ hasText: 'Out of service' });
     await banner.getByText('XID 48', { exact: false }).waitFor();
-    await banner.getByText('Drain the node, reset the board', { exact: false }).waitFor();
+    await banner.getByText('Reset the board: its jobs end before the reset.', { exact: false }).waitFor();
     const events = page.getByRole('table', { name: 'Latest events of the board and its node, newest first' });
     await events.getByText('Board put out of service').first().waitFor();
     assert.deepEqual(await axeFindings(page), []);
@@ -112,5 +112,59 @@ test('a board that failed is one step from the overview, and its page has the ne
     await page.getByText('healthy', { exact: true }).waitFor();
     assert.deepEqual(faults, []);
     await close();
+  }
+});
+
+test('a board is reset after a question and returns to service', async () => {
+  const board = async () => (await operator('GET', `/operator/nodes/${node.id}/gpus`)).items[0];
+  for (const [n, viewport] of SIZES.entries()) {
+    worker.faults({ xid: [{ gpu, xid: 79, at: n + 11 }] });
+    await waitFor('the board to be out of service', async () => (await board()).quarantine);
+    const { page, faults, close } = await openPage(browser, portal.url, { headers, viewport });
+    await page.goto(path);
+    await settled(page);
+    const reset = page.getByRole('button', { name: 'Reset GPU 0' });
+    const dialog = page.getByRole('dialog', { name: 'Reset GPU 0?' });
+    await reset.and(page.locator(':enabled')).click();
+    await dialog.getByText('nvidia-smi resets the board', { exact: false }).waitFor();
+    assert.deepEqual(await axeFindings(page), []);
+    await dialog.getByRole('button', { name: 'Cancel' }).click();
+    await dialog.waitFor({ state: 'hidden' });
+    assert.equal((await board()).quarantine.code, 'gpu.xid', 'nothing was asked for');
+    await reset.click();
+    await dialog.getByRole('button', { name: 'Reset' }).click();
+    await page.getByText('Reset: The board was reset and is free of faults.', { exact: true }).waitFor();
+    await page.getByText('healthy', { exact: true }).waitFor();
+    await page.getByRole('status').filter({ hasText: 'Out of service' }).waitFor({ state: 'detached' });
+    const events = page.getByRole('table', { name: 'Latest events of the board and its node, newest first' });
+    await events.getByText('Board reset requested').first().waitFor();
+    assert.deepEqual(faults, []);
+    await close();
+  }
+});
+
+test('a board without its fabric names the service to start', async () => {
+  const pair = await startWorker(portal, operator, 'pier-10', '2xH100-80GB');
+  try {
+    const found = (await operator('GET', '/operator/nodes')).items.find(({ name }) => name === 'pier-10');
+    const [first] = found.gpus;
+    pair.faults({ fabric: { [first.uuid]: 'not_started' } });
+    const list = async () => (await operator('GET', `/operator/nodes/${found.id}/gpus`)).items;
+    await waitFor('the board without its fabric', async () => (await list()).some(({ silent }) => silent));
+    for (const viewport of SIZES) {
+      const { page, faults, close } = await openPage(browser, portal.url, { headers, viewport });
+      await page.goto(`/operator/nodes/${found.id}/boards/${first.uuid}`);
+      await settled(page);
+      const banner = page.getByRole('status').filter({ hasText: 'No NVLink fabric' });
+      await banner.getByText('systemctl status nvidia-fabricmanager', { exact: false }).waitFor();
+      await page.getByText('registration not started', { exact: true }).waitFor();
+      assert.deepEqual(await axeFindings(page), []);
+      assert.deepEqual(faults, []);
+      await close();
+    }
+    pair.faults({});
+    await waitFor('the boards to be in service', async () => (await list()).every(({ silent }) => !silent));
+  } finally {
+    await pair.stop();
   }
 });

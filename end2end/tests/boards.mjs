@@ -2,7 +2,7 @@
 // is not changed without a question.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { bearer, launchBrowser, openPage, settled, signIn, startDemo } from './harness.mjs';
+import { bearer, launchBrowser, openPage, settled, signIn, startDemo, waitFor } from './harness.mjs';
 
 let demo, browser, operator, page, faults, node;
 
@@ -35,6 +35,31 @@ test('a node leads to its boards, which say what they are', async () => {
   await card(0).getByText(uuid).waitFor();
   await card(0).getByText(facts.pci_bus_id).waitFor();
   await card(0).getByText('MiB', { exact: false }).first().waitFor();
+});
+
+test('the checks of the host name the next step of each fault', async () => {
+  const { findings } = await waitFor('the checks of the host', async () => {
+    const diagnosis = await operator('GET', `/operator/nodes/${node.id}/diagnosis`);
+    return diagnosis.findings.length > 0 && diagnosis;
+  });
+  await page.goto(`/operator/nodes/${node.id}`);
+  await settled(page);
+  const checks = page.getByRole('region', { name: 'Host checks' });
+  await checks.getByText(`${findings.length} checks: `).waitFor();
+  for (const { state, code, found, next } of findings.filter(({ state }) => state !== 'ok')) {
+    const word = `${state[0].toUpperCase()}${state.slice(1)}`;
+    await checks.getByText(`${word}: ${code}`, { exact: true }).waitFor();
+    await checks.getByText(found, { exact: true }).waitFor();
+    await checks.getByText(next).first().waitFor();
+  }
+  const hasFault = findings.some(({ state }) => state !== 'ok');
+  const source = checks.getByText('The worker wrote these texts and commands. Run them on its host only.');
+  assert.equal(await source.count(), hasFault ? 1 : 0);
+  const [good] = findings.filter(({ state }) => state === 'ok');
+  const text = checks.getByText(good.found, { exact: true });
+  assert.equal(await text.isVisible(), false, 'a check without a fault is collapsed');
+  await checks.getByText('without a fault').click();
+  await text.waitFor();
 });
 
 test('a check is asked for and answered by the worker', async () => {

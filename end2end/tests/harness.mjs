@@ -71,12 +71,12 @@ async function start(argv, env, ready, data, stdin = 'ignore') {
 }
 
 /** A whole demo: what its demo.json says, and `stop`. */
-export async function startDemo() {
-  if (process.env.BERTH_DEMO) {
+export async function startDemo(more = {}) {
+  if (process.env.BERTH_DEMO && !more.FLEET) {
     return { ...JSON.parse(readFileSync(process.env.BERTH_DEMO, 'utf8')), stop: async () => {} };
   }
   const data = mkdtempSync(join(tmpdir(), 'berth-demo-'));
-  const env = { DATA: data, PORT: `${await freePort()}`, WORKER_PORT: `${await freePort()}` };
+  const env = { ...more, DATA: data, PORT: `${await freePort()}`, WORKER_PORT: `${await freePort()}` };
   const argv = ['python3', join(ROOT, 'end2end/tools/demo.py')];
   const { stop } = await start(argv, env, 'Berth is ready', data);
   const file = join(data, 'demo.json');
@@ -85,12 +85,14 @@ export async function startDemo() {
 
 /**
  * A portal that nobody has set up, of the program that begins `argv`: its addresses, its setup token and `stop`.
- * `halt` ends it without its data, and `resume` starts it again at the same address.
+ * `halt` ends it without its data, and `resume` starts it again at the same address. `host` is its name for browsers.
  */
-async function startPortal(argv, env, stdin) {
+async function startPortal(argv, env, stdin, host) {
   const data = mkdtempSync(join(tmpdir(), 'berth-bare-'));
   const [listen, workers] = [`127.0.0.1:${await freePort()}`, `127.0.0.1:${await freePort()}`];
   const where = ['--data', data, '--listen', listen, '--worker-listen', workers, '--web', join(DIST, 'web')];
+  const url = `http://${host ? listen.replace('127.0.0.1', host) : listen}`;
+  if (host) where.push('--public-url', url);
   const first = await start([...argv, ...where], env, 'Setup token', data, stdin);
   let program = first;
   const token = await waitFor('the setup token', () => /next start: (\S+)\s/.exec(first.output())?.[1]);
@@ -98,19 +100,20 @@ async function startPortal(argv, env, stdin) {
     program = await start([...argv, ...where], env, 'Workers connect to', data, stdin);
   };
   const [halt, stop] = [() => program.end(), () => program.stop()];
-  return { ...first, halt, resume, stop, url: `http://${listen}`, workers: `https://${workers}`, data, token };
+  return { ...first, halt, resume, stop, url, workers: `https://${workers}`, data, token };
 }
 
 /** A portal that nobody has set up: its address, its setup token and `stop`. `env` are further settings. */
-export const startBarePortal = (env = {}) => startPortal([join(DIST, 'berth-portal'), 'serve'], env);
+export const startBarePortal = (env = {}, host = undefined) =>
+  startPortal([join(DIST, 'berth-portal'), 'serve'], env, 'ignore', host);
 
 /**
  * The same with a clock of its own: `now` is its time in milliseconds, and `forward` moves it by so many
  * seconds and resolves once all that is due then is done. BERTH_CLOCKED names the program.
  */
-export async function startClockedPortal() {
+export async function startClockedPortal(host = undefined) {
   const program = process.env.BERTH_CLOCKED || join(ROOT, 'target/debug/examples/clocked');
-  const portal = await startPortal([program], {}, 'pipe');
+  const portal = await startPortal([program], {}, 'pipe', host);
   let ahead_s = 0;
   const forward = async (seconds) => {
     ahead_s += seconds;
@@ -150,6 +153,8 @@ export async function startWorker(portal, operator, name, fleet, terms = { appro
     '--name', name, '--simulate', fleet,
     // Jobs run in a sandbox wherever one works; some containers forbid what it is made of.
     '--allow-unisolated',
+    // The network of this machine stays as it is.
+    '--job-network', 'host',
   ];
   // In the environment, where other people of this machine do not see it.
   const worker = await start(argv, { BERTH_JOIN_TOKEN: secret }, `${name} is node_`, data);

@@ -129,6 +129,17 @@ test('the job of a template runs', async () => {
   await boardsFree(operator);
 });
 
+test('a job uses one slice per node, and several boards', async () => {
+  await open();
+  const devices = page.getByRole('spinbutton', { name: 'Devices' });
+  await chooseOffering(page, 'h100-80gb');
+  await devices.fill('2');
+  await chooseOffering(page, SLICE);
+  await waitFor('one device', async () => (await devices.inputValue()) === '1' && devices.isDisabled());
+  await chooseOffering(page, 'h100-80gb');
+  await waitFor('a field with effect', async () => devices.isEnabled());
+});
+
 for (const width of [1440, 390]) {
   test(`the cards fit at ${width} px without findings of axe`, async () => {
     const narrow = await openPage(browser, demo.url, { headers: person.headers, viewport: { width, height: 844 } });

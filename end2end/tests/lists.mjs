@@ -50,7 +50,7 @@ test('organizations are ordered and filtered, and the request is copied', async 
   await page.waitForURL(/name=ALPHA/);
   await settled(page);
   assert.deepEqual(await names(), [alpha.organization]);
-  await page.getByText('Copy as curl', { exact: true }).click();
+  await page.getByText('Copy as curl', { exact: true }).first().click();
   const line = page.getByRole('group', { name: 'Organizations with curl' });
   const path = '/api/v1/operator/orgs?order_by=balance&sort=asc&name=ALPHA';
   await line.getByText(`curl '${portal.url}${path}'`, { exact: false }).waitFor();

@@ -92,9 +92,15 @@ test('jobs are found by what is chosen, and stopped with a reason', async () => 
   const dialog = page.getByRole('dialog', { name: 'Stop matching jobs?' });
   await dialog.getByText(`1 job: 1 of ${tenant.organization}.`).waitFor();
   await dialog.getByLabel('Reason').fill('power cut');
+  // A further job matches meanwhile: nothing stops, and the dialog counts again.
+  const more = await submit('more', { team: 'vision' });
   await button(dialog, 'Stop 1 job').click();
+  await dialog.getByText(`2 jobs: 2 of ${tenant.organization}.`).waitFor();
+  await dialog.getByText('Nothing was stopped.').waitFor();
+  await button(dialog, 'Stop 2 jobs').click();
   await dialog.waitFor({ state: 'hidden' });
-  await page.getByText('Stop requested for 1 job.').waitFor();
+  await page.getByText('Stop requested for 2 jobs.').waitFor();
+  await jobIn(tenant.api, tenant.org, more.id, ['cancelled']);
   const ended = await jobIn(tenant.api, tenant.org, runs.id, ['cancelled']);
   assert.deepEqual(ended.failure, {
     code: 'operator.stopped', detail: 'Stopped by the operator (Harbour master): power cut.',
@@ -102,7 +108,8 @@ test('jobs are found by what is chosen, and stopped with a reason', async () => 
   await waitFor('the other one to go on', async () => (await job(waits.id)).state === 'running');
   await tenant.api('POST', `/orgs/${tenant.org}/jobs/${waits.id}/cancel`);
   await boardsFree(operator);
-  assert.deepEqual(faults.splice(0), []);
+  // The browser's console tells of the refusal.
+  assert.deepEqual(faults.splice(0).filter((fault) => !fault.includes('409')), []);
 });
 
 test('their owner has the list as a file', async () => {

@@ -101,7 +101,7 @@ test('nodes are found by state and name, and a board says how it is', async () =
   await settled(page);
   await page.getByText('No nodes match the filter.').waitFor();
   await page.getByLabel('State').selectOption('ready');
-  await page.getByLabel('Name').fill('PIER');
+  await page.getByLabel('Name', { exact: true }).fill('PIER');
   await page.getByRole('button', { name: 'Apply filter' }).click();
   await page.waitForURL(/name=PIER/);
   await settled(page);

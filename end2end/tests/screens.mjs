@@ -67,7 +67,7 @@ before(async () => {
     const { items } = await call('POST', `/orgs/${org}/reservations`, { quote: quote.id, name });
     return items[0].id;
   };
-  reservations.active = await reserve('morning-watch', 'a30-24gb', Date.now(), 2);
+  reservations.active = await reserve('morning-watch', 'a30-24gb.2g.12gb', Date.now(), 2);
   reservations.scheduled = await reserve('night-training', 'h100-80gb', Date.now() + 86_400_000, 6);
   await waitFor('the reservation to begin', async () =>
     (await call('GET', `/orgs/${org}/reservations/${reservations.active}`)).state === 'active');
@@ -179,7 +179,9 @@ const SCREENS = [
   ['operator-org-limits', 'operator', () => `/operator/limits/${demo.tenant.organization}`],
   ['operator-reservations', 'operator', '/operator/reservations'],
   ['operator-people', 'operator', '/operator/people'],
+  ['operator-operators', 'operator', '/operator/operators'],
   ['operator-audit', 'operator', '/operator/audit'],
+  ['operator-changes', 'operator', '/operator/changes'],
   ['operator-settings', 'operator', '/operator/settings'],
   ['operator-gallery', 'operator', '/operator/gallery'],
   ['docs', 'operator', '/docs'],

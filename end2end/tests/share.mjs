@@ -129,7 +129,7 @@ test('what few jobs need is in the request, and what is wrong with it at its fie
   await part(page, 'Checkpoints and artifacts').click();
   await textbox(page, 'Artifacts').waitFor({ state: 'hidden' });
   await part(page, 'Advanced').click();
-  await page.getByRole('checkbox', { name: /^No network/ }).check();
+  await page.getByLabel('Network', { exact: true }).selectOption('none');
   await textbox(page, 'Offline tolerance').fill('600');
   await launch(page).click();
   await page.locator('#checkpoint_every-error').getByText(/5 to 86400 seconds/).waitFor();

@@ -1,6 +1,7 @@
-// Single sign-on with a real provider: two people with groups sign in in the browser, and the access of one ends after
-// the removal at the provider.
+// Single sign-on with a real provider: an owner confirms a domain by its record at a DNS server of this test, two people
+// with groups sign in in the browser, and the access of one ends after the removal at the provider.
 import assert from 'node:assert/strict';
+import { createSocket } from 'node:dgram';
 import { after, before, test } from 'node:test';
 import Provider from 'oidc-provider';
 import { axeFindings } from './checks.mjs';
@@ -14,7 +15,33 @@ const ADMIN = { email: 'ada@corp.example', name: 'Ada Lund', groups: ['admins'] 
 const MEMBER = { email: 'grace@corp.example', name: 'Grace Holm', groups: ['ml'] };
 /** The people of the provider by their subject. */
 const people = new Map([['ada', ADMIN], ['grace', MEMBER]]);
-let portal, browser, server, issuer, owner, operator;
+let portal, browser, server, issuer, owner, operator, dns;
+/** The TXT records by their names. */
+const records = new Map();
+
+/** The answer to a DNS message with one question: the TXT records of its name, or none (RFC 1035). */
+function answerTo(message) {
+  let end = 12;
+  const labels = [];
+  while (message[end] !== 0) {
+    labels.push(message.toString('latin1', end + 1, end + 1 + message[end]));
+    end += message[end] + 1;
+  }
+  const texts = records.get(labels.join('.')) ?? [];
+  const header = [0x81, texts.length ? 0x80 : 0x83, 0, 1, 0, texts.length, 0, 0, 0, 0];
+  const answers = texts.map((text) => Buffer.concat([
+    Buffer.from([0xc0, 12, 0, 16, 0, 1, 0, 0, 0, 60, 0, text.length + 1, text.length]), Buffer.from(text),
+  ]));
+  return Buffer.concat([message.subarray(0, 2), Buffer.from(header), message.subarray(12, end + 5), ...answers]);
+}
+
+/** A DNS server on this host. */
+async function startDns() {
+  const socket = createSocket('udp4');
+  socket.on('message', (message, from) => socket.send(answerTo(message), from.port, from.address));
+  await new Promise((done, failed) => socket.on('error', failed).bind(0, '127.0.0.1', done));
+  return socket;
+}
 
 /** A provider on this host, whose development pages accept any password. */
 async function startProvider(callback) {
@@ -39,7 +66,9 @@ async function startProvider(callback) {
 
 before(async () => {
   // The provider is on this host, without https.
-  portal = await startBarePortal({ BERTH_PRIVATE_WEBHOOKS: 'true' });
+  dns = await startDns();
+  const address = `127.0.0.1:${dns.address().port}`;
+  portal = await startBarePortal({ BERTH_PRIVATE_WEBHOOKS: 'true', BERTH_DNS_SERVER: address });
   await api(portal.url, {})('POST', '/setup', { token: portal.token, ...OPERATOR });
   operator = api(portal.url, await signIn(portal.url, OPERATOR));
   owner = await signUp(portal.url);
@@ -51,6 +80,7 @@ after(async () => {
   server?.closeAllConnections();
   server?.close();
   await portal?.stop();
+  dns?.close();
 });
 
 const awake = (button) => button.and(button.page().locator(':enabled')).waitFor();
@@ -72,10 +102,11 @@ const roleOf = async (email) => {
   return items.find((member) => member.email === email)?.role;
 };
 
-test('an owner sets the provider, and an operator confirms the domain', async () => {
+test('an owner sets the provider and confirms a domain by its record, and an operator decides too', async () => {
   const { page, faults, close } = await openPage(browser, portal.url, { headers: owner.headers });
   await page.goto(inOrg(owner.slug, '/team'));
   await settled(page);
+  await page.getByText(`/api/v1/scim/${owner.org}/v2`).waitFor();
   await page.getByLabel('Issuer').fill(issuer);
   await page.getByLabel('Client ID').fill(CLIENT.client_id);
   await page.getByLabel('Client secret').fill(CLIENT.client_secret);
@@ -87,7 +118,20 @@ test('an owner sets the provider, and an operator confirms the domain', async ()
   await page.getByText('Enter one group a line').waitFor();
   await page.getByLabel('Roles by group').fill('admins = owner\nml = member');
   await save.click();
-  await page.getByText('waits for the operator of this portal').waitFor();
+  await page.getByText('not confirmed; nobody signs in with it yet').waitFor();
+  const check = page.getByRole('button', { name: 'Check now: corp.example' });
+  await check.click();
+  await page.getByRole('status').getByText('The TXT record with this value was not found').waitFor();
+  assert.deepEqual(await axeFindings(page), []);
+  const value = await page.getByRole('group', { name: 'Value of the TXT record' }).locator('code').innerText();
+  assert.match(value, /^berth-verification=[0-9a-f]{32}$/);
+  records.set('_berth.corp.example', ['v=spf1 -all', value]);
+  await page.setViewportSize({ width: 390, height: 900 });
+  await check.press('Enter');
+  await page.getByRole('status').getByText('corp.example: confirmed.').waitFor();
+  await page.getByRole('cell', { name: /The record is there/ }).waitFor();
+  // The button keeps its focus.
+  await check.and(page.locator(':focus')).waitFor();
   assert.deepEqual(await axeFindings(page), []);
   assert.deepEqual(faults, []);
   await close();
@@ -98,6 +142,10 @@ test('an owner sets the provider, and an operator confirms the domain', async ()
   const desk = await openPage(browser, portal.url, { headers: cookie, viewport: { width: 390, height: 900 } });
   await desk.page.goto('/operator/settings');
   await settled(desk.page);
+  const withdraw = desk.page.getByRole('button', { name: /^Withdraw corp\.example/ });
+  await awake(withdraw);
+  await withdraw.click();
+  await desk.page.getByText('corp.example: not confirmed.').waitFor();
   const confirm = desk.page.getByRole('button', { name: /^Confirm corp\.example/ });
   await awake(confirm);
   await confirm.click();

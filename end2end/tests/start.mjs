@@ -186,6 +186,20 @@ test('the gallery is for operators, and axe finds nothing in it', async () => {
   await page.getByRole('heading', { level: 1, name: 'Gallery' }).waitFor();
   await page.evaluate(() => document.fonts.ready);
   assert.deepEqual(await axeFindings(page), []);
+  // A dialog with a form begins with empty fields at each opening, and Enter in a field submits it.
+  await awake(page.getByRole('button', { name: 'Save', exact: true }));
+  const opener = page.getByRole('button', { name: 'Disable account', exact: true }).first();
+  const dialog = page.getByRole('dialog', { name: 'Disable the account of Ada?' });
+  const reason = dialog.getByLabel('Reason');
+  await opener.click();
+  await reason.fill('Unpaid.');
+  await dialog.getByRole('button', { name: 'Keep account enabled' }).click();
+  await dialog.waitFor({ state: 'hidden' });
+  await opener.click();
+  await waitFor('an empty reason', async () => (await reason.inputValue()) === '');
+  assert.deepEqual(await axeFindings(page), []);
+  await reason.press('Enter');
+  await dialog.waitFor({ state: 'hidden' });
   assert.deepEqual(faults, []);
   await close();
   const person = await signUp(demo.url);

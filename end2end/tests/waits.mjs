@@ -5,12 +5,13 @@ import {
   bearer, boardsFree, ENDED, jobIn, launchBrowser, openPage, settled, signUp, startDemo, waitFor,
 } from './harness.mjs';
 
-const [WHOLE, HALF] = ['a30-24gb', 'a30-24gb.2g.12gb'];
+const [WHOLE, TAKEN, HALF] = ['h100-80gb', 'h100-80gb.4g.40gb', 'h100-80gb.3g.40gb'];
 
 let demo, browser, operator, person, view, page, holds, waits;
 
 before(async () => {
-  demo = await startDemo();
+  // One board: the larger half is taken, so the job for the whole board waits, and the other half is free.
+  demo = await startDemo({ FLEET: '1xH100-80GB' });
   browser = await launchBrowser();
   operator = bearer(demo.url, demo.operator.token);
   person = await signUp(demo.url);
@@ -18,7 +19,7 @@ before(async () => {
   view = await openPage(browser, demo.url, { headers: person.headers, viewport: { width: 1440, height: 900 } });
   page = view.page;
   const submit = (body) => person.api('POST', `/orgs/${person.org}/jobs`, body);
-  holds = await submit({ name: 'holds-half', offering: HALF, command: ['sleep', '300'], max_duration_s: 600 });
+  holds = await submit({ name: 'holds-half', offering: TAKEN, command: ['sleep', '300'], max_duration_s: 600 });
   await jobIn(person.api, person.org, holds.id, ['running']);
   waits = await submit({ name: 'wants-all', offering: WHOLE, command: ['true'], max_duration_s: 60 });
   await offered();
@@ -38,9 +39,9 @@ after(async () => {
 /** The half board is free and suggested. */
 const offered = () => waitFor('the suggestion', async () => {
   const why = await person.api('GET', `/orgs/${person.org}/jobs/${waits.id}/explanation`);
-  return why.suggested_changes?.[0]?.label === '2g.12gb, free now';
+  return why.suggested_changes?.[0]?.label === '3g.40gb, free now';
 });
-const suggestion = () => page.getByRole('link', { name: 'Launch with this change: 2g.12gb, free now', exact: true });
+const suggestion = () => page.getByRole('link', { name: 'Launch with this change: 3g.40gb, free now', exact: true });
 const refreshed = () => page.waitForResponse((answer) => answer.url().endsWith(`/jobs/${waits.id}/explanation`));
 
 test('the own job in the way is linked, and a refresh leaves the focus and the place of the link', async () => {
@@ -68,11 +69,11 @@ test('no part of the explanation is wider than a phone', async () => {
   await page.setViewportSize({ width: 1440, height: 900 });
 });
 
-test('2g.12gb is free now: the changed job is launched and starts, and the other waits on', async () => {
+test('3g.40gb is free now: the changed job is launched and starts, and the other waits on', async () => {
   await page.goto(`/jobs/${waits.id}`);
   await settled(page);
   await suggestion().click();
-  await page.waitForURL(/\/launch\?from=job_.*offering=a30-24gb\.2g\.12gb/);
+  await page.waitForURL(/\/launch\?from=job_.*offering=h100-80gb\.3g\.40gb/);
   await page.getByText(`Filled from the submission of wants-all. Changed: ${HALF}.`).waitFor();
   await page.getByRole('button', { name: 'Launch job' }).and(page.locator(':enabled')).click();
   await page.waitForURL(/\/jobs\/job_/);
@@ -90,7 +91,7 @@ test('the form shows the same, and uses the change', async () => {
   const summary = page.getByRole('complementary', { name: 'Price and start' });
   await summary.getByText(/changes? starts? now/).click();
   await summary.getByRole('link', { name: 'holds-half', exact: true }).waitFor();
-  await summary.getByRole('button', { name: 'Use this change: 2g.12gb, free now', exact: true }).click();
+  await summary.getByRole('button', { name: 'Use this change: 3g.40gb, free now', exact: true }).click();
   await summary.getByText('immediately', { exact: true }).waitFor();
   assert.ok(await page.locator(`input[name="offering"][value="${HALF}"]`).isChecked());
 });

@@ -58,7 +58,8 @@ const PAGES = [
   ['operator', [
     '/operator', '/operator/nodes', () => `/operator/nodes/${node.id}`, '/operator/fleet', '/operator/jobs',
     '/operator/stuck', '/operator/system', '/operator/reservations', '/operator/prices', '/operator/orgs',
-    '/operator/invoices', '/operator/books', '/operator/limits', '/operator/audit', '/operator/settings',
+    '/operator/invoices', '/operator/books', '/operator/limits', '/operator/changes', '/operator/audit',
+    '/operator/operators', '/operator/settings',
   ]],
 ];
 

@@ -85,7 +85,7 @@ def test_names() -> set[str]:
 
 
 def heading_id(title: str) -> str:
-    """The id of a heading, as in server/src/docs.rs."""
+    """The id of a heading, as in server/web/src/docs.rs."""
     return "".join("-" if c == " " else c for c in title.lower() if c.isalnum() or c in " -_")
 
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import attack_load
-from attack_cases import Case, Cases
-from attack_victim import STRANGERS, Description, Victim, changed_paths
+from attack_cases import Case, Cases, Route
+from attack_victim import NARROW, READERS, STRANGERS, Description, Victim, changed_paths
 from attack_wire import Answer, curl, exchange
 from fuzz import SCHEMATHESIS, demo, end_demo, wait_for_demo
 from processes import Service
@@ -38,6 +38,18 @@ OF_HTTP = {"giant header": {431}, "many headers": {431}, "cut off": {0}, "media 
 INSIDE = re.compile(rb"panicked|RUST_BACKTRACE|[a-z_]+\.rs:\d+|/\.cargo/|\bsqlx?\b.{0,20}error|\bSQLSTATE"
                     rb"|no such (?:table|column)|syntax error at|\bSELECT\b.{1,200}\bFROM\b|\bINSERT INTO\b"
                     rb"|UNIQUE constraint", re.IGNORECASE | re.DOTALL)
+# The scopes of the routes that a viewer may read. Money is not for viewers.
+READ_SCOPES = {"any", "jobs:read", "storage:read", "reservations:read", "fleet:read", "members:read", "scim"}
+# Their other reads are for those who may run jobs or manage the organization.
+BEYOND_VIEWERS = re.compile(r"/(submission|secrets|uploads/\{path\}|audit-events|invitations|tokens|webhooks|deliveries"
+                            r"|sso-provider|Users|Users/\{user\}|Groups|Groups/\{group\})$")
+
+
+def may_read(route: Route, kind: str) -> bool:
+    """Whether a caller with few rights in the organization may have a success on this route."""
+    scopes = {"any", NARROW} if kind == "narrow token" else READ_SCOPES
+    own = route.method == "GET" and "/operator/" not in route.path and not BEYOND_VIEWERS.search(route.path)
+    return own and route.operation["x-scope"] in scopes
 
 
 class Found(NamedTuple):
@@ -112,6 +124,8 @@ class Judge:
             # common to all.
             own = not case.aim or (case.aim == "foreign" and set(named) <= {"name", "gpu"})
             return None if own and "/operator/" not in route.path else "success of a stranger"
+        if kind in READERS and not may_read(route, kind):
+            return f"success of a {kind} without the right"
         return "success of a stranger" if kind in STRANGERS else None
 
     def leaks(self, case: Case, answer: Answer) -> list[str]:

@@ -15,12 +15,13 @@ SLICE = "h100-80gb.1g.10gb"
 DEADLINE_S, SOON_S, POLL_S = 60.0, 1.0, 0.1
 ENDED = ("succeeded", "failed", "cancelled", "timed_out")
 Description = dict[str, Any]
-# They change without a request: times of the answer, and the last use of a token.
-MOVING_FIELDS = {"last_used_at", "now", "request_id"}
+# They change without a request: times of the answer, the last use of a token, and the log of the ended job, which is
+# counted some time after its end.
+MOVING_FIELDS = {"last_used_at", "log_bytes", "now", "request_id", "used_bytes"}
 # Refusals are in the audit log of the organization.
 REFUSED = "access.denied"
 # Readings and states of boards, forecasts, streams, and files that are made for the answer.
-MOVING_PATHS = re.compile(r"\{org\}/(boards|cluster|nodes|capacity|calendar|events)\b|/(metrics|explanation|socket|pdf)$")
+MOVING_PATHS = re.compile(r"\{org\}/(boards|cluster|nodes|offerings|capacity|calendar|events)\b|/(metrics|explanation|socket|pdf)$")
 PARAMETER = re.compile(r"([a-z-]+)/\{(\w+)\}")
 
 
@@ -33,6 +34,9 @@ class Caller(NamedTuple):
 
 # They have no right in the organization at all.
 STRANGERS = ("anonymous", "foreign", "expired", "revoked", "removed", "disabled")
+# They may only read a part of the organization. The scope of the narrow token keeps it from most of its role's requests.
+READERS = ("viewer", "service account", "narrow token")
+NARROW = "fleet:read"
 # The owner's cookie in a request of another site.
 CROSS_SITE = ({"Origin": "https://other.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"})
 
@@ -46,6 +50,7 @@ class Victim:
         self.owner = Api.with_token(port, facts["tenant"]["token"])
         # By the part of a path before the parameter.
         self.ids: dict[str, str] = {"orgs": facts["tenant"]["organization"]}
+        self.ids["scim"] = self.ids["orgs"]
         self.org = f"/orgs/{self.ids['orgs']}"
         self.password = self.word()
         # Texts that only members may read, and texts that nobody may read again.
@@ -82,6 +87,7 @@ class Victim:
         ids["webhooks"] = hook["id"]
         self.hide(hook["secret"])
         ids["budgets"] = make("/budgets", {"name": word(), "limit_micros": 500_000_000})["id"]
+        make("/billing-details", {"name": word(), "address": word(), "tax_id": word()}, "PUT")
         ids["quota-requests"] = make("/quota-requests", {"credit_micros": 1_000_000, "reason": word()})["id"]
         invitation = make("/invitations", {"email": f"{word()}@example.org", "role": "member"})
         ids["invitations"] = invitation["invitation"]["id"]
@@ -90,7 +96,7 @@ class Victim:
         window = {"starts_at": f"{day}T00:00:00Z", "ends_at": f"{day}T01:00:00Z"}
         make("/reservations", {"quote": make("/quotes", {"offering": "h100-80gb"} | window)["id"], "name": word()})
         ids["reservations"] = self.owner.items(f"{self.org}/reservations")[0]["id"]
-        ids["quotes"] = make("/quotes", {"offering": "a30-24gb"} | window)["id"]
+        ids["quotes"] = make("/quotes", {"offering": "a30-24gb.1g.6gb"} | window)["id"]
 
     def plant_volume(self) -> None:
         """A volume with a file and an unfinished upload."""
@@ -144,7 +150,7 @@ class Victim:
         member = self.signed_in(email, self.password)
         return member, str(member("GET", "/me")["user"]["id"])
 
-    def token(self, role: str, maker: Api, org: str, **more: str) -> tuple[dict[str, str], str]:
+    def token(self, role: str, maker: Api, org: str, **more: Any) -> tuple[dict[str, str], str]:
         """The header of a new token, and its id."""
         made = maker("POST", f"/orgs/{org}/tokens", {"name": f"a token of an {role}", "role": role} | more)
         return {"Authorization": f"Bearer {self.hide(made['secret'])}"}, str(made["token"]["id"])
@@ -159,6 +165,10 @@ class Victim:
         self.foreign_org = str(bea("GET", "/me")["memberships"][0]["org"]["id"])
         foreign, _ = self.token("owner", bea, self.foreign_org)
         viewer, self.ids["tokens"] = self.token("viewer", owner, org)
+        account = owner("POST", f"{self.org}/service-accounts", {"name": self.private_word(), "role": "viewer"})["id"]
+        self.ids["service-accounts"] = account
+        service, _ = self.token("viewer", owner, org, service_account=account)
+        narrow, _ = self.token("member", owner, org, scopes=[NARROW])
         soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=SOON_S)
         expired, _ = self.token("owner", owner, org, expires_at=soon.isoformat().replace("+00:00", "Z"))
         revoked, revoked_id = self.token("owner", owner, org)
@@ -173,7 +183,8 @@ class Victim:
         self.wait_for("the expiry of a token", lambda: probe.exchange("GET", "/api/v1/me")[0] == 401)
         gone = [Caller("expired", expired), Caller("revoked", revoked), Caller("removed", removed),
                 Caller("disabled", disabled.headers)]
-        return [Caller("anonymous", {}), Caller("foreign", foreign), Caller("viewer", viewer), *gone,
+        readers = [Caller(kind, headers) for kind, headers in zip(READERS, (viewer, service, narrow), strict=True)]
+        return [Caller("anonymous", {}), Caller("foreign", foreign), *readers, *gone,
                 *(Caller("cross-site", owner.headers | more) for more in CROSS_SITE)]
 
     def find_id(self, path: str, match: re.Match[str]) -> str | None:

@@ -5,137 +5,35 @@ The host is a virtual machine of Debian with systemd, cgroups of version 2 and p
 version 1 cannot show. On it run the line of the Nodes page, jobs, a restart and an upgrade of the worker under them, a
 reboot and a power cut, and last the worker's own tests. Needs root, a build (`make build`), and the programs below.
 
-HOST_SUITE (bookworm) is the release, HOST_ACCELERATOR (tcg) what QEMU runs it with: kvm where that works. HOST_ONLY=node
-leaves the worker's tests out, HOST_ONLY=tests everything else. The system is made once, in target/host; remove that
-folder for a new one.
+Then two hosts with a network between them run jobs of several organizations (two_hosts.py).
+
+HOST_SUITE (bookworm) is the release, HOST_ACCELERATOR (tcg) what QEMU runs it with: kvm where that works. HOST_ONLY is
+one of node, tests (the worker's) and network (two hosts): the others are left out. The systems are made once, in
+target/host; remove that folder for new ones.
 """
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
+import signal
 import subprocess
 import sys
 import tarfile
-import tempfile
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from processes import Service
+import two_hosts
 from rest import Failed
-from worker_bench import ENDED, Site, free_port, wait_for
+from virtual_host import OUTSIDE, ROOT, SUITE, Machine, System, check, check_programs, join_line, say
+from worker_bench import ENDED, Site, wait_for
 
-ROOT = Path(__file__).resolve().parents[2]
-SUITE = os.environ.get("HOST_SUITE") or "bookworm"
-ACCELERATOR = os.environ.get("HOST_ACCELERATOR") or "tcg,thread=multi"
 ONLY = os.environ.get("HOST_ONLY") or ""
-HOME = ROOT / "target/host"
-PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "debootstrap": "debootstrap", "mke2fs": "e2fsprogs",
-            "ssh": "openssh-client"}
-PACKAGES = ("systemd,systemd-sysv,dbus,udev,kmod,iproute2,openssh-server,procps,curl,ca-certificates,python3,sudo,"
-            "linux-image-cloud-amd64,bubblewrap,podman,crun,catatonit,netavark,uidmap")
-# As the machine sees this one.
-OUTSIDE = "10.0.2.2"
 FLEET, NODE = "2xH100-80GB,1xA30", "bare"
+SYSTEM = System(SUITE, "linux-image-cloud-amd64,podman,crun,catatonit,netavark,uidmap", [NODE])
 COUNT = "i=0; while :; do i=$((i+1)); echo line $i; sleep 0.2; done"
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
-def check(what: str, good: bool, seen: Any = "") -> None:
-    if not good:
-        raise Failed(f"{what}: {seen}")
-    say(f"ok    {what}")
-
-
-class Machine:
-    """The virtual machine, with its disk on this one."""
-
-    def __init__(self) -> None:
-        self.folder, self.port = Path(tempfile.mkdtemp(prefix="berth-host-")), free_port()
-        made = HOME / SUITE
-        self.disk, self.kernel, self.initrd = self.folder / "disk", made / "vmlinuz", made / "initrd.img"
-        self.key = self.folder / "key"
-        try:
-            if not (made / "disk").exists():
-                self.make(made)
-            # Nothing that is done to it is there the next time.
-            subprocess.run(["cp", "--sparse=always", "--reflink=auto", made / "disk", self.disk], check=True)
-            shutil.copy(made / "key", self.key)
-            self.start()
-        except BaseException:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise
-
-    def make(self, made: Path) -> None:
-        say(f"making a system of Debian {SUITE} in {made}")
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
-        root = self.folder / "root"
-        with (made / "debootstrap.log").open("w") as log:
-            subprocess.run(["debootstrap", "--variant=minbase", f"--include={PACKAGES}", SUITE, root], check=True,
-                           stdout=log, stderr=log)
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", made / "key"], check=True)
-        for file, text in {
-            "etc/hostname": f"{NODE}\n", "etc/hosts": f"127.0.0.1 localhost {NODE}\n", "etc/machine-id": "",
-            "etc/fstab": "/dev/vda / ext4 defaults 0 1\n",
-            "etc/systemd/network/host.network": "[Match]\nName=e*\n[Network]\nDHCP=yes\n",
-            "root/.ssh/authorized_keys": (made / "key.pub").read_text(),
-        }.items():
-            (root / file).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            (root / file).write_text(text)
-        subprocess.run(["chroot", root, "systemctl", "--quiet", "enable", "systemd-networkd", "ssh"], check=True)
-        for name in ("vmlinuz", "initrd.img"):
-            shutil.copy(next((root / "boot").glob(f"{name}-*")), made / name)
-        disk = made / "disk.part"
-        subprocess.run(["truncate", "-s", "8G", disk], check=True)
-        subprocess.run(["mke2fs", "-q", "-t", "ext4", "-d", root, disk], check=True)
-        disk.rename(made / "disk")
-        shutil.rmtree(root)
-
-    def start(self) -> None:
-        self.qemu = Service(
-            "virtual machine", self.folder / "qemu.log", "qemu-system-x86_64", "-accel", ACCELERATOR, "-cpu", "max",
-            "-m", "4096", "-smp", "2", "-kernel", str(self.kernel), "-initrd", str(self.initrd),
-            "-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0", "-display", "none", "-no-reboot",
-            "-drive", f"file={self.disk},if=virtio,format=raw", "-serial", f"file:{self.folder / 'console'}",
-            "-nic", f"user,model=virtio-net-pci,hostfwd=tcp:127.0.0.1:{self.port}-:22")
-        try:
-            wait_for("the machine", lambda: self.ask("true", quiet=True).returncode == 0, 1)
-        except Failed as error:
-            console = (self.folder / "console").read_text(errors="replace").splitlines()
-            raise Failed("\n".join([f"{error}. The end of what its console showed:", *console[-30:]])) from error
-
-    def ask(self, command: str, feed: Any = subprocess.DEVNULL, *, quiet: bool = False) -> subprocess.CompletedProcess[str]:
-        """What a command said on the machine, both outputs in one."""
-        self.qemu.check()
-        ssh = ["ssh", "-q", "-i", str(self.key), "-p", str(self.port), "-o", "StrictHostKeyChecking=no",
-               "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=5", "-o", "BatchMode=yes"]
-        errors = subprocess.DEVNULL if quiet else subprocess.STDOUT
-        return subprocess.run([*ssh, "root@127.0.0.1", command], stdin=feed, stdout=subprocess.PIPE, stderr=errors,
-                              text=True, errors="replace", check=False)
-
-    def reboot(self) -> None:
-        """As an operator does it; the machine ends with it and is started again."""
-        self.ask("systemctl reboot", quiet=True)
-        self.qemu.process.wait(timeout=180)
-        self.start()
-
-    def cut(self) -> None:
-        """The power fails, and comes back."""
-        self.qemu.process.kill()
-        self.qemu.process.wait()
-        self.start()
-
-    def close(self) -> None:
-        self.qemu.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class Trial:
@@ -143,14 +41,6 @@ class Trial:
 
     def __init__(self, site: Site, machine: Machine) -> None:
         self.site, self.machine = site, machine
-
-    def line(self, simulate: str = "") -> str:
-        """What the Nodes page says, with simulated boards where they are wanted."""
-        command = self.site.operator("POST", "/operator/join-tokens", {"approve": True, "adopt_labels": True})["command"]
-        if simulate:
-            command = command.replace("sudo --preserve-env=BERTH_JOIN_TOKEN",
-                                      f"BERTH_SIMULATE={simulate} sudo --preserve-env=BERTH_JOIN_TOKEN,BERTH_SIMULATE")
-        return str(command)
 
     def node(self) -> Any:
         nodes = self.site.operator.items("/operator/nodes")
@@ -179,14 +69,15 @@ class Trial:
         return first & second
 
     def joins(self) -> None:
-        said = self.machine.ask(self.line())
+        said = self.machine.ask(join_line(self.site))
         check("a host without a driver is told what is missing",
               said.returncode != 0 and "Install NVIDIA's driver" in said.stdout, said.stdout)
-        said = self.machine.ask(self.line(FLEET))
+        said = self.machine.ask(join_line(self.site, FLEET))
         check("one line makes it a node", said.returncode == 0 and f"{NODE} is node_" in said.stdout, said.stdout)
         isolation = wait_for("the node", self.node)["isolation"]
         limits = {name: isolation[name] for name in ("memory", "cpu", "pids")}
         check("its limits are cgroups of version 2", set(limits.values()) == {"cgroup v2"}, isolation)
+        check("a filter keeps device nodes apart", isolation["devices"] == "mount namespace, cgroup v2 (BPF)", isolation)
         check("it runs images", isolation["images"].startswith("podman "), isolation)
         self.site.price()
 
@@ -204,7 +95,7 @@ class Trial:
         before = self.processes()
         check("ten jobs have a process each", len(before) >= 10, before)
         for what in ("systemctl restart berth-worker", "systemctl kill --signal=KILL --kill-who=main berth-worker",
-                     "systemctl stop berth-worker; systemctl daemon-reexec; systemctl start berth-worker", self.line()):
+                     "systemctl stop berth-worker; systemctl daemon-reexec; systemctl start berth-worker", join_line(self.site)):
             stopped = {job: len(self.lines(job)) for job in jobs}
             self.machine.ask(what)
             wait_for("the node", self.node)
@@ -277,21 +168,23 @@ def workers_tests(machine: Machine) -> None:
 
 
 def main() -> None:
-    missing = [package for program, package in PROGRAMS.items() if not shutil.which(program)]
-    if missing:
-        raise Failed(f"This needs more programs. Install: {' '.join(missing)}")
-    if os.geteuid() != 0:
-        raise Failed("To make a system of its own this needs root.")
+    if ONLY not in ("", "node", "tests", "network"):
+        raise Failed(f"HOST_ONLY is node, tests or network, not {ONLY!r}.")
+    check_programs()
     # A machine for each part: nothing is left on the second of what was done to the first.
-    if ONLY != "tests":
-        with closing(Site(seen_from=OUTSIDE)) as site, closing(Machine()) as machine:
+    if ONLY in ("", "node"):
+        with closing(Site(seen_from=OUTSIDE)) as site, closing(Machine(SYSTEM, NODE)) as machine:
             Trial(site, machine).run()
-    if ONLY != "node":
-        with closing(Machine()) as machine:
+    if ONLY in ("", "tests"):
+        with closing(Machine(SYSTEM, NODE)) as machine:
             workers_tests(machine)
+    if ONLY in ("", "network"):
+        two_hosts.run()
 
 
 if __name__ == "__main__":
+    # The copies of disks are removed then too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("FAILED  a signal ended the test"))
     try:
         main()
     except Failed as error:

@@ -29,6 +29,7 @@ import books_bench
 import calibration
 import fuzz
 import metrics_bench
+import network_bench
 import oracle_live
 import pace_bench
 import placement_bench
@@ -63,7 +64,8 @@ class Stack:
 
     def __init__(self, fleet: str = "") -> None:
         self.data, self.port = Path(tempfile.mkdtemp(prefix="berth-bench-")), free_port()
-        env = os.environ | {"DATA": str(self.data), "PORT": str(self.port), "WORKER_PORT": str(free_port()), "FLEET": fleet}
+        env = os.environ | {"DATA": str(self.data), "PORT": str(self.port), "WORKER_PORT": str(free_port()), "FLEET": fleet,
+                            "BERTH_CALLER_REQUESTS_PER_S": "0"}
         argv = [sys.executable, str(TOOLS / "demo.py")]
         self.demo = subprocess.Popen(argv, env=env, text=True, stdout=subprocess.PIPE)
         assert self.demo.stdout
@@ -316,7 +318,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
     "durable-submissions": durable_submissions,
 } | {names: partial(bench, row) for names, bench in (placement_bench.BENCHES | books_bench.BENCHES | worker_bench.BENCHES
     | metrics_bench.BENCHES | planner_bench.BENCHES | screens_bench.BENCHES | pace_bench.BENCHES | oracle_live.BENCHES
-    | fuzz.BENCHES | attack.BENCHES).items()}
+    | fuzz.BENCHES | attack.BENCHES | network_bench.BENCHES).items()}
 
 
 def show(machine: dict[str, float], rows: list[Row]) -> None:

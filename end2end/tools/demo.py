@@ -90,7 +90,7 @@ def start_portal() -> Service:
     portal = Service(
         "portal", DATA / "portal.log", str(DIST / "berth-portal"), "serve", "--data", str(DATA),
         "--listen", f"127.0.0.1:{PORT}", "--worker-listen", f"127.0.0.1:{WORKER_PORT}",
-        "--web", str(DIST / "web"), "--ports-origin", f"http://*.localhost:{PORT}")
+        "--web", str(DIST / "web"), "--ports-origin", f"http://*.localhost:{PORT}", "--gallery")
     try:
         wait_for("the portal to be ready", lambda: Api(PORT).exchange("GET", "/readyz")[0] == 200, portal)
     except BaseException:
@@ -147,7 +147,9 @@ def start_worker(operator: Api, portal: Service) -> Service:
     argv = [str(DIST / "berth-worker"), "run", "--portal", f"https://127.0.0.1:{WORKER_PORT}",
             "--data", str(DATA / "worker"), "--simulate", FLEET, "--name", NODE,
             # A worker that is not root runs jobs with its own rights to files: the portal's are hidden.
-            "--hide", str(DATA)]
+            "--hide", str(DATA),
+            # A demo leaves the network of this machine as it is.
+            "--job-network", "host"]
     identity = DATA / "worker/identity.json"
     # A certificate is good for a day: an earlier start's may have expired, so the node proves itself anew.
     path = "/operator/join-tokens"

@@ -2,8 +2,8 @@
 # Prepares a Debian or Ubuntu machine that has Rust, git and make. Safe to run again: it does only
 # what is missing, and says what it does. usage: setup.sh [test]
 #   (nothing)  what a build and the demo need
-#   test       and what the tests need besides: Postgres and a browser; podman and NVIDIA's binding for Python where
-#              they can be had
+#   test       and what the tests need besides: Postgres and a browser; podman, NVIDIA's binding for Python and
+#              numba where they can be had
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=$PWD/target/tools
@@ -115,14 +115,26 @@ npm_packages() {
   cp end2end/package-lock.json "$stamp"
 }
 
-# NVIDIA's own binding for NVML, which one test drives the simulated library by.
-nvml_binding() {
-  local version=13.580.82
-  [ "$(cat "$tools/python.version" 2>/dev/null)" != "$version" ] || return 0
+# NVIDIA's own binding for NVML, and monitoring programs with what they need, which drive the simulated library in tests.
+nvml_programs() {
+  local pins=(nvidia-ml-py==13.580.82 nvitop==1.7.2 gpustat==1.1.1 py3nvml==0.2.7
+    psutil==7.2.2 blessed==1.52.0 jinxed==2.1.0 wcwidth==0.9.4 xmltodict==1.0.4)
+  [ "$(cat "$tools/python.version" 2>/dev/null)" != "${pins[*]}" ] || return 0
   python3 -m pip --version >/dev/null 2>&1 || { may_be_root && packages pip3=python3-pip; } || return 1
-  say "installing nvidia-ml-py $version"
+  say "installing programs for NVML: ${pins[*]}"
   PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --upgrade --target "$tools/python" \
-    "nvidia-ml-py==$version" && echo "$version" > "$tools/python.version"
+    "${pins[@]}" && echo "${pins[*]}" > "$tools/python.version"
+}
+
+# numba with what it needs, which one test drives the simulated CUDA library by.
+numba() {
+  local versions="numba==0.61.2 llvmlite==0.44.0 numpy==2.2.6"
+  [ "$(cat "$tools/numba.version" 2>/dev/null)" != "$versions" ] || return 0
+  python3 -m pip --version >/dev/null 2>&1 || { may_be_root && packages pip3=python3-pip; } || return 1
+  say "installing $versions"
+  # shellcheck disable=SC2086 # the versions have no blanks
+  PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --no-deps --only-binary :all: --upgrade \
+    --target "$tools/numba" $versions && echo "$versions" > "$tools/numba.version"
 }
 
 # Schemathesis with what it needs, which sends generated requests to a portal.
@@ -152,8 +164,10 @@ packages "${wanted[@]}"
 if [ "${1:-}" = test ]; then
   if may_be_root && command -v apt-get >/dev/null; then
     (packages podman=podman runc=runc catatonit=catatonit) || say "images are not tried on this machine"
+    (packages ip=iproute2 /usr/sbin/nft=nftables) || say "networks of jobs are not tried on this machine"
   fi
-  (nvml_binding) || say "the binding for Python is not tried on this machine"
+  (nvml_programs) || say "the programs for NVML are not tried on this machine"
+  (numba) || say "numba is not tried on this machine"
   (schemathesis) || say "generated requests are not tried on this machine"
 fi
 node_version

@@ -26,27 +26,16 @@ LONG_FILES: dict[str, int] = {
 }
 # Crates over the limit, with the lines of their sources.
 LONG_CRATES: dict[str, int] = {
-    "app": 52_000,
-    "app/types": 9_800,
-    "server": 8_600,
-    "server/accounts": 8_400,
-    "server/jobs": 9_000,
-    "server/store": 9_800,
-    "worker": 21_000,
+    "app": 55_900,
 }
 # Types over the limit, with their methods.
 WIDE_TYPES: dict[str, int] = {
 }
 # Functions over the limit, with their lines.
 LONG_FUNCTIONS: dict[str, int] = {
-    "server/core/src/admission.rs each_fault_is_named": 94,
     "server/engine/src/tests/history.rs step": 137,
-    "server/tests/portal/install.rs the_install_command_makes_a_host_a_node_and_can_be_repeated": 85,
-    "server/tests/portal/lease.rs the_job_of_a_lost_node_is_retried_and_only_proved_use_is_charged": 84,
-    "server/tests/portal/members.rs a_new_user_becomes_a_member_once_by_invitation": 81,
     "server/tests/portal/money.rs months_are_billed_once_numbered_without_gaps_and_final": 87,
     "server/tests/portal/store_files.rs a_volume_version_is_kept_while_an_attempt_uses_it": 115,
-    "server/tests/portal/volumes.rs an_interrupted_upload_resumes": 85,
     "worker/nvml-sim/tests/faults.rs boards_fail_as_they_are_told_and_recover_by_a_reset": 102,
     "worker/nvml-sim/tests/nvml.rs a_slice_is_made_used_and_given_back": 90,
     "worker/tests/worker/gpu.rs slices_are_made_adopted_read_and_given_back": 135,
@@ -55,7 +44,6 @@ LONG_FUNCTIONS: dict[str, int] = {
 }
 # Crates with modules that import each other in a circle, with the number of modules in the largest circle.
 CYCLES: dict[str, int] = {
-    "worker/nvml-sim": 2,
 }
 
 FUNCTION = re.compile(r"^( *)(?:pub(?:\([^)]*\))? )?(?:default )?(?:const )?(?:async )?(?:unsafe )?(?:extern \"C\" )?fn (\w+)")
@@ -119,7 +107,7 @@ def too_long() -> list[str]:
 def crates() -> list[Path]:
     """The directories of all crates."""
     found = [ROOT / top for top in ("app", "server", "worker")]
-    found += [path.parent for top in found for path in top.glob("*/Cargo.toml")]
+    found += [path.parent for top in found for path in top.rglob("*/Cargo.toml") if "target" not in path.parts]
     return sorted(path for path in found if (path / "src").is_dir())
 
 

@@ -54,7 +54,7 @@ dependencies() {
 $tools/setup.sh test
 # shellcheck source=/dev/null
 if [ -f target/tools/env ]; then . target/tools/env; fi
-export PYTHONPATH=$PWD/target/tools/python${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH=$PWD/target/tools/python:$PWD/target/tools/numba${PYTHONPATH:+:$PYTHONPATH}
 step 'format' cargo fmt --all --check
 step 'structure' python3 $tools/structure.py
 step 'requirements of security' python3 $tools/asvs.py
@@ -68,6 +68,8 @@ step 'types, mig, core and engine without IO' cargo check "${front[@]}" -p berth
 # Tests start the worker as people do: by its binary.
 step 'the programs' cargo build --quiet --workspace
 step 'tests, compiled' cargo test --quiet --workspace --no-run
+# A test waits more than it computes, for processes and databases.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) * 5 / 2))}
 # Three times the usual time: a test that hangs ends the run with its name.
 step 'tests, on both engines' timeout 2400 $tools/with-postgres.sh cargo test --workspace --no-fail-fast
 step 'the training example' python3 -m unittest discover -s examples/digits -p 'test_*.py'

@@ -44,11 +44,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for(what: str, found: Callable[[], Any], poll_s: float = POLL_S) -> Any:
-    deadline = time.monotonic() + DEADLINE_S
+def wait_for(what: str, found: Callable[[], Any], poll_s: float = POLL_S, deadline_s: float = DEADLINE_S) -> Any:
+    deadline = time.monotonic() + deadline_s
     while not (value := found()):
         if time.monotonic() > deadline:
-            raise Failed(f"after {DEADLINE_S:.0f} s still waiting for {what}")
+            raise Failed(f"after {deadline_s:.0f} s still waiting for {what}")
         time.sleep(poll_s)
     return value
 
@@ -106,7 +106,7 @@ class Site:
         ticket = self.operator("POST", "/operator/join-tokens", {"approve": True, "adopt_labels": True})["secret"]
         return [str(DIST / "berth-worker"), "run", "--portal", f"https://127.0.0.1:{portal_port or self.worker_port}",
                 "--data", str(self.data / name), "--simulate", fleet, "--name", name, "--join-token", ticket,
-                "--allow-unisolated"]
+                "--allow-unisolated", "--job-network", "host"]
 
     def ready(self, count: int) -> None:
         def all_ready() -> bool:
@@ -147,8 +147,8 @@ class Site:
                 return sums
             cursor = f"&cursor={page['next_cursor']}"
 
-    def log(self, job: str, attempt: int) -> str:
-        file = self.data / "logs" / job / f"{attempt}-0.log"
+    def log(self, job: str, attempt: int, rank: int = 0) -> str:
+        file = self.data / "logs" / job / f"{attempt}-{rank}.log"
         return file.read_text() if file.exists() else ""
 
     def close(self) -> None:
@@ -211,8 +211,8 @@ def adoption() -> dict[str, Any]:
 class Way:
     """A way from a worker to the portal that can be cut: at once, or so that nobody is told."""
 
-    def __init__(self, portal_port: int) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, portal_port: int, listener: socket.socket | None = None) -> None:
+        self.listener = listener or socket.create_server(("127.0.0.1", 0))
         self.port = int(self.listener.getsockname()[1])
         self.portal_port, self.pairs, self.state = portal_port, list[tuple[socket.socket, socket.socket]](), "open"
         threading.Thread(target=self.serve, daemon=True).start()

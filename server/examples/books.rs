@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use berth_store::ledger::Posting;
@@ -98,26 +98,25 @@ where
     W: Fn(u64) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<(), StoreError>> + Send,
 {
-    let (stop, next, done) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    let shared = Arc::new((stop, next, done));
+    let shared = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let began = Instant::now();
+    let until = began + Duration::from_secs(args.seconds);
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..clients {
         let (shared, work) = (shared.clone(), work.clone());
         tasks.spawn(async move {
-            while !shared.0.load(Ordering::Relaxed) {
-                work(shared.1.fetch_add(1, Ordering::Relaxed)).await?;
-                shared.2.fetch_add(1, Ordering::Relaxed);
+            let (next, done) = &*shared;
+            while Instant::now() < until {
+                work(next.fetch_add(1, Ordering::Relaxed)).await?;
+                done.fetch_add(1, Ordering::Relaxed);
             }
             Ok::<(), StoreError>(())
         });
     }
-    tokio::time::sleep(Duration::from_secs(args.seconds)).await;
-    shared.0.store(true, Ordering::Relaxed);
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
-    Ok(shared.2.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64())
+    Ok(shared.1.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64())
 }
 
 async fn postings(db: &Db, args: &Args) -> Result<(), Failure> {

@@ -47,6 +47,9 @@ struct Args {
     listen: SocketAddr,
     #[arg(long)]
     worker_listen: SocketAddr,
+    /// The URL for browsers; by default the address of `--listen`.
+    #[arg(long)]
+    public_url: Option<String>,
     /// The built pages; none when absent.
     #[arg(long)]
     web: Option<PathBuf>,
@@ -187,7 +190,7 @@ async fn run(args: Args) -> Result<(), String> {
         // The workers' clocks do not move with this one.
         node_certificate_s: 20 * YEAR_S,
         portal_certificate_s: 20 * YEAR_S,
-        public_url: format!("http://{}", args.listen),
+        public_url: args.public_url.unwrap_or_else(|| format!("http://{}", args.listen)),
         ..Settings::default()
     };
     let clock = Arc::new(MovableClock::new(args.still));

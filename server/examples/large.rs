@@ -145,6 +145,11 @@ fn report(node: i64) -> NodeReport {
         labels: JsonColumn([("rack".to_owned(), format!("r{:02}", node / NODES_A_RACK))].into()),
         isolation: JsonColumn::default(),
         images: true,
+        gang_ports: None,
+        rdma_ports: JsonColumn::default(),
+        egress: true,
+        host_network: true,
+        host_mounts: JsonColumn::default(),
         boards: (0..BOARDS_A_NODE).map(board).collect(),
     }
 }

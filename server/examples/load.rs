@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -30,7 +30,7 @@ struct Args {
     disk: PathBuf,
 }
 
-fn one_client(args: &Args, stop: &AtomicBool, done: &AtomicU64) -> std::io::Result<()> {
+fn one_client(args: &Args, until: Instant, done: &AtomicU64) -> std::io::Result<()> {
     let address = args.portal.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
@@ -45,7 +45,7 @@ fn one_client(args: &Args, stop: &AtomicBool, done: &AtomicU64) -> std::io::Resu
     );
     let mut line = String::new();
     let mut answer = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
+    while Instant::now() < until {
         stream.write_all(request.as_bytes())?;
         line.clear();
         answers.read_line(&mut line)?;
@@ -100,16 +100,15 @@ async fn solo(disk: &std::path::Path, seconds: u64) -> Result<f64, sqlx::Error> 
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args = Arc::new(Args::parse());
-    let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let done = Arc::new(AtomicU64::new(0));
     let began = Instant::now();
+    let until = began + Duration::from_secs(args.seconds);
     let clients: Vec<_> = (0..args.clients)
         .map(|_| {
-            let (args, stop, done) = (args.clone(), stop.clone(), done.clone());
-            std::thread::spawn(move || one_client(&args, &stop, &done))
+            let (args, done) = (args.clone(), done.clone());
+            std::thread::spawn(move || one_client(&args, until, &done))
         })
         .collect();
-    std::thread::sleep(Duration::from_secs(args.seconds));
-    stop.store(true, Ordering::Relaxed);
     for client in clients {
         client.join().map_err(|_| "a client panicked")??;
     }

@@ -275,6 +275,11 @@ async fn insert_catalogue(tx: &mut Tx<'_>, now: Timestamp) -> Result<(), StoreEr
         labels: JsonColumn([("rack".to_owned(), "r1".to_owned())].into()),
         isolation: JsonColumn::default(),
         images: true,
+        gang_ports: None,
+        rdma_ports: JsonColumn::default(),
+        egress: true,
+        host_network: true,
+        host_mounts: JsonColumn::default(),
         boards: (0..BOARDS).map(board).collect(),
     };
     store::nodes::insert(tx, node(), "alpha", now).await?;

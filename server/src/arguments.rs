@@ -6,7 +6,11 @@ use std::path::PathBuf;
 use berth_foundation::Settings;
 use berth_foundation::audit_check::{Fault, verify};
 use berth_foundation::audit_key::{AuditKey, LastCheckpoint};
-use berth_store::Db;
+use berth_store::{Db, StoreError, is_protected_url};
+
+fn cannot_open(error: StoreError) -> String {
+    format!("the database cannot be opened: {error}")
+}
 
 #[derive(clap::Args)]
 pub struct Store {
@@ -16,9 +20,26 @@ pub struct Store {
     /// The postgres:// URL of the database. Without it the database is an SQLite file in the data directory.
     #[arg(long, env = "BERTH_DATABASE", hide_env_values = true)]
     pub database: Option<String>,
+    /// Postgres on another host may be reached without sslmode=verify-full in the URL. Everybody on the way to it can
+    /// then read and change all data.
+    #[arg(long, env = "BERTH_DATABASE_UNVERIFIED")]
+    pub database_unverified: bool,
 }
 
 impl Store {
+    /// The URL of Postgres; `None` for SQLite.
+    ///
+    /// # Errors
+    /// Postgres is on another host, and neither its URL nor an option decides about the verification of that host.
+    fn postgres_url(&self) -> Result<Option<&str>, String> {
+        let Some(url) = self.database.as_deref() else { return Ok(None) };
+        let protected = is_protected_url(url).map_err(cannot_open)?;
+        if protected || self.database_unverified {
+            return Ok(Some(url));
+        }
+        Err("the database is on another host, and its URL has no sslmode=verify-full, so that anybody on the way can read and change all data. Nothing was opened. Add sslmode=verify-full and, for a private authority, sslrootcert=FILE to the URL, or accept this with --database-unverified".to_owned())
+    }
+
     /// Opens the database, and chains the audit events of earlier versions of Berth.
     ///
     /// # Errors
@@ -31,28 +52,29 @@ impl Store {
 
     /// Opens the database without a change of audit events.
     async fn open_unchained(&self) -> Result<Db, String> {
+        let url = self.postgres_url()?;
         // No other user of this host may read the directory.
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&self.data)
             .map_err(|e| format!("{} cannot be created: {e}", self.data.display()))?;
-        let db = match &self.database {
+        let db = match url {
             Some(url) => Db::postgres(url).await,
             None => Db::sqlite(&self.data.join("berth.db")).await,
         };
-        db.map_err(|e| format!("the database cannot be opened: {e}"))
+        db.map_err(cannot_open)
     }
 
     /// Opens the database of a portal without a change: it creates no file and runs no migration.
     async fn open_existing(&self) -> Result<Db, String> {
         let file = self.data.join("berth.db");
-        let db = match &self.database {
+        let db = match self.postgres_url()? {
             Some(url) => Db::existing_postgres(url).await,
             None if !file.exists() => return Err(format!("{} does not exist", file.display())),
             None => Db::existing_sqlite(&file).await,
         };
-        db.map_err(|e| format!("the database cannot be opened: {e}"))
+        db.map_err(cannot_open)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use berth_foundation::Settings;
 use berth_foundation::proxies::{ForwardedHeader, TrustedProxies};
 use ipnet::IpNet;
 
@@ -18,6 +19,17 @@ pub struct Edge {
     /// The limit of open connections of browsers and scripts. The limit of open files lowers it.
     #[arg(long, env = "BERTH_MAX_CONNECTIONS", default_value_t = 8_192, value_parser = clap::value_parser!(u64).range(16..=1_000_000))]
     max_connections: u64,
+    /// The requests a second of one person or API token, after twenty times as many at once; 0: no limit. Beyond it
+    /// the answer is 429.
+    #[arg(long, env = "BERTH_CALLER_REQUESTS_PER_S", default_value_t = 500)]
+    caller_requests_per_s: u32,
+    /// The least throughput between two nodes of a job on several nodes in MiB a second; 0: no such limit. A job on nodes
+    /// with a slower link is not started.
+    #[arg(long, env = "BERTH_GANG_MIN_MIBPS", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..=1_000_000))]
+    gang_min_mibps: i64,
+    /// Operators have the page /operator/gallery with all components of the pages, for changes of Berth.
+    #[arg(long, env = "BERTH_GALLERY")]
+    gallery: bool,
 }
 
 /// Parses a network such as `10.0.0.0/8`, or one address.
@@ -29,7 +41,7 @@ fn network(text: &str) -> Result<IpNet, String> {
 
 impl Edge {
     /// The limit of connections that leaves descriptors for workers, for the database and for files.
-    pub fn connections(&self) -> usize {
+    fn connections(&self) -> usize {
         let open_files = raise_open_files();
         let max = self.max_connections.min(open_files / 2).max(16);
         if max < self.max_connections {
@@ -38,8 +50,16 @@ impl Edge {
         usize::try_from(max).unwrap_or(usize::MAX)
     }
 
-    pub fn proxies(self) -> TrustedProxies {
-        TrustedProxies { networks: self.trusted_proxies, header: self.forwarded_header }
+    /// Adds the options to the settings.
+    pub fn apply(self, settings: Settings) -> Settings {
+        Settings {
+            max_connections: self.connections(),
+            caller_requests_per_s: self.caller_requests_per_s,
+            trusted_proxies: TrustedProxies { networks: self.trusted_proxies, header: self.forwarded_header },
+            gallery: self.gallery,
+            gang_min_mib_per_s: self.gang_min_mibps,
+            ..settings
+        }
     }
 }
 

@@ -40,7 +40,11 @@ const INVOICES_EVERY: Duration = Duration::from_secs(600);
 const READINGS_EVERY: Duration = Duration::from_secs(60);
 /// The longest delay of a due refresh of a single sign-on.
 const SSO_EVERY: Duration = Duration::from_secs(5);
+/// The longest delay of a due check of the record of a domain.
+const DOMAINS_EVERY: Duration = Duration::from_secs(30);
 const JOB_RETENTION_EVERY: Duration = Duration::from_secs(60);
+/// The longest delay of a mail about a change request.
+const CHANGE_MAILS_EVERY: Duration = Duration::from_secs(5);
 /// The time between the writes of counts of repeated audit events.
 const REPEATED_EVERY: Duration = Duration::from_secs(15);
 /// The time between looks at the end of the audit log without a signal of new events.
@@ -60,6 +64,7 @@ pub fn start(portal: &Portal) {
     start_reservations(portal);
     start_nodes(portal);
     start_housekeeping(portal);
+    start_change_mails(portal);
     start_audit_push(portal);
 }
 
@@ -237,6 +242,14 @@ fn start_housekeeping(portal: &Portal) {
             Ok::<_, StoreError>(more.then_some(NextRun { within: STEP, pace: STEP }))
         }
     });
+    let providers = portal.sso.providers.clone();
+    portal.loops.spawn("domain records", Schedule::every(DOMAINS_EVERY), None, move || {
+        let providers = providers.clone();
+        async move {
+            let more = providers.tick_domains().await?;
+            Ok::<_, StoreError>(more.then_some(NextRun { within: STEP, pace: STEP }))
+        }
+    });
     let context = portal.context.clone();
     portal.loops.spawn("repeated events", Schedule::every(REPEATED_EVERY), None, move || {
         let context = context.clone();
@@ -254,6 +267,15 @@ fn start_housekeeping(portal: &Portal) {
     });
 }
 
+/// Starts the loop that mails change requests to operators.
+fn start_change_mails(portal: &Portal) {
+    let operators = portal.operators.clone();
+    portal.loops.spawn("change mails", Schedule::every(CHANGE_MAILS_EVERY), None, move || {
+        let operators = operators.clone();
+        async move { operators.mail_changes().await.map(|()| None) }
+    });
+}
+
 /// Starts a loop for each destination of the audit log: it runs after new events, and after a failure with growing
 /// pauses.
 pub fn start_audit_push(portal: &Portal) -> Vec<AbortHandle> {
@@ -263,18 +285,25 @@ pub fn start_audit_push(portal: &Portal) -> Vec<AbortHandle> {
             AuditDestinationKind::Syslog => ("audit syslog", SECOND),
             AuditDestinationKind::Webhook => ("audit webhook", SECOND),
         };
+        // The pace is for deliveries: a retry waits for its own pause alone.
+        let after_delivery = NextRun { within: AUDIT_PUSH_EVERY, pace };
         let (push, waiting) = (portal.audit_push.clone(), portal.audit_push.clone());
         let wake: Wake = Arc::new(move || {
             let push = waiting.clone();
             Box::pin(async move { push.until_due(kind).await })
         });
         // After a failure the wake-up comes at the end of the pause.
-        let schedule = Schedule { pace, after_failure: MAX_PAUSE, ..Schedule::every(AUDIT_PUSH_EVERY) };
+        let schedule = Schedule { after_failure: MAX_PAUSE, ..Schedule::every(AUDIT_PUSH_EVERY) };
         portal.loops.spawn(name, schedule, Some(wake), move || {
             let push = push.clone();
             async move {
                 let more = push.deliver(kind).await?;
-                Ok::<_, String>(more.then_some(NextRun { within: Duration::ZERO, pace: Duration::ZERO }))
+                let next = if more {
+                    NextRun { within: Duration::ZERO, pace: Duration::ZERO }
+                } else {
+                    after_delivery
+                };
+                Ok::<_, String>(Some(next))
             }
         })
     };

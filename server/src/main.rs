@@ -16,11 +16,12 @@ use berth_foundation::Settings;
 use berth_foundation::clock::SystemClock;
 use berth_foundation::objects::Bucket;
 use berth_foundation::settings::RequireFactor;
+use berth_jobs::Templates;
 use berth_recordings::Retention;
 use berth_server::arguments::{Store, VerifyLog};
+use berth_server::log_line::LogLine;
 use berth_server::portal::Portal;
 use berth_server::serve::{STACK_BYTES, serve};
-use berth_server::templates::Templates;
 use berth_server::web::Assets;
 use clap::{Parser, Subcommand};
 use rand::SeedableRng;
@@ -31,7 +32,7 @@ use audit_options::AuditOptions;
 use edge_options::Edge;
 use sso_options::SsoOptions;
 use storage_options::StorageOptions;
-use upkeep::{remove_factors, rewrap};
+use upkeep::{end_second_operator, remove_factors, rewrap};
 
 #[derive(Parser)]
 #[command(name = "berth-portal", version, about = "The Berth portal: a self-hosted, multi-tenant GPU cloud.")]
@@ -59,6 +60,11 @@ enum Command {
         #[command(subcommand)]
         command: Factors,
     },
+    /// Commands for the rule for a second operator while no portal runs.
+    SecondOperator {
+        #[command(subcommand)]
+        command: SecondOperator,
+    },
     /// Commands for the audit log.
     Audit {
         #[command(subcommand)]
@@ -74,13 +80,22 @@ enum Audit {
 
 #[derive(Subcommand)]
 enum Factors {
-    /// Removes the authenticator app and the recovery codes of an account, ends its sessions, and stops. The password
-    /// alone signs in afterwards.
+    /// Removes the authenticator app, the passkeys and the recovery codes of an account, ends its sessions, and stops.
+    /// The password alone signs in afterwards.
     Remove {
         #[command(flatten)]
         store: Store,
         /// The e-mail address of the account.
         email: String,
+    },
+}
+
+#[derive(Subcommand)]
+enum SecondOperator {
+    /// Ends the rule for a second operator, and stops. It is the way back of a portal with one owner.
+    End {
+        #[command(flatten)]
+        store: Store,
     },
 }
 
@@ -282,7 +297,7 @@ fn log_filter() -> tracing_subscriber::EnvFilter {
 }
 
 async fn start() -> std::process::ExitCode {
-    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(|| LogLine(std::io::stderr())).init();
     match run(Args::parse()).await {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
@@ -299,6 +314,9 @@ async fn run(args: Args) -> Result<(), String> {
         }
         Command::Secrets { command: Secrets::Rewrap { store, keys } } => rewrap(store, keys).await,
         Command::Factors { command: Factors::Remove { store, email } } => remove_factors(store, &email).await,
+        Command::SecondOperator { command: SecondOperator::End { store } } => {
+            end_second_operator(store).await
+        }
         Command::Audit { command: Audit::Verify(verify) } => {
             verify.run().await.map(|report| println!("{report}"))
         }
@@ -345,12 +363,9 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
     let worker_url = worker_url.map_or_else(|| own_worker_url(worker_at), Ok)?;
     let public_url = public_url.unwrap_or_else(|| format!("http://{listen}"));
     check_ports_origin(ports_origin.as_ref(), &public_url)?;
-    let max_connections = edge.connections();
     let settings = Settings {
         currency,
         https: https || public_url.starts_with("https://"),
-        max_connections,
-        trusted_proxies: edge.proxies(),
         secrets_key: keys.secrets_key_file,
         secrets_old_keys: keys.secrets_old_key_files,
         private_webhooks,
@@ -364,6 +379,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         stripe_webhook_secrets,
         sign_up_open: !accounts.sign_up_closed,
         require_factor: accounts.require_second_factor,
+        dns_server: sso.dns_server,
         operator_provider: sso.provider()?,
         data: store.data,
         keep_readings,
@@ -376,7 +392,7 @@ async fn serve_portal(args: Serve) -> Result<(), String> {
         templates,
         ..Settings::default()
     };
-    let settings = audit.apply(storage.apply(settings))?;
+    let settings = audit.apply(storage.apply(edge.apply(settings)))?;
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.enrolment.authority()?;
     portal.audit_log.check_key().await?;

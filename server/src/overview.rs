@@ -9,11 +9,13 @@ use berth_rest::operations::doc;
 use berth_rest::{Failed, Signed};
 use berth_types::lists::ListOptions;
 use berth_types::operations::Rack;
+use berth_types::operators::OperatorRight;
 use berth_types::overview::{LedgerCheck, OVERVIEW_ITEMS, OperatorOverview};
 use berth_types::problems::Problem;
-use berth_types::quotas::AuditFilter;
+use berth_types::quotas::{AuditEvent, AuditFilter};
 use berth_types::scopes::ApiScope;
 
+use crate::change_requests;
 use crate::portal::Portal;
 
 /// The number of audit events.
@@ -57,8 +59,18 @@ fn sort_racks(racks: &mut [Rack]) {
     racks.sort_by(|one, other| used_ppm(other).cmp(&used_ppm(one)).then_with(|| one.name.cmp(&other.name)));
 }
 
+/// The newest audit events; none for a role or a token that may not read the audit log.
+async fn newest_events(portal: &Portal, caller: &Caller) -> Result<Vec<AuditEvent>, Problem> {
+    let in_scope = caller.token.is_none_or(|token| token.scopes.include(ApiScope::MembersRead));
+    if !in_scope || !caller.has_operator_right(OperatorRight::Inspect) {
+        return Ok(Vec::new());
+    }
+    let (all, newest) = (AuditFilter::default(), ListOptions::newest(AUDIT_EVENTS));
+    Ok(portal.audit_log.list_events(caller, Scope::Operator(None), &all, &newest).await?.items)
+}
+
 async fn read(portal: &Portal, caller: &Caller) -> Result<OperatorOverview, Problem> {
-    portal.context.authorise_operator(caller)?;
+    portal.context.authorise_operator(caller, OperatorRight::View).await?;
     let cluster = portal.cluster.summary(caller).await?;
     let work = portal.operator_jobs.work_summary(caller).await?;
     let mut stuck = portal.inventory.list_stuck(caller).await?;
@@ -66,15 +78,14 @@ async fn read(portal: &Portal, caller: &Caller) -> Result<OperatorOverview, Prob
     let (stuck_count, stuck) = first(stuck);
     let (quota_request_count, quota_requests) =
         portal.quotas.list_pending_requests(caller, OVERVIEW_ITEMS).await?;
+    let change_request_count = change_requests::count_pending(&portal.context, caller).await?;
     let (orgs_without_credit_count, orgs_without_credit) =
         portal.ledger.list_orgs_without_credit(caller, OVERVIEW_ITEMS).await?;
     let last = portal.reconciliations.last_reconciliation().await?;
     let mut racks = portal.inventory.list_racks(caller).await?;
     sort_racks(&mut racks);
     let (rack_count, racks) = first(racks);
-    let newest = ListOptions::newest(AUDIT_EVENTS);
-    let all = AuditFilter::default();
-    let audit = portal.audit_log.list_events(caller, Scope::Operator(None), &all, &newest).await?;
+    let audit_events = newest_events(portal, caller).await?;
     Ok(OperatorOverview {
         at: portal.context.now(),
         currency: portal.context.settings.currency.clone(),
@@ -84,6 +95,7 @@ async fn read(portal: &Portal, caller: &Caller) -> Result<OperatorOverview, Prob
         stuck,
         quota_request_count,
         quota_requests,
+        change_request_count,
         orgs_without_credit_count,
         orgs_without_credit,
         ledger_check: last.map(|last| LedgerCheck { at: last.at, mismatches: count(last.mismatches.len()) }),
@@ -91,7 +103,7 @@ async fn read(portal: &Portal, caller: &Caller) -> Result<OperatorOverview, Prob
         disk: portal.context.disk.space(),
         rack_count,
         racks,
-        audit_events: audit.items,
+        audit_events,
     })
 }
 

@@ -8,7 +8,7 @@ use {
 };
 
 use crate::portal::Portal;
-use crate::{audit_destinations, audit_log, identity, loops, metrics, overview, templates, webhooks};
+use crate::{audit_destinations, audit_log, change_requests, loops, metrics, overview};
 
 /// A part of the portal with routes.
 pub trait Part: Clone + Send + Sync + 'static {
@@ -40,6 +40,7 @@ macro_rules! parts {
         pub fn visit_parts(visitor: &mut impl Visitor) {
             $($(visitor.visit::<$type>($routes);)+)+
             visitor.visit::<Portal>(overview::routes);
+            visitor.visit::<Portal>(change_requests::routes::routes);
         }
     };
 }
@@ -51,9 +52,12 @@ parts! {
     berth_accounts::ServiceAccounts, service_accounts: accounts::service_accounts;
     berth_accounts::Invitations, invitations: accounts::invitations;
     berth_accounts::OwnAccount, own_account: accounts::own;
+    berth_accounts::Passkeys, passkeys: accounts::passkeys;
     berth_accounts::MailLinks, mail_links: accounts::links;
     berth_accounts::Users, users: accounts::users;
-    berth_accounts::SingleSignOn, sso: accounts::sso;
+    berth_accounts::Operators, operators: accounts::operators;
+    berth_sso::SingleSignOn, sso: berth_sso::routes::routes;
+    berth_scim::Scim, scim: berth_scim::routes::routes;
     berth_billing::Ledger, ledger: billing::ledger;
     berth_billing::Budgets, budgets: billing::budgets;
     berth_billing::Invoices, invoices: billing::invoices;
@@ -63,6 +67,7 @@ parts! {
     berth_storage::Files, files: storage::files;
     berth_storage::JobRetention, job_retention: storage::retention;
     berth_storage::Volumes, volumes: storage::volumes;
+    berth_storage::StorageClasses, storage_classes: storage::storage_classes;
     berth_storage::Secrets, secrets: storage::secrets;
     berth_fleet::Cluster, cluster: fleet::cluster;
     berth_fleet::Nodes, nodes: fleet::nodes;
@@ -70,6 +75,7 @@ parts! {
     berth_fleet::Health, health: fleet::health;
     berth_fleet::Inventory, inventory: fleet::inventory;
     berth_fleet::Offerings, offerings: fleet::offerings;
+    berth_fleet::EgressPolicies, egress_policies: fleet::egress;
     berth_jobs::Quotas, quotas: jobs::quotas;
     berth_jobs::Jobs, jobs: jobs::jobs, jobs::job_streams, jobs::job_logs;
     berth_jobs::OperatorJobs, operator_jobs: jobs::operator_jobs;
@@ -78,9 +84,9 @@ parts! {
     berth_reservations::Reservations, reservations: reservations::routes;
     berth_access::Terminals, terminals: access::terminals;
     berth_access::Ports, ports: access::ports;
-    identity::Identity, identity: identity::routes::routes;
-    templates::Templates, templates: templates::routes::routes;
-    webhooks::Webhooks, webhooks: webhooks::routes::routes;
+    berth_identity::Identity, identity: berth_identity::routes::routes;
+    berth_jobs::Templates, templates: jobs::templates;
+    berth_webhooks::Webhooks, webhooks: berth_webhooks::routes::routes;
     metrics::Metrics, metrics: metrics::routes::routes;
     berth_foundation::loops::Loops, loops: loops::routes::routes;
     berth_foundation::AuditLog, audit_log: audit_log::routes;

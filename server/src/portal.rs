@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use berth_access::{Ports, Terminals, Tunnels};
 use berth_accounts::{
-    Accounts, Hasher, Invitations, MailLinks, Members, OwnAccount, SecondFactors, ServiceAccounts,
-    SingleSignOn, Users,
+    Accounts, Hasher, Invitations, MailLinks, Members, Operators, OwnAccount, Passkeys, SecondFactors,
+    ServiceAccounts, Users,
 };
 use berth_billing::{
     Budgets, CreditExpiry, Invoices, Ledger, Payments, Reconciliations, Stripe, UsageReports,
 };
-use berth_fleet::{Cluster, Enrolment, Health, Inventory, Leases, Nodes, Offerings};
+use berth_fleet::{Cluster, EgressPolicies, Enrolment, Health, Inventory, Leases, Nodes, Offerings};
 use berth_foundation::clock::Clock;
 use berth_foundation::delivery::Transport;
 use berth_foundation::idempotency::Idempotency;
@@ -18,21 +18,22 @@ use berth_foundation::loops::Loops;
 use berth_foundation::objects::Objects;
 use berth_foundation::telemetry::Telemetry;
 use berth_foundation::{AuditLog, AuditPush, Context, Settings};
+use berth_identity::Identity;
 use berth_jobs::{
     Attempts, Drains, IdleWatch, Inputs, Jobs, Logs, LostNodes, OperatorJobs, Placements, Planner, Quotas,
-    Scheduler,
+    Scheduler, Templates,
 };
 use berth_recordings::Recordings;
 use berth_reservations::Reservations;
-use berth_storage::{Bundles, Files, HandOvers, JobRetention, Secrets, VolumeUses, Volumes};
+use berth_scim::Scim;
+use berth_sso::SingleSignOn;
+use berth_storage::{Bundles, Files, HandOvers, JobRetention, Secrets, StorageClasses, VolumeUses, Volumes};
 use berth_store::Db;
+use berth_webhooks::Webhooks;
 use rand_chacha::ChaCha20Rng;
 
-use crate::identity::Identity;
 use crate::metrics::Metrics;
-use crate::templates::Templates;
 use crate::volume_lists::decode_list;
-use crate::webhooks::Webhooks;
 
 /// All parts of the portal. A clone is cheap.
 #[derive(Clone)]
@@ -52,9 +53,12 @@ pub struct Portal {
     pub service_accounts: ServiceAccounts,
     pub invitations: Invitations,
     pub own_account: OwnAccount,
+    pub passkeys: Passkeys,
     pub mail_links: MailLinks,
     pub users: Users,
+    pub operators: Operators,
     pub sso: SingleSignOn,
+    pub scim: Scim,
 
     pub ledger: Ledger,
     pub credit_expiry: CreditExpiry,
@@ -68,6 +72,7 @@ pub struct Portal {
     pub job_retention: JobRetention,
     pub bundles: Bundles,
     pub volumes: Volumes,
+    pub storage_classes: StorageClasses,
     pub secrets: Secrets,
 
     pub leases: Arc<Leases>,
@@ -77,6 +82,7 @@ pub struct Portal {
     pub health: Health,
     pub inventory: Inventory,
     pub offerings: Offerings,
+    pub egress_policies: EgressPolicies,
 
     pub planner: Planner,
     pub quotas: Quotas,
@@ -151,6 +157,34 @@ fn accounts(context: &Context, transport: &Arc<Transport>) -> (Hasher, SecondFac
     (hasher, factors, accounts)
 }
 
+/// The parts for files that workers hand over.
+fn storage(context: &Context, objects: &Arc<Objects>) -> (Arc<HandOvers>, Files, VolumeUses) {
+    let handovers = Arc::new(HandOvers::new(context.now()));
+    let files = Files::new(context.clone(), objects.clone(), handovers.clone());
+    let volume_uses = VolumeUses::new(context.clone(), handovers.clone());
+    (handovers, files, volume_uses)
+}
+
+/// The parts that choose places for jobs.
+fn planning(
+    context: &Context,
+    volume_uses: &VolumeUses,
+    telemetry: &Arc<Telemetry>,
+) -> (Planner, Placements) {
+    let planner = Planner::new(context.clone(), volume_uses.clone());
+    (planner, Placements::new(context.clone(), volume_uses.clone(), telemetry.clone()))
+}
+
+/// The attempts, with the parts for the inputs of their starts.
+fn attempts(
+    context: &Context,
+    (recordings, logs): (&Recordings, &Logs),
+    (secrets, volumes, files): (&Secrets, &VolumeUses, &Files),
+) -> Attempts {
+    let inputs = Inputs { secrets: secrets.clone(), volumes: volumes.clone(), files: files.clone() };
+    Attempts::new(context.clone(), recordings.clone(), logs.clone(), inputs)
+}
+
 impl Portal {
     pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
         let ExternalParts { stripe, transport, recordings, objects } = ExternalParts::new(&settings);
@@ -159,18 +193,13 @@ impl Portal {
         let (telemetry, loops) = (Arc::new(Telemetry::new(context.now())), Loops::new(ctx()));
         let (hasher, factors, accounts) = accounts(&context, &transport);
         let (reconciliations, audit_push) = (Reconciliations::new(ctx()), AuditPush::new(ctx()));
-        let handovers = Arc::new(HandOvers::new(context.now()));
-        let files = Files::new(ctx(), objects.clone(), handovers.clone());
-        let volume_uses = VolumeUses::new(ctx(), handovers.clone());
+        let (handovers, files, volume_uses) = storage(&context, &objects);
         let (secrets, leases) = (Secrets::new(ctx()), Arc::new(Leases::new(context.monotonic_ms())));
         let (cluster, offerings) = (Cluster::new(ctx(), leases.clone()), Offerings::new(ctx()));
-        let planner = Planner::new(ctx(), volume_uses.clone());
-        let logs = Logs::new(ctx(), recordings.clone());
-        let inputs = Inputs { secrets: secrets.clone(), volumes: volume_uses.clone(), files: files.clone() };
-        let attempts = Attempts::new(ctx(), recordings.clone(), logs.clone(), inputs);
-        let placements = Placements::new(ctx(), volume_uses, telemetry.clone());
-        let tunnels = Tunnels::subscribed(&context);
+        let (tunnels, logs) = (Tunnels::subscribed(&context), Logs::new(ctx(), recordings.clone()));
+        let (planner, placements) = planning(&context, &volume_uses, &telemetry);
         let terminals = Terminals::new(ctx(), tunnels.clone());
+        let attempts = attempts(&context, (&recordings, &logs), (&secrets, &volume_uses, &files));
         Self {
             loops: loops.clone(),
             idempotency: Idempotency::new(ctx()),
@@ -179,9 +208,12 @@ impl Portal {
             service_accounts: ServiceAccounts::new(ctx()),
             invitations: Invitations::new(ctx(), hasher, transport.clone()),
             own_account: OwnAccount::new(accounts.clone()),
+            passkeys: Passkeys::new(accounts.clone()),
             mail_links: MailLinks::new(accounts.clone()),
             users: Users::new(&accounts),
-            sso: SingleSignOn::new(accounts.clone(), transport.clone()),
+            operators: Operators::new(&accounts),
+            sso: SingleSignOn::new(context.clone(), accounts.clone(), transport.clone()),
+            scim: Scim::new(ctx()),
             ledger: Ledger::new(ctx()),
             credit_expiry: CreditExpiry::new(ctx()),
             budgets: Budgets::new(ctx()),
@@ -191,10 +223,12 @@ impl Portal {
             job_retention: JobRetention::new(ctx(), recordings.clone(), files.clone()),
             bundles: Bundles::new(ctx(), objects.clone(), handovers.clone()),
             volumes: Volumes::new(ctx(), objects.clone(), handovers, decode_list),
+            storage_classes: StorageClasses::new(ctx()),
             nodes: Nodes::new(ctx(), offerings.clone(), cluster.clone(), leases.clone()),
             enrolment: Enrolment::new(ctx(), cluster.clone()),
             health: Health::new(ctx(), offerings.clone()),
             inventory: Inventory::new(ctx()),
+            egress_policies: EgressPolicies::new(ctx()),
             quotas: Quotas::new(ctx(), planner.clone()),
             jobs: Jobs::new(ctx(), planner.clone(), recordings.clone()),
             operator_jobs: OperatorJobs::new(ctx()),

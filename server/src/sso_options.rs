@@ -1,8 +1,10 @@
-//! The options of the single sign-on of operators.
+//! The options of the single sign-on of operators, and the DNS server for the domains of organizations.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use berth_foundation::settings::OperatorProvider;
+use berth_types::operators::OperatorRole;
 
 /// Bytes of the file with the secret of the client.
 const MAX_SECRET_BYTES: usize = 4_096;
@@ -28,6 +30,23 @@ pub struct SsoOptions {
     /// The group of operators in the claim groups. Each person in it becomes an operator at the first sign-in.
     #[arg(long, env = "BERTH_OIDC_OPERATOR_GROUP", requires = "oidc_issuer")]
     oidc_operator_group: Option<String>,
+    /// The DNS server for the records that confirm domains of single sign-on, such as 192.0.2.53:53. By default the
+    /// servers of this host. The portal trusts its answers.
+    #[arg(long, env = "BERTH_DNS_SERVER")]
+    pub dns_server: Option<SocketAddr>,
+    /// The role of a person in the group at the first sign-in: owner, fleet, billing, support or auditor. Owners change
+    /// the role on the page Operators.
+    #[arg(
+        long,
+        env = "BERTH_OIDC_OPERATOR_ROLE",
+        default_value = "owner",
+        value_parser = parse_role
+    )]
+    oidc_operator_role: OperatorRole,
+}
+
+fn parse_role(text: &str) -> Result<OperatorRole, String> {
+    OperatorRole::parse(text).ok_or_else(|| "enter owner, fleet, billing, support or auditor".to_owned())
 }
 
 /// True for https, and for http to this host.
@@ -59,7 +78,7 @@ impl SsoOptions {
         if client_secret.is_empty() || client_secret.len() > MAX_SECRET_BYTES {
             return Err(format!("{}: expected the secret of the client", file.display()));
         }
-        Ok(Some(OperatorProvider { issuer, client_id, client_secret, group }))
+        Ok(Some(OperatorProvider { issuer, client_id, client_secret, group, role: self.oidc_operator_role }))
     }
 }
 

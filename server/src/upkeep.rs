@@ -1,4 +1,5 @@
-//! Commands while no portal runs: the change of the key for secrets, and the removal of a second factor.
+//! Commands while no portal runs: the change of the key for secrets, the removal of a second factor, and the end of the
+//! rule for a second operator.
 
 use std::sync::Arc;
 
@@ -46,5 +47,15 @@ pub async fn remove_factors(store: Store, email: &str) -> Result<(), String> {
     let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
     portal.users.remove_factors_by_command(email).await?;
     println!("The second factor was removed. The password alone signs in now");
+    Ok(())
+}
+
+/// Ends the rule for a second operator.
+pub async fn end_second_operator(store: Store) -> Result<(), String> {
+    let db = store.open().await?;
+    let settings = Settings { data: store.data, ..Settings::default() };
+    let portal = Portal::new(db, settings, Arc::new(SystemClock), ChaCha20Rng::from_os_rng());
+    portal.operators.end_policy_by_command().await?;
+    println!("The rule for a second operator has ended. Each operator acts alone now");
     Ok(())
 }

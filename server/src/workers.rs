@@ -15,10 +15,11 @@ mod tunnel;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use berth_mig::board_by_name;
+use berth_mig::model_by_name;
 use berth_proto as proto;
 use berth_proto::portal_server::{Portal as Contract, PortalServer};
 use berth_proto::{portal_message, worker_message};
+use berth_types::gangs::GANG_PORTS;
 use berth_types::ids::{JobId, NodeId};
 use berth_types::problems::Problem;
 use futures::StreamExt;
@@ -37,10 +38,11 @@ use berth_access::tunnels::Tunnel;
 use berth_fleet::enrolment::{Credential, CredentialError, NodeCertificate};
 use berth_jobs::OpenRank;
 use berth_recordings::LogFile;
+use berth_store::gangs::GangPorts;
 use berth_store::nodes::{GpuReport, NodeReport};
 use berth_store::types::JsonColumn;
-use reports::{board_reports, clean_line};
-use sanitize::{check_boards, short_isolation, short_labels};
+use reports::{board_reports, clean_line, findings};
+use sanitize::{check_boards, rdma_ports, short_host_mounts, short_isolation, short_labels};
 
 /// The time without a worker's message after which its session ends.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -245,6 +247,13 @@ fn attempt_key(id: Option<&proto::AttemptId>) -> Option<(JobId, u32)> {
     id.and_then(|id| Some((id.job.parse().ok()?, id.number)))
 }
 
+/// The ports of a worker for the networks of gangs. `None`: their numbers are impossible.
+fn to_gang_ports(ports: proto::GangPorts) -> Option<GangPorts> {
+    let first = u16::try_from(ports.first).ok().filter(|first| *first > 0)?;
+    first.checked_add(GANG_PORTS - 1)?;
+    Some(GangPorts { first, plain: ports.plain, checks: ports.checks })
+}
+
 impl Session {
     async fn run(mut self, mut up: Streaming<proto::WorkerMessage>) -> Result<(), String> {
         let first = tokio::time::timeout(SILENCE, up.message()).await.map_err(|_| "no hello")?;
@@ -280,8 +289,8 @@ impl Session {
 
     async fn record_hello(&mut self, hello: proto::Hello) -> Result<(), String> {
         let board = |b: proto::Board| {
-            let Some(known) = board_by_name(&b.name) else {
-                tracing::warn!(node = %self.node, name = clean_line(&b.name), "a board of an unknown model is ignored");
+            let Some(model) = model_by_name(&b.name) else {
+                tracing::warn!(node = %self.node, name = clean_line(&b.name), "a board without a name is ignored");
                 return None;
             };
             let foreign: Vec<(u32, u32)> =
@@ -289,7 +298,7 @@ impl Session {
             Some(GpuReport {
                 uuid: b.uuid,
                 index: i64::from(b.index),
-                model: known.model.clone(),
+                model,
                 memory_mib: i64::try_from(b.memory_mib).unwrap_or(i64::MAX),
                 mig_enabled: b.mig_enabled,
                 nvlink_island: i64::from(b.nvlink_island),
@@ -306,6 +315,11 @@ impl Session {
             labels: JsonColumn(short_labels(hello.labels)),
             isolation: JsonColumn(short_isolation(hello.isolation)),
             images: hello.supports_images,
+            gang_ports: hello.gang_ports.and_then(to_gang_ports),
+            rdma_ports: JsonColumn(rdma_ports(hello.rdma_ports)),
+            egress: hello.supports_egress,
+            host_network: hello.supports_host_network,
+            host_mounts: JsonColumn(short_host_mounts(hello.host_mounts)),
             driver_version: clean_line(&hello.driver_version),
             worker_version: clean_line(&hello.worker_version),
             boards: hello.boards.into_iter().filter_map(board).collect(),
@@ -430,6 +444,10 @@ impl Session {
             Some(worker_message::Body::Health(health)) => {
                 let boards = board_reports(health);
                 self.portal.health.apply_health(self.node, boards).await.map_err(|e| e.to_string())
+            }
+            Some(worker_message::Body::Diagnosis(diagnosis)) => {
+                self.portal.nodes.record_diagnosis(self.node, findings(&diagnosis));
+                Ok(())
             }
             Some(worker_message::Body::Probe(probe)) => {
                 self.on_probe_answer(&probe);

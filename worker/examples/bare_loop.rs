@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use berth_worker::isolation::sandbox::open_files;
-use berth_worker::shim::Launch;
-use berth_worker::system::reaping::end_all;
+use berth_isolation::sandbox::open_files;
+use berth_shim::Launch;
+use berth_system::reaping::end_all;
 use clap::Parser;
 use nix::sys::prctl::set_child_subreaper;
 

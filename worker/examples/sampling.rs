@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use berth_worker::gpu::Gpus;
+use berth_gpu::Gpus;
 use berth_worker::telemetry::Telemetry;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -46,7 +46,7 @@ fn main() -> Result<(), String> {
 }
 
 fn measure() -> Result<String, String> {
-    let said = |e: berth_worker::gpu::GpuError| e.to_string();
+    let said = |e: berth_gpu::GpuError| e.to_string();
     let gpus = Arc::new(Gpus::open(Some(&library()?)).map_err(said)?);
     for board in gpus.inventory().map_err(said)? {
         gpus.set_mig(&board.uuid, true).map_err(said)?;

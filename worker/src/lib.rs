@@ -6,18 +6,8 @@
 pub mod attempt;
 pub mod devices;
 pub mod exec;
-pub mod gpu;
-pub mod images;
-pub mod inputs;
-pub mod isolation;
-pub mod model;
-pub mod outputs;
 pub mod reconcile;
-pub mod session;
-pub mod shim;
-pub mod system;
 pub mod telemetry;
-pub mod transfer;
 
 #[cfg(test)]
 #[path = "../tests/left_out/mod.rs"]

@@ -7,23 +7,32 @@ use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use berth_worker::attempt::Host;
+use berth_clearing::{ClearMemoryArgs, ClearingArgs, ClearingHelper, MemoryClearing};
+use berth_doctor::DoctorArgs;
+use berth_gpu::{Gpus, simulation};
+use berth_images::{ImageLimits, Podman};
+use berth_isolation::cgroups::Cgroups;
+use berth_isolation::device_nodes::DeviceTree;
+use berth_isolation::sandbox::Sandbox;
+use berth_job_files::cache;
+use berth_job_files::inputs::host_mounts::HostMounts;
+use berth_network::preflight::{self, PREFLIGHT_COMMAND};
+use berth_network::tunnel::{self, TUNNEL_COMMAND};
+use berth_network::{JobNetwork, NetworkArgs};
+use berth_session::identity::{self, DaemonStart};
+use berth_session::link::{self, Link};
+use berth_shim::forker::{self, Forker};
+use berth_shim::{BoardLimits, LimitCeilings};
+use berth_system::files::spread_directories;
+use berth_system::pty::TerminalSize;
+use berth_system::rdma::RdmaTree;
+use berth_system::{capacity, processes, shutdown};
+use berth_worker::attempt::{Host, HostMountArgs, id_range};
 use berth_worker::devices::BoardSharers;
 use berth_worker::exec::nsenter::{self, EntryTarget};
-use berth_worker::exec::pty::TerminalSize;
-use berth_worker::gpu::{Gpus, simulation};
-use berth_worker::images::{ImageLimits, Podman};
-use berth_worker::isolation::cgroups::Cgroups;
-use berth_worker::isolation::sandbox::Sandbox;
 use berth_worker::reconcile::{self, NodeDescription};
-use berth_worker::session::identity::{self, DaemonStart};
-use berth_worker::session::link::{self, Link};
-use berth_worker::shim;
-use berth_worker::shim::forker::{self, Forker};
-use berth_worker::system::files::spread_directories;
-use berth_worker::system::{capacity, processes, shutdown};
 use berth_worker::telemetry::{Telemetry, metrics_server};
 use clap::{Parser, Subcommand};
 use nix::fcntl::{Flock, FlockArg};
@@ -31,6 +40,10 @@ use tonic::transport::Endpoint;
 
 /// The directory of attempts in the data directory.
 const ATTEMPTS: &str = "attempts";
+/// The directory of cached files in the data directory.
+const CACHE: &str = "cache";
+/// The program of this process, also after its replacement by a newer one.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 
 #[derive(Parser)]
 #[command(name = "berth-worker", version, about = "The Berth worker: runs jobs on this host's GPUs.")]
@@ -43,6 +56,9 @@ struct Args {
 enum Command {
     /// Joins the portal and runs its jobs.
     Run(Box<Run>),
+    /// Checks this host for a worker, and names the next command for each fault. Run it as the worker's user. The exit
+    /// code is 0 without a problem and 1 with one.
+    Doctor(DoctorArgs),
     /// Runs podman with the images of this worker, such as `berth-worker podman -- load -i image.tar`.
     Podman {
         /// The directory for all data of the worker.
@@ -51,12 +67,29 @@ enum Command {
         #[arg(last = true)]
         words: Vec<String>,
     },
+    /// Resets a simulated board in place of the driver's program, for the daemon only.
+    #[command(hide = true, name = "nvidia-smi")]
+    NvidiaSmi {
+        #[arg(long)]
+        gpu_reset: bool,
+        #[arg(short, value_name = "UUID")]
+        id: String,
+    },
     /// Runs the shim of one attempt, for the daemon only.
     #[command(hide = true)]
     Shim { dir: PathBuf },
     /// Forks the shims of attempts, for the daemon only.
     #[command(hide = true)]
     Forker,
+    /// Runs an interface of an attempt towards other nodes, for the daemon only.
+    #[command(hide = true, name = TUNNEL_COMMAND)]
+    Tunnel { interface: String },
+    /// Measures the network of a rank towards other ranks, for the daemon only.
+    #[command(hide = true, name = PREFLIGHT_COMMAND)]
+    Preflight { namespace: PathBuf },
+    /// Clears the memory of one GPU, for the daemon only.
+    #[command(hide = true)]
+    ClearMemory(ClearMemoryArgs),
     /// Opens a shell or a connection inside an attempt, for the daemon only.
     #[command(hide = true)]
     Enter {
@@ -97,6 +130,9 @@ struct Run {
     /// Simulated boards in place of the boards of the host, such as 2xH100-80GB,1xA30.
     #[arg(long, env = "BERTH_SIMULATE")]
     simulate: Option<String>,
+    /// A directory with `sys` and `dev` in place of the RDMA ports of the host, beside simulated boards.
+    #[arg(long, env = "BERTH_SIMULATE_RDMA", value_name = "DIR", requires = "simulate")]
+    simulate_rdma: Option<PathBuf>,
     /// Permits jobs without isolation on a host without a working sandbox. The portal marks the node.
     #[arg(long, env = "BERTH_ALLOW_UNISOLATED")]
     allow_unisolated: bool,
@@ -106,15 +142,32 @@ struct Run {
     /// The seconds between SIGTERM and SIGKILL of a stopped job.
     #[arg(long, env = "BERTH_STOP_GRACE_S", default_value_t = 10)]
     stop_grace_s: u32,
-    /// The limit of processes and threads of one job.
+    /// The limit of processes and threads of one job, for each of its boards.
     #[arg(long, env = "BERTH_JOB_PIDS", default_value_t = 4_096, value_parser = clap::value_parser!(u64).range(16..))]
     job_pids: u64,
-    /// The limit of the directory of one job in MiB.
+    /// The limit of open files of each process of a job, for each board of the job. The worker's own limit is the
+    /// bound if the worker has no right to raise it.
+    #[arg(long, env = "BERTH_JOB_OPEN_FILES", default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1_024..=1_048_576))]
+    job_open_files: u64,
+    /// The limit of the directory of one job in MiB, for each of its boards.
     #[arg(long, env = "BERTH_JOB_DISK_MIB", default_value_t = 20_480, value_parser = clap::value_parser!(u64).range(1..))]
     job_disk_mib: u64,
+    /// The limit of the cache of files of volumes in GiB. By default a tenth of the file system, at most 100; 0
+    /// switches it off.
+    #[arg(long, env = "BERTH_CACHE_GIB", value_parser = clap::value_parser!(u64).range(..=1_048_576))]
+    cache_gib: Option<u64>,
+    /// The free space in GiB that the cache leaves on the file system. By default a twentieth of it, at most 20.
+    #[arg(long, env = "BERTH_CACHE_FREE_GIB", value_parser = clap::value_parser!(u64).range(..=1_048_576))]
+    cache_free_gib: Option<u64>,
     /// The user ids for jobs of a worker that runs as root. They must be unused on the host.
-    #[arg(long, env = "BERTH_JOB_USERS", value_name = "FIRST-LAST", default_value = "600000-699999", value_parser = users)]
+    #[arg(long, env = "BERTH_JOB_USERS", value_name = "FIRST-LAST", default_value = "600000-699999", value_parser = id_range)]
     job_users: (u32, u32),
+    #[command(flatten)]
+    mounts: HostMountArgs,
+    #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
+    clearing: ClearingArgs,
     /// The parent cgroup of the cgroups of jobs, in each hierarchy.
     #[arg(long, env = "BERTH_CGROUP", default_value = "berth")]
     cgroup: String,
@@ -140,8 +193,12 @@ struct Run {
 fn main() -> ExitCode {
     let close = || processes::close_inherited().map_err(|e| e.to_string());
     let result = match Args::parse().command {
-        Command::Shim { dir } => close().and_then(|()| shim::run(&dir)),
+        Command::NvidiaSmi { gpu_reset: true, id } => simulation::run_nvidia_smi(&id),
+        Command::NvidiaSmi { .. } => Err("the one supported request is --gpu-reset -i UUID".to_owned()),
+        Command::Shim { dir } => close().and_then(|()| berth_shim::run(&dir)),
         Command::Forker => close().and_then(|()| forker::run().map_err(|e| e.to_string())),
+        Command::Tunnel { interface } => tunnel::run(&interface),
+        Command::Preflight { namespace } => preflight::run(&namespace),
         Command::Enter { dir, cols, rows, port } => {
             let shell = || EntryTarget::Shell(TerminalSize::clamped(cols, rows));
             let target = port.map_or_else(shell, EntryTarget::Port);
@@ -153,6 +210,8 @@ fn main() -> ExitCode {
         }
         Command::Run(args) => run(*args),
         Command::Podman { data, words } => podman(&data, &words),
+        Command::Doctor(args) => return berth_doctor::run(args),
+        Command::ClearMemory(args) => return berth_clearing::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -207,41 +266,96 @@ fn host_name() -> String {
 
 /// Finds the means of this host for attempts. `library` is the simulated NVML.
 fn open_host(args: &Run, data: &Path, library: Option<&Path>) -> Result<Host, String> {
-    let forker = Forker::new(std::env::current_exe().map_err(|e| e.to_string())?);
+    // Before the first thread.
+    let ceilings = LimitCeilings::probe();
+    let device_tree = DeviceTree::default();
+    if library.is_none() {
+        // NVML and the first job need them.
+        for missing in device_tree.make_all(Instant::now()) {
+            tracing::warn!("{missing}.");
+        }
+    }
+    let this = std::env::current_exe().map_err(|e| e.to_string())?;
+    let forker = Forker::new(this.clone());
     forker.start().map_err(|e| format!("the helper process for starts of jobs cannot be started: {e}"))?;
     let gpus = Gpus::open(library).map_err(|e| {
         format!("NVML cannot be used: {e}. Install the driver of NVIDIA and check that nvidia-smi works, or simulate boards with --simulate 2xH100-80GB")
     })?;
-    let sandbox = probe_sandbox(args, data)?;
+    let gpus = match library {
+        Some(_) => gpus.with_reset_program(simulation::reset_program(this)),
+        None => gpus,
+    };
+    let (sandbox, mounts) = probe_sandbox(args, data)?;
     let root = data.join(ATTEMPTS);
+    let network =
+        Arc::new(JobNetwork::open(&args.network, (data, Path::new(OWN_PROGRAM)), sandbox.has_users())?);
     let cgroups = Cgroups::find(&args.cgroup, &root);
     cgroups.limit_all_jobs(capacity::memory_mib());
     let images = probe_images(args, data, &sandbox, &cgroups);
+    // Without a sandbox a job could change the files of the cache, and with them the inputs of later jobs.
+    let cache_gib = if sandbox.isolated() { args.cache_gib } else { Some(0) };
+    let cache = cache::open_or_warn(&data.join(CACHE), data, cache_gib, args.cache_free_gib);
+    let clearing = open_clearing(args, data, library.is_some())?;
     Ok(Host {
         root,
         forker,
         gpus: Arc::new(gpus),
         sharers: BoardSharers::default(),
+        clearing,
         sandbox,
         cgroups,
+        network,
         images,
-        job_pids: args.job_pids,
-        job_disk_mib: args.job_disk_mib,
+        mounts,
+        cache,
+        device_tree,
+        rdma: rdma_tree(args),
+        limits: BoardLimits {
+            pids: args.job_pids,
+            open_files: args.job_open_files,
+            disk_mib: args.job_disk_mib,
+            ceilings,
+        },
         simulated: library.is_some(),
         grace_ms: i64::from(args.stop_grace_s) * 1_000,
     })
 }
 
-fn probe_sandbox(args: &Run, data: &Path) -> Result<Sandbox, String> {
+/// Opens the clearing of the memory of GPUs. The memory of simulated boards is cleared on request only.
+fn open_clearing(args: &Run, data: &Path, simulated: bool) -> Result<MemoryClearing, String> {
+    let chosen = args.clearing.clear_memory;
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let helper = match (simulated, chosen) {
+        (false, _) => Ok(ClearingHelper { program, library: None, variables: Vec::new() }),
+        (true, None) => Err("the boards are simulated".to_owned()),
+        (true, Some(_)) => simulation::find_cuda_library(data)
+            .map(|(library, name)| ClearingHelper { program, library: Some(library), variables: vec![name] })
+            .ok_or_else(|| "no CUDA driver library".to_owned()),
+    };
+    MemoryClearing::open(chosen, helper, data)
+}
+
+/// The RDMA devices of the host. Simulated boards have simulated devices or none.
+fn rdma_tree(args: &Run) -> RdmaTree {
+    match (&args.simulate, &args.simulate_rdma) {
+        (None, _) => RdmaTree::default(),
+        (Some(_), Some(root)) => RdmaTree::below(root),
+        (Some(_), None) => RdmaTree::absent(),
+    }
+}
+
+fn probe_sandbox(args: &Run, data: &Path) -> Result<(Sandbox, HostMounts), String> {
     let mut hidden = vec![data.to_owned()];
     for dir in &args.hide {
         hidden.push(dir.canonicalize().map_err(|e| format!("--hide {}: {e}", dir.display()))?);
     }
+    let mounts = args.mounts.open(&hidden, args.job_users)?;
+    hidden.extend(mounts.directories().into_iter().map(|(_, dir)| dir));
     match Sandbox::probe(hidden, args.job_users) {
-        Ok(sandbox) => Ok(sandbox),
+        Ok(sandbox) => Ok((sandbox, mounts)),
         Err(why) if args.allow_unisolated => {
             tracing::warn!(why, "jobs run WITHOUT isolation");
-            Ok(Sandbox::Process)
+            Ok((Sandbox::Process, mounts))
         }
         Err(why) => Err(format!("{why}. --allow-unisolated permits jobs without isolation")),
     }
@@ -253,12 +367,17 @@ async fn serve(args: Run, name: String, data: PathBuf, host: Host, endpoint: End
     println!("{name} is {}", identity.node);
     let (events, session) = tokio::sync::mpsc::channel(64);
     let start = DaemonStart::record(&data)?;
-    let telemetry = Arc::new(Telemetry::new(&name, args.metrics_listen.is_some()));
+    let telemetry = Telemetry::new(&name, args.metrics_listen.is_some());
+    let telemetry = Arc::new(telemetry.with_cache(host.cache.clone()));
+    if let Some(cache) = host.cache.clone() {
+        tokio::spawn(cache.watch_free_space());
+    }
     if let Some(address) = args.metrics_listen {
         metrics_server::start(address, &data, telemetry.clone()).await?;
     }
     tokio::spawn(link::run(Link { portal: endpoint, identity, data, start }, events));
-    let cgroups = host.cgroups.clone();
+    let (cgroups, network) = (host.cgroups.clone(), host.network.clone());
+    JobNetwork::watch_rules(&network);
     let node = NodeDescription {
         address: args.address.unwrap_or_else(|| capacity::address_towards(&args.portal)),
         labels: args.labels.into_iter().collect(),
@@ -279,6 +398,7 @@ async fn serve(args: Run, name: String, data: PathBuf, host: Host, endpoint: End
         }
     };
     cgroups.clear_pool();
+    network.close();
     result
 }
 
@@ -328,19 +448,6 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `FIRST-LAST` as the first and the number.
-fn users(text: &str) -> Result<(u32, u32), String> {
-    let range: Option<(u32, u32)> =
-        text.split_once('-').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    match range {
-        // Lower numbers are users of the system.
-        Some((first, last)) if first >= 1_000 && last >= first && last - first < u32::MAX / 2 => {
-            Ok((first, last - first + 1))
-        }
-        _ => Err("expected FIRST-LAST, such as 600000-699999, with FIRST at least 1000".to_owned()),
-    }
-}
-
 /// Locks the data directory for one daemon.
 fn lock(data: &Path) -> Result<Flock<std::fs::File>, String> {
     let file = std::fs::OpenOptions::new()
@@ -379,15 +486,6 @@ mod tests {
             let line =
                 ["berth-worker", "run", "--portal", "https://p", "--data", "/d", "--join-token", token];
             assert!(Args::try_parse_from(line).is_ok(), "{token}");
-        }
-    }
-
-    #[test]
-    fn users_are_a_range() {
-        assert_eq!(users("200000-265535"), Ok((200_000, 65_536)));
-        assert_eq!(users("1000-1000"), Ok((1_000, 1)));
-        for bad in ["", "5", "0-10", "2000-1999", "1000-4294967295", "a-b", "-"] {
-            assert!(users(bad).is_err(), "{bad:?}");
         }
     }
 

@@ -41,6 +41,11 @@ pub fn release(gpu_uuid: &str) -> impl Future<Output = Answer<GpuHealth>> + Send
     send("POST", format!("/operator/gpus/{gpu_uuid}/release"), &(), None)
 }
 
+/// Resets a board as soon as no job runs on it.
+pub fn reset(gpu_uuid: &str) -> impl Future<Output = Answer<GpuHealth>> + Send + 'static {
+    send("POST", format!("/operator/gpus/{gpu_uuid}/reset"), &(), None)
+}
+
 /// Changes the MIG mode of a board as soon as no job runs on it.
 pub fn set_mode(
     gpu_uuid: &str,

@@ -3,8 +3,9 @@
 use std::future::Future;
 
 use berth_types::Page;
+use berth_types::change_requests::Outcome;
 use berth_types::ids::{InvoiceId, OrgId};
-use berth_types::invoices::{BillingSettings, Invoice, MonthStatement};
+use berth_types::invoices::{BillingDetails, BillingSettings, Invoice, MonthStatement};
 use serde::{Deserialize, Serialize};
 
 use super::escape::escaped;
@@ -64,6 +65,24 @@ pub fn pdf_path(org: OrgId, id: InvoiceId) -> String {
     format!("/api/v1/orgs/{org}/invoices/{id}/pdf")
 }
 
+/// Returns the address of an invoice as CSV.
+pub fn csv_path(org: OrgId, id: InvoiceId) -> String {
+    format!("/api/v1/orgs/{org}/invoices/{id}?format=csv")
+}
+
+/// Gets the details of an organization on new invoices.
+pub fn details(org: OrgId) -> impl Future<Output = Answer<BillingDetails>> + Send + 'static {
+    get(format!("/orgs/{org}/billing-details"))
+}
+
+/// Sets the details of an organization on new invoices.
+pub fn set_details(
+    org: OrgId,
+    input: &BillingDetails,
+) -> impl Future<Output = Answer<BillingDetails>> + Send + 'static {
+    send("PUT", format!("/orgs/{org}/billing-details"), input, None)
+}
+
 /// Lists the invoices of all organizations, newest first, for operators.
 pub fn all(cursor: Option<String>) -> impl Future<Output = Answer<Page<Invoice>>> + Send + 'static {
     get(format!("/operator/invoices?limit=50{}", after(cursor)))
@@ -76,12 +95,18 @@ pub fn bill(month: String) -> impl Future<Output = Answer<Billed>> + Send + 'sta
 }
 
 /// Marks an open invoice as paid. Repeated requests with the same key do it once.
-pub fn pay(id: InvoiceId, key: Option<String>) -> impl Future<Output = Answer<Invoice>> + Send + 'static {
+pub fn pay(
+    id: InvoiceId,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Outcome<Invoice>>> + Send + 'static {
     send("POST", format!("/operator/invoices/{id}/paid"), &(), key)
 }
 
 /// Voids an open invoice by a credit note. Repeated requests with the same key do it once.
-pub fn void(id: InvoiceId, key: Option<String>) -> impl Future<Output = Answer<Invoice>> + Send + 'static {
+pub fn void(
+    id: InvoiceId,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Outcome<Invoice>>> + Send + 'static {
     send("POST", format!("/operator/invoices/{id}/void"), &(), key)
 }
 

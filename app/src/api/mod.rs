@@ -3,6 +3,8 @@
 
 pub mod accounts;
 pub mod budgets;
+pub mod change_requests;
+pub mod egress;
 pub(crate) mod escape;
 pub mod factors;
 pub mod health;
@@ -13,6 +15,8 @@ pub mod money;
 pub mod nodes;
 pub mod operations;
 pub mod operator_reservations;
+pub mod operators;
+pub mod passkeys;
 pub mod payments;
 pub mod people;
 pub mod portal;
@@ -22,6 +26,7 @@ pub mod secrets;
 pub mod service_accounts;
 pub mod sso;
 pub mod storage;
+pub mod storage_classes;
 mod transport;
 pub mod usage;
 pub mod volumes;

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use berth_types::Page;
+use berth_types::change_requests::Outcome;
 use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, CreditLimit, NewCredit, NewDebit, Reconciliation, Transfer};
 use berth_types::offerings::{NewPrice, Offering, PricePreview, PriceVersion};
@@ -10,9 +11,14 @@ use berth_types::offerings::{NewPrice, Offering, PricePreview, PriceVersion};
 use super::escape::escaped;
 use super::{Answer, get, list_all, send};
 
-/// Lists the offerings with prices and free capacity.
+/// Lists the offerings with prices and with the free devices of the nodes of all organizations.
 pub fn offerings() -> impl Future<Output = Answer<Page<Offering>>> + Send + 'static {
     list_all("/offerings".to_owned())
+}
+
+/// Lists the offerings with prices and with the free devices of the nodes that an organization may use.
+pub fn org_offerings(org: OrgId) -> impl Future<Output = Answer<Page<Offering>>> + Send + 'static {
+    list_all(format!("/orgs/{org}/offerings"))
 }
 
 /// Gets the balance of an organization.
@@ -30,7 +36,7 @@ pub fn transfers(
 }
 
 /// Sets a price as a new version of the offering.
-pub fn set_price(input: &NewPrice) -> impl Future<Output = Answer<Offering>> + Send + 'static {
+pub fn set_price(input: &NewPrice) -> impl Future<Output = Answer<Outcome<Offering>>> + Send + 'static {
     send("POST", "/operator/prices", input, None)
 }
 
@@ -39,7 +45,7 @@ pub fn grant(
     org: OrgId,
     input: &NewCredit,
     key: Option<String>,
-) -> impl Future<Output = Answer<Balance>> + Send + 'static {
+) -> impl Future<Output = Answer<Outcome<Balance>>> + Send + 'static {
     send("POST", format!("/operator/orgs/{org}/credits"), input, key)
 }
 
@@ -62,7 +68,7 @@ pub fn debit(
     org: OrgId,
     input: &NewDebit,
     key: Option<String>,
-) -> impl Future<Output = Answer<Balance>> + Send + 'static {
+) -> impl Future<Output = Answer<Outcome<Balance>>> + Send + 'static {
     send("POST", format!("/operator/orgs/{org}/debits"), input, key)
 }
 
@@ -70,7 +76,7 @@ pub fn debit(
 pub fn set_credit_limit(
     org: OrgId,
     input: &CreditLimit,
-) -> impl Future<Output = Answer<Balance>> + Send + 'static {
+) -> impl Future<Output = Answer<Outcome<Balance>>> + Send + 'static {
     send("PUT", format!("/operator/orgs/{org}/credit-limit"), input, None)
 }
 

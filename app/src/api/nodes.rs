@@ -4,10 +4,12 @@ use std::future::Future;
 
 use berth_types::Page;
 use berth_types::cluster::{Board, BoardFilter, ClusterMap};
+use berth_types::diagnosis::NodeDiagnosis;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::nodes::{
     ApproveNode, Dedication, JoinToken, NewJoinToken, Node, NodeFilter, OrgNodes, PatchNode, PutOrgNodes,
 };
+use berth_types::rdma::RdmaGrant;
 
 use super::escape::escaped;
 use super::{Answer, Tagged, get, get_changed, list_all, send};
@@ -87,6 +89,11 @@ pub fn operator_get(node: NodeId) -> impl Future<Output = Answer<Node>> + Send +
     get(format!("/operator/nodes/{node}"))
 }
 
+/// Gets the latest checks of a node's host, for operators.
+pub fn diagnosis(node: NodeId) -> impl Future<Output = Answer<NodeDiagnosis>> + Send + 'static {
+    get(format!("/operator/nodes/{node}/diagnosis"))
+}
+
 /// Approves a node with its present boards.
 pub fn approve(node: NodeId, input: &ApproveNode) -> impl Future<Output = Answer<Node>> + Send + 'static {
     send("POST", format!("/operator/nodes/{node}/approve"), input, None)
@@ -100,6 +107,11 @@ pub fn remove(node: NodeId) -> impl Future<Output = Answer<()>> + Send + 'static
 /// Changes the cordon or the labels of a node.
 pub fn patch(node: NodeId, input: &PatchNode) -> impl Future<Output = Answer<Node>> + Send + 'static {
     send("PATCH", format!("/operator/nodes/{node}"), input, None)
+}
+
+/// Releases a node that is set aside for jobs on several nodes.
+pub fn release(node: NodeId) -> impl Future<Output = Answer<Node>> + Send + 'static {
+    send("DELETE", format!("/operator/nodes/{node}/set-aside"), &(), None)
 }
 
 /// Dedicates a node to an organization, or opens it to all.
@@ -118,6 +130,24 @@ pub fn restrict_org(
     input: &PutOrgNodes,
 ) -> impl Future<Output = Answer<OrgNodes>> + Send + 'static {
     send("PUT", format!("/operator/orgs/{org}/nodes"), input, None)
+}
+
+/// Gets the grant of RDMA of the own organization.
+pub fn rdma_grant(org: OrgId) -> impl Future<Output = Answer<RdmaGrant>> + Send + 'static {
+    get(format!("/orgs/{org}/rdma"))
+}
+
+/// Gets the grant of RDMA of an organization, for operators.
+pub fn rdma_grant_of(org: OrgId) -> impl Future<Output = Answer<RdmaGrant>> + Send + 'static {
+    get(format!("/operator/orgs/{org}/rdma"))
+}
+
+/// Grants RDMA to an organization, or revokes it.
+pub fn set_rdma_grant(
+    org: OrgId,
+    input: &RdmaGrant,
+) -> impl Future<Output = Answer<RdmaGrant>> + Send + 'static {
+    send("PUT", format!("/operator/orgs/{org}/rdma"), input, None)
 }
 
 /// Creates a join token for a new node.

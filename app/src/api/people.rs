@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use berth_types::Page;
+use berth_types::change_requests::Outcome;
 use berth_types::ids::{SessionId, UserId};
 use berth_types::people::{
     BrowserSession, ChangePassword, CompletePasswordReset, CompleteVerification, DeleteAccount, DisableUser,
@@ -82,7 +83,7 @@ pub fn remove_factors(user: UserId) -> impl Future<Output = Answer<Person>> + Se
     send("DELETE", format!("/operator/users/{user}/factors"), &(), None)
 }
 
-/// Enables an account.
-pub fn enable(user: UserId) -> impl Future<Output = Answer<Person>> + Send + 'static {
+/// Enables an account, or requests that of an operator from a second operator.
+pub fn enable(user: UserId) -> impl Future<Output = Answer<Outcome<Person>>> + Send + 'static {
     send("DELETE", format!("/operator/users/{user}/disabled"), &(), None)
 }

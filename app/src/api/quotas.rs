@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::future::Future;
 
 use berth_types::Page;
+use berth_types::change_requests::Outcome;
 use berth_types::ids::{OrgId, QuotaRequestId};
 use berth_types::quotas::{
     AuditEvent, DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState,
@@ -80,7 +81,7 @@ pub fn all_requests() -> impl Future<Output = Answer<Page<QuotaRequest>>> + Send
 pub fn decide(
     id: QuotaRequestId,
     input: &DecideQuotaRequest,
-) -> impl Future<Output = Answer<QuotaRequest>> + Send + 'static {
+) -> impl Future<Output = Answer<Outcome<QuotaRequest>>> + Send + 'static {
     send("POST", format!("/operator/quota-requests/{id}"), input, None)
 }
 

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use berth_types::ids::OrgId;
-use berth_types::sso::{ClaimedDomains, ConfirmDomain, Identities, PutSsoProvider, SsoSettings};
+use berth_types::sso::{CheckDomain, ClaimedDomains, ConfirmDomain, Identities, PutSsoProvider, SsoSettings};
 
 use super::escape::escaped;
 use super::{Answer, get, send};
@@ -32,6 +32,14 @@ pub fn put_provider(
 /// Removes the provider of an organization.
 pub fn delete_provider(org: OrgId) -> impl Future<Output = Answer<()>> + Send + 'static {
     send("DELETE", format!("/orgs/{org}/sso-provider"), &(), None)
+}
+
+/// Checks the DNS record of a domain of an organization now. The answer has the new state.
+pub fn check_domain(
+    org: OrgId,
+    input: &CheckDomain,
+) -> impl Future<Output = Answer<SsoSettings>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/sso-domains/check"), input, None)
 }
 
 /// Lists the domains of all organizations with a text in the domain or in the name of the organization.

@@ -1,11 +1,14 @@
-//! Second factors of the signed-in person: the authenticator app and the recovery codes.
+//! Second factors of the signed-in person: passkeys, the authenticator app and the recovery codes.
 //!
 //! The secret of a new app and new recovery codes exist only in signals of this page.
 
 use berth_types::factors::{RecoveryCodes, SecondFactors as Loaded, TotpEnrolment};
+use berth_types::passkeys::{Passkey, Passkeys};
+use futures::try_join;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
+use super::account_passkeys::PasskeysCard;
 use super::confirm::ConfirmDialog;
 use super::parts::{Call, CallProblem, FieldError, Loading, Submit, focus_soon, ready};
 use crate::api;
@@ -20,7 +23,9 @@ pub fn SecondFactorsPage() -> impl IntoView {
     let required = use_session().me.second_factor_required;
     let active = RwSignal::new(false);
     let lead = move || match (required, active.get()) {
-        (true, false) => "Your account needs a second factor. Add an authenticator app to continue.",
+        (true, false) => {
+            "Your account needs a second factor. Add a passkey or an authenticator app to continue."
+        }
         (true, true) => "Your second factor is active. Continue to the portal.",
         (false, _) => "A second factor protects your account if somebody learns your password.",
     };
@@ -35,19 +40,25 @@ pub fn SecondFactorsPage() -> impl IntoView {
 /// The second factors, as a part of a page. It must not be inside a `Suspend`, because it has a resource.
 #[component]
 pub fn SecondFactors(
-    /// Becomes true with a confirmed app, after hydration.
+    /// Becomes true with a passkey or a confirmed app, after hydration.
     active: RwSignal<bool>,
 ) -> impl IntoView {
-    let data: Resource<Answer<Loaded>> = Resource::new(|| (), |()| api::factors::list());
+    let data: Resource<Answer<(Loaded, Passkeys)>> = Resource::new(
+        || (),
+        |()| {
+            let (factors, passkeys) = (api::factors::list(), api::passkeys::list());
+            async move { try_join!(factors, passkeys) }
+        },
+    );
     let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(loaded) => {
+                    Ok((loaded, passkeys)) => {
                         retry.succeeded();
-                        view! { <Factors loaded=loaded active=active/> }.into_any()
+                        view! { <Factors loaded=loaded passkeys=passkeys active=active/> }.into_any()
                     }
                 }
             })}
@@ -60,6 +71,8 @@ pub fn SecondFactors(
 struct PageState {
     /// True with a confirmed app.
     has_app: RwSignal<bool>,
+    /// The passkeys.
+    passkeys: RwSignal<Vec<Passkey>>,
     /// The number of unused recovery codes.
     codes_left: RwSignal<i64>,
     /// The secret of an app before its confirmation.
@@ -69,9 +82,22 @@ struct PageState {
 }
 
 impl PageState {
-    fn show_codes(self, made: RecoveryCodes) {
-        self.codes_left.set(i64::try_from(made.codes.len()).unwrap_or(i64::MAX));
-        self.new_codes.set(made.codes);
+    fn show_codes(self, codes: Vec<String>) {
+        self.codes_left.set(i64::try_from(codes.len()).unwrap_or(i64::MAX));
+        self.new_codes.set(codes);
+    }
+
+    /// Returns true with a second factor.
+    fn is_active(self) -> bool {
+        self.has_app.get() || !self.passkeys.with(Vec::is_empty)
+    }
+
+    /// Forgets the recovery codes after the last second factor.
+    fn forget_codes(self) {
+        if !self.has_app.get_untracked() && self.passkeys.with_untracked(Vec::is_empty) {
+            self.codes_left.set(0);
+            self.new_codes.set(Vec::new());
+        }
     }
 }
 
@@ -79,16 +105,26 @@ impl PageState {
 fn Factors(
     /// The second factors at the load.
     loaded: Loaded,
-    /// Becomes true with a confirmed app.
+    /// The passkeys at the load.
+    passkeys: Passkeys,
+    /// Becomes true with a second factor.
     active: RwSignal<bool>,
 ) -> impl IntoView {
     let state = PageState {
         has_app: RwSignal::new(loaded.totp.is_some()),
+        passkeys: RwSignal::new(passkeys.passkeys),
         codes_left: RwSignal::new(loaded.recovery_codes),
         enrolment: RwSignal::new(None),
         new_codes: RwSignal::new(Vec::new()),
     };
-    Effect::new(move || active.set(state.has_app.get()));
+    Effect::new(move || active.set(state.is_active()));
+    let added = Callback::new(move |codes: Vec<String>| {
+        if !codes.is_empty() {
+            state.show_codes(codes);
+            focus_soon("#new-codes".to_owned());
+        }
+    });
+    let removed = Callback::new(move |()| state.forget_codes());
     let codes = move || {
         let codes = state.new_codes.get();
         (!codes.is_empty()).then(|| view! { <NewCodes codes=codes/> })
@@ -96,9 +132,17 @@ fn Factors(
     let enrolment = move || state.enrolment.get().map(|made| view! { <ConfirmApp state=state made=made/> });
     view! {
         {codes}
+        <PasskeysCard
+            list=state.passkeys
+            available=passkeys.available
+            has_app=state.has_app
+            added=added
+            removed=removed
+        />
         <AddApp state=state/>
         {enrolment}
         <PresentApp state=state/>
+        <CodesCard state=state/>
     }
 }
 
@@ -113,7 +157,7 @@ fn NewCodes(codes: Vec<String>) -> impl IntoView {
         <section class="secret" role="status" id="new-codes" tabindex="-1">
             <p>
                 <strong>"Save the recovery codes now."</strong>
-                " They are shown only once; the portal stores only their hashes. Each code works once in place of the app, for example after the loss of your phone."
+                " They are shown only once; the portal stores only their hashes. Each code works once in place of the app or a passkey, for example after the loss of your phone."
             </p>
             <ul class="factor-codes" role="list" aria-label="Recovery codes">{items}</ul>
             <p class="row">
@@ -182,7 +226,7 @@ fn ConfirmApp(state: PageState, made: TotpEnrolment) -> impl IntoView {
         call.run(
             api::factors::confirm(code.get_untracked().trim().to_owned()),
             move |made: RecoveryCodes| {
-                state.show_codes(made);
+                state.show_codes(made.codes);
                 state.has_app.set(true);
                 state.enrolment.set(None);
                 focus_soon("#new-codes".to_owned());
@@ -227,19 +271,56 @@ fn ConfirmApp(state: PageState, made: TotpEnrolment) -> impl IntoView {
 /// The card of an account with an app.
 #[component]
 fn PresentApp(state: PageState) -> impl IntoView {
-    let required = use_session().me.second_factor_required;
     let removal = Call::idle();
     let ready = ready();
     let open = RwSignal::new(false);
-    let renewing = RwSignal::new(false);
     let remove = move |()| {
         removal.run(api::factors::remove(), move |()| {
             open.set(false);
             state.has_app.set(false);
-            state.codes_left.set(0);
-            state.new_codes.set(Vec::new());
+            state.forget_codes();
         });
     };
+    view! {
+        <section class="card" aria-labelledby="present-app" hidden=move || !state.has_app.get()>
+            <h2 class="card__title" id="present-app">"Authenticator app active"</h2>
+            <p>"Each sign-in with your password needs a code of the app, a passkey or a recovery code."</p>
+            <div class="form__actions">
+                <button
+                    class="btn btn--danger"
+                    type="button"
+                    disabled=move || !ready.get()
+                    on:click=move |_| open.set(true)
+                >
+                    "Remove authenticator app"
+                </button>
+            </div>
+        </section>
+        <ConfirmDialog
+            id="remove-app"
+            title="Remove the authenticator app?"
+            open=open
+            call=removal
+            keep="Keep app"
+            verb="Remove app"
+            confirm=Callback::new(remove)
+        >
+            <p hidden=move || !state.passkeys.with(Vec::is_empty)>
+                "The sign-in then needs only your password, and the recovery codes and all your other sessions end. You can add an app again at any time."
+            </p>
+            <p hidden=move || state.passkeys.with(Vec::is_empty)>
+                "Your passkeys and the recovery codes stay. All your other sessions end. You can add an app again at any time."
+            </p>
+        </ConfirmDialog>
+    }
+}
+
+/// The card of the recovery codes.
+#[component]
+fn CodesCard(state: PageState) -> impl IntoView {
+    let required = use_session().me.second_factor_required;
+    let ready = ready();
+    let renewing = RwSignal::new(false);
     let left = move || match state.codes_left.get() {
         0 => "No recovery codes left. Replace them now.".to_owned(),
         1 => "1 recovery code left. Replace the codes soon.".to_owned(),
@@ -248,9 +329,8 @@ fn PresentApp(state: PageState) -> impl IntoView {
     // New codes have this link of their own.
     let onward = move || (required && state.new_codes.with(Vec::is_empty)).then(continue_link);
     view! {
-        <section class="card" aria-labelledby="present-app" hidden=move || !state.has_app.get()>
-            <h2 class="card__title" id="present-app">"Authenticator app active"</h2>
-            <p>"Each sign-in needs your password and a code of the app, or a recovery code."</p>
+        <section class="card" aria-labelledby="codes-left" hidden=move || !state.is_active()>
+            <h2 class="card__title" id="codes-left">"Recovery codes"</h2>
             <p>{left}</p>
             <div class="form__actions">
                 {onward}
@@ -262,30 +342,9 @@ fn PresentApp(state: PageState) -> impl IntoView {
                 >
                     "Replace recovery codes"
                 </button>
-                <button
-                    class="btn btn--danger"
-                    type="button"
-                    disabled=move || !ready.get()
-                    on:click=move |_| open.set(true)
-                >
-                    "Remove authenticator app"
-                </button>
             </div>
         </section>
         <RenewDialog state=state open=renewing/>
-        <ConfirmDialog
-            id="remove-app"
-            title="Remove the authenticator app?"
-            open=open
-            call=removal
-            keep="Keep app"
-            verb="Remove app"
-            confirm=Callback::new(remove)
-        >
-            <p>
-                "The sign-in then needs only your password, and the recovery codes end. You can add an app again at any time."
-            </p>
-        </ConfirmDialog>
     }
 }
 
@@ -301,7 +360,7 @@ fn RenewDialog(
     let renew = move |()| {
         call.run(api::factors::renew_codes(), move |made: RecoveryCodes| {
             open.set(false);
-            state.show_codes(made);
+            state.show_codes(made.codes);
             focus_soon("#new-codes".to_owned());
         });
     };
@@ -315,7 +374,7 @@ fn RenewDialog(
             verb="Replace codes"
             confirm=Callback::new(renew)
         >
-            <p>"All earlier recovery codes stop working at once. The new codes are shown once."</p>
+            <p>"All earlier recovery codes stop working at once, and all your other sessions end. The new codes are shown once."</p>
         </ConfirmDialog>
     }
 }

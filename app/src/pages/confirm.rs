@@ -2,7 +2,8 @@
 
 use leptos::prelude::*;
 
-use super::parts::{Call, CallProblem, Modal};
+use super::dialog_form::DialogForm;
+use super::parts::{Call, CallProblem};
 
 /// The list item of a confirmation.
 pub struct ConfirmTarget<T> {
@@ -83,35 +84,20 @@ pub fn ConfirmDialog(
     /// The consequences in sentences.
     children: Children,
 ) -> impl IntoView {
-    // An error of the previous item does not apply to the next one.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-        }
-    });
     view! {
-        <Modal id=id title=title open=open>
-            <div class="dialog__body">
-                {children()}
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>{move || keep.get()}</button>
-                <button
-                    class="btn btn--danger btn--primary"
-                    type="button"
-                    disabled=move || disabled.get()
-                    aria-disabled=move || call.pending.get().then_some("true")
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=move |_| {
-                        if !call.pending.get_untracked() {
-                            confirm.run(());
-                        }
-                    }
-                >
-                    {move || verb.get()}
-                </button>
-            </div>
-        </Modal>
+        <DialogForm
+            id=id
+            title=title
+            open=open
+            call=call
+            keep=keep
+            verb=verb
+            danger=true
+            disabled=disabled
+            submit=confirm
+        >
+            {children()}
+            <CallProblem call=call beside_fields=&[]/>
+        </DialogForm>
     }
 }

@@ -37,21 +37,14 @@ pub fn ForgotPage() -> impl IntoView {
                 <h1>"Set a new password"</h1>
                 <p class="auth__lead">"The portal mails a link to the address of your account."</p>
                 <CallProblem call=call beside_fields=FIELDS/>
-                <Field
-                    label="E-mail"
-                    name="email"
-                    kind="email"
-                    value=email
-                    error=call.field("/email")
-                    autocomplete=Some("username")
-                />
+                <EmailField value=email error=call.field("/email")/>
                 <Submit call=call>"Send link"</Submit>
             </form>
             <div class="auth__card" role="status" hidden=move || !sent.get()>
                 <h1 id="link-requested" tabindex="-1">"Link requested"</h1>
                 <p>
                     "If an account has the address " <strong class="break">{move || email.get()}</strong>
-                    ", a mail with a link is on its way. The link works once, for 30 minutes. Your present password works until you set a new one."
+                    ", a mail with a link is on its way. The link works once, for 10 minutes. Your present password works until you set a new one."
                 </p>
                 <p class="quiet">
                     "No mail after some minutes? Check the spam folder. On a portal without a mail server the operator has the link."

@@ -1,4 +1,5 @@
-//! Gallery of the components in all their states, for operators: the page for a change of a style or a component.
+//! Gallery of the components in all their states, for operators: the page for a change of a style or a component. Only
+//! portals with the option `--gallery` have it.
 //!
 //! Everything on it is a sample. Its buttons send no request.
 
@@ -13,10 +14,14 @@ use berth_types::time::Timestamp;
 use berth_types::webhooks::DeliveryState;
 use leptos::prelude::*;
 
+use super::call_button::CallButton;
+use super::card_form::CardForm;
 use super::confirm::ConfirmDialog;
+use super::dialog_form::DialogForm;
 use super::limits::form::NumberField;
 use super::load_more::LoadMore;
 use super::parts::{Call, Loading, NoOrg, PasswordField, Submit};
+use crate::identity::use_identity;
 use crate::live::{Feed, FeedBadge, FeedState};
 use crate::session::{Page, use_session};
 use crate::theme::ThemeSwitch;
@@ -40,7 +45,7 @@ const PATTERNS: [&str; 3] = ["plain", "stripes", "dots"];
 /// The page of the gallery.
 #[component]
 pub fn GalleryPage() -> impl IntoView {
-    if use_session().me.user.operator {
+    if use_identity().gallery && use_session().me.user.operator {
         view! { <Gallery/> }.into_any()
     } else {
         view! { <NotFound/> }.into_any()
@@ -150,7 +155,6 @@ fn Bars() -> impl IntoView {
             <BerthBar
                 tiles=vec![tile(0, 3, 2, "dots")]
                 cells=8
-                blocked=Vec::new()
                 undivided=true
                 size=BarSize::Row
                 label="Board with shares".to_owned()
@@ -164,7 +168,8 @@ fn Bars() -> impl IntoView {
 fn Buttons() -> impl IntoView {
     let (idle, busy) = (Call::idle(), Call::idle());
     busy.pending.set(true);
-    let confirming = RwSignal::new(false);
+    let (confirming, disabling) = (RwSignal::new(false), RwSignal::new(false));
+    let reason = RwSignal::new(String::new());
     view! {
         <div class="row">
             <button class="btn btn--primary" type="button">"Launch job"</button>
@@ -175,7 +180,9 @@ fn Buttons() -> impl IntoView {
             <button class="link-button" type="button">"Show all"</button>
             <Submit call=idle>"Save"</Submit>
             <Submit call=busy>"Saving"</Submit>
+            <CallButton call=busy class="btn" send=Callback::new(|()| {})>"Running check"</CallButton>
             <button class="btn btn--danger" type="button" on:click=move |_| confirming.set(true)>"Stop job"</button>
+            <button class="btn" type="button" on:click=move |_| disabling.set(true)>"Disable account"</button>
             <Menu label="Actions of the sample">
                 <a class="menu__item" href="/operator/gallery">"Open gallery"</a>
                 <button class="menu__item menu__item--danger" type="button">"Delete"</button>
@@ -192,6 +199,27 @@ fn Buttons() -> impl IntoView {
         >
             <p>"The job gets SIGTERM and has 60 s to save its work. You pay for 1 h 13 min, about $11.73."</p>
         </ConfirmDialog>
+        <DialogForm
+            id="gallery-dialog"
+            title="Disable the account of Ada?"
+            open=disabling
+            call=idle
+            keep="Keep account enabled"
+            verb="Disable account"
+            danger=true
+            reset=Callback::new(move |()| reason.set(String::new()))
+            submit=Callback::new(move |()| disabling.set(false))
+        >
+            <p>"Sessions of the person end at once. Jobs continue and are charged."</p>
+            <TextField
+                label="Reason"
+                id="gallery-reason"
+                max_length=300
+                value=reason
+                hint="Shown to the person at the sign-in."
+                error=fixed(None)
+            />
+        </DialogForm>
     }
 }
 
@@ -212,7 +240,6 @@ fn Fields() -> impl IntoView {
                 value=text("train-7b")
                 hint=Some("A hint below the field.".to_owned())
                 error=fixed(None)
-                autocomplete=Some("off")
             />
             <Field
                 label="Name with an error"
@@ -220,7 +247,6 @@ fn Fields() -> impl IntoView {
                 kind="text"
                 value=text("")
                 error=fixed(Some("Give it a name."))
-                autocomplete=Some("off")
             />
             <NumberField
                 label="Time limit"
@@ -230,6 +256,15 @@ fn Fields() -> impl IntoView {
                 hint="The job is stopped at its time limit."
                 error=fixed(None)
             />
+            <SelectField
+                label="Priority"
+                id="gallery-select"
+                hint="A job of a higher class starts first."
+                choose=Callback::new(|_: String| {})
+            >
+                <option value="normal" selected=true>"normal"</option>
+                <option value="high">"high"</option>
+            </SelectField>
             <PasswordField value=text("") error=fixed(None) fresh=true/>
             <label class="check">
                 <input type="checkbox"/>
@@ -242,6 +277,34 @@ fn Fields() -> impl IntoView {
             </div>
             <div><ThemeSwitch id="gallery-theme"/></div>
         </div>
+        <CardForm
+            title="Request another limit"
+            lead="The operator of this portal decides about the request."
+            call=Call::idle()
+            beside_fields=&[]
+            verb="Send request"
+            status=RwSignal::new("Request sent.")
+            submit=Callback::new(|()| {})
+        >
+            <TextArea
+                label="Reason"
+                id="gallery-text"
+                rows=3
+                max_length=1000
+                value=text("A deadline in May.")
+                hint="The operator reads this text."
+                error=fixed(Some("Enter a shorter reason."))
+            />
+            <TextArea
+                label="Networks"
+                id="gallery-code"
+                rows=2
+                mono=true
+                value=text("192.0.2.0/24")
+                hint="One network per line."
+                error=fixed(None)
+            />
+        </CardForm>
     }
 }
 
@@ -305,6 +368,7 @@ fn Tables() -> impl IntoView {
             rows,
         )}
         <LoadMore cursor=cursor call=Call::idle() load=Callback::new(move |()| cursor.set(None))/>
+        <Crumbs list="Jobs" path="/operator/gallery" name="train-7b".to_owned()/>
     }
 }
 

@@ -12,6 +12,7 @@ use leptos::task::spawn_local;
 use leptos_meta::Title;
 use leptos_router::hooks::use_location;
 
+use super::call_button::CallButton;
 use super::parts::{Brand, Call, CallProblem, Loading, PasswordField, Submit, open_url};
 use crate::address::org_path;
 use crate::api;
@@ -146,7 +147,7 @@ fn open_org(joined: &Joined, signed_in: bool) {
 #[component]
 fn AcceptCard(token: String, info: InvitationInfo) -> impl IntoView {
     let call = Call::idle();
-    let accept = move |_: leptos::ev::MouseEvent| {
+    let accept = move |()| {
         let body = AcceptInvitation { token: token.clone(), name: None, password: None };
         call.run(api::members::accept(&body), |joined: Joined| open_org(&joined, true));
     };
@@ -154,15 +155,7 @@ fn AcceptCard(token: String, info: InvitationInfo) -> impl IntoView {
         <div class="auth__card">
             {card_head(&info)}
             <CallProblem call=call beside_fields=&[]/>
-            <button
-                class="btn btn--primary"
-                type="button"
-                disabled=move || call.pending.get()
-                aria-busy=move || call.pending.get().then_some("true")
-                on:click=accept
-            >
-                "Join organization"
-            </button>
+            <CallButton call=call class="btn btn--primary" send=Callback::new(accept)>"Join organization"</CallButton>
         </div>
     }
 }
@@ -173,7 +166,7 @@ fn OtherAccount(info: InvitationInfo, session_email: String) -> impl IntoView {
     let call = Call::idle();
     let head = card_head(&info);
     let email = info.email.clone();
-    let sign_out = move |_: leptos::ev::MouseEvent| {
+    let sign_out = move |()| {
         call.run(api::accounts::sign_out(), |()| {
             // Opens the same link without a session.
             let _ = window().location().reload();
@@ -190,14 +183,7 @@ fn OtherAccount(info: InvitationInfo, session_email: String) -> impl IntoView {
                 </div>
             </div>
             <CallProblem call=call beside_fields=&[]/>
-            <button
-                class="btn btn--primary"
-                type="button"
-                disabled=move || call.pending.get()
-                on:click=sign_out
-            >
-                "Sign out"
-            </button>
+            <CallButton call=call class="btn btn--primary" send=Callback::new(sign_out)>"Sign out"</CallButton>
         </div>
     }
 }
@@ -229,14 +215,7 @@ fn NewAccountCard(token: String, info: InvitationInfo) -> impl IntoView {
         <form class="auth__card" method="post" on:submit=submit>
             {lines}
             <CallProblem call=call beside_fields=NEW_FIELDS/>
-            <Field
-                label="Your name"
-                name="name"
-                kind="text"
-                value=name
-                error=call.field("/name")
-                autocomplete=Some("name")
-            />
+            <PersonNameField value=name error=call.field("/name")/>
             <PasswordField value=password error=call.field("/password") fresh=true/>
             <Submit call=call>"Create account and join"</Submit>
         </form>

@@ -12,7 +12,6 @@ pub mod env;
 pub mod files;
 pub mod form;
 pub mod idle;
-pub mod inputs;
 pub mod kept_draft;
 pub mod labels;
 pub mod last_offering;
@@ -106,6 +105,7 @@ const FIELDS: &[&str] = &[
     "/volumes",
     "/stop_when_idle",
     "/network",
+    "/rdma",
     "/lease_s",
     "/cpus",
     "/memory_mib",
@@ -120,14 +120,17 @@ struct Choices {
     reservations: Vec<Reservation>,
     /// The templates of the portal.
     templates: Vec<JobTemplate>,
+    /// True if the organization has the grant of RDMA.
+    rdma_granted: bool,
     /// The submission of the job in the address.
     again: Option<Answer<NewJob>>,
 }
 
 fn load(org: OrgId, from: Option<JobId>) -> impl Future<Output = Answer<Choices>> + Send + 'static {
     let again = from.map(|job| api::jobs::submission(org, job));
-    let offerings = api::money::offerings();
+    let offerings = api::money::org_offerings(org);
     let templates = api::jobs::templates();
+    let rdma = api::nodes::rdma_grant(org);
     let in_state = |state: ReservationState| api::reservations::list(org, Some(state), None, 100);
     let (active, scheduled) = (in_state(ReservationState::Active), in_state(ReservationState::Scheduled));
     async move {
@@ -137,10 +140,11 @@ fn load(org: OrgId, from: Option<JobId>) -> impl Future<Output = Answer<Choices>
                 Some(submission) => Some(submission.await),
             }
         };
-        let (offerings, templates, active, scheduled, again) =
-            join!(offerings, templates, active, scheduled, again);
+        let (offerings, templates, rdma, active, scheduled, again) =
+            join!(offerings, templates, rdma, active, scheduled, again);
         let offerings = offerings?.items;
-        // The form also works without templates and reservations.
+        // The form also works without templates, reservations and the choice of RDMA.
+        let rdma_granted = rdma.is_ok_and(|grant| grant.granted);
         let templates = templates.map(|all| all.templates).unwrap_or_default();
         let reservations = [active, scheduled].into_iter().flatten().flat_map(|page| page.items);
         let reservations = reservations.collect();
@@ -149,7 +153,7 @@ fn load(org: OrgId, from: Option<JobId>) -> impl Future<Output = Answer<Choices>
             Some(Err(problem)) if !matches!(problem.status, 403 | 404) => return Err(problem),
             again => again,
         };
-        Ok(Choices { org, offerings, reservations, templates, again })
+        Ok(Choices { org, offerings, reservations, templates, rdma_granted, again })
     }
 }
 
@@ -209,7 +213,7 @@ fn first_input(again: Option<Answer<NewJob>>, blank: &Draft) -> (Draft, String) 
 /// The form with its input over reloads.
 #[component]
 fn LaunchForm(choices: Choices) -> impl IntoView {
-    let Choices { org, offerings, reservations, templates, again } = choices;
+    let Choices { org, offerings, reservations, templates, rdma_granted, again } = choices;
     let ([from, asked], change) = use_query_map().with_untracked(|query| {
         let named = ["from", "reservation"].map(|name| query.get(name).unwrap_or_default());
         (named, api::jobs::parse_change(|name| query.get(name)))
@@ -238,7 +242,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
     // The free capacity changes while the form is open.
     every_visible(10_000, move || {
         spawn_local(async move {
-            if let Ok(fresh) = api::money::offerings().await {
+            if let Ok(fresh) = api::money::org_offerings(org).await {
                 offerings.set(fresh.items);
             }
         });
@@ -259,6 +263,7 @@ fn LaunchForm(choices: Choices) -> impl IntoView {
                         offerings=offerings
                         reservations=reservations.clone()
                         requested=requested
+                        rdma_granted=rdma_granted
                     />
                 }
             }
@@ -277,6 +282,8 @@ fn FormBody(
     reservations: Vec<Reservation>,
     /// The reservation of the first input, or a requested one that is not in the list.
     requested: Option<ReservationId>,
+    /// True if the organization has the grant of RDMA.
+    rdma_granted: bool,
 ) -> impl IntoView {
     let form = Form::new(start);
     let lists = Lists::new(org);
@@ -289,6 +296,16 @@ fn FormBody(
     let whole_board = Memo::new(move |_| {
         let slug = form.offering.get();
         offerings.with(|all| all.iter().any(|o| o.slug == slug && o.mig_profile.is_none()))
+    });
+    let slice = Memo::new(move |_| {
+        let slug = form.offering.get();
+        offerings.with(|all| all.iter().any(|o| o.slug == slug && o.mig_profile.is_some()))
+    });
+    // A process of CUDA uses one slice only.
+    Effect::new(move || {
+        if slice.get() && form.count.with_untracked(|count| count != "1") {
+            form.count.set("1".to_owned());
+        }
     });
     let request: Memo<Request> = Memo::new(move |_| {
         let mut draft = form.draft();
@@ -338,6 +355,8 @@ fn FormBody(
                             name="count"
                             kind="number"
                             value=form.count
+                            hint=Some("A job has one slice on each node, or several boards.".to_owned())
+                            disabled=slice
                             error=call.field("/count")
                         />
                         <Field
@@ -359,7 +378,6 @@ fn FormBody(
                         kind="text"
                         value=form.name
                         error=call.field("/name")
-                        autocomplete=Some("off")
                     />
                     <ProgramFields form=form call=call/>
                     <FileRows rows=form.files call=call/>
@@ -383,7 +401,7 @@ fn FormBody(
                 </fieldset>
                 <PlacementAndRetries form=form call=call whole_board=whole_board/>
                 <CheckpointSection fields=form.checkpoint call=call/>
-                <AdvancedSection fields=form.advanced call=call/>
+                <AdvancedSection fields=form.advanced call=call rdma_granted=rdma_granted/>
                 <CurlLine org=org request=request/>
             </form>
             <Preview org=org request=request form=form call=call ready=ready/>

@@ -79,6 +79,25 @@ pub fn append<T, K: PartialEq>(known: &mut Vec<T>, next: Vec<T>, key: fn(&T) -> 
     }
 }
 
+/// Inserts an item into a list with the newest first, or replaces its copy. `key` grows with the creation of items,
+/// and `version` with their changes: an item older than its copy is ignored.
+pub fn merge_newest<T, K: PartialOrd, V: PartialOrd>(
+    known: &mut Vec<T>,
+    fresh: T,
+    key: fn(&T) -> K,
+    version: fn(&T) -> V,
+) {
+    let fresh_key = key(&fresh);
+    match known.iter_mut().find(|one| key(one) == fresh_key) {
+        Some(one) if version(one) <= version(&fresh) => *one = fresh,
+        Some(_) => {}
+        None => {
+            let place = known.iter().position(|one| key(one) < fresh_key).unwrap_or(known.len());
+            known.insert(place, fresh);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +126,15 @@ mod tests {
         let mut known = vec![3, 2];
         append(&mut known, vec![2, 1], |n| *n);
         assert_eq!(known, [3, 2, 1]);
+    }
+
+    #[test]
+    fn a_newer_item_comes_first_and_an_older_copy_is_ignored() {
+        let mut known = vec![(3, 'b'), (1, 'b')];
+        for fresh in [(2, 'a'), (4, 'a'), (3, 'c'), (1, 'a'), (0, 'a')] {
+            merge_newest(&mut known, fresh, |one| one.0, |one| one.1);
+        }
+        assert_eq!(known, [(4, 'a'), (3, 'c'), (2, 'a'), (1, 'b'), (0, 'a')]);
     }
 
     #[test]

@@ -5,13 +5,17 @@
 
 pub mod account;
 pub mod account_factors;
+pub mod account_passkeys;
 pub mod billing;
 pub mod budgets;
+pub mod call_button;
+pub mod card_form;
 pub mod cluster;
 pub mod compare;
 pub mod confirm;
 pub mod curl;
 pub mod days;
+pub mod dialog_form;
 pub mod forgot;
 pub mod gallery;
 pub mod home;
@@ -27,6 +31,7 @@ pub mod operator;
 pub mod org_address;
 pub mod org_data;
 pub mod parts;
+pub mod passkey_entry;
 pub mod payments;
 pub mod proof_dialog;
 pub mod reservations;

@@ -32,22 +32,7 @@ pub fn data_view<T>(
 where
     T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(None) => view! { <NoOrg/> }.into_any(),
-                    Ok(Some(value)) => {
-                        retry.succeeded();
-                        draw(value)
-                    }
-                }
-            })}
-        </Suspense>
-    }
-    .into_any()
+    answer_view(data, move |value| org_value(value, draw))
 }
 
 /// Renders data without an organization, or its problem.
@@ -58,21 +43,7 @@ pub fn answer_view<T>(
 where
     T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(value) => {
-                        retry.succeeded();
-                        draw(value)
-                    }
-                }
-            })}
-        </Suspense>
-    }
-    .into_any()
+    loaded_view(data, draw, false)
 }
 
 /// Renders one object of an organization, or its problem. An unknown object has the page of an unknown address.
@@ -83,23 +54,7 @@ pub fn org_object_view<T>(
 where
     T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
-    let retry = Retry::new(move || data.refetch());
-    view! {
-        <Suspense fallback=|| view! { <Loading/> }>
-            {move || Suspend::new(async move {
-                match data.await {
-                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
-                    Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
-                    Ok(None) => view! { <NoOrg/> }.into_any(),
-                    Ok(Some(value)) => {
-                        retry.succeeded();
-                        draw(value)
-                    }
-                }
-            })}
-        </Suspense>
-    }
-    .into_any()
+    object_view(data, move |value| org_value(value, draw))
 }
 
 /// Renders one object without an organization, or its problem. An unknown object has the page of an unknown address.
@@ -110,12 +65,32 @@ pub fn object_view<T>(
 where
     T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
+    loaded_view(data, draw, true)
+}
+
+/// Renders a value, or the state without an organization.
+fn org_value<T>(value: Option<T>, draw: impl Fn(T) -> AnyView) -> AnyView {
+    match value {
+        Some(value) => draw(value),
+        None => view! { <NoOrg/> }.into_any(),
+    }
+}
+
+/// Renders data or its problem. `is_object` is true if an unknown object has the page of an unknown address.
+fn loaded_view<T>(
+    data: Resource<Answer<T>>,
+    draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
+    is_object: bool,
+) -> AnyView
+where
+    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
     let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>
             {move || Suspend::new(async move {
                 match data.await {
-                    Err(problem) if problem.status == 404 => view! { <NotFound/> }.into_any(),
+                    Err(problem) if is_object && problem.status == 404 => view! { <NotFound/> }.into_any(),
                     Err(problem) => view! { <RetryNotice problem=problem retry=retry/> }.into_any(),
                     Ok(value) => {
                         retry.succeeded();

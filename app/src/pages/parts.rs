@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::api::{self, Answer};
 use crate::ui::*;
 
-pub use crate::ui::{later, open_url, ready};
+pub use crate::ui::{FieldError, later, open_url, ready};
 
 /// The request of a button or a form, one at a time.
 #[derive(Clone, Copy)]
@@ -181,15 +181,29 @@ pub fn CallProblem(
 pub fn Submit(
     /// The call of the form.
     call: Call,
+    /// True for a destructive action.
+    #[prop(optional, into)]
+    danger: Signal<bool>,
+    /// True beside the primary action of the page.
+    #[prop(optional)]
+    quiet: bool,
+    /// True without an item for the action.
+    #[prop(optional, into)]
+    disabled: Signal<bool>,
     /// The label.
     children: Children,
 ) -> impl IntoView {
     let ready = ready();
+    let class = move || match (danger.get(), quiet) {
+        (true, _) => "btn btn--danger btn--primary",
+        (false, true) => "btn",
+        (false, false) => "btn btn--primary",
+    };
     view! {
         <button
-            class="btn btn--primary"
+            class=class
             type="submit"
-            disabled=move || !ready.get()
+            disabled=move || !ready.get() || disabled.get()
             aria-disabled=move || call.pending.get().then_some("true")
             aria-busy=move || call.pending.get().then_some("true")
             on:click=move |event| {
@@ -411,21 +425,6 @@ pub fn PasswordField(
                 </button>
             </p>
         </div>
-    }
-}
-
-/// The error below a field.
-#[component]
-pub fn FieldError(
-    /// The id in the field's `aria-describedby`.
-    #[prop(into)]
-    id: String,
-    /// The error.
-    error: Signal<Option<String>>,
-) -> impl IntoView {
-    move || {
-        let id = id.clone();
-        error.get().map(|text| view! { <p class="field__error" id=id>{text}</p> })
     }
 }
 

@@ -1,12 +1,13 @@
 //! Dialog for a fresh proof of identity, on every page. The refused request is sent again after the proof.
 
 use berth_types::factors::{NewProof, SecondFactors};
+use berth_types::passkeys::PasskeyProof;
 use berth_types::problems::Problem;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::parts::{Call, CallProblem, Modal, Submit};
-use crate::{api, proof};
+use crate::{api, passkeys, proof};
 
 /// The dialog with a code, or with the password for a person without a second factor.
 #[component]
@@ -17,6 +18,7 @@ pub fn ProofDialog() -> impl IntoView {
     let code = RwSignal::new(String::new());
     // Most steps ask only people with a second factor. The portal refuses the password of these people.
     let by_code = RwSignal::new(true);
+    let by_passkey = RwSignal::new(false);
     let factors = Call::idle();
     Effect::new(move || proof::show_in(open));
     Effect::new(move |before: Option<bool>| {
@@ -29,7 +31,10 @@ pub fn ProofDialog() -> impl IntoView {
         }
         if now {
             call.problem.set(None);
-            factors.run(api::factors::list(), move |found: SecondFactors| by_code.set(found.totp.is_some()));
+            factors.run(api::factors::list(), move |found: SecondFactors| {
+                by_code.set(found.totp.is_some() || found.passkeys > 0);
+                by_passkey.set(found.passkeys > 0);
+            });
         }
         now
     });
@@ -45,6 +50,17 @@ pub fn ProofDialog() -> impl IntoView {
             open.set(false);
         });
     };
+    let prove_by_passkey = move |_: leptos::ev::MouseEvent| {
+        let request = async move {
+            let begun = api::passkeys::begin_sign_in().await?;
+            let credential = passkeys::sign(&begun.options).await?;
+            api::passkeys::prove(&PasskeyProof { credential }).await
+        };
+        call.run(request, move |()| {
+            proof::answer(true);
+            open.set(false);
+        });
+    };
     view! {
         <Modal id="proof" title="Identity check" open=open>
             // Hidden fields would attract password managers on every page.
@@ -52,8 +68,15 @@ pub fn ProofDialog() -> impl IntoView {
                 <form method="post" on:submit=submit>
                     <div class="dialog__body">
                         <p>
-                            {move || if by_code.get() { "This step needs a code" } else { "This step needs your password" }}
+                            {move || match (by_code.get(), by_passkey.get()) {
+                                (_, true) => "This step needs a passkey or a code",
+                                (true, false) => "This step needs a code",
+                                (false, false) => "This step needs your password",
+                            }}
                             " again after 15 minutes. Your request continues afterwards."
+                        </p>
+                        <p class="quiet" hidden=move || by_code.get()>
+                            "Without a password, sign out and sign in again. Then repeat this step."
                         </p>
                         <div id="proof-problem"><CallProblem call=call beside_fields=&[]/></div>
                         <ProofField by_code=false shown=by_code value=password call=call/>
@@ -61,6 +84,15 @@ pub fn ProofDialog() -> impl IntoView {
                     </div>
                     <div class="dialog__actions">
                         <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
+                        <button
+                            class="btn"
+                            type="button"
+                            hidden=move || !by_passkey.get()
+                            aria-disabled=move || call.pending.get().then_some("true")
+                            on:click=prove_by_passkey
+                        >
+                            "Use a passkey"
+                        </button>
                         <Submit call=call>"Confirm"</Submit>
                     </div>
                 </form>

@@ -3,7 +3,7 @@
 use berth_types::accounts::Role;
 use leptos::prelude::*;
 
-use super::parts::FieldError;
+use crate::ui::SelectField;
 
 /// Returns the options of all roles.
 pub fn role_options(selected: Role) -> Vec<AnyView> {
@@ -26,23 +26,11 @@ pub fn RoleField(
     /// The error below the field.
     error: Signal<Option<String>>,
 ) -> impl IntoView {
-    let error_id = format!("{id}-error");
-    let described = error_id.clone();
+    let hint = Signal::derive(move || role.get().description());
+    let choose = move |name: String| role.set(Role::parse(&name).unwrap_or(Role::Viewer));
     view! {
-        <div class="field">
-            <label class="field__label" for=id>"Role"</label>
-            <select
-                id=id
-                name=id
-                aria-describedby=described
-                on:change=move |ev| {
-                    role.set(Role::parse(&event_target_value(&ev)).unwrap_or(Role::Viewer));
-                }
-            >
-                {role_options(role.get_untracked())}
-            </select>
-            <p class="field__hint">{move || role.get().description()}</p>
-            <FieldError id=error_id error=error/>
-        </div>
+        <SelectField label="Role" id=id hint=hint error=error choose=Callback::new(choose)>
+            {role_options(role.get_untracked())}
+        </SelectField>
     }
 }

@@ -1,24 +1,18 @@
 //! Cells of a job in a table, and updates of a job list from a live feed. Without requests to the portal.
 
 use berth_types::ids::JobId;
-use berth_types::jobs::{Device, Job, Placement};
+use berth_types::jobs::{Device, Job, Network, Placement};
 use leptos::prelude::*;
 
+use super::load_more::merge_newest;
 use super::text::offering_text;
 use crate::address::org_link;
 use crate::ui::*;
 
 /// Inserts or updates a job in a list, newest first. A job with an older generation is ignored.
 pub fn merge(jobs: &mut Vec<Job>, job: Job) {
-    // Ids sort by creation: a new job precedes the first older id.
-    match jobs.iter_mut().find(|known| known.id == job.id) {
-        Some(known) if known.generation <= job.generation => *known = job,
-        Some(_) => {}
-        None => {
-            let place = jobs.iter().position(|known| known.id < job.id).unwrap_or(jobs.len());
-            jobs.insert(place, job);
-        }
-    }
+    // Ids sort by creation.
+    merge_newest(jobs, job, |job| job.id, |job| job.generation);
 }
 
 /// Returns the name as a link with a line below it.
@@ -26,10 +20,13 @@ pub fn name_cell(job: &Job, below: String) -> AnyView {
     let path = org_link(&format!("/jobs/{}", job.id));
     let name = job.name.clone();
     let simulated = job.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
+    let host = (job.network == Network::Host)
+        .then(|| view! { " " <span class="tag tag--warn">"Host network"</span> });
     view! {
         <th role="rowheader" scope="row">
             <a href=path>{name}</a>
             {simulated}
+            {host}
             <span class="table__sub mono">{below}</span>
         </th>
     }
@@ -134,8 +131,6 @@ pub fn board_cell(job: &Job) -> AnyView {
                 <BerthBar
                     tiles=tiles
                     cells=cells
-                    blocked=Vec::new()
-                    quarantined=false
                     undivided=shared
                     size=BarSize::Inline
                     label=label

@@ -85,8 +85,6 @@ fn SetupForm() -> impl IntoView {
             <BerthBar
                 tiles=tiles
                 cells=8
-                blocked=Vec::new()
-                quarantined=false
                 size=BarSize::Row
                 label="Board with three slices".to_owned()
             />
@@ -98,25 +96,10 @@ fn SetupForm() -> impl IntoView {
                 value=token
                 hint=Some("Valid once.".to_owned())
                 error=call.field("/token")
-                autocomplete=Some("off")
             />
             <div class="field-row">
-                <Field
-                    label="Your name"
-                    name="name"
-                    kind="text"
-                    value=name
-                    error=call.field("/name")
-                    autocomplete=Some("name")
-                />
-                <Field
-                    label="E-mail"
-                    name="email"
-                    kind="email"
-                    value=email
-                    error=call.field("/email")
-                    autocomplete=Some("username")
-                />
+                <PersonNameField value=name error=call.field("/name")/>
+                <EmailField value=email error=call.field("/email")/>
             </div>
             <PasswordField value=password error=call.field("/password") fresh=true/>
             <Submit call=call>{move || if call.pending.get() { "Creating operator" } else { "Create operator" }}</Submit>

@@ -3,7 +3,7 @@
 //! The page does not reveal the existence of an account, and redirects only within this site.
 
 use berth_types::accounts::{PortalInfo, SignIn, User};
-use berth_types::factors::SecondFactorSignIn;
+use berth_types::factors::{FactorKind, SecondFactorSignIn};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_meta::Title;
@@ -11,6 +11,7 @@ use leptos_router::hooks::use_query_map;
 
 use super::link_secret::link_secret;
 use super::parts::{Brand, Call, CallProblem, FieldError, PasswordField, Submit, focus_soon, redirect};
+use super::passkey_entry::PasskeyEntry;
 use super::sso_entry::{SsoEntry, SsoNotice};
 use crate::api;
 use crate::api::Answer;
@@ -39,7 +40,7 @@ pub fn safe_next(requested: Option<&str>) -> String {
     requested.filter(inside).filter(|path| !entry(path)).unwrap_or("/").to_owned()
 }
 
-/// The sign-in by e-mail address and password, and by a code for an account with a second factor.
+/// The sign-in by e-mail address and password, and by a code for an account with a second factor, or by a passkey.
 #[component]
 pub fn SignInPage() -> impl IntoView {
     let info: Resource<Answer<PortalInfo>> = Resource::new(|| (), |()| api::accounts::info());
@@ -50,6 +51,12 @@ pub fn SignInPage() -> impl IntoView {
     let email = RwSignal::new(String::new());
     let password = RwSignal::new(String::new());
     let challenge = RwSignal::new(None::<String>);
+    // A first step by single sign-on does not tell its factors.
+    let by_passkey = RwSignal::new(true);
+    let target = Callback::new(move |()| {
+        let requested = query.with_untracked(|query| query.get("next"));
+        safe_next(requested.as_deref())
+    });
     // A single sign-on that needs the second factor of the account returns with the challenge after the `#`.
     let step = link_secret();
     Effect::new(move || {
@@ -62,11 +69,13 @@ pub fn SignInPage() -> impl IntoView {
         event.prevent_default();
         let credentials =
             SignIn { email: email.get_untracked().trim().to_owned(), password: password.get_untracked() };
-        let requested = query.with_untracked(|query| query.get("next"));
-        let target = safe_next(requested.as_deref());
+        let target = target.run(());
         call.run(api::accounts::begin_sign_in(&credentials), move |step: SignInStep| match step {
             SignInStep::SignedIn(_) => next.set(Some(target)),
-            SignInStep::Challenge(step) => challenge.set(Some(step.challenge)),
+            SignInStep::Challenge(step) => {
+                by_passkey.set(step.second_factor.contains(&FactorKind::Passkey));
+                challenge.set(Some(step.challenge));
+            }
         });
     };
     view! {
@@ -82,25 +91,41 @@ pub fn SignInPage() -> impl IntoView {
                 <h1>"Sign in"</h1>
                 <SsoNotice/>
                 <CallProblem call=call beside_fields=FIELDS/>
-                <Field
-                    label="E-mail"
-                    name="email"
-                    kind="email"
-                    value=email
-                    error=call.field("/email")
-                    autocomplete=Some("username")
-                />
+                <EmailField value=email error=call.field("/email")/>
                 <PasswordField value=password error=call.field("/password") fresh=false/>
                 <Submit call=call>{move || if call.pending.get() { "Signing in" } else { "Sign in" }}</Submit>
                 <Suspense fallback=|| ()>
                     {move || Suspend::new(async move {
-                        let offered = info.await.is_ok_and(|info| info.sso);
-                        offered.then(|| view! { <SsoEntry email=email/> })
+                        let (sso, passkeys) = info.await.map_or((false, false), |info| (info.sso, info.passkeys));
+                        let alone = RwSignal::new(None::<String>);
+                        let passkey = passkeys.then(|| {
+                            view! {
+                                <PasskeyEntry
+                                    label="Sign in with a passkey"
+                                    call=call
+                                    challenge=alone
+                                    target=target
+                                    next=next
+                                />
+                            }
+                        });
+                        view! {
+                            {passkey}
+                            {sso.then(|| view! { <SsoEntry email=email/> })}
+                        }
                     })}
                 </Suspense>
                 <p><a href="/forgot">"Set a new password by mail"</a></p>
             </form>
-            <CodeForm challenge=challenge password=password first=call next=next/>
+            <CodeForm
+                info=info
+                challenge=challenge
+                by_passkey=by_passkey
+                password=password
+                first=call
+                target=target
+                next=next
+            />
             <Suspense fallback=|| ()>
                 {move || Suspend::new(async move {
                     match info.await {
@@ -138,16 +163,21 @@ pub fn SignInPage() -> impl IntoView {
 /// The second step of a sign-in.
 #[component]
 fn CodeForm(
+    /// The public facts about the portal.
+    info: Resource<Answer<PortalInfo>>,
     /// The challenge of the first step; without one the form is hidden.
     challenge: RwSignal<Option<String>>,
+    /// True if a passkey can complete the sign-in.
+    by_passkey: RwSignal<bool>,
     /// The password of the first step.
     password: RwSignal<String>,
     /// The request of the first step.
     first: Call,
-    /// The path after the sign-in.
+    /// Returns the path after the sign-in.
+    target: Callback<(), String>,
+    /// Gets the path after the sign-in.
     next: RwSignal<Option<String>>,
 ) -> impl IntoView {
-    let query = use_query_map();
     let call = Call::idle();
     let code = RwSignal::new(String::new());
     let wrong = call.field("/code");
@@ -179,8 +209,7 @@ fn CodeForm(
         event.prevent_default();
         let Some(challenge) = challenge.get_untracked() else { return };
         let body = SecondFactorSignIn { challenge, code: code.get_untracked().trim().to_owned() };
-        let requested = query.with_untracked(|query| query.get("next"));
-        let target = safe_next(requested.as_deref());
+        let target = target.run(());
         call.run(api::accounts::complete_sign_in(&body), move |_: User| next.set(Some(target)));
     };
     view! {
@@ -206,6 +235,25 @@ fn CodeForm(
                 <FieldError id="code-error" error=wrong/>
             </div>
             <Submit call=call>"Continue"</Submit>
+            <Suspense fallback=|| ()>
+                {move || Suspend::new(async move {
+                    let offered = info.await.is_ok_and(|info| info.passkeys);
+                    offered
+                        .then(|| {
+                            view! {
+                                <div hidden=move || !by_passkey.get()>
+                                    <PasskeyEntry
+                                        label="Use a passkey"
+                                        call=call
+                                        challenge=challenge
+                                        target=target
+                                        next=next
+                                    />
+                                </div>
+                            }
+                        })
+                })}
+            </Suspense>
             <p>
                 <button class="link-button" type="button" on:click=move |_| restart()>"Enter the password again"</button>
             </p>

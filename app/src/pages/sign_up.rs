@@ -78,22 +78,8 @@ fn SignUpForm() -> impl IntoView {
             <h1>"Create an organization"</h1>
             <p class="auth__lead">"You become its owner and can launch jobs."</p>
             <CallProblem call=call beside_fields=FIELDS/>
-            <Field
-                label="Your name"
-                name="name"
-                kind="text"
-                value=name
-                error=call.field("/name")
-                autocomplete=Some("name")
-            />
-            <Field
-                label="E-mail"
-                name="email"
-                kind="email"
-                value=email
-                error=call.field("/email")
-                autocomplete=Some("username")
-            />
+            <PersonNameField value=name error=call.field("/name")/>
+            <EmailField value=email error=call.field("/email")/>
             <Field
                 label="Organization"
                 name="organization"

@@ -4,12 +4,13 @@
 use berth_types::ids::OrgId;
 use berth_types::jobs::{OrgJobFilter, StopOrgJobs};
 use berth_types::operations::{JobFilter, StopJobs, StoppedJobs};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::parts::{Call, CallProblem, FieldError, FormKey, Modal, ready};
+use super::dialog_form::DialogForm;
+use super::parts::{Call, CallProblem, FormKey, ready};
 use super::text::counted;
 use crate::api;
+use crate::ui::*;
 
 const FIELDS: &[&str] = &["/reason"];
 
@@ -111,28 +112,6 @@ impl BulkStop {
     }
 }
 
-/// The field for the reason of an operator.
-#[component]
-fn ReasonField(call: Call, reason: RwSignal<String>) -> impl IntoView {
-    let wrong = call.field("/reason");
-    view! {
-        <div class="field field--wide">
-            <label class="field__label" for="stop-reason">"Reason"</label>
-            <input
-                id="stop-reason"
-                autocomplete="off"
-                maxlength="200"
-                aria-describedby="stop-reason-hint stop-reason-error"
-                aria-invalid=move || wrong.get().map(|_| "true")
-                prop:value=move || reason.get()
-                on:input=move |ev| reason.set(event_target_value(&ev))
-            />
-            <p class="field__hint" id="stop-reason-hint">"Shown to the job owners with your name."</p>
-            <FieldError id="stop-reason-error" error=wrong/>
-        </div>
-    }
-}
-
 /// The confirmation of a bulk stop.
 #[component]
 pub fn StopJobsDialog(
@@ -142,32 +121,38 @@ pub fn StopJobsDialog(
     done: Callback<()>,
 ) -> impl IntoView {
     let BulkStop { choice, open, status, .. } = stop;
-    let call = Call::idle();
+    let (call, counting) = (Call::idle(), Call::idle());
     let key = FormKey::new(call);
     let reason = RwSignal::new(String::new());
     let matching = RwSignal::new(None::<StoppedJobs>);
     let typed = move || reason.with_untracked(|reason| reason.trim().to_owned());
-    // Each opening loads the number again.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-            matching.set(None);
-            let found = move |now: StoppedJobs| matching.set(Some(now));
-            match choice.get_value() {
-                StopChoice::AllOrgs(filter) => {
-                    let body = StopJobs { filter, reason: typed(), expected: None };
-                    call.run(api::operations::preview_stop(&body), found);
-                }
-                StopChoice::OneOrg(org, filter) => {
-                    let body = StopOrgJobs { filter, expected: None };
-                    call.run(api::jobs::preview_stop(org, &body), found);
-                }
+    let count = move || {
+        let found = move |now: StoppedJobs| matching.set(Some(now));
+        match choice.get_value() {
+            StopChoice::AllOrgs(filter) => {
+                let body = StopJobs { filter, reason: typed(), expected: None };
+                counting.run(api::operations::preview_stop(&body), found);
             }
+            StopChoice::OneOrg(org, filter) => {
+                let body = StopOrgJobs { filter, expected: None };
+                counting.run(api::jobs::preview_stop(org, &body), found);
+            }
+        }
+    };
+    // Each opening loads the number again.
+    let reset = move |()| {
+        counting.problem.set(None);
+        matching.set(None);
+        count();
+    };
+    // So does the refusal of a number that is too small by now.
+    Effect::new(move || {
+        if call.problem.with(|problem| problem.as_ref().is_some_and(|problem| problem.code == "jobs.more")) {
+            count();
         }
     });
     let matched = move || matching.with(|matching| matching.as_ref().map_or(0, |m| m.matched));
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let expected = Some(matched());
         let stopped = move |now: StoppedJobs| {
             key.reset();
@@ -193,28 +178,38 @@ pub fn StopJobsDialog(
     };
     let (title, has_reason) =
         choice.with_value(|choice| (format!("{}?", choice.verb()), matches!(choice, StopChoice::AllOrgs(_))));
+    let reason_field = move || {
+        view! {
+            <TextField
+                label="Reason"
+                id="stop-reason"
+                max_length=200
+                value=reason
+                hint="Shown to the job owners with your name."
+                error=call.field("/reason")
+            />
+        }
+    };
+    let verb = Signal::derive(move || format!("Stop {}", jobs_text(matched())));
     view! {
-        <Modal id="stop-jobs" title=title open=open>
-            <form method="post" on:submit=submit>
-                <div class="dialog__body">
-                    <p role="status">{text}</p>
-                    <p>"Each job gets its stop signal and grace period, is charged for its run time, and is not retried."</p>
-                    <CallProblem call=call beside_fields=FIELDS/>
-                    {has_reason.then(|| view! { <ReasonField call=call reason=reason/> })}
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep jobs"</button>
-                    <button
-                        class="btn btn--danger btn--primary"
-                        type="submit"
-                        disabled=move || call.pending.get() || matched() == 0
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        {move || format!("Stop {}", jobs_text(matched()))}
-                    </button>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="stop-jobs"
+            title=title
+            open=open
+            call=call
+            keep="Keep jobs"
+            verb=verb
+            danger=true
+            disabled=Signal::derive(move || counting.pending.get() || matched() == 0)
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <p role="status">{text}</p>
+            <p>"Each job gets its stop signal and grace period, is charged for its run time, and is not retried."</p>
+            <CallProblem call=counting beside_fields=&[]/>
+            <CallProblem call=call beside_fields=FIELDS/>
+            {has_reason.then(reason_field)}
+        </DialogForm>
     }
 }
 

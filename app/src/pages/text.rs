@@ -2,7 +2,7 @@
 //!
 //! Pure: without a clock and without components.
 
-use berth_types::jobs::{CheckpointSignal, JobState, Priority, Topology};
+use berth_types::jobs::{CheckpointSignal, JobState, Network, Priority, Topology};
 pub use berth_types::money::{price_text, rate_text, signed_money, ticking_money, typed_amount};
 use berth_types::time::duration_text;
 
@@ -76,6 +76,16 @@ pub const fn priority_text(priority: Priority) -> &'static str {
         Priority::Low => "low",
         Priority::Normal => "normal",
         Priority::High => "high",
+    }
+}
+
+/// Returns the network access of a job; none for the default one.
+pub const fn network_text(network: Network) -> Option<&'static str> {
+    match network {
+        Network::Outbound => None,
+        Network::Internet => Some("internet only"),
+        Network::None => Some("none"),
+        Network::Host => Some("Host network"),
     }
 }
 

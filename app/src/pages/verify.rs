@@ -5,8 +5,9 @@ use berth_types::people::{CompleteVerification, VerifiedEmail};
 use leptos::prelude::*;
 use leptos_meta::Title;
 
+use super::call_button::CallButton;
 use super::link_secret::link_secret;
-use super::parts::{Brand, Call, CallProblem, focus_soon, open_url, ready};
+use super::parts::{Brand, Call, CallProblem, focus_soon, open_url};
 use crate::api;
 use crate::identity::use_identity;
 
@@ -14,10 +15,9 @@ use crate::identity::use_identity;
 #[component]
 pub fn VerifyPage() -> impl IntoView {
     let secret = link_secret();
-    let ready = ready();
     let call = Call::idle();
     let verified = RwSignal::new(None::<VerifiedEmail>);
-    let verify = move |_: leptos::ev::MouseEvent| {
+    let verify = move |()| {
         let body = CompleteVerification { token: secret.get_untracked() };
         call.run(api::people::complete_verification(&body), move |done: VerifiedEmail| {
             verified.set(Some(done));
@@ -34,16 +34,7 @@ pub fn VerifyPage() -> impl IntoView {
                 <h1>"Verify your e-mail address"</h1>
                 <p class="auth__lead">"The link in the mail proves that the address is yours."</p>
                 <CallProblem call=call beside_fields=&[]/>
-                <button
-                    class="btn btn--primary"
-                    type="button"
-                    disabled=move || !ready.get()
-                    aria-disabled=move || call.pending.get().then_some("true")
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=verify
-                >
-                    "Verify address"
-                </button>
+                <CallButton call=call class="btn btn--primary" send=Callback::new(verify)>"Verify address"</CallButton>
                 <p class="quiet">"A link works once, for seven days. The page Your account sends another one."</p>
             </div>
             <div class="auth__card" role="status" hidden=move || verified.with(Option::is_none)>

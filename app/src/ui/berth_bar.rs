@@ -129,6 +129,7 @@ pub fn BerthBar(
     /// Memory slices of the board.
     cells: u32,
     /// Free cells without a fitting profile.
+    #[prop(optional)]
     blocked: Vec<u32>,
     /// True for a board out of service.
     #[prop(optional)]

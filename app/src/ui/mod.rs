@@ -6,6 +6,7 @@ mod brand;
 mod charts;
 pub mod clock;
 mod copy;
+mod crumbs;
 mod field;
 mod log_view;
 mod menu;
@@ -23,7 +24,10 @@ pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, board_tiles, percent, ru
 pub use brand::PortalName;
 pub use charts::{BoardCharts, ChartMarks, Charts};
 pub use copy::{CopyBlock, CopyButton};
-pub use field::Field;
+pub use crumbs::Crumbs;
+pub use field::{
+    EmailField, Field, FieldError, NumberField, PersonNameField, SelectField, TextArea, TextField,
+};
 pub use log_view::LogView;
 pub use menu::Menu;
 pub use notice::{NotFound, ProblemNotice};
@@ -35,7 +39,7 @@ pub use states::{
     BoardBadge, DeliveryBadge, InvoiceBadge, Mark, NodeBadge, PaymentBadge, RequestBadge, ReservationBadge,
     StateBadge,
 };
-pub use table::{ACTIONS, SELECT, STATE, empty, empty_filtered, table_of};
+pub use table::{ACTIONS, SELECT, STATE, empty, empty_filtered, empty_linked, live_table, table_of};
 pub use terminal::TerminalView;
 pub use zone::{Zone, ZoneSelect, use_zone, zoned};
 

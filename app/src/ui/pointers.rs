@@ -8,6 +8,7 @@ const LABELS: &[(&str, &str)] = &[
     ("/checkpoint/every_s", "Checkpoint interval"),
     ("/checkpoint/grace_s", "Preemption grace period"),
     ("/checkpoint/keep", "Checkpoints kept"),
+    ("/class", "Storage class"),
     ("/count", "Devices"),
     ("/cpus", "CPU cores"),
     ("/depends_on", "Start after"),

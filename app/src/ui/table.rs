@@ -29,6 +29,11 @@ fn head((text, class): Head) -> AnyView {
 
 /// Returns a table with a caption for screen readers.
 pub fn table_of(caption: &'static str, heads: &[Head], rows: Vec<AnyView>) -> AnyView {
+    live_table(caption, heads, rows.into_any())
+}
+
+/// Returns a table whose rows change, with a caption for screen readers.
+pub fn live_table(caption: &'static str, heads: &[Head], rows: AnyView) -> AnyView {
     let heads: Vec<AnyView> = heads.iter().copied().map(head).collect();
     view! {
         <div class="table-wrap">
@@ -46,10 +51,15 @@ pub fn table_of(caption: &'static str, heads: &[Head], rows: Vec<AnyView>) -> An
 
 /// Returns the empty state of a filtered list: a sentence, and the link to the list without a filter.
 pub fn empty_filtered(text: &'static str, all: &'static str) -> AnyView {
+    empty_linked(text, all, "Clear filters")
+}
+
+/// Returns the empty state of a list with its next step: a sentence and a link.
+pub fn empty_linked(text: &'static str, path: &'static str, link: &'static str) -> AnyView {
     view! {
         <div class="empty">
             <p class="empty__text">{text}</p>
-            <a class="btn" href=all>"Clear filters"</a>
+            <a class="btn" href=path>{link}</a>
         </div>
     }
     .into_any()

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{OrgId, TokenId, UserId};
+use crate::operators::OperatorRole;
 use crate::scopes::ApiScope;
 use crate::time::Timestamp;
 
@@ -97,6 +98,9 @@ pub struct Membership {
 pub struct Me {
     /// The user of the session or of the token.
     pub user: User,
+    /// The role of an operator; absent for all other callers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator_role: Option<OperatorRole>,
     /// The organizations of the user, with the roles.
     pub memberships: Vec<Membership>,
     /// The ISO 4217 code of the portal's only currency.
@@ -123,6 +127,9 @@ pub struct PortalInfo {
     /// True if an organization or the operators have single sign-on.
     #[serde(default)]
     pub sso: bool,
+    /// True if the address of the portal permits passkeys.
+    #[serde(default)]
+    pub passkeys: bool,
     /// The portal's version.
     pub version: String,
     /// True if ports of jobs can be opened in the browser.
@@ -206,6 +213,9 @@ pub struct SignIn {
     #[cfg_attr(feature = "schema", schemars(length(max = 1024)))]
     pub password: String,
 }
+
+/// The API tokens of one organization, and those of all operators together.
+pub const MAX_TOKENS: i64 = 1_000;
 
 /// The scopes of a token without a choice.
 fn everything() -> Vec<ApiScope> {

@@ -19,7 +19,7 @@ pub const WHOLE_BOARD: &str = "board";
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum BoardState {
-    /// The whole board is free.
+    /// Nothing of the board is in use. A board in MIG mode until a reset is free for slices only.
     Free,
     /// A slice or a share is free, but not the whole board.
     PartlyFree,

@@ -1,52 +1,6 @@
-//! The columns of a database for ids, times and named states: text or an integer, parsed once at the read.
+//! The columns of a database for named states and scopes: text, parsed once at the read.
 
-use sqlx::encode::IsNull;
-use sqlx::error::BoxDynError;
-use sqlx::{Database, Decode, Encode, Type};
-
-use crate::time::Timestamp;
-
-/// Implements a text column for a type with `to_text` and `from_text`.
-macro_rules! text_column {
-    ($name:ty, $to_text:expr, $from_text:expr) => {
-        impl<DB: Database> Type<DB> for $name
-        where
-            String: Type<DB>,
-        {
-            fn type_info() -> DB::TypeInfo {
-                <String as Type<DB>>::type_info()
-            }
-            fn compatible(info: &DB::TypeInfo) -> bool {
-                <String as Type<DB>>::compatible(info)
-            }
-        }
-        impl<'r, DB: Database> Decode<'r, DB> for $name
-        where
-            &'r str: Decode<'r, DB>,
-        {
-            fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
-                let text = <&str as Decode<'r, DB>>::decode(value)?;
-                let parsed: Option<Self> = $from_text(text);
-                parsed.ok_or_else(|| format!("invalid {}: {text:?}", stringify!($name)).into())
-            }
-        }
-        impl<'q, DB: Database> Encode<'q, DB> for $name
-        where
-            String: Encode<'q, DB>,
-        {
-            fn encode_by_ref(&self, buf: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
-                let text: String = $to_text(self);
-                <String as Encode<'q, DB>>::encode(text, buf)
-            }
-        }
-    };
-}
-
-macro_rules! ids {
-    ($($name:ident)*) => {
-        $(text_column!(crate::ids::$name, |id: &crate::ids::$name| id.to_string(), |text: &str| text.parse().ok());)*
-    };
-}
+use berth_values::text_column;
 
 /// Types with `name` and `parse`.
 macro_rules! names {
@@ -55,27 +9,19 @@ macro_rules! names {
     };
 }
 
-ids! {
-    UserId OrgId InvitationId TokenId OfferingId NodeId JoinTokenId JobId FileId VolumeId TransferId BudgetId
-    InvoiceId PaymentId WebhookId DeliveryId NoticeId TerminalId QuoteId ReservationId QuotaRequestId
-    AuditEventId RequestId SessionId
-}
-
 names! {
     crate::jobs::JobState
     crate::jobs::Topology
     crate::reservations::ReservationState
-    crate::payments::PaymentState
-    crate::ledger::TransferKind
     crate::files::FileKind
     crate::files::FileState
     crate::volumes::BlobKind
-    crate::invoices::InvoiceKind
-    crate::invoices::InvoiceState
     crate::webhooks::DeliveryState
     crate::quotas::QuotaRequestState
+    crate::change_requests::ChangeAction
+    crate::change_requests::ChangeState
     crate::accounts::Role
-    crate::budgets::AtLimit
+    crate::operators::OperatorRole
     crate::nodes::NodeState
     crate::health::GpuTaskKind
 }
@@ -85,33 +31,3 @@ text_column!(
     |scopes: &crate::scopes::ApiScopes| scopes.to_text(),
     crate::scopes::ApiScopes::from_text
 );
-
-impl<DB: Database> Type<DB> for Timestamp
-where
-    i64: Type<DB>,
-{
-    fn type_info() -> DB::TypeInfo {
-        <i64 as Type<DB>>::type_info()
-    }
-    fn compatible(info: &DB::TypeInfo) -> bool {
-        <i64 as Type<DB>>::compatible(info)
-    }
-}
-
-impl<'r, DB: Database> Decode<'r, DB> for Timestamp
-where
-    i64: Decode<'r, DB>,
-{
-    fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
-        Ok(Self::from_micros(<i64 as Decode<'r, DB>>::decode(value)?))
-    }
-}
-
-impl<'q, DB: Database> Encode<'q, DB> for Timestamp
-where
-    i64: Encode<'q, DB>,
-{
-    fn encode_by_ref(&self, buf: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
-        <i64 as Encode<'q, DB>>::encode(self.micros(), buf)
-    }
-}

@@ -9,6 +9,8 @@ use crate::time::Timestamp;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FactorKind {
+    /// A passkey (WebAuthn) with a verified user.
+    Passkey,
     /// A code of an authenticator app: six digits, a new code every 30 seconds (RFC 6238).
     Totp,
     /// A recovery code.
@@ -19,7 +21,7 @@ pub enum FactorKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SignInChallenge {
-    /// The kinds of codes that complete the sign-in.
+    /// The kinds of factors that complete the sign-in.
     pub second_factor: Vec<FactorKind>,
     /// An opaque value for the second step. It permits five tries.
     pub challenge: String,
@@ -48,6 +50,8 @@ pub struct SecondFactors {
     /// The authenticator app; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub totp: Option<TotpFactor>,
+    /// The number of passkeys.
+    pub passkeys: i64,
     /// The number of unused recovery codes.
     pub recovery_codes: i64,
 }
@@ -86,7 +90,7 @@ pub struct ConfirmTotp {
 #[derive(Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecoveryCodes {
-    /// Ten codes of four groups each. Each code works once.
+    /// Ten codes of seven groups each, with 140 bits. Each code works once.
     pub codes: Vec<String>,
 }
 

@@ -9,13 +9,52 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Quarantine {
-    /// One of `gpu.xid`, `gpu.ecc`, `gpu.memory`, `gpu.recovery`, `gpu.mode` or `device.unavailable`.
+    /// One of `gpu.xid`, `gpu.ecc`, `gpu.memory`, `gpu.recovery`, `gpu.mode`, `gpu.reset` or
+    /// `device.unavailable`.
     pub code: String,
     /// A sentence about the fault.
     pub reason: String,
     /// The start of the quarantine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+}
+
+/// The registration of a board with the fabric of its host's NVSwitch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FabricState {
+    /// The fabric manager has not begun it.
+    NotStarted,
+    /// The fabric manager has begun it.
+    InProgress,
+    /// It has ended, with the result `status`.
+    Completed,
+}
+
+/// The NVLink fabric of a board on a host with NVSwitch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GpuFabric {
+    /// The state of the registration.
+    pub state: FabricState,
+    /// The code of NVML for a completed registration; 0 without an error.
+    pub status: u32,
+    /// The number of the clique; boards with the same clique and cluster reach each other.
+    pub clique: u32,
+    /// The UUID of the cluster; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uuid: Option<String>,
+    /// The bits of NVML (`nvmlGpuFabricInfo`) for the health of the fabric; absent from older drivers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_mask: Option<u32>,
+}
+
+impl GpuFabric {
+    /// True after a registration without an error.
+    pub fn is_ready(&self) -> bool {
+        self.state == FabricState::Completed && self.status == 0
+    }
 }
 
 /// Facts that a worker reads from a board. A value without a report from the driver is absent.
@@ -52,6 +91,9 @@ pub struct GpuFacts {
     pub mig_pending: Option<bool>,
     /// The number of active NVLinks.
     pub nvlinks: u32,
+    /// The fabric of NVSwitch; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fabric: Option<GpuFabric>,
     /// The number of corrected ECC errors since the driver was loaded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ecc_corrected: Option<u64>,
@@ -74,6 +116,18 @@ pub struct GpuFacts {
     /// drain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recovery: Option<u32>,
+    /// The differences between the MIG profiles of the driver and the table of the portal, at most 16 sentences; from
+    /// the last report in MIG mode.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 16)))]
+    pub mig_differences: Vec<String>,
+}
+
+impl GpuFacts {
+    /// True if CUDA does not start on the whole board, because its fabric is not ready. Slices need no fabric.
+    pub fn awaits_fabric(&self) -> bool {
+        self.mig != Some(true) && self.fabric.as_ref().is_some_and(|fabric| !fabric.is_ready())
+    }
 }
 
 /// The kind of a board task.
@@ -87,6 +141,8 @@ pub enum GpuTaskKind {
     MigOn,
     /// A change to the mode without MIG.
     MigOff,
+    /// A reset of the board.
+    Reset,
 }
 
 impl GpuTaskKind {
@@ -95,10 +151,11 @@ impl GpuTaskKind {
             Self::Check => "check",
             Self::MigOn => "mig_on",
             Self::MigOff => "mig_off",
+            Self::Reset => "reset",
         }
     }
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Check, Self::MigOn, Self::MigOff].into_iter().find(|kind| kind.name() == name)
+        [Self::Check, Self::MigOn, Self::MigOff, Self::Reset].into_iter().find(|kind| kind.name() == name)
     }
 }
 
@@ -165,7 +222,8 @@ pub struct GpuHealth {
     /// The quarantine; the board takes no work until a check succeeds or an operator releases it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<Quarantine>,
-    /// The reason for a board without an answer; the board takes no work until it answers.
+    /// The reason for a board without an answer or without its NVLink fabric; the board takes no work until that
+    /// changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
     /// True for a board beyond those of its node's approval; the board takes no work until an operator approves
@@ -185,6 +243,10 @@ pub struct GpuHealth {
     /// The busy part of the board's time in percent, by the latest reading; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization_percent: Option<f64>,
+    /// The number of devices on the board that attempts hold: the whole board, slices and shares, without those whose
+    /// proof of cleanness failed. A change of the mode and a reset wait until it is 0.
+    #[serde(default)]
+    pub held: u32,
     /// The latest task; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<GpuTask>,

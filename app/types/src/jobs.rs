@@ -141,14 +141,35 @@ impl Topology {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Network {
-    /// The network of the node.
+    /// All that the egress policy of the organization opens: by default the internet. `isolation.network` of the node
+    /// decides between a network of the job's own and that of the node; for a job on several nodes
+    /// `isolation.gang_network` does.
     #[default]
     Outbound,
     /// A loopback interface of the job only.
     None,
+    /// The internet without the named networks of the organization's policy.
+    Internet,
+    /// The network of the node, with all that it reaches. The organization needs the grant `host_network`.
+    Host,
 }
 
 impl Network {
+    pub const ALL: [Self; 4] = [Self::Outbound, Self::Internet, Self::None, Self::Host];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Outbound => "outbound",
+            Self::None => "none",
+            Self::Internet => "internet",
+            Self::Host => "host",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|network| network.name() == name)
+    }
+
     pub const fn is_outbound(&self) -> bool {
         matches!(self, Self::Outbound)
     }
@@ -299,6 +320,9 @@ pub struct Job {
     /// The network access.
     #[serde(default, skip_serializing_if = "Network::is_outbound")]
     pub network: Network,
+    /// True for access to the RDMA devices of the nodes. With RoCE the job has the network of its nodes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rdma: bool,
     /// The numbers of the TCP ports that the browser can open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u32>,

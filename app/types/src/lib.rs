@@ -4,95 +4,45 @@
 
 pub mod accounts;
 pub mod board_samples;
-pub mod budgets;
 pub mod capacity;
+pub mod change_requests;
 pub mod cluster;
 #[cfg(feature = "columns")]
 mod columns;
-pub mod days;
-pub mod documents;
+pub mod diagnosis;
+pub mod egress;
 pub mod events;
 pub mod evidence;
-#[cfg(feature = "schema")]
-pub mod examples;
 pub mod factors;
 pub mod files;
 pub mod health;
-pub mod ids;
-pub mod invoices;
 pub mod jobs;
-pub mod ledger;
-pub mod lists;
 pub mod members;
 pub mod metrics;
-pub mod money;
 pub mod nodes;
-pub mod offerings;
 pub mod operations;
+pub mod operators;
 pub mod overview;
-pub mod paths;
-#[cfg(feature = "schema")]
-mod patterns;
-pub mod payments;
+pub mod passkeys;
 pub mod people;
 pub mod portal;
 pub mod ports;
-pub mod problems;
 pub mod quotas;
+pub mod rdma;
 pub mod reservations;
+pub mod scim;
 pub mod scopes;
 pub mod secrets;
 pub mod service_accounts;
 pub mod sso;
 pub mod storage;
+pub mod storage_classes;
 pub mod templates;
 pub mod terminals;
-pub mod time;
-pub mod usage;
 pub mod volumes;
 pub mod webhooks;
 
-use serde::{Deserialize, Serialize};
-
-/// One page of a list, in the order of its parameter `sort`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Page<T> {
-    /// The items of the page.
-    pub items: Vec<T>,
-    /// An opaque value for the parameter `cursor` of the next page. Absent on the last page.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next_cursor: Option<String>,
-}
-
-impl<T> Page<T> {
-    /// Creates the only page of a short list.
-    pub fn whole(items: Vec<T>) -> Self {
-        Self { items, next_cursor: None }
-    }
-
-    /// Changes each item.
-    pub fn map<U>(self, change: impl FnMut(T) -> U) -> Page<U> {
-        Page { items: self.items.into_iter().map(change).collect(), next_cursor: self.next_cursor }
-    }
-
-    /// Changes each item, unless a change fails.
-    ///
-    /// # Errors
-    /// The first failure of a change.
-    pub fn try_map<U, E>(self, change: impl FnMut(T) -> Result<U, E>) -> Result<Page<U>, E> {
-        let items = self.items.into_iter().map(change).collect::<Result<_, E>>()?;
-        Ok(Page { items, next_cursor: self.next_cursor })
-    }
-}
-
-/// The order of a list by its key: the creation for objects with ids, the name for objects with names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Sort {
-    /// The oldest object or the first name first.
-    Asc,
-    /// The newest object or the last name first.
-    Desc,
-}
+pub use berth_billing_types::{budgets, documents, invoices, ledger, offerings, payments, usage};
+#[cfg(feature = "schema")]
+use berth_values::patterns;
+pub use berth_values::{Page, Sort, days, gangs, ids, lists, money, paths, problems, time};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, JoinTokenId, NodeId, OrgId};
 use crate::jobs::Placement;
+use crate::rdma::RdmaPort;
 use crate::time::Timestamp;
 
 /// The state of a node.
@@ -196,7 +197,8 @@ pub struct Node {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaiting_approval: Option<AwaitingApproval>,
     /// The means of isolation with the worker's text for each: `sandbox`, `seccomp`, `users`, `memory`,
-    /// `cpu`, `pids`, `devices`, `network`, `disk`.
+    /// `cpu`, `pids`, `devices`, `network`, `gang_network` (between the ranks of a job on several nodes), `disk`,
+    /// `gpu_memory` (the clearing between jobs).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub isolation: BTreeMap<String, String>,
     /// The latest message of the worker; absent before the first one.
@@ -215,8 +217,43 @@ pub struct Node {
     /// The facts about a node without a session. Only operators see this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silence: Option<Silence>,
+    /// The time for which the node takes no rank of a job on several nodes; absent for a node that is not set aside.
+    /// Only operators see this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<SetAside>,
+    /// The ports of the node's RDMA devices. Only operators see this field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rdma_ports: Vec<RdmaPort>,
+    /// The host mounts that the worker announced at its last connection. Only operators see this field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_mounts: Vec<HostMount>,
     /// The boards of the node.
     pub gpus: Vec<Gpu>,
+}
+
+/// A node that takes no rank of a job on several nodes, because a link to another node was slow or absent. Jobs on one
+/// node use it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct SetAside {
+    /// The end, unless an operator releases the node earlier.
+    pub until: Timestamp,
+    /// The bad link with its figures, as a sentence.
+    pub reason: String,
+}
+
+/// A directory of a node's host, such as a shared file system, for volumes of a storage class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HostMount {
+    /// The name of the storage class.
+    pub name: String,
+    /// The type of the file system, such as `lustre`; empty if unknown.
+    pub file_system: String,
+    /// The size of the file system in bytes.
+    pub total_bytes: u64,
+    /// The free bytes at the last connection of the worker.
+    pub free_bytes: u64,
 }
 
 /// The boards that an operator expects on a new node.

@@ -204,6 +204,8 @@ pub struct OperatorOverview {
     pub quota_request_count: u64,
     /// At most 10 of these requests, the oldest first.
     pub quota_requests: Vec<QuotaRequest>,
+    /// The number of change requests that wait for a second operator and that the operator may read.
+    pub change_request_count: u64,
     /// The number of organizations without available money.
     pub orgs_without_credit_count: u64,
     /// At most 10 of these organizations, the lowest amount first.
@@ -220,7 +222,7 @@ pub struct OperatorOverview {
     pub rack_count: u64,
     /// At most 10 racks, the fullest power budget first, then racks without a budget by name.
     pub racks: Vec<Rack>,
-    /// The latest 10 audit events, newest first.
+    /// The latest 10 audit events, newest first; none for a role or a token that may not read the audit log.
     pub audit_events: Vec<AuditEvent>,
 }
 

@@ -151,13 +151,16 @@ pub struct PortalIdentity {
     pub logo: Option<Logo>,
     /// True if the offer is public.
     pub offer_public: bool,
+    /// True if operators have the page of all components, `/operator/gallery`; otherwise absent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gallery: bool,
 }
 
 impl PortalIdentity {
-    /// Creates the identity of a portal with these settings and this logo.
+    /// Creates the identity of a portal with these settings and this logo, without the page of all components.
     pub fn new(settings: PortalSettings, logo: Option<Logo>) -> Self {
         let PortalSettings { name, support_email, terms_url, accent, offer_public, .. } = settings;
-        Self { name, support_email, terms_url, accent, logo, offer_public }
+        Self { name, support_email, terms_url, accent, logo, offer_public, gallery: false }
     }
 }
 

@@ -44,13 +44,16 @@ pub enum ApiScope {
     /// Changes of nodes, boards and racks.
     #[serde(rename = "fleet:write")]
     FleetWrite,
+    /// The people and groups of an organization by SCIM. The token names this scope itself: `admin` is not enough.
+    #[serde(rename = "scim")]
+    Scim,
     /// All that the owner of the token may do.
     #[serde(rename = "admin")]
     Admin,
 }
 
 impl ApiScope {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::StorageRead,
@@ -62,6 +65,7 @@ impl ApiScope {
         Self::BillingWrite,
         Self::FleetRead,
         Self::FleetWrite,
+        Self::Scim,
         Self::Admin,
     ];
 
@@ -78,6 +82,7 @@ impl ApiScope {
             Self::BillingWrite => "billing:write",
             Self::FleetRead => "fleet:read",
             Self::FleetWrite => "fleet:write",
+            Self::Scim => "scim",
             Self::Admin => "admin",
         }
     }
@@ -101,7 +106,8 @@ impl ApiScope {
                 | Self::ReservationsRead
                 | Self::MembersRead
                 | Self::BillingRead
-                | Self::FleetRead => false,
+                | Self::FleetRead
+                | Self::Scim => false,
             }
     }
 

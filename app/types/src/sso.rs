@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accounts::Role;
 use crate::ids::OrgId;
+use crate::scim::Provisioning;
 use crate::time::Timestamp;
 
 /// The most roles of groups.
@@ -40,9 +41,23 @@ pub struct GroupRole {
 pub struct SsoDomain {
     /// The domain in lower case.
     pub domain: String,
-    /// The time of the confirmation by an operator; absent before it. Only confirmed domains sign in.
+    /// The value of the TXT record at `_berth.` and the domain; absent until an old provider is set again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<String>,
+    /// True if the record confirmed the domain, false if an operator did or nobody yet.
+    pub by_dns: bool,
+    /// The time of the confirmation; absent before it. Only confirmed domains sign in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed_at: Option<Timestamp>,
+    /// The first check without the record of a confirmed domain. The confirmation ends seven days later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_since: Option<Timestamp>,
+    /// The time of the last check of the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<Timestamp>,
+    /// The failure of the last check in one or two sentences; absent without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// The provider of an organization. The secret of the client is in no answer.
@@ -81,6 +96,8 @@ pub struct SsoSettings {
     pub logout_url: String,
     /// The address that begins a sign-in.
     pub start_url: String,
+    /// The provisioning of members by SCIM.
+    pub provisioning: Provisioning,
 }
 
 /// The body of the provider of an organization.
@@ -176,6 +193,16 @@ pub struct ConfirmDomain {
     pub domain: String,
     /// True if the domain belongs to the organization; false takes the confirmation back.
     pub confirmed: bool,
+}
+
+/// The body of a check of the record of a domain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CheckDomain {
+    /// A domain that the organization names, at most 253 characters.
+    #[cfg_attr(feature = "schema", schemars(length(min = 3, max = 253)))]
+    pub domain: String,
 }
 
 /// An identity of the caller at a provider.

@@ -16,9 +16,19 @@ pub struct NewVolume {
         schemars(length(min = 1, max = 63), regex(pattern = crate::patterns::VOLUME_NAME))
     )]
     pub name: String,
-    /// The limit of all files in bytes, 1 to 2^50.
+    /// The limit of all files in bytes, 1 to 2^50. Absent for a volume of a storage class, which the portal does not
+    /// limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_125_899_906_842_624_u64)))]
-    pub max_bytes: u64,
+    pub max_bytes: Option<u64>,
+    /// The storage class, of which the organization has a grant: the files are on a file system of the nodes. Absent
+    /// for a volume whose files the portal has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(length(min = 1, max = 63), regex(pattern = crate::patterns::VOLUME_NAME))
+    )]
+    pub class: Option<String>,
 }
 
 /// A volume in its latest version.
@@ -29,11 +39,15 @@ pub struct Volume {
     pub id: VolumeId,
     /// The volume's name.
     pub name: String,
-    /// The limit of all files in bytes.
-    pub max_bytes: u64,
-    /// The size of all files in bytes.
+    /// The limit of all files in bytes; absent with a storage class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// The storage class: the files are on a file system of the nodes, and the portal does not know them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// The size of all files in bytes; 0 with a storage class.
     pub used_bytes: u64,
-    /// The number of files.
+    /// The number of files; 0 with a storage class.
     pub files: u64,
     /// The number of the version, one more with each change of the files.
     pub version: i64,
@@ -120,7 +134,8 @@ pub enum VolumeMode {
     /// Read only: the portal keeps no changes of the job.
     #[default]
     Ro,
-    /// Read and write: the files at the end of the attempt become the next version.
+    /// Read and write: the files at the end of the attempt become the next version. Jobs write to a volume of a
+    /// storage class at the same time, and it has no versions.
     Rw,
 }
 
@@ -173,7 +188,7 @@ pub struct VolumeUse {
     /// of the root, such as `/data`.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 512)))]
     pub path: String,
-    /// The access; `ro` for a job on several nodes.
+    /// The access; `ro` for a job on several nodes, except for a volume of a storage class.
     #[serde(default)]
     pub mode: VolumeMode,
 }

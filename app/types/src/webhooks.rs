@@ -6,7 +6,7 @@ use crate::ids::{DeliveryId, NoticeId, OrgId, WebhookId};
 use crate::time::Timestamp;
 
 /// The kinds of notices, each with its description.
-pub const NOTICE_KINDS: [(&str, &str); 17] = [
+pub const NOTICE_KINDS: [(&str, &str); 19] = [
     ("job.running", "A job started to run."),
     ("job.succeeded", "A job ended with success."),
     ("job.failed", "A job failed."),
@@ -23,6 +23,8 @@ pub const NOTICE_KINDS: [(&str, &str); 17] = [
     ("credit.expiring", "Credit expires soon."),
     ("invoice.issued", "An invoice was issued."),
     ("invoice.payment_failed", "The payment of an invoice failed."),
+    ("sso.domain_missing", "The DNS record of a confirmed domain is missing."),
+    ("sso.domain_unconfirmed", "A domain without its DNS record is no longer confirmed."),
     ("webhook.passed_on", "Webhooks of a person who left passed to an owner."),
 ];
 

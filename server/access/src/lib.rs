@@ -1,5 +1,6 @@
 //! Access to running jobs: terminals, and ports in the browser. Both use tunnels that workers dial.
 
+pub mod operator_access;
 pub mod ports;
 mod terminal_access;
 pub mod terminals;

@@ -5,12 +5,15 @@
 
 pub mod routes;
 
+use crate::operator_access::{self, JobAccess};
 use crate::terminal_access::{self, MAX_REASON_CHARS, TerminalRefusal};
 use berth_contract::TERMINAL_PATIENCE;
 use berth_types::Page;
+use berth_types::change_requests::Outcome;
 use berth_types::ids::{AuditEventId, JobId, OrgId, TerminalId, UserId};
 use berth_types::jobs::JobState;
 use berth_types::lists::ListOptions;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::terminals::{NewTerminal, Terminal, TerminalTicket};
@@ -52,6 +55,8 @@ fn terminal_from_row(row: StoredTerminal) -> Terminal {
 pub struct Entry {
     pub org: OrgId,
     pub user: UserId,
+    /// The end of an operator's access; absent for access without an end.
+    pub until: Option<Timestamp>,
     row: StoredTerminal,
 }
 
@@ -133,7 +138,7 @@ impl Terminals {
     }
 
     /// Authorises members with the right to run jobs, and operators with a reason. Returns the operator's
-    /// reason.
+    /// reason, or the change request for access that waits for a second operator.
     ///
     /// # Errors
     /// The refusal of [`Context::authorise`] for all others. 422 for a long reason, and for an operator without
@@ -141,12 +146,12 @@ impl Terminals {
     pub async fn authorise_entry(
         &self,
         caller: &Caller,
-        org: OrgId,
+        (org, job): (OrgId, JobId),
         reason: Option<&str>,
-    ) -> Result<Option<String>, Problem> {
+    ) -> Result<Outcome<Option<String>>, Problem> {
         let refusal = self.context.authorise(caller, org, Right::Run).await.err();
         if let Some(problem) = &refusal
-            && self.context.authorise_operator(caller).is_err()
+            && !caller.has_operator_right(OperatorRight::EnterJobs)
         {
             return Err(problem.clone());
         }
@@ -154,12 +159,16 @@ impl Terminals {
             return Err(Problem::invalid_field("/reason", "Use at most 500 printable characters."));
         }
         if refusal.is_none() {
-            return Ok(None);
+            return Ok(Outcome::Done(None));
         }
         let reason = terminal_access::check_reason(reason)
             .map_err(|detail| Problem::invalid_field("/reason", detail))?;
         self.context.check_proof(caller)?;
-        Ok(Some(reason))
+        let access = JobAccess { organization: org, job };
+        match operator_access::request(&self.context, caller, access, &reason).await? {
+            Some(request) => Ok(Outcome::Requested(request)),
+            None => Ok(Outcome::Done(Some(reason))),
+        }
     }
 
     /// Opens a terminal in a running job. The shell starts at the opening of its socket.
@@ -172,11 +181,14 @@ impl Terminals {
         org: OrgId,
         job: JobId,
         input: NewTerminal,
-    ) -> Result<TerminalTicket, Problem> {
-        let reason = self.authorise_entry(caller, org, input.reason.as_deref()).await?;
+    ) -> Result<Outcome<TerminalTicket>, Problem> {
+        let reason = match self.authorise_entry(caller, (org, job), input.reason.as_deref()).await? {
+            Outcome::Requested(request) => return Ok(Outcome::Requested(request)),
+            Outcome::Done(reason) => reason,
+        };
         if let Some(id) = caller.already_created() {
             let id = id.parse().map_err(|_| Problem::internal())?;
-            return self.terminal_ticket(caller, org, job, id).await;
+            return self.terminal_ticket(caller, org, job, id).await.map(Outcome::Done);
         }
         let now = self.context.now();
         let id: TerminalId = self.context.new_id(now);
@@ -228,7 +240,7 @@ impl Terminals {
         });
         let row = done.await?;
         self.close_later(row.clone());
-        Ok(self.ticket(caller, row))
+        Ok(Outcome::Done(self.ticket(caller, row)))
     }
 
     fn ticket(&self, caller: &Caller, row: StoredTerminal) -> TerminalTicket {
@@ -239,17 +251,18 @@ impl Terminals {
         TerminalTicket { terminal, ticket, expires_at }
     }
 
-    /// An open terminal of this caller, provided that the caller still has the right to it.
+    /// An open terminal of this caller, provided that the caller still has the right to it, and the end of an
+    /// operator's access.
     async fn own_terminal(
         &self,
         caller: &Caller,
         org: OrgId,
         job: JobId,
         id: TerminalId,
-    ) -> Result<StoredTerminal, Problem> {
+    ) -> Result<(StoredTerminal, Option<Timestamp>), Problem> {
         let allowed = self.context.authorise(caller, org, Right::Run).await;
         if let Err(problem) = &allowed
-            && self.context.authorise_operator(caller).is_err()
+            && !caller.has_operator_right(OperatorRight::EnterJobs)
         {
             return Err(problem.clone());
         }
@@ -261,11 +274,16 @@ impl Terminals {
         if !own {
             return Err(Problem::not_found());
         }
+        drop(conn);
+        let until = match allowed {
+            Ok(_) => None,
+            Err(_) => operator_access::check(&self.context, caller, job).await?,
+        };
         if row.closed_at.is_some() {
             let detail = "This terminal is closed. Open a new one.";
             return Err(Problem::conflict("terminal.closed", "Terminal closed", detail));
         }
-        Ok(row)
+        Ok((row, until))
     }
 
     /// A further ticket, for a new connection to a terminal.
@@ -276,7 +294,7 @@ impl Terminals {
         job: JobId,
         id: TerminalId,
     ) -> Result<TerminalTicket, Problem> {
-        let row = self.own_terminal(caller, org, job, id).await?;
+        let (row, _) = self.own_terminal(caller, org, job, id).await?;
         Ok(self.ticket(caller, row))
     }
 
@@ -292,14 +310,14 @@ impl Terminals {
         id: TerminalId,
         ticket: Option<&str>,
     ) -> Result<Entry, Problem> {
-        let row = self.own_terminal(caller, org, job, id).await?;
+        let (row, until) = self.own_terminal(caller, org, job, id).await?;
         if ticket
             .is_some_and(|ticket| !self.tunnels.use_ticket(ticket, id, caller.user.id, self.context.now()))
         {
             let detail = "The ticket is used, expired or for another terminal. Request a new ticket.";
             return Err(Problem::new(403, "terminal.ticket", "Invalid ticket", detail));
         }
-        Ok(Entry { org, user: caller.user.id, row })
+        Ok(Entry { org, user: caller.user.id, until, row })
     }
 
     /// Connects to the shell of a terminal, and starts the shell at the first connection. `from` is the first

@@ -12,22 +12,26 @@ use std::net::IpAddr;
 
 use axum::http::HeaderMap;
 use berth_core::admission::{check_name, is_email};
+use berth_passkeys::RelyingParty;
 use berth_rest::Disconnect;
 use berth_rest::authentication::{bearer_token, session_cookie};
 use berth_types::accounts::{Me, Org, PortalInfo, Role, Setup, SignUp, SignedUp, User};
 use berth_types::problems::{FieldError, Problem};
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
+use crate::context_words;
 use crate::factors::SecondFactors;
 use crate::link_mails::start_verification;
 use crate::mails::Mails;
 use crate::passwords::{self, Hasher};
 use crate::slugs::free_slug;
-use crate::throttle::{LinkThrottle, SignUpThrottle};
+use crate::throttle::{LinkThrottle, RequestThrottle, SignUpThrottle};
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_opaque};
-use berth_foundation::{Caller, SessionProof, TokenScope};
+use berth_foundation::{Caller, Refusal, SessionProof, TokenScope, record_refusal};
 use berth_foundation::{Change, Context, SessionKey};
+use berth_store::factors::SessionOfCookie;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use refused::Refusals;
 use std::sync::Arc;
@@ -40,18 +44,21 @@ pub(crate) const MAX_EMAIL_BYTES: usize = 254;
 const MAX_SECRET_CHARS: usize = 100;
 /// Precision of the recorded last use of a token.
 const LAST_USE_PRECISION_MS: i64 = 60_000;
+/// The time of a proof that is never fresh.
+const NO_PROOF: Timestamp = Timestamp::from_micros(0);
 
 /// The text for an invalid e-mail address.
 pub(crate) const INVALID_EMAIL: &str = "Enter an e-mail address, such as ada@example.org.";
 
-/// Checks the data of a new user. Returns the invalid fields.
-pub(crate) fn check_new_user(email: &str, name: &str, password: &str) -> Vec<FieldError> {
+/// Checks the data of a new user. `texts` are those of the portal and of the organization. Returns the invalid fields.
+pub(crate) fn check_new_user(email: &str, name: &str, password: &str, texts: &[String]) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if !is_email(email) {
         errors.push(FieldError::new("/email", INVALID_EMAIL));
     }
     check_name("/name", name, &mut errors);
-    let known: Vec<&str> = if errors.is_empty() { vec![email, name] } else { vec![] };
+    let mut known: Vec<&str> = if errors.is_empty() { vec![email, name] } else { vec![] };
+    known.extend(texts.iter().map(String::as_str));
     errors.extend(passwords::check("/password", password, &known));
     errors
 }
@@ -109,8 +116,9 @@ async fn check_setup(tx: &mut Tx<'_>, token_hash: &str) -> Result<(), WriteError
 pub struct Accounts {
     pub(crate) context: Context,
     pub(crate) hasher: Hasher,
-    pub(crate) factors: SecondFactors,
+    pub factors: SecondFactors,
     sign_ups: Arc<SignUpThrottle>,
+    requests: Arc<RequestThrottle>,
     pub(crate) links: Arc<LinkThrottle>,
     refusals: Refusals,
     pub(crate) mails: Mails,
@@ -123,27 +131,41 @@ impl berth_rest::authentication::Accounts for Accounts {
         sender: Option<IpAddr>,
     ) -> BoxFuture<'a, Result<Option<Caller>, Problem>> {
         async move {
-            match bearer_token(headers) {
-                Some(Some(token)) => self.caller_by_token(token, sender).await,
-                Some(None) => Ok(None),
+            let found = match bearer_token(headers) {
+                Some(Some(token)) => self.caller_by_token(token, sender).await?,
+                Some(None) => None,
                 None => match session_cookie(headers, self.context.settings.https) {
-                    Some(cookie) => self.caller_by_session(&cookie).await,
-                    None => Ok(None),
+                    Some(cookie) => self.caller_by_session(&cookie).await?,
+                    None => None,
                 },
+            };
+            if let Some(caller) = &found
+                && let Some(wait_s) =
+                    self.requests.count_request(caller.user.id, caller.token.map(|token| token.id))
+            {
+                let detail = "Too many requests of this account or API token. Nothing was changed. Wait before the next request.";
+                return Err(Problem::throttled(detail, wait_s));
             }
+            Ok(found)
         }
         .boxed()
+    }
+
+    fn record_refusal(&self, caller: &Caller, refusal: Refusal) {
+        record_refusal(&self.context, caller, refusal);
     }
 }
 
 impl Accounts {
     pub fn new(context: Context, hasher: Hasher, factors: SecondFactors) -> Self {
         let mails = factors.mails.clone();
+        let requests = Arc::new(RequestThrottle::new(context.settings.caller_requests_per_s));
         Self {
             context,
             hasher,
             factors,
             sign_ups: Arc::default(),
+            requests,
             links: Arc::default(),
             refusals: Refusals::default(),
             mails,
@@ -178,6 +200,7 @@ impl Accounts {
         Ok(PortalInfo {
             needs_setup: !store::accounts::operator_exists(&mut tx).await?,
             sso,
+            passkeys: RelyingParty::from_url(&self.context.settings.public_url).is_some(),
             sign_up_open: self.context.settings.sign_up_open,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ports: self.context.settings.ports_origin.is_some(),
@@ -189,7 +212,8 @@ impl Accounts {
     /// # Errors
     /// 409 if there is an operator already. 422 for a wrong token. 503 if too many passwords wait for their hashes.
     pub async fn set_up(&self, input: Setup, sender: &Disconnect) -> Result<User, Problem> {
-        let mut errors = check_new_user(&input.email, &input.name, &input.password);
+        let texts = context_words::read_at_once(&self.context).await?;
+        let mut errors = check_new_user(&input.email, &input.name, &input.password, &texts);
         errors.extend(check_secret(&input.token).err());
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -251,7 +275,9 @@ impl Accounts {
             let detail = "Too many sign-ups from your network. Wait before the next try.";
             return Err(Problem::throttled(detail, wait_s));
         }
-        let mut errors = check_new_user(&input.email, &input.name, &input.password);
+        let mut texts = context_words::read_at_once(&self.context).await?;
+        texts.push(input.organization.clone());
+        let mut errors = check_new_user(&input.email, &input.name, &input.password, &texts);
         check_name("/organization", &input.organization, &mut errors);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -319,10 +345,14 @@ impl Accounts {
 
     /// The caller of a valid session cookie.
     pub async fn caller_by_session(&self, cookie: &str) -> Result<Option<Caller>, Problem> {
-        let (now, hash) = (self.context.now(), fingerprint(cookie));
+        let now = self.context.now();
         let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
         let mut conn = self.context.db.read().await?;
-        let found = store::accounts::find_session(&mut conn.tx(), &hash, now, idle_since).await?;
+        let mut tx = conn.tx();
+        let known = store::factors::find_session_of_cookie(&mut tx, &fingerprint(cookie), now).await?;
+        let Some(SessionOfCookie { key: hash, is_former }) = known else { return Ok(None) };
+        let session = SessionKey::from_hash(&hash);
+        let found = store::accounts::find_session(&mut tx, &hash, now, idle_since).await?;
         drop(conn);
         let Some(found) = found else { return Ok(None) };
         // A precision of one minute is enough for an idle limit of hours and avoids a write per request.
@@ -335,14 +365,16 @@ impl Accounts {
         }
         let required = self.context.settings.require_factor.applies_to_session(&found);
         let proof = SessionProof {
-            proved_at: found.proved_at,
+            // A thief with a copy of the former cookie must not use the proof of the person.
+            proved_at: if is_former { NO_PROOF } else { found.proved_at },
             has_factor: found.has_factor,
             must_enrol: required && !found.has_factor,
         };
         Ok(Some(Caller {
             user: found.user,
+            operator_role: found.operator_role,
             token: None,
-            session: Some(SessionKey::from_cookie(cookie)),
+            session: Some(session),
             expires_at: Some(found.expires_at),
             proof: Some(proof),
             idempotency_key: None,
@@ -378,6 +410,7 @@ impl Accounts {
         let token = Some(TokenScope { id: grant.id, org: grant.org, role: grant.role, scopes: grant.scopes });
         Ok(Some(Caller {
             user: grant.user,
+            operator_role: grant.operator_role,
             token,
             session: None,
             expires_at: grant.expires_at,
@@ -396,6 +429,8 @@ impl Accounts {
         let email_verified_at = store::people::find_verified_at(&mut conn.tx(), caller.user.id).await?;
         Ok(Me {
             user: caller.user.clone(),
+            // The token of an organization has no rights of operators.
+            operator_role: caller.acting_operator_role(),
             memberships,
             currency: self.context.settings.currency.clone(),
             email_verified_at,

@@ -57,21 +57,35 @@ pub const fn next_refresh(now: Timestamp) -> Timestamp {
     now.plus_seconds(REFRESH_S)
 }
 
-/// Refuses a sign-in by password of a person whose organization permits single sign-on only. No organization decides
-/// about operators.
+/// The refusal of a sign-in without the necessary provider.
+fn provider_required(detail: impl Into<String>) -> WriteError {
+    Problem::new(403, "auth.sso_required", "Single sign-on required", detail).into()
+}
+
+/// Refuses a sign-in by password or passkey of a person whose organization permits single sign-on only, and of an
+/// operator without a password: a passkey would outlast the removal at the provider of the operators. No organization
+/// decides about operators.
 ///
 /// # Errors
 /// 403 for such a person.
-pub async fn check_password_sign_in(tx: &mut Tx<'_>, user: &User) -> Result<(), WriteError> {
+pub async fn check_password_sign_in(
+    tx: &mut Tx<'_>,
+    user: &User,
+    password_hash: &str,
+) -> Result<(), WriteError> {
     if user.operator {
+        if password_hash.is_empty() {
+            return Err(provider_required(
+                "An operator without a password signs in by the single sign-on of the operators only. You are not signed in. Choose “Continue with single sign-on”.",
+            ));
+        }
         return Ok(());
     }
     let domain = domain_of(&user.email);
     let Some(name) = store::sso::find_required_org(tx, user.id, &domain).await? else { return Ok(()) };
-    let detail = format!(
+    Err(provider_required(format!(
         "The organization “{name}” permits single sign-on only. You are not signed in. Choose “Continue with single sign-on”."
-    );
-    Err(Problem::new(403, "auth.sso_required", "Single sign-on required", detail).into())
+    )))
 }
 
 /// Ends the sessions of members who need the provider of an organization and have another sign-in. Returns the hashes
@@ -82,7 +96,7 @@ pub async fn end_without_provider(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<Str
         return Ok(Vec::new());
     }
     let mut ended = Vec::new();
-    for known in store::sso::list_domains(tx, org).await? {
+    for known in store::sso_domains::list(tx, org).await? {
         if known.confirmed_at.is_some() {
             ended.extend(store::sso::end_password_sessions(tx, org, &known.domain).await?);
         }

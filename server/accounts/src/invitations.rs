@@ -23,6 +23,7 @@ use futures::FutureExt;
 
 use super::accounts::{INVALID_EMAIL, MAX_EMAIL_BYTES, account_exists, check_new_user, hash_secret};
 use super::members::recheck_manage_right;
+use crate::context_words;
 use crate::grants::{end_without_provider, publish_ended};
 use crate::passwords::Hasher;
 use crate::throttle::InvitationThrottle;
@@ -30,7 +31,7 @@ use crate::webhook_heirs::pass_on_webhooks;
 use berth_foundation::Context;
 use berth_foundation::credentials::{fingerprint, new_opaque};
 use berth_foundation::delivery::Transport;
-use berth_foundation::{Caller, Right, unverified};
+use berth_foundation::{Caller, Refusal, Right, record_refusal, unverified};
 use berth_store::members::InvitationRecord;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use std::sync::Arc;
@@ -369,6 +370,7 @@ impl Invitations {
 
     async fn accept_as(&self, caller: &Caller, hash: String) -> Result<Joined, Problem> {
         if caller.token.is_some() {
+            record_refusal(&self.context, caller, Refusal::Token);
             return Err(Problem::forbidden(
                 "A token acts within one organization. Sign in to accept an invitation.",
             ));
@@ -435,7 +437,7 @@ impl Invitations {
         sender: &Disconnect,
     ) -> Result<Joined, Problem> {
         let now = self.context.now();
-        let email = {
+        let (email, texts) = {
             let mut conn = self.context.db.read().await?;
             let mut tx = conn.tx();
             let found = find_open(&mut tx, &hash, now).await?.ok_or_else(not_valid)?;
@@ -444,9 +446,11 @@ impl Invitations {
             if store::accounts::find_login(&mut tx, &email).await?.is_some() {
                 return Err(account_exists());
             }
-            email
+            let mut texts = context_words::read(&mut tx, &self.context.settings).await?;
+            texts.extend(store::accounts::find_org(&mut tx, found.org).await?.map(|org| org.name));
+            (email, texts)
         };
-        let errors = check_new_user(&email, &name, &password);
+        let errors = check_new_user(&email, &name, &password, &texts);
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
         }

@@ -116,14 +116,14 @@ pub fn start_password_notice(context: &Context, mails: &Mails, user: User, token
     let tokens = if tokens_removed {
         "The second\nfactor and the API tokens from before are removed."
     } else {
-        "API tokens are\nunchanged."
+        "API tokens and\npasskeys are unchanged."
     };
     let text = format!(
         "Your password on Berth was changed at {at}.\n\n\
          Every other session of your account has ended. {tokens}\n\n\
          If this was not you, set another password now:\n\n\
          {page}\n\n\
-         and revoke the tokens that you do not know.\n\n\
+         and revoke the tokens and remove the passkeys that you do not know.\n\n\
          Berth\n",
         at = context.now().minute(),
         page = forgot_page(context),
@@ -139,6 +139,9 @@ pub enum FactorChange {
     Removed,
     /// By an operator.
     RemovedByOperator,
+    PasskeyAdded,
+    /// By the user.
+    PasskeyRemoved,
 }
 
 /// Mails a notice of a changed second factor, after the answer to the request, if the address is verified.
@@ -147,20 +150,31 @@ pub fn start_factor_notice(context: &Context, mails: &Mails, user: User, change:
         FactorChange::Added => {
             ("A second factor was added", "An authenticator app was added to your account on Berth")
         }
-        FactorChange::Removed => (
-            "Your second factor was removed",
-            "The authenticator app and the recovery codes of your account on\nBerth were removed",
-        ),
+        FactorChange::Removed => {
+            ("Your second factor was removed", "The authenticator app of your account on Berth was removed")
+        }
         FactorChange::RemovedByOperator => (
             "Your second factor was removed",
-            "An operator removed the authenticator app and the recovery codes\nof your account on Berth",
+            "An operator removed the authenticator app, the passkeys and the\nrecovery codes of your account on Berth",
         ),
+        FactorChange::PasskeyAdded => (
+            "A passkey was added",
+            "A passkey, which signs in without the password, was added to your\naccount on Berth",
+        ),
+        FactorChange::PasskeyRemoved => {
+            ("A passkey was removed", "A passkey of your account on Berth was removed")
+        }
+    };
+    let also = if change == FactorChange::PasskeyAdded {
+        "A new password does not remove the passkey: remove it on the page\nSecond factor, "
+    } else {
+        ""
     };
     let text = format!(
         "{what}\nat {at}.\n\n\
          If you did not expect this, set another password now:\n\n\
          {page}\n\n\
-         and write to the operator of the portal.\n\n\
+         {also}and write to the operator of the portal.\n\n\
          Berth\n",
         at = context.now().minute(),
         page = forgot_page(context),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use berth_foundation::RequestSource;
 use berth_foundation::delivery::Transport;
 use berth_types::problems::Problem;
+use futures::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Mails with links that wait or are sent. The place of a mail is free after its hand-over.
@@ -97,6 +98,18 @@ impl Mails {
             Ok(place) => self.start(MailPlace(place), work),
             Err(_) => tracing::warn!("too many mails wait: a notice of an account was not mailed"),
         }
+    }
+
+    /// Sends mails without links at once. The log names those that fail.
+    pub async fn send_all(&self, mails: Vec<Mail>) {
+        let transport = &self.transport;
+        futures::stream::iter(mails)
+            .for_each_concurrent(MAX_CONCURRENT, |mail| async move {
+                if let Err(error) = transport.send_mail(&mail.to, mail.subject, mail.text).await {
+                    tracing::warn!(subject = mail.subject, why = error.reason, "a mail was not sent");
+                }
+            })
+            .await;
     }
 
     /// Waits until all started mails are sent or have failed.

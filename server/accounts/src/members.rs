@@ -32,17 +32,13 @@ fn last_owner() -> Problem {
 }
 
 /// The state of a member in audit events.
-pub(crate) fn role_state(role: Role) -> Option<String> {
+pub fn role_state(role: Role) -> Option<String> {
     Some(json!({ "role": role.name() }).to_string())
 }
 
 /// Checks the right to manage once more in the transaction of the write, since the caller may have lost it
 /// after the authorisation.
-pub(crate) async fn recheck_manage_right(
-    tx: &mut Tx<'_>,
-    org: OrgId,
-    caller: UserId,
-) -> Result<(), WriteError> {
+pub async fn recheck_manage_right(tx: &mut Tx<'_>, org: OrgId, caller: UserId) -> Result<(), WriteError> {
     match store::accounts::find_role(tx, org, caller).await? {
         Some(role) if Right::Manage.is_granted_to(role) => Ok(()),
         Some(role) => Err(forbidden_for(role).into()),
@@ -52,7 +48,7 @@ pub(crate) async fn recheck_manage_right(
 
 /// Ends the tokens and invitations of a member if the change to `to` requires it. Returns text for the audit
 /// log.
-pub(crate) async fn end_tokens_and_invitations(
+pub async fn end_tokens_and_invitations(
     tx: &mut Tx<'_>,
     org: OrgId,
     user: UserId,
@@ -68,6 +64,32 @@ pub(crate) async fn end_tokens_and_invitations(
     } else {
         format!("; also revoked: tokens {tokens}, invitations {invitations}")
     })
+}
+
+/// Removes a member in the transaction of an act. The webhooks of the member pass to an owner. `event` gets its detail
+/// and its states here.
+///
+/// # Errors
+/// 404 without such a member. 409 if the organization would lose its last owner.
+pub async fn remove_in_act(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    (org, user): (OrgId, UserId),
+    event: AuditEvent,
+) -> Result<(), WriteError> {
+    let Some(before) = store::members::find(tx, org, user).await? else {
+        return Err(Problem::not_found().into());
+    };
+    let owners = store::members::count_owners(tx, org).await?;
+    if !keeps_an_owner(before.role, None, owners) {
+        return Err(last_owner().into());
+    }
+    store::members::remove(tx, org, user).await?;
+    let ended = end_tokens_and_invitations(tx, org, user, None).await?;
+    let detail = format!("{}: {}{ended}", before.email, before.role.name());
+    let event = AuditEvent { detail, ..event }.with_change(role_state(before.role), None);
+    store::quotas::insert_audit(tx, Some(org), &event).await?;
+    Ok(pass_on_webhooks(tx, context, (org, user), &event).await?)
 }
 
 /// The members of organizations.
@@ -164,19 +186,7 @@ impl Members {
                 if !leaves {
                     recheck_manage_right(tx, org, by).await?;
                 }
-                let Some(before) = store::members::find(tx, org, user).await? else {
-                    return Err(Problem::not_found().into());
-                };
-                let owners = store::members::count_owners(tx, org).await?;
-                if !keeps_an_owner(before.role, None, owners) {
-                    return Err(last_owner().into());
-                }
-                store::members::remove(tx, org, user).await?;
-                let ended = end_tokens_and_invitations(tx, org, user, None).await?;
-                let detail = format!("{}: {}{ended}", before.email, before.role.name());
-                let event = AuditEvent { detail, ..event };
-                store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(pass_on_webhooks(tx, &context, (org, user), &event).await?)
+                remove_in_act(tx, &context, (org, user), event).await
             }
             .boxed()
         });

@@ -10,6 +10,8 @@ use berth_rest::Disconnect;
 use berth_types::problems::{FieldError, Problem};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::{common_passwords, context_words};
+
 /// Minimum length of a password as the only factor (NIST SP 800-63B-4).
 pub const MIN_CHARS: usize = 15;
 pub const MAX_CHARS: usize = 1_024;
@@ -19,7 +21,8 @@ fn argon2() -> Argon2<'static> {
     Argon2::new(Algorithm::Argon2id, Version::V0x13, Params::new(19 * 1024, 2, 1, None).unwrap_or_default())
 }
 
-/// Checks length and strength of a new password. `known` has the user's own words, such as name and address.
+/// Checks length and strength of a new password. `known` has the texts that strangers know: name and address of the
+/// user, and the names of the organization and of the portal (`context_words`).
 pub fn check(pointer: &str, password: &str, known: &[&str]) -> Option<FieldError> {
     let chars = password.chars().count();
     if chars < MIN_CHARS {
@@ -28,11 +31,16 @@ pub fn check(pointer: &str, password: &str, known: &[&str]) -> Option<FieldError
     if chars > MAX_CHARS {
         return Some(FieldError::new(pointer, "Use at most 1024 characters."));
     }
+    if context_words::is_made_of(password, known) {
+        let detail = "This password consists of names that strangers know, such as yours, your organization's or the portal's. Add other words.";
+        return Some(FieldError::new(pointer, detail));
+    }
     // The estimate is slow for long texts, and a long password is strong by its length, so only the head is
     // scored.
     let head: String = password.chars().take(64).collect();
-    let weak = zxcvbn::zxcvbn(&head, known).score() < zxcvbn::Score::Three;
-    weak.then(|| FieldError::new(pointer, "This password is among the most common. Choose another."))
+    let is_common =
+        common_passwords::is_common(password) || zxcvbn::zxcvbn(&head, known).score() < zxcvbn::Score::Three;
+    is_common.then(|| FieldError::new(pointer, "This password is among the most common. Choose another."))
 }
 
 /// Requests that wait for a hash. A hash takes some 20 ms, so the last of them waits below half a second.
@@ -179,6 +187,21 @@ mod tests {
         }
         assert!(check("/password", &"x".repeat(1 << 20), &[]).is_some());
         assert_eq!(check("/password", "lantern quay seven drizzle", &[]), None);
+    }
+
+    #[test]
+    fn breached_passwords_are_refused() {
+        // The estimate alone accepts it.
+        let breached = "nuncateolvidare";
+        assert!(zxcvbn::zxcvbn(breached, &[]).score() >= zxcvbn::Score::Three);
+        assert!(check("/password", breached, &[]).is_some_and(|error| error.detail.contains("most common")));
+    }
+
+    #[test]
+    fn passwords_of_known_names_are_refused() {
+        let password = "Wolfenbuettel-Rechenzentrum";
+        assert_eq!(check("/password", password, &["Berth"]), None);
+        assert!(check("/password", password, &["Rechenzentrum Wolfenbuettel"]).is_some());
     }
 
     /// All of them are long enough, and are in the list of common passwords of `zxcvbn`.

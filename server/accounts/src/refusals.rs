@@ -25,3 +25,13 @@ pub fn account_disabled(reason: &str) -> Problem {
     );
     Problem::new(403, "account.disabled", "Account disabled", detail)
 }
+
+/// The refusal of the answer of a browser with a passkey.
+pub fn passkey_refused() -> Problem {
+    Problem::new(
+        401,
+        "auth.passkey",
+        "Passkey refused",
+        "The portal does not accept this passkey: it was removed, it belongs to another account, or its request is more than five minutes old. You are not signed in by it. Try again, or use another way to sign in.",
+    )
+}

@@ -8,6 +8,8 @@
 //! Keys are hashes, and each limit has a fixed number of entries. Addresses without an account have no entry in the
 //! limit for accounts, so they displace none.
 
+mod providers;
+
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
@@ -15,10 +17,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use berth_foundation::proxies::network;
-use berth_types::ids::{OrgId, UserId};
+use berth_types::ids::{OrgId, TokenId, UserId};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use lru::LruCache;
+
+pub use providers::{DomainThrottle, LogoutThrottle, PasskeyThrottle, SsoThrottle};
 
 /// Entries of one limit. The least recent entry makes room for a new one.
 const ENTRIES: usize = 1 << 16;
@@ -40,14 +44,12 @@ const ACCOUNT: Rate = Rate { burst: 100, every_s: 30 };
 const CODE: Rate = Rate { burst: 30, every_s: 300 };
 /// Sign-ups from one network.
 const SIGN_UP: Rate = Rate { burst: 50, every_s: 60 };
-/// Single sign-ons from one network. Many people can share it.
-const SSO: Rate = Rate { burst: 200, every_s: 1 };
-/// Refused logout tokens from one network.
-const LOGOUT: Rate = Rate { burst: 200, every_s: 1 };
 /// Requests of one network for links by mail.
 const LINK_NETWORK: Rate = Rate { burst: 20, every_s: 60 };
 /// Links by mail to one address.
 const LINK_MAILBOX: Rate = Rate { burst: 3, every_s: 3_600 };
+/// The requests at once of one caller, as a multiple of those in a second.
+const REQUEST_BURST: u32 = 20;
 /// Invitations of one organization.
 const ORG: Rate = Rate { burst: 30, every_s: 60 };
 /// Invitations of one organization to one address. No organization uses up the limit of another.
@@ -73,6 +75,10 @@ impl Limiter {
         let quota = Quota::with_period(Duration::from_secs(rate.every_s))
             .unwrap_or_else(|| Quota::per_second(NonZeroU32::MIN))
             .allow_burst(burst);
+        Self::with_quota(quota)
+    }
+
+    fn with_quota(quota: Quota) -> Self {
         Self { quota, hasher: RandomState::new(), entries: cache() }
     }
 
@@ -92,6 +98,24 @@ impl Limiter {
     /// Gives a key its full quota again.
     fn reset(&self, key: impl Hash) {
         self.entries().pop(&self.hasher.hash_one(key));
+    }
+}
+
+/// Counts the requests of signed-in callers.
+pub struct RequestThrottle(Option<Limiter>);
+
+impl RequestThrottle {
+    /// With this number of requests a second, and twenty times as many at once. 0 is no limit.
+    pub fn new(per_s: u32) -> Self {
+        let burst = |per_s: NonZeroU32| per_s.saturating_mul(NonZeroU32::new(REQUEST_BURST).unwrap_or(per_s));
+        let limiter =
+            |per_s: NonZeroU32| Limiter::with_quota(Quota::per_second(per_s).allow_burst(burst(per_s)));
+        Self(NonZeroU32::new(per_s).map(limiter))
+    }
+
+    /// Counts a request of a person or of a token. Beyond the limit it returns the seconds to wait.
+    pub fn count_request(&self, user: UserId, token: Option<TokenId>) -> Option<u64> {
+        self.0.as_ref()?.count((user, token))
     }
 }
 
@@ -183,45 +207,6 @@ impl SignUpThrottle {
     /// Counts a sign-up. Beyond the quota it returns the seconds to wait.
     pub fn count_sign_up(&self, from: Option<IpAddr>) -> Option<u64> {
         self.0.count(network(from?))
-    }
-}
-
-/// Counts the steps of single sign-ons by network.
-pub struct SsoThrottle(Limiter);
-
-impl Default for SsoThrottle {
-    fn default() -> Self {
-        Self(Limiter::new(SSO))
-    }
-}
-
-impl SsoThrottle {
-    /// Counts a step. Beyond the quota it returns the seconds to wait.
-    pub fn count_step(&self, from: Option<IpAddr>) -> Option<u64> {
-        self.0.count(network(from?))
-    }
-}
-
-/// Counts refused logout tokens of single sign-on by network.
-pub struct LogoutThrottle(Limiter);
-
-impl Default for LogoutThrottle {
-    fn default() -> Self {
-        Self(Limiter::new(LOGOUT))
-    }
-}
-
-impl LogoutThrottle {
-    /// Counts a token before its verification. Beyond the quota it returns the seconds to wait.
-    pub fn count_token(&self, from: Option<IpAddr>) -> Option<u64> {
-        self.0.count(network(from?))
-    }
-
-    /// Records a valid token: its network has the full quota again.
-    pub fn record_success(&self, from: Option<IpAddr>) {
-        if let Some(from) = from {
-            self.0.reset(network(from));
-        }
     }
 }
 
@@ -359,18 +344,6 @@ mod tests {
     }
 
     #[test]
-    fn refused_logout_tokens_of_one_network_are_limited_until_a_valid_one() {
-        let throttle = LogoutThrottle::default();
-        for _ in 0..LOGOUT.burst {
-            assert_eq!(throttle.count_token(ip("192.0.2.1")), None);
-        }
-        assert!(throttle.count_token(ip("192.0.2.1")).is_some());
-        assert_eq!(throttle.count_token(ip("192.0.2.2")), None);
-        throttle.record_success(ip("192.0.2.1"));
-        assert_eq!(throttle.count_token(ip("192.0.2.1")), None);
-    }
-
-    #[test]
     fn codes_are_limited_until_a_right_one() {
         let throttle = CodeThrottle::default();
         let user = |n: u128| UserId::from_uuid(uuid::Uuid::from_u128(n));
@@ -411,6 +384,20 @@ mod tests {
             None,
             "the address was not counted"
         );
+    }
+
+    #[test]
+    fn each_caller_has_a_rate_of_requests() {
+        let user = UserId::from_uuid(uuid::Uuid::from_u128(1));
+        let token = Some(TokenId::from_uuid(uuid::Uuid::from_u128(2)));
+        let requests = RequestThrottle::new(1);
+        for _ in 0..REQUEST_BURST {
+            assert_eq!(requests.count_request(user, None), None);
+        }
+        assert!(requests.count_request(user, None).is_some_and(|wait_s| (1..=2).contains(&wait_s)));
+        assert_eq!(requests.count_request(user, token), None, "a token has a rate of its own");
+        let unlimited = RequestThrottle::new(0);
+        assert!((0..1_000).all(|_| unlimited.count_request(user, None).is_none()));
     }
 
     #[test]

@@ -12,7 +12,7 @@ const KIND: &str = "webhook.passed_on";
 
 /// Gives the webhooks without an enabled creator to the owner who joined first, and writes the notice to the owners.
 /// Runs in the transaction of an act on `user` with the audit event `act`.
-pub(crate) async fn pass_on_webhooks(
+pub async fn pass_on_webhooks(
     tx: &mut Tx<'_>,
     context: &Context,
     (org, user): (OrgId, UserId),

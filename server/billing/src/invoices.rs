@@ -1,6 +1,7 @@
 //! Monthly invoices. An organization with charges gets one invoice a month, or a credit note if more was
 //! given back than charged. Numbers have no gaps, and documents are final.
 
+mod details;
 mod monthly;
 mod pdf;
 pub mod routes;
@@ -10,20 +11,24 @@ use std::sync::Arc;
 
 use berth_core::admission::check_name;
 use berth_types::Page;
-use berth_types::ids::{InvoiceId, OrgId};
+use berth_types::change_requests::{ChangeAction, Outcome};
+use berth_types::ids::{ChangeRequestId, InvoiceId, OrgId};
 use berth_types::invoices::{
-    BillingSettings, Invoice, InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState, TaxLine,
+    BillingDetails, BillingSettings, Invoice, InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState,
+    TaxLine,
 };
 use berth_types::ledger::TransferKind;
 use berth_types::lists::ListOptions;
+use berth_types::money::money_text;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use berth_foundation::Context;
 use berth_foundation::days::month_of;
 use berth_foundation::fault;
 use berth_foundation::{Caller, Right, Scope, idempotency};
+use berth_foundation::{Context, Gate, OperatorAct};
 use berth_store::invoices::StoredInvoice;
 use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx};
@@ -50,11 +55,16 @@ async fn settings(tx: &mut Tx<'_>) -> Result<BillingSettings, StoreError> {
     })
 }
 
+/// The details of the customer on a document. `name` is the name of the organization.
+fn buyer(details: BillingDetails, name: &str) -> BillingDetails {
+    if details.name.is_empty() { BillingDetails { name: name.to_owned(), ..details } } else { details }
+}
+
 /// The document of an invoice: lines, taxes of their sum and the total. Each tax is truncated to a micro.
 /// Amounts that are given back reduce the taxes too.
 fn document(
     settings: &BillingSettings,
-    buyer: &str,
+    buyer: BillingDetails,
     lines: Vec<InvoiceLine>,
     currency: &str,
 ) -> InvoiceDocument {
@@ -70,7 +80,10 @@ fn document(
     let taxes: Vec<TaxLine> = settings.taxes.iter().map(tax).collect();
     InvoiceDocument {
         seller: settings.seller.clone(),
-        buyer: buyer.to_owned(),
+        seller_tax_id: settings.seller_tax_id.clone(),
+        buyer: buyer.name,
+        buyer_address: buyer.address,
+        buyer_tax_id: buyer.tax_id,
         subtotal_micros: subtotal,
         total_micros: taxes.iter().map(|t| t.amount_micros).fold(subtotal, i64::saturating_add),
         lines,
@@ -125,7 +138,7 @@ impl Invoices {
     /// # Errors
     /// The month is not over.
     pub async fn bill_month(&self, caller: &Caller, month: &str) -> Result<usize, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
         // A charge of the month may be recorded a little after its end.
         let end = begin_of(month).and_then(next_month).map(|end| end.plus_seconds(monthly::SETTLE_S));
         if end.is_none_or(|end| end > self.context.now()) {
@@ -143,7 +156,8 @@ impl Invoices {
         state: Option<InvoiceState>,
         options: &ListOptions<i64>,
     ) -> Result<Page<Invoice>, Problem> {
-        let org = self.context.authorise_scope(caller, scope, Right::ViewMoney).await?;
+        let org =
+            self.context.authorise_scope(caller, scope, (Right::ViewMoney, OperatorRight::View)).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::invoices::list(&mut conn.tx(), org, state, options).await?;
         Ok(options.page(rows, |row| row.number).try_map(invoice)?)
@@ -157,22 +171,44 @@ impl Invoices {
         Ok(invoice(row)?)
     }
 
-    /// Records the payment of an open invoice, as an operator, and credits its amount.
+    /// Records the payment of an open invoice, as an operator, and credits its amount. `approved` is the change request
+    /// that the caller approves.
     ///
     /// # Errors
     /// The invoice is not open.
-    pub async fn pay_invoice(&self, caller: &Caller, id: InvoiceId) -> Result<Invoice, Problem> {
-        self.context.authorise_operator(caller)?;
-        self.close_invoice(caller, id, InvoiceState::Paid).await
+    pub async fn pay_invoice(
+        &self,
+        caller: &Caller,
+        id: InvoiceId,
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Invoice>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
+        self.close_invoice(caller, id, InvoiceState::Paid, approved).await
     }
 
-    /// Voids an open invoice, as an operator, by a credit note with its own number.
+    /// Voids an open invoice, as an operator, by a credit note with its own number. `approved` is the change request
+    /// that the caller approves.
     ///
     /// # Errors
     /// The invoice is not open.
-    pub async fn void_invoice(&self, caller: &Caller, id: InvoiceId) -> Result<Invoice, Problem> {
-        self.context.authorise_operator(caller)?;
-        self.close_invoice(caller, id, InvoiceState::Void).await
+    pub async fn void_invoice(
+        &self,
+        caller: &Caller,
+        id: InvoiceId,
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Invoice>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
+        self.close_invoice(caller, id, InvoiceState::Void, approved).await
+    }
+
+    /// The answer to a repeated request whose first answer was lost.
+    async fn repeated_close(&self, caller: &Caller, id: InvoiceId) -> Result<Outcome<Invoice>, Problem> {
+        if let Some(request) = Gate::find_requested(&self.context, caller).await? {
+            return Ok(Outcome::Requested(request));
+        }
+        let mut conn = self.context.db.read().await?;
+        let row = store::invoices::find_any(&mut conn.tx(), id).await?;
+        Ok(Outcome::Done(invoice(row.ok_or_else(Problem::not_found)?)?))
     }
 
     async fn close_invoice(
@@ -180,22 +216,30 @@ impl Invoices {
         caller: &Caller,
         id: InvoiceId,
         to: InvoiceState,
-    ) -> Result<Invoice, Problem> {
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Invoice>, Problem> {
         if caller.already_created().is_some() {
-            let mut conn = self.context.db.read().await?;
-            let row = store::invoices::find_any(&mut conn.tx(), id).await?;
-            return Ok(invoice(row.ok_or_else(Problem::not_found)?)?);
+            return self.repeated_close(caller, id).await;
         }
+        let gate = Gate::new(&self.context, caller, approved, &())?;
         let now = self.context.now();
         let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let action = if to == InvoiceState::Paid { "invoice.paid" } else { "invoice.voided" };
         let event = self.context.audit_event(caller, action, id.to_string(), String::new());
         let done = self.context.db.try_write(move |tx| {
             let (context, event, key) = (context.clone(), event.clone(), key.clone());
+            let gate = gate.clone();
             async move {
                 let Some(row) = store::invoices::find_any(tx, id).await? else {
                     return Err(Problem::not_found().into());
                 };
+                // The change of the state refuses a closed invoice.
+                if row.kind == InvoiceKind::Invoice
+                    && row.state == InvoiceState::Open
+                    && let Some(request) = gate.pass(tx, &closing_act(&row, to)?).await?
+                {
+                    return Ok(Outcome::Requested(request));
+                }
                 let paid_at = (to == InvoiceState::Paid).then_some(now);
                 let states = (InvoiceState::Open, to);
                 if row.kind != InvoiceKind::Invoice
@@ -234,17 +278,21 @@ impl Invoices {
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
                 let row = store::invoices::find_any(tx, id).await?;
                 fault::point("invoice.pay.recording");
-                Ok(row.ok_or_else(Problem::not_found)?)
+                Ok(Outcome::Done(row.ok_or_else(Problem::not_found)?))
             }
             .boxed()
         });
-        let row = done.await?;
-        fault::point("invoice.pay.recorded");
-        Ok(invoice(row)?)
+        match done.await? {
+            Outcome::Requested(request) => Ok(Outcome::Requested(request)),
+            Outcome::Done(row) => {
+                fault::point("invoice.pay.recorded");
+                Ok(Outcome::Done(invoice(row)?))
+            }
+        }
     }
 
     pub async fn billing_settings(&self, caller: &Caller) -> Result<BillingSettings, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         Ok(settings(&mut conn.tx()).await?)
     }
@@ -255,11 +303,12 @@ impl Invoices {
         caller: &Caller,
         input: BillingSettings,
     ) -> Result<BillingSettings, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
         let mut errors = Vec::new();
         if input.seller.chars().count() > 500 {
             errors.push(FieldError::new("/seller", "Use at most 500 characters."));
         }
+        details::check_line("/seller_tax_id", &input.seller_tax_id, details::MAX_TAX_ID_CHARS, &mut errors);
         if input.taxes.len() > MAX_TAXES {
             errors.push(FieldError::new("/taxes", "Enter at most five rates."));
         }
@@ -293,6 +342,24 @@ impl Invoices {
             .await?;
         Ok(input)
     }
+}
+
+/// The closing of an open invoice as an act of an operator. Its amount is the credit, without taxes.
+fn closing_act(row: &StoredInvoice, to: InvoiceState) -> Result<OperatorAct, StoreError> {
+    let document: InvoiceDocument = serde_json::from_str(&row.document)
+        .map_err(|e| StoreError::corrupt("invoices", row.id, "document", e))?;
+    let is_paid = to == InvoiceState::Paid;
+    let amount_micros = document.subtotal_micros;
+    let amount = money_text(amount_micros, &document.currency);
+    let end = if is_paid { "paid" } else { "void" };
+    Ok(OperatorAct {
+        action: if is_paid { ChangeAction::PayInvoice } else { ChangeAction::VoidInvoice },
+        org: Some(row.org_id),
+        target: row.id.to_string(),
+        amount_micros: Some(amount_micros),
+        reason: String::new(),
+        detail: format!("Invoice {}: from open to {end}, with a credit of {amount}", row.number),
+    })
 }
 
 /// The credit note of an invoice: the same lines with negative amounts.
@@ -338,8 +405,14 @@ mod tests {
     #[test]
     fn a_month_is_closed_by_what_it_comes_to() {
         let bill = |amount_micros| {
-            let line = InvoiceLine { item: "x".into(), mode: String::new(), device_ms: 0, amount_micros };
-            document(&BillingSettings::default(), "lab", vec![line], "USD")
+            let line = InvoiceLine {
+                item: "x".into(),
+                mode: String::new(),
+                device_ms: 0,
+                unit_nano_per_second: None,
+                amount_micros,
+            };
+            document(&BillingSettings::default(), buyer(BillingDetails::default(), "lab"), vec![line], "USD")
         };
         for (amount_micros, pays_later, kind, state) in [
             (1, true, InvoiceKind::Invoice, InvoiceState::Open),
@@ -371,16 +444,36 @@ mod tests {
             item: "x".into(),
             mode: String::new(),
             device_ms: 0,
+            unit_nano_per_second: None,
             amount_micros,
         };
-        let bill = document(&settings, "lab", vec![line(1_000_003), line(-3)], "USD");
+        let document = |lines| document(&settings, buyer(BillingDetails::default(), "lab"), lines, "USD");
+        let bill = document(vec![line(1_000_003), line(-3)]);
         assert_eq!(
             (bill.subtotal_micros, bill.taxes[0].amount_micros, bill.total_micros),
             (1_000_000, 190_000, 1_190_000)
         );
-        assert_eq!(document(&settings, "lab", vec![line(5)], "USD").total_micros, 5);
-        assert_eq!(document(&settings, "lab", vec![line(-5)], "USD").taxes[0].amount_micros, 0);
-        let back = document(&settings, "lab", vec![line(3), line(-1_000_003)], "USD");
+        assert_eq!(document(vec![line(5)]).total_micros, 5);
+        assert_eq!(document(vec![line(-5)]).taxes[0].amount_micros, 0);
+        let back = document(vec![line(3), line(-1_000_003)]);
         assert_eq!((back.taxes[0].amount_micros, back.total_micros), (-190_000, -1_190_000));
+        // Each pair of small amounts: the parts of the document add up to its total.
+        for (first, second) in (-60..60).flat_map(|first| (-60..60).map(move |second| (first, second))) {
+            let bill = document(vec![line(first), line(second)]);
+            let tax = (first + second) * 19 / 100;
+            assert_eq!((bill.subtotal_micros, bill.taxes[0].amount_micros), (first + second, tax));
+            assert_eq!(bill.total_micros, first + second + tax, "{first} {second}");
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_organization_stands_in_for_an_absent_legal_name() {
+        let details = |name: &str| BillingDetails {
+            name: name.to_owned(),
+            address: "Kade 4".to_owned(),
+            tax_id: "DE1".to_owned(),
+        };
+        assert_eq!(buyer(details(""), "lab"), details("lab"));
+        assert_eq!(buyer(details("Lab GmbH"), "lab"), details("Lab GmbH"));
     }
 }

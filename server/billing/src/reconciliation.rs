@@ -3,6 +3,7 @@
 pub mod routes;
 
 use berth_types::ledger::Reconciliation;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use futures::FutureExt;
 
@@ -54,7 +55,8 @@ impl Reconciliations {
 
     /// The last result, for an operator. With `now` the ledger is checked again.
     pub async fn reconciliation(&self, caller: &Caller, now: bool) -> Result<Reconciliation, Problem> {
-        self.context.authorise_operator(caller)?;
+        let right = if now { OperatorRight::ManageMoney } else { OperatorRight::View };
+        self.context.authorise_operator(caller, right).await?;
         if !now && let Some(last) = self.last_reconciliation().await? {
             return Ok(last);
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use berth_core::rating::charge_micros;
 use berth_types::ids::OrgId;
+use berth_types::operators::OperatorRight;
 use berth_types::overview::Revenue;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
@@ -120,7 +121,7 @@ impl UsageReports {
     /// # Errors
     /// The database cannot be read.
     pub async fn revenue(&self, caller: &Caller) -> Result<Revenue, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let today = day_of(self.context.now());
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();

@@ -89,6 +89,12 @@ pub fn check_job(job: &NewJob) -> Vec<FieldError> {
     if job.network == Network::None && job.nodes > 1 {
         refuse("/network", "The ranks of a job on several nodes need the network. Choose outbound.");
     }
+    if job.rdma && job.network == Network::None {
+        refuse("/rdma", "RDMA is a network. Choose the network outbound, or omit rdma.");
+    }
+    if job.rdma && job.gpu_milli.is_some() {
+        refuse("/rdma", "RDMA needs all boards of a node, not a share. Omit gpu_milli or rdma.");
+    }
     check_retry(job, &mut refuse);
     check_kept_files(job, &mut refuse);
     check_idle(job, &mut refuse);
@@ -335,157 +341,4 @@ fn pointer_to(base: &str, key: &str) -> String {
 mod submissions;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use berth_types::ids::JobId;
-    use berth_types::jobs::{Checkpoint, Condition, DependsOn, Retry, StopWhenIdle};
-    use berth_types::secrets::RegistryUse;
-
-    fn job() -> NewJob {
-        NewJob {
-            name: "train".into(),
-            offering: "h100-80gb".into(),
-            count: 1,
-            nodes: 1,
-            command: Some(vec!["true".into()]),
-            max_duration_s: 60,
-            ..NewJob::default()
-        }
-    }
-
-    fn pointers(job: &NewJob) -> Vec<String> {
-        check_job(job).into_iter().map(|e| e.pointer).collect()
-    }
-
-    #[test]
-    fn each_kind_of_retry_is_named_once() {
-        let retried = |on: &[RetryOn]| NewJob { retry: Some(Retry { max: 1, on: on.to_vec() }), ..job() };
-        let (exit, lost) = (RetryOn::Exit, RetryOn::NodeLost);
-        assert!(pointers(&retried(&[lost, RetryOn::Preempted, exit])).is_empty());
-        for twice in [[exit, exit, lost], [exit, lost, exit]] {
-            assert_eq!(pointers(&retried(&twice)), ["/retry/on"], "{twice:?}");
-        }
-    }
-
-    #[test]
-    fn an_address_is_one_address_and_nothing_else() {
-        for good in [
-            "a@b.c",
-            "ada.lovelace+gpu@example.org",
-            "o'brien@example.org",
-            "grüße@example.org",
-            "ada@localhost",
-        ] {
-            assert!(is_email(good), "{good}");
-        }
-        let long = format!("{}@example.org", "a".repeat(250));
-        let bad = [
-            "", "ada", "@b", "a@", "a@b@c", "a b@c", " a@b", "a@b\n", "Ada<a@b>", "a@b,c", "\"a\"@b",
-            "a@[::1]", &long,
-        ];
-        for bad in bad {
-            assert!(!is_email(bad), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_plain_job_passes() {
-        assert_eq!(pointers(&job()), Vec::<String>::new());
-    }
-
-    #[test]
-    fn each_fault_is_named() {
-        let dependency =
-            DependsOn { job: JobId::from_uuid(uuid::Uuid::nil()), condition: Condition::Finished };
-        let idle = |below_percent, for_s| NewJob {
-            stop_when_idle: Some(StopWhenIdle { below_percent, for_s }),
-            ..job()
-        };
-        let kept = |dir: Option<&str>, every_s, keep| {
-            let dir = dir.map(str::to_owned);
-            NewJob { checkpoint: Some(Checkpoint { dir, every_s, keep, ..Default::default() }), ..job() }
-        };
-        assert_eq!(pointers(&kept(Some("state/ckpt"), Some(5), Some(10))), Vec::<String>::new());
-        let with_files = |paths: &[&str], job: NewJob| {
-            let files = paths.iter().map(|path| ((*path).to_owned(), String::new())).collect();
-            NewJob { files, ..job }
-        };
-        let inside = with_files(&["ckpt/start.json", "a/b", "ab"], kept(Some("ckpt"), None, None));
-        assert_eq!(pointers(&inside), Vec::<String>::new());
-        let in_image = |value: &str| NewJob {
-            image: Some("alpine".into()),
-            env: [("A".to_owned(), value.to_owned())].into(),
-            ..job()
-        };
-        assert_eq!(pointers(&in_image("a b")), Vec::<String>::new());
-        for (below_percent, for_s) in [(1, 600), (100, 86_400)] {
-            assert_eq!(pointers(&idle(below_percent, for_s)), Vec::<String>::new());
-        }
-        let cases: Vec<(NewJob, &str)> = vec![
-            (idle(0, 600), "/stop_when_idle/below_percent"),
-            (idle(101, 600), "/stop_when_idle/below_percent"),
-            (idle(40, 599), "/stop_when_idle/for_s"),
-            (idle(40, u32::MAX), "/stop_when_idle/for_s"),
-            (NewJob { gpu_milli: Some(500), ..idle(40, 3_600) }, "/stop_when_idle"),
-            (NewJob { registry: Some(RegistryUse { secret: "pull".into() }), ..job() }, "/registry"),
-            (
-                NewJob { registry: Some(RegistryUse { secret: "../x".into() }), ..in_image("") },
-                "/registry/secret",
-            ),
-            (NewJob { lease_s: Some(59), ..job() }, "/lease_s"),
-            (NewJob { lease_s: Some(86_401), ..job() }, "/lease_s"),
-            (NewJob { name: "  ".into(), ..job() }, "/name"),
-            (NewJob { name: "x".repeat(1 << 20), ..job() }, "/name"),
-            (NewJob { name: "a\0b".into(), ..job() }, "/name"),
-            (NewJob { count: 0, ..job() }, "/count"),
-            (NewJob { count: u32::MAX, ..job() }, "/count"),
-            (NewJob { nodes: 0, ..job() }, "/nodes"),
-            (NewJob { nodes: 1_000_000_000, ..job() }, "/nodes"),
-            (NewJob { cpus: Some(0), ..job() }, "/cpus"),
-            (NewJob { cpus: Some(u32::MAX), ..job() }, "/cpus"),
-            (NewJob { memory_mib: Some(u64::MAX), ..job() }, "/memory_mib"),
-            (NewJob { depends_on: vec![dependency; 33], ..job() }, "/depends_on"),
-            (NewJob { gpu_milli: Some(0), ..job() }, "/gpu_milli"),
-            (NewJob { gpu_milli: Some(1_000), ..job() }, "/gpu_milli"),
-            (NewJob { gpu_milli: Some(500), count: 2, ..job() }, "/gpu_milli"),
-            (NewJob { topology: Topology::SameNode, nodes: 2, ..job() }, "/topology"),
-            (NewJob { network: Network::None, nodes: 2, ..job() }, "/network"),
-            (NewJob { retry: Some(Retry { max: 1, on: vec![] }), ..job() }, "/retry/on"),
-            (NewJob { retry: Some(Retry { max: 101, on: vec![RetryOn::Exit] }), ..job() }, "/retry/max"),
-            (
-                NewJob { checkpoint: Some(Checkpoint { grace_s: 0, ..Default::default() }), ..job() },
-                "/checkpoint/grace_s",
-            ),
-            (kept(Some("../ckpt"), None, None), "/checkpoint/dir"),
-            (with_files(&["ckpt"], kept(Some("ckpt"), None, None)), "/checkpoint/dir"),
-            (with_files(&["a"], kept(Some("a/ckpt"), None, None)), "/checkpoint/dir"),
-            (kept(Some(".volumes/x"), None, None), "/checkpoint/dir"),
-            (with_files(&["a", "a/b"], job()), "/files/a"),
-            (with_files(&["a", "a!", "a/b/c"], job()), "/files/a"),
-            (with_files(&[".berth-script"], job()), "/files/.berth-script"),
-            (with_files(&[".volumes/data"], job()), "/files/.volumes~1data"),
-            (kept(None, Some(60), None), "/checkpoint/dir"),
-            (kept(Some("ckpt"), Some(4), None), "/checkpoint/every_s"),
-            (kept(Some("ckpt"), None, Some(1)), "/checkpoint/keep"),
-            (NewJob { artifacts: vec!["out/**".into(), "/etc/*".into()], ..job() }, "/artifacts/1"),
-            (NewJob { artifacts: vec!["x".into(); 33], ..job() }, "/artifacts"),
-            (NewJob { ports: vec![8_888, 0], ..job() }, "/ports/1"),
-            (NewJob { image: Some("dir:/etc".into()), ..job() }, "/image"),
-            (NewJob { image: Some(String::new()), ..job() }, "/image"),
-            (in_image("a\nb"), "/env/A"),
-            (in_image(&"x".repeat(MAX_IMAGE_ENV_BYTES)), "/env/A"),
-            (NewJob { max_duration_s: 0, ..job() }, "/max_duration_s"),
-            (NewJob { max_duration_s: u64::MAX, ..job() }, "/max_duration_s"),
-            (NewJob { command: None, ..job() }, "/command"),
-            (NewJob { command: Some(vec![]), ..job() }, "/command/0"),
-            (NewJob { command: Some(vec!["a".into(), "b\0".into()]), ..job() }, "/command/1"),
-            (NewJob { script: Some("x".into()), ..job() }, "/script"),
-            (NewJob { command: None, script: Some(String::new()), ..job() }, "/script"),
-            (NewJob { env: [("1A".to_owned(), String::new())].into(), ..job() }, "/env/1A"),
-            (NewJob { files: [("../x".to_owned(), String::new())].into(), ..job() }, "/files/..~1x"),
-        ];
-        for (job, pointer) in cases {
-            assert_eq!(pointers(&job), [pointer]);
-        }
-    }
-}
+mod tests;

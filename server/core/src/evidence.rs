@@ -75,16 +75,25 @@ pub fn merge(stored: Option<Evidence>, reported: Evidence) -> Evidence {
         device_ms: reported.device_ms.max(stored.device_ms),
         lost_ms: reported.lost_ms.max(stored.lost_ms),
         busy_ms: reported.busy_ms.max(stored.busy_ms),
+        memory_clearing: reported.memory_clearing.or(stored.memory_clearing),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use berth_types::evidence::MemoryClearing;
     use proptest::prelude::*;
 
     fn evidence(process_ms: i64, lost_ms: i64) -> Option<Evidence> {
-        Some(Evidence { rank: 0, process_ms, device_ms: process_ms - lost_ms, lost_ms, busy_ms: None })
+        Some(Evidence {
+            rank: 0,
+            process_ms,
+            device_ms: process_ms - lost_ms,
+            lost_ms,
+            busy_ms: None,
+            memory_clearing: None,
+        })
     }
 
     #[test]
@@ -138,6 +147,9 @@ mod tests {
         assert_eq!(both.busy_ms, Some(7));
         assert_eq!(merge(None, new), new);
         assert_eq!(merge(Some(both), both), both);
+        let clearing = MemoryClearing { cleared_bytes: 5, total_bytes: 6, samples: 7, took_ms: 8 };
+        let cleared = Evidence { memory_clearing: Some(clearing), ..new };
+        assert_eq!(merge(Some(cleared), new).memory_clearing, Some(clearing));
     }
 
     fn any_evidence() -> impl Strategy<Value = Option<Evidence>> {
@@ -147,6 +159,7 @@ mod tests {
             device_ms: 0,
             lost_ms,
             busy_ms: None,
+            memory_clearing: None,
         }))
     }
 

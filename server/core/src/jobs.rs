@@ -6,6 +6,8 @@
 use berth_types::ids::JobId;
 use berth_types::jobs::{Failure, JobState, Retry, RetryOn};
 
+use crate::gang_links::{LINK_FAILURES, LINK_RETRIES};
+
 /// The reason for which an attempt is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopCause {
@@ -87,21 +89,29 @@ pub enum MachineEvent {
 }
 
 /// Failures that the job did not cause.
-const NODE_LOST: [&str; 10] = [
+const NODE_LOST: [&str; 17] = [
     "attempt.unknown_outcome",
     "attempt.not_started",
     "device.failed",
     "device.unavailable",
+    "gang.check_failed",
+    "gang.keys_lost",
+    "gang.link_slow",
+    "gang.networks_differ",
+    "gang.not_reserved",
+    "gang.unreachable",
     "image.unavailable",
     "worker.io",
     "worker.isolation",
+    "worker.rdma",
     "lease.ended",
     "node.lost",
     "node.shutdown",
 ];
 
 /// True if the job is queued again after this end. `retries` is the number of its retries so far. Preemptions
-/// do not count against the limit of the policy, but the policy can exclude a retry after preemption.
+/// do not count against the limit of the policy, but the policy can exclude a retry after preemption. A bad link between
+/// nodes is the only failure with a retry without a policy.
 pub fn is_retried(policy: Option<&Retry>, retries: u32, stop: Option<StopCause>, outcome: &Outcome) -> bool {
     let on = |cause: RetryOn| policy.is_some_and(|p| p.on.contains(&cause));
     let stopped_as_asked = match outcome {
@@ -118,6 +128,12 @@ pub fn is_retried(policy: Option<&Retry>, retries: u32, stop: Option<StopCause>,
             return again || matches!(outcome, Outcome::Failed(_));
         }
         _ => {}
+    }
+    // No program began, and the next attempt avoids the nodes of the bad link.
+    if let (None, Outcome::Failed(failure)) = (policy, outcome)
+        && LINK_FAILURES.contains(&failure.code.as_str())
+    {
+        return retries < LINK_RETRIES;
     }
     let left = policy.is_some_and(|p| retries < p.max);
     left && match outcome {

@@ -25,12 +25,11 @@ pub const MAX_VALUE: usize = 32 << 10;
 const NAME_RULE: &str = "A name has up to 64 letters, digits and . _ - and begins with a letter or a digit.";
 
 /// Variables that Berth sets for a job, and variables that the C library reads at the start of a program.
-const RESERVED_VARIABLES: [&str; 15] = [
+const RESERVED_VARIABLES: [&str; 14] = [
     "PATH",
     "HOME",
     "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES",
-    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
     "GCONV_PATH",
     "GETCONF_DIR",
     "GLIBC_TUNABLES",

@@ -22,7 +22,8 @@ pub struct Offered<'a> {
 
 /// Returns the changes to try: `first`, then other offerings, then the price of preemptible jobs. Offerings of the
 /// same board model come first, then those with the least difference of memory. Real boards and simulated ones do
-/// not replace each other, a share stays a share of a whole board, and a reservation has only its own devices.
+/// not replace each other, a share stays a share of a whole board, several devices stay whole boards, and a
+/// reservation has only its own devices.
 pub fn candidates(
     job: &NewJob,
     own: Offered<'_>,
@@ -36,7 +37,7 @@ pub fn candidates(
     let fits = |other: &&Offered<'_>| {
         other.slug != own.slug
             && other.simulated == own.simulated
-            && (job.gpu_milli.is_none() || other.profile.is_none())
+            && ((job.gpu_milli.is_none() && job.count <= 1) || other.profile.is_none())
     };
     let mut others: Vec<&Offered<'_>> = all.iter().filter(fits).collect();
     others.sort_by_key(|other| {
@@ -132,6 +133,8 @@ mod tests {
         assert_eq!(slugs(&job, &all), ["a30-24gb.2g.12gb", "a30-24gb.1g.6gb", "h100-80gb"]);
         let share = NewJob { gpu_milli: Some(500), ..job };
         assert_eq!(slugs(&share, &all), ["h100-80gb"]);
+        let several = NewJob { count: 2, ..NewJob::default() };
+        assert_eq!(slugs(&several, &all), ["h100-80gb"], "a process uses one slice only");
         let many: Vec<String> = (0..40).map(|n| format!("slice-{n:02}")).collect();
         let many: Vec<Offered<'_>> = many.iter().map(|slug| Offered { slug, ..HALF }).collect();
         assert_eq!(slugs(&NewJob::default(), &many).len(), MAX_OFFERINGS);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use berth_types::jobs::NewJob;
 use berth_types::paths::{JOB_PATHS, is_reserved, overlap};
 use berth_types::time::Timestamp;
-use berth_types::volumes::{EntryKind, NewVolume, VolumeEntry, VolumeMode};
+use berth_types::volumes::{EntryKind, NewVolume, VolumeEntry};
 
 /// The refusal of a path that is reserved for Berth's own files.
 pub(crate) const RESERVED_PATH: &str = "This path is reserved for Berth. Choose another.";
@@ -69,8 +69,13 @@ pub fn check_new(new: &NewVolume) -> Vec<(&'static str, &'static str)> {
     if !is_name(&new.name) {
         faults.push(("/name", NAME_RULE));
     }
-    if new.max_bytes == 0 || new.max_bytes > MAX_BYTES {
-        faults.push(("/max_bytes", "Enter 1 byte to 1 PiB (1125899906842624 bytes)."));
+    match (&new.class, new.max_bytes) {
+        (Some(class), _) if !is_name(class) => faults.push(("/class", NAME_RULE)),
+        (Some(_), Some(_)) => {
+            faults.push(("/max_bytes", "The portal limits no volume of a storage class. Omit the field."));
+        }
+        (Some(_), None) | (None, Some(1..=MAX_BYTES)) => {}
+        (None, _) => faults.push(("/max_bytes", "Enter 1 byte to 1 PiB (1125899906842624 bytes).")),
     }
     faults
 }
@@ -138,12 +143,6 @@ pub fn check_uses(job: &NewJob, refuse: &mut impl FnMut(&str, &str)) {
                 "This path overlaps with files of the job or with its checkpoint directory. Choose another.",
             );
         }
-        if volume.mode == VolumeMode::Rw && job.nodes > 1 {
-            refuse(
-                &at("mode"),
-                "Only one rank can write to a volume. Choose the mode ro for a job on several nodes.",
-            );
-        }
     }
 }
 
@@ -186,7 +185,7 @@ pub fn list_dir(dir: &str, files: &[VolumeFile]) -> Vec<VolumeEntry> {
 mod tests {
     use super::*;
     use berth_types::files::Checkpoint;
-    use berth_types::volumes::VolumeUse;
+    use berth_types::volumes::{VolumeMode, VolumeUse};
     use proptest::prelude::*;
 
     fn volume_use(name: &str, path: &str, mode: VolumeMode) -> VolumeUse {
@@ -231,9 +230,21 @@ mod tests {
         }
         let twice = job(vec![volume_use("d", "a", Ro), volume_use("d", "a/b", Ro)]);
         assert_eq!(pointers(&twice), ["/volumes/1/name", "/volumes/1/path"]);
-        let gang = NewJob { nodes: 2, ..job(vec![volume_use("d", "/d", Rw), volume_use("e", "/e", Ro)]) };
-        assert_eq!(pointers(&gang), ["/volumes/0/mode"]);
         assert_eq!(pointers(&job(vec![volume_use("d", "a", Ro); 17])), ["/volumes"]);
+    }
+
+    #[test]
+    fn a_volume_has_a_limit_or_a_storage_class() {
+        let pointers = |max_bytes: Option<u64>, class: Option<&str>| {
+            let new = NewVolume { name: "d".to_owned(), max_bytes, class: class.map(str::to_owned) };
+            check_new(&new).into_iter().map(|(pointer, _)| pointer).collect::<Vec<_>>()
+        };
+        assert_eq!(pointers(Some(1), None), [""; 0]);
+        assert_eq!(pointers(None, Some("scratch")), [""; 0]);
+        assert_eq!(pointers(None, None), ["/max_bytes"]);
+        assert_eq!(pointers(Some(MAX_BYTES + 1), None), ["/max_bytes"]);
+        assert_eq!(pointers(Some(1), Some("scratch")), ["/max_bytes"]);
+        assert_eq!(pointers(None, Some("../x")), ["/class"]);
     }
 
     #[test]

@@ -7,7 +7,9 @@ use super::facts::{Claim, ClaimBill, ClaimRank, Fact, JobFacts, OrgFacts, Versio
 use super::held::Basis;
 use super::queue::{Group, Lane};
 use super::{Engine, WaitingJob, hold};
-use berth_placement::cluster::{NodeFacts, Owner, Rank, set_own_only, tenancy};
+use berth_placement::cluster::{
+    NodeFacts, Owner, Rank, network_need, set_egress_policy, set_own_only, tenancy,
+};
 use berth_placement::fair_share::OrgIx;
 use berth_placement::quotas::Need;
 use berth_placement::request::Ask;
@@ -57,9 +59,10 @@ impl Engine {
     }
 }
 
-/// Sets the weight, the use, the limits and the nodes of an organization.
+/// Sets the weight, the use, the limits, the nodes and the network of an organization.
 fn put_org(engine: &mut Engine, facts: OrgFacts, now: Timestamp) {
     set_own_only(&mut engine.cluster, facts.org, facts.own_nodes_only);
+    set_egress_policy(&mut engine.cluster, facts.org, facts.egress_policy);
     requeue(engine, facts.org);
     engine.shares.put(facts.org, facts.weight, facts.guaranteed_milli, facts.used, now);
     let org = engine.shares.index(facts.org);
@@ -144,11 +147,14 @@ fn insert_anew(engine: &mut Engine, facts: JobFacts) {
     enqueue(engine, id);
 }
 
-/// Queues the waiting jobs of an organization anew if the nodes that it may use have changed since.
+/// Queues the waiting jobs of an organization anew if the nodes that it may use or the needed networks have changed
+/// since.
 fn requeue(engine: &mut Engine, org: OrgId) {
     let tenancy = tenancy(&engine.cluster, org);
     let has_changed = |waiting: &&WaitingJob| {
-        waiting.facts.org == org && waiting.ask.is_some_and(|ask| ask.shape.tenancy != tenancy)
+        let network = network_need(&engine.cluster, org, waiting.facts.request.network);
+        let differs = |ask: Ask| ask.shape.tenancy != tenancy || ask.shape.network != network;
+        waiting.facts.org == org && waiting.ask.is_some_and(differs)
     };
     let jobs: Vec<JobFacts> =
         engine.jobs.values().filter(has_changed).map(|waiting| waiting.facts.clone()).collect();

@@ -104,6 +104,8 @@ pub struct OrgFacts {
     pub guaranteed_milli: i64,
     /// True if its jobs and reservations use only nodes that are dedicated to it.
     pub own_nodes_only: bool,
+    /// True if its egress policy differs from the default one.
+    pub egress_policy: bool,
     pub limits: EngineLimits,
 }
 

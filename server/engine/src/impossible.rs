@@ -4,9 +4,9 @@ use berth_types::ids::OrgId;
 
 use super::reasons::{Blocker, WaitReasons};
 use super::{Engine, order, place};
-use berth_placement::cluster::NodeIx;
+use berth_placement::cluster::{NodeIx, missing_storage};
+use berth_placement::networks::NetworkNeed;
 use berth_placement::request::{Ask, InvalidRequest, Request};
-use berth_placement::shape::Device;
 
 /// The largest number of asks in `Caches::possible`.
 const MAX_POSSIBLE: usize = 4_096;
@@ -27,9 +27,17 @@ impl Engine {
         if self.cluster.nodes().iter().all(|n| n.facts.gpus.is_empty()) {
             return Ok(None);
         }
-        // An operator can install podman or dedicate a node at once, but not add boards.
-        let blocker = why_ask_impossible(self, &ask, &place::able_nodes(self, &ask))
-            .filter(|b| !matches!(b, Blocker::Images { .. } | Blocker::OwnNodes { .. }));
+        // An operator can install podman, mount a file system, start another worker, connect a port or dedicate a node at
+        // once, but not add boards.
+        let is_final = |blocker: &Blocker| match blocker {
+            Blocker::Images { .. }
+            | Blocker::Network { .. }
+            | Blocker::Storage { .. }
+            | Blocker::OwnNodes { .. } => false,
+            Blocker::Rdma { .. } => !waits_for_ports(self, &ask),
+            _ => true,
+        };
+        let blocker = why_ask_impossible(self, &ask, &place::able_nodes(self, &ask)).filter(is_final);
         let why = |b| WaitReasons { blockers: vec![b], changes: Vec::new(), earliest: None, fits: false };
         Ok(blocker.map(why))
     }
@@ -77,9 +85,55 @@ pub(super) fn why_ask_impossible(engine: &Engine, ask: &Ask, able: &[NodeIx]) ->
     {
         return Some(Blocker::Mode { boards });
     }
-    let most = most(engine, ask, able);
-    let too_few = most.0 < ask.shape.count || most.1 < ask.nodes;
-    too_few.then_some(Blocker::None { count: most.0, nodes: most.1 })
+    let (count, nodes) = most(engine, ask, able);
+    let open = without_network(ask);
+    if nodes < ask.nodes && open != *ask && most(engine, &open, able).1 >= ask.nodes {
+        return Some(Blocker::Network { nodes: ask.nodes.saturating_sub(nodes) });
+    }
+    let too_few = count < ask.shape.count || nodes < ask.nodes;
+    too_few.then_some(Blocker::None { count, nodes })
+}
+
+/// The same ask on nodes with any network.
+fn without_network(ask: &Ask) -> Ask {
+    let mut open = *ask;
+    open.shape.network = NetworkNeed::Any;
+    open
+}
+
+/// The same ask with nothing that an operator can add to nodes with suitable boards.
+fn without_needs(ask: &Ask) -> Ask {
+    let mut bare = without_network(ask);
+    (bare.shape.images, bare.shape.rdma, bare.shape.storage) = (false, false, 0);
+    bare
+}
+
+/// The blocker of an ask whose nodes lack several things besides boards: the first of them.
+fn why_lacking(engine: &Engine, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
+    let (bare, wanted) = (without_needs(ask), ask.nodes as usize);
+    if bare == *ask || able.len() >= wanted {
+        return None;
+    }
+    let others = place::able_nodes(engine, &bare);
+    if others.len() < wanted {
+        return None;
+    }
+    let nodes = u32::try_from(others.len().saturating_sub(able.len())).unwrap_or(u32::MAX);
+    let is_short = |one: &Ask| place::able_nodes(engine, one).len() < wanted;
+    let (mut images, mut network, mut storage) = (bare, bare, bare);
+    images.shape.images = ask.shape.images;
+    network.shape.network = ask.shape.network;
+    storage.shape.storage = ask.shape.storage;
+    Some(if is_short(&images) {
+        Blocker::Images { nodes }
+    } else if is_short(&network) {
+        Blocker::Network { nodes }
+    } else if is_short(&storage) {
+        let class = missing_storage(&engine.cluster, ask.shape.storage, &others);
+        Blocker::Storage { nodes, class: class.cloned().unwrap_or_default() }
+    } else {
+        Blocker::Rdma { nodes }
+    })
 }
 
 /// The blocker of an ask whose organization, or whose demand besides boards, rules out too many nodes.
@@ -92,16 +146,44 @@ fn why_unable(engine: &Engine, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
             return Some(Blocker::OwnNodes { busy: 0 });
         }
     }
-    let mut plain = *ask;
-    plain.shape.images = false;
+    let (mut plain, mut without_rdma) = (*ask, *ask);
+    (plain.shape.images, without_rdma.shape.rdma) = (false, false);
+    let unable = |nodes: u32| nodes.saturating_sub(u32::try_from(able.len()).unwrap_or(0));
     // Too few nodes for a job on several nodes count as none.
-    if ask.shape.images && able.len() < ask.nodes as usize {
-        let nodes = count(&plain);
+    let lacking = |other: &Ask| {
+        let nodes = if able.len() < ask.nodes as usize { count(other) } else { 0 };
+        (nodes >= ask.nodes).then(|| unable(nodes))
+    };
+    if ask.shape.images
+        && let Some(nodes) = lacking(&plain)
+    {
+        return Some(Blocker::Images { nodes });
+    }
+    if ask.shape.rdma
+        && let Some(nodes) = lacking(&without_rdma)
+    {
+        return Some(Blocker::Rdma { nodes });
+    }
+    let open = without_network(ask);
+    if open != *ask && able.len() < ask.nodes as usize {
+        let nodes = count(&open);
         if nodes >= ask.nodes {
-            return Some(Blocker::Images {
+            return Some(Blocker::Network {
                 nodes: nodes.saturating_sub(u32::try_from(able.len()).unwrap_or(0)),
             });
         }
+    }
+    plain.shape.storage = 0;
+    if ask.shape.storage != 0 && able.len() < ask.nodes as usize {
+        let others = place::able_nodes(engine, &plain);
+        if others.len() >= ask.nodes as usize {
+            let class = missing_storage(&engine.cluster, ask.shape.storage, &others);
+            let nodes = u32::try_from(others.len().saturating_sub(able.len())).unwrap_or(u32::MAX);
+            return Some(Blocker::Storage { nodes, class: class.cloned().unwrap_or_default() });
+        }
+    }
+    if let Some(blocker) = why_lacking(engine, ask, able) {
+        return Some(blocker);
     }
     let mut bare = *ask;
     (bare.shape.cpu_milli, bare.shape.memory_mib) = (0, 0);
@@ -109,11 +191,16 @@ fn why_unable(engine: &Engine, ask: &Ask, able: &[NodeIx]) -> Option<Blocker> {
     (nodes > 0).then_some(Blocker::Host { nodes, temporary: false })
 }
 
+/// True if enough nodes have as many boards as a request for RDMA, so that only their ports are missing.
+fn waits_for_ports(engine: &Engine, ask: &Ask) -> bool {
+    let boards = |node: &NodeIx| engine.cluster.node(*node).map_or(0, |node| node.facts.gpus.len());
+    let nodes = place::able_nodes(engine, &without_needs(ask));
+    let whole = nodes.iter().filter(|node| boards(node) == ask.shape.count as usize);
+    whole.count() >= ask.nodes as usize
+}
+
 /// The number of boards that would suit in the other MIG mode, if their nodes suffice.
 fn in_other_mode(engine: &Engine, ask: &Ask) -> Option<u32> {
-    if ask.shape.device == Device::Board {
-        return None;
-    }
     let mut boards = 0;
     let mut nodes = 0;
     for index in place::all_nodes(engine) {

@@ -103,8 +103,12 @@ fn behind(engine: &Engine, waiter: &Waiter, blocker: &Blocker, now: Timestamp) -
         | Blocker::Mode { .. }
         | Blocker::Host { temporary: false, .. }
         | Blocker::Images { .. }
+        | Blocker::Rdma { .. }
+        | Blocker::Network { .. }
+        | Blocker::Storage { .. }
         | Blocker::OwnNodes { busy: 0 }
         | Blocker::Away { .. }
+        | Blocker::SetAside { .. }
         | Blocker::Quarantined { .. } => Obstacles::default(),
     }
 }

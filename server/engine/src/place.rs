@@ -1,5 +1,6 @@
 //! The search for places: one node, or all nodes of a gang or none.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use super::{Engine, Span};
 use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, Expected, NodeSlots};
 use berth_placement::cluster::{MAX_GPUS, Models, NodeIx, View, WHOLE_MILLI, may_use};
 use berth_placement::finder::slots;
+use berth_placement::networks::GangKind;
 use berth_placement::request::{Ask, Nearness};
 use berth_placement::scoring::ScoredPlace;
 
@@ -175,8 +177,8 @@ fn low_power_offer_on(
     None
 }
 
-/// One candidate for each node of an ask, within the required topology and the power of racks; all or
-/// none.
+/// One candidate for each node of an ask, within the required topology, one kind of network between ranks and the power
+/// of racks; all or none.
 pub(super) fn gather(
     engine: &Engine,
     ask: &Ask,
@@ -184,16 +186,17 @@ pub(super) fn gather(
     power: Option<&Power>,
 ) -> Option<Vec<Candidate>> {
     let count = ask.nodes as usize;
-    let mut domains: BTreeMap<Option<Arc<str>>, Vec<Candidate>> = BTreeMap::new();
+    let mut domains: BTreeMap<(Option<Arc<str>>, Option<GangKind>), Vec<Candidate>> = BTreeMap::new();
     for candidate in candidates {
         if let Some(domain) = domain(engine, candidate.1, ask.topology) {
-            domains.entry(domain).or_default().push(candidate);
+            let kind = gang_kind(engine, candidate.1, ask);
+            domains.entry((domain, kind)).or_default().push(candidate);
         }
     }
-    // The smallest domain that suffices: larger ones stay free for larger jobs.
-    let mut domains: Vec<Vec<Candidate>> = domains.into_values().filter(|d| d.len() >= count).collect();
-    domains.sort_by_key(Vec::len);
-    domains.into_iter().find_map(|domain| gather_powered(engine, domain, count, power))
+    // The safest network, then the smallest domain that suffices: larger ones stay free for larger jobs.
+    let mut domains: Vec<_> = domains.into_iter().filter(|(_, found)| found.len() >= count).collect();
+    domains.sort_by_key(|((_, kind), found)| (Reverse(*kind), found.len()));
+    domains.into_iter().find_map(|(_, found)| gather_powered(engine, found, count, power))
 }
 
 /// The cheapest candidates that racks can feed together; if too few remain, those with the least added
@@ -240,6 +243,12 @@ pub(super) fn domain(engine: &Engine, node: NodeIx, topology: Nearness) -> Optio
     }
 }
 
+/// The network between ranks that a node gives to an ask; `None` for an ask that needs none.
+fn gang_kind(engine: &Engine, node: NodeIx, ask: &Ask) -> Option<GangKind> {
+    let node = engine.cluster.node(node).filter(|_| ask.shape.network.is_gang())?;
+    Some(node.facts.networks.gang)
+}
+
 /// The slots of chosen candidates.
 pub(super) fn node_slots(engine: &Engine, ask: &Ask, chosen: &[Candidate]) -> Vec<NodeSlots> {
     let named = |(_, node, offer): &Candidate| NodeSlots {
@@ -259,19 +268,23 @@ pub(super) fn find_places_in(
 ) -> Option<Vec<NodeSlots>> {
     let each = i64::from(ask.shape.milli(engine.cluster.models()));
     let power = power::beside(engine, calendar, (from, until), now);
+    let excluded = beside_booking(from, now);
     let offers = all_nodes(engine).filter_map(|node| {
         if !calendar.may_fit(node, from, until, each, nodes_milli(engine, &[node])) {
             return None;
         }
-        // A held start is an obstacle like any other booking.
-        let expected = if expects_back(from, now) { Expected::All } else { Expected::Nobody };
-        let excluded = Exclusions { expected, ..Exclusions::default() };
         let view = calendar.view(&engine.cluster, node, (from, until), now, excluded)?;
         let offer = powered_offer(engine, node, &view, ask, power.as_ref())?;
         Some((offer.cost, node, offer))
     });
     let chosen = gather(engine, ask, offers.collect(), power.as_ref())?;
     Some(node_slots(engine, ask, &chosen))
+}
+
+/// The exclusions of a new booking that begins then. A held start is an obstacle like any other booking.
+pub(super) fn beside_booking(from: Timestamp, now: Timestamp) -> Exclusions<'static> {
+    let expected = if expects_back(from, now) { Expected::All } else { Expected::Nobody };
+    Exclusions { expected, ..Exclusions::default() }
 }
 
 /// All nodes of the cluster.
@@ -294,8 +307,19 @@ pub(super) fn is_free_for(
 ) -> bool {
     let power = power::for_run(engine, (run.from, run.until), now, excluded);
     let fed = power.is_none_or(|power| power.feeds_all(&engine.cluster, &run.places));
-    let runs_images = |place: &NodeSlots| engine.cluster.node(place.node).is_some_and(|n| n.facts.images);
-    fed && (!ask.shape.images || run.places.iter().all(runs_images))
+    let suits = |place: &NodeSlots| {
+        engine.cluster.node(place.node).is_some_and(|node| {
+            (!ask.shape.images || node.facts.images)
+                && ask.shape.suits_rdma(node.facts.rdma_boards)
+                && ask.shape.suits_networks(node.facts.networks)
+                && (ask.shape.storage & !node.view().storage) == 0
+        })
+    };
+    let mut kinds = run.places.iter().map(|place| gang_kind(engine, place.node, ask));
+    let first = kinds.next();
+    let has_one_kind = kinds.all(|kind| Some(kind) == first);
+    fed && has_one_kind
+        && run.places.iter().all(suits)
         && still_fits(engine, &engine.calendar, run, now, excluded)
 }
 

@@ -57,6 +57,14 @@ impl Racks {
         budgeted.filter_map(|(index, _)| u32::try_from(index).ok()).map(NodeIx)
     }
 
+    /// Some nodes together with the nodes that share the budget of a rack with them, in ascending order.
+    pub(super) fn with_neighbours(&self, cluster: &Cluster, nodes: &[NodeIx]) -> Vec<NodeIx> {
+        let racks: BTreeSet<&Arc<str>> = nodes.iter().filter_map(|n| rack(cluster, *n)).collect();
+        let is_near = |n: &NodeIx| rack(cluster, *n).is_some_and(|rack| racks.contains(rack));
+        let all = nodes.iter().copied().chain(self.nodes(cluster).filter(is_near));
+        all.collect::<BTreeSet<NodeIx>>().into_iter().collect()
+    }
+
     /// Marks all nodes of a node's rack as changed after a change of its power.
     pub(super) fn mark_changed(&self, cluster: &mut Cluster, node: NodeIx) {
         if self.0.is_empty() {

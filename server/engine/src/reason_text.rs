@@ -123,6 +123,29 @@ fn host_text(nodes: u32, temporary: bool, device: &str) -> (&'static str, String
     )
 }
 
+/// The text of nodes that would suit, but run no images.
+fn images_text(nodes: u32, device: &str) -> (&'static str, String, String) {
+    let detail = format!(
+        "{nodes} {} {device}, but {} no images: podman is missing or does not work.",
+        plural(nodes, "node has", "nodes have"),
+        plural(nodes, "runs", "run"),
+    );
+    let change = "Submit the job without an image, or ask the operator to install podman.";
+    ("capacity.images", detail, change.to_owned())
+}
+
+/// The text of nodes that would suit, but do not give the needed network.
+fn network_text(nodes: u32, device: &str) -> (&'static str, String, String) {
+    let detail = format!(
+        "{nodes} {} {device}, but not the network of the job: {} too old, or {} no networks of jobs or others between ranks.",
+        plural(nodes, "node has", "nodes have"),
+        plural(nodes, "its worker is", "their workers are"),
+        plural(nodes, "has", "have"),
+    );
+    let change = "Ask the operator to update the workers, or to run all with the same networks of jobs.";
+    ("capacity.network", detail, change.to_owned())
+}
+
 /// The text of a lack of dedicated nodes of an organization that uses no others; `busy` suitable ones are in use.
 fn own_nodes_text(busy: u32, device: &str) -> (&'static str, String, String) {
     let (detail, change) = if busy == 0 {
@@ -141,6 +164,37 @@ fn own_nodes_text(busy: u32, device: &str) -> (&'static str, String, String) {
         )
     };
     ("capacity.own_nodes", detail, change.to_owned())
+}
+
+/// The text of a lack of active RDMA ports, or of whole nodes.
+fn rdma_text(nodes: u32, device: &str) -> (&'static str, String, String) {
+    let detail = format!(
+        "{nodes} {} {device}, but no active RDMA port or more boards: RDMA needs all boards of a node.",
+        plural(nodes, "node has", "nodes have")
+    );
+    let change = "Request all boards of a node with active RDMA ports, or submit the job without RDMA.";
+    ("capacity.rdma", detail, change.to_owned())
+}
+
+/// The text of a lack of nodes whose network is known as good.
+fn set_aside_text(nodes: u32) -> (&'static str, String, String) {
+    let detail = format!(
+        "{nodes} suitable {} set aside for up to an hour after a check of the network between nodes: a link was slow or absent.",
+        plural(nodes, "node is", "nodes are")
+    );
+    let change = "Wait, or ask the operator to release the nodes.";
+    ("node.set_aside", detail, change.to_owned())
+}
+
+/// The text of a lack of a storage class on nodes with boards.
+fn storage_text(nodes: u32, class: &str, device: &str) -> (&'static str, String, String) {
+    let has = plural(nodes, "node has", "nodes have");
+    (
+        "capacity.storage",
+        format!("No node with free boards has the storage class {class}: {nodes} {has} {device} without it."),
+        "Submit the job without the volume, or ask the operator to mount the file system on more nodes."
+            .to_owned(),
+    )
 }
 
 fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> ApiBlocker {
@@ -184,21 +238,17 @@ fn blocker_text(blocker: &Blocker, request: &RequestSummary, now: Timestamp) -> 
             "Wait for the end of a running job, or stop one of your jobs.".to_owned(),
         ),
         Blocker::Host { nodes, temporary } => host_text(*nodes, *temporary, &device),
-        Blocker::Images { nodes } => (
-            "capacity.images",
-            format!(
-                "{nodes} {} {device}, but {} no images: podman is missing or does not work.",
-                plural(*nodes, "node has", "nodes have"),
-                plural(*nodes, "runs", "run"),
-            ),
-            "Submit the job without an image, or ask the operator to install podman.".to_owned(),
-        ),
+        Blocker::Images { nodes } => images_text(*nodes, &device),
+        Blocker::Rdma { nodes } => rdma_text(*nodes, &device),
+        Blocker::Network { nodes } => network_text(*nodes, &device),
+        Blocker::Storage { nodes, class } => storage_text(*nodes, class, &device),
         Blocker::OwnNodes { busy } => own_nodes_text(*busy, &device),
         Blocker::Away { nodes } => (
             "node.unavailable",
             format!("{nodes} suitable {} cordoned or unreachable.", plural(*nodes, "node is", "nodes are")),
             "Ask the operator to return a node to service.".to_owned(),
         ),
+        Blocker::SetAside { nodes } => set_aside_text(*nodes),
         Blocker::Power(short) => (
             "rack.power",
             power_shortage_text(short),
@@ -325,6 +375,9 @@ pub fn explanation(why: &WaitReasons, request: &RequestSummary, now: Timestamp) 
                 Blocker::None { .. }
                 | Blocker::Mode { .. }
                 | Blocker::Images { .. }
+                | Blocker::Rdma { .. }
+                | Blocker::Network { .. }
+                | Blocker::Storage { .. }
                 | Blocker::InvalidRequest(_),
             ),
         ) => "The cluster has no suitable place for the job.".to_owned(),

@@ -32,11 +32,19 @@ pub enum Blocker {
     Host { nodes: u32, temporary: bool },
     /// These nodes would suit, but run no images.
     Images { nodes: u32 },
+    /// These nodes would suit, but have no active RDMA port or more boards than the request.
+    Rdma { nodes: u32 },
+    /// These nodes would suit, but their workers do not give the needed network, or not the one between ranks of others.
+    Network { nodes: u32 },
+    /// These nodes would suit, but do not have this storage class of a volume.
+    Storage { nodes: u32, class: Arc<str> },
     /// The organization uses only nodes that are dedicated to it: `busy` suitable ones have no free place now. Zero
     /// if too few of them could ever hold the request, although other nodes could.
     OwnNodes { busy: u32 },
     /// These suitable nodes accept no work.
     Away { nodes: u32 },
+    /// These suitable nodes are set aside: they take no rank of a job on several nodes.
+    SetAside { nodes: u32 },
     /// A rack has too little power left.
     Power(PowerShortage),
     /// These suitable boards are in quarantine.

@@ -8,9 +8,11 @@ use berth_types::time::Timestamp;
 use super::reasons::PowerShortage;
 use super::{Engine, find_node_id, place, shortage};
 use berth_placement::calendar::{Booking, BookingKind, Calendar, Exclusions, NodeSlots};
-use berth_placement::cluster::{BookingId, NodeIx, Slot, has_dedicated_nodes, tenancy};
+use berth_placement::cluster::{BookingId, NodeIx, Slot, group_milli, tenancy};
+use berth_placement::obstacle_times::ObstacleTimes;
 use berth_placement::request::{Ask, InvalidRequest, Request};
-use berth_placement::timeline::{LevelBound, Timeline};
+use berth_placement::tenancy::Tenancy;
+use berth_placement::timeline::Timeline;
 
 /// The longest window, and the latest begin of a window from now: a year.
 pub const MAX_S: i64 = 366 * 86_400;
@@ -86,7 +88,6 @@ impl Engine {
         if able.len() < ask.nodes as usize {
             return Err(Refusal::Never);
         }
-        let all = place::nodes_milli(self, &able);
         if let Some((places, moved)) = repack(self, &ask, org, window, &able, now) {
             return Ok((ask, places, moved));
         }
@@ -112,7 +113,7 @@ impl Engine {
             running_until,
             power,
             away: count_away(self, &able, from, now),
-            alternatives: alternatives(self, &ask, all, window, now),
+            alternatives: alternatives(self, &ask, org, &able, window, now),
         })
     }
 
@@ -207,11 +208,12 @@ fn fits_at(engine: &Engine, ask: &Ask, window: Window, now: Timestamp) -> bool {
     }
     let each = i64::from(ask.shape.milli(engine.cluster.models()));
     let (from, until) = (window.from, window.until);
+    let excluded = place::beside_booking(from, now);
     place::all_nodes(engine).any(|node| {
         engine.calendar.may_fit(node, from, until, each, place::nodes_milli(engine, &[node]))
             && engine
                 .calendar
-                .view(&engine.cluster, node, (from, until), now, Exclusions::default())
+                .view(&engine.cluster, node, (from, until), now, excluded)
                 .and_then(|view| engine.finder.offer(&engine.cluster, &view, &ask.shape))
                 .is_some_and(|offer| place::gather(engine, ask, vec![(0, node, offer)], None).is_some())
     })
@@ -226,7 +228,9 @@ fn repack(
     able: &[NodeIx],
     now: Timestamp,
 ) -> Option<(Vec<NodeSlots>, Vec<Booking>)> {
-    if !may_fit_repacked(engine, ask, window, place::nodes_milli(engine, able)) {
+    // Without enough free capacity of all boards together no move helps.
+    let known = booked(engine, ask, org);
+    if known.is_some_and(|(line, most)| !line.stays(window.from, window.until, most)) {
         return None;
     }
     let own = BookingId(uuid::Uuid::nil());
@@ -286,24 +290,17 @@ fn repack(
     answer
 }
 
-/// Returns false if the free capacity of all boards together is too small at that time, so that no move
-/// helps.
-fn may_fit_repacked(engine: &Engine, ask: &Ask, window: Window, all: i64) -> bool {
-    let need = ask.milli(&engine.cluster);
-    // The timeline of a model has the bookings on dedicated nodes of others too.
-    match only_model(ask).filter(|_| !has_dedicated_nodes(&engine.cluster)) {
-        Some(model) => engine
-            .calendar
-            .model_timeline(model)
-            .is_none_or(|line| line.stays(window.from, window.until, all - need)),
-        None => true,
-    }
-}
-
-/// The model of an ask that accepts exactly one.
-fn only_model(ask: &Ask) -> Option<u8> {
-    let mut models = (0..64).filter(|m| ask.shape.models.has(*m));
-    models.next().filter(|_| models.next().is_none())
+/// The booked thousandths over time of the boards that an ask may use, and the most of them beside which there may be
+/// room for it. Both count boards on nodes that are too small for it. `None` for own nodes beside those of all.
+fn booked<'a>(engine: &'a Engine, ask: &Ask, org: OrgId) -> Option<(&'a Timeline, i64)> {
+    let dedicated_to = match ask.shape.tenancy {
+        Tenancy { own_only: true, .. } => Some(org),
+        Tenancy::COMMON => None,
+        Tenancy { .. } => return None,
+    };
+    let (cluster, model) = (&engine.cluster, ask.shape.models.single()?);
+    let line = engine.calendar.group_timeline(model, dedicated_to)?;
+    Some((line, group_milli(cluster, model, dedicated_to) - ask.milli(cluster)))
 }
 
 /// Places the new booking at its best place without the others; of these, some stay and the rest are
@@ -382,29 +379,30 @@ fn clone_for_trial(engine: &Engine) -> Engine {
     }
 }
 
-/// The nearest free windows of the same length, after and before. The timeline of the model gives
-/// candidates quickly; a search of the boards confirms them.
-fn alternatives(engine: &Engine, ask: &Ask, all: i64, window: Window, now: Timestamp) -> Vec<Window> {
+/// The nearest free windows of the same length, after and before. The ends and begins of obstacles and the timeline
+/// of the boards give candidates quickly; a search of the boards confirms them.
+fn alternatives(
+    engine: &Engine,
+    ask: &Ask,
+    org: OrgId,
+    able: &[NodeIx],
+    window: Window,
+    now: Timestamp,
+) -> Vec<Window> {
     let length = window.until.micros() - window.from.micros();
     let at = |from: Timestamp| Window {
         from,
         until: Timestamp::from_micros(from.micros().saturating_add(length)),
     };
+    // Other nodes change nothing for the ask.
+    let near = engine.racks.with_neighbours(&engine.cluster, able);
+    let obstacles = ObstacleTimes::on(&engine.cluster, &engine.calendar, &near);
     let nothing = Timeline::default();
-    let line = only_model(ask).and_then(|m| engine.calendar.model_timeline(m)).unwrap_or(&nothing);
-    // The timeline has the bookings on dedicated nodes of others too, so with such nodes it rules nothing out.
-    let limit =
-        if has_dedicated_nodes(&engine.cluster) { i64::MAX } else { all - ask.milli(&engine.cluster) };
-    // The ends of runs, which the calendar does not contain.
-    let mut ends: Vec<Timestamp> = engine.claims.iter().filter_map(|c| c.ends_by).collect();
-    ends.retain(|end| *end > window.from);
-    ends.sort_unstable();
+    let (line, limit) = booked(engine, ask, org).unwrap_or((&nothing, i64::MAX));
     let mut out = Vec::new();
     let (mut from, far) = (window.from, now.plus_seconds(MAX_S));
     for _ in 0..MAX_TRIED {
-        // The next time at which capacity becomes free.
-        let freed = ends.get(ends.partition_point(|end| *end <= from)).copied();
-        let Some(next) = [line.next(from), freed].into_iter().flatten().min() else { break };
+        let Some(next) = obstacles.next_end(from) else { break };
         let Some(begin) = line.earliest(next, length, limit).filter(|t| *t <= far) else { break };
         // No further alternative far behind the first one.
         if out.first().is_some_and(|w: &Window| begin > w.from.plus_seconds(ALTERNATIVES_SPAN_S)) {
@@ -421,7 +419,7 @@ fn alternatives(engine: &Engine, ask: &Ask, all: i64, window: Window, now: Times
     let mut earlier = 0;
     let mut until = window.until;
     for _ in 0..MAX_TRIED {
-        let Some(end) = line.last(until, LevelBound::AtMost(i64::MAX)) else { break };
+        let Some(end) = obstacles.last_begin(until) else { break };
         let Some(begin) = line.latest(end, length, limit, now) else { break };
         if begin < window.from && fits_at(engine, ask, at(begin), now) {
             out.push(at(begin));

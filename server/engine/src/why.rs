@@ -16,8 +16,9 @@ use super::{
     shortage,
 };
 use berth_placement::calendar::{Booking, Exclusions, NodeSlots};
-use berth_placement::cluster::{BookingId, NodeIx, Rank, Slot};
+use berth_placement::cluster::{BookingId, NodeIx, Rank, Slot, missing_storage};
 use berth_placement::fair_share::OrgIx;
+use berth_placement::networks::NetworkNeed;
 use berth_placement::request::{Ask, InvalidRequest, Nearness, Request};
 
 /// The largest count of jobs ahead, and of changes to try.
@@ -150,11 +151,23 @@ fn why_inside(
     why.fits = place(ask, false).is_some();
     if !why.fits {
         let nodes = ask.nodes;
-        let mut plain = *ask;
+        let (mut plain, mut without_rdma) = (*ask, *ask);
         plain.shape.images = false;
+        without_rdma.shape.rdma = false;
+        let mut open = *ask;
+        open.shape.network = NetworkNeed::Any;
+        let mut unmounted = plain;
+        unmounted.shape.storage = 0;
         let promised = engine.holds.inside_begins(id, job);
         why.blockers.push(match promised {
             _ if ask.shape.images && place(&plain, false).is_some() => Blocker::Images { nodes },
+            _ if ask.shape.rdma && place(&without_rdma, false).is_some() => Blocker::Rdma { nodes },
+            _ if open != *ask && place(&open, false).is_some() => Blocker::Network { nodes },
+            _ if ask.shape.storage != 0 && place(&unmounted, false).is_some() => {
+                let class =
+                    missing_storage(&engine.cluster, ask.shape.storage, &[]).cloned().unwrap_or_default();
+                Blocker::Storage { nodes, class }
+            }
             Some(begins) if place(ask, true).is_some() => Blocker::Promised { begins },
             _ => why_not_inside(engine, ask, id, seconds, now),
         });
@@ -181,11 +194,15 @@ fn why_not_inside(engine: &Engine, ask: &Ask, id: BookingId, seconds: i64, now: 
     let host = |node: &NodeIx| engine.cluster.node(*node);
     let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let away = nodes.iter().filter(|n| host(n).is_some_and(|n| !n.facts.open)).count();
+    let is_aside = |n: &&NodeIx| host(n).is_some_and(|n| ask.shape.gang && n.facts.networks.aside);
+    let aside = nodes.iter().filter(is_aside).count();
     let booked = |uuid: &Arc<str>| places.iter().flat_map(|p| &p.slots).any(|s| s.gpu == *uuid);
     let gpus = nodes.iter().filter_map(host).flat_map(|n| &n.facts.gpus);
     let quarantined = gpus.filter(|g| !g.healthy && booked(&g.uuid)).count();
     if away > 0 {
         Blocker::Away { nodes: count(away) }
+    } else if aside > 0 {
+        Blocker::SetAside { nodes: count(aside) }
     } else if quarantined > 0 {
         Blocker::Quarantined { boards: count(quarantined) }
     } else if !inside::could_hold(engine, ask, id, seconds, now) {
@@ -298,13 +315,16 @@ fn why_place(
         };
         return WaitReasons { blockers: vec![blocker], changes, earliest: None, fits: false };
     }
-    let mut blockers = Vec::new();
-    let (mut busy, mut away, mut quarantined, mut short_of_cpu) = (0, 0, 0, 0);
+    let (mut busy, mut away, mut aside, mut quarantined, mut short_of_cpu) = (0, 0, 0, 0, 0);
     let mut begins: Option<Timestamp> = None;
     for node in &able {
         let Some(host) = engine.cluster.node(*node) else { continue };
         if !host.facts.open {
             away += 1;
+            continue;
+        }
+        if ask.shape.gang && host.facts.networks.aside {
+            aside += 1;
             continue;
         }
         let fits = |view| engine.finder.offer(&engine.cluster, &view, &ask.shape).is_some();
@@ -324,21 +344,15 @@ fn why_place(
         };
         quarantined += u32::try_from(unhealthy.filter(suits).count()).unwrap_or(0);
     }
-    if busy > 0 {
-        blockers.push(in_use(ask, busy));
-    }
-    if short_of_cpu > 0 {
-        blockers.push(Blocker::Host { nodes: short_of_cpu, temporary: true });
-    }
-    if let Some(begins) = begins {
-        blockers.push(Blocker::Promised { begins });
-    }
-    if away > 0 {
-        blockers.push(Blocker::Away { nodes: away });
-    }
-    if quarantined > 0 {
-        blockers.push(Blocker::Quarantined { boards: quarantined });
-    }
+    let found = [
+        (busy > 0).then(|| in_use(ask, busy)),
+        (short_of_cpu > 0).then_some(Blocker::Host { nodes: short_of_cpu, temporary: true }),
+        begins.map(|begins| Blocker::Promised { begins }),
+        (away > 0).then_some(Blocker::Away { nodes: away }),
+        (aside > 0).then_some(Blocker::SetAside { nodes: aside }),
+        (quarantined > 0).then_some(Blocker::Quarantined { boards: quarantined }),
+    ];
+    let mut blockers: Vec<Blocker> = found.into_iter().flatten().collect();
     if blockers.is_empty() {
         // Enough nodes have a free place, but not close enough to each other.
         blockers.push(in_use(ask, u32::try_from(able.len()).unwrap_or(u32::MAX)));

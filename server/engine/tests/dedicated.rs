@@ -66,8 +66,15 @@ fn dedicate(e: &mut Engine, n: u128, o: Option<u128>) {
 
 fn restrict(e: &mut Engine, o: u128, own_nodes_only: bool) {
     let limits = EngineLimits::default();
-    let facts =
-        OrgFacts { org: org(o), weight: 1.0, used: None, guaranteed_milli: 0, own_nodes_only, limits };
+    let facts = OrgFacts {
+        org: org(o),
+        weight: 1.0,
+        used: None,
+        guaranteed_milli: 0,
+        own_nodes_only,
+        egress_policy: false,
+        limits,
+    };
     e.apply(Fact::Org(facts), at(0));
 }
 

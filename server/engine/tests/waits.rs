@@ -2,6 +2,7 @@
 
 use berth_engine::{Blocker, Decision, Engine, Fact, JobFacts, Obstacle, Obstacles, Snapshot, Trial};
 use berth_placement::cluster::{GpuFacts, NodeFacts};
+use berth_placement::networks::{NetworkNeed, NodeNetworks};
 use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::Priority;
@@ -10,11 +11,11 @@ use uuid::Uuid;
 
 const HOUR: i64 = 3_600;
 const H100: &str = "H100-80GB";
-const A30: &str = "A30-24GB";
+const H200: &str = "H200-141GB";
 
 /// Board models with profiles; no profile stands for the whole board.
 const REQUESTS: [(&str, Option<&str>); 5] =
-    [(H100, None), (H100, Some("3g.40gb")), (H100, Some("1g.10gb")), (A30, None), (A30, Some("2g.12gb"))];
+    [(H100, None), (H100, Some("3g.40gb")), (H100, Some("1g.10gb")), (H200, None), (H200, Some("3g.71gb"))];
 
 fn job_id(n: u128) -> JobId {
     JobId::from_uuid(Uuid::from_u128(n))
@@ -45,6 +46,9 @@ fn node(n: u128, model: &str) -> NodeFacts {
         awaited: false,
         drains_by: None,
         images: true,
+        rdma_boards: 0,
+        networks: NodeNetworks::ALL,
+        storage: Vec::new(),
         cpu_milli: 64_000,
         memory_mib: 512_000,
         switch: None,
@@ -65,6 +69,9 @@ fn request((model, profile): (&str, Option<&str>)) -> Request {
         topology: Nearness::Any,
         nvlink: false,
         images: false,
+        rdma: false,
+        network: NetworkNeed::Any,
+        storage: Vec::new(),
         offering: None,
         nano_per_second: 0,
     }
@@ -88,10 +95,10 @@ fn facts(n: u128, owner: u128, request: Request, seconds: i64) -> JobFacts {
     }
 }
 
-/// A cluster with one H100 and one A30.
+/// A cluster with one H100 and one H200.
 fn two_boards() -> Engine {
     let mut engine = Engine::default();
-    for (n, model) in [(1, H100), (2, A30)] {
+    for (n, model) in [(1, H100), (2, H200)] {
         engine.apply(Fact::Node { version: 1, facts: node(n, model) }, at(0));
     }
     engine
@@ -150,14 +157,14 @@ fn each_trial_that_starts_at_once_does_so_after_its_submission() {
 #[test]
 fn a_free_slice_and_a_run_before_the_held_start_are_found() {
     let mut engine = two_boards();
-    assert!(starts(&mut engine, facts(1, 1, request((A30, Some("2g.12gb"))), HOUR)));
-    assert!(!starts(&mut engine, facts(2, 1, request((A30, None)), HOUR)));
+    assert!(starts(&mut engine, facts(1, 1, request((H200, Some("3g.71gb"))), HOUR)));
+    assert!(!starts(&mut engine, facts(2, 1, request((H200, None)), HOUR)));
     let trial =
         |asked, seconds| Trial { seconds, request: request(asked), priority: Priority::Normal, inside: None };
     let trials = [
-        trial((A30, None), 60),
-        trial((A30, Some("2g.12gb")), 60),
-        trial((A30, Some("2g.12gb")), 2 * HOUR),
+        trial((H200, None), 60),
+        trial((H200, Some("3g.71gb")), 60),
+        trial((H200, Some("3g.71gb")), 2 * HOUR),
         trial((H100, None), HOUR),
     ];
     let list = |most| Snapshot::new(&engine).unwrap().list_starting(&trials, org(1), at(10), most);

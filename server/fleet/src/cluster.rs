@@ -16,7 +16,10 @@ use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::jobs::Placement;
 use berth_types::lists::{ListOptions, NameCursor};
-use berth_types::nodes::{AwaitingApproval, Gpu, Node, NodeFilter, NodeOrg, NodeState, Tile, TileOwner};
+use berth_types::nodes::{
+    AwaitingApproval, Gpu, Node, NodeFilter, NodeOrg, NodeState, SetAside, Tile, TileOwner,
+};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 
@@ -47,7 +50,7 @@ pub async fn boards(tx: &mut Tx<'_>, connected: &HashSet<NodeId>) -> Result<Vec<
     Ok(board_states(&gpus, held.iter(), connected))
 }
 
-/// The boards of `gpus` with their occupants, without boards of unknown models.
+/// The boards of `gpus` with their occupants.
 fn board_states<'a>(
     gpus: &[StoredGpu],
     held: impl Iterator<Item = &'a StoredAllocation>,
@@ -59,7 +62,7 @@ fn board_states<'a>(
     }
     let mut out = Vec::new();
     for gpu in gpus {
-        let Some(board) = board_by_name(&gpu.model) else { continue };
+        let board = board_by_name(&gpu.model);
         let allocations = held_by_board.get(gpu.uuid.as_str()).into_iter().flatten();
         let ours = allocations.map(|a| {
             let share = a.share_milli.map(|n| (a.org_id, u16::try_from(n).unwrap_or(u16::MAX)));
@@ -69,6 +72,7 @@ fn board_states<'a>(
         out.push(BoardState {
             node: gpu.node_id,
             uuid: gpu.uuid.clone(),
+            model: board.map_or(gpu.model.as_str(), |board| board.model.as_str()).to_owned(),
             board,
             mig_enabled: gpu.mig_enabled,
             ready: !gpu.cordoned && gpu.present && connected.contains(&gpu.node_id),
@@ -227,7 +231,7 @@ impl Cluster {
         filter: &NodeFilter,
         options: &ListOptions<NameCursor>,
     ) -> Result<Page<Node>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let (name, model) =
             (filter_text(filter.name.as_ref(), "name")?, filter_text(filter.model.as_ref(), "model")?);
         let mut conn = self.context.db.read().await?;
@@ -278,7 +282,7 @@ impl Cluster {
     /// # Errors
     /// The node does not exist.
     pub async fn get_node(&self, caller: &Caller, node: NodeId) -> Result<Node, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let mut rows = store::nodes::list(&mut tx).await?;
@@ -330,6 +334,9 @@ impl Cluster {
         shown_to: Option<OrgId>,
     ) -> Node {
         let awaiting_approval = awaiting_approval(&row, gpus).filter(|_| shown_to.is_none());
+        let now = self.context.now();
+        let until = row.aside_until.filter(|until| *until > now);
+        let set_aside = until.map(|until| SetAside { until, reason: row.aside_reason.clone() });
         Node {
             id: row.id,
             state: node_state(&row, connected),
@@ -350,6 +357,9 @@ impl Cluster {
             left_out: Some(row.gpus_left_out).filter(|reasons| shown_to.is_none() && !reasons.is_empty()),
             certified_until: row.certified_until.filter(|_| shown_to.is_none()),
             silence: None,
+            set_aside: set_aside.filter(|_| shown_to.is_none()),
+            rdma_ports: if shown_to.is_none() { row.rdma_ports.0 } else { Vec::new() },
+            host_mounts: if shown_to.is_none() { row.host_mounts.0 } else { Vec::new() },
             gpus: gpus.iter().map(|gpu| self.gpu(gpu, held, shown_to)).collect(),
         }
     }

@@ -9,6 +9,7 @@ use berth_core::admission::check_name;
 use berth_mig::board_by_name;
 use berth_types::ids::{AuditEventId, JoinTokenId, NodeId};
 use berth_types::nodes::{ExpectedBoards, JoinTerms, JoinToken, NewJoinToken, Node};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::Timestamp;
@@ -168,7 +169,7 @@ impl Enrolment {
         node: Option<NodeId>,
         input: NewJoinToken,
     ) -> Result<JoinToken, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
         let valid_s = input.valid_s.unwrap_or(HOUR_S);
         if !(60..=WEEK_S).contains(&valid_s) {
@@ -394,7 +395,7 @@ impl Enrolment {
     /// Revokes every certificate of a node and ends its session. Its jobs continue like those of a silent
     /// node.
     pub async fn revoke_node(&self, caller: &Caller, node: NodeId) -> Result<Node, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         let now = self.context.now();
         let event = self.context.audit_event(caller, "node.revoked", node.to_string(), String::new());
         let found = self

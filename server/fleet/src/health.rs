@@ -3,22 +3,25 @@
 //! The worker decides about faults and ends the jobs on a failed board. This module acts once on each fault
 //! and decides about the return to service.
 
+mod reset;
 pub mod routes;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use berth_types::board_samples::{BoardJob, BoardSamples, MAX_BOARD_JOBS};
-use berth_types::health::{GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode, Quarantine};
+use berth_types::health::{FabricState, GpuFacts, GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode, Quarantine};
 use berth_types::ids::{AuditEventId, NodeId};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
 use crate::board_history::{BoardHistories, BoardValues, KEPT_S};
+use crate::mig_differences;
 use crate::offerings::Offerings;
-use crate::reports::{BoardReport, GpuTaskOrder, MODE_CHANGE, UNKNOWN_FAULT};
+use crate::reports::{BOARD_RESET, BoardReport, GpuTaskOrder, MODE_CHANGE, UNKNOWN_FAULT};
 use berth_foundation::{Caller, idempotency};
 use berth_foundation::{Change, Context};
 use berth_store::health::{NewQuarantine, StoredHealth};
@@ -43,6 +46,19 @@ fn portal_event(
     }
 }
 
+/// The reason against work on a whole board without its NVLink fabric; `None` for a ready board.
+fn fabric_reason(facts: &GpuFacts) -> Option<String> {
+    let fabric = facts.fabric.as_ref().filter(|_| facts.awaits_fabric())?;
+    let state = match fabric.state {
+        FabricState::NotStarted => "it has not started".to_owned(),
+        FabricState::InProgress => "it is in progress".to_owned(),
+        FabricState::Completed => format!("it failed with error {} of NVML", fabric.status),
+    };
+    Some(format!(
+        "The registration of the board with the NVLink fabric is not complete: {state}. CUDA does not start on the whole board before it."
+    ))
+}
+
 /// Applies the report of one board. Returns true if placements can change.
 async fn apply(
     tx: &mut Tx<'_>,
@@ -52,14 +68,22 @@ async fn apply(
     now: Timestamp,
 ) -> Result<bool, StoreError> {
     let mut placement_changed = false;
-    if board.silent != row.silent {
-        store::health::set_silent(tx, &row.uuid, board.silent.as_deref()).await?;
+    let silent = board.silent.clone().or_else(|| fabric_reason(board.facts.as_ref()?));
+    if silent != row.silent {
+        store::health::set_silent(tx, &row.uuid, silent.as_deref()).await?;
         placement_changed = true;
     }
     if let Some(facts) = &board.facts {
         let mig = facts.mig.unwrap_or(false);
-        if *facts != *row.facts || mig != row.mig_enabled {
-            store::health::set_facts(tx, &row.uuid, facts, mig).await?;
+        let mig_differences = if board.mig_profiles.is_empty() {
+            // The driver names its profiles in MIG mode only.
+            row.facts.mig_differences.clone()
+        } else {
+            mig_differences::list(&row.model, &board.mig_profiles)
+        };
+        let facts = GpuFacts { mig_differences, ..facts.clone() };
+        if facts != *row.facts || mig != row.mig_enabled {
+            store::health::set_facts(tx, &row.uuid, &facts, mig).await?;
             placement_changed |= mig != row.mig_enabled;
         }
     }
@@ -68,8 +92,10 @@ async fn apply(
         && store::health::finish_task(tx, &row.uuid, done.number, done.good, &done.message).await?
     {
         if !done.good {
-            // After a failed change of the mode the quarantine shows the failure.
-            store::health::set_quarantine_reason(tx, &row.uuid, MODE_CHANGE, &done.message).await?;
+            // After a failed change of the mode or a failed reset the quarantine shows the failure.
+            for code in [MODE_CHANGE, BOARD_RESET] {
+                store::health::set_quarantine_reason(tx, &row.uuid, code, &done.message).await?;
+            }
         } else if store::health::lift_quarantine(tx, &row.uuid).await? {
             let event = portal_event(context, "gpu.cleared", &row.uuid, done.message.clone(), now);
             store::quotas::insert_audit(tx, None, &event).await?;
@@ -94,7 +120,8 @@ fn mode_refusal(row: &StoredHealth) -> Option<Problem> {
         let detail = "Check or release the board first: a change of its mode would remove the reason of its quarantine.";
         return Some(Problem::conflict("gpu.quarantined", "The board is quarantined", detail));
     }
-    if row.silent.is_some() || !row.present {
+    // A board that waits for its fabric answers, and its slices need no fabric.
+    if (row.silent.is_some() && !row.facts.awaits_fabric()) || !row.present {
         let detail = "The MIG mode can be changed only while the board answers its worker.";
         return Some(Problem::conflict("gpu.silent", "The board does not answer", detail));
     }
@@ -134,7 +161,7 @@ impl Health {
         (node, gpu_uuid): (NodeId, &str),
         (from, to): (Option<Timestamp>, Option<Timestamp>),
     ) -> Result<BoardSamples, Problem> {
-        let row = self.get_gpu(caller, gpu_uuid).await?;
+        let row = self.get_gpu(caller, gpu_uuid, OperatorRight::View).await?;
         if row.node_id != node {
             return Err(Problem::not_found());
         }
@@ -214,7 +241,7 @@ impl Health {
 
     /// The health of a node's boards, for an operator.
     pub async fn list_gpu_health(&self, caller: &Caller, node: NodeId) -> Result<Vec<GpuHealth>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         store::certificates::find_instance(&mut tx, node).await?.ok_or_else(Problem::not_found)?;
@@ -244,6 +271,7 @@ impl Health {
             power_watts: reading.power_watts,
             temperature_celsius: reading.temperature_celsius,
             utilization_percent: reading.utilization_percent,
+            held: u32::try_from(row.held).unwrap_or(0),
             task: row.task_kind.map(|kind| GpuTask {
                 kind,
                 good: row.task_succeeded.filter(|_| over),
@@ -253,9 +281,14 @@ impl Health {
         }
     }
 
-    /// The board of an operator's command.
-    async fn get_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<StoredHealth, Problem> {
-        self.context.authorise_operator(caller)?;
+    /// The board of a request of an operator with `right`.
+    async fn get_gpu(
+        &self,
+        caller: &Caller,
+        gpu_uuid: &str,
+        right: OperatorRight,
+    ) -> Result<StoredHealth, Problem> {
+        self.context.authorise_operator(caller, right).await?;
         let mut conn = self.context.db.read().await?;
         store::health::find(&mut conn.tx(), gpu_uuid).await?.ok_or_else(Problem::not_found)
     }
@@ -271,7 +304,7 @@ impl Health {
 
     /// Asks the worker to check a board. A passed check returns the board to service.
     pub async fn check_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
-        let row = self.get_gpu(caller, gpu_uuid).await?;
+        let row = self.get_gpu(caller, gpu_uuid, OperatorRight::ManageFleet).await?;
         if caller.already_created().is_some() {
             return Ok(self.gpu_health(row));
         }
@@ -297,7 +330,7 @@ impl Health {
     /// # Errors
     /// The proof of identity is not fresh, or the board does not wait for an approval.
     pub async fn approve_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
-        let row = self.get_gpu(caller, gpu_uuid).await?;
+        let row = self.get_gpu(caller, gpu_uuid, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
         if caller.already_created().is_some() {
             return Ok(self.gpu_health(row));
@@ -335,7 +368,7 @@ impl Health {
     /// # Errors
     /// The board is not in quarantine.
     pub async fn release_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
-        let row = self.get_gpu(caller, gpu_uuid).await?;
+        let row = self.get_gpu(caller, gpu_uuid, OperatorRight::ManageFleet).await?;
         if caller.already_created().is_some() {
             return Ok(self.gpu_health(row));
         }
@@ -382,7 +415,7 @@ impl Health {
         gpu_uuid: &str,
         mode: PatchGpuMode,
     ) -> Result<GpuHealth, Problem> {
-        let row = self.get_gpu(caller, gpu_uuid).await?;
+        let row = self.get_gpu(caller, gpu_uuid, OperatorRight::ManageFleet).await?;
         if caller.already_created().is_some() {
             return Ok(self.gpu_health(row));
         }

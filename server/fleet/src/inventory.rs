@@ -11,6 +11,7 @@ use berth_types::cluster::RACK_LABEL;
 use berth_types::ids::{JobId, NodeId};
 use berth_types::jobs::JobState;
 use berth_types::operations::{InventoryHost, OddFact, PutRack, Rack, Stuck};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -147,7 +148,7 @@ impl Inventory {
 
     /// Stuck jobs and attempts, in no order.
     pub async fn list_stuck(&self, caller: &Caller) -> Result<Vec<Stuck>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let now = self.context.now();
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -169,7 +170,7 @@ impl Inventory {
 
     /// All approved hosts with a report, each with its differences from most others.
     pub async fn inventory(&self, caller: &Caller) -> Result<Vec<InventoryHost>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let gpus = store::nodes::list_gpus(&mut tx).await?;
@@ -211,7 +212,7 @@ impl Inventory {
 
     /// All racks with nodes or with a power budget.
     pub async fn list_racks(&self, caller: &Caller) -> Result<Vec<Rack>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let mut racks: BTreeMap<String, (Option<i64>, u32, Load)> = BTreeMap::new();
@@ -249,7 +250,7 @@ impl Inventory {
 
     /// Sets the power budget of a rack; `None` removes it. Running jobs continue.
     pub async fn set_rack(&self, caller: &Caller, name: &str, input: Option<PutRack>) -> Result<(), Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         if let Some(input) = input {
             check_rack(name, input)?;
         }

@@ -2,15 +2,20 @@
 
 pub(crate) mod approval;
 mod dedication;
+mod diagnoses;
+mod rdma;
+mod release;
 pub mod routes;
 
 use berth_types::ids::NodeId;
 use berth_types::nodes::{Node, PatchNode};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use futures::FutureExt;
 use std::collections::BTreeMap;
 
 use self::approval::Recorded;
+use self::diagnoses::Diagnoses;
 use crate::cluster::Cluster;
 use crate::leases::{Leases, node_audit};
 use crate::offerings::Offerings;
@@ -53,11 +58,12 @@ pub struct Nodes {
     offerings: Offerings,
     cluster: Cluster,
     leases: Arc<Leases>,
+    diagnoses: Arc<Diagnoses>,
 }
 
 impl Nodes {
-    pub const fn new(context: Context, offerings: Offerings, cluster: Cluster, leases: Arc<Leases>) -> Self {
-        Self { context, offerings, cluster, leases }
+    pub fn new(context: Context, offerings: Offerings, cluster: Cluster, leases: Arc<Leases>) -> Self {
+        Self { context, offerings, cluster, leases, diagnoses: Arc::default() }
     }
 
     /// Records the report of a host. An approved node adds the offerings of its approved boards.
@@ -120,7 +126,7 @@ impl Nodes {
     /// # Errors
     /// The node does not exist, or the labels are invalid.
     pub async fn patch_node(&self, caller: &Caller, node: NodeId, patch: PatchNode) -> Result<Node, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         let PatchNode { cordoned, labels, adopt_labels } = patch;
         if let Some(labels) = &labels {
             approval::check_labels(labels)?;

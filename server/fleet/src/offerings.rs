@@ -2,24 +2,26 @@
 
 pub mod routes;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use berth_core::admission::MAX_SLUG_BYTES;
 use berth_mig::{Board, board_by_name};
 use berth_placement::assignment::{OfferingShape, availability};
 use berth_types::Page;
-use berth_types::ids::NodeId;
+use berth_types::change_requests::{ChangeAction, Outcome};
+use berth_types::ids::{ChangeRequestId, NodeId, OrgId};
 use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, nano_per_second, per_hour_micros};
 use berth_types::offerings::{NewPrice, Offering, Price, PricePreview, PriceVersion};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use serde_json::json;
 
 use crate::cluster;
-use berth_foundation::Context;
-use berth_foundation::{Caller, idempotency};
+use berth_foundation::{Caller, Right, idempotency};
+use berth_foundation::{Context, Gate, OperatorAct};
 use berth_store::offerings::{PriceRow, StoredOffering, StoredPrice};
 use berth_store::{self as store, StoreError};
 
@@ -46,11 +48,41 @@ impl Offerings {
         drop(conn);
         let simulated = known.is_some_and(|known| known.simulated);
         let offered = boards.iter().filter(|board| board.present && !board.awaits_approval);
-        let models: BTreeSet<&str> = offered.map(|board| board.model.as_str()).collect();
-        for board in models.into_iter().filter_map(board_by_name) {
-            self.offer_board(board, simulated).await?;
+        // A model without a table has the memory of its smallest board.
+        let mut models: BTreeMap<&str, i64> = BTreeMap::new();
+        for board in offered {
+            let memory_mib = models.entry(board.model.as_str()).or_insert(board.memory_mib);
+            *memory_mib = board.memory_mib.min(*memory_mib);
+        }
+        for (model, memory_mib) in models {
+            match board_by_name(model) {
+                Some(board) => self.offer_board(board, simulated).await?,
+                None => self.offer_whole(model, memory_mib, simulated).await?,
+            }
         }
         Ok(())
+    }
+
+    /// Adds the offering of whole boards of a model without a MIG table. An existing one stays unchanged.
+    async fn offer_whole(&self, model: &str, memory_mib: i64, simulated: bool) -> Result<(), StoreError> {
+        let now = self.context.now();
+        let slug = model.to_lowercase();
+        if slug.len() > MAX_SLUG_BYTES {
+            tracing::warn!(model, "the name of a board model is too long for an offering");
+            return Ok(());
+        }
+        let whole = StoredOffering {
+            id: self.context.new_id(now),
+            slug,
+            gpu_model: model.to_owned(),
+            mig_profile: None,
+            memory_mib,
+            cells: 1,
+            board_cells: 1,
+            simulated,
+            price: None,
+        };
+        self.add(vec![whole], now).await
     }
 
     /// Adds the offerings of a board: the whole board and each of its MIG profiles. Existing offerings stay
@@ -78,6 +110,10 @@ impl Offerings {
             ..whole.clone()
         });
         let all: Vec<StoredOffering> = std::iter::once(whole.clone()).chain(slices).collect();
+        self.add(all, now).await
+    }
+
+    async fn add(&self, all: Vec<StoredOffering>, now: Timestamp) -> Result<(), StoreError> {
         self.context
             .db
             .write(move |tx| {
@@ -93,15 +129,39 @@ impl Offerings {
             .await
     }
 
-    /// All offerings, each with its numbers of available and of all devices.
+    /// All offerings, each with its numbers of available and of all devices on the nodes of all organizations.
+    ///
+    /// # Errors
+    /// The database cannot be read.
     pub async fn list_offerings(&self) -> Result<Vec<Offering>, Problem> {
+        self.list_counted(None).await
+    }
+
+    /// All offerings, each with its numbers of available and of all devices on the nodes that an organization may
+    /// use.
+    ///
+    /// # Errors
+    /// 404 for callers who are no members.
+    pub async fn list_org_offerings(&self, caller: &Caller, org: OrgId) -> Result<Vec<Offering>, Problem> {
+        self.context.authorise(caller, org, Right::View).await?;
+        self.list_counted(Some(org)).await
+    }
+
+    /// All offerings with the devices of the nodes that an organization may use; `None`: of the nodes that are
+    /// dedicated to none.
+    async fn list_counted(&self, org: Option<OrgId>) -> Result<Vec<Offering>, Problem> {
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let stored = store::offerings::list(&mut tx, self.context.now()).await?;
         let mut boards = cluster::boards(&mut tx, &self.context.live.connected()).await?;
         cluster::occupy_reserved(&mut tx, &mut boards, self.context.now()).await?;
-        // The catalogue is the same for all organizations.
-        boards.retain(|board| board.dedicated_to.is_none());
+        match org {
+            Some(org) => {
+                let usable = cluster::usable_nodes(&mut tx, org).await?;
+                boards.retain(|board| usable.has(board.dedicated_to));
+            }
+            None => boards.retain(|board| board.dedicated_to.is_none()),
+        }
         let with_availability = |stored: StoredOffering| {
             let shape = OfferingShape {
                 model: stored.gpu_model.clone(),
@@ -140,18 +200,28 @@ impl Offerings {
         }
     }
 
-    /// Sets the next version of a price. Earlier jobs and reservations keep their version.
+    /// Sets the next version of a price. Earlier jobs and reservations keep their version. `approved` is the change
+    /// request that the caller approves.
     ///
     /// # Errors
     /// The begin is in the past or more than a year ahead.
-    pub async fn set_price(&self, caller: &Caller, input: NewPrice) -> Result<Offering, Problem> {
-        self.context.authorise_operator(caller)?;
+    pub async fn set_price(
+        &self,
+        caller: &Caller,
+        input: NewPrice,
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Offering>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
         let now = self.context.now();
         if caller.already_created().is_some() {
+            if let Some(request) = Gate::find_requested(&self.context, caller).await? {
+                return Ok(Outcome::Requested(request));
+            }
             let mut conn = self.context.db.read().await?;
             let found = store::offerings::find(&mut conn.tx(), &input.offering, now).await?;
-            return found.map(|o| self.offering(o)).ok_or_else(no_offering);
+            return found.map(|o| Outcome::Done(self.offering(o))).ok_or_else(no_offering);
         }
+        let gate = Gate::new(&self.context, caller, approved, &input)?;
         let from = input.effective_from.unwrap_or(now);
         let mut price = parse_price(&input)?;
         if from < now.plus_seconds(-60) || from > now.plus_seconds(366 * 86_400) {
@@ -159,6 +229,7 @@ impl Offerings {
             return Err(Problem::invalid_field("/effective_from", detail));
         }
         let from = from.max(now);
+        let currency = self.context.settings.currency.clone();
         let set_by = caller.user.email.clone();
         let event = self.context.audit_event(
             caller,
@@ -174,30 +245,38 @@ impl Offerings {
         let found = self
             .context
             .db
-            .write(move |tx| {
-                let (slug, set_by, event) = (input.offering.clone(), set_by.clone(), event.clone());
-                let key = key.clone();
+            .try_write(move |tx| {
+                let (input, set_by, event) = (input.clone(), set_by.clone(), event.clone());
+                let (key, gate, currency) = (key.clone(), gate.clone(), currency.clone());
                 async move {
-                    let Some(offering) = store::offerings::find(tx, &slug, now).await? else {
-                        return Ok(None);
+                    let slug = &input.offering;
+                    let Some(offering) = store::offerings::find(tx, slug, now).await? else {
+                        return Ok(Outcome::Done(None));
                     };
+                    let act = price_act(&input, offering.price, &currency);
+                    if let Some(request) = gate.pass(tx, &act).await? {
+                        return Ok(Outcome::Requested(request));
+                    }
                     idempotency::claim(tx, key.as_ref(), "", now).await?;
                     price.version = store::offerings::last_version(tx, offering.id).await? + 1;
                     store::offerings::insert_price(tx, offering.id, price, from, &set_by).await?;
                     let before = offering.price.map(|price| price_state(price, None));
                     let event = event.with_change(before, Some(price_state(price, Some(from))));
                     store::quotas::insert_audit(tx, None, &event).await?;
-                    store::offerings::find(tx, &slug, now).await
+                    Ok(Outcome::Done(store::offerings::find(tx, slug, now).await?))
                 }
                 .boxed()
             })
             .await?;
-        found.map(|o| self.offering(o)).ok_or_else(no_offering)
+        match found {
+            Outcome::Requested(request) => Ok(Outcome::Requested(request)),
+            Outcome::Done(found) => found.map(|o| Outcome::Done(self.offering(o))).ok_or_else(no_offering),
+        }
     }
 
     /// The charges of the last thirty days, and the same use at a new price.
     pub async fn preview_price(&self, caller: &Caller, input: NewPrice) -> Result<PricePreview, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let new = parse_price(&input)?;
         let now = self.context.now();
         let since = now.plus_seconds(-30 * 86_400);
@@ -234,7 +313,7 @@ impl Offerings {
         slug: &str,
         options: &ListOptions<i64>,
     ) -> Result<Page<PriceVersion>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         if slug.len() > MAX_SLUG_BYTES {
             return Err(no_offering());
         }
@@ -261,6 +340,37 @@ impl Offerings {
 
 fn no_offering() -> Problem {
     Problem::invalid_field("/offering", "This offering does not exist.")
+}
+
+/// A new price as an act of an operator.
+fn price_act(input: &NewPrice, present: Option<StoredPrice>, currency: &str) -> OperatorAct {
+    let text = |micros: i64| format!("{} an hour", money_text(micros, currency));
+    let other = |micros: Option<i64>| micros.map_or_else(|| "as on demand".to_owned(), text);
+    let nano = |nano: i64| per_hour_micros(nano).unwrap_or(i64::MAX);
+    let before = present.map_or_else(
+        || "no price".to_owned(),
+        |price| {
+            let (reserved, preemptible) =
+                (price.reserved_nano_per_second.map(nano), price.preemptible_nano_per_second.map(nano));
+            let on_demand = text(nano(price.nano_per_second));
+            format!("{on_demand}, reserved {}, preemptible {}", other(reserved), other(preemptible))
+        },
+    );
+    let after = format!(
+        "{}, reserved {}, preemptible {}",
+        text(input.per_hour_micros),
+        other(input.reserved_per_hour_micros),
+        other(input.preemptible_per_hour_micros)
+    );
+    let begin = input.effective_from.map_or_else(|| "the approval".to_owned(), Timestamp::minute);
+    OperatorAct {
+        action: ChangeAction::SetPrice,
+        org: None,
+        target: input.offering.clone(),
+        amount_micros: Some(input.per_hour_micros),
+        reason: String::new(),
+        detail: format!("from {before}; to {after}; effective from {begin}"),
+    }
 }
 
 /// A price in audit events: the one in effect, or a new one with the time from which it applies.

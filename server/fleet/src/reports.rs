@@ -6,6 +6,8 @@ use berth_types::health::{GpuFacts, GpuTaskKind};
 
 /// The quarantine code of a board during a change of its MIG mode.
 pub(crate) const MODE_CHANGE: &str = "gpu.mode";
+/// The quarantine code of a board during its reset.
+pub(crate) const BOARD_RESET: &str = "gpu.reset";
 /// The quarantine code of a board without a recorded code.
 pub(crate) const UNKNOWN_FAULT: &str = "device.unavailable";
 
@@ -21,6 +23,21 @@ pub struct BoardReport {
     pub done: Option<GpuTaskResult>,
     /// Absent for a silent board.
     pub facts: Option<GpuFacts>,
+    /// The MIG profiles that the driver offers; empty without MIG mode.
+    pub mig_profiles: Vec<DriverProfile>,
+}
+
+/// A MIG profile as the driver of a board offers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriverProfile {
+    pub id: u32,
+    /// For example `1g.10gb`.
+    pub name: String,
+    /// The number of memory slices.
+    pub size: u32,
+    /// The memory slices at which an instance may start.
+    pub starts: Vec<u32>,
+    pub memory_mib: u64,
 }
 
 /// A fault of a board.

@@ -9,6 +9,7 @@ use berth_types::Page;
 use berth_types::accounts::User;
 use berth_types::ids::{AuditEventId, OrgId};
 use berth_types::lists::ListOptions;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::quotas::{AuditContext, AuditEvent, AuditFilter};
 use berth_types::time::Timestamp;
@@ -102,7 +103,8 @@ impl AuditLog {
         filter: &AuditFilter,
         options: &ListOptions<AuditEventId>,
     ) -> Result<Page<AuditEvent>, Problem> {
-        let org = self.context.authorise_scope(caller, scope, Right::Manage).await?;
+        let org =
+            self.context.authorise_scope(caller, scope, (Right::Manage, OperatorRight::Inspect)).await?;
         for (name, text) in
             [("action", &filter.action), ("actor", &filter.actor), ("subject", &filter.subject)]
         {

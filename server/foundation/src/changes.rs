@@ -41,6 +41,8 @@ pub enum Change {
         org: OrgId,
         user: UserId,
     },
+    /// A user got another role of operators, or is no operator any more.
+    Operator(UserId),
     TokenRevoked(TokenId),
     /// A person ended this session.
     SignedOut(SessionKey),

@@ -54,19 +54,24 @@ pub fn new_totp_key(rng: &mut impl Rng) -> [u8; 20] {
     bytes
 }
 
-/// A new recovery code: 16 letters and digits without `i`, `l`, `o` and `u`, in four groups.
+/// A new recovery code of 140 bits: 28 letters and digits without `i`, `l`, `o` and `u`, in seven groups.
 pub fn new_recovery_code(rng: &mut impl Rng) -> String {
     const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
     let mut group = || -> String {
         (0..4).filter_map(|_| ALPHABET.get(rng.random_range(0..32_usize))).map(|c| char::from(*c)).collect()
     };
-    [group(), group(), group(), group()].join("-")
+    [(); 7].map(|()| group()).join("-")
+}
+
+/// The SHA-256 hash of a text.
+pub fn digest(text: &str) -> [u8; 32] {
+    Sha256::digest(text.as_bytes()).into()
 }
 
 /// The SHA-256 hash of a secret, which the database has instead of the secret. A plain hash is enough, since
 /// the secrets are long and random.
 pub fn fingerprint(secret: &str) -> String {
-    URL_SAFE_NO_PAD.encode(Sha256::digest(secret.as_bytes()))
+    URL_SAFE_NO_PAD.encode(digest(secret))
 }
 
 /// The key of a session: the fingerprint of its cookie.
@@ -100,10 +105,11 @@ mod tests {
     use rand::SeedableRng;
 
     #[test]
-    fn a_recovery_code_has_four_groups() {
+    fn a_recovery_code_has_140_bits() {
         let mut rng = rand_chacha::ChaCha20Rng::seed_from_u64(7);
         let code = new_recovery_code(&mut rng);
-        assert_eq!(code.split('-').map(str::len).collect::<Vec<_>>(), [4, 4, 4, 4], "{code}");
+        // Each character is one of 32.
+        assert_eq!(code.split('-').map(str::len).collect::<Vec<_>>(), [4; 7], "{code}");
         assert_ne!(code, new_recovery_code(&mut rng));
         assert_ne!(new_totp_key(&mut rng), new_totp_key(&mut rng));
     }

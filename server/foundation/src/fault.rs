@@ -75,6 +75,9 @@ mod tests {
                 collect_points(&path, names);
                 continue;
             }
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
             let call = concat!("fault::", "point(\"");
             let text = std::fs::read_to_string(&path).unwrap();
             for rest in text.split(call).skip(1) {

@@ -13,6 +13,7 @@ pub mod credentials;
 pub mod days;
 pub mod delivery;
 pub mod disk;
+pub mod dns;
 pub mod envelope;
 pub mod fault;
 pub mod idempotency;
@@ -21,16 +22,23 @@ pub mod live;
 pub mod loops;
 pub mod objects;
 pub mod proxies;
+pub mod refusals;
 pub mod repeated;
+pub mod second_operator;
 pub mod settings;
 pub mod source;
 pub mod telemetry;
 
 pub use audit::AuditLog;
 pub use audit_push::AuditPush;
-pub use callers::{Caller, Right, Scope, SessionProof, TokenScope, forbidden_for, unverified};
+pub use callers::{
+    Caller, Right, Scope, SessionProof, TokenScope, forbidden_for, has_right, recheck_operator_right,
+    record_refusal, unverified,
+};
 pub use changes::{Change, Listener};
 pub use context::Context;
 pub use credentials::SessionKey;
+pub use refusals::Refusal;
+pub use second_operator::{Gate, OperatorAct};
 pub use settings::Settings;
 pub use source::RequestSource;

@@ -85,6 +85,8 @@ pub struct Live {
     members: Mutex<HashMap<(OrgId, UserId), broadcast::Sender<()>>>,
     /// Notified when an API token is revoked.
     tokens: Mutex<HashMap<TokenId, broadcast::Sender<()>>>,
+    /// Notified when a user gets another role of operators, or none.
+    operators: Mutex<HashMap<UserId, broadcast::Sender<()>>>,
     /// Notified when a person signs out of a session.
     people: Mutex<HashMap<SessionKey, broadcast::Sender<()>>>,
     sessions: Mutex<HashMap<NodeId, NodeSession>>,
@@ -169,6 +171,7 @@ impl Listener for Live {
                 self.charged.notify_one();
             }
             Change::Member { org, user } => publish(&self.members, (*org, *user), || ()),
+            Change::Operator(user) => publish(&self.operators, *user, || ()),
             Change::TokenRevoked(token) => publish(&self.tokens, *token, || ()),
             Change::SignedOut(session) => publish(&self.people, session.clone(), || ()),
             Change::Webhooks(orgs) => lock(&self.webhook_orgs).clone_from(orgs),
@@ -197,12 +200,14 @@ impl Live {
         session: Option<SessionKey>,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut member = subscribe(&self.members, (org, user));
+        let mut operator = subscribe(&self.operators, user);
         let mut by_token = token.map(|token| subscribe(&self.tokens, token));
         let mut by_session = session.map(|session| subscribe(&self.people, session));
         async move {
             // Every result ends the streams, also the error about missed messages.
             tokio::select! {
                 _ = member.recv() => {}
+                _ = operator.recv() => {}
                 () = next(&mut by_token) => {}
                 () = next(&mut by_session) => {}
             }
@@ -354,6 +359,17 @@ mod tests {
         live.on_change(&Change::Member { org: org(1), user: user(3) });
         assert!((&mut ada).now_or_never().is_none() && (&mut bob).now_or_never().is_none());
         live.on_change(&Change::Member { org: org(1), user: user(1) });
+        assert!((&mut ada).now_or_never().is_some() && (&mut bob).now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn streams_of_an_operator_end_at_a_change_of_the_role() {
+        let live = Live::default();
+        let org = OrgId::from_uuid(uuid::Uuid::nil());
+        let user = |n: u128| UserId::from_uuid(uuid::Uuid::from_u128(n));
+        let mut ada = Box::pin(live.streams_end(org, user(1), None, None));
+        let mut bob = Box::pin(live.streams_end(org, user(2), None, None));
+        live.on_change(&Change::Operator(user(1)));
         assert!((&mut ada).now_or_never().is_some() && (&mut bob).now_or_never().is_none());
     }
 

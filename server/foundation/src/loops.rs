@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_types::operations::{LoopError, PortalLoop};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::future::BoxFuture;
@@ -55,7 +56,8 @@ pub type Wake = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 #[derive(Clone)]
 pub struct Loops {
     context: Context,
-    loops: Arc<Mutex<BTreeMap<&'static str, PortalLoop>>>,
+    /// Changes after each run.
+    loops: Arc<watch::Sender<BTreeMap<&'static str, PortalLoop>>>,
     /// The name of a loop that panicked.
     panicked: Arc<watch::Sender<Option<&'static str>>>,
 }
@@ -66,11 +68,8 @@ fn millis(duration: Duration) -> i64 {
 
 impl Loops {
     pub fn new(context: Context) -> Self {
-        Self { context, loops: Arc::default(), panicked: Arc::new(watch::Sender::new(None)) }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, PortalLoop>> {
-        self.loops.lock().unwrap_or_else(PoisonError::into_inner)
+        let loops = Arc::new(watch::Sender::new(BTreeMap::new()));
+        Self { context, loops, panicked: Arc::new(watch::Sender::new(None)) }
     }
 
     /// Resolves with the name of a loop when one has panicked.
@@ -85,15 +84,15 @@ impl Loops {
 
     /// All loops, in the order of their names.
     pub fn all(&self) -> Vec<PortalLoop> {
-        self.lock().values().cloned().collect()
+        self.loops.borrow().values().cloned().collect()
     }
 
     /// All loops, for operators.
     ///
     /// # Errors
     /// 404 for all other callers.
-    pub fn list(&self, caller: &Caller) -> Result<Vec<PortalLoop>, Problem> {
-        self.context.authorise_operator(caller)?;
+    pub async fn list(&self, caller: &Caller) -> Result<Vec<PortalLoop>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         Ok(self.all())
     }
 
@@ -108,7 +107,7 @@ impl Loops {
             last_failed: false,
             last_error: None,
         };
-        self.lock().insert(name, new);
+        self.loops.send_modify(|loops| drop(loops.insert(name, new)));
     }
 
     fn record<T, E: Display>(
@@ -117,18 +116,19 @@ impl Loops {
         started: (Timestamp, Instant),
         result: &Result<T, E>,
     ) {
-        let mut loops = self.lock();
-        let Some(run) = loops.get_mut(name) else { return };
-        run.runs += 1;
-        run.last_run_at = Some(started.0);
-        run.last_took_ms = millis(started.1.elapsed());
-        run.last_failed = result.is_err();
-        if let Err(error) = result {
-            let detail: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
-            tracing::error!(name, error = detail, "a loop failed; its next run tries again");
-            run.failures += 1;
-            run.last_error = Some(LoopError { at: started.0, detail });
-        }
+        self.loops.send_modify(|loops| {
+            let Some(run) = loops.get_mut(name) else { return };
+            run.runs += 1;
+            run.last_run_at = Some(started.0);
+            run.last_took_ms = millis(started.1.elapsed());
+            run.last_failed = result.is_err();
+            if let Err(error) = result {
+                let detail: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
+                tracing::error!(name, error = detail, "a loop failed; its next run tries again");
+                run.failures += 1;
+                run.last_error = Some(LoopError { at: started.0, detail });
+            }
+        });
     }
 
     /// Runs `work` repeatedly until the runtime ends or the returned handle aborts the loop.
@@ -220,16 +220,10 @@ mod tests {
 
     /// Waits until the only loop has ended `runs` runs.
     async fn wait_for_runs(loops: &Loops, runs: u64) -> PortalLoop {
-        let counted = async {
-            loop {
-                let run = loops.all().pop().unwrap();
-                if run.runs >= runs {
-                    return run;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), counted).await.unwrap()
+        let mut recorded = loops.loops.subscribe();
+        let counted = recorded.wait_for(|loops| loops.values().all(|run| run.runs >= runs));
+        let counted = tokio::time::timeout(Duration::from_secs(30), counted).await.unwrap().unwrap();
+        counted.values().next().cloned().unwrap()
     }
 
     #[tokio::test]

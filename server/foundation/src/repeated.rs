@@ -45,6 +45,14 @@ fn counted(mut event: AuditEvent, count: u32) -> AuditEvent {
     event
 }
 
+/// The cause, or the shared one of all causes beyond the limit.
+fn admitted_cause<'a>(windows: &mut HashMap<String, Window>, cause: &'a str, now: Timestamp) -> &'a str {
+    if windows.len() >= MAX_CAUSES && !windows.contains_key(cause) {
+        windows.retain(|_, window| window.omitted > 0 || !window.is_over(now));
+    }
+    if windows.contains_key(cause) || windows.len() < MAX_CAUSES { cause } else { "" }
+}
+
 impl RepeatedEvents {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Window>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -59,11 +67,7 @@ impl RepeatedEvents {
         event: AuditEvent,
     ) -> Option<AuditEvent> {
         let (mut windows, now) = (self.lock(), event.at);
-        if windows.len() >= MAX_CAUSES && !windows.contains_key(cause) {
-            windows.retain(|_, window| window.omitted > 0 || !window.is_over(now));
-        }
-        let is_known = windows.contains_key(cause) || windows.len() < MAX_CAUSES;
-        let cause = if is_known { cause } else { "" };
+        let cause = admitted_cause(&mut windows, cause, now);
         let Some(window) = windows.get_mut(cause) else {
             windows.insert(cause.to_owned(), Window::new(now, window_ms));
             return Some(event);
@@ -76,6 +80,15 @@ impl RepeatedEvents {
         window.omitted = window.omitted.saturating_add(1);
         window.last = Some((org, event));
         None
+    }
+
+    /// Counts an event whose row is written at the end of its window. The request waits for no write.
+    pub fn defer(&self, cause: &str, window_ms: i64, org: Option<OrgId>, event: AuditEvent) {
+        let (mut windows, now) = (self.lock(), event.at);
+        let cause = admitted_cause(&mut windows, cause, now);
+        let window = windows.entry(cause.to_owned()).or_insert_with(|| Window::new(now, window_ms));
+        window.omitted = window.omitted.saturating_add(1);
+        window.last = Some((org, event));
     }
 
     /// Ends the windows that are over at `now`. Returns an event for each of them with omitted events.
@@ -133,6 +146,22 @@ mod tests {
         assert_eq!(events.end_windows(event(182).at).len(), 1);
         assert!(events.end_windows(event(300).at).is_empty());
         assert!(events.lock().is_empty());
+    }
+
+    #[test]
+    fn a_deferred_event_has_its_row_at_the_end_of_its_window() {
+        let events = RepeatedEvents::default();
+        for at_s in [0, 1, 59] {
+            events.defer("a", MINUTE_MS, None, event(at_s));
+        }
+        assert!(events.end_windows(event(59).at).is_empty());
+        let due = events.end_windows(event(60).at);
+        assert_eq!((due.len(), due[0].1.detail.as_str()), (1, "Wrong password. 3 times."));
+        assert!(events.end_windows(event(120).at).is_empty());
+        for n in 0..MAX_CAUSES + 50 {
+            events.defer(&n.to_string(), MINUTE_MS, None, event(200));
+        }
+        assert_eq!(events.lock().len(), MAX_CAUSES + 1);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The settings that an operator gives at the start of the portal.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -7,6 +8,7 @@ use berth_core::ports::Origin;
 use berth_recordings::Retention;
 use berth_store::accounts::Session;
 use berth_types::accounts::User;
+use berth_types::operators::OperatorRole;
 
 use crate::audit_key::AuditKey;
 use crate::audit_targets::AuditTargets;
@@ -62,6 +64,8 @@ pub struct OperatorProvider {
     pub client_secret: String,
     /// The group of the operators in the claim `groups`.
     pub group: String,
+    /// The role of a person in the group at the first sign-in.
+    pub role: OperatorRole,
 }
 
 /// The settings of the portal. They are fixed from the start on.
@@ -77,6 +81,8 @@ pub struct Settings {
     pub require_factor: RequireFactor,
     /// The provider for the single sign-on of operators. Without it they have passwords only.
     pub operator_provider: Option<OperatorProvider>,
+    /// The DNS server for the records of domains. Without it the servers are those of the system.
+    pub dns_server: Option<SocketAddr>,
     /// The data directory, with logs and readings.
     pub data: PathBuf,
     /// The retention of readings.
@@ -110,6 +116,8 @@ pub struct Settings {
     pub public_url: String,
     /// Open connections of browsers and scripts.
     pub max_connections: usize,
+    /// Requests a second of one person or API token, after twenty times as many at once; 0: no limit.
+    pub caller_requests_per_s: u32,
     /// The reverse proxies in front of the portal.
     pub trusted_proxies: TrustedProxies,
     /// The origin of job ports, with a host name other than the portal's. Without it ports are off.
@@ -129,11 +137,15 @@ pub struct Settings {
     pub free_jobs: i64,
     /// Days for which ended jobs keep their submission, logs and files; `None`: for ever.
     pub keep_ended_jobs_days: Option<i64>,
+    /// The least throughput between two nodes of a job in MiB a second; 0: no such limit.
+    pub gang_min_mib_per_s: i64,
     /// Free bytes of the data directory below which the portal refuses uploads, and below half of which also
     /// submissions; 0: no such mark.
     pub min_free_bytes: u64,
     /// The directory of the operator's templates of jobs.
     pub templates: Option<PathBuf>,
+    /// Operators have the page of all components, for development.
+    pub gallery: bool,
 }
 
 impl Settings {
@@ -158,6 +170,7 @@ impl Default for Settings {
             session_absolute_s: 14 * 86_400,
             require_factor: RequireFactor::default(),
             operator_provider: None,
+            dns_server: None,
             data: PathBuf::from("./data"),
             keep_readings: Retention::default(),
             worker_url: "https://127.0.0.1:8081".to_owned(),
@@ -175,6 +188,7 @@ impl Default for Settings {
             verify_email: false,
             public_url: "http://127.0.0.1:8080".to_owned(),
             max_connections: 8_192,
+            caller_requests_per_s: 500,
             trusted_proxies: TrustedProxies::default(),
             ports_origin: None,
             stripe_key: None,
@@ -185,8 +199,10 @@ impl Default for Settings {
             free_storage_bytes: 100 << 20,
             free_jobs: 100,
             keep_ended_jobs_days: Some(365),
+            gang_min_mib_per_s: 0,
             min_free_bytes: 0,
             templates: None,
+            gallery: false,
         }
     }
 }

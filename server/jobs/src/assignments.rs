@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use berth_core::egress::JobEgress;
 use berth_core::lease::LeaseLimits;
 use berth_storage::start_inputs::{CheckpointDir, RankSecret, RankVolume, RegistryLogin, RestoredCheckpoint};
 use berth_types::files::CheckpointSignal;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Failure, Network};
+
+use berth_gangs::networks::RankGang;
 
 /// The assignment of a rank to its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +74,14 @@ pub struct RankStart {
     /// 0: no limit.
     pub memory_mib: u64,
     pub network: Network,
+    /// The addresses that the rank may reach.
+    pub egress: JobEgress,
+    /// The job has ranks on several nodes.
+    pub spans_nodes: bool,
+    /// Its part in the network of its gang. Absent: it has the network of its node.
+    pub gang: Option<Box<RankGang>>,
+    /// The job has the RDMA devices of its nodes.
+    pub rdma: bool,
     /// The full name of the image; absent: the system of the host.
     pub image: Option<String>,
     pub registry_login: Option<RegistryLogin>,

@@ -12,6 +12,7 @@ use berth_types::quotas::{AuditContext, AuditEvent};
 use futures::FutureExt;
 
 use crate::assignments::{RankAssignment, RankDevice, RankSlice, RankStart};
+use crate::egress::find_egress;
 use crate::leases;
 use crate::logs::Logs;
 use crate::preparation;
@@ -23,6 +24,7 @@ use crate::transitions::advance;
 use berth_foundation::fault;
 use berth_foundation::live::JobUpdate;
 use berth_foundation::{Change, Context};
+use berth_gangs::networks::{RankNetwork, rank_network};
 use berth_recordings::Recordings;
 
 use berth_store::attempts::{StoredAllocation, StoredOpenRank};
@@ -53,6 +55,13 @@ fn lock(refused: &Mutex<HashSet<RefusedRank>>) -> MutexGuard<'_, HashSet<Refused
 fn refused_start() -> RankStart {
     let detail = "The node is not for this organization. The job got no data there.";
     let failure = Failure { code: "node.not_usable".to_owned(), detail: detail.to_owned() };
+    RankStart { unusable: Some(failure), ..RankStart::default() }
+}
+
+/// The start for a rank of a job with RDMA whose organization has lost the grant: a failure and nothing else.
+fn ungranted_start() -> RankStart {
+    let detail = "The operator has revoked RDMA for the organization. The job was not started and costs nothing. Launch it without RDMA, or ask the operator.";
+    let failure = Failure { code: "rdma.not_granted".to_owned(), detail: detail.to_owned() };
     RankStart { unusable: Some(failure), ..RankStart::default() }
 }
 
@@ -150,7 +159,7 @@ impl Attempts {
                     // An attempt that is stopped before its start needs no files.
                     Some(RankStart::default())
                 } else if may_use_node(&mut tx, row.org_id, node).await? {
-                    self.start(&mut tx, &row).await?
+                    self.start(&mut tx, node, &row).await?
                 } else {
                     refusals.push((row.job_id, row.number, row.org_id));
                     Some(refused_start())
@@ -244,11 +253,30 @@ impl Attempts {
 
     /// The start of a rank for a worker that does not know it yet. `None` as long as its inputs are not
     /// complete.
-    async fn start(&self, tx: &mut Tx<'_>, row: &StoredOpenRank) -> Result<Option<RankStart>, StoreError> {
+    async fn start(
+        &self,
+        tx: &mut Tx<'_>,
+        node: NodeId,
+        row: &StoredOpenRank,
+    ) -> Result<Option<RankStart>, StoreError> {
         let submission = row.submission()?;
+        if submission.rdma && store::rdma::find_grant(tx, row.org_id).await? != Some(true) {
+            return Ok(Some(ungranted_start()));
+        }
+        let egress = match find_egress(tx, row.org_id, node, submission).await? {
+            Ok(egress) => egress,
+            Err(failure) => return Ok(Some(RankStart { unusable: Some(failure), ..RankStart::default() })),
+        };
         let absent = || StoreError::corrupt("job_inputs", row.job_id, "job_id", "the row does not exist");
         let inputs = store::jobs::find_inputs(tx, row.job_id).await?.ok_or_else(absent)?;
-        let env = ranks::environment(tx, row).await?;
+        let gang = match rank_network(tx, &self.context, row).await? {
+            RankNetwork::Host => None,
+            RankNetwork::Gang(gang) => Some(gang),
+            RankNetwork::Impossible(failure) => {
+                return Ok(Some(RankStart { unusable: Some(failure), ..RankStart::default() }));
+            }
+        };
+        let env = ranks::environment(tx, row, gang.is_some()).await?;
         let mut start = RankStart {
             command: submission.command.clone().unwrap_or_default(),
             script: inputs.script,
@@ -258,6 +286,10 @@ impl Attempts {
             cpu_milli: u64::from(submission.cpus.unwrap_or(0)) * 1_000,
             memory_mib: submission.memory_mib.unwrap_or(0),
             network: submission.network,
+            egress,
+            spans_nodes: row.nodes > 1,
+            gang,
+            rdma: submission.rdma,
             image: preparation::full_image_name(submission.image.as_deref()),
             ..RankStart::default()
         };

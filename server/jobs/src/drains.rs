@@ -12,6 +12,7 @@ use berth_core::jobs::MachineEvent;
 use berth_types::ids::{AuditEventId, NodeId};
 use berth_types::jobs::JobState;
 use berth_types::operations::{Drain, NewDrain};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::Timestamp;
@@ -143,7 +144,7 @@ impl Drains {
 
     /// The draining nodes, each with its progress.
     pub async fn list_drains(&self, caller: &Caller) -> Result<Vec<Drain>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let now = self.context.now();
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
@@ -165,7 +166,7 @@ impl Drains {
     /// # Errors
     /// The node is unknown, or the deadline, grace or reason is invalid.
     pub async fn drain_node(&self, caller: &Caller, node: NodeId, input: NewDrain) -> Result<Drain, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         let now = self.context.now();
         let present = {
             let mut conn = self.context.db.read().await?;
@@ -216,7 +217,7 @@ impl Drains {
     /// # Errors
     /// The node has no drain.
     pub async fn cancel_drain(&self, caller: &Caller, node: NodeId) -> Result<(), Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         let event =
             self.context.audit_event(caller, "node.drain_called_off", node.to_string(), String::new());
         let done = self.context.db.write(move |tx| {

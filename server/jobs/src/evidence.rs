@@ -49,6 +49,7 @@ pub(super) fn update_evidence(
         device_ms: reported.device_ms,
         lost_ms: reported.lost_ms,
         busy_ms: reported.busy_ms,
+        memory_clearing: reported.memory_clearing,
     };
     let mut lost: Vec<(i64, i64)> =
         reported.losses.iter().map(|loss| (loss.from_ms, loss.until_ms)).collect();

@@ -5,17 +5,16 @@ pub mod attempts;
 mod bulk_stops;
 mod charges;
 pub mod drains;
+mod egress;
 mod evidence;
 mod job_filter;
 pub mod jobs;
 mod leases;
-mod limits;
 mod logs;
 mod lost_nodes;
 mod meters;
 mod operator_jobs;
 mod placements;
-pub mod planner;
 mod preparation;
 pub mod quotas;
 mod ranks;
@@ -23,20 +22,22 @@ pub mod reports;
 pub mod scheduler;
 mod start_inputs;
 mod status_reports;
+mod templates;
 mod transitions;
 mod underuse;
 
 pub use attempts::Attempts;
+pub use berth_planner::{self as planner, Planner};
 pub use drains::Drains;
 pub use jobs::Jobs;
 pub use logs::{Logs, OpenRank};
 pub use lost_nodes::LostNodes;
 pub use operator_jobs::OperatorJobs;
 pub use placements::Placements;
-pub use planner::Planner;
 pub use quotas::Quotas;
 pub use scheduler::Scheduler;
 pub use start_inputs::Inputs;
+pub use templates::Templates;
 pub use underuse::IdleWatch;
 
 /// The routes of each part, without their state.
@@ -48,4 +49,5 @@ pub mod routes {
     pub use crate::lost_nodes::routes::routes as lost_nodes;
     pub use crate::operator_jobs::routes::routes as operator_jobs;
     pub use crate::quotas::routes::routes as quotas;
+    pub use crate::templates::routes::routes as templates;
 }

@@ -10,6 +10,7 @@ use berth_core::lease::LeaseLimits;
 use berth_types::ids::NodeId;
 use berth_types::jobs::Failure;
 use berth_types::nodes::Node;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::duration_text;
@@ -37,6 +38,7 @@ fn lost_report(row: &UnendedAttempt, why: &str) -> Result<AttemptReport, StoreEr
             busy_ms: stored.evidence.busy_ms,
             // The stored evidence has the times of the losses already.
             losses: Vec::new(),
+            memory_clearing: stored.evidence.memory_clearing,
         }),
         ..AttemptReport::new(row.job_id, number, AttemptPhase::Ended)
     })
@@ -182,7 +184,7 @@ impl LostNodes {
     /// # Errors
     /// The node is unknown or its worker is connected.
     pub async fn declare_lost(&self, caller: &Caller, node: NodeId) -> Result<Node, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         let found = {
             let mut conn = self.context.db.read().await?;
             store::leases::find_node(&mut conn.tx(), node).await?

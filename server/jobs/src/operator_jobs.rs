@@ -14,6 +14,7 @@ use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Failure, OrgJobFilter, StopOrgJobs};
 use berth_types::lists::ListOptions;
 use berth_types::operations::{JobFilter, OperatedJob, StopJobs, StoppedJobs};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 
 use crate::bulk_stops::{self, StopOrder};
@@ -110,7 +111,7 @@ impl OperatorJobs {
         filter: &JobFilter,
         options: &ListOptions<JobId>,
     ) -> Result<Page<OperatedJob>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         self.list_jobs(&job_query(filter)?, options).await
     }
 
@@ -140,7 +141,7 @@ impl OperatorJobs {
 
     /// Counts the jobs that an order would stop. Changes nothing.
     pub async fn preview_stop(&self, caller: &Caller, order: &StopJobs) -> Result<StoppedJobs, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageWork).await?;
         if order.reason.chars().count() > MAX_REASON_CHARS {
             return Err(no_reason());
         }
@@ -153,7 +154,7 @@ impl OperatorJobs {
     /// # Errors
     /// More jobs match than the operator expects, or the reason is invalid.
     pub async fn stop_jobs(&self, caller: &Caller, order: StopJobs) -> Result<StoppedJobs, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageWork).await?;
         let reason = check_reason(&order.reason)?;
         let detail = with_full_stop(&format!("Stopped by the operator ({}): {reason}", caller.user.name));
         let order = StopOrder {

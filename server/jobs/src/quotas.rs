@@ -10,9 +10,11 @@ pub mod routes;
 use berth_core::admission::MAX_SLUG_BYTES;
 use berth_placement::quotas::Need;
 use berth_types::Page;
-use berth_types::ids::{OrgId, QuotaRequestId};
+use berth_types::change_requests::Outcome;
+use berth_types::ids::{ChangeRequestId, OrgId, QuotaRequestId};
 use berth_types::lists::ListOptions;
 use berth_types::money::per_hour_micros;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::{
     DecideQuotaRequest, Limits, NewQuotaRequest, Quota, QuotaRequest, QuotaRequestState, Used,
@@ -20,11 +22,11 @@ use berth_types::quotas::{
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use crate::limits::{engine_limits, exceeded, limit_problem};
 use crate::planner::Planner;
 use berth_foundation::days::month_of;
 use berth_foundation::{Caller, Right, Scope, idempotency};
-use berth_foundation::{Change, Context};
+use berth_foundation::{Change, Context, Gate};
+use berth_planner::limits::{engine_limits, exceeded, limit_problem};
 use berth_store::reservations::StoredReservation;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::reservations::Window;
@@ -41,6 +43,16 @@ pub struct SubmissionDemand {
     pub slug: String,
     pub need: Need,
     pub max_duration_s: i64,
+}
+
+/// Checks the body of a decision.
+fn check_decision(input: &DecideQuotaRequest) -> Result<(), Problem> {
+    let mut errors = input.limits.as_ref().map_or_else(Vec::new, |l| check(l, "/limits"));
+    credit::check(input.credit_micros, &mut errors);
+    if input.note.chars().count() > MAX_REASON_CHARS {
+        errors.push(FieldError::new("/note", "Use at most 1000 characters."));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors)) }
 }
 
 /// The limits of an organization, and true if they are the default limits.
@@ -202,7 +214,7 @@ impl Quotas {
     }
 
     pub async fn any_quota(&self, caller: &Caller, org: OrgId) -> Result<Quota, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         store::accounts::find_org(&mut conn.tx(), org).await?.ok_or_else(Problem::not_found)?;
         drop(conn);
@@ -237,7 +249,7 @@ impl Quotas {
 
     /// The limits of all organizations without their own.
     pub async fn default_limits(&self, caller: &Caller) -> Result<Limits, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         Ok(store::quotas::find(&mut conn.tx(), None).await?.unwrap_or_default())
     }
@@ -249,7 +261,7 @@ impl Quotas {
         org: Option<OrgId>,
         limits: Limits,
     ) -> Result<(), Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageOrgs).await?;
         let errors = check(&limits, "");
         if !errors.is_empty() {
             return Err(Problem::invalid(errors));
@@ -283,7 +295,7 @@ impl Quotas {
 
     /// Removes the limits of an organization, so that the default limits hold for it.
     pub async fn clear_limits(&self, caller: &Caller, org: OrgId) -> Result<(), Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageOrgs).await?;
         let event = self.context.audit_event(caller, "quota.cleared", org.to_string(), String::new());
         let known = self.context.db.write(move |tx| {
             let event = event.clone();
@@ -388,13 +400,28 @@ impl Quotas {
         state: Option<QuotaRequestState>,
         options: &ListOptions<QuotaRequestId>,
     ) -> Result<Page<QuotaRequest>, Problem> {
-        let org = self.context.authorise_scope(caller, scope, Right::View).await?;
+        let org = self.context.authorise_scope(caller, scope, (Right::View, OperatorRight::View)).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::quotas::list_requests(&mut conn.tx(), org, state, options).await?;
         Ok(options.page(rows, |request| request.id))
     }
 
-    /// Grants or declines a request. The granted limits replace the present ones of the same names.
+    /// The answer to a repeated decision whose first answer was lost.
+    async fn repeated_decision(
+        &self,
+        caller: &Caller,
+        id: QuotaRequestId,
+    ) -> Result<Outcome<QuotaRequest>, Problem> {
+        if let Some(request) = Gate::find_requested(&self.context, caller).await? {
+            return Ok(Outcome::Requested(request));
+        }
+        let mut conn = self.context.db.read().await?;
+        let found = store::quotas::find_request(&mut conn.tx(), id).await?;
+        found.map(Outcome::Done).ok_or_else(Problem::not_found)
+    }
+
+    /// Grants or declines a request. The granted limits replace the present ones of the same names. `approved` is the
+    /// change request that the caller approves.
     ///
     /// # Errors
     /// The request is unknown or decided already, or the limits or the amount are invalid.
@@ -403,27 +430,22 @@ impl Quotas {
         caller: &Caller,
         id: QuotaRequestId,
         input: DecideQuotaRequest,
-    ) -> Result<QuotaRequest, Problem> {
-        self.context.authorise_operator(caller)?;
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<QuotaRequest>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::DecideRequests).await?;
         if caller.already_created().is_some() {
-            let mut conn = self.context.db.read().await?;
-            return store::quotas::find_request(&mut conn.tx(), id).await?.ok_or_else(Problem::not_found);
+            return self.repeated_decision(caller, id).await;
         }
-        let mut errors = input.limits.as_ref().map_or_else(Vec::new, |l| check(l, "/limits"));
-        credit::check(input.credit_micros, &mut errors);
-        if input.note.chars().count() > MAX_REASON_CHARS {
-            errors.push(FieldError::new("/note", "Use at most 1000 characters."));
-        }
-        if !errors.is_empty() {
-            return Err(Problem::invalid(errors));
-        }
+        self.authorise_decision(caller, id, &input).await?;
+        check_decision(&input)?;
+        let gate = Gate::new(&self.context, caller, approved, &input)?;
         let now = self.context.now();
         let action = if input.grant { "quota.granted" } else { "quota.declined" };
         let event = self.context.audit_event(caller, action, id.to_string(), input.note.clone());
         let (context, key) = (self.context.clone(), caller.idempotency_key.clone());
         let done = self.context.db.try_write(move |tx| {
             let (context, input) = (context.clone(), input.clone());
-            let (event, key) = (event.clone(), key.clone());
+            let (event, key, gate) = (event.clone(), key.clone(), gate.clone());
             async move {
                 let Some(request) = store::quotas::find_request(tx, id).await? else {
                     return Err(Problem::not_found().into());
@@ -436,6 +458,14 @@ impl Quotas {
                 let granted = input.limits.as_ref().unwrap_or(&request.limits);
                 if input.grant {
                     check_offerings(tx, granted, "/limits", now).await?;
+                }
+                let micros = input.credit_micros.or(request.credit_micros).filter(|_| input.grant);
+                if request.state == QuotaRequestState::Pending
+                    && let Some(micros) = micros
+                    && let Some(waiting) =
+                        gate.pass(tx, &credit::grant_act(&context, &request, &input, micros)).await?
+                {
+                    return Ok(Outcome::Requested(waiting));
                 }
                 let state =
                     if input.grant { QuotaRequestState::Granted } else { QuotaRequestState::Declined };
@@ -451,11 +481,11 @@ impl Quotas {
                     let limits = effective(tx, request.org).await?.0.with(granted);
                     store::quotas::put(tx, Some(request.org), &limits).await?;
                 }
-                if let Some(micros) = input.credit_micros.or(request.credit_micros).filter(|_| input.grant) {
+                if let Some(micros) = micros {
                     credit::grant(tx, &context, (request.org, id), micros, &event).await?;
                 }
                 store::quotas::insert_audit(tx, Some(request.org), &event).await?;
-                Ok(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?)
+                Ok(Outcome::Done(store::quotas::find_request(tx, id).await?.ok_or_else(Problem::not_found)?))
             }
             .boxed()
         });

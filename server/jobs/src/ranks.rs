@@ -1,6 +1,7 @@
 //! The ranks of an attempt: the end of each, the end of the attempt, and the environment of its processes.
 
 use berth_core::jobs::{MachineEvent, Outcome, StopCause, idle_text, is_retried};
+use berth_types::gangs::{GANG_INTERFACE, rank_address};
 use berth_types::ids::NodeId;
 use berth_types::jobs::CheckpointSignal;
 
@@ -78,6 +79,8 @@ pub fn ended_event(
     let is_displaced = matches!(stop, Some(StopCause::Preempted { .. } | StopCause::Drained { .. }));
     if let Some(retry) = retry.filter(|_| again && !is_stopped && !is_displaced) {
         detail = format!("{detail} Retry {} of {} follows.", retries + 1, retry.max);
+    } else if again && retry.is_none() && !is_stopped && !is_displaced {
+        detail = format!("{detail} The attempt costs nothing, and the job is queued again for other nodes.");
     }
     Some((MachineEvent::End { attempt: number, outcome, again }, detail))
 }
@@ -111,19 +114,38 @@ fn master_port(job: &str, number: i64) -> u32 {
     20_000 + hash % 20_000
 }
 
-/// The environment variables for torchrun and similar launchers: the address of rank 0 and the number of
-/// ranks.
-pub async fn environment(tx: &mut Tx<'_>, row: &StoredOpenRank) -> Result<Vec<(String, String)>, StoreError> {
-    let mut master = "127.0.0.1".to_owned();
+/// The address of rank 0: in the network of the gang, or else that of its node.
+async fn master_address(
+    tx: &mut Tx<'_>,
+    row: &StoredOpenRank,
+    has_gang_network: bool,
+) -> Result<String, StoreError> {
+    if has_gang_network {
+        return Ok(rank_address(0).to_string());
+    }
     if row.nodes > 1 {
         let ranks = store::attempts::list_ranks(tx, row.job_id, row.number).await?;
         let first = ranks.first().map(|r| r.node_id);
         let node = store::nodes::list(tx).await?.into_iter().find(|node| Some(node.id) == first);
         if let Some(node) = node.filter(|node| !node.address.is_empty()) {
-            master = node.address;
+            return Ok(node.address);
         }
     }
+    Ok("127.0.0.1".to_owned())
+}
+
+/// The environment variables for torchrun and similar launchers: the address of rank 0 and the number of
+/// ranks. With a network of the gang, NCCL and gloo use its interface.
+pub async fn environment(
+    tx: &mut Tx<'_>,
+    row: &StoredOpenRank,
+    has_gang_network: bool,
+) -> Result<Vec<(String, String)>, StoreError> {
+    let master = master_address(tx, row, has_gang_network).await?;
     let world = row.nodes.saturating_mul(row.device_count);
+    let interfaces =
+        ["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"].map(|name| (name, GANG_INTERFACE.to_owned()));
+    let interfaces = interfaces.into_iter().filter(|_| has_gang_network);
     Ok([
         ("MASTER_ADDR", master),
         ("MASTER_PORT", master_port(&row.job_id.to_string(), row.number).to_string()),
@@ -132,8 +154,10 @@ pub async fn environment(tx: &mut Tx<'_>, row: &StoredOpenRank) -> Result<Vec<(S
         ("NPROC_PER_NODE", row.device_count.to_string()),
         ("WORLD_SIZE", world.to_string()),
     ]
+    .into_iter()
+    .chain(interfaces)
     .map(|(name, value)| (name.to_owned(), value))
-    .into())
+    .collect())
 }
 
 /// The nodes of these ranks.

@@ -2,6 +2,8 @@
 //!
 //! The session of a worker parses its messages into these types. The parse bounds all values and texts.
 
+pub use berth_gangs::links::{LinkFigures, ReportedLink};
+use berth_types::evidence::MemoryClearing;
 use berth_types::ids::JobId;
 use berth_types::jobs::Failure;
 
@@ -46,6 +48,8 @@ pub struct ReportedEvidence {
     pub busy_ms: Option<i64>,
     /// The times of the losses, limited in number.
     pub losses: Vec<DeviceLoss>,
+    /// The clearing of the memory of the devices of the rank before the start.
+    pub memory_clearing: Option<MemoryClearing>,
 }
 
 /// A report about the rank of an attempt on the reporting node.
@@ -76,6 +80,8 @@ pub struct AttemptReport {
     pub image_digest: Option<String>,
     /// The worker has started the process, or has tried to.
     pub began: bool,
+    /// The links to other ranks before the start, limited in number.
+    pub links: Vec<ReportedLink>,
 }
 
 impl AttemptReport {
@@ -97,6 +103,7 @@ impl AttemptReport {
             progress: None,
             image_digest: None,
             began: false,
+            links: Vec::new(),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::reports::{AttemptPhase, AttemptReport};
 use crate::transitions::{record, step};
 use berth_foundation::Context;
 use berth_foundation::fault;
+use berth_gangs::links;
 use berth_storage::volumes::uses;
 use berth_store::attempts::StoredAttempt;
 use berth_store::jobs::StoredJob;
@@ -38,7 +39,7 @@ pub(crate) struct ReportChanges {
     pub cost: Option<JobCost>,
     /// The devices were proved clean, or were reported as unclean.
     pub freed: bool,
-    /// Boards were taken out of service.
+    /// Boards were taken out of service, or nodes were set aside.
     pub quarantined: bool,
     /// The progress of the preparation changed.
     pub progressed: bool,
@@ -111,6 +112,11 @@ pub(crate) async fn apply(
         ends_now: ended && !attempt.ended,
     };
     report.update_rank(tx, &mut attempt, &mut changes).await?;
+    if report.begins || report.ends_now {
+        let at = (&attempt, ranks.as_slice());
+        let found = (report.report.links.as_slice(), report.report.failure.as_ref());
+        changes.quarantined |= links::record(tx, context, &row, at, found, now).await?;
+    }
     for rank in &mut ranks {
         if rank.rank == attempt.rank {
             *rank = StoredAttempt { ended, ..attempt.clone() };

@@ -15,6 +15,23 @@ const MAX_GROUPS: usize = 1_000;
 /// The claims that state the verification of the address.
 const VERIFICATIONS: [&str; 2] = ["email_verified", "xms_edov"];
 
+/// The difference in seconds between the clocks of a provider and of the portal that is still accepted.
+const CLOCK_DIFFERENCE_S: i64 = 60;
+
+/// Checks the time before which the claims are not valid. Most providers give none. `now_s` is the time in seconds.
+///
+/// # Errors
+/// The time is in the future, or is no whole number.
+pub fn check_not_before(claims: &Map<String, Value>, now_s: i64) -> Result<(), OidcError> {
+    let latest_s = now_s.saturating_add(CLOCK_DIFFERENCE_S);
+    match claims.get("nbf") {
+        Some(start) if start.as_i64().is_none_or(|start_s| start_s > latest_s) => {
+            Err(OidcError::new(SsoFailure::Token, "The token is not valid yet."))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// A person in verified claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimedPerson {
@@ -161,6 +178,13 @@ mod tests {
         assert!(read(entra("https://login.microsoftonline.com/x/v2.0")).is_ok());
         assert_eq!(read(entra("https://evil.example")), Err(SsoFailure::Email));
         assert_eq!(read(json!({"email": "ada@example.org", "email_verified": true})), Err(SsoFailure::Token));
+    }
+
+    #[test]
+    fn claims_are_valid_from_their_time_on() {
+        let check = |claims: Value| check_not_before(claims.as_object().unwrap(), 1_000).is_ok();
+        assert!(check(json!({})) && check(json!({"nbf": 1_000})) && check(json!({"nbf": 1_060})));
+        assert!(!check(json!({"nbf": 1_061})) && !check(json!({"nbf": "1"})) && !check(json!({"nbf": null})));
     }
 
     #[test]

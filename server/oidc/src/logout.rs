@@ -4,6 +4,7 @@ use berth_types::sso::SsoFailure;
 use serde_json::{Map, Value};
 
 use crate::OidcError;
+use crate::claims::check_not_before;
 
 /// The event in a logout token.
 const LOGOUT_EVENT: &str = "http://schemas.openid.net/event/backchannel-logout";
@@ -24,6 +25,13 @@ pub struct Logout {
 
 fn not_valid(detail: &str) -> OidcError {
     OidcError::new(SsoFailure::Token, detail)
+}
+
+/// True for the type in the header of a logout token, `logout+jwt`. Some providers give the general type or none: the
+/// claims tell their logout tokens from other tokens. Another type is of another kind of token.
+pub fn is_logout_type(name: Option<&str>) -> bool {
+    let Some(name) = name.map(str::to_ascii_lowercase) else { return true };
+    matches!(name.strip_prefix("application/").unwrap_or(&name), "logout+jwt" | "jwt")
 }
 
 /// Reads the claims of a logout token with a right signature. `now_s` is the time in seconds.
@@ -54,6 +62,7 @@ pub fn read_logout(
     if claims.get("exp").is_some_and(|end| end.as_i64().is_none_or(|end| end <= now_s)) {
         return Err(not_valid("The logout token has expired."));
     }
+    check_not_before(claims, now_s)?;
     if !has_event || claims.contains_key("nonce") {
         return Err(not_valid("The token is no logout token."));
     }
@@ -77,6 +86,17 @@ pub fn find_logout_token(form: &[u8]) -> Option<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_type_of_a_logout_token_is_its_own_or_the_general_one() {
+        for good in [None, Some("logout+jwt"), Some("application/Logout+JWT"), Some("JWT"), Some("jwt")] {
+            assert!(is_logout_type(good), "{good:?}");
+        }
+        for bad in ["at+jwt", "id_token+jwt", "secevent+jwt", "application/at+jwt", "logout+jwt ", "JOSE", ""]
+        {
+            assert!(!is_logout_type(Some(bad)), "{bad}");
+        }
+    }
 
     #[test]
     fn a_logout_token_has_its_claims_and_no_nonce() {
@@ -105,6 +125,7 @@ mod tests {
             json!({"iat": 700}),
             json!({"iat": null}),
             json!({"exp": 1_100}),
+            json!({"nbf": 1_200}),
             json!({"events": {}}),
             json!({"nonce": "n"}),
             json!({"jti": null}),

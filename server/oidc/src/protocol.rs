@@ -27,7 +27,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::OidcError;
-use crate::claims::add_missing;
+use crate::claims::{add_missing, check_not_before};
+use crate::logout::is_logout_type;
 
 /// Providers with metadata in memory. The least recent one makes room for a new one.
 const PROVIDERS: usize = 1_024;
@@ -177,12 +178,14 @@ fn read_claims(token: &str) -> Option<Map<String, Value>> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).ok()?).ok()
 }
 
-/// Verifies the signature of a token by one of the keys with its key id. `None`: there is no such key.
+/// Verifies the type of a logout token, and its signature by one of the keys with its key id. `None`: there is no such
+/// key.
 fn verify_signature(token: &str, keys: &CoreJsonWebKeySet) -> Option<Result<(), OidcError>> {
     #[derive(Deserialize)]
     struct Header {
         alg: CoreJwsSigningAlgorithm,
         kid: Option<String>,
+        typ: Option<String>,
         crit: Option<Value>,
     }
     let malformed = || Some(Err(not_valid("The token is malformed.")));
@@ -194,6 +197,9 @@ fn verify_signature(token: &str, keys: &CoreJsonWebKeySet) -> Option<Result<(), 
     };
     if !ALGORITHMS.contains(&header.alg) || header.crit.is_some() {
         return Some(Err(not_valid("The signature of the token is not permitted.")));
+    }
+    if !is_logout_type(header.typ.as_deref()) {
+        return Some(Err(not_valid("The type of the token is not that of a logout token.")));
     }
     let fits = |key: &&CoreJsonWebKey| {
         let id = key.key_id().map(|id| id.as_str());
@@ -362,6 +368,7 @@ impl Protocol {
         verified.map_err(|error| not_valid(with_causes(&error)))?;
         let mut claims =
             read_claims(&token.to_string()).ok_or_else(|| not_valid("The claims cannot be read."))?;
+        check_not_before(&claims, self.context.now().millis() / 1_000)?;
         if !claims.contains_key("email") || !claims.contains_key(group_claim) {
             let access = answer.access_token().secret().clone();
             let found = self.user_information(&http, &metadata, &access, &claims).await?;
@@ -422,11 +429,11 @@ impl Protocol {
         }
     }
 
-    /// Verifies the signature of a token and returns its claims.
+    /// Verifies the type and the signature of a logout token and returns its claims.
     ///
     /// # Errors
-    /// The token is malformed, or no key of the provider fits.
-    pub async fn verify_token(
+    /// The token is malformed or of another type, or no key of the provider fits.
+    pub async fn verify_logout_token(
         &self,
         provider: &Provider,
         token: &str,

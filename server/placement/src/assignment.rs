@@ -1,7 +1,7 @@
 //! Assignments against the boards as they are stored: the last check of a decision before its commit, and the
 //! free devices of an offering. Must not choose placements: the engine does.
 
-use berth_mig::{Board, Instance, legal, room_for};
+use berth_mig::{Board, Instance, Profile, legal, room_for};
 use berth_types::ids::{JobId, NodeId, OrgId};
 
 use crate::cluster::WHOLE_MILLI;
@@ -20,7 +20,9 @@ pub struct Occupant {
 pub struct BoardState {
     pub node: NodeId,
     pub uuid: String,
-    pub board: &'static Board,
+    pub model: String,
+    /// The MIG table of the model; `None` for a model without slices.
+    pub board: Option<&'static Board>,
     pub mig_enabled: bool,
     /// The node accepts new work.
     pub ready: bool,
@@ -74,13 +76,25 @@ impl BoardState {
 
     /// True if this board could hold the shape when empty and healthy.
     fn can_hold(&self, shape: &OfferingShape) -> bool {
-        self.board.model == shape.model
+        self.model == shape.model
             && match &shape.profile {
                 None => true,
                 Some(name) => {
-                    self.board.profile_by_name(name).is_some() && (self.mig_enabled || self.board.live_toggle)
+                    self.board.is_some_and(|board| board.profile_by_name(name).is_some())
+                        && (self.mig_enabled || self.toggles_live())
                 }
             }
+    }
+
+    /// True if the board can be used without an instance: it is not in MIG mode, or changes the mode without a
+    /// reset.
+    fn works_whole(&self) -> bool {
+        !self.mig_enabled || self.toggles_live()
+    }
+
+    /// True if the board changes its MIG mode without a reset.
+    fn toggles_live(&self) -> bool {
+        self.board.is_some_and(|board| board.live_toggle)
     }
 
     /// True if a share fits beside the other shares of its organization.
@@ -89,8 +103,7 @@ impl BoardState {
             Some((other, share)) if other == org && o.instance.is_none() => Some(sum + u32::from(share)),
             _ => None,
         });
-        (!self.mig_enabled || self.board.live_toggle)
-            && taken.is_some_and(|taken| taken + u32::from(milli) <= u32::from(WHOLE_MILLI))
+        self.works_whole() && taken.is_some_and(|taken| taken + u32::from(milli) <= u32::from(WHOLE_MILLI))
     }
 
     fn occupy(&mut self, slot: &AssignedDevice, org: OrgId) {
@@ -104,11 +117,11 @@ impl BoardState {
     /// The devices that fit now, each with its number: the whole board (`None`), then the profiles from the
     /// smallest. A device that does not fit is absent.
     pub fn free_devices(&self) -> Vec<(Option<&'static str>, u32)> {
-        let board: &'static Board = self.board;
-        let profiles = board.profiles.iter().map(|profile| Some(profile.name.as_str()));
+        let profiles: &'static [Profile] = self.board.map(|board| &*board.profiles).unwrap_or_default();
+        let profiles = profiles.iter().map(|profile| Some(profile.name.as_str()));
         let room = |profile: Option<&'static str>| {
             let shape =
-                OfferingShape { model: board.model.clone(), profile: profile.map(str::to_owned), count: 1 };
+                OfferingShape { model: self.model.clone(), profile: profile.map(str::to_owned), count: 1 };
             (profile, self.room(&shape, false))
         };
         std::iter::once(None).chain(profiles).map(room).filter(|(_, count)| *count > 0).collect()
@@ -120,11 +133,12 @@ impl BoardState {
             return 0;
         }
         match &shape.profile {
-            None => u32::from(empty || self.occupants.is_empty()),
+            None => u32::from(self.works_whole() && (empty || self.occupants.is_empty())),
             Some(_) if !empty && self.occupants.iter().any(|o| o.instance.is_none()) => 0,
             Some(name) => {
                 let live = if empty { Vec::new() } else { self.instances() };
-                self.board.profile_by_name(name).map_or(0, |p| room_for(self.board, &live, p.id))
+                let room = |board: &Board| Some(room_for(board, &live, board.profile_by_name(name)?.id));
+                self.board.and_then(room).unwrap_or(0)
             }
         }
     }
@@ -158,11 +172,11 @@ pub fn still_fits(gpus: &[BoardState], assignment: &Assignment) -> bool {
             && !gpu.quarantined
             && takes(gpu.dedicated_to)
             && match (slot.instance, slot.share_milli) {
-                (None, None) => gpu.occupants.is_empty(),
+                (None, None) => gpu.works_whole() && gpu.occupants.is_empty(),
                 (None, Some(milli)) => gpu.has_room_for_share(assignment.org, milli),
                 (Some(new), _) => {
                     gpu.occupants.iter().all(|o| o.instance.is_some())
-                        && legal(gpu.board, &gpu.instances(), new).is_ok()
+                        && gpu.board.is_some_and(|board| legal(board, &gpu.instances(), new).is_ok())
                 }
             };
         gpu.occupy(slot, assignment.org);

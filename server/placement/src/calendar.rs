@@ -112,16 +112,19 @@ pub struct Calendar {
     bookings: BTreeMap<BookingId, Booking>,
     /// The bookings of each node by their begin, each with its end.
     by_node: BTreeMap<NodeIx, BTreeMap<(Timestamp, BookingId), Timestamp>>,
-    /// Booked thousandths of boards on each node and of each model.
+    /// Booked thousandths of boards on each node and of each group.
     nodes: BTreeMap<NodeIx, Timeline>,
-    models: BTreeMap<ModelIx, Timeline>,
+    groups: BTreeMap<BoardGroup, Timeline>,
     loads: BTreeMap<BookingId, BookingLoad>,
     /// For each model the number of changes on nodes with its boards.
     versions: BTreeMap<ModelIx, u64>,
 }
 
-/// Thousandths of boards of a model on a node.
-type BoardLoad = (NodeIx, ModelIx, i64);
+/// The boards of a model on the nodes that are dedicated to an organization, or (`None`) to none.
+type BoardGroup = (ModelIx, Option<OrgId>);
+
+/// Thousandths of boards of a group on a node.
+type BoardLoad = (NodeIx, BoardGroup, i64);
 
 /// The load of a booking in the timelines.
 #[derive(Debug, Clone, Default)]
@@ -131,7 +134,7 @@ struct BookingLoad {
     models: Models,
 }
 
-/// The load of a booking on each node by model, in thousandths of boards.
+/// The load of a booking on each node by group, in thousandths of boards.
 fn booking_load(cluster: &Cluster, booking: &Booking) -> BookingLoad {
     let whole = i64::from(WHOLE_MILLI);
     let mut out = BookingLoad::default();
@@ -142,7 +145,7 @@ fn booking_load(cluster: &Cluster, booking: &Booking) -> BookingLoad {
         }
         for slot in &place.slots {
             let Some(index) = node.gpu_index(&slot.gpu) else { continue };
-            let model = node.model_ix(index);
+            let group = (node.model_ix(index), node.facts.dedicated_to);
             let board = node.model(index, cluster.models()).and_then(crate::cluster::Model::mig);
             let milli = match (slot.part, board) {
                 (Part::Share(milli), _) => i64::from(milli),
@@ -151,7 +154,7 @@ fn booking_load(cluster: &Cluster, booking: &Booking) -> BookingLoad {
                     .map_or(whole, |p| i64::from(p.size) * whole / i64::from(board.memory_slices.max(1))),
                 _ => whole,
             };
-            out.boards.push((place.node, model, milli));
+            out.boards.push((place.node, group, milli));
         }
     }
     out
@@ -200,13 +203,13 @@ impl Calendar {
     }
 
     fn count(&mut self, loads: &[BoardLoad], (from, until): (Timestamp, Timestamp), sign: i64) {
-        for (node, model, milli) in loads {
+        for (node, group, milli) in loads {
             self.nodes.entry(*node).or_default().add(from, until, sign * milli);
-            self.models.entry(*model).or_default().add(from, until, sign * milli);
+            self.groups.entry(*group).or_default().add(from, until, sign * milli);
         }
     }
 
-    /// Counts the bookings of a node again after a change of its boards.
+    /// Counts the bookings of a node again after a change of its boards or of its organization.
     pub fn recount_node(&mut self, cluster: &Cluster, node: NodeIx) {
         let ids: Vec<BookingId> =
             self.by_node.get(&node).into_iter().flatten().map(|((_, id), _)| *id).collect();
@@ -220,9 +223,10 @@ impl Calendar {
         }
     }
 
-    /// The booked thousandths of boards of a model over time.
-    pub fn model_timeline(&self, model: ModelIx) -> Option<&Timeline> {
-        self.models.get(&model)
+    /// The booked thousandths over time of a model's boards on the nodes that are dedicated to an organization, or
+    /// (`None`) to none.
+    pub fn group_timeline(&self, model: ModelIx, dedicated_to: Option<OrgId>) -> Option<&Timeline> {
+        self.groups.get(&(model, dedicated_to))
     }
 
     /// Returns false if a node of `all` thousandths has less than `need` thousandths free at some time of a
@@ -425,8 +429,7 @@ fn booked_part(host: &Node, cluster: &Cluster, index: usize, gpu: &GpuView, slot
     let own_slots = || slots.iter().filter(|s| Some(&s.gpu) == uuid);
     let board = host.model(index, cluster.models()).and_then(crate::cluster::Model::mig);
     let full = board.filter(|b| !b.live_toggle).and_then(|b| b.full_profile()).map(|p| p.id);
-    // A board with a fixed MIG mode is booked as its largest instance, and an operator may have changed the
-    // mode.
+    // A booking of the largest instance covers the whole board, and an operator may have changed the mode.
     let is_whole = |s: &&&Slot| match s.part {
         Part::Whole => true,
         Part::Slice(instance) => Some(instance.profile_id) == full,

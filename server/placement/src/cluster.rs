@@ -12,11 +12,18 @@ use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::time::Timestamp;
 use uuid::Uuid;
 
+use crate::networks::NodeNetworks;
+
 mod dedicated;
+mod policies;
+mod storage;
 mod view;
 
 use dedicated::DedicatedNodes;
-pub use dedicated::{has_dedicated_nodes, may_use, set_own_only, tenancy};
+pub use dedicated::{group_milli, may_use, set_own_only, tenancy};
+pub use policies::{network_need, set_egress_policy};
+use storage::StorageList;
+pub use storage::{missing_storage, storage_bits};
 pub use view::{GpuView, View};
 pub use view::{NO_GPU, occupy};
 
@@ -49,6 +56,11 @@ impl Models {
     pub fn has(self, model: ModelIx) -> bool {
         self.0 & Self::only(model).0 != 0
     }
+
+    /// The model of a set with exactly one.
+    pub fn single(self) -> Option<ModelIx> {
+        if self.0.count_ones() == 1 { ModelIx::try_from(self.0.trailing_zeros()).ok() } else { None }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +92,12 @@ pub struct NodeFacts {
     pub drains_by: Option<Timestamp>,
     /// True if the node can run images.
     pub images: bool,
+    /// The number of the node's boards if it has an active RDMA port; 0 without one.
+    pub rdma_boards: u32,
+    /// The networks that the node gives to jobs.
+    pub networks: NodeNetworks,
+    /// The storage classes that the worker of the node announces.
+    pub storage: Vec<Arc<str>>,
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub switch: Option<Arc<str>>,
@@ -149,6 +167,8 @@ pub struct Node {
     pub facts: NodeFacts,
     pub ranks: Vec<Rank>,
     models: Vec<ModelIx>,
+    /// Its storage classes that some request has named, as bits.
+    storage: u64,
     view: View,
 }
 
@@ -204,7 +224,10 @@ pub struct Cluster {
     models: Vec<Model>,
     orgs: HashMap<OrgId, u16>,
     offerings: HashMap<Arc<str>, u16>,
+    storage: StorageList,
     dedicated: DedicatedNodes,
+    /// The organizations whose egress policy differs from the default one.
+    egress_policies: BTreeSet<OrgId>,
     /// For each organization, the nodes on which it shares boards.
     shared: HashMap<u16, BTreeSet<NodeIx>>,
     /// The nodes of the changes since the change number `log_start`, in order.
@@ -214,10 +237,11 @@ pub struct Cluster {
     equipment_version: u64,
 }
 
-/// The view of a node as if it were open, healthy and empty, after a change of its boards.
+/// The view of a node as if it were open, not set aside, healthy and empty, after a change of its boards.
 fn emptied(cluster: &Cluster, index: NodeIx, change: impl Fn(&mut GpuFacts)) -> Option<View> {
     let mut node = cluster.node(index)?.clone();
     node.facts.open = true;
+    node.facts.networks.aside = false;
     for gpu in &mut node.facts.gpus {
         gpu.healthy = true;
         gpu.foreign.clear();
@@ -341,16 +365,19 @@ impl Cluster {
         self.dedicated.replace(dedicated_before, facts.dedicated_to);
         let models: Vec<ModelIx> =
             facts.gpus.iter().map(|g| self.model(&g.model).unwrap_or(ModelIx::MAX)).collect();
+        let storage = self.storage.bits(&facts.storage);
         let index = index.unwrap_or_else(|| {
             let index = NodeIx(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
             self.by_id.insert(facts.id, index);
             let view = View::EMPTY;
-            self.nodes.push(Node { facts: facts.clone(), ranks: Vec::new(), models: Vec::new(), view });
+            let (ranks, models) = (Vec::new(), Vec::new());
+            self.nodes.push(Node { facts: facts.clone(), ranks, models, storage: 0, view });
             index
         });
         if let Some(node) = self.nodes.get_mut(index.0 as usize) {
             node.facts = facts;
             node.models = models;
+            node.storage = storage;
         }
         self.equipment_version += 1;
         self.refresh_view(index);

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use berth_mig::{boards, cover, masks};
 
 use crate::cluster::{Cluster, MAX_GPUS, ModelIx, Models, WHOLE_MILLI};
+use crate::networks::NetworkNeed;
 use crate::shape::{Device, Shape};
 use crate::tenancy::Tenancy;
 
@@ -291,6 +292,10 @@ fn pressure(classes: &[(RequestClass, f64)], cluster: &Cluster) -> Vec<f64> {
             memory_mib: 0,
             nvlink: false,
             images: false,
+            rdma: false,
+            network: NetworkNeed::Any,
+            gang: false,
+            storage: 0,
             tenancy: Tenancy::COMMON,
         };
         let milli = f64::from(shape.milli(models)) * n;

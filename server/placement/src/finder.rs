@@ -249,14 +249,7 @@ pub fn slots(cluster: &Cluster, node: NodeIx, shape: &Shape, offer: &ScoredPlace
                 profile_id: board?.profiles.get(usize::from(profile))?.id,
                 start: u32::from(pick.start),
             }),
-            Device::Board => match board.filter(|b| gpu.mig_enabled && !b.live_toggle) {
-                // A whole board is its largest instance where only a reset changes the MIG mode.
-                Some(board) => {
-                    let full = board.full_profile()?;
-                    Part::Slice(Instance { profile_id: full.id, start: *full.starts.first()? })
-                }
-                None => Part::Whole,
-            },
+            Device::Board => Part::Whole,
         };
         Some(Slot { gpu: gpu.uuid.clone(), part })
     };

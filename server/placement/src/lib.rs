@@ -9,6 +9,8 @@ pub mod cluster;
 pub mod demand;
 pub mod fair_share;
 pub mod finder;
+pub mod networks;
+pub mod obstacle_times;
 pub mod power;
 pub mod quotas;
 pub mod request;

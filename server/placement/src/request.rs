@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use berth_types::ids::OrgId;
 
-use crate::cluster::{Cluster, Models, WHOLE_MILLI, tenancy};
+use crate::cluster::{Cluster, Models, WHOLE_MILLI, network_need, storage_bits, tenancy};
+use crate::networks::NetworkNeed;
 use crate::quotas::{Need, OfferingIx};
 use crate::shape::{Device, Shape};
 use crate::tenancy::Tenancy;
@@ -49,6 +50,12 @@ pub struct Request {
     pub nvlink: bool,
     /// True if the nodes must run images.
     pub images: bool,
+    /// True if the nodes must have active RDMA ports, and the devices are all boards of each node.
+    pub rdma: bool,
+    /// The network that the nodes must give.
+    pub network: NetworkNeed,
+    /// The storage classes that each node must have.
+    pub storage: Vec<Arc<str>>,
     /// The offering, for limits by offering.
     pub offering: Option<Arc<str>>,
     /// The rate of all devices together, for the limit on spending.
@@ -99,6 +106,10 @@ impl Ask {
             memory_mib: i64::MIN,
             nvlink: false,
             images: false,
+            rdma: false,
+            network: NetworkNeed::Any,
+            gang: false,
+            storage: 0,
             tenancy: Tenancy::COMMON,
         },
         nodes: 0,
@@ -159,6 +170,10 @@ impl Ask {
             memory_mib: request.memory_mib,
             nvlink: request.nvlink && request.count > 1,
             images: request.images,
+            rdma: request.rdma,
+            network: network_need(cluster, org, request.network),
+            gang: request.nodes > 1,
+            storage: storage_bits(cluster, &request.storage),
             tenancy: tenancy(cluster, org),
         };
         let bill = Bill {

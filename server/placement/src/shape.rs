@@ -3,6 +3,7 @@
 use berth_mig::masks;
 
 use crate::cluster::{ANYBODY, GpuView, Model, Models, View, WHOLE_MILLI};
+use crate::networks::{NetworkNeed, NodeNetworks};
 use crate::tenancy::Tenancy;
 
 /// One kind of device.
@@ -28,6 +29,14 @@ pub struct Shape {
     pub nvlink: bool,
     /// The node must run images.
     pub images: bool,
+    /// The node must have an active RDMA port, and the devices are all of its boards.
+    pub rdma: bool,
+    /// The network that the node must give.
+    pub network: NetworkNeed,
+    /// True for a rank of a job on several nodes, which takes no node that is set aside.
+    pub gang: bool,
+    /// The storage classes that the node must have, as bits of their indices in the cluster's list.
+    pub storage: u64,
     /// The nodes that its organization may use.
     pub tenancy: Tenancy,
 }
@@ -68,7 +77,8 @@ impl Shape {
             return false;
         }
         match self.device {
-            Device::Board => gpu.free_milli == WHOLE_MILLI,
+            // In MIG mode a board has fewer multiprocessors and no NVLink, also with one instance of all slices.
+            Device::Board => gpu.shareable && gpu.free_milli == WHOLE_MILLI,
             Device::Share { milli, sharer } => {
                 gpu.shareable
                     && gpu.free_milli >= milli
@@ -78,10 +88,24 @@ impl Shape {
         }
     }
 
-    /// Returns false if the organization of the node, processors, memory or the lack of any suitable board rule the shape out.
+    /// Returns true if a node with `rdma_boards` boards suits the demand for RDMA. A node without an active RDMA port
+    /// has 0.
+    pub const fn suits_rdma(&self, rdma_boards: u32) -> bool {
+        !self.rdma || rdma_boards == self.count
+    }
+
+    /// Returns true if the networks of a node suit.
+    pub const fn suits_networks(&self, networks: NodeNetworks) -> bool {
+        networks.meets(self.network) && !(self.gang && networks.aside)
+    }
+
+    /// Returns false if the organization of the node, its networks, processors, memory or the lack of any suitable board rule the shape out.
     pub fn may_fit(&self, view: &View, models: &[Model]) -> bool {
         self.tenancy.admits(view.dedicated_to)
             && (view.images || !self.images)
+            && self.suits_networks(view.networks)
+            && self.suits_rdma(view.rdma_boards)
+            && (self.storage & !view.storage) == 0
             && view.cpu_milli >= self.cpu_milli
             && view.memory_mib >= self.memory_mib
             && (self.count == 0 || view.gpus().iter().any(|g| self.fits_gpu(g, models)))

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::cluster::{Cluster, GpuFacts, Models, NodeFacts, NodeIx, Owner, Rank, Slot};
 use crate::finder::{Finder, slots};
+use crate::networks::{NetworkNeed, NodeNetworks};
 use crate::scoring::*;
 use crate::shape::{Device, Shape};
 use crate::tenancy::Tenancy;
@@ -31,6 +32,9 @@ fn cluster(nodes: u32) -> Cluster {
             awaited: false,
             drains_by: None,
             images: true,
+            rdma_boards: 0,
+            networks: NodeNetworks::ALL,
+            storage: Vec::new(),
             cpu_milli: 32_000,
             memory_mib: 100_000,
             switch: None,
@@ -51,7 +55,20 @@ fn shape(kind: u8, cpus: u8) -> Shape {
     let count = if kind.is_multiple_of(8) { u32::from(kind / 8 % 3) + 1 } else { 1 };
     let cpu_milli = i64::from(cpus % 8) * 1_000;
     let (models, tenancy) = (Models::only(0), Tenancy::COMMON);
-    Shape { device, count, models, cpu_milli, memory_mib: 0, nvlink: false, images: false, tenancy }
+    Shape {
+        device,
+        count,
+        models,
+        cpu_milli,
+        memory_mib: 0,
+        nvlink: false,
+        images: false,
+        network: NetworkNeed::Any,
+        gang: false,
+        rdma: false,
+        storage: 0,
+        tenancy,
+    }
 }
 
 fn hold(cluster: &mut Cluster, node: NodeIx, number: u128, shape: &Shape, slots: Vec<Slot>) {

@@ -60,7 +60,8 @@ fn expected_end(row: &HeldAllocation, now: Timestamp) -> Option<Timestamp> {
 
 /// The present state of a board against new work: (begin, end); `None` for a usable board.
 fn outage(gpu: &StoredGpu, is_connected: bool, now: Timestamp) -> Option<(Timestamp, Option<Timestamp>)> {
-    if gpu.quarantined.is_some() || gpu.cordoned {
+    // Reservations are of whole boards.
+    if gpu.quarantined.is_some() || gpu.cordoned || !berth_mig::is_usable_whole(&gpu.model, gpu.mig_enabled) {
         Some((now, None))
     } else if is_connected {
         None

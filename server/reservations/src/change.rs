@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use berth_placement::calendar::Booking;
 use berth_types::ids::{OrgId, ReservationId};
 use berth_types::ledger::TransferKind;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::reservations::{ExtendReservation, Reservation, ReservationState};
 use berth_types::time::Timestamp;
@@ -17,7 +18,7 @@ use crate::charges::{cost_if_ended, elapsed_micros, end, policy_of};
 use crate::checks::check_extension;
 use berth_foundation::Change;
 use berth_foundation::fault;
-use berth_foundation::{Caller, Right, idempotency};
+use berth_foundation::{Caller, Context, Right, idempotency};
 use berth_jobs::planner::bookings;
 use berth_jobs::planner::bookings::is_free;
 use berth_store::reservations::StoredReservation;
@@ -28,12 +29,24 @@ fn already_over(row: &StoredReservation) -> Problem {
     Problem::conflict("reservation.ended", "Reservation ended", detail)
 }
 
+/// Checks the rights of an operator to end a reservation. Maintenance is of the fleet.
+async fn authorise_end(context: &Context, caller: &Caller, id: ReservationId) -> Result<(), Problem> {
+    context.authorise_operator(caller, OperatorRight::ManageWork).await?;
+    let mut conn = context.db.read().await?;
+    let found = store::reservations::find_any(&mut conn.tx(), id).await?;
+    drop(conn);
+    if found.is_some_and(|row| row.org_id.is_none()) {
+        context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
+    }
+    Ok(())
+}
+
 impl Reservations {
     /// Cancels a future reservation or returns a running one, at the cost of its terms. `org` is `None` for
     /// the operator, who only charges the time up to now.
     ///
     /// # Errors
-    /// The reservation is unknown or over.
+    /// The reservation is unknown or over. 403 for a role of operators without the right.
     pub async fn cancel_reservation(
         &self,
         caller: &Caller,
@@ -44,7 +57,7 @@ impl Reservations {
             Some(org) => {
                 self.context.authorise(caller, org, Right::Run).await?;
             }
-            None => self.context.authorise_operator(caller)?,
+            None => authorise_end(&self.context, caller, id).await?,
         }
         if caller.already_created().is_some() {
             return self.show_reservation(id).await;
@@ -220,7 +233,7 @@ impl Reservations {
         id: ReservationId,
         approve: bool,
     ) -> Result<Reservation, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageWork).await?;
         if caller.already_created().is_some() {
             return self.show_reservation(id).await;
         }

@@ -72,17 +72,26 @@ pub(crate) async fn charge(
     };
     let passed_ms = now.min(row.ends_at).millis_since(row.starts_at).max(0);
     let ms = (passed_ms - paid_ms(row.posted_micros)).max(0);
+    // The rest is a fee for a cancellation or a return, which has no price of a device.
+    let for_use = (elapsed_micros(row, now) - row.posted_micros).clamp(0, due);
     let charged = Charge {
         org,
         day: day_of(now),
         offering: &row.offering_id.map(|id| id.to_string()).unwrap_or_default(),
         mode: UsageMode::Reserved,
         member: &row.created_by,
+        price_version: row.price_version,
         labels: Vec::new(),
         device_milli_ms: ms.saturating_mul(row.nodes.saturating_mul(row.gpus_per_node)).saturating_mul(1_000),
-        cost_micros: due,
+        cost_micros: for_use,
     };
-    store::usage::add_charge(tx, &charged).await?;
+    if ms > 0 || for_use > 0 {
+        store::usage::add_charge(tx, &charged).await?;
+    }
+    if due > for_use {
+        let fee = Charge { price_version: 0, device_milli_ms: 0, cost_micros: due - for_use, ..charged };
+        store::usage::add_charge(tx, &fee).await?;
+    }
     row.posted_micros += due;
     row.held_micros -= due;
     Ok(())

@@ -10,6 +10,7 @@ use berth_placement::request::Request;
 use berth_types::ids::{OrgId, ReservationId};
 use berth_types::jobs::Topology;
 use berth_types::ledger::TransferKind;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::reservations::{
     NewMaintenance, NewReservation, Quote, Reservation, ReservationState, Window,
@@ -423,7 +424,7 @@ impl Reservations {
         caller: &Caller,
         input: NewMaintenance,
     ) -> Result<Reservation, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         if let Some(created) = caller.already_created() {
             return self.show_reservation(created.parse().map_err(|_| Problem::internal())?).await;
         }

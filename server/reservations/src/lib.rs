@@ -22,6 +22,7 @@ use berth_placement::request::Request;
 use berth_types::ids::{OrgId, QuoteId};
 use berth_types::jobs::Topology;
 use berth_types::money::per_hour_micros;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::reservations::{Conflict, NewQuote, Quote, ReservationPolicy, SpanKind, Window};
 use berth_types::time::Timestamp;
@@ -33,7 +34,7 @@ use berth_jobs::planner::bookings::{booking_id, reservation_request};
 use berth_jobs::quotas::{self, peak_milli};
 use berth_jobs::{Attempts, Planner};
 use berth_store::offerings::StoredOffering;
-use berth_store::{self as store, StoreError, Tx};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The setting with the operator's terms.
 const POLICY_SETTING: &str = "reservation_policy";
@@ -179,22 +180,33 @@ async fn check_limit(
     }))
 }
 
+/// Open quotes of one organization.
+const MAX_OPEN_QUOTES: i64 = 1_000;
+/// Seconds before the next quote beyond this number.
+const QUOTE_RETRY_S: u64 = 60;
+
 async fn store_quote(
     context: &Context,
     org: OrgId,
     quote: &Quote,
     by: &str,
     now: Timestamp,
-) -> Result<(), StoreError> {
+) -> Result<(), WriteError> {
     let (stored, by) = (quote.clone(), by.to_owned());
     context
         .db
-        .write(move |tx| {
+        .try_write(move |tx| {
             let (quote, by) = (stored.clone(), by.clone());
             async move {
+                if store::reservations::count_open_quotes(tx, org, now).await? >= MAX_OPEN_QUOTES {
+                    let detail = format!(
+                        "The organization has {MAX_OPEN_QUOTES} open quotes. Nothing was stored. Use one of them, or wait until they expire."
+                    );
+                    return Err(Problem::throttled(detail, QUOTE_RETRY_S).into());
+                }
                 // Unused quotes of more than a day ago are deleted.
                 store::reservations::forget_quotes(tx, now.plus_seconds(-86_400)).await?;
-                store::reservations::insert_quote(tx, org, &quote, &by, now).await
+                Ok(store::reservations::insert_quote(tx, org, &quote, &by, now).await?)
             }
             .boxed()
         })
@@ -217,7 +229,7 @@ impl Reservations {
     /// Prices a reservation and checks for free devices. A quote holds a price, not devices.
     ///
     /// # Errors
-    /// The request is invalid, or its offering is unknown or has no price.
+    /// The request is invalid, or its offering is unknown or has no price. 429 with too many open quotes.
     pub async fn quote(&self, caller: &Caller, org: OrgId, input: NewQuote) -> Result<Quote, Problem> {
         self.context.authorise(caller, org, Right::Run).await?;
         let now = self.context.now();
@@ -311,7 +323,7 @@ impl Reservations {
                 return Err(Problem::invalid_field("/starts_at", Refusal::Window.to_string()));
             }
             Refusal::Never => {
-                let detail = "The cluster has too few of these devices within the topology, even without other use. Request fewer devices or nodes.";
+                let detail = "The cluster has too few of these devices within the topology and on nodes that keep the network policy of the organization, even without other use. Request fewer devices or nodes, or ask the operator.";
                 quote.refusals.push(detail.to_owned());
             }
             Refusal::Taken { conflicts, running, running_until, power, away, alternatives } => {
@@ -367,7 +379,7 @@ impl Reservations {
 
     /// The operator's terms.
     pub async fn reservation_policy(&self, caller: &Caller) -> Result<ReservationPolicy, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         Ok(policy(&mut conn.tx()).await?)
     }
@@ -381,7 +393,7 @@ impl Reservations {
         caller: &Caller,
         input: ReservationPolicy,
     ) -> Result<ReservationPolicy, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
         let mut errors = Vec::new();
         let mut range = |name: &str, value: i64, least: i64, most: i64| {
             if value < least || value > most {

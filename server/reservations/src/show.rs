@@ -9,6 +9,7 @@ use berth_types::Page;
 use berth_types::ids::{NodeId, OrgId, ReservationId};
 use berth_types::jobs::{Device, Placement};
 use berth_types::lists::ListOptions;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::reservations::{Calendar, CalendarRow, Reservation, ReservationState, Span, SpanKind};
 use berth_types::time::Timestamp;
@@ -32,7 +33,7 @@ pub(crate) async fn authorise_view(
 ) -> Result<(), Problem> {
     match org {
         Some(org) => context.authorise(caller, org, Right::View).await.map(|_| ()),
-        None => context.authorise_operator(caller),
+        None => context.authorise_operator(caller, OperatorRight::View).await,
     }
 }
 
@@ -203,7 +204,7 @@ impl Reservations {
         state: Option<ReservationState>,
         options: &ListOptions<ReservationId>,
     ) -> Result<Page<Reservation>, Problem> {
-        let org = self.context.authorise_scope(caller, scope, Right::View).await?;
+        let org = self.context.authorise_scope(caller, scope, (Right::View, OperatorRight::View)).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let rows = store::reservations::list(&mut tx, org, state, options).await?;

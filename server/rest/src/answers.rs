@@ -8,6 +8,7 @@ use aide::openapi::{Operation, Response as Described};
 use axum::Json;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use berth_types::change_requests::{ChangeRequest, Outcome};
 use berth_types::problems::Problem;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -25,6 +26,9 @@ pub struct Created<T>(pub T);
 /// 202 with the object: the work continues after the answer.
 pub struct Accepted<T>(pub T);
 
+/// The object with this status, or 202 with the change request that waits for a second operator.
+pub struct MayWait<const STATUS: u16, T>(pub Outcome<T>);
+
 impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
         (StatusCode::CREATED, Json(self.0)).into_response()
@@ -34,6 +38,18 @@ impl<T: Serialize> IntoResponse for Created<T> {
 impl<T: Serialize> IntoResponse for Accepted<T> {
     fn into_response(self) -> Response {
         (StatusCode::ACCEPTED, Json(self.0)).into_response()
+    }
+}
+
+impl<const STATUS: u16, T: Serialize> IntoResponse for MayWait<STATUS, T> {
+    fn into_response(self) -> Response {
+        match self.0 {
+            Outcome::Requested(request) => (StatusCode::ACCEPTED, Json(request)).into_response(),
+            Outcome::Done(value) => {
+                let status = StatusCode::from_u16(STATUS).unwrap_or(StatusCode::OK);
+                (status, Json(value)).into_response()
+            }
+        }
     }
 }
 
@@ -84,6 +100,22 @@ impl<T: JsonSchema> OperationOutput for Accepted<T> {
 
     fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Described)> {
         described::<T>(ctx, operation, 202)
+    }
+}
+
+impl<const STATUS: u16, T: JsonSchema> OperationOutput for MayWait<STATUS, T> {
+    type Inner = T;
+
+    fn inferred_responses(ctx: &mut GenContext, operation: &mut Operation) -> Vec<(Option<u16>, Described)> {
+        let mut all = described::<T>(ctx, operation, STATUS);
+        all.extend(described::<ChangeRequest>(ctx, operation, 202));
+        for (status, answer) in &mut all {
+            if *status == Some(202) {
+                "The act waits for a second operator. Nothing was changed."
+                    .clone_into(&mut answer.description);
+            }
+        }
+        all
     }
 }
 

@@ -6,17 +6,24 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
-use berth_foundation::Caller;
+use berth_foundation::{Caller, Refusal};
 use berth_types::problems::Problem;
 use futures::future::BoxFuture;
 
 use crate::failed::Failed;
-use crate::scopes::{check_scope, needed_scope};
+use crate::scopes::{find_missing_scope, missing_scope, needed_scope};
 use crate::sender::Sender;
 
 /// The name of the session cookie.
 pub const fn cookie_name(https: bool) -> &'static str {
     if https { "__Host-berth_session" } else { "berth_session" }
+}
+
+/// The header `Set-Cookie` with the session cookie.
+pub fn set_cookie(https: bool, value: &str, max_age_s: i64) -> String {
+    let name = cookie_name(https);
+    let secure = if https { "; Secure" } else { "" };
+    format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{secure}")
 }
 
 /// The session cookie's value.
@@ -37,12 +44,15 @@ pub trait Accounts: Send + Sync {
     /// `sender` is the address of the sender; absent for requests inside the portal.
     ///
     /// # Errors
-    /// The database cannot be read. 403 for a sender outside the networks of the token.
+    /// The database cannot be read. 403 for a sender outside the networks of the token. 429 after too many requests.
     fn find_caller<'a>(
         &'a self,
         headers: &'a HeaderMap,
         sender: Option<IpAddr>,
     ) -> BoxFuture<'a, Result<Option<Caller>, Problem>>;
+
+    /// Records the refusal of a caller for the audit log.
+    fn record_refusal(&self, caller: &Caller, refusal: Refusal);
 }
 
 /// The source of callers as an extension of each request.
@@ -63,6 +73,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Signed {
         let caller = find_caller(parts).await?;
         let caller = caller.ok_or_else(|| Failed(Problem::unauthenticated()))?;
         if caller.proof.is_some_and(|proof| proof.must_enrol) {
+            if let Some(Authenticator(accounts)) = parts.extensions.get::<Authenticator>() {
+                accounts.record_refusal(&caller, Refusal::Factor);
+            }
             return Err(Failed(factor_required()));
         }
         Ok(Self(caller))
@@ -89,7 +102,7 @@ fn factor_required() -> Problem {
         403,
         "auth.factor_required",
         "Second factor required",
-        "Your account needs a second factor. Nothing was changed. Add an authenticator app on the page /account/second-factors, then repeat the request.",
+        "Your account needs a second factor. Nothing was changed. Add a passkey or an authenticator app on the page /account/second-factors, then repeat the request.",
     )
 }
 
@@ -109,8 +122,11 @@ async fn find_caller(parts: &Parts) -> Result<Option<Caller>, Failed> {
     let Some(Authenticator(accounts)) = parts.extensions.get::<Authenticator>() else { return Ok(None) };
     let Sender(sender) = parts.extensions.get::<Sender>().copied().unwrap_or_default();
     let caller = accounts.find_caller(&parts.headers, sender).await?;
-    if let Some(caller) = &caller {
-        check_scope(caller, needed_scope(parts))?;
+    if let Some(caller) = &caller
+        && let Some(scope) = find_missing_scope(caller, needed_scope(parts))
+    {
+        accounts.record_refusal(caller, Refusal::Scope(scope));
+        return Err(Failed(missing_scope(scope)));
     }
     Ok(caller)
 }

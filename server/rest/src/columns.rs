@@ -1,7 +1,7 @@
 //! The columns of the answers in CSV, for the routes that write them and for the description of the API.
 
 use berth_types::Page;
-use berth_types::invoices::MonthStatement;
+use berth_types::invoices::{Invoice, MonthStatement};
 use berth_types::ledger::Transfer;
 use berth_types::operations::{InventoryHost, OperatedJob};
 use berth_types::quotas::AuditEvent;
@@ -87,7 +87,27 @@ impl Table for Usage {
 
 impl Table for MonthStatement {
     const COLUMNS: &'static [&'static str] =
-        &["month", "kind", "item", "mode", "device_ms", "amount_micros", "currency"];
+        &["month", "kind", "item", "mode", "device_ms", "amount_micros", "currency", "unit_nano_per_second"];
+}
+
+/// A row for each line (`line`) and each tax (`tax`). Their amounts add up to the total.
+impl Table for Invoice {
+    const COLUMNS: &'static [&'static str] = &[
+        "number",
+        "month",
+        "kind",
+        "item",
+        "mode",
+        "device_ms",
+        "unit_nano_per_second",
+        "amount_micros",
+        "currency",
+        "seller",
+        "seller_tax_id",
+        "buyer",
+        "buyer_address",
+        "buyer_tax_id",
+    ];
 }
 
 /// Each fact of a host is a row, so that new facts add no columns.

@@ -10,8 +10,9 @@ use berth_types::problems::Problem;
 
 use crate::failed::Failed;
 
-/// The rule for caches of files: of the 200 and, since it replaces the stored rule, of the 304 too.
-const CACHE_CONTROL: &str = "private, no-transform";
+/// The rule for caches of files, of the 200 and of the 304. No cache and no browser stores a file beside its download. The
+/// `ETag` is for programs, which know the hash of their file.
+const CACHE_CONTROL: &str = "no-store, no-transform";
 
 /// A file for a download.
 pub struct Download {
@@ -87,7 +88,7 @@ impl DownloadPart {
         put(header::CONTENT_TYPE, "application/octet-stream");
         put(header::CONTENT_DISPOSITION, &content_disposition(&self.file.name));
         put(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
-        put(header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'");
+        put(header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'; frame-ancestors 'none'");
         response
     }
 }
@@ -124,7 +125,7 @@ pub fn pdf_answer(bytes: Vec<u8>, name: &str) -> Response {
         (header::CONTENT_DISPOSITION, content_disposition(name)),
         (header::CACHE_CONTROL, "private, no-store".to_owned()),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'".to_owned()),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'; frame-ancestors 'none'".to_owned()),
     ];
     (headers, bytes).into_response()
 }
@@ -151,6 +152,18 @@ mod tests {
         let answer = file.select_part(&headers).err().unwrap();
         assert_eq!(answer.status(), StatusCode::NOT_MODIFIED);
         assert_eq!(answer.headers()[header::CACHE_CONTROL], CACHE_CONTROL);
+    }
+
+    #[test]
+    fn downloads_are_stored_by_no_cache_and_shown_in_no_frame() {
+        let file = Download { name: "a".to_owned(), bytes: 1, sha256: "00".to_owned() };
+        let part = file.select_part(&HeaderMap::new()).ok().unwrap();
+        let content: ByteStream = Box::pin(futures::stream::empty());
+        for answer in [part.answer(content), pdf_answer(Vec::new(), "a.pdf")] {
+            let text = |name: header::HeaderName| answer.headers()[name].to_str().unwrap().to_owned();
+            assert!(text(header::CACHE_CONTROL).contains("no-store"));
+            assert!(text(header::CONTENT_SECURITY_POLICY).contains("frame-ancestors 'none'"));
+        }
     }
 
     #[test]

@@ -7,6 +7,10 @@ use berth_types::problems::Problem;
 /// A problem as an answer.
 pub struct Failed(pub Problem);
 
+/// The form of a problem as an extension of its answer, for routes with errors of another standard. It writes the body.
+#[derive(Clone, Copy)]
+pub struct ProblemForm(pub fn(&Problem) -> Vec<u8>);
+
 impl From<Problem> for Failed {
     fn from(problem: Problem) -> Self {
         Self(problem)

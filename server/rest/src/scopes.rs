@@ -30,18 +30,17 @@ pub(crate) fn needed_scope(parts: &Parts) -> RouteScope {
     found.unwrap_or(Some(ApiScope::Admin))
 }
 
-/// Refuses the caller of a token without the scope. Sessions of people have no scopes.
-///
-/// # Errors
-/// 403 with the name of the missing scope.
-pub fn check_scope(caller: &Caller, needed: RouteScope) -> Result<(), Problem> {
-    let (Some(token), Some(scope)) = (caller.token, needed) else { return Ok(()) };
-    if token.scopes.include(scope) {
-        return Ok(());
-    }
+/// The scope that the token of a caller lacks for a route. Sessions of people have no scopes.
+pub fn find_missing_scope(caller: &Caller, needed: RouteScope) -> Option<ApiScope> {
+    let (token, scope) = (caller.token?, needed?);
+    (!token.scopes.include(scope)).then_some(scope)
+}
+
+/// The refusal of a token without a scope.
+pub fn missing_scope(scope: ApiScope) -> Problem {
     let detail = format!(
         "The token lacks the scope {}. Nothing was changed. Use a token with this scope.",
         scope.name()
     );
-    Err(Problem::new(403, "token.scope", "Missing scope", detail))
+    Problem::new(403, "token.scope", "Missing scope", detail)
 }

@@ -43,6 +43,7 @@ main() {
     case "${BERTH_SIMULATE:-}" in
         *[!A-Za-z0-9.,-]*) fail "BERTH_SIMULATE is not a list of boards such as 2xH100-80GB,1xA30." ;;
     esac
+    [ -n "$DESTDIR" ] || networks
     fetch berth-worker "$SHA256" 755 "$PROGRAM"
     settings
     if grep -q '^BERTH_SIMULATE=.' "$DESTDIR$SETTINGS"; then
@@ -58,10 +59,22 @@ main() {
         return
     fi
     command -v bwrap > /dev/null || echo "berth: bubblewrap is missing, and the worker needs it for jobs. Install the package bubblewrap." >&2
+    # The worker may run in spite of a problem. The script may be the standard input.
+    "$PROGRAM" doctor < /dev/null || echo "berth: this host has a problem; the lines above have the next commands." >&2
     systemctl daemon-reload
     systemctl enable berth-worker
     systemctl restart berth-worker
     report_start
+}
+
+# Ends the script if the worker would not start without a program for the networks of jobs. An update would otherwise
+# replace a daemon that runs, and its jobs would end with their leases.
+networks() {
+    if grep -Eqs '^(BERTH_JOB_NETWORK="?host|BERTH_ALLOW_UNISOLATED=)' "$SETTINGS"; then return; fi
+    for program in ip:iproute2 nft:nftables; do
+        (PATH="$PATH:/usr/sbin:/sbin" && command -v "${program%:*}" > /dev/null) ||
+            fail "${program%:*} is missing, and the worker needs it for the networks of jobs. Nothing was changed. Install the package ${program#*:}, or give jobs the network of this host: mkdir -p ${SETTINGS%/*} && echo BERTH_JOB_NETWORK=host >> $SETTINGS"
+    done
 }
 
 # The log of this start of the worker.

@@ -25,5 +25,5 @@ async fn list_loops(
     Query(query): Query<ListQuery>,
 ) -> Result<Answer<Page<PortalLoop>>, Failed> {
     let options = query.by_name()?;
-    Ok(Answer(page_in_memory(loops.list(&caller)?, &options, |one| one.name.clone())))
+    Ok(Answer(page_in_memory(loops.list(&caller).await?, &options, |one| one.name.clone())))
 }

@@ -3,17 +3,18 @@
 use std::net::IpAddr;
 
 use berth_core::admission::check_name;
-use berth_rest::scopes::check_scope;
+use berth_rest::scopes::{find_missing_scope, missing_scope};
 use berth_types::Page;
 use berth_types::accounts::{CreatedToken, NewMetricsToken, Role, Token};
 use berth_types::ids::TokenId;
 use berth_types::lists::ListOptions;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::scopes::ApiScope;
 use futures::FutureExt;
 
 use berth_foundation::credentials::{fingerprint, looks_like_api_token, new_api_token};
-use berth_foundation::{Caller, idempotency};
+use berth_foundation::{Caller, Refusal, idempotency, recheck_operator_right, record_refusal};
 
 use super::Metrics;
 use berth_store as store;
@@ -51,8 +52,11 @@ impl Metrics {
         }
         let caller = self.accounts.caller_by_token(secret, sender).await?;
         let caller = caller.ok_or_else(Problem::unauthenticated)?;
-        check_scope(&caller, Some(ApiScope::FleetRead))?;
-        self.context.authorise_operator(&caller).map_err(|_| {
+        if let Some(scope) = find_missing_scope(&caller, Some(ApiScope::FleetRead)) {
+            record_refusal(&self.context, &caller, Refusal::Scope(scope));
+            return Err(missing_scope(scope));
+        }
+        self.context.authorise_operator(&caller, OperatorRight::View).await.map_err(|_| {
             let detail = "Metrics cover all organizations. Ask the operator for a metrics token.";
             Problem::forbidden(detail)
         })
@@ -67,7 +71,7 @@ impl Metrics {
         caller: &Caller,
         input: NewMetricsToken,
     ) -> Result<CreatedToken, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManagePortal).await?;
         self.context.check_proof(caller)?;
         let now = self.context.now();
         let mut errors = Vec::new();
@@ -96,11 +100,16 @@ impl Metrics {
         };
         let created = CreatedToken { secret: secret.clone(), token: token.clone() };
         let (hash, user, key) = (fingerprint(&secret), caller.user.id, caller.idempotency_key.clone());
-        let insert = self.context.db.write(move |tx| {
-            let (token, hash, key) = (token.clone(), hash.clone(), key.clone());
+        let (id, name) = (token.id.to_string(), token.name.clone());
+        let event = self.context.audit_event(caller, "metrics_token.created", id, name);
+        let insert = self.context.db.try_write(move |tx| {
+            let (token, hash, key, event) = (token.clone(), hash.clone(), key.clone(), event.clone());
             async move {
+                recheck_operator_right(tx, user, OperatorRight::ManagePortal).await?;
                 idempotency::claim(tx, key.as_ref(), "", now).await?;
-                store::metrics_tokens::insert(tx, &token, &hash, user).await
+                store::metrics_tokens::insert(tx, &token, &hash, user).await?;
+                store::quotas::insert_audit(tx, None, &event).await?;
+                Ok(())
             }
             .boxed()
         });
@@ -114,18 +123,27 @@ impl Metrics {
         caller: &Caller,
         options: &ListOptions<TokenId>,
     ) -> Result<Page<Token>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::Inspect).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::metrics_tokens::list(&mut conn.tx(), options).await?;
         Ok(options.page(rows, |token| token.id))
     }
 
     pub async fn revoke_metrics_token(&self, caller: &Caller, token: TokenId) -> Result<(), Problem> {
-        self.context.authorise_operator(caller)?;
-        let delete = self
-            .context
-            .db
-            .write(move |tx| async move { store::metrics_tokens::delete(tx, token).await }.boxed());
+        self.context.authorise_operator(caller, OperatorRight::ManagePortal).await?;
+        let event =
+            self.context.audit_event(caller, "metrics_token.revoked", token.to_string(), String::new());
+        let delete = self.context.db.write(move |tx| {
+            let event = event.clone();
+            async move {
+                let existed = store::metrics_tokens::delete(tx, token).await?;
+                if existed {
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                }
+                Ok(existed)
+            }
+            .boxed()
+        });
         if delete.await? { Ok(()) } else { Err(Problem::not_found()) }
     }
 }

@@ -140,7 +140,7 @@ fn generate() -> Value {
     });
     put(&mut document, "/components", "securitySchemes", schemes);
     prune(&mut document);
-    for (name, examples) in berth_types::examples::by_schema() {
+    for (name, examples) in berth_examples::by_schema() {
         put(&mut document, &format!("/components/schemas/{name}"), "examples", Value::Array(examples));
     }
     put(&mut document, "/components/schemas/Problem/properties/code", "enum", json!(CODES));

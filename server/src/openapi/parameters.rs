@@ -18,9 +18,17 @@ fn path_parameter(name: &str, kind: &Value, schemas: &Map<String, Value>) -> Val
         "gpu" => ("The UUID of a board.", limits(schemas, "NewMaintenance", "/properties/gpus/items")),
         "name" => ("The name of a secret.", limits(schemas, "SecretUse", "/properties/name")),
         "volume" => ("The name of a volume.", limits(schemas, "NewVolume", "/properties/name")),
+        "class" => (
+            "The name of a storage class.",
+            json!({ "type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9][a-z0-9-]*$" }),
+        ),
         "path" => (
             "The path of a file in the volume, with its slashes.",
             json!({ "type": "string", "minLength": 1, "maxLength": VOLUME_PATHS.bytes }),
+        ),
+        "network" => (
+            "The name of a network: 1 to 63 lower-case letters, digits and hyphens, no hyphen first.",
+            json!({ "type": "string", "minLength": 1, "maxLength": 63, "pattern": "^[a-z0-9][a-z0-9-]*$" }),
         ),
         "rack" => (
             "The value of the label `rack`: 1 to 63 printable characters.",

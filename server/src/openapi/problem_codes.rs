@@ -6,12 +6,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use berth_rest::scopes::{ANY_NAME, EXTENSION};
+use berth_types::scim::SCIM_MEDIA_TYPE;
 use serde_json::{Map, Value, json};
+
+/// The tag of the routes with errors in the form of SCIM.
+const SCIM_TAG: &str = "scim";
 
 /// The codes by the status of their answers. The ports of jobs and the workers have further codes.
 const STATUSES: &[(u16, &[&str])] = &[
-    (400, &["request.malformed", "sso.logout_token", "stripe.signature"]),
-    (401, &["auth.challenge", "auth.required", "auth.wrong_code", "auth.wrong_password"]),
+    (
+        400,
+        &[
+            "request.malformed",
+            "scim.domain",
+            "scim.filter",
+            "scim.mutability",
+            "scim.path",
+            "scim.value",
+            "sso.logout_token",
+            "stripe.signature",
+        ],
+    ),
+    (401, &["auth.challenge", "auth.passkey", "auth.required", "auth.wrong_code", "auth.wrong_password"]),
     (402, &["funds.insufficient", "payments.refused"]),
     (
         403,
@@ -23,7 +39,10 @@ const STATUSES: &[(u16, &[&str])] = &[
             "auth.proof_required",
             "auth.sso_required",
             "budget.exceeded",
+            "change_request.needed",
+            "change_request.own",
             "invitation.for_another",
+            "network.not_allowed",
             "quota.exceeded",
             "request.cross_site",
             "terminal.ticket",
@@ -39,6 +58,10 @@ const STATUSES: &[(u16, &[&str])] = &[
             "account.exists",
             "account.in_use",
             "account.operator",
+            "change_policy.operators",
+            "change_request.changed",
+            "change_request.closed",
+            "change_request.limit",
             "credit_limit.drawn",
             "factor.exists",
             "factor.missing",
@@ -47,6 +70,7 @@ const STATUSES: &[(u16, &[&str])] = &[
             "gpu.no_mig",
             "gpu.not_quarantined",
             "gpu.quarantined",
+            "gpu.resetting",
             "gpu.silent",
             "idempotency.in_flight",
             "idempotency.shown_once",
@@ -61,11 +85,18 @@ const STATUSES: &[(u16, &[&str])] = &[
             "maintenance.in_use",
             "members.already",
             "members.last_owner",
+            "network.in_use",
+            "network.limit",
             "node.approved",
             "node.boards_changed",
             "node.connected",
             "node.in_use",
+            "operators.account",
+            "operators.last_owner",
             "org.work_elsewhere",
+            "passkey.exists",
+            "passkey.limit",
+            "passkey.unavailable",
             "payments.no_card",
             "payments.off",
             "payments.over",
@@ -76,12 +107,17 @@ const STATUSES: &[(u16, &[&str])] = &[
             "reservation.decided",
             "reservation.ended",
             "reservation.taken",
+            "scim.account",
+            "scim.exists",
+            "scim.limit",
             "secret.limit",
             "setup.done",
             "sso.domain_taken",
             "sso.missing",
             "sso.no_refresh",
             "storage.full",
+            "storage_class.in_use",
+            "storage_class.limit",
             "terminal.closed",
             "terminal.limit",
             "upload.hash",
@@ -92,6 +128,7 @@ const STATUSES: &[(u16, &[&str])] = &[
             "volume.full",
             "volume.in_use",
             "volume.limit",
+            "volume.on_nodes",
         ],
     ),
     (413, &["request.too_large"]),
@@ -120,6 +157,7 @@ fn common_codes(method: &str, id: &str, operation: &Value) -> Vec<&'static str> 
     }
     if operation["security"].as_array().is_some_and(|schemes| !schemes.is_empty()) {
         codes.extend(["auth.factor_required", "auth.forbidden", "auth.required", "token.address"]);
+        codes.push("request.throttled");
         if operation[EXTENSION] != ANY_NAME {
             codes.push("token.scope");
         }
@@ -156,6 +194,7 @@ impl Problems {
     pub(super) fn describe(&mut self, method: &str, id: &str, operation: &mut Value) {
         let own = OWN_CODES.get(id).into_iter().flatten().map(String::as_str);
         let codes: BTreeSet<&str> = common_codes(method, id, operation).into_iter().chain(own).collect();
+        let is_scim = operation.pointer("/tags/0").is_some_and(|tag| tag == SCIM_TAG);
         let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) else { return };
         responses.remove("default");
         for (status, known) in STATUSES {
@@ -163,9 +202,10 @@ impl Problems {
             if used.is_empty() {
                 continue;
             }
-            let name = format!("{status}_{}", used.join("_"));
+            let form = if is_scim { "scim_" } else { "" };
+            let name = format!("{status}_{form}{}", used.join("_"));
             responses.insert(status.to_string(), json!({ "$ref": format!("#/components/responses/{name}") }));
-            self.0.entry(name).or_insert_with(|| problem(*status, &used));
+            self.0.entry(name).or_insert_with(|| problem(*status, &used, is_scim));
         }
     }
 
@@ -175,18 +215,23 @@ impl Problems {
     }
 }
 
-/// The answer with a problem of one status.
-fn problem(status: u16, codes: &[&str]) -> Value {
+/// The answer with a problem of one status, in the form of SCIM (RFC 7644) if `is_scim`.
+fn problem(status: u16, codes: &[&str], is_scim: bool) -> Value {
     let names: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
+    let (kind, form, media_type, shown) = if is_scim {
+        ("An error (RFC 7644)", "ScimError", SCIM_MEDIA_TYPE, json!(status.to_string()))
+    } else {
+        ("A problem (RFC 9457)", "Problem", "application/problem+json", json!(status))
+    };
     let schema = json!({
         "allOf": [
-            { "$ref": "#/components/schemas/Problem" },
-            { "properties": { "status": { "const": status }, "code": { "enum": codes } } },
+            { "$ref": format!("#/components/schemas/{form}") },
+            { "properties": { "status": { "const": shown }, "code": { "enum": codes } } },
         ],
     });
     let mut answer = json!({
-        "description": format!("A problem (RFC 9457) with the code {}.", names.join(" or ")),
-        "content": { "application/problem+json": { "schema": schema } },
+        "description": format!("{kind} with the code {}.", names.join(" or ")),
+        "content": { media_type: { "schema": schema } },
     });
     let wait = json!({
         "description": "Seconds before the next attempt.",

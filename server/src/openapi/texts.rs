@@ -15,7 +15,8 @@ pub(super) fn info() -> Value {
                         has no `next_cursor`. A cursor is valid for its own list only, with the same `sort` and filters; any other is refused. \
                         CSV has all rows. The list of a job's events continues after an event number (`after`). Errors are \
                         problems (RFC 9457) with a stable `code`. A token sends the requests of its scopes only: the \
-                        scope of a route is its `x-scope`, and a scope for writing includes the one for reading. Every answer has the header `X-Request-Id`.",
+                        scope of a route is its `x-scope`, and a scope for writing includes the one for reading. Routes of operators also \
+                        need a role of operators; 403 `auth.forbidden` names the roles with the right. Every answer has the header `X-Request-Id`.",
     })
 }
 
@@ -25,16 +26,20 @@ const TAGS: &[(&str, &str)] = &[
     ("audit-events", "Records of deliberate acts."),
     ("auto-recharge", "The rule for automatic charges of the saved card."),
     ("balance", "The balance of an organization's account."),
+    ("billing-details", "The details of the customer on invoices."),
     ("billing-portal", "Stripe's page for cards and receipts."),
     ("billing-settings", "The seller, the taxes and the due date of invoices."),
     ("boards", "Boards with their state and their free devices."),
     ("budgets", "Monthly limits on charges."),
     ("calendar", "The spans of reservations, maintenance and jobs on each board."),
     ("capacity", "The free boards of each model over time."),
+    ("change-policy", "The rule for a second operator."),
+    ("change-requests", "Acts of operators that wait for a second operator."),
     ("cluster", "All boards in a short form."),
     ("credits", "Credit for several organizations at once."),
     ("deliveries", "Deliveries of notices to webhooks."),
     ("drains", "Nodes in a drain."),
+    ("egress-policy", "The addresses that the jobs of an organization may reach."),
     ("email-verifications", "Verifications of e-mail addresses by links."),
     ("events", "The stream of changes of an organization."),
     ("gpus", "Checks, releases and the MIG mode of boards."),
@@ -49,10 +54,12 @@ const TAGS: &[(&str, &str)] = &[
     ("me", "The caller of the request."),
     ("members", "Users with a role in an organization."),
     ("metrics-tokens", "Tokens for the metrics of the portal."),
+    ("networks", "Named networks for egress policies."),
     ("nodes", "Hosts with a worker."),
     ("offer", "The public prices and free boards."),
     ("offerings", "Board models and MIG profiles on sale."),
     ("orgs", "Organizations with their credit and limits, for operators."),
+    ("operators", "Operators with their roles, for operators."),
     ("overview", "The state of the whole portal, for operators."),
     ("password-resets", "New passwords by links."),
     ("payment-settings", "The means of payment of an organization."),
@@ -63,10 +70,15 @@ const TAGS: &[(&str, &str)] = &[
     ("quota-requests", "Requests for other limits and for credit."),
     ("quotes", "Prices for windows, fixed until their expiry."),
     ("racks", "Power budgets of racks."),
+    ("rdma", "The grant of RDMA to an organization."),
     ("reconciliation", "Checks of the ledger against its sums."),
     ("reservation-policy", "The terms of reservations."),
     ("reservations", "Reservations and maintenance windows."),
     ("retention", "The retention of ended jobs."),
+    (
+        "scim",
+        "People and groups that an identity provider keeps in an organization (SCIM 2.0). Errors have the form of RFC 7644.",
+    ),
     ("secrets", "Sealed values for jobs."),
     ("service-accounts", "Accounts of an organization for programs."),
     ("sessions", "Sign-in and sign-out of the browser."),
@@ -74,10 +86,11 @@ const TAGS: &[(&str, &str)] = &[
     ("sign-in-policy", "The rule of an organization for the sign-in of its members."),
     ("sign-up", "New users with a new organization."),
     ("sso", "Sign-ins and sign-outs by providers of single sign-on."),
-    ("sso-domains", "Domains of single sign-on, for operators."),
+    ("sso-domains", "Domains of single sign-on."),
     ("sso-provider", "The single sign-on of an organization."),
     ("statement", "The charges, credits and payments of a month."),
     ("storage", "Stored bytes with their limit."),
+    ("storage-classes", "File systems of the nodes for volumes."),
     ("stripe", "Events of Stripe."),
     ("stuck", "Jobs without progress."),
     ("templates", "First inputs for submissions of jobs."),
@@ -118,8 +131,32 @@ const OPERATIONS: &[(&str, &str)] = &[
     ),
     (
         "delete_operator_users_user_factors",
-        "For a person who lost the app and the recovery codes. The sessions of the person end, the password alone signs \
+        "For a person who lost the app or the passkeys, and the recovery codes. The sessions of the person end, the password alone signs \
          in afterwards, and the person gets a mail. API tokens stay valid.",
+    ),
+    (
+        "post_operator_operators",
+        "The account needs a verified address and a password. Its sessions end. A repetition with the same role changes nothing; an operator with another role is refused (`operators.account`). With the rule for a second operator the new operator waits for the approval of another owner.",
+    ),
+    (
+        "patch_operator_operators_user",
+        "With the rule for a second operator a role with further rights waits for the approval of another owner. A lower \
+         role counts at once. The last active owner is refused, and one of two with the rule for a second operator \
+         (`operators.last_owner`).",
+    ),
+    (
+        "delete_operator_users_user_disabled",
+        "The person signs in again, and API tokens are valid again. With the rule for a second operator the account of an \
+         operator waits for the approval of another owner.",
+    ),
+    (
+        "get_operator_change_requests",
+        "An operator reads the own change requests and those that the role decides. A role that reads the \
+         audit log reads all.",
+    ),
+    (
+        "post_operator_operators_user_remove",
+        "The operator's tokens of the person end; the account and its memberships stay. The last active owner is refused, and one of two with the rule for a second operator (`operators.last_owner`).",
     ),
     (
         "post_email_verifications_complete",
@@ -146,9 +183,28 @@ const OPERATIONS: &[(&str, &str)] = &[
     ),
     (
         "post_password_resets",
-        "No `Idempotency-Key`: a repetition mails another link, and earlier links stay valid for 30 minutes. The answer \
+        "No `Idempotency-Key`: a repetition mails another link, and earlier links stay valid for 10 minutes. The answer \
          is the same, after the same time, for an address without an account. An address gets three links, then one an \
          hour.",
+    ),
+    (
+        "put_operator_change_policy",
+        "With the rule on, an act that moves money, opens a job of an organization or gives a right of operators answers \
+         202 with its change request, and takes effect at the approval by another operator within 24 hours. The end of the rule waits for \
+         another operator too. The rule needs two operators. Only a session with a proof of identity within the last 15 \
+         minutes may set it.",
+    ),
+    (
+        "post_operator_change_requests_change_approve",
+        "The act takes effect in the same write, with all checks of the present time. The operator is another person \
+         than the requester, has no token, and has a proof of identity within the last 15 minutes. A request counts for the \
+         state of its object at the time of the request (`change_request.changed`). A repetition by the same operator has \
+         the same answer.",
+    ),
+    (
+        "post_operator_change_requests_change_reject",
+        "The operator is another person than the requester, has no token, and has a proof of identity within the last 15 \
+         minutes. A repetition by the same operator has the same answer.",
     ),
     (
         "post_orgs_org_jobs_stop",
@@ -165,7 +221,24 @@ const OPERATIONS: &[(&str, &str)] = &[
     (
         "post_sessions",
         "No `Idempotency-Key`: the answer sets a cookie, which the portal does not store. A repetition opens another \
-         session. 202: the account has a second factor, and `POST /sessions/second-factor` completes the sign-in.",
+         session. 202: the account has a second factor, and `POST /sessions/second-factor` or `POST /sessions/passkey` \
+         completes the sign-in.",
+    ),
+    (
+        "post_me_passkeys",
+        "No `Idempotency-Key`: the answer to the options of `POST /me/passkeys/options` works once, and a repetition is \
+         refused. Without the answer, list the passkeys and replace the recovery codes. The request needs a proof of \
+         identity within the last 15 minutes. If the account had no second factor before, all other sessions of the \
+         person end.",
+    ),
+    (
+        "post_me_passkeys_options",
+        "No `Idempotency-Key`: a repetition begins another ceremony in place of the first. The request needs a proof of \
+         identity within the last 15 minutes. The answer of the browser goes to `POST /me/passkeys` within five minutes.",
+    ),
+    (
+        "post_me_proof_passkey",
+        "No `Idempotency-Key`: the answer to the options of `POST /sessions/passkey/options` works once.",
     ),
     (
         "post_me_proof",
@@ -188,6 +261,16 @@ const OPERATIONS: &[(&str, &str)] = &[
          replace the recovery codes. All other sessions of the person end; API tokens stay valid.",
     ),
     (
+        "post_sessions_passkey",
+        "No `Idempotency-Key`: the answer to the options of `POST /sessions/passkey/options` works once. The passkey of a \
+         verified user needs neither a password nor a code.",
+    ),
+    (
+        "post_sessions_passkey_options",
+        "No `Idempotency-Key`: a repetition begins another ceremony. The answer of the browser goes to \
+         `POST /sessions/passkey` or `POST /me/proof/passkey` within five minutes.",
+    ),
+    (
         "post_sessions_second_factor",
         "No `Idempotency-Key`: a code and a challenge work once. A challenge has five tries and ends after five minutes.",
     ),
@@ -207,12 +290,48 @@ const OPERATIONS: &[(&str, &str)] = &[
          sign-in page with the cause of a failure. Each state works once, in the browser of its first step.",
     ),
     (
+        "get_scim_org_v2_Users",
+        "Lists are by the creation of the accounts. The only filters are `userName eq` and `externalId eq` with a text in quotation marks. \
+         Resources of lists have no `groups`.",
+    ),
+    (
+        "post_scim_org_v2_Users",
+        "No `Idempotency-Key`: a repetition is refused (`scim.exists`). The token is of a service account and names the \
+         scope `scim`. The domain of the address must be confirmed for the organization. An account with the address is \
+         taken over if it is a member, or has no password and no second factor. An organization has at most 10,000 people \
+         of its provider.",
+    ),
+    (
+        "patch_scim_org_v2_Users_user",
+        "A person that is not active has no membership: it ends with the API tokens that the person made in the \
+         organization, the sessions by its provider, and open streams, terminals and ports. Attributes that Berth does \
+         not keep have no effect. The last owner is refused (`members.last_owner`).",
+    ),
+    ("delete_scim_org_v2_Users_user", "The membership ends as after a deactivation. The account stays."),
+    (
+        "post_scim_org_v2_Groups",
+        "No `Idempotency-Key`: a repetition is refused (`scim.exists`). The name or the external id is the group in the \
+         roles of single sign-on, and the members get the role at once. An organization has at most 1,000 groups, each \
+         with at most 1,000 members.",
+    ),
+    (
+        "delete_scim_org_v2_Groups_group",
+        "With a group of the roles of single sign-on the members get the role of their other groups, or the role of a \
+         person without a group. Without a role the membership ends; the last owner stays.",
+    ),
+    (
         "post_sso_org_logout",
         "No `Idempotency-Key`: a logout token (OpenID Connect Back-Channel Logout 1.0) is valid once, for five minutes.",
     ),
     (
         "post_sso_operators_logout",
         "No `Idempotency-Key`: a logout token (OpenID Connect Back-Channel Logout 1.0) is valid once, for five minutes.",
+    ),
+    (
+        "post_orgs_org_sso_domains_check",
+        "No `Idempotency-Key`: a repetition checks the record again. The record is a TXT record at `_berth.` and the \
+         domain, with the value `record` of the domain. A check takes at most five seconds, and an organization has at \
+         most ten checks an hour.",
     ),
     (
         "put_orgs_org_sso_provider",

@@ -9,8 +9,9 @@ use berth_types::ids::RequestId;
 use berth_types::problems::Problem;
 
 use crate::portal::Portal;
-use berth_foundation::RequestSource;
-use berth_rest::failed::Failed;
+use berth_foundation::repeated::MINUTE_MS;
+use berth_foundation::{Context, RequestSource};
+use berth_rest::failed::{Failed, ProblemForm};
 use berth_rest::origins::cross_site;
 use berth_rest::{Disconnect, Sender};
 
@@ -18,15 +19,25 @@ use berth_rest::{Disconnect, Sender};
 pub async fn request_id(State(portal): State<Portal>, mut request: Request, next: Next) -> Response {
     let id: RequestId = portal.context.new_id(portal.context.now());
     request.extensions_mut().insert(id);
-    let id = id.to_string();
+    let (request_id, id) = (id, id.to_string());
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let address = request.extensions().get::<Sender>().and_then(|sender| sender.0);
     let mut response = next.run(request).await;
+    berth_scim::give_scim_form(&path, &mut response);
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         if problem.status >= 500 {
             tracing::error!(request_id = %id, %method, path, code = problem.code, "request failed");
         }
+        if problem.status == 429 {
+            let source = RequestSource { request_id: Some(request_id), address };
+            let context = portal.context.clone();
+            source.scope(async move { record_throttled(&context, &method, &path) }).await;
+        }
         problem.request_id.clone_from(&id);
-        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let body = match response.extensions().get::<ProblemForm>() {
+            Some(ProblemForm(write)) => write(&problem),
+            None => serde_json::to_vec(&problem).unwrap_or_default(),
+        };
         response.headers_mut().remove(header::CONTENT_LENGTH);
         *response.body_mut() = Body::from(body);
     }
@@ -34,6 +45,14 @@ pub async fn request_id(State(portal): State<Portal>, mut request: Request, next
         response.headers_mut().insert("x-request-id", value);
     }
     response
+}
+
+/// Records a request beyond a limit of its sender, by the first part of its path: anybody can send any number of them.
+fn record_throttled(context: &Context, method: &Method, path: &str) {
+    let area = path.strip_prefix("/api/v1/").unwrap_or_default().split('/').next().unwrap_or_default();
+    let detail = format!("Too many requests: {method} /{area}.");
+    let event = context.visitor_event("request.throttled", area.to_owned(), detail);
+    context.repeated.defer(&format!("throttled {method} {area}"), MINUTE_MS, None, event);
 }
 
 /// Counts requests and measures their duration.
@@ -62,11 +81,14 @@ pub async fn run_to_end(mut request: Request, next: Next) -> Response {
 
 /// Refuses a changing request if its browser names another site as its origin. Requests with a bearer token
 /// pass, because browsers never add one by themselves.
-pub async fn same_site(request: Request, next: Next) -> Response {
+pub async fn same_site(State(portal): State<Portal>, request: Request, next: Next) -> Response {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
     if safe || request.headers().contains_key(header::AUTHORIZATION) || is_own_site(request.headers()) {
         return next.run(request).await;
     }
+    let detail = "A page of another site sent the request.".to_owned();
+    let event = portal.context.visitor_event("request.refused", "cross-site".to_owned(), detail);
+    portal.context.repeated.defer("cross-site", MINUTE_MS, None, event);
     Failed(cross_site()).into_response()
 }
 

@@ -23,6 +23,10 @@ use crate::parts::{Part, Visitor, visit_parts};
 use crate::portal::Portal;
 use crate::{install, metrics, openapi};
 
+/// The policy of answers without one of their own: a browser that shows such an answer as a page runs and loads nothing,
+/// and shows it in no frame.
+const POLICY: &str = "default-src 'none'; frame-ancestors 'none'";
+
 /// The routes of the visited parts, with their state.
 struct Mounted<'a> {
     portal: &'a Portal,
@@ -64,7 +68,7 @@ pub fn router(portal: Portal) -> Router {
         .layer(axum::middleware::from_fn_with_state(portal.clone(), idempotency::apply_key))
         .layer(Extension(authenticator))
         .layer(Extension(RouteScopes(openapi::find_scope)))
-        .layer(axum::middleware::from_fn(guard::same_site))
+        .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::same_site))
         .layer(axum::middleware::from_fn(guard::run_to_end))
         .layer(axum::middleware::from_fn_with_state(portal.clone(), guard::request_id))
         .layer(axum::middleware::from_fn_with_state(portal, guard::count))
@@ -72,6 +76,10 @@ pub fn router(portal: Portal) -> Router {
         .layer(SetResponseHeaderLayer::if_not_present(
             header::CACHE_CONTROL,
             HeaderValue::from_static("no-store"),
+        ))
+        .layer(SetResponseHeaderLayer::if_not_present(
+            header::CONTENT_SECURITY_POLICY,
+            HeaderValue::from_static(POLICY),
         ))
         .layer(axum::middleware::from_fn(body_limits::limit_body))
         .layer(axum::middleware::from_fn_with_state(proxies, sender::add_sender))

@@ -1,6 +1,7 @@
 //! The messages to a worker about its assignments and the tasks of its boards.
 
 use berth_fleet::reports::GpuTaskOrder;
+use berth_gangs::networks::{RankGang, RankPeer};
 use berth_jobs::assignments::{RankAssignment, RankDevice, RankStart};
 use berth_proto as proto;
 use berth_storage::start_inputs::{RankSecret, RankVolume, RegistryLogin};
@@ -26,6 +27,8 @@ fn to_mount(volume: RankVolume) -> proto::Mount {
         path: volume.path,
         writable: volume.writable,
         bytes: volume.bytes,
+        class: volume.class.unwrap_or_default(),
+        group: volume.group,
     }
 }
 
@@ -47,6 +50,25 @@ fn to_registry_auth(login: RegistryLogin) -> proto::RegistryAuth {
     }
 }
 
+fn to_gang_network(gang: RankGang) -> proto::GangNetwork {
+    let to_peer = |peer: RankPeer| proto::GangPeer {
+        rank: peer.rank,
+        public_key: peer.public_key.to_vec(),
+        address: peer.address,
+        port: peer.port,
+        min_mib_per_s: peer.min_mib_per_s,
+    };
+    proto::GangNetwork {
+        rank: gang.rank,
+        private_key: gang.private_key.to_vec(),
+        port: gang.port,
+        number: gang.number,
+        plain: gang.plain,
+        peers: gang.peers.into_iter().map(to_peer).collect(),
+        check_token: gang.check_token.map(Vec::from).unwrap_or_default(),
+    }
+}
+
 fn to_spec(start: RankStart) -> proto::Spec {
     let (checkpoint_dir, checkpoint_every_s) =
         start.checkpoint_dir.map(|dir| (dir.path, dir.every_s)).unwrap_or_default();
@@ -58,6 +80,12 @@ fn to_spec(start: RankStart) -> proto::Spec {
         cpu_milli: start.cpu_milli,
         memory_mib: start.memory_mib,
         no_network: start.network == Network::None,
+        spans_nodes: start.spans_nodes,
+        gang_network: start.gang.map(|gang| to_gang_network(*gang)),
+        rdma: start.rdma,
+        no_internet: start.egress.no_internet,
+        reach: start.egress.reach,
+        host_network: start.egress.host_network,
         checkpoint_dir,
         checkpoint_every_s,
         artifacts: start.artifacts,
@@ -101,6 +129,7 @@ fn to_board_task(order: GpuTaskOrder) -> Option<proto::BoardTask> {
         GpuTaskKind::Check => proto::TaskKind::Check,
         GpuTaskKind::MigOn => proto::TaskKind::MigOn,
         GpuTaskKind::MigOff => proto::TaskKind::MigOff,
+        GpuTaskKind::Reset => proto::TaskKind::Reset,
     };
     let number = u64::try_from(order.number).ok()?;
     Some(proto::BoardTask { gpu_uuid: order.gpu_uuid, number, kind: kind.into() })
@@ -115,21 +144,39 @@ pub(super) fn to_desired(ranks: Vec<RankAssignment>, tasks: Vec<GpuTaskOrder>) -
 }
 
 /// The fields of an assignment that are not compared with the last sent state: the log offset, which changes
-/// all the time, and secrets, which are not kept in the session.
+/// all the time, and secrets and keys, which are not kept in the session.
 pub(super) struct UncomparedFields {
     log_offset: u64,
     secrets: Vec<proto::Secret>,
     registry_auth: Option<proto::RegistryAuth>,
+    /// The private key of the rank in the network of its gang, and the token of its check.
+    gang_key: Vec<u8>,
+    gang_token: Vec<u8>,
 }
 
 impl UncomparedFields {
     pub(super) fn remove_from(assignment: &mut proto::Assignment) -> Self {
         let log_offset = std::mem::take(&mut assignment.log_offset);
-        let (secrets, registry_auth) = match &mut assignment.spec {
-            Some(spec) => (std::mem::take(&mut spec.secrets), spec.registry_auth.take()),
-            None => (Vec::new(), None),
+        let Some(spec) = &mut assignment.spec else {
+            return Self {
+                log_offset,
+                secrets: Vec::new(),
+                registry_auth: None,
+                gang_key: Vec::new(),
+                gang_token: Vec::new(),
+            };
         };
-        Self { log_offset, secrets, registry_auth }
+        let gang = spec.gang_network.as_mut();
+        let taken =
+            gang.map(|gang| (std::mem::take(&mut gang.private_key), std::mem::take(&mut gang.check_token)));
+        let (gang_key, gang_token) = taken.unwrap_or_default();
+        Self {
+            log_offset,
+            secrets: std::mem::take(&mut spec.secrets),
+            registry_auth: spec.registry_auth.take(),
+            gang_key,
+            gang_token,
+        }
     }
 
     pub(super) fn secret_names(&self) -> impl Iterator<Item = &str> {
@@ -141,6 +188,10 @@ impl UncomparedFields {
         assignment.log_offset = self.log_offset;
         if let Some(spec) = &mut assignment.spec {
             (spec.secrets, spec.registry_auth) = (self.secrets, self.registry_auth);
+            if let Some(gang) = &mut spec.gang_network {
+                gang.private_key = self.gang_key;
+                gang.check_token = self.gang_token;
+            }
         }
     }
 }
@@ -221,13 +272,20 @@ mod tests {
         let spec = proto::Spec {
             secrets: vec![secret],
             registry_auth: Some(auth),
+            gang_network: Some(proto::GangNetwork {
+                private_key: vec![7; 32],
+                check_token: vec![8; 32],
+                number: 4,
+                ..Default::default()
+            }),
             memory_mib: 5,
             ..proto::Spec::default()
         };
         let whole = proto::Assignment { log_offset: 7, stop: true, spec: Some(spec), ..Default::default() };
         let mut assignment = whole.clone();
         let fields = UncomparedFields::remove_from(&mut assignment);
-        let spec = proto::Spec { memory_mib: 5, ..proto::Spec::default() };
+        let gang_network = Some(proto::GangNetwork { number: 4, ..Default::default() });
+        let spec = proto::Spec { memory_mib: 5, gang_network, ..proto::Spec::default() };
         assert_eq!(
             assignment,
             proto::Assignment { stop: true, spec: Some(spec), ..proto::Assignment::default() }

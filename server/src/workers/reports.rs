@@ -1,10 +1,15 @@
 //! The parse of workers' reports about attempts and boards, with all bounds on their values and texts.
 
-use berth_fleet::reports::{BoardReport, GpuTaskResult, ReportedFault};
-use berth_jobs::reports::{AttemptPhase, AttemptReport, DeviceLoss, ReportedEvidence};
+use berth_fleet::reports::{BoardReport, DriverProfile, GpuTaskResult, ReportedFault};
+use berth_jobs::reports::{
+    AttemptPhase, AttemptReport, DeviceLoss, LinkFigures, ReportedEvidence, ReportedLink,
+};
 use berth_proto as proto;
-use berth_types::health::GpuFacts;
+use berth_types::diagnosis::{Finding, FindingState, MAX_FINDING_CHARS, MAX_FINDINGS};
+use berth_types::evidence::MemoryClearing;
+use berth_types::health::{FabricState, GpuFabric, GpuFacts};
 use berth_types::jobs::Failure;
+use uuid::Uuid;
 
 use super::attempt_key;
 
@@ -18,6 +23,16 @@ const MAX_CHARS: usize = 4_000;
 const MAX_LINE_CHARS: usize = 500;
 /// The most losses of devices that are stored for one rank, each with its time.
 const MAX_LOSSES: usize = 64;
+
+/// The largest number of a clearing: JSON in a browser has no exact numbers from 2⁵³ on.
+const MAX_NUMBER: u64 = 1 << 53;
+
+/// The most links of a rank.
+const MAX_LINKS: usize = 8;
+
+/// The most MIG profiles of a board, and the most starts of one.
+const MAX_PROFILES: usize = 64;
+const MAX_STARTS: usize = 16;
 
 /// A text without control characters except for line breaks and tabs, cut to `most` characters. A failure may
 /// quote foreign text, such as a registry's. Postgres accepts no NUL, and a worker sends a status again until
@@ -58,7 +73,26 @@ fn to_evidence(evidence: &proto::Evidence) -> ReportedEvidence {
         lost_ms: evidence.lost_ms.max(0),
         busy_ms: evidence.busy_ms.map(|ms| ms.max(0)),
         losses: losses.filter(|loss| loss.from_ms < loss.until_ms).collect(),
+        memory_clearing: evidence.memory_clearing.as_ref().map(to_memory_clearing),
     }
+}
+
+/// The proof of a clearing, with numbers that every client can read.
+fn to_memory_clearing(clearing: &proto::MemoryClearing) -> MemoryClearing {
+    let bounded = |n: u64| n.min(MAX_NUMBER);
+    MemoryClearing {
+        cleared_bytes: bounded(clearing.cleared_bytes),
+        total_bytes: bounded(clearing.total_bytes),
+        samples: bounded(clearing.samples),
+        took_ms: bounded(clearing.took_ms),
+    }
+}
+
+/// The link of a rank; `None` for a number beyond the range of the store.
+fn to_link(link: &proto::LinkMeasurement) -> Option<ReportedLink> {
+    let bounded = |n: u64| i64::try_from(n.min(MAX_NUMBER)).ok();
+    let figures = LinkFigures { rtt_us: bounded(link.rtt_us)?, mib_per_s: bounded(link.mib_per_s)? };
+    Some(ReportedLink { rank: i64::from(link.rank), figures: Some(figures).filter(|_| link.connected) })
 }
 
 /// The report in a status; `None` for a status without a valid attempt.
@@ -84,6 +118,7 @@ pub(super) fn attempt_report(status: &proto::Status) -> Option<AttemptReport> {
         progress: Some(clean_line(&status.progress)).filter(|progress| !progress.is_empty()),
         image_digest: parse_digest(&status.image_digest),
         began: status.started,
+        links: status.links.iter().take(MAX_LINKS).filter_map(to_link).collect(),
     })
 }
 
@@ -101,6 +136,7 @@ fn to_facts(facts: &proto::BoardFacts) -> GpuFacts {
         mig: facts.mig,
         mig_pending: facts.mig_pending,
         nvlinks: facts.nvlinks,
+        fabric: facts.fabric.as_ref().and_then(to_fabric),
         ecc_corrected: facts.ecc_corrected,
         ecc_uncorrected: facts.ecc_uncorrected,
         rows_corrected: facts.rows_corrected,
@@ -108,7 +144,41 @@ fn to_facts(facts: &proto::BoardFacts) -> GpuFacts {
         replacement_pending: facts.replacement_pending,
         replacement_failed: facts.replacement_failed,
         recovery: facts.recovery,
+        // The table of the board's model decides about them later.
+        mig_differences: Vec::new(),
     }
+}
+
+/// The fabric of a board; `None` for a state that this portal does not know.
+fn to_fabric(fabric: &proto::Fabric) -> Option<GpuFabric> {
+    let state = match fabric.state() {
+        proto::FabricState::NotStarted => FabricState::NotStarted,
+        proto::FabricState::InProgress => FabricState::InProgress,
+        proto::FabricState::Completed => FabricState::Completed,
+        proto::FabricState::Unspecified => return None,
+    };
+    let cluster: Option<[u8; 16]> = fabric.cluster_uuid.as_slice().try_into().ok();
+    Some(GpuFabric {
+        state,
+        status: fabric.status,
+        clique: fabric.clique,
+        cluster_uuid: cluster
+            .filter(|bytes| *bytes != [0; 16])
+            .map(|bytes| Uuid::from_bytes(bytes).to_string()),
+        health_mask: fabric.health_mask,
+    })
+}
+
+/// The MIG profiles of a board's driver, each with few starts.
+fn to_profiles(facts: &proto::BoardFacts) -> Vec<DriverProfile> {
+    let profile = |profile: &proto::MigProfile| DriverProfile {
+        id: profile.id,
+        name: clean_text(&profile.name, MAX_CODE_CHARS),
+        size: profile.size,
+        starts: profile.starts.iter().copied().take(MAX_STARTS).collect(),
+        memory_mib: profile.memory_mib,
+    };
+    facts.mig_profiles.iter().take(MAX_PROFILES).map(profile).collect()
 }
 
 /// The report about one board. A fault or a result with a number beyond the range of the store is left out.
@@ -129,6 +199,7 @@ fn board_report(board: proto::BoardHealth) -> BoardReport {
         fault,
         done,
         facts: board.facts.as_ref().map(to_facts),
+        mig_profiles: board.facts.as_ref().map(to_profiles).unwrap_or_default(),
         gpu_uuid: board.gpu_uuid,
     }
 }
@@ -136,6 +207,38 @@ fn board_report(board: proto::BoardHealth) -> BoardReport {
 /// The reports about the boards of a node.
 pub(super) fn board_reports(health: proto::Health) -> Vec<BoardReport> {
     health.boards.into_iter().map(board_report).collect()
+}
+
+const fn to_finding_state(state: proto::FindingState) -> FindingState {
+    match state {
+        proto::FindingState::Ok => FindingState::Ok,
+        proto::FindingState::Warning => FindingState::Warning,
+        proto::FindingState::Problem => FindingState::Problem,
+        // A state of a newer worker is unspecified.
+        proto::FindingState::Unspecified | proto::FindingState::Unknown => FindingState::Unknown,
+    }
+}
+
+/// The finding of one check; `None` without a code of lower-case letters, digits and points.
+fn to_finding(finding: &proto::Finding) -> Option<Finding> {
+    let code = &finding.code;
+    let is_code = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_');
+    if !(1..=MAX_CODE_CHARS).contains(&code.len()) || !code.bytes().all(is_code) {
+        return None;
+    }
+    let line =
+        |text: &str| -> String { text.chars().filter(|c| !c.is_control()).take(MAX_FINDING_CHARS).collect() };
+    Some(Finding {
+        code: code.clone(),
+        state: to_finding_state(finding.state()),
+        found: line(&finding.found),
+        next: Some(line(&finding.next)).filter(|next| !next.is_empty()),
+    })
+}
+
+/// The first findings of a diagnosis, at most [`MAX_FINDINGS`], without those that have no valid code.
+pub(super) fn findings(diagnosis: &proto::Diagnosis) -> Vec<Finding> {
+    diagnosis.findings.iter().take(MAX_FINDINGS).filter_map(to_finding).collect()
 }
 
 #[cfg(test)]
@@ -148,6 +251,31 @@ mod tests {
     fn status() -> proto::Status {
         let attempt = Some(proto::AttemptId::new("job_00000000000000000000000009", 3));
         proto::Status { attempt, ..proto::Status::default() }
+    }
+
+    #[test]
+    fn the_findings_of_a_hostile_worker_are_bounded() {
+        let finding = |code: &str, state: i32| proto::Finding {
+            code: code.to_owned(),
+            state,
+            found: format!("a\u{0}b\n<b>{}", "x".repeat(1_000)),
+            next: String::new(),
+        };
+        let sent = vec![
+            finding("driver.module", proto::FindingState::Problem.into()),
+            finding("Driver module", 1),
+            finding("", 1),
+            finding(&"d".repeat(65), 1),
+            finding("kernel.new", 99),
+        ];
+        let kept = findings(&proto::Diagnosis { findings: sent });
+        let states: Vec<(&str, FindingState)> = kept.iter().map(|f| (f.code.as_str(), f.state)).collect();
+        let expected = [("driver.module", FindingState::Problem), ("kernel.new", FindingState::Unknown)];
+        assert_eq!(states, expected);
+        assert!(kept[0].found.starts_with("ab<b>x") && kept[0].found.len() == MAX_FINDING_CHARS);
+        assert_eq!(kept[0].next, None);
+        let many = proto::Diagnosis { findings: vec![finding("driver.module", 1); 1_000] };
+        assert_eq!(findings(&many).len(), MAX_FINDINGS);
     }
 
     #[test]
@@ -201,7 +329,14 @@ mod tests {
                 mig_uuids,
                 failure: failure.map(|(code, detail)| proto::Failure { code, detail }),
                 unclean,
-                evidence: Some(proto::Evidence { process_ms, device_ms, lost_ms, busy_ms, losses }),
+                evidence: Some(proto::Evidence {
+                    process_ms,
+                    device_ms,
+                    lost_ms,
+                    busy_ms,
+                    losses,
+                    memory_clearing: None,
+                }),
                 progress,
                 image_digest,
                 ..proto::Status::default()
@@ -268,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_has_no_negative_times_and_few_losses() {
+    fn evidence_has_no_negative_times_few_losses_and_bounded_numbers() {
         let lost = |from_ms: i64, until_ms: i64| proto::DeviceLoss { from_ms, until_ms };
         let evidence = proto::Evidence {
             process_ms: -1,
@@ -276,10 +411,24 @@ mod tests {
             lost_ms: -2,
             busy_ms: Some(-3),
             losses: vec![lost(-4, 6), lost(7, 7), lost(-9, -8)],
+            memory_clearing: Some(proto::MemoryClearing {
+                cleared_bytes: u64::MAX,
+                total_bytes: 6,
+                samples: 7,
+                took_ms: 8,
+            }),
         };
         let report = attempt_report(&proto::Status { evidence: Some(evidence), ..status() }).unwrap();
         let losses = vec![DeviceLoss { from_ms: 0, until_ms: 6 }];
-        let expected = ReportedEvidence { process_ms: 0, device_ms: 5, lost_ms: 0, busy_ms: Some(0), losses };
+        let clearing = MemoryClearing { cleared_bytes: MAX_NUMBER, total_bytes: 6, samples: 7, took_ms: 8 };
+        let expected = ReportedEvidence {
+            process_ms: 0,
+            device_ms: 5,
+            lost_ms: 0,
+            busy_ms: Some(0),
+            losses,
+            memory_clearing: Some(clearing),
+        };
         assert_eq!(report.evidence, Some(expected));
         let many = proto::Evidence { losses: vec![lost(1, 2); 70], ..proto::Evidence::default() };
         assert_eq!(to_evidence(&many).losses.len(), MAX_LOSSES);
@@ -292,6 +441,7 @@ mod tests {
         let facts = proto::BoardFacts {
             serial: Some("\u{0}".to_owned()),
             vbios: Some("x".repeat(900)),
+            mig_profiles: vec![proto::MigProfile { starts: vec![0; 900], ..Default::default() }; 900],
             ..proto::BoardFacts::default()
         };
         let board = proto::BoardHealth {
@@ -305,6 +455,8 @@ mod tests {
         assert_eq!((report.gpu_uuid.as_str(), report.silent.as_deref()), ("GPU-1", Some("noanswer")));
         assert_eq!(report.fault.map(|f| (f.serial, f.code)), Some((7, "gpu.xid".to_owned())));
         assert_eq!(report.done.map(|d| (d.number, d.message)), Some((8, "ab".to_owned())));
+        let starts: Vec<usize> = report.mig_profiles.iter().map(|profile| profile.starts.len()).collect();
+        assert_eq!(starts, [MAX_STARTS; MAX_PROFILES]);
         let facts = report.facts.unwrap();
         assert_eq!((facts.serial, facts.vbios.unwrap().len()), (None, MAX_LINE_CHARS));
         let (fault, task_result) = (Some(fault(u64::MAX)), Some(done(u64::MAX)));

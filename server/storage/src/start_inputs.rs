@@ -64,8 +64,12 @@ pub struct RankVolume {
     pub name: String,
     pub path: String,
     pub writable: bool,
-    /// The sum of all its files.
+    /// The sum of all its files; 0 with a storage class.
     pub bytes: u64,
+    /// The storage class; absent for a volume whose files the portal has.
+    pub class: Option<String>,
+    /// The number of its organization among those with storage classes; 0 without a class.
+    pub group: u32,
 }
 
 /// The credentials for the registry of an image.

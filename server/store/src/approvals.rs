@@ -25,6 +25,7 @@ pub struct StoredApproval {
 pub struct StoredBoardApproval {
     pub uuid: String,
     pub model: String,
+    pub memory_mib: i64,
     /// True if the latest report of its node has the board.
     pub present: bool,
     pub awaits_approval: bool,
@@ -37,7 +38,7 @@ pub async fn find(tx: &mut Tx<'_>, node: NodeId) -> Result<Option<StoredApproval
 
 /// Lists the boards of a node, also boards that it no longer reports.
 pub async fn list_boards(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredBoardApproval>, StoreError> {
-    let sql = "SELECT uuid, model, present, awaits_approval FROM gpus WHERE node_id = $1 ORDER BY idx, uuid";
+    let sql = "SELECT uuid, model, memory_mib, present, awaits_approval FROM gpus WHERE node_id = $1 ORDER BY idx, uuid";
     list!(tx, StoredBoardApproval, sql, node)
 }
 

@@ -261,7 +261,7 @@ pub async fn find_log_end(
     find!(tx, StoredLogEnd, sql, job, i64::from(number), i64::from(rank))
 }
 
-/// Stores the fields of a rank that can change.
+/// Stores the fields of a rank that can change. The last closed rank takes the network of its gang with it.
 pub async fn update(tx: &mut Tx<'_>, row: &StoredAttempt) -> Result<(), StoreError> {
     let sql = "UPDATE attempts SET known = $4, running = $5, ended = $6, outcome = $7, ended_at = $8, clean = $9, \
                log_bytes = $10, is_open = $11, evidence = $12, saving = $13, \
@@ -284,8 +284,8 @@ pub async fn update(tx: &mut Tx<'_>, row: &StoredAttempt) -> Result<(), StoreErr
         row.saving,
         &row.progress,
         &row.image_digest
-    )
-    .map(|_| ())
+    )?;
+    if row.is_open { Ok(()) } else { super::gangs::delete_closed(tx, row.job_id, row.number).await }
 }
 
 /// Lists the ranks of a job's attempts before `before` with files that the portal has not got yet.

@@ -3,7 +3,7 @@
 use berth_types::operations::AuditDestinationKind;
 use berth_types::time::Timestamp;
 
-use crate::tx::{StoreError, Tx};
+use crate::{StoreError, Tx};
 
 /// The delivered part of the audit log at one destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, sqlx::FromRow)]

@@ -29,6 +29,8 @@ pub struct StoredHealth {
     pub task_done: i64,
     pub task_succeeded: Option<bool>,
     pub task_detail: Option<String>,
+    /// The number of held devices on the board, without those whose proof of cleanness failed.
+    pub held: i64,
 }
 
 /// A reported board out of service.
@@ -63,14 +65,16 @@ pub struct NewQuarantine {
 /// Lists the boards of a node, also boards that it no longer reports.
 pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredHealth>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
-               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
+               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail, \
+               (SELECT CAST(COUNT(*) AS BIGINT) FROM allocations a WHERE a.held = TRUE AND a.gpu_uuid = gpus.uuid AND a.unclean IS NULL) AS held \
                FROM gpus WHERE node_id = $1 ORDER BY idx, uuid";
     list!(tx, StoredHealth, sql, node)
 }
 
 pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<StoredHealth>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
-               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail \
+               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail, \
+               (SELECT CAST(COUNT(*) AS BIGINT) FROM allocations a WHERE a.held = TRUE AND a.gpu_uuid = gpus.uuid AND a.unclean IS NULL) AS held \
                FROM gpus WHERE uuid = $1";
     find!(tx, StoredHealth, sql, gpu_uuid)
 }
@@ -178,10 +182,12 @@ pub async fn finish_task(
 }
 
 /// Lists the open tasks for the present boards of a node. A change of mode waits until nothing is held on the
-/// board.
+/// board. A reset does not wait for devices whose proof of cleanness failed: a board off the bus proves nothing
+/// before it.
 pub async fn list_tasks(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredTask>, StoreError> {
     let sql = "SELECT uuid, task_number, task_kind FROM gpus WHERE node_id = $1 AND present AND task_number > task_done \
                AND (task_kind = 'check' OR NOT EXISTS \
-               (SELECT 1 FROM allocations a WHERE a.gpu_uuid = gpus.uuid AND a.held)) ORDER BY uuid";
+               (SELECT 1 FROM allocations a WHERE a.gpu_uuid = gpus.uuid AND a.held \
+               AND (gpus.task_kind <> 'reset' OR a.unclean IS NULL))) ORDER BY uuid";
     list!(tx, StoredTask, sql, node)
 }

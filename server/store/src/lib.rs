@@ -5,48 +5,44 @@
 //! [`Db::write`].
 
 #[macro_use]
-mod macros;
-mod connect;
-mod tx;
-mod writer;
+extern crate berth_database;
 
-pub mod accounts;
 pub mod approvals;
 pub mod attempts;
-pub mod audit;
 pub mod audit_marks;
-pub mod budgets;
+pub mod billing_details;
 pub mod certificates;
+pub mod change_requests;
 pub mod dedicated;
-pub mod factors;
+pub mod egress;
 pub mod files;
+pub mod gangs;
 pub mod health;
-pub mod invoices;
 pub mod job_events;
 pub mod jobs;
 pub mod leases;
-pub mod ledger;
 pub mod members;
 pub mod metrics_tokens;
+pub mod node_links;
 pub mod nodes;
 pub mod offerings;
 pub mod operations;
 pub mod orgs;
-pub mod payments;
-pub mod people;
 pub mod quotas;
+pub mod rdma;
 pub mod reservations;
 pub mod secrets;
-pub mod service_accounts;
-pub mod sso;
 pub mod stops;
 pub mod storage;
 pub mod terminals;
-pub mod types;
 pub mod underuse;
-pub mod usage;
 pub mod volumes;
 pub mod webhooks;
 
-pub use connect::{Db, ReadConn};
-pub use tx::{RefusableWork, StoreError, Tx, Work, WriteError};
+pub use berth_database::{
+    Db, ReadConn, RefusableWork, StoreError, Tx, Work, WriteError, audit, is_protected_url, types,
+};
+pub use berth_store_identity::{
+    accounts, factors, operators, passkeys, people, scim, service_accounts, sso, sso_domains,
+};
+pub use berth_store_money::{budgets, invoices, ledger, payments, usage};

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use berth_types::health::GpuFacts;
 use berth_types::ids::{JobId, JoinTokenId, NodeId, OrgId};
-use berth_types::nodes::JoinTerms;
+use berth_types::nodes::{HostMount, JoinTerms};
+use berth_types::rdma::RdmaPort;
 use berth_types::time::Timestamp;
 
+use super::gangs::GangPorts;
 use super::types::JsonColumn;
 use super::{StoreError, Tx};
 
@@ -47,11 +49,27 @@ pub struct StoredNode {
     pub isolation: JsonColumn<BTreeMap<String, String>>,
     /// True if its worker can run images.
     pub images: bool,
+    /// The ports of its RDMA devices.
+    pub rdma_ports: JsonColumn<Vec<RdmaPort>>,
+    /// True if its worker keeps egress policies.
+    pub egress: bool,
+    /// True if its worker gives a job the network of the host.
+    pub host_network: bool,
+    /// The first UDP port for networks between ranks; 0: ranks have the network of the host.
+    pub gang_first_port: i64,
+    /// True for such networks without encryption.
+    pub gang_plain: bool,
+    /// The host mounts that answered.
+    pub host_mounts: JsonColumn<Vec<HostMount>>,
     /// A sentence about reported boards that belong to another node; empty without such boards.
     pub gpus_left_out: String,
     /// The only organization whose work the node takes, and its name.
     pub dedicated_to: Option<OrgId>,
     pub dedicated_name: Option<String>,
+    /// The node takes no rank of a job on several nodes until this time.
+    pub aside_until: Option<Timestamp>,
+    /// The reason as a sentence; empty for a node that was never set aside.
+    pub aside_reason: String,
 }
 
 /// A worker's report of its host at the start of a session.
@@ -72,6 +90,16 @@ pub struct NodeReport {
     pub isolation: JsonColumn<BTreeMap<String, String>>,
     /// True if its worker can run images.
     pub images: bool,
+    /// Absent: ranks of jobs on several nodes have the network of the host.
+    pub gang_ports: Option<GangPorts>,
+    /// The ports of its RDMA devices.
+    pub rdma_ports: JsonColumn<Vec<RdmaPort>>,
+    /// True if its worker keeps egress policies.
+    pub egress: bool,
+    /// True if its worker gives a job the network of the host.
+    pub host_network: bool,
+    /// The host mounts that answered.
+    pub host_mounts: JsonColumn<Vec<HostMount>>,
     pub boards: Vec<GpuReport>,
 }
 
@@ -168,7 +196,8 @@ pub async fn list(tx: &mut Tx<'_>) -> Result<Vec<StoredNode>, StoreError> {
     let sql = "SELECT id, name, cordoned, EXISTS (SELECT 1 FROM drains d WHERE d.node_id = nodes.id) AS draining, \
                simulated, unisolated, driver_version, worker_version, last_seen_at, \
                cpu_milli, memory_mib, address, labels, reported_labels, adopts_labels, approved_at, terms, isolation, \
-               images, gpus_left_out, suspect, dedicated_to, \
+               images, rdma_ports, egress, host_network, gang_first_port, gang_plain, host_mounts, gpus_left_out, suspect, dedicated_to, \
+               aside_until, aside_reason, \
                (SELECT o.name FROM orgs o WHERE o.id = nodes.dedicated_to) AS dedicated_name, (SELECT MAX(c.expires_at) FROM node_certificates c \
                WHERE c.node_id = nodes.id AND c.revoked_at IS NULL) AS certified_until FROM nodes ORDER BY name, id";
     list_readable!(tx, StoredNode, sql)
@@ -239,8 +268,9 @@ pub async fn record_report(
 ) -> Result<(), StoreError> {
     let sql = "UPDATE nodes SET simulated = $2, unisolated = $3, driver_version = $4, worker_version = $5, \
                last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, reported_labels = $10, \
-               labels = CASE WHEN adopts_labels THEN $10 ELSE labels END, isolation = $11, images = $12 \
-               WHERE id = $1";
+               labels = CASE WHEN adopts_labels THEN $10 ELSE labels END, isolation = $11, images = $12, \
+               gang_first_port = $13, gang_plain = $14, rdma_ports = $15, egress = $16, host_network = $17, \
+               host_mounts = $18, gang_checks = $19 WHERE id = $1";
     exec!(
         tx,
         sql,
@@ -255,7 +285,14 @@ pub async fn record_report(
         &report.address,
         &report.labels,
         &report.isolation,
-        report.images
+        report.images,
+        report.gang_ports.map_or(0, |ports| i64::from(ports.first)),
+        report.gang_ports.is_some_and(|ports| ports.plain),
+        &report.rdma_ports,
+        report.egress,
+        report.host_network,
+        &report.host_mounts,
+        report.gang_ports.is_some_and(|ports| ports.checks)
     )?;
     exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", node, false)?;
     for board in &report.boards {

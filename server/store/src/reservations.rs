@@ -102,6 +102,13 @@ pub async fn insert_quote(
     exec!(tx, sql, quote.id, org, JsonColumn(quote), created_by, now, quote.expires_at).map(|_| ())
 }
 
+/// Counts the quotes of an organization that can be used at `now`.
+pub async fn count_open_quotes(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<i64, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM quotes \
+               WHERE org_id = $1 AND used_at IS NULL AND expires_at > $2";
+    Ok(find!(tx, (i64,), sql, org, now)?.map_or(0, |(n,)| n))
+}
+
 /// Finds a quote of this organization, with the time of its use.
 pub async fn find_quote(
     tx: &mut Tx<'_>,

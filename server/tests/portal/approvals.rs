@@ -62,6 +62,11 @@ impl Setup {
             labels: JsonColumn([("rack".to_owned(), rack.to_owned())].into()),
             isolation: JsonColumn::default(),
             images: false,
+            gang_ports: None,
+            rdma_ports: JsonColumn::default(),
+            egress: false,
+            host_network: false,
+            host_mounts: JsonColumn::default(),
             boards: (0..).zip(boards).map(board).collect(),
         };
         self.t.portal.nodes.report_node(node, report).await.unwrap();

@@ -6,6 +6,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
 use axum::http::{Request, header};
 use berth_foundation::Settings;
+use berth_foundation::settings::RequireFactor;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -13,7 +14,7 @@ use crate::audit_chain::append;
 use crate::common::{Caller, PASSWORD, TestPortal, engines, job};
 use crate::factors::enrol;
 use crate::idle_portal::{IdlePortal, node};
-use crate::operations::items;
+use crate::operations::{items, submit};
 
 /// The events of an action, newest first.
 async fn with_action(t: &TestPortal, operator: &Caller, action: &str) -> Vec<Value> {
@@ -152,6 +153,124 @@ async fn refusals_have_one_event_a_minute_with_their_number() {
         let denied = items(&t, &ada, &format!("/orgs/{org}/audit-events?action=access.denied")).await;
         assert_eq!(denied.len(), 1, "{engine}: {denied:?}");
         assert_eq!(denied[0]["token_id"], made["token"]["id"], "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn refusals_by_scope_and_by_proof_have_one_event_a_minute_with_their_number() {
+    for (engine, db, _location) in engines("audit_proofs").await {
+        let t = TestPortal::with(db, |s| Settings { require_factor: RequireFactor::Operators, ..s });
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        for _ in 0..2 {
+            t.get(&operator, "/operator/nodes").await.problem(403, "auth.factor_required");
+        }
+        enrol(&t, &operator).await;
+        let me = async |caller: &Caller| t.get(caller, "/me").await.expect(200)["user"]["id"].clone();
+        let (operator_id, ada_id) = (me(&operator).await, me(&ada).await);
+        let tokens = format!("/orgs/{org}/tokens");
+        let new = json!({"name": "ci", "role": "owner", "scopes": ["jobs:read"]});
+        let reader = t.post(&ada, &tokens, new).await.expect(201);
+        let new = json!({"name": "all", "role": "owner"});
+        let all = t.post(&ada, &tokens, new).await.expect(201);
+        let [by_reader, by_all] =
+            [&reader, &all].map(|made| Caller::Token(made["secret"].as_str().unwrap().to_owned()));
+        for _ in 0..3 {
+            t.get(&by_reader, &tokens).await.problem(403, "token.scope");
+        }
+        t.get(&by_all, "/me/factors").await.problem(403, "auth.forbidden");
+        t.clock.advance_s(16 * 60);
+        for _ in 0..2 {
+            t.post(&ada, "/me/totp", Value::Null).await.problem(403, "auth.proof_required");
+        }
+        // The minute of the last refusals is not over.
+        t.portal.context.record_omitted().await.unwrap();
+        assert_eq!(with_action(&t, &operator, "access.denied").await.len(), 3, "{engine}");
+        t.clock.advance_s(61);
+        t.portal.context.record_omitted().await.unwrap();
+
+        let denied = with_action(&t, &operator, "access.denied").await;
+        let denied: Vec<(&Value, &str, &Value)> = denied
+            .iter()
+            .map(|event| (&event["subject"], event["detail"].as_str().unwrap(), &event["token_id"]))
+            .collect();
+        let (reader, all) = (&reader["token"]["id"], &all["token"]["id"]);
+        let none = &Value::Null;
+        assert_eq!(denied.len(), 4, "{engine}: {denied:?}");
+        for expected in [
+            (&operator_id, "The account needs a second factor and has none. 2 times.", none),
+            (reader, "The token lacks the scope members:read. 3 times.", reader),
+            (all, "Only the session of a person has this right.", all),
+            (&ada_id, "The session has no fresh proof of identity. 2 times.", none),
+        ] {
+            assert!(denied.contains(&expected), "{engine}: {expected:?} in {denied:?}");
+        }
+        // The organization sees the refusals of its tokens.
+        let own = items(&t, &ada, &format!("/orgs/{org}/audit-events?action=access.denied")).await;
+        assert_eq!(own.len(), 2, "{engine}: {own:?}");
+        assert!(own.iter().all(|event| event["token_id"].is_string()), "{engine}: {own:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_viewer_of_a_waiting_job_is_not_denied_access() {
+    for (engine, db, _location) in engines("audit_viewer").await {
+        let setup = IdlePortal::on(db).await;
+        let job = submit(&setup, json!({})).await;
+        let tokens = format!("/orgs/{}/tokens", setup.org);
+        let made =
+            setup.t.post(&setup.ada, &tokens, json!({"name": "ro", "role": "viewer"})).await.expect(201);
+        let viewer = Caller::Token(made["secret"].as_str().unwrap().to_owned());
+        let path = format!("/orgs/{}/jobs/{job}/explanation", setup.org);
+        let why = setup.t.get(&viewer, &path).await.expect(200);
+        assert_eq!(why.get("suggested_changes"), None, "{engine}: {why}");
+        let denied = format!("/orgs/{}/audit-events?action=access.denied", setup.org);
+        assert_eq!(items(&setup.t, &setup.ada, &denied).await, [] as [Value; 0], "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn tries_at_foreign_objects_and_refused_requests_are_events() {
+    for (engine, db, _location) in engines("audit_tries").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let (eve, _) = t.tenant("eve").await;
+        for _ in 0..3 {
+            t.get(&eve, &format!("/orgs/{org}/tokens")).await.problem(404, "object.not_found");
+            t.get(&eve, "/operator/users").await.problem(404, "object.not_found");
+        }
+        let token = json!({"name": "x", "role": "owner"});
+        let elsewhere = [("sec-fetch-site", "cross-site")];
+        let path = format!("/orgs/{org}/tokens");
+        t.call_with(&ada, "POST", &path, token, &elsewhere).await.problem(403, "request.cross_site");
+        let wrong = json!({"email": "lab@example.org", "password": "wrong wrong wrong wrong"});
+        for _ in 0..10 {
+            t.post(&Caller::Nobody, "/sessions", wrong.clone()).await.problem(401, "auth.wrong_password");
+        }
+        t.post(&Caller::Nobody, "/sessions", wrong).await.problem(429, "request.throttled");
+        t.portal.accounts.refusals_written().await;
+        assert!(with_action(&t, &operator, "access.denied").await.is_empty(), "{engine}: after a minute");
+        t.clock.advance_s(61);
+        t.portal.context.record_omitted().await.unwrap();
+
+        let denied = with_action(&t, &operator, "access.denied").await;
+        let mut denied: Vec<(&str, &str)> = denied
+            .iter()
+            .map(|event| (event["subject"].as_str().unwrap(), event["detail"].as_str().unwrap()))
+            .collect();
+        denied.sort_unstable();
+        let foreign = (org.as_str(), "The organization is not one of the caller. 3 times.");
+        let route = ("operator", "Only operators have this right. 3 times.");
+        assert_eq!(denied.len(), 2, "{engine}: {denied:?}");
+        assert!(denied.contains(&foreign) && denied.contains(&route), "{engine}: {denied:?}");
+        let own = items(&t, &ada, &format!("/orgs/{org}/audit-events?action=access.denied")).await;
+        assert!(own.is_empty(), "{engine}: strangers do not fill the log of an organization");
+        assert_eq!(with_action(&t, &operator, "request.refused").await.len(), 1, "{engine}");
+        let slowed = with_action(&t, &operator, "request.throttled").await;
+        assert_eq!(slowed.len(), 1, "{engine}: {slowed:?}");
+        assert_eq!(slowed[0]["detail"], "Too many requests: POST /sessions.", "{engine}");
+        assert!(slowed[0]["request_id"].as_str().unwrap().starts_with("req_"), "{engine}: {slowed:?}");
     }
 }
 

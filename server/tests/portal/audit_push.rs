@@ -137,7 +137,7 @@ async fn the_loop_of_a_destination_runs_after_new_events_and_shows_its_state() {
         // The second try follows a second after the failed one, far before the period of the loop.
         let caught_up = async || {
             let now = t.get(&operator, path).await.expect(200)["items"][0].clone();
-            (now["events_behind"] == 0).then_some(now)
+            (now["events_behind"] == 0 && now["failing"] == false).then_some(now)
         };
         let after = eventually("the delivery of all events", async || caught_up().await).await;
         assert!(after["seq"].as_i64().unwrap() >= behind, "{engine}: {after}");
@@ -197,6 +197,10 @@ async fn a_syslog_server_gets_each_event_by_the_standard_and_once_it_has_read_it
             let error = t.portal.audit_push.deliver(Syslog).await.unwrap_err();
             assert!(error.contains("did not read the whole batch"), "{engine}: {error}");
         }
+        // Somebody on the way can end the connection after the last byte, but not with the end of TLS.
+        server.cut_offs.store(1, std::sync::atomic::Ordering::SeqCst);
+        let error = t.portal.audit_push.deliver(Syslog).await.unwrap_err();
+        assert!(error.contains("without the end of TLS"), "{engine}: {error}");
         assert_eq!((server.messages().len(), mark(&db, Syslog).await.seq), (0, 0), "{engine}");
         assert_eq!(t.portal.audit_push.deliver(Syslog).await, Ok(true), "{engine}");
         assert_eq!(mark(&db, Syslog).await.seq, 500, "{engine}");
@@ -277,6 +281,11 @@ async fn a_bucket_gets_files_of_events_and_the_checkpoints() {
         assert_eq!(mark(&db, Bucket).await, Mark::default(), "{engine}");
 
         let t = portal(&db, targets(settings));
+        // Each failure is known at once, and the next try is one of the push.
+        fake.state().failures = 1;
+        assert!(t.portal.audit_push.deliver(Bucket).await.is_err(), "{engine}");
+        assert_eq!(fake.state().failures, 0, "{engine}");
+        assert_eq!(mark(&db, Bucket).await, Mark::default(), "{engine}");
         t.portal.audit_log.sign().await.unwrap();
         assert_eq!(t.portal.audit_push.deliver(Bucket).await, Ok(true), "{engine}");
         let first = mark(&db, Bucket).await;
@@ -312,5 +321,25 @@ async fn a_bucket_gets_files_of_events_and_the_checkpoints() {
             .collect();
         assert_eq!(numbers(&events), (1..=510).collect::<Vec<i64>>(), "{engine}");
         assert_eq!(events[509]["hash"], json!(stored.hash), "{engine}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_file_of_a_bucket_has_the_pauses_of_all_destinations() {
+    for (engine, db, _location) in engines("push_bucket_loop").await {
+        let (fake, settings) = FakeBucket::open().await;
+        let target = BucketTarget { bucket: settings.into(), address: "s3://berth".to_owned() };
+        let t = portal(&db, AuditTargets { bucket: Some(target), ..AuditTargets::default() });
+        append(&db, 1..4).await;
+        fake.state().failures = 2;
+        let began = std::time::Instant::now();
+        let handles = loops::start_audit_push(&t.portal);
+        eventually("the delivery after two failures", async || {
+            (mark(&db, Bucket).await.seq >= 3).then_some(())
+        })
+        .await;
+        // Pauses of one and of two seconds, and not the minute between two files.
+        assert!(began.elapsed() < Duration::from_secs(45), "{engine}: {:?}", began.elapsed());
+        handles.into_iter().for_each(|handle| handle.abort());
     }
 }

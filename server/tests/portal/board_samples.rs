@@ -105,6 +105,7 @@ async fn the_overview_lists_faults_before_changes_of_the_mode() {
             fault,
             done: None,
             facts: Some(facts.clone()),
+            mig_profiles: vec![],
         };
         let fault = ReportedFault { serial: 1, code: "gpu.ecc".to_owned(), detail: "ECC".to_owned() };
         let health = &setup.t.portal.health;

@@ -123,6 +123,7 @@ async fn a_board_has_the_state_of_its_node_first() {
             fault: Some(fault),
             done: None,
             facts: Some(GpuFacts::default()),
+            mig_profiles: vec![],
         };
         setup.t.portal.health.apply_health(node(2), vec![faulty]).await.unwrap();
         assert_eq!(matching(&setup, "state=quarantined").await, ["GPU-2-1"], "{engine}");

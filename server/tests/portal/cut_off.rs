@@ -11,11 +11,11 @@ use crate::common::left_out::left_out;
 use crate::process::{ChildGuard, PortalProcess, call, eventually, free_address, serve_with, worker};
 use crate::relay::Relay;
 use berth_foundation::Settings;
+use berth_shim::lease::LeaseRenewal;
+use berth_shim::{CommandExit, CommandStart, ShimRecords};
 use berth_store::{self as store, Db};
-use berth_worker::shim::lease::LeaseRenewal;
-use berth_worker::shim::{CommandExit, CommandStart, ShimRecords};
-use berth_worker::system::clock::boottime_ms;
-use berth_worker::system::files::find_json;
+use berth_system::clock::boottime_ms;
+use berth_system::files::find_json;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -351,7 +351,7 @@ async fn a_worker_with_clocks_weeks_ahead_meters_the_same() {
         .args(ahead)
         .arg(program)
         .args(["run", "--simulate", "1xH100-80GB", "--allow-unisolated"])
-        .args(["--join-token", setup.join_tokens[0].as_str()])
+        .args(["--job-network", "host", "--join-token", setup.join_tokens[0].as_str()])
         .args(["--portal", format!("https://{}", setup.worker_address).as_str(), "--data"])
         .arg(setup.data(0))
         .stdout(std::process::Stdio::null())

@@ -50,6 +50,13 @@ impl IdlePortal {
         capacity["models"][0]["boards"].clone()
     }
 
+    /// Returns the numbers of all and of available whole boards in a list of offerings.
+    async fn counted_boards(&self, caller: &Caller, path: &str) -> (Value, Value) {
+        let offerings = items(&self.t, caller, path).await;
+        let whole = offerings.iter().find(|offering| offering["slug"] == "h100-80gb").unwrap();
+        (whole["capacity"].clone(), whole["available"].clone())
+    }
+
     async fn blockers(&self, job: &str) -> Vec<Value> {
         let path = format!("/orgs/{}/jobs/{job}/explanation", self.org);
         let why = self.t.get(&self.ada, &path).await.expect(200);
@@ -90,9 +97,13 @@ async fn a_dedicated_node_takes_and_shows_itself_to_one_organization_alone() {
         assert!(all.contains("node-1") && all.contains("node-2"), "{engine}: {all}");
         assert_eq!(setup.boards_in_capacity(&setup.ada, &setup.org).await, 2, "{engine}");
         assert_eq!(setup.boards_in_capacity(&setup.bob, &setup.other).await, 4, "{engine}");
-        let offerings = items(&setup.t, &setup.ada, "/offerings").await;
-        let whole = offerings.iter().find(|offering| offering["slug"] == "h100-80gb").unwrap();
-        assert_eq!((&whole["capacity"], &whole["available"]), (&json!(2), &json!(0)), "{engine}");
+        let all = setup.counted_boards(&setup.ada, "/offerings").await;
+        assert_eq!(all, (json!(2), json!(0)), "{engine}: the nodes of all organizations");
+        let own = setup.counted_boards(&setup.ada, &format!("/orgs/{}/offerings", setup.org)).await;
+        assert_eq!(own, (json!(2), json!(0)), "{engine}");
+        let theirs = format!("/orgs/{}/offerings", setup.other);
+        assert_eq!(setup.counted_boards(&setup.bob, &theirs).await, (json!(4), json!(1)), "{engine}");
+        setup.t.get(&setup.ada, &theirs).await.problem(404, "object.not_found");
 
         let refused = setup.dedicate(2, Some(&setup.other)).await.problem(409, "node.in_use");
         let detail = refused["detail"].as_str().unwrap();
@@ -123,11 +134,14 @@ async fn an_organization_with_own_nodes_only_uses_no_others() {
         assert_eq!(blockers[0]["code"], "capacity.own_nodes", "{engine}: {blockers:?}");
         let seen = setup.seen(&setup.ada, &setup.org).await;
         assert!(!seen.contains("GPU-"), "{engine}: {seen}");
+        let offerings = format!("/orgs/{}/offerings", setup.org);
+        assert_eq!(setup.counted_boards(&setup.ada, &offerings).await, (json!(0), json!(0)), "{engine}");
 
         setup.dedicate(1, Some(&setup.org)).await.expect(200);
         schedule_all(&setup).await;
         assert_eq!(setup.jobs_on(1).await, [waiting], "{engine}");
         assert_eq!(setup.boards_in_capacity(&setup.ada, &setup.org).await, 2, "{engine}");
+        assert_eq!(setup.counted_boards(&setup.ada, &offerings).await, (json!(2), json!(1)), "{engine}");
         let own = setup.t.get(&setup.operator, &path).await.expect(200);
         assert_eq!(own["nodes"], json!([{"id": node(1), "name": "node-1"}]), "{engine}");
         setup.reserve(1, 1, setup.at(HOUR), setup.at(2 * HOUR)).await;

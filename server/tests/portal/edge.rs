@@ -8,13 +8,15 @@ use axum::Router;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::{Request, header};
 use axum::routing::get;
+use berth_access::ports;
+use berth_foundation::Settings;
 use berth_foundation::credentials::fingerprint;
 use berth_foundation::proxies::TrustedProxies;
 use berth_proto::RenewRequest;
 use berth_proto::portal_client::PortalClient;
 use berth_rest::Sender;
 use berth_server::connections::{self, Limits};
-use berth_server::rest;
+use berth_server::{rest, web};
 use berth_types::ids::OrgId;
 use futures::{FutureExt, StreamExt};
 use serde_json::{Value, json};
@@ -83,6 +85,25 @@ async fn slow_and_idle_connections_end() {
     let head = "POST /api/v1/stripe/events HTTP/1.1\r\nHost: berth\r\n";
     let stalled = exchange(at, &format!("{head}Content-Length: 100\r\n\r\n{{")).await;
     assert!(stalled.starts_with("HTTP/1.1 408"), "an event of Stripe that stops: {stalled}");
+}
+
+#[tokio::test]
+async fn a_message_without_one_clear_end_is_refused() {
+    let t = TestPortal::sqlite().await;
+    let at = serve(t.router.clone(), 100, DEADLINE, TrustedProxies::default()).await;
+    let head = "POST /api/v1/sessions HTTP/1.1\r\nHost: berth\r\nContent-Type: application/json\r\n";
+    let hidden = "GET /healthz HTTP/1.1\r\nHost: berth\r\nConnection: close\r\n\r\n";
+    for ends in [
+        "Content-Length: 2\r\nContent-Length: 40\r\n",
+        "Content-Length: 2, 40\r\n",
+        "Content-Length: +2\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding: xchunked\r\nContent-Length: 2\r\n",
+    ] {
+        let answer = exchange(at, &format!("{head}{ends}\r\n{{}}{hidden}")).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{ends}: {answer}");
+        assert!(!answer.contains("200 OK"), "{ends}: {answer}");
+    }
 }
 
 #[tokio::test]
@@ -406,5 +427,37 @@ async fn answers_are_not_stored_by_caches() {
     for path in ["/me".to_owned(), format!("/orgs/{org}/jobs"), format!("/orgs/{org}/tokens")] {
         let headers = t.get(&ada, &path).await.headers;
         assert_eq!(headers[header::CACHE_CONTROL], "no-store", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn answers_of_the_api_load_nothing_and_are_in_no_frame() {
+    let t = TestPortal::sqlite().await;
+    let (ada, org) = t.tenant("lab").await;
+    for path in ["/me".to_owned(), format!("/orgs/{org}/jobs"), "/operator/users".to_owned()] {
+        let headers = t.get(&ada, &path).await.headers;
+        let policy = &headers[header::CONTENT_SECURITY_POLICY];
+        assert_eq!(policy, "default-src 'none'; frame-ancestors 'none'", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn all_hosts_of_https_are_for_https_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = berth_store::Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+    let change = |settings| Settings {
+        https: true,
+        ports_origin: Some("https://ports.test".parse().unwrap()),
+        public_url: "https://portal.test".to_owned(),
+        ..settings
+    };
+    let t = TestPortal::with(db, change);
+    let pages = web::router(t.router.clone(), None, true);
+    let all = ports::with_port_hosts(pages, t.portal.ports.clone());
+    for (host, path) in [("portal.test", "/api/v1/info"), ("portal.test", "/sign-in"), ("ports.test", "/")] {
+        let request = Request::get(path).header(header::HOST, host).body(Body::empty()).unwrap();
+        let answer = all.clone().oneshot(request).await.unwrap();
+        let rule = answer.headers().get(header::STRICT_TRANSPORT_SECURITY).map(|rule| rule.to_str().unwrap());
+        assert_eq!(rule, Some("max-age=31536000; includeSubDomains"), "{host}{path}");
     }
 }

@@ -28,6 +28,7 @@ fn status(job: &str, number: u32, phase: Phase, metered_ms: i64, seen: Option<(i
             lost_ms,
             busy_ms: None,
             losses: Vec::new(),
+            memory_clearing: None,
         }),
         ..AttemptReport::new(job.parse().unwrap(), number, phase)
     }

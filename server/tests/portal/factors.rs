@@ -49,6 +49,14 @@ async fn answer(t: &TestPortal, challenge: &str, code: &str) -> Reply {
     t.post(&Caller::Nobody, "/sessions/second-factor", json!({"challenge": challenge, "code": code})).await
 }
 
+/// Proves the identity of a session; returns it with its new cookie.
+pub async fn prove(t: &TestPortal, caller: &Caller, proof: Value) -> Caller {
+    let reply = t.post(caller, "/me/proof", proof).await;
+    let cookie = reply.headers[header::SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
+    reply.expect(204);
+    Caller::Cookie(cookie)
+}
+
 /// The session of a completed sign-in.
 fn session(reply: Reply) -> Caller {
     let cookie = reply.headers[header::SET_COOKIE].to_str().unwrap().split(';').next().unwrap().to_owned();
@@ -69,7 +77,11 @@ async fn a_second_factor_completes_the_sign_in_and_each_code_works_once() {
         let wrong = t.post(&ada, "/me/totp/confirm", json!({"code": "no code"})).await;
         wrong.problem(422, "request.invalid");
         // An app without its confirmation has no effect, and a second enrolment replaces it.
-        assert_eq!(t.get(&ada, "/me/factors").await.expect(200), json!({"recovery_codes": 0}), "{engine}");
+        assert_eq!(
+            t.get(&ada, "/me/factors").await.expect(200),
+            json!({"passkeys": 0, "recovery_codes": 0}),
+            "{engine}"
+        );
         let ada = t.sign_in(email).await;
         let (secret, codes) = enrol(&t, &ada).await;
         assert_eq!(codes.len(), 10, "{engine}");
@@ -115,8 +127,32 @@ async fn an_app_ends_the_other_sessions_and_the_password_does_not_remove_it() {
         t.clock.advance_s(16 * 60);
         t.post(&ada, "/me/proof", json!({"password": PASSWORD})).await.problem(422, "request.invalid");
         t.call(&ada, "DELETE", "/me/totp", Value::Null).await.problem(403, "auth.proof_required");
-        t.post(&ada, "/me/proof", json!({"code": code(&t, &secret, 0)})).await.expect(204);
+        let ada = prove(&t, &ada, json!({"code": code(&t, &secret, 0)})).await;
         t.call(&ada, "DELETE", "/me/totp", Value::Null).await.expect(204);
+    }
+}
+
+#[tokio::test]
+async fn new_recovery_codes_and_a_removed_app_end_the_other_sessions() {
+    for (engine, db, _location) in engines("factor_changes").await {
+        let t = TestPortal::on(db);
+        let (ada, org) = t.tenant("lab").await;
+        let (_, codes) = enrol(&t, &ada).await;
+        let other = session(answer(&t, &challenge(&t, "lab@example.org").await, &codes[0]).await);
+        let stream = open_stream(&t, &other, &org).await;
+        let renewed = t.post(&ada, "/me/recovery-codes", Value::Null).await.expect(201);
+        ends(stream).await;
+        t.get(&other, "/me").await.problem(401, "auth.required");
+        t.get(&ada, "/me").await.expect(200);
+
+        let code = renewed["codes"][0].as_str().unwrap();
+        let other = session(answer(&t, &challenge(&t, "lab@example.org").await, code).await);
+        let stream = open_stream(&t, &other, &org).await;
+        t.call(&ada, "DELETE", "/me/totp", Value::Null).await.expect(204);
+        ends(stream).await;
+        t.get(&other, "/me").await.problem(401, "auth.required");
+        let me = t.get(&ada, "/me").await.expect(200);
+        assert_eq!(me["second_factor"], false, "{engine}");
     }
 }
 
@@ -264,7 +300,7 @@ async fn changes_of_factors_need_a_fresh_proof() {
             t.post(&ada, "/me/proof", neither).await.problem(422, "request.invalid");
         }
         t.post(&ada, "/me/proof", json!({"code": "123456"})).await.problem(401, "auth.wrong_code");
-        t.post(&ada, "/me/proof", json!({"password": PASSWORD})).await.expect(204);
+        let ada = prove(&t, &ada, json!({"password": PASSWORD})).await;
         let (secret, _) = enrol(&t, &ada).await;
 
         t.clock.advance_s(16 * 60);
@@ -272,7 +308,7 @@ async fn changes_of_factors_need_a_fresh_proof() {
             t.call(&ada, method, path, Value::Null).await.problem(403, "auth.proof_required");
         }
         let code = code(&t, &secret, 0);
-        t.post(&ada, "/me/proof", json!({"code": code})).await.expect(204);
+        let ada = prove(&t, &ada, json!({"code": code})).await;
         t.post(&ada, "/me/proof", json!({"code": code})).await.problem(401, "auth.wrong_code");
         let token = json!({"name": "ci", "role": "owner"});
         let made = t.post(&ada, &format!("/orgs/{org}/tokens"), token).await.expect(201);
@@ -281,8 +317,42 @@ async fn changes_of_factors_need_a_fresh_proof() {
         t.post(&ci, "/me/proof", json!({"password": PASSWORD})).await.problem(403, "auth.forbidden");
         t.call(&ada, "DELETE", "/me/totp", Value::Null).await.expect(204);
         t.call(&ada, "DELETE", "/me/totp", Value::Null).await.problem(409, "factor.missing");
-        assert_eq!(t.get(&ada, "/me/factors").await.expect(200), json!({"recovery_codes": 0}), "{engine}");
+        assert_eq!(
+            t.get(&ada, "/me/factors").await.expect(200),
+            json!({"passkeys": 0, "recovery_codes": 0}),
+            "{engine}"
+        );
         t.sign_in("lab@example.org").await;
+    }
+}
+
+#[tokio::test]
+async fn a_proof_gives_the_session_another_cookie() {
+    for (engine, db, _location) in engines("factor_cookies").await {
+        let t = TestPortal::on(db);
+        let operator = t.operator().await;
+        let (ada, org) = t.tenant("lab").await;
+        let stream = open_stream(&t, &ada, &org).await;
+        let proved = prove(&t, &ada, json!({"password": PASSWORD})).await;
+        // Requests on their way may have the former cookie.
+        for caller in [&ada, &proved] {
+            t.get(caller, "/me").await.expect(200);
+        }
+        // A thief can have a copy of it, so it has no proof.
+        t.post(&ada, "/me/totp", Value::Null).await.problem(403, "auth.proof_required");
+        t.post(&proved, "/me/totp", Value::Null).await.expect(201);
+        t.clock.advance_s(31);
+        t.get(&ada, "/me").await.problem(401, "auth.required");
+        let listed = items(&t, &proved, "/me/sessions").await;
+        assert_eq!((listed.len(), &listed[0]["current"]), (1, &json!(true)), "{engine}: {listed:?}");
+        let events = items(&t, &operator, "/operator/audit-events?action=session.proved").await;
+        assert_eq!((events.len(), &events[0]["detail"]), (1, &json!("password")), "{engine}: {events:?}");
+        // A sign-out by the former cookie ends nothing, and one by the present cookie ends what the session began.
+        t.call(&ada, "DELETE", "/sessions/current", Value::Null).await.expect(204);
+        t.get(&proved, "/me").await.expect(200);
+        t.call(&proved, "DELETE", "/sessions/current", Value::Null).await.expect(204);
+        ends(stream).await;
+        t.get(&proved, "/me").await.problem(401, "auth.required");
     }
 }
 
@@ -301,10 +371,13 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
     let invitations = format!("/orgs/{org}/invitations");
     let invited = t.post(&ada, &invitations, invitation.clone()).await.expect(201);
     let mut recovery = Vec::new();
+    let mut proved = Vec::new();
     for caller in [&ada, &operator] {
-        t.post(caller, "/me/proof", json!({"password": PASSWORD})).await.expect(204);
-        recovery.push(enrol(&t, caller).await.1);
+        let caller = prove(&t, caller, json!({"password": PASSWORD})).await;
+        recovery.push(enrol(&t, &caller).await.1);
+        proved.push(caller);
     }
+    let (operator, ada) = (proved.pop().unwrap(), proved.pop().unwrap());
     t.post(&ada, &tokens, token.clone()).await.expect(201);
     let user = t.get(&ada, "/me").await.expect(200)["user"]["id"].as_str().unwrap().to_owned();
     t.clock.advance_s(16 * 60);
@@ -331,6 +404,10 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
         ("POST", "/operator/nodes/node_00000000000000000000000001/approve".to_owned(), json!({})),
         ("PUT", "/operator/nodes/node_00000000000000000000000001/dedication".to_owned(), json!({})),
         ("PUT", format!("/operator/orgs/{org}/nodes"), json!({"own_nodes_only": false})),
+        ("PUT", format!("/operator/orgs/{org}/rdma"), json!({"granted": true})),
+        ("PUT", format!("/operator/orgs/{org}/egress-policy"), json!({"internet": true})),
+        ("PUT", "/operator/networks/storage".to_owned(), json!({"ranges": ["10.8.0.0/16"]})),
+        ("DELETE", "/operator/networks/storage".to_owned(), Value::Null),
         ("PUT", format!("/operator/users/{user}/disabled"), json!({"reason": "Unpaid."})),
         ("DELETE", format!("/operator/users/{user}/disabled"), Value::Null),
         ("DELETE", format!("/operator/users/{user}/factors"), Value::Null),
@@ -342,7 +419,7 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
     t.get(&ada, &tokens).await.expect(200);
     let ci = Caller::Token(made["secret"].as_str().unwrap().to_owned());
     t.post(&ci, &tokens, token.clone()).await.expect(201);
-    t.post(&ada, "/me/proof", json!({"code": recovery[0][0]})).await.expect(204);
+    let ada = prove(&t, &ada, json!({"code": recovery[0][0]})).await;
     t.post(&ada, &tokens, token).await.expect(201);
 }
 

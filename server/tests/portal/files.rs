@@ -7,12 +7,12 @@ use crate::common::{Caller, TestPortal};
 use crate::worker_portal::{WorkerPortal, eventually, without_worker_on};
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request};
+use berth_shim::ShimRecords;
 use berth_store::{self as store, files::StoredFile};
 use berth_types::files::{FileKind, FileState};
 use berth_types::ids::{FileId, JobId, OrgId};
 use berth_types::paths::JOB_ARTIFACTS;
 use berth_types::time::Timestamp;
-use berth_worker::shim::ShimRecords;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 

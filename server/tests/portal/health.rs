@@ -4,33 +4,43 @@ use crate::common::engines;
 use crate::idle_portal::{IdlePortal, node};
 use crate::worker_portal::{WorkerPortal, eventually};
 use berth_fleet::reports::{BoardReport, GpuTaskResult, ReportedFault};
+use berth_jobs::reports::{AttemptPhase, AttemptReport};
 use berth_types::health::{GpuFacts, GpuTaskKind};
+use berth_types::ids::{JobId, NodeId};
+use berth_types::jobs::Failure;
 use serde_json::{Value, json};
 
-const GPU: &str = "GPU-1-0";
+pub const GPU: &str = "GPU-1-0";
 
-fn healthy(gpu: &str) -> BoardReport {
+pub fn healthy(gpu: &str) -> BoardReport {
     let facts = GpuFacts { mig: Some(false), mig_pending: Some(false), nvlinks: 18, ..GpuFacts::default() };
-    BoardReport { gpu_uuid: gpu.to_owned(), silent: None, fault: None, done: None, facts: Some(facts) }
+    BoardReport {
+        gpu_uuid: gpu.to_owned(),
+        silent: None,
+        fault: None,
+        done: None,
+        facts: Some(facts),
+        mig_profiles: vec![],
+    }
 }
 
-fn faulty(serial: i64, detail: &str) -> BoardReport {
+pub fn faulty(serial: i64, detail: &str) -> BoardReport {
     let fault = ReportedFault { serial, code: "gpu.xid".to_owned(), detail: detail.to_owned() };
     BoardReport { fault: Some(fault), ..healthy(GPU) }
 }
 
-async fn send_health(setup: &IdlePortal, n: u128, board: BoardReport) {
+pub async fn send_health(setup: &IdlePortal, n: u128, board: BoardReport) {
     setup.t.portal.health.apply_health(node(n), vec![board]).await.unwrap();
 }
 
 /// Returns the board as operators see it.
-async fn board(setup: &IdlePortal) -> Value {
+pub async fn board(setup: &IdlePortal) -> Value {
     let page = setup.t.get(&setup.operator, &format!("/operator/nodes/{}/gpus", node(1))).await.expect(200);
     page["items"].as_array().unwrap().iter().find(|gpu| gpu["uuid"] == GPU).unwrap().clone()
 }
 
 /// Returns the quarantine reason that an organization sees.
-async fn quarantine_reason(setup: &IdlePortal) -> Value {
+pub async fn quarantine_reason(setup: &IdlePortal) -> Value {
     let page = setup.t.get(&setup.ada, &format!("/orgs/{}/nodes", setup.org)).await.expect(200);
     let seen = reason_in(&page);
     let page = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
@@ -47,13 +57,53 @@ fn reason_in(page: &Value) -> Value {
     boards.find(|gpu| gpu["uuid"] == GPU).unwrap()["quarantined"].clone()
 }
 
-async fn post_to_gpu(setup: &IdlePortal, action: &str, body: Value) -> crate::common::Reply {
+pub async fn post_to_gpu(setup: &IdlePortal, action: &str, body: Value) -> crate::common::Reply {
     setup.t.post(&setup.operator, &format!("/operator/gpus/{GPU}/{action}"), body).await
 }
 
-async fn count_audit_events(setup: &IdlePortal, action: &str) -> usize {
+pub async fn count_audit_events(setup: &IdlePortal, action: &str) -> usize {
     let page = setup.t.get(&setup.operator, "/operator/audit-events?limit=200").await.expect(200);
     page["items"].as_array().unwrap().iter().filter(|e| e["action"] == action).count()
+}
+
+#[tokio::test]
+async fn a_fault_of_a_host_takes_no_board_out_of_service() {
+    for (engine, db, _location) in engines("health_of_host").await {
+        let setup = IdlePortal::on(db).await;
+        // A missing device node, then a board without an answer.
+        for (code, boards) in [("worker.isolation", 0), ("device.unavailable", 1)] {
+            let body =
+                json!({"name": "train", "offering": "h100-80gb", "command": ["true"], "max_duration_s": 60});
+            let made = setup.t.post(&setup.ada, &format!("/orgs/{}/jobs", setup.org), body).await.expect(201);
+            let id = made["id"].as_str().unwrap();
+            let (path, job): (_, JobId) = (format!("/orgs/{}/jobs/{id}", setup.org), id.parse().unwrap());
+            let mut passes = 0;
+            while setup.t.get(&setup.ada, &path).await.expect(200)["state"] == "queued" {
+                setup.t.portal.scheduler.pass().await.unwrap();
+                passes += 1;
+                assert!(passes < 100, "{engine}: it never starts");
+            }
+            let placed = setup.t.get(&setup.ada, &path).await.expect(200);
+            let at: NodeId = placed["devices"][0]["node"].as_str().unwrap().parse().unwrap();
+            let failure = Failure { code: code.to_owned(), detail: "The job was not started.".to_owned() };
+            let report = AttemptReport {
+                failure: Some(failure),
+                log_bytes: Some(0),
+                ..AttemptReport::new(job, 1, AttemptPhase::Clean)
+            };
+            setup.t.portal.attempts.apply_status(at, report).await.unwrap();
+            let ended = setup.t.get(&setup.ada, &path).await.expect(200);
+            assert_eq!(
+                (&ended["state"], &ended["failure"]["code"], &ended["cost_micros"]),
+                (&json!("failed"), &json!(code), &json!(0)),
+                "{engine} {ended}"
+            );
+            let page = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
+            let all = page["items"].as_array().unwrap().iter().flat_map(|n| n["gpus"].as_array().unwrap());
+            let quarantined = all.filter(|gpu| !gpu["quarantined"].is_null()).count();
+            assert_eq!(quarantined, boards, "{engine} {code}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -235,7 +285,7 @@ async fn a_board_is_in_service_again_after_its_mig_mode_change() {
     }
 }
 
-fn write_faults(setup: &WorkerPortal, faults: &Value) {
+pub fn write_faults(setup: &WorkerPortal, faults: &Value) {
     let boards = setup.data.join("simulated-boards");
     // The rename is atomic, so that no call reads a partial file.
     std::fs::write(boards.join("next"), faults.to_string()).unwrap();
@@ -249,7 +299,7 @@ async fn get_board(setup: &WorkerPortal) -> Value {
     setup.t.get(&setup.operator, &path).await.expect(200)["items"][0].clone()
 }
 
-async fn until_board(setup: &WorkerPortal, condition: &str, ready: impl Fn(&Value) -> bool) -> Value {
+pub async fn until_board(setup: &WorkerPortal, condition: &str, ready: impl Fn(&Value) -> bool) -> Value {
     let board_if_ready = async || Some(get_board(setup).await).filter(|board| ready(board));
     eventually(condition, board_if_ready).await
 }
@@ -306,13 +356,16 @@ async fn a_board_fault_fails_its_job_and_the_next_job_waits_for_a_check() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_waits_for_a_reset_gets_the_board_in_its_new_mode() {
+async fn a_board_is_sold_whole_after_the_reset_that_ends_its_mig_mode() {
     let mut setup = crate::worker_portal::without_worker().await;
     let token = setup.join_token(json!({})).await;
     setup.start_worker_with("1xA30", Some(&token)).unwrap();
     setup.t.add_price_and_credit(&setup.operator, &setup.org, 1_000_000_000).await;
     let gpu = until_board(&setup, "its mode", |b| b["facts"]["mig"] == true).await["uuid"].clone();
     let gpu = gpu.as_str().unwrap();
+    let capacity = setup.t.get(&setup.ada, &format!("/orgs/{}/capacity", setup.org)).await.expect(200);
+    let first = &capacity["models"][0]["steps"][0];
+    assert_eq!((&first["free"], &first["unavailable"]), (&json!(0), &json!(1)), "{capacity}");
     let price = json!({"offering": "a30-24gb", "per_hour_micros": 3_600_000});
     setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
     setup
@@ -326,9 +379,14 @@ async fn a_job_that_waits_for_a_reset_gets_the_board_in_its_new_mode() {
         "{waits}"
     );
     // This offering needs the board without MIG mode.
-    let job = setup.submit(json!({"script": "echo whole", "offering": "a30-24gb"})).await;
-    setup.until(&job, |j| j["reasons"].to_string().contains("in quarantine")).await;
+    let whole =
+        json!({"name": "whole", "script": "echo whole", "offering": "a30-24gb", "max_duration_s": 60});
+    let jobs = format!("/orgs/{}/jobs", setup.org);
+    setup.t.post(&setup.ada, &jobs, whole.clone()).await.problem(422, "job.never_starts");
     write_faults(&setup, &json!({"reset": {gpu: 1}}));
+    until_board(&setup, "its new mode", |b| b["mig_enabled"] == false).await;
+    let job = setup.submit(whole).await;
+    setup.until(&job, |j| j["reasons"].to_string().contains("in quarantine")).await;
     setup.t.post(&setup.operator, &format!("/operator/gpus/{gpu}/check"), Value::Null).await.expect(200);
     let done = setup.until_ended(&job).await;
     assert_eq!(done["state"], "succeeded", "{done}");

@@ -36,6 +36,31 @@ fn read(root: &Path, file: &str) -> (String, u32) {
     (std::fs::read_to_string(path).unwrap(), mode)
 }
 
+/// Makes an installed node one with simulated boards, which needs the simulation library of the portal. `settings` is
+/// the file of its settings before.
+async fn assert_simulated_boards_installed(t: &TestPortal, dir: &Path, settings: &str) {
+    let (script, root) = (dir.join("worker.sh"), dir.join("root"));
+    let simulated = |text: String| {
+        std::fs::write(&script, text).unwrap();
+        run_with(&script, &root, "", "2xH100-80GB,1xA30")
+    };
+    let out = simulated(fetch(t, "/install/worker.sh").await.1);
+    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("simulated boards: lib"));
+    std::fs::write(dir.join("libberth_nvml_sim.so"), "a library").unwrap();
+    let out = simulated(fetch(t, "/install/worker.sh").await.1);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let library = "usr/local/lib/berth/libberth_nvml_sim.so";
+    assert_eq!(read(&root, library), ("a library".to_owned(), 0o644));
+    let settings = format!("{settings}BERTH_SIMULATE=2xH100-80GB,1xA30\n");
+    assert_eq!(read(&root, "etc/berth/worker.env").0, settings);
+    // The setting stays without the environment variable.
+    std::fs::remove_file(root.join(library)).unwrap();
+    assert!(run(&script, &root, "").status.success());
+    assert_eq!((read(&root, library).1, read(&root, "etc/berth/worker.env").0), (0o644, settings));
+    let odd = run_with(&script, &root, "", "1xA30; reboot");
+    assert!(!odd.status.success() && !String::from_utf8_lossy(&odd.stderr).contains("reboot"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_install_command_makes_a_host_a_node_and_can_be_repeated() {
     let dir = tempfile::tempdir().unwrap();
@@ -101,26 +126,42 @@ async fn the_install_command_makes_a_host_a_node_and_can_be_repeated() {
     let left = std::fs::read_dir(root.join("usr/local/bin")).unwrap().count();
     assert_eq!(left, 1);
 
-    // A node with simulated boards needs the simulation library of the portal.
-    let simulated = |text: String| {
-        std::fs::write(&script, text).unwrap();
-        run_with(&script, &root, "", "2xH100-80GB,1xA30")
+    assert_simulated_boards_installed(&t, dir.path(), &format!("BERTH_LABELS=rack=r1\n{settings}")).await;
+}
+
+#[test]
+fn an_update_without_a_program_for_networks_stops_before_its_begin() {
+    let script = include_str!("../../src/install/worker.sh");
+    assert!(script.find("|| networks\n").unwrap() < script.find(" fetch berth-worker ").unwrap());
+    // The check alone, on a host with these settings and programs.
+    let check =
+        script.replace(":/usr/sbin:/sbin", "").replace("\nmain\n", "\nSETTINGS=$1\nPATH=$2\nnetworks\n");
+    let dir = tempfile::tempdir().unwrap();
+    let (settings, programs) = (dir.path().join("worker.env"), dir.path().join("programs"));
+    std::fs::create_dir(&programs).unwrap();
+    let grep = ["/usr/bin/grep", "/bin/grep"].map(Path::new).into_iter().find(|path| path.exists()).unwrap();
+    std::os::unix::fs::symlink(grep, programs.join("grep")).unwrap();
+    let install = |name: &str| {
+        std::fs::write(programs.join(name), "").unwrap();
+        std::fs::set_permissions(programs.join(name), PermissionsExt::from_mode(0o755)).unwrap();
     };
-    let out = simulated(fetch(&t, "/install/worker.sh").await.1);
-    assert!(!out.status.success() && String::from_utf8_lossy(&out.stderr).contains("simulated boards: lib"));
-    std::fs::write(dir.path().join("libberth_nvml_sim.so"), "a library").unwrap();
-    let out = simulated(fetch(&t, "/install/worker.sh").await.1);
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let library = "usr/local/lib/berth/libberth_nvml_sim.so";
-    assert_eq!(read(&root, library), ("a library".to_owned(), 0o644));
-    let settings = format!("BERTH_LABELS=rack=r1\n{settings}BERTH_SIMULATE=2xH100-80GB,1xA30\n");
-    assert_eq!(read(&root, "etc/berth/worker.env").0, settings);
-    // The setting stays without the environment variable.
-    std::fs::remove_file(root.join(library)).unwrap();
-    assert!(run(&script, &root, "").status.success());
-    assert_eq!((read(&root, library).1, read(&root, "etc/berth/worker.env").0), (0o644, settings));
-    let odd = run_with(&script, &root, "", "1xA30; reboot");
-    assert!(!odd.status.success() && !String::from_utf8_lossy(&odd.stderr).contains("reboot"));
+    let errors = || {
+        let mut command = Command::new("/bin/sh");
+        let out = command.args(["-c", &check, "sh"]).args([&settings, &programs]).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.success(), text.is_empty(), "{text}");
+        text
+    };
+    assert!(errors().starts_with("berth: ip is missing"));
+    install("ip");
+    std::fs::write(&settings, "BERTH_JOB_NETWORK=own\n").unwrap();
+    let text = errors();
+    assert!(text.contains("nft is missing") && text.contains("Nothing was changed"), "{text}");
+    std::fs::write(&settings, "BERTH_LABELS=rack=r1\nBERTH_JOB_NETWORK=host\n").unwrap();
+    assert_eq!(errors(), "");
+    std::fs::remove_file(&settings).unwrap();
+    install("nft");
+    assert_eq!(errors(), "");
 }
 
 #[tokio::test]

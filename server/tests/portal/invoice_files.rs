@@ -9,7 +9,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 
 /// Fetches a file.
-async fn fetch(t: &TestPortal, caller: &Caller, path: &str) -> (HeaderMap, Vec<u8>) {
+pub async fn fetch(t: &TestPortal, caller: &Caller, path: &str) -> (HeaderMap, Vec<u8>) {
     let Caller::Cookie(cookie) = caller else { panic!("a person") };
     let request = Request::builder().uri(format!("/api/v1{path}")).header(header::COOKIE, cookie);
     let request = request.body(axum::body::Body::empty()).unwrap();
@@ -27,18 +27,22 @@ fn text(bytes: &[u8]) -> String {
     file.extract_text(&numbers).unwrap()
 }
 
-fn document(lines: usize) -> InvoiceDocument {
+pub fn document(lines: usize) -> InvoiceDocument {
     let line = |item: String, device_ms: i64, amount_micros: i64| InvoiceLine {
         item,
         mode: if device_ms > 0 { "on_demand".to_owned() } else { String::new() },
         device_ms,
+        unit_nano_per_second: (device_ms > 0).then_some(173_611),
         amount_micros,
     };
     let mut all = vec![line("Returned charges".to_owned(), 0, -500_000)];
     all.extend((1..lines).map(|n| line(format!("board-{n}"), 7_200_000, 1_250_000)));
     InvoiceDocument {
         seller: "Harbour Ltd\nPier 1".to_owned(),
+        seller_tax_id: "NL123".to_owned(),
         buyer: "Лаборатория Ελλάδα".to_owned(),
+        buyer_address: "Kade 4".to_owned(),
+        buyer_tax_id: String::new(),
         lines: all,
         subtotal_micros: 2_000_000,
         taxes: vec![TaxLine { name: "VAT".to_owned(), basis_points: 1_900, amount_micros: 380_000 }],
@@ -48,7 +52,7 @@ fn document(lines: usize) -> InvoiceDocument {
 }
 
 /// Issues an open invoice of a month.
-async fn issue(t: &TestPortal, org: &str, month: &'static str, document: &InvoiceDocument) -> InvoiceId {
+pub async fn issue(t: &TestPortal, org: &str, month: &'static str, document: &InvoiceDocument) -> InvoiceId {
     let (org, now) = (org.parse().unwrap(), t.portal.context.now());
     let id: InvoiceId = t.portal.context.new_id(now);
     let text = serde_json::to_string(document).unwrap();
@@ -98,6 +102,10 @@ async fn an_invoice_is_a_pdf_file_with_the_texts_of_its_page() {
             "open",
             "Harbour Ltd",
             "Pier 1",
+            "Tax ID NL123",
+            "Kade 4",
+            "Price per hour",
+            "€0.625",
             "Лаборатория Ελλάδα",
             "September 2026",
             "Issued",

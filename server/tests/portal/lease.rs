@@ -9,9 +9,9 @@ use berth_fleet::leases::LeaseGuard;
 use berth_foundation::live::SessionGuard;
 use berth_jobs::jobs::LogEnd;
 use berth_jobs::reports::{AttemptPhase as Phase, AttemptReport, ReportedEvidence};
+use berth_shim::lease::LeaseTerm;
 use berth_store as store;
 use berth_types::ids::NodeId;
-use berth_worker::shim::lease::LeaseTerm;
 use futures::FutureExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -95,6 +95,7 @@ impl LeaseSetup {
                 lost_ms: 0,
                 busy_ms: None,
                 losses: Vec::new(),
+                memory_clearing: None,
             }),
             ..AttemptReport::new(job.parse().unwrap(), number, phase)
         };
@@ -111,6 +112,15 @@ impl LeaseSetup {
         let page = self.idle.t.get(&self.idle.operator, "/operator/audit-events?limit=200").await.expect(200);
         let ours = |e: &&Value| e["action"] == action && e["subject"] == at.to_string();
         page["items"].as_array().unwrap().iter().filter(ours).count()
+    }
+
+    /// Returns the details of the audit events about reports of a job's attempts after their loss.
+    async fn late_reports(&self, job: &str) -> Vec<String> {
+        let path = format!("/orgs/{}/audit-events?limit=200", self.idle.org);
+        let page = self.idle.t.get(&self.idle.ada, &path).await.expect(200);
+        let late = |e: &&Value| e["action"] == "attempt.late" && e["subject"] == job;
+        let late = page["items"].as_array().unwrap().iter().filter(late);
+        late.map(|e| e["detail"].as_str().unwrap().to_owned()).collect()
     }
 
     async fn tick(&self, seconds: i64) -> usize {
@@ -163,11 +173,7 @@ async fn the_job_of_a_lost_node_is_retried_and_only_proved_use_is_charged() {
         assert_eq!(setup.charged(&job).await, 5_000, "{engine}: what was proved is charged, and no more");
         assert_eq!(setup.tick(1).await, 0, "{engine}: once");
         let silence = setup.get_node(first).await["silence"].clone();
-        assert_eq!(
-            (&silence["state"], &silence["attempts"]),
-            (&json!("lost"), &json!(0)),
-            "{engine} {silence}"
-        );
+        assert_eq!([&silence["state"], &silence["attempts"]], [&json!("lost"), &json!(0)], "{engine}");
         assert_eq!(setup.count_audit_events("node.lost", first).await, 1, "{engine}");
 
         let end = setup.idle.t.portal.jobs.log_end(job.parse().unwrap(), 1, 0).await.unwrap();
@@ -188,12 +194,9 @@ async fn the_job_of_a_lost_node_is_retried_and_only_proved_use_is_charged() {
             assert_eq!((&now["state"], &now["attempt"]), (&json!("running"), &json!(2)), "{engine} {now}");
             assert_eq!(now["metered_ms"], 6_000, "{engine} {now}");
         }
-        let path = format!("/orgs/{}/audit-events?limit=200", setup.idle.org);
-        let page = setup.idle.t.get(&setup.idle.ada, &path).await.expect(200);
-        let late = |e: &&Value| e["action"] == "attempt.late" && e["subject"] == job.as_str();
-        let late: Vec<&Value> = page["items"].as_array().unwrap().iter().filter(late).collect();
-        assert_eq!(late.len(), 1, "{engine}: once: {page}");
-        assert!(late[0]["detail"].as_str().unwrap().contains("attempt 1 still runs"), "{engine} {late:?}");
+        let late = setup.late_reports(&job).await;
+        assert_eq!(late.len(), 1, "{engine}: once: {late:?}");
+        assert!(late[0].contains("attempt 1 still runs"), "{engine} {late:?}");
         let end = setup.idle.t.portal.jobs.log_end(job.parse().unwrap(), 1, 0).await.unwrap();
         assert_eq!(end, Some(LogEnd::Complete), "{engine}: it is back, and says how long it is");
         assert!(setup.idle.t.portal.attempts.desired(first).await.unwrap().is_empty(), "{engine}");

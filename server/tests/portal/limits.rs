@@ -42,6 +42,7 @@ fn requests_of_visitors() -> Vec<Invalid> {
 /// Requests of an owner.
 fn requests_of_owners(org: &str) -> Vec<Invalid> {
     let path = |rest: &str| format!("/orgs/{org}/{rest}");
+    let details = || path("billing-details");
     let email = format!("{}b@example.org", spaces(242));
     let hook = |url: String| json!({"url": url, "kinds": ["job.*"]});
     let budget =
@@ -75,6 +76,11 @@ fn requests_of_owners(org: &str) -> Vec<Invalid> {
         ("POST", path("budgets"), budget("te\u{1b}am", "vision"), "/label"),
         ("POST", path("budgets"), budget("team", &text(64)), "/value"),
         ("POST", path("budgets"), budget("team", "vi\nsion"), "/value"),
+        ("PUT", details(), json!({"name": text(101)}), "/name"),
+        ("PUT", details(), json!({"name": "Lab\nGmbH"}), "/name"),
+        ("PUT", details(), json!({"address": text(501)}), "/address"),
+        ("PUT", details(), json!({"address": "Kade\t4"}), "/address"),
+        ("PUT", details(), json!({"tax_id": text(51)}), "/tax_id"),
         ("POST", path(&terminals), reason(), "/reason"),
         ("POST", path(&tickets), reason(), "/reason"),
         ("PUT", "/me/password".to_owned(), json!({"current": text(1_025), "new": PASSWORD}), "/current"),
@@ -108,6 +114,7 @@ fn requests_of_operators(setup: &IdlePortal) -> Vec<Invalid> {
         ("POST", stop.to_owned(), filter(json!({"label": "team=a\nb"})), "/filter/label"),
         ("POST", stop.to_owned(), json!({"reason": text(201), "expected": 0}), "/reason"),
         ("POST", format!("{stop}?preview=true"), json!({"reason": text(201)}), "/reason"),
+        ("PUT", settings(), json!({"seller_tax_id": text(51)}), "/seller_tax_id"),
         ("PUT", settings(), tax(text(101)), "/taxes/0"),
         ("PUT", settings(), tax("V\nAT".to_owned()), "/taxes/0"),
         ("PUT", settings(), json!({"taxes": taxes}), "/taxes"),

@@ -37,7 +37,7 @@ fn each_list_of_the_document_has_the_same_parameters() {
         }
         lists += 1;
     }
-    assert_eq!(lists, 41, "lists of the document");
+    assert_eq!(lists, 47, "lists of the document");
 }
 
 /// A list with data.
@@ -133,8 +133,14 @@ async fn fill(setup: &IdlePortal) {
         setup.reserve(1, 1, setup.at(n * 24 * HOUR), setup.at((n * 24 + 1) * HOUR)).await;
         post(t, operator, "/operator/tokens", json!({"name": name})).await;
         post(t, operator, "/operator/metrics-tokens", json!({"name": name})).await;
+        let class = format!("/operator/storage-classes/{name}");
+        for path in [class.clone(), format!("{class}{org}")] {
+            t.call(operator, "PUT", &path, Value::Null).await.expect(200);
+        }
         let rack = format!("/operator/racks/r{n}");
         t.call(operator, "PUT", &rack, json!({"budget_watts": 2_000})).await.expect(204);
+        let network = format!("/operator/networks/object-{n}");
+        t.call(operator, "PUT", &network, json!({"ranges": ["10.8.0.0/16"]})).await.expect(200);
         setup.set_price(3_600_000 + n).await;
     }
     for n in 1..=3 {
@@ -166,7 +172,7 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
     {
         lists.push(by_creation(false, 0, format!("{org}/{path}")));
     }
-    for path in ["volumes", "secrets", "nodes", "boards"] {
+    for path in ["volumes", "secrets", "nodes", "boards", "offerings", "storage-classes"] {
         lists.push(by_name(false, 3, format!("{org}/{path}")));
     }
     lists.push(by_name(false, 0, format!("{org}/volumes/object-1/files")));
@@ -176,8 +182,11 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
         lists.push(by_creation(true, 3, format!("/operator/{path}")));
     }
     lists.push(by_creation(true, 4, "/operator/prices?offering=h100-80gb".to_owned()));
-    lists.push(by_creation(true, 0, "/operator/invoices".to_owned()));
-    for path in ["nodes", "racks", "drains", "inventory"] {
+    for path in ["invoices", "change-requests"] {
+        lists.push(by_creation(true, 0, format!("/operator/{path}")));
+    }
+    lists.push(by_creation(true, 1, "/operator/operators".to_owned()));
+    for path in ["nodes", "racks", "drains", "inventory", "networks", "storage-classes"] {
         lists.push(by_name(true, 3, format!("/operator/{path}")));
     }
     lists.push(by_name(true, 2, format!("/operator/nodes/{}/gpus", node(1))));
@@ -193,7 +202,7 @@ async fn each_list_has_each_object_once_in_both_directions() {
         let setup = IdlePortal::on(db).await;
         fill(&setup).await;
         let lists = lists(&setup).await;
-        assert_eq!(lists.len(), 38, "all lists of the document");
+        assert_eq!(lists.len(), 44, "all lists of the document");
         // A cursor of 4,097 characters.
         let long = format!("cursor=name_{}", "61".repeat(2_046));
         for List { path, operator, least, default } in lists {

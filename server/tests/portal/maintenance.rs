@@ -1,6 +1,7 @@
 //! Tests of maintenance windows and of the visibility of names in the calendar.
 
 use crate::idle_portal::{DAY, HOUR, IdlePortal, node};
+use crate::operators;
 use berth_store::Db;
 use berth_types::time::Timestamp;
 use serde_json::{Value, json};
@@ -53,9 +54,18 @@ async fn maintenance_keeps_boards_free_and_the_calendar_hides_foreign_names() {
     setup.t.call(&setup.operator, "PATCH", &path, json!({"cordoned": true})).await.expect(200);
     let more = post(plan(&free, setup.at(3 * DAY), setup.at(4 * DAY))).await.expect(201);
     let cancel = format!("/operator/reservations/{}/cancel", more["id"].as_str().unwrap());
+    // The role that decides reservations does not open the boards of the fleet.
+    setup.t.tenant("sue").await;
+    let support = json!({"email": "sue@example.org", "role": "support", "reason": "The night shift."});
+    setup.t.post(&setup.operator, "/operator/operators", support).await.expect(201);
+    let support = setup.t.sign_in("sue@example.org").await;
+    setup.t.post(&support, &cancel, Value::Null).await.problem(403, "auth.forbidden");
     setup.t.post(&setup.operator, &cancel, Value::Null).await.expect(200);
     setup.t.call(&setup.operator, "PATCH", &path, json!({"cordoned": false})).await.expect(200);
     let cancel = format!("/operator/reservations/{}/cancel", window["id"].as_str().unwrap());
+    // The windows belong to the fleet: a role that cancels reservations only leaves them.
+    let (support, _) = operators::add(&setup.t, &setup.operator, "support", "support").await;
+    setup.t.post(&support, &cancel, Value::Null).await.problem(403, "auth.forbidden");
     setup.t.post(&setup.operator, &cancel, Value::Null).await.expect(200);
     setup.reserve(1, 2, setup.at(DAY + HOUR), setup.at(DAY + 90 * 60)).await;
 }

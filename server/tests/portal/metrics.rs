@@ -193,6 +193,11 @@ async fn only_operators_and_metrics_tokens_read_the_metrics() {
         t.call(&operator, "DELETE", &path, Value::Null).await.expect(204);
         t.call(&operator, "DELETE", &path, Value::Null).await.problem(404, "object.not_found");
         assert_eq!(scrape(&t, Some(&secret)).await.0, 401, "taken back");
+        for action in ["metrics_token.created", "metrics_token.revoked"] {
+            let path = format!("/operator/audit-events?action={action}");
+            let events = t.get(&operator, &path).await.expect(200);
+            assert_eq!(events["items"][0]["subject"], id.as_str(), "{engine} {action}");
+        }
 
         let until = t.portal.context.now().plus_seconds(60);
         let short = json!({"name": "short", "expires_at": until});
@@ -251,7 +256,7 @@ fn start_with_metrics(setup: &WorkerPortal, token: &str) -> (Worker, String) {
     let process = Command::new(worker_program())
         .args(["run", "--simulate", "1xH100-80GB,1xA30", "--name", "quay \"1\"", "--allow-unisolated"])
         .args(["--stop-grace-s", "1", "--portal", &setup.address, "--join-token", token])
-        .args(["--metrics-listen", &free, "--data"])
+        .args(["--job-network", "host", "--metrics-listen", &free, "--data"])
         .arg(&setup.data)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

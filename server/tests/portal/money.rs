@@ -280,7 +280,7 @@ async fn a_budget_stops_running_jobs_with_the_charge_that_spends_it() {
 }
 
 /// Records a charge like the end of a job.
-async fn record_charge(t: &TestPortal, org: &str, micros: i64) {
+pub async fn record_charge(t: &TestPortal, org: &str, micros: i64) {
     use berth_store as store;
     use futures::FutureExt;
     let (org, at) = (org.parse().unwrap(), t.portal.context.now());
@@ -292,6 +292,7 @@ async fn record_charge(t: &TestPortal, org: &str, micros: i64) {
                 offering: "none",
                 mode: store::usage::UsageMode::OnDemand,
                 member: "Ada",
+                price_version: 0,
                 labels: Vec::new(),
                 device_milli_ms: 3_600_000_000,
                 cost_micros: micros,

@@ -1,217 +1,19 @@
 //! Tests of a portal and two workers as processes in separate network namespaces of one machine, with hostile
 //! jobs, network cuts and kills. Without the privilege a test is skipped with a message.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
-
-use crate::common::TestPortal;
 use crate::common::left_out::left_out;
-use crate::netns::{HUB, Net};
-use crate::process::{ChildGuard, PortalProcess, call, eventually, serve_with};
-use berth_foundation::Settings;
-use berth_store::{self as store, Db};
-use berth_worker::isolation::cgroups::{Cgroups, Controller};
-use berth_worker::shim::{CommandStart, ShimRecords};
+use crate::namespaced::{NamespacedCluster, WORKERS, serve};
+use crate::process::eventually;
+use berth_isolation::cgroups::{Cgroups, Controller};
+use berth_shim::ShimRecords;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
 
-const WORKERS: usize = 2;
-
-/// The load of one test would delay the short leases of another.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
-
-/// An organization with its API token.
-struct Tenant {
-    org: String,
-    token: String,
-}
-
-/// A portal and workers in their namespaces. The processes end before the namespaces.
-struct NamespacedCluster {
-    served: PortalProcess,
-    workers: Vec<ChildGuard>,
-    net: Net,
-    dir: tempfile::TempDir,
-    lease_s: u32,
-    operator: String,
-    join_tokens: Vec<String>,
-    ada: Tenant,
-    bob: Tenant,
-    _alone: MutexGuard<'static, ()>,
-}
-
-fn serve(net: &Net, dir: &tempfile::TempDir, lease_s: u32) -> PortalProcess {
-    let args = ["--lease-s".to_owned(), lease_s.to_string()];
-    net.inside("hub", || serve_with(dir.path(), &format!("{HUB}:8081"), &args, None))
-}
-
-fn secret(made: &Value) -> String {
-    made["secret"].as_str().unwrap().to_owned()
-}
-
-impl NamespacedCluster {
-    /// Starts everything. `None` with a message if the machine has no namespaces.
-    async fn open(lease_s: u32) -> Option<Self> {
-        let _alone = ONE_AT_A_TIME.lock().await;
-        let net = Net::open(WORKERS)?;
-        let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().to_owned();
-        let database = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
-        let t = TestPortal::with(database, |settings| Settings { data, ..settings });
-        t.clock.set_to_system_time();
-        let operator = t.operator().await;
-        let mut tenants = Vec::new();
-        for name in ["lab", "bobs"] {
-            let (caller, org) = t.tenant(name).await;
-            let new = json!({"name": "script", "role": "member"});
-            let token = secret(&t.post(&caller, &format!("/orgs/{org}/tokens"), new).await.expect(201));
-            let credit = json!({"amount_micros": 1_000_000_000, "memo": "Welcome"});
-            t.post(&operator, &format!("/operator/orgs/{org}/credits"), credit).await.expect(201);
-            tenants.push(Tenant { org, token });
-        }
-        t.add_price_and_credit(&operator, &tenants[0].org, 0).await;
-        let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
-        t.post(&operator, "/operator/prices", price).await.expect(201);
-        let mut join_tokens = Vec::new();
-        for _ in 0..WORKERS {
-            join_tokens.push(secret(
-                &t.post(&operator, "/operator/join-tokens", json!({"approve": true})).await.expect(201),
-            ));
-        }
-        let named = json!({"name": "script"});
-        let operator = secret(&t.post(&operator, "/operator/tokens", named).await.expect(201));
-        drop(t);
-        let served = serve(&net, &dir, lease_s);
-        let (bob, ada) = (tenants.pop().unwrap(), tenants.pop().unwrap());
-        let workers = Vec::new();
-        let mut cluster =
-            Self { served, workers, net, dir, lease_s, operator, join_tokens, ada, bob, _alone };
-        for n in 0..WORKERS {
-            let worker = cluster.worker(n);
-            cluster.workers.push(worker);
-        }
-        eventually(|| {
-            let nodes = cluster.nodes();
-            let ready = nodes.iter().filter(|n| n["state"] == "ready").count();
-            if ready == WORKERS { Ok(()) } else { Err(format!("{nodes:?}")) }
-        });
-        Some(cluster)
-    }
-
-    fn data(&self, n: usize) -> PathBuf {
-        self.dir.path().join(format!("worker-{n}"))
-    }
-
-    fn worker(&self, n: usize) -> ChildGuard {
-        let built = std::env::current_exe().unwrap();
-        let program = built.parent().unwrap().parent().unwrap().join("berth-worker");
-        // Two workers on one host need different users for jobs.
-        let users = format!("{}-{}", 600_000 + n * 10_000, 609_999 + n * 10_000);
-        let mut command = Command::new(program);
-        command
-            .args(["run", "--simulate", "2xH100-80GB", "--allow-unisolated", "--stop-grace-s", "1"])
-            .args(["--job-pids", "64", "--job-disk-mib", "16", "--job-users", users.as_str()])
-            .args(["--name", format!("place-{n}").as_str(), "--join-token", self.join_tokens[n].as_str()])
-            .args(["--portal", format!("https://{HUB}:8081").as_str(), "--data"])
-            .arg(self.data(n))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        self.net.inside(&n.to_string(), move || ChildGuard(command.spawn().unwrap()))
-    }
-
-    fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
-        self.net.inside("hub", || call(&self.served.address, method, path, token, body))
-    }
-
-    fn nodes(&self) -> Vec<Value> {
-        let (_, nodes) = self.ask(&self.operator, "GET", "/operator/nodes", &Value::Null).unwrap();
-        nodes["items"].as_array().unwrap().clone()
-    }
-
-    fn node(&self, name: &str) -> Value {
-        self.nodes().into_iter().find(|n| n["name"] == name).unwrap()
-    }
-
-    fn submit(&self, tenant: &Tenant, spec: Value) -> String {
-        let mut body = json!({"name": "train", "offering": "h100-80gb.1g.10gb", "max_duration_s": 120});
-        body.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-        let path = format!("/orgs/{}/jobs", tenant.org);
-        let (status, job) = self.ask(&tenant.token, "POST", &path, &body).unwrap();
-        assert_eq!(status, 201, "{job}");
-        job["id"].as_str().unwrap().to_owned()
-    }
-
-    fn job(&self, tenant: &Tenant, job: &str) -> Value {
-        let path = format!("/orgs/{}/jobs/{job}", tenant.org);
-        self.ask(&tenant.token, "GET", &path, &Value::Null).unwrap().1
-    }
-
-    fn until(&self, tenant: &Tenant, job: &str, ready: impl Fn(&Value) -> bool) -> Value {
-        eventually(|| {
-            let now = self.job(tenant, job);
-            if ready(&now) { Ok(now) } else { Err(now.to_string()) }
-        })
-    }
-
-    fn until_ended(&self, tenant: &Tenant, job: &str) -> Value {
-        let over = ["succeeded", "failed", "cancelled", "timed_out"];
-        self.until(tenant, job, |j| over.iter().any(|state| j["state"] == *state))
-    }
-
-    fn cancel(&self, tenant: &Tenant, job: &str) {
-        let path = format!("/orgs/{}/jobs/{job}/cancel", tenant.org);
-        let (status, answer) = self.ask(&tenant.token, "POST", &path, &Value::Null).unwrap();
-        assert_eq!(status, 202, "{answer}");
-    }
-
-    /// Waits until the log of a rank of the first attempt has `length` bytes.
-    fn log(&self, job: &str, rank: u32, length: usize) -> String {
-        let path = self.dir.path().join("logs").join(job).join(format!("1-{rank}.log"));
-        eventually(|| {
-            let log = std::fs::read_to_string(&path).unwrap_or_default();
-            if log.len() >= length { Ok(log) } else { Err(format!("{} of {length} bytes", log.len())) }
-        })
-    }
-
-    /// Waits for the first process of an attempt; returns its worker and its directory.
-    fn until_started(&self, job: &str, number: u32) -> (usize, PathBuf, CommandStart) {
-        eventually(|| {
-            for n in 0..WORKERS {
-                let dir = self.data(n).join("attempts").join(format!("{job}-{number}"));
-                if let Some(start) = ShimRecords::read(&dir).start {
-                    return Ok((n, dir, start));
-                }
-            }
-            Err(self.job(&self.ada, job).to_string())
-        })
-    }
-
-    /// Asserts that the charge of a job for one slice or board equals its meter.
-    fn assert_charged_once(&self, tenant: &Tenant, job: &Value) {
-        let path = format!("/orgs/{}/transfers?limit=200", tenant.org);
-        let (_, page) = self.ask(&tenant.token, "GET", &path, &Value::Null).unwrap();
-        let rows = page["items"].as_array().unwrap().iter();
-        let usage = rows.filter(|r| r["kind"] == "usage" && r["source_id"] == job["id"]);
-        let charged: i64 = usage.map(|r| -r["amount_micros"].as_i64().unwrap()).sum();
-        assert_eq!(charged, job["metered_ms"].as_i64().unwrap(), "one micro a millisecond: {job}");
-    }
-
-    /// Asserts empty boards, no kept attempts and a correct ledger.
-    async fn close(mut self) {
-        eventually(|| {
-            let nodes = self.nodes();
-            let boards = nodes.iter().flat_map(|n| n["gpus"].as_array().unwrap());
-            let held = boards.filter(|g| g["tiles"] != json!([])).count();
-            let kept = |n| std::fs::read_dir(self.data(n).join("attempts")).unwrap().count();
-            let kept: usize = (0..WORKERS).map(kept).sum();
-            if (held, kept) == (0, 0) { Ok(()) } else { Err(format!("{kept} attempts kept: {nodes:?}")) }
-        });
-        self.workers.clear();
-        self.served.kill();
-        let db = Db::sqlite(&self.dir.path().join("berth.db")).await.unwrap();
-        let mut conn = db.read().await.unwrap();
-        assert_eq!(store::ledger::mismatches(&mut conn.tx()).await.unwrap(), Vec::<String>::new());
-    }
+/// The number of these jobs whose first attempt has a network of its own.
+fn networks(jobs: &[String]) -> usize {
+    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let has = |job: &&String| names.iter().any(|name| name.ends_with(&format!("-{job}-1")));
+    jobs.iter().filter(has).count()
 }
 
 /// Rank 0 prints the message of the other rank.
@@ -292,6 +94,9 @@ async fn kills_of_portal_and_workers_under_load_keep_all_jobs_running() {
     for job in &jobs {
         cluster.until(&cluster.ada, job, |j| j["state"] == "running");
     }
+    let network = cluster.node("place-0")["isolation"]["network"].to_string();
+    let has_own = network.starts_with("\"own");
+    assert_eq!(networks(&jobs), if has_own { jobs.len() } else { 0 }, "{network}");
     for n in 0..WORKERS {
         cluster.workers[n].0.kill().unwrap();
         cluster.workers[n].0.wait().unwrap();
@@ -313,6 +118,7 @@ async fn kills_of_portal_and_workers_under_load_keep_all_jobs_running() {
     assert!(log.len() == 16_000_000 && log.bytes().all(|b| b == b'x'), "{} bytes", log.len());
     cluster.assert_charged_once(&cluster.bob, &done);
     cluster.close().await;
+    assert_eq!(networks(&jobs), 0, "a network goes with its attempt");
 }
 
 /// A submission of a Python program.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::common::described::resolve;
 use crate::common::{Caller, TestPortal};
+use crate::invoice_files::{document as invoice_document, issue};
 use axum::body::{Body, to_bytes};
 use axum::http::Request;
 use berth_server::openapi::document;
@@ -46,7 +47,9 @@ fn each_operation_has_a_summary_and_responses() {
         assert!(responses.keys().any(|status| status.starts_with(['1', '2', '3'])), "{name} has no answer");
         assert!(!responses.contains_key("default"), "{name} has an answer without a status");
         for status in ["500", "503"] {
-            let form = &resolve(&operation["responses"][status])["content"]["application/problem+json"];
+            let is_scim = name.contains("/api/v1/scim/");
+            let media = if is_scim { "application/scim+json" } else { "application/problem+json" };
+            let form = &resolve(&operation["responses"][status])["content"][media];
             assert!(!form["schema"].is_null(), "{name} has no problem with the status {status}");
         }
         assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{name} has an id of another");
@@ -177,12 +180,13 @@ async fn each_table_begins_with_the_described_columns() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (owner, org) = t.tenant("lab").await;
+    let invoice = issue(&t, &org, "2026-09", &invoice_document(2)).await.to_string();
     let mut tables = 0;
     for (name, operation) in operations() {
         let columns = &operation["responses"]["200"]["content"]["text/csv"]["schema"]["x-columns"];
         let Some(columns) = columns.as_array() else { continue };
         let columns: Vec<&str> = columns.iter().map(|column| column.as_str().unwrap()).collect();
-        let path = name.strip_prefix("GET ").unwrap().replace("{org}", &org);
+        let path = name.strip_prefix("GET ").unwrap().replace("{org}", &org).replace("{id}", &invoice);
         let caller = if path.contains("/operator/") { &operator } else { &owner };
         let Caller::Cookie(cookie) = caller else { panic!("a person") };
         let request = Request::get(path.as_str()).header("accept", "text/csv").header("cookie", cookie);
@@ -192,7 +196,7 @@ async fn each_table_begins_with_the_described_columns() {
         assert_eq!(text.lines().next(), Some(columns.join(",").as_str()), "{name}");
         tables += 1;
     }
-    assert_eq!(tables, 9);
+    assert_eq!(tables, 10);
 }
 
 #[tokio::test]
@@ -231,7 +235,7 @@ fn each_text_in_a_query_has_a_limit() {
 
 /// The codes of problems that an example may meet: its ids and secrets are invented, and the portal of the test
 /// has no Stripe, no reservations and no worker.
-const EXPECTED_CODES: [&str; 10] = [
+const EXPECTED_CODES: [&str; 12] = [
     "auth.challenge",
     "auth.wrong_password",
     "factor.missing",
@@ -239,6 +243,8 @@ const EXPECTED_CODES: [&str; 10] = [
     "invitation.not_valid",
     "link.not_valid",
     "object.not_found",
+    "operators.account",
+    "passkey.unavailable",
     "payments.off",
     "port.off",
     "setup.done",
@@ -252,6 +258,8 @@ async fn each_body_has_an_example_that_the_portal_reads() {
     let t = TestPortal::sqlite().await;
     let operator = t.operator().await;
     let (owner, org) = t.tenant("lab").await;
+    // The person of the example for a new operator.
+    t.tenant("grace").await;
     t.add_price_and_credit(&operator, &org, 1_000_000_000_000).await;
     let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
     t.post(&operator, "/operator/prices", price).await.expect(201);

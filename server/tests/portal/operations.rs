@@ -75,6 +75,11 @@ pub async fn report(setup: &IdlePortal, n: u128, driver: &str, labels: Value) {
         labels: JsonColumn(serde_json::from_value(labels).unwrap()),
         isolation: JsonColumn::default(),
         images: false,
+        gang_ports: None,
+        rdma_ports: JsonColumn::default(),
+        egress: false,
+        host_network: false,
+        host_mounts: JsonColumn::default(),
         boards: (0..2).map(board).collect(),
     };
     setup.t.portal.nodes.report_node(node(n), report).await.unwrap();
@@ -251,7 +256,14 @@ async fn the_inventory_marks_hosts_with_unusual_facts() {
         for (n, vbios) in [(1, "96.00"), (2, "96.00"), (3, "95.00")] {
             let facts = GpuFacts { vbios: Some(vbios.to_owned()), ..GpuFacts::default() };
             let gpu_uuid = format!("GPU-{n}-0");
-            let board = BoardReport { gpu_uuid, silent: None, fault: None, done: None, facts: Some(facts) };
+            let board = BoardReport {
+                gpu_uuid,
+                silent: None,
+                fault: None,
+                done: None,
+                facts: Some(facts),
+                mig_profiles: vec![],
+            };
             setup.t.portal.health.apply_health(node(n), vec![board]).await.unwrap();
         }
         let hosts = items(&setup.t, &setup.operator, "/operator/inventory").await;

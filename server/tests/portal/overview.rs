@@ -36,6 +36,7 @@ pub async fn charge(setup: &IdlePortal, org: &str, day: i64, cost_micros: i64) {
                 offering: "",
                 mode: UsageMode::OnDemand,
                 member: "Ada",
+                price_version: 0,
                 labels: Vec::new(),
                 device_milli_ms: 1_000,
                 cost_micros,
@@ -56,6 +57,7 @@ async fn quarantine(setup: &IdlePortal, n: u128, gpu: &str) {
         fault: Some(fault),
         done: None,
         facts: Some(facts),
+        mig_profiles: vec![],
     };
     setup.t.portal.health.apply_health(node(n), vec![board]).await.unwrap();
 }
@@ -168,6 +170,13 @@ async fn the_overview_equals_independent_counts() {
         let audit = items(t, operator, "/operator/audit-events?limit=10").await;
         assert_eq!(found["audit_events"], json!(audit), "{engine}");
         assert_eq!(audit[0]["subject"], "GPU-1-0", "{engine}: the latest act");
+        // A token reads the events with the scope of the audit log only.
+        for (scope, is_empty) in [("fleet:read", true), ("admin", false)] {
+            let made = t.post(operator, "/operator/tokens", json!({"name": scope, "scopes": [scope]})).await;
+            let token = Caller::Token(made.expect(201)["secret"].as_str().unwrap().to_owned());
+            let events = t.get(&token, OVERVIEW).await.expect(200)["audit_events"].clone();
+            assert_eq!(events.as_array().unwrap().is_empty(), is_empty, "{engine} {scope}");
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use crate::common::{Caller, TestPortal};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode, header};
+use berth_foundation::Settings;
 use berth_server::web;
+use berth_store::Db;
 use serde_json::json;
 use tower::ServiceExt;
 
@@ -167,10 +169,24 @@ async fn the_first_html_has_the_theme_the_name_and_the_look() {
     }
     let settings = open(&pages, &operator, "/operator/settings").await;
     assert!(settings.html.contains("Name and look"), "{}", settings.html);
-    assert_eq!(open(&pages, &operator, "/operator/gallery").await.status, StatusCode::OK);
     let (ada, _) = t.tenant("lab").await;
-    for path in ["/operator/settings", "/operator/gallery"] {
-        assert_eq!(open(&pages, &ada, path).await.status, StatusCode::NOT_FOUND, "{path}");
+    assert_eq!(open(&pages, &ada, "/operator/settings").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn the_gallery_needs_its_option_and_an_operator() {
+    for gallery in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Db::sqlite(&dir.path().join("berth.db")).await.unwrap();
+        let t = TestPortal::with(db, |settings| Settings { gallery, ..settings });
+        let pages = web::router(t.router.clone(), None, false);
+        let operator = t.operator().await;
+        let (ada, _) = t.tenant("lab").await;
+        let expected = if gallery { StatusCode::OK } else { StatusCode::NOT_FOUND };
+        let page = open(&pages, &operator, "/operator/gallery").await;
+        assert_eq!(page.status, expected, "{gallery}");
+        assert_eq!(page.html.contains("Berth bar"), gallery, "{}", page.html);
+        assert_eq!(open(&pages, &ada, "/operator/gallery").await.status, StatusCode::NOT_FOUND, "{gallery}");
     }
 }
 

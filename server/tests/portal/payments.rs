@@ -409,6 +409,7 @@ async fn an_open_invoice_is_paid_once() {
                 offering: "none",
                 mode: store::usage::UsageMode::OnDemand,
                 member: "Ada",
+                price_version: 0,
                 labels: Vec::new(),
                 device_milli_ms: 1,
                 cost_micros: 10_000_000,

@@ -2,7 +2,7 @@
 
 use crate::common::{Caller, PASSWORD, TestPortal, engines};
 use crate::edge::{ends, open_stream};
-use crate::factors::enrol;
+use crate::factors::{enrol, prove};
 use crate::operations::items;
 use axum::http::header;
 use berth_foundation::Settings;
@@ -107,7 +107,7 @@ async fn guesses_of_the_present_password_count_like_sign_ins() {
 }
 
 #[tokio::test]
-async fn a_link_sets_a_password_once_and_for_half_an_hour() {
+async fn a_link_sets_a_password_once_and_for_ten_minutes() {
     for (engine, db, _location) in engines("people_reset").await {
         let (t, nobody) = (TestPortal::on(db), Caller::Nobody);
         let (ada, org) = t.tenant("lab").await;
@@ -138,7 +138,9 @@ async fn a_link_sets_a_password_once_and_for_half_an_hour() {
         t.post(&nobody, path, complete("unknown", OTHER_PASSWORD)).await.problem(404, "link.not_valid");
         let verification = "/email-verifications/complete";
         t.post(&nobody, verification, json!({"token": sent[0]})).await.problem(404, "link.not_valid");
-        let done = t.post(&nobody, path, complete(&sent[0], OTHER_PASSWORD)).await.expect(200);
+        let done = t.post(&nobody, path, complete(&sent[0], OTHER_PASSWORD)).await;
+        assert!(!done.headers.contains_key(header::SET_COOKIE), "{engine}: a link opens no session");
+        let done = done.expect(200);
         assert_eq!(done["ended_sessions"], 1, "{engine}");
         ends(stream).await;
         t.get(&ada, "/me").await.problem(401, "auth.required");
@@ -152,7 +154,9 @@ async fn a_link_sets_a_password_once_and_for_half_an_hour() {
         t.post(&nobody, "/password-resets", ask("lab@example.org")).await.expect(202);
         let all = secrets(&mails(&t, "lab@example.org").await, "reset");
         let late = all.iter().find(|secret| !sent.contains(secret)).unwrap();
-        t.clock.advance_s(30 * 60);
+        t.clock.advance_s(10 * 60 - 1);
+        t.post(&nobody, path, complete(late, "short")).await.problem(422, "request.invalid");
+        t.clock.advance_s(1);
         t.post(&nobody, path, complete(late, PASSWORD)).await.problem(404, "link.not_valid");
         t.post(&nobody, "/password-resets", ask("lab@example.org")).await.problem(429, "request.throttled");
     }
@@ -178,7 +182,7 @@ async fn the_first_proof_of_an_address_removes_what_a_stranger_made() {
         }
         let owner = sign_in(&t, "lab@example.org", OTHER_PASSWORD, "").await;
         let listed = t.get(&owner, "/me/factors").await.expect(200);
-        assert_eq!(listed, json!({"recovery_codes": 0}), "{engine}");
+        assert_eq!(listed, json!({"passkeys": 0, "recovery_codes": 0}), "{engine}");
         let verified = items(&t, &operator, "/operator/audit-events?action=email.verified").await;
         assert_eq!(verified.len(), 1, "{engine}: {verified:?}");
 
@@ -349,6 +353,27 @@ async fn sessions_are_listed_and_end_one_by_one_or_all() {
         }
         t.get(&ci, "/me").await.expect(200);
         t.get(&eve, "/me").await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_sessions_needs_a_fresh_proof() {
+    for (engine, db, _location) in engines("people_session_proof").await {
+        let t = TestPortal::on(db);
+        let (ada, _) = t.tenant("lab").await;
+        let other = t.sign_in("lab@example.org").await;
+        let listed = items(&t, &ada, "/me/sessions").await;
+        let found = listed.iter().find(|session| session["current"] == false).unwrap();
+        let one = format!("/me/sessions/{}", found["id"].as_str().unwrap());
+        t.clock.advance_s(16 * 60);
+        delete(&t, &ada, &one).await.problem(403, "auth.proof_required");
+        delete(&t, &ada, "/me/sessions").await.problem(403, "auth.proof_required");
+        t.get(&other, "/me").await.expect(200);
+        let ada = prove(&t, &ada, json!({"password": PASSWORD})).await;
+        delete(&t, &ada, &one).await.expect(204);
+        t.get(&other, "/me").await.problem(401, "auth.required");
+        let gone = delete(&t, &ada, "/me/sessions").await;
+        assert_eq!(gone.status.as_u16(), 204, "{engine}");
     }
 }
 

@@ -265,10 +265,13 @@ async fn a_job_too_long_for_the_rest_of_its_reservation_is_explained_and_delays_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_board_that_keeps_its_mig_mode_is_reserved_whole_and_never_shared() {
+async fn a_board_that_keeps_its_mig_mode_is_sold_neither_whole_nor_shared() {
     let setup = open("1xA30", A30).await;
-    let reservation = reserve(&setup, A30, 1, 0, HOUR).await;
-    let inside = json!({"offering": A30, "reservation": reservation});
+    let slice = "a30-24gb.2g.12gb";
+    let price = json!({"offering": slice, "per_hour_micros": 3_600_000});
+    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
+    let reservation = reserve(&setup, slice, 1, 0, HOUR).await;
+    let inside = json!({"offering": slice, "reservation": reservation});
     let done = submit(&setup, "true", 60, inside).await;
     let done = until_succeeded(&setup, &done).await;
     assert_eq!((&done["reservation"], &done["cost_micros"]), (&reservation, &json!(0)), "{done}");
@@ -282,7 +285,11 @@ async fn a_board_that_keeps_its_mig_mode_is_reserved_whole_and_never_shared() {
         "name": "share", "offering": A30, "gpu_milli": 500, "script": "true", "max_duration_s": 60,
     });
     let jobs = format!("/orgs/{}/jobs", setup.org);
-    setup.t.post(&setup.ada, &jobs, share).await.problem(422, "job.never_starts");
+    setup.t.post(&setup.ada, &jobs, share.clone()).await.problem(422, "job.never_starts");
+    let mut whole = share;
+    whole.as_object_mut().unwrap().remove("gpu_milli");
+    let refused = setup.t.post(&setup.ada, &jobs, whole).await.problem(422, "job.never_starts");
+    assert!(refused["detail"].as_str().unwrap().contains("MIG mode"), "{refused}");
     assert_eq!(held().await, before, "nothing is held for what is refused");
     setup.until_all_free().await;
 }
@@ -382,7 +389,7 @@ async fn no_async_thread_waits_for_the_engine() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_does_not_wait_for_a_pass() {
-    let setup = open("1xA30", A30).await;
+    let setup = open("1xA30/off", A30).await;
     let planner = setup.t.portal.planner.clone();
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let (began, has_begun) = tokio::sync::oneshot::channel();

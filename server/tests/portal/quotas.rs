@@ -82,14 +82,16 @@ async fn a_job_larger_than_a_limit_is_refused_at_submission() {
     let operator = t.operator().await;
     let (ada, org) = t.tenant("lab").await;
     t.add_price_and_credit(&operator, &org, 100_000_000_000).await;
+    let price = json!({"offering": "h100-80gb", "per_hour_micros": 3_600_000});
+    t.post(&operator, "/operator/prices", price).await.expect(201);
     let jobs = format!("/orgs/{org}/jobs");
     let mut three = job();
-    three["count"] = json!(3);
+    (three["offering"], three["count"]) = (json!("h100-80gb"), json!(3));
     for (limits, ok) in [
-        (json!({"boards_milli": 374}), false),
-        (json!({"boards_milli": 375}), true),
-        (json!({"devices": {"h100-80gb.1g.10gb": 2}}), false),
-        (json!({"devices": {"h100-80gb.1g.10gb": 3}}), true),
+        (json!({"boards_milli": 2_999}), false),
+        (json!({"boards_milli": 3_000}), true),
+        (json!({"devices": {"h100-80gb": 2}}), false),
+        (json!({"devices": {"h100-80gb": 3}}), true),
         (json!({"running_jobs": 0}), false),
         (json!({"spend_per_hour_micros": 10_799_000}), false),
         (json!({"spend_per_hour_micros": 10_800_000}), true),

@@ -2,8 +2,11 @@
 
 use crate::common::engines;
 use crate::idle_portal::{DAY, HOUR, IdlePortal, node};
-use berth_store::Db;
+use berth_store::{self as store, Db};
+use berth_types::ids::OrgId;
+use berth_types::reservations::Quote;
 use berth_types::time::Timestamp;
+use futures::FutureExt;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -381,5 +384,38 @@ async fn a_disconnected_node_takes_only_later_reservations() {
         let late = setup.quote(setup.quote_request(2, 2, setup.at(HOUR), setup.at(2 * HOUR))).await;
         assert_eq!((&late["feasible"], &late["refusals"]), (&json!(false), &Value::Null), "{engine} {late}");
         setup.assert_books_balance().await;
+    }
+}
+
+#[tokio::test]
+async fn the_open_quotes_of_an_organization_have_a_number() {
+    for (engine, db, _location) in engines("quote_number").await {
+        let setup = IdlePortal::on(db).await;
+        let ask = || setup.quote_request(1, 1, setup.at(DAY), setup.at(2 * DAY));
+        let first: Quote = serde_json::from_value(setup.quote(ask()).await).unwrap();
+        let expires_at = first.expires_at;
+        let org: OrgId = setup.org.parse().unwrap();
+        let context = setup.t.portal.context.clone();
+        let fill = setup.t.portal.context.db.write(move |tx| {
+            let (first, context) = (first.clone(), context.clone());
+            async move {
+                let now = context.now();
+                for _ in 1..1_000 {
+                    let quote = Quote { id: context.new_id(now), ..first.clone() };
+                    store::reservations::insert_quote(tx, org, &quote, "Ada", now).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        fill.await.unwrap();
+        let path = format!("/orgs/{}/quotes", setup.org);
+        setup.t.post(&setup.ada, &path, ask()).await.problem(429, "request.throttled");
+        let other = format!("/orgs/{}/quotes", setup.other);
+        setup.t.post(&setup.bob, &other, ask()).await.expect(201);
+        let left_s = expires_at.millis_since(setup.t.portal.context.now()) / 1_000;
+        setup.t.clock.advance_s(left_s + 2);
+        let again = setup.t.post(&setup.ada, &path, ask()).await;
+        assert_eq!(again.status.as_u16(), 201, "{engine}: {}", again.body);
     }
 }

@@ -172,7 +172,7 @@ async fn a_reservation_starts_on_time_in_either_mig_mode_and_its_waiting_jobs_ru
         (node["state"] == "ready" && both).then_some(())
     };
     crate::worker_portal::eventually("the node is ready, with a board in each mode", ready).await;
-    let kinds = ["h100-80gb", "a30-24gb"];
+    let kinds = ["h100-80gb", "a30-24gb.2g.12gb"];
     for offering in kinds {
         let price = json!({"offering": offering, "per_hour_micros": 3_600_000});
         setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);

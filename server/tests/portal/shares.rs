@@ -75,13 +75,14 @@ async fn a_board_is_shared_inside_one_organization_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_share_needs_one_device_of_a_whole_board() {
+async fn a_share_needs_one_device_of_a_whole_board_and_slices_come_singly() {
     let setup = open().await;
     for (spec, pointer) in [
         (json!({"offering": "h100-80gb", "gpu_milli": 0, "script": "true"}), "/gpu_milli"),
         (json!({"offering": "h100-80gb", "gpu_milli": 1000, "script": "true"}), "/gpu_milli"),
         (json!({"offering": "h100-80gb", "gpu_milli": 500, "count": 2, "script": "true"}), "/gpu_milli"),
         (json!({"offering": "h100-80gb.1g.10gb", "gpu_milli": 500, "script": "true"}), "/gpu_milli"),
+        (json!({"offering": "h100-80gb.1g.10gb", "count": 2, "script": "true"}), "/count"),
         (
             json!({"offering": "h100-80gb", "gpu_milli": 500, "stop_when_idle": {}, "script": "true"}),
             "/stop_when_idle",

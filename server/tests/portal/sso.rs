@@ -8,6 +8,7 @@ use berth_foundation::settings::{OperatorProvider, RequireFactor};
 use berth_store as store;
 use berth_types::accounts::User;
 use berth_types::ids::OrgId;
+use berth_types::operators::OperatorRole;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
@@ -208,6 +209,7 @@ async fn a_token_with_a_fault_signs_nobody_in() {
         ("aud", json!([CLIENT, "another client"])),
         ("iss", json!("http://127.0.0.1:1")),
         ("exp", json!(1)),
+        ("nbf", json!(i64::MAX)),
     ] {
         refused(&s.sign_in("grace", |claims| claims[name] = value).await, "token");
     }
@@ -432,10 +434,10 @@ async fn the_settings_need_an_owner_with_a_fresh_proof_and_valid_fields() {
     s.t.get(&grace, &path).await.problem(403, "auth.forbidden");
     s.t.clock.advance_s(16 * 60);
     s.t.call(&s.owner, "PUT", &path, settings_of(&s.provider)).await.problem(403, "auth.proof_required");
-    s.t.post(&s.owner, "/me/proof", json!({"password": PASSWORD})).await.expect(204);
-    s.t.call(&s.owner, "DELETE", &path, Value::Null).await.expect(204);
+    let owner = crate::factors::prove(&s.t, &s.owner, json!({"password": PASSWORD})).await;
+    s.t.call(&owner, "DELETE", &path, Value::Null).await.expect(204);
     s.t.get(&grace, "/me").await.problem(401, "auth.required");
-    s.t.call(&s.owner, "DELETE", &path, Value::Null).await.problem(409, "sso.missing");
+    s.t.call(&owner, "DELETE", &path, Value::Null).await.problem(409, "sso.missing");
 }
 
 #[tokio::test]
@@ -447,6 +449,7 @@ async fn operators_sign_in_by_their_own_provider_and_group() {
             client_id: CLIENT.to_owned(),
             client_secret: SECRET.to_owned(),
             group: "berth-operators".to_owned(),
+            role: OperatorRole::Fleet,
         };
         let t = TestPortal::with(db, |settings| Settings {
             operator_provider: Some(operators),
@@ -466,7 +469,10 @@ async fn operators_sign_in_by_their_own_provider_and_group() {
         };
         refused(&sign_in(json!(["ml"]), json!(["mfa"])).await, "no-role");
         let root = session(&sign_in(json!(["berth-operators"]), json!(["pwd", "mfa"])).await);
-        s.t.get(&root, "/operator/users").await.expect(200);
+        s.t.get(&root, "/operator/nodes").await.expect(200);
+        // A new operator has the role of the settings.
+        assert_eq!(s.t.get(&root, "/me").await.expect(200)["operator_role"], "fleet", "{engine}");
+        s.t.get(&root, "/operator/users").await.problem(403, "auth.forbidden");
         // Without a second factor at the provider the portal requires its own.
         let weak = session(&sign_in(json!(["berth-operators"]), json!(["pwd"])).await);
         s.t.get(&weak, "/operator/users").await.problem(403, "auth.factor_required");

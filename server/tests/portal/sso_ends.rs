@@ -9,7 +9,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 
 use crate::common::{Caller, TestPortal, engines};
-use crate::oidc::CLIENT;
+use crate::oidc::{CLIENT, signed};
 use crate::sso::{Setup, session};
 
 /// An API token that a person makes.
@@ -128,12 +128,15 @@ async fn a_logout_token_ends_its_session_once() {
     let s = Setup::new().await;
     let grace = session(&s.sign_in("grace", |_| {}).await);
     let ada = session(&s.sign_in("ada", |_| {}).await);
-    let token = |id: &str, change: &dyn Fn(&mut Value)| {
+    let claims = |id: &str| {
         let now_s = s.t.portal.context.now().millis() / 1_000;
-        let mut claims = json!({
+        json!({
             "iss": s.provider.issuer(), "aud": CLIENT, "iat": now_s, "jti": id, "sid": "sid-grace",
             "events": {"http://schemas.openid.net/event/backchannel-logout": {}},
-        });
+        })
+    };
+    let token = |id: &str, change: &dyn Fn(&mut Value)| {
+        let mut claims = claims(id);
         change(&mut claims);
         s.provider.sign(&claims)
     };
@@ -147,6 +150,14 @@ async fn a_logout_token_ends_its_session_once() {
         s.log_out(&token("bad", change)).await.problem(400, "sso.logout_token");
     }
     s.log_out("no.token.here").await.problem(400, "sso.logout_token");
+    let with_type = |id: &str, name: Value| {
+        let mut header = s.provider.header();
+        header["typ"] = name;
+        signed(&header, &claims(id), 0)
+    };
+    for other in [json!("at+jwt"), json!("id_token+jwt"), json!(1)] {
+        s.log_out(&with_type("typed", other)).await.problem(400, "sso.logout_token");
+    }
     s.t.get(&grace, "/me").await.expect(200);
     let good = token("one", &|_| {});
     assert_eq!(s.log_out(&good).await.status.as_u16(), 200);
@@ -161,6 +172,9 @@ async fn a_logout_token_ends_its_session_once() {
     });
     assert_eq!(s.log_out(&by_subject).await.status.as_u16(), 200);
     s.t.get(&ada, "/me").await.problem(401, "auth.required");
+    let typed = with_type("three", json!("logout+jwt"));
+    assert_eq!(s.log_out(&typed).await.status.as_u16(), 200);
+    s.t.get(&again, "/me").await.problem(401, "auth.required");
 }
 
 #[tokio::test]

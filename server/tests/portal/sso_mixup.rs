@@ -1,8 +1,12 @@
 //! Tests of attacks on single sign-on: mixed-up providers, links of other sites, addresses with another person, and
 //! sign-ins by a removed provider or of a former operator.
 
+use axum::http::header;
 use berth_foundation::Settings;
+use berth_foundation::envelope::is_sealed;
 use berth_foundation::settings::OperatorProvider;
+use berth_store as store;
+use berth_types::operators::OperatorRole;
 use serde_json::{Value, json};
 
 use crate::common::{Caller, Reply, TestPortal, engines};
@@ -36,6 +40,41 @@ async fn the_code_of_a_provider_reaches_no_other_provider() {
     assert_eq!(s.provider.received_codes(), Vec::<String>::new());
     session(&s.sign_in("grace", |_| {}).await);
     assert_eq!(s.provider.received_codes().len(), 1);
+}
+
+#[tokio::test]
+async fn metadata_of_another_issuer_begin_no_sign_in() {
+    let s = Setup::new().await;
+    assert!(s.start("org=lab").await.1.starts_with(&s.provider.issuer()));
+    s.provider.announce_issuer("https://evil.example");
+    // The metadata in memory are an hour old.
+    s.t.clock.advance_s(3_601);
+    let reply = s.t.get(&Caller::Nobody, "/sso/start?org=lab").await;
+    refused(&reply, "provider");
+    assert_eq!(cookie(&reply.headers, "berth_sso"), None);
+}
+
+#[tokio::test]
+async fn tokens_of_a_provider_stay_in_the_portal() {
+    for (engine, db, _location) in engines("sso_tokens").await {
+        let s = Setup::on(TestPortal::on(db)).await;
+        let begun = s.t.get(&Caller::Nobody, "/sso/start?org=lab").await;
+        let line = begun.headers[header::SET_COOKIE].to_str().unwrap();
+        assert!(line.contains("; HttpOnly; SameSite=Lax"), "{engine}: {line}");
+        let reply = s.sign_in("grace", |_| {}).await;
+        let grace = session(&reply);
+        let issuer = s.provider.issuer();
+        let mut conn = s.t.portal.context.db.read().await.unwrap();
+        let grants = store::sso::list_identity_grants(&mut conn.tx(), &issuer, "grace").await.unwrap();
+        drop(conn);
+        let sealed = grants[0].sealed_refresh.as_deref().unwrap();
+        assert!(is_sealed(sealed) && !sealed.contains("refresh-"), "{engine}: {sealed}");
+        let mut answers = format!("{:?} {}", reply.headers, reply.body);
+        for path in ["/me", "/me/identities", "/me/sessions"] {
+            answers.push_str(&s.t.get(&grace, path).await.expect(200).to_string());
+        }
+        assert!(!answers.contains("refresh-") && !answers.contains(sealed), "{engine}: {answers}");
+    }
 }
 
 #[tokio::test]
@@ -91,6 +130,7 @@ async fn a_former_operator_has_no_access_and_gets_no_link() {
             client_id: CLIENT.to_owned(),
             client_secret: SECRET.to_owned(),
             group: "berth-operators".to_owned(),
+            role: OperatorRole::Owner,
         };
         let t = TestPortal::with(db, |settings| Settings { operator_provider: Some(operators), ..settings });
         let (owner, org) = t.tenant("lab").await;

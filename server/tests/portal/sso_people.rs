@@ -1,16 +1,19 @@
 //! Tests of the people of single sign-on: their second factors, disabled ones, and service accounts, which are none.
 
-use berth_foundation::{Caller as SignedIn, SessionKey};
+use berth_foundation::settings::OperatorProvider;
+use berth_foundation::{Caller as SignedIn, SessionKey, Settings};
 use berth_store::{self as store, StoreError};
 use berth_types::accounts::{NewToken, Role};
 use berth_types::ids::{OrgId, UserId};
+use berth_types::operators::OperatorRole;
 use berth_types::scopes::ApiScope;
 use futures::FutureExt;
 use serde_json::{Value, json};
 
 use crate::common::{Caller, PASSWORD, TestPortal, engines};
 use crate::factors::enrol;
-use crate::sso::{Setup, cookie, location, session};
+use crate::oidc::{CLIENT, FakeProvider, SECRET};
+use crate::sso::{Setup, cookie, location, refused, session};
 
 /// The token of a new answer.
 fn token(made: &Value) -> Caller {
@@ -63,6 +66,48 @@ async fn a_second_factor_is_asked_unless_the_provider_verified_one() {
         s.provider.remove_people();
         s.refresh().await;
         s.t.get(&grace, "/me").await.problem(401, "auth.required");
+    }
+}
+
+#[tokio::test]
+async fn an_account_with_a_second_factor_is_linked_as_a_member_only() {
+    for (_engine, db, _location) in engines("sso_factor_links").await {
+        let s = Setup::on(TestPortal::on(db)).await;
+        for subject in ["grace", "hopper"] {
+            let person = session(&s.sign_in(subject, |_| {}).await);
+            if subject == "grace" {
+                enrol(&s.t, &person).await;
+            }
+            let me = s.t.get(&person, "/me").await.expect(200);
+            let path = format!("/orgs/{}/members/{}", s.org, me["user"]["id"].as_str().unwrap());
+            s.t.call(&s.owner, "DELETE", &path, Value::Null).await.expect(204);
+        }
+        // The removal of the settings forgets the identities.
+        let path = format!("/orgs/{}/sso-provider", s.org);
+        s.t.call(&s.owner, "DELETE", &path, Value::Null).await.expect(204);
+        s.put(|_| {}).await;
+        s.confirm(true).await;
+        let by_mfa = |claims: &mut Value| claims["amr"] = json!(["mfa"]);
+        refused(&s.sign_in("grace", by_mfa).await, "account-exists");
+        session(&s.sign_in("hopper", by_mfa).await);
+    }
+}
+
+#[tokio::test]
+async fn a_new_operator_completes_no_sign_in_by_an_organization() {
+    for (_engine, db, _location) in engines("sso_new_operator").await {
+        let s = Setup::on(TestPortal::on(db)).await;
+        let ada = s.sign_up("ada").await;
+        s.join(&ada, "ada@corp.example", "member").await;
+        let by_provider = session(&s.sign_in("ada", |_| {}).await);
+        let (_, codes) = enrol(&s.t, &by_provider).await;
+        let at = location(&s.sign_in("ada", |_| {}).await);
+        let challenge = at.strip_prefix("/sign-in#").unwrap();
+        let new = json!({"email": "ada@corp.example", "role": "auditor", "reason": "The night shift."});
+        s.t.post(&s.operator, "/operator/operators", new).await.expect(201);
+        let body = json!({"challenge": challenge, "code": codes[0]});
+        let reply = s.t.post(&Caller::Nobody, "/sessions/second-factor", body).await;
+        reply.problem(401, "auth.challenge");
     }
 }
 
@@ -136,6 +181,24 @@ async fn no_organization_ends_the_password_of_an_operator() {
 }
 
 #[tokio::test]
+async fn only_single_sign_on_holds_for_former_operators() {
+    for (engine, db, _location) in engines("sso_former_operator").await {
+        let s = Setup::on(TestPortal::on(db)).await;
+        s.put(|body| body["required"] = json!(true)).await;
+        s.sign_up("ada").await;
+        let new = json!({"email": "ada@corp.example", "role": "auditor", "reason": "The night shift."});
+        let user = s.t.post(&s.operator, "/operator/operators", new).await.expect(201)["user"].clone();
+        let ada = s.t.sign_in("ada@corp.example").await;
+        s.join(&ada, "ada@corp.example", "member").await;
+        assert_eq!(s.t.get(&ada, "/me").await.status.as_u16(), 200, "{engine}");
+        let path = format!("/operator/operators/{}/remove", user.as_str().unwrap());
+        let reason = json!({"reason": "The end of the night shift."});
+        s.t.post(&s.operator, &path, reason).await.expect(204);
+        s.t.get(&ada, "/me").await.problem(401, "auth.required");
+    }
+}
+
+#[tokio::test]
 async fn only_single_sign_on_holds_for_later_members_and_former_owners() {
     for (engine, db, _location) in engines("sso_only_later").await {
         let s = Setup::on(TestPortal::on(db)).await;
@@ -172,6 +235,7 @@ async fn an_ended_session_creates_no_token() {
         drop(conn);
         let caller = SignedIn {
             user,
+            operator_role: None,
             token: None,
             // The session ended between the authentication and the write.
             session: Some(SessionKey::from_cookie("ended")),
@@ -239,7 +303,7 @@ async fn many_domains_without_a_confirmation_hide_no_confirmed_one() {
         let add = s.t.portal.context.db.write(move |tx| {
             async move {
                 for n in 0..201 {
-                    store::sso::add_domain(tx, other, &format!("d{n}.example"), now).await?;
+                    store::sso_domains::add(tx, other, (&format!("d{n}.example"), "0a"), (now, now)).await?;
                 }
                 Ok(())
             }
@@ -258,5 +322,80 @@ async fn many_domains_without_a_confirmation_hide_no_confirmed_one() {
         }
         let long = format!("/operator/sso-domains?text={}", "x".repeat(101));
         s.t.get(&s.operator, &long).await.problem(422, "request.invalid");
+    }
+}
+
+#[tokio::test]
+async fn an_owner_by_single_sign_on_gets_the_webhooks_that_stopped() {
+    for (engine, db, _location) in engines("sso_heirs").await {
+        let s = Setup::on(TestPortal::on(db)).await;
+        let hooks = format!("/orgs/{}/webhooks", s.org);
+        let new = json!({"url": "http://127.0.0.1:9/hook", "kinds": ["budget.passed"]});
+        let made = s.t.post(&s.owner, &hooks, new).await.expect(201);
+        let me = s.t.get(&s.owner, "/me").await.expect(200);
+        let disabled = format!("/operator/users/{}/disabled", me["user"]["id"].as_str().unwrap());
+        let reason = json!({"reason": "Unpaid invoices."});
+        s.t.call(&s.operator, "PUT", &disabled, reason).await.expect(200);
+        let passed = async |caller: &Caller| {
+            let path = format!("/orgs/{}/audit-events?action=webhook.passed_on", s.org);
+            s.t.get(caller, &path).await.expect(200)["items"].as_array().unwrap().clone()
+        };
+        session(&s.sign_in("grace", |_| {}).await);
+        let grace = session(&s.sign_in("grace", |claims| claims["groups"] = json!(["admins"])).await);
+        let events = passed(&grace).await;
+        assert_eq!(events.len(), 1, "{engine}: a member inherits nothing");
+        assert_eq!(events[0]["detail"], "To the owner Grace.", "{engine}");
+        let listed = s.t.get(&grace, &hooks).await.expect(200)["items"][0].clone();
+        assert_eq!((&listed["id"], &listed["created_by"]), (&made["id"], &json!("Grace")), "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_removed_operator_is_none_again_by_single_sign_on() {
+    for (engine, db, _location) in engines("sso_former_operator").await {
+        let provider = FakeProvider::open().await;
+        let operators = OperatorProvider {
+            issuer: provider.issuer(),
+            client_id: CLIENT.to_owned(),
+            client_secret: SECRET.to_owned(),
+            group: "berth-operators".to_owned(),
+            role: OperatorRole::Owner,
+        };
+        let t = TestPortal::with(db, |settings| Settings { operator_provider: Some(operators), ..settings });
+        let operator = t.operator().await;
+        let (owner, org) = t.tenant("lab").await;
+        let s = Setup { t, provider, operator, owner, org };
+        let sign_in = async || {
+            let (cookie, at) = s.start("").await;
+            let query = s.provider.authorize(&at, |nonce| {
+                let mut claims = s.claims("grace", &nonce);
+                claims["groups"] = json!(["berth-operators"]);
+                s.provider.sign(&claims)
+            });
+            s.finish_at("operators", &cookie, &query).await
+        };
+        let grace = session(&sign_in().await);
+        let me = s.t.get(&grace, "/me").await.expect(200);
+        assert_eq!(me["operator_role"], "owner", "{engine}");
+        let id = me["user"]["id"].as_str().unwrap().to_owned();
+        let remove = format!("/operator/operators/{id}/remove");
+        s.t.post(&s.operator, &remove, json!({"reason": "Left."})).await.expect(204);
+        refused(&sign_in().await, "account-exists");
+
+        let (user, now): (UserId, _) = (id.parse().unwrap(), s.t.portal.context.now());
+        let deleted =
+            s.t.portal
+                .context
+                .db
+                .write(move |tx| async move { store::people::delete_person(tx, user, now).await }.boxed());
+        deleted.await.unwrap();
+        refused(&sign_in().await, "no-role");
+        // An owner adds the person again.
+        let body = json!({"email": "grace@corp.example", "password": PASSWORD, "name": "Grace", "organization": "desk"});
+        s.t.post(&Caller::Nobody, "/sign-up", body).await.expect(201);
+        let new = json!({"email": "grace@corp.example", "role": "auditor", "reason": "Back."});
+        s.t.post(&s.operator, "/operator/operators", new).await.expect(201);
+        let grace = session(&sign_in().await);
+        assert_eq!(s.t.get(&grace, "/me").await.expect(200)["operator_role"], "auditor", "{engine}");
     }
 }

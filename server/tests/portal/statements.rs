@@ -18,6 +18,7 @@ async fn charge(t: &TestPortal, org: &str, project: &str, micros: i64) {
                 offering: "none",
                 mode: store::usage::UsageMode::OnDemand,
                 member: "Ada",
+                price_version: 0,
                 labels: label.into_iter().collect(),
                 device_milli_ms: 3_600_000_000,
                 cost_micros: micros,
@@ -72,8 +73,11 @@ async fn a_statement_has_the_charges_credits_and_debits_of_its_month() {
         assert_eq!(t.get(&ada, &path).await.expect(200), expected, "{engine}");
         let csv = text(&t, &ada, &format!("{path}?format=csv")).await;
         let lines: Vec<&str> = csv.lines().collect();
-        assert_eq!(lines[0], "month,kind,item,mode,device_ms,amount_micros,currency", "{engine}");
-        assert_eq!(lines[1], format!("{month},charge,none,on_demand,3600000,-2500000,USD"), "{engine}");
+        assert_eq!(
+            lines[0], "month,kind,item,mode,device_ms,amount_micros,currency,unit_nano_per_second",
+            "{engine}"
+        );
+        assert_eq!(lines[1], format!("{month},charge,none,on_demand,3600000,-2500000,USD,"), "{engine}");
         assert_eq!(lines[2..].len(), 2, "{engine}: {csv}");
 
         t.get(&bob, &path).await.expect(404);

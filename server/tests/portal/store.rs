@@ -448,6 +448,7 @@ async fn usage_is_summed_by_day_and_one_more_key() {
                         offering,
                         mode,
                         member,
+                        price_version: 0,
                         device_milli_ms: 1_000 * cost_micros,
                         cost_micros,
                         labels: Vec::new(),

@@ -39,6 +39,7 @@ fn charge(n: u128, day: i64, mode: UsageMode, cost_micros: i64) -> Charge<'stati
         offering: "off-a",
         mode,
         member: "ada",
+        price_version: 0,
         labels: Vec::new(),
         device_milli_ms: cost_micros * 1_000,
         cost_micros,
@@ -50,6 +51,7 @@ fn line(n: u128, mode: &str, amount_micros: i64) -> StoredLine {
         org_id: org(n),
         item: "off-a".to_owned(),
         mode: mode.to_owned(),
+        unit_nano_per_second: None,
         device_milli_ms: amount_micros * 1_000,
         amount_micros,
     }

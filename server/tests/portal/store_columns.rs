@@ -12,6 +12,7 @@ use berth_store::webhooks::{Channel, StoredWebhook};
 use berth_store::{self as store, StoreError};
 use berth_types::accounts::{Role, User};
 use berth_types::budgets::AtLimit;
+use berth_types::change_requests::{ChangeAction, ChangeState};
 use berth_types::events::JobEvent;
 use berth_types::files::{FileKind, FileState};
 use berth_types::health::GpuTaskKind;
@@ -30,7 +31,7 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 16] = [
+const MIGRATIONS: [&str; 20] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
@@ -47,6 +48,10 @@ const MIGRATIONS: [&str; 16] = [
     include_str!("../../../migrations/0014_audit_push.sql"),
     include_str!("../../../migrations/0015_dedicated.sql"),
     include_str!("../../../migrations/0016_sso.sql"),
+    include_str!("../../../migrations/0017_passkeys.sql"),
+    include_str!("../../../migrations/0019_change_requests.sql"),
+    include_str!("../../../migrations/0022_invoice_details.sql"),
+    include_str!("../../../migrations/0024_operator_changes.sql"),
 ];
 
 /// Names of columns for one of a few values.
@@ -55,18 +60,29 @@ const NAMED: [&str; 9] =
 /// Such columns without a fixed list: families of notices, and events of Stripe.
 const OPEN: [&str; 2] = ["notices.kind", "stripe_events.kind"];
 
+/// The migration that replaces the column `gpus.task_kind`.
+const TASK_KINDS: &str = include_str!("../../../migrations/0028_reset.sql");
+
+/// Returns the sorted names in a list after ` IN (`.
+fn names_in(list: &'static str) -> Vec<&'static str> {
+    let list = list.split_once(')').unwrap().0;
+    let mut names: Vec<&str> = list.split(',').map(|name| name.trim().trim_matches('\'')).collect();
+    names.sort_unstable();
+    names
+}
+
 /// Returns the sorted names in the CHECK of each column with a list of names.
 fn checked_names() -> BTreeMap<String, Vec<&'static str>> {
     let mut found = BTreeMap::new();
     for table in MIGRATIONS.into_iter().flat_map(|text| text.split("CREATE TABLE ").skip(1)) {
         let (table, columns) = table.split_once(" (\n").unwrap();
+        // A later migration replaces a table.
+        found.retain(|column: &String, _| column.split_once('.').is_none_or(|(name, _)| name != table));
         let columns = columns.split_once("\n);").unwrap().0;
         for check in columns.split("CHECK (").skip(1) {
             let Some((column, list)) = check.split_once(" IN (") else { continue };
-            let list = list.split_once(')').unwrap().0;
-            let mut names: Vec<&str> = list.split(',').map(|name| name.trim().trim_matches('\'')).collect();
-            names.sort_unstable();
-            assert!(found.insert(format!("{table}.{column}"), names).is_none(), "{table}.{column}");
+            let before = found.insert(format!("{table}.{column}"), names_in(list));
+            assert!(before.is_none(), "{table}.{column}");
         }
         for column in columns.lines().filter_map(|line| line.trim().split_once(" TEXT")) {
             let name = format!("{table}.{}", column.0);
@@ -74,6 +90,7 @@ fn checked_names() -> BTreeMap<String, Vec<&'static str>> {
             assert!(!NAMED.contains(&column.0) || is_checked, "{name} accepts every text");
         }
     }
+    found.insert("gpus.task_kind".to_owned(), names_in(TASK_KINDS.split_once(" IN (").unwrap().1));
     found
 }
 
@@ -87,7 +104,7 @@ fn names<T: Copy>(all: &[T], name: fn(T) -> &'static str) -> Vec<&'static str> {
 fn a_column_accepts_the_names_of_its_type_alone() {
     let roles = names(&Role::ALL, Role::name);
     let states = names(&JobState::ALL, JobState::name);
-    let tasks = [GpuTaskKind::Check, GpuTaskKind::MigOn, GpuTaskKind::MigOff];
+    let tasks = [GpuTaskKind::Check, GpuTaskKind::MigOn, GpuTaskKind::MigOff, GpuTaskKind::Reset];
     let blobs = [BlobKind::Upload, BlobKind::File, BlobKind::Listing];
     let blob_states = [FileState::Partial, FileState::Complete, FileState::Gone];
     let file_states = [FileState::Partial, FileState::Complete, FileState::Refused, FileState::Gone];
@@ -102,6 +119,8 @@ fn a_column_accepts_the_names_of_its_type_alone() {
         ("mail_links.purpose", names(&LinkPurpose::ALL, LinkPurpose::name)),
         ("transfers.kind", names(&TransferKind::ALL, TransferKind::name)),
         ("usage_days.mode", names(&UsageMode::ALL, UsageMode::name)),
+        ("change_requests.action", names(&ChangeAction::ALL, ChangeAction::name)),
+        ("change_requests.state", names(&ChangeState::ALL, ChangeState::name)),
         ("quota_requests.state", names(&QuotaRequestState::ALL, QuotaRequestState::name)),
         ("budgets.at_limit", names(&AtLimit::ALL, AtLimit::name)),
         ("invoices.kind", names(&InvoiceKind::ALL, InvoiceKind::name)),

@@ -15,6 +15,20 @@ fn file_id(n: u128) -> FileId {
     FileId::from_uuid(uuid::Uuid::from_u128(n))
 }
 
+fn stored_volume() -> StoredVolume {
+    StoredVolume {
+        id: volume(),
+        org_id: org(),
+        name: "data".to_owned(),
+        max_bytes: 100,
+        class: None,
+        version: 1,
+        created_by: "a@b".to_owned(),
+        created_at: now(),
+        changed_at: now(),
+    }
+}
+
 fn volume() -> VolumeId {
     VolumeId::from_uuid(uuid::Uuid::from_u128(1))
 }
@@ -189,17 +203,7 @@ async fn a_volume_version_is_kept_while_an_attempt_uses_it() {
         write(&db, move |tx| {
             let (blobs, files) = (blobs.clone(), files.clone());
             async move {
-                let row = StoredVolume {
-                    id: volume(),
-                    org_id: org(),
-                    name: "data".to_owned(),
-                    max_bytes: 100,
-                    version: 1,
-                    created_by: "a@b".to_owned(),
-                    created_at: now(),
-                    changed_at: now(),
-                };
-                store::volumes::insert(tx, &row).await?;
+                store::volumes::insert(tx, &stored_volume()).await?;
                 for row in &blobs {
                     store::volumes::blobs::insert(tx, row).await?;
                 }

@@ -103,6 +103,11 @@ async fn a_node_report_replaces_the_previous_one() {
             labels: JsonColumn::default(),
             isolation: JsonColumn([("memory".to_owned(), "cgroup v2".to_owned())].into()),
             images: true,
+            gang_ports: None,
+            rdma_ports: JsonColumn::default(),
+            egress: true,
+            host_network: true,
+            host_mounts: JsonColumn::default(),
             simulated: false,
             unisolated: true,
             driver_version: "560".to_owned(),
@@ -121,6 +126,7 @@ async fn a_node_report_replaces_the_previous_one() {
         let alpha = nodes(&db).await.remove(0);
         assert_eq!((alpha.simulated, alpha.unisolated), (false, true), "{engine}");
         assert_eq!(alpha.isolation["memory"], "cgroup v2", "{engine}");
+        assert_eq!((alpha.egress, alpha.host_network), (true, true), "{engine}");
         assert_eq!((alpha.driver_version.as_str(), alpha.worker_version.as_str()), ("560", "0.2"));
         assert_eq!((alpha.cpu_milli, alpha.memory_mib, alpha.address.as_str()), (8_000, 32_000, "10.0.0.2"));
         assert_eq!(alpha.last_seen_at, Some(later(10)), "{engine}");

@@ -227,6 +227,7 @@ fn invalid_settings_are_reported_and_end_the_program() {
         (vec!["serve", "--readings-by-second-s", "7200", "--readings-by-ten-s", "60"], "--readings-by-ten-s"),
         (vec!["serve", "--worker-url", "http://portal:8081", "--data", data], "https://HOST:PORT"),
         (vec!["migrate", "--data", data, "--database", "mysql://u:hunter2@h/d"], "postgres://"),
+        (vec!["migrate", "--data", data, "--database", "postgres://u:hunter2@h/d"], "sslmode=verify-full"),
     ] {
         let out = run(&args);
         let error = String::from_utf8_lossy(&out.stderr).into_owned();

@@ -140,6 +140,8 @@ pub struct SyslogServer {
     pub authority: PathBuf,
     /// The number of next connections that end after the handshake, without a read.
     pub refusals: Arc<AtomicUsize>,
+    /// The number of next connections that are read and lost: they end without the end of TLS.
+    pub cut_offs: Arc<AtomicUsize>,
     streams: Arc<Mutex<Vec<Vec<u8>>>>,
     _dir: tempfile::TempDir,
 }
@@ -168,7 +170,8 @@ impl SyslogServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (refusals, streams): (Arc<AtomicUsize>, Arc<Mutex<Vec<Vec<u8>>>>) = Default::default();
-        let (to_refuse, received) = (refusals.clone(), streams.clone());
+        let cut_offs: Arc<AtomicUsize> = Arc::default();
+        let (to_refuse, to_cut_off, received) = (refusals.clone(), cut_offs.clone(), streams.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 // A client that does not trust the authority ends the handshake.
@@ -178,13 +181,17 @@ impl SyslogServer {
                     continue;
                 }
                 let mut bytes = Vec::new();
-                if stream.read_to_end(&mut bytes).await.is_ok() {
+                let read = stream.read_to_end(&mut bytes).await;
+                if to_cut_off.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).is_ok() {
+                    continue;
+                }
+                if read.is_ok() {
                     received.lock().unwrap().push(bytes);
                     let _ = stream.shutdown().await;
                 }
             }
         });
-        Self { port, authority: file, refusals, streams, _dir: dir }
+        Self { port, authority: file, refusals, cut_offs, streams, _dir: dir }
     }
 
     /// All messages, connection by connection.

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::change_requests::second_operator;
 use crate::common::Caller;
 use crate::worker_portal::{WorkerPortal, eventually};
 use axum::http::{HeaderValue, Request, StatusCode};
@@ -362,6 +363,41 @@ async fn only_users_who_may_stop_the_job_open_terminals() {
     let _screen = setup.enter(&job, &fresh, "").await;
     let twice = setup.socket(&job, id, "", |r| offer(r, fresh["ticket"].as_str())).await;
     assert_eq!(twice.err(), Some(StatusCode::FORBIDDEN));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_terminal_of_an_operator_ends_with_the_approved_hour() {
+    let setup = TerminalSetup::open().await;
+    let job = setup.running().await;
+    let (t, operator, path) = (&setup.portal.t, &setup.portal.operator, setup.path(&job));
+    let second = second_operator(t).await;
+    let policy = json!({"second_operator": true});
+    t.call(operator, "PUT", "/operator/change-policy", policy).await.expect(200);
+    let reason = json!({"reason": "Ada asked for help"});
+    let waiting = t.post(operator, &path, reason.clone()).await.expect(202);
+    let approve = format!("/operator/change-requests/{}/approve", waiting["id"].as_str().unwrap());
+    t.post(&second, &approve, Value::Null).await.expect(200);
+    let opened = t.post(operator, &path, reason).await.expect(201);
+    let (id, ticket) = (opened["terminal"]["id"].as_str().unwrap(), opened["ticket"].as_str());
+    let Caller::Cookie(cookie) = operator else { panic!("a person") };
+    let as_operator = |request: &mut Request<()>| {
+        offer(request, ticket);
+        request.headers_mut().insert("cookie", HeaderValue::from_str(cookie).unwrap());
+    };
+    let mut client = setup.socket(&job, id, "", as_operator).await.unwrap();
+    let SocketMessage::Notice(first) = client.next().await else { panic!("no first word") };
+    assert_eq!(first["type"], "open", "{first}");
+    t.clock.advance_s(3_600);
+    let cause = loop {
+        match client.next().await {
+            SocketMessage::Notice(notice) if notice["type"] == "closed" => break notice["cause"].clone(),
+            SocketMessage::Notice(_) | SocketMessage::Bytes(_) => {}
+            SocketMessage::End => panic!("an end without a cause"),
+        }
+    };
+    assert_eq!(cause, "revoked");
+    let tickets = format!("{path}/{id}/tickets");
+    t.post(operator, &tickets, json!({})).await.problem(403, "change_request.needed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

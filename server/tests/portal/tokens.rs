@@ -3,10 +3,15 @@
 use crate::common::{Caller, Reply, TestPortal, engines};
 use axum::body::Body;
 use axum::http::{Request, header};
+use berth_foundation::Settings;
 use berth_rest::Sender;
 use berth_server::openapi::document;
+use berth_store as store;
+use berth_types::accounts::{MAX_TOKENS, Token};
+use berth_types::ids::{OrgId, UserId};
 use berth_types::scopes::ApiScope;
 use berth_types::time::Timestamp;
+use futures::FutureExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -140,6 +145,21 @@ async fn a_repeatable_request_and_head_need_the_scope_too() {
             .body(Body::empty());
         let answer = t.router.clone().oneshot(request.unwrap()).await.unwrap();
         assert_eq!(answer.status().as_u16(), status, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_does_not_see_the_account_of_its_person() {
+    for (engine, db, _location) in engines("token_person").await {
+        let t = TestPortal::on(db);
+        let (ada, org) = t.tenant("lab").await;
+        let new = json!({"name": "ci", "role": "owner"});
+        let token = mint(&t, &ada, &format!("/orgs/{org}/tokens"), new).await;
+        for path in ["/me/identities", "/me/factors", "/me/sessions"] {
+            t.get(&ada, path).await.expect(200);
+            let problem = t.get(&token, path).await.problem(403, "auth.forbidden");
+            assert!(problem["detail"].as_str().unwrap().contains("Sign in"), "{engine} {path}: {problem}");
+        }
     }
 }
 
@@ -315,5 +335,54 @@ async fn metrics_need_the_scope_of_the_fleet() {
         let request = Request::get("/metrics").header(header::AUTHORIZATION, format!("Bearer {secret}"));
         let reply = t.send(request.body(Body::empty()).unwrap()).await;
         assert_eq!(reply.status.as_u16(), status, "{scope}: {}", reply.body);
+    }
+}
+
+#[tokio::test]
+async fn tokens_and_requests_of_a_caller_have_a_number() {
+    for (engine, db, _location) in engines("token_number").await {
+        let t = TestPortal::with(db, |settings| Settings { caller_requests_per_s: 1, ..settings });
+        let (ada, org) = t.tenant("lab").await;
+        let path = format!("/orgs/{org}/tokens");
+        let me = t.get(&ada, "/me").await.expect(200);
+        let user: UserId = me["user"]["id"].as_str().unwrap().parse().unwrap();
+        let made = t.post(&ada, &path, json!({"name": "ci", "role": "viewer"})).await.expect(201);
+        let first: Token = serde_json::from_value(made["token"].clone()).unwrap();
+        let owner: OrgId = org.parse().unwrap();
+        let context = t.portal.context.clone();
+        let fill = t.portal.context.db.write(move |tx| {
+            let (first, context) = (first.clone(), context.clone());
+            async move {
+                for n in 1..MAX_TOKENS {
+                    let token = Token { id: context.new_id(first.created_at), ..first.clone() };
+                    let hash = n.to_string();
+                    store::accounts::insert_token(tx, Some(owner), user, &token, &hash, None).await?;
+                }
+                Ok(())
+            }
+            .boxed()
+        });
+        fill.await.unwrap();
+        let new = json!({"name": "one more", "role": "viewer"});
+        let refused = t.post(&ada, &path, new.clone()).await.problem(422, "request.invalid");
+        assert_eq!(refused["errors"][0]["pointer"], "/name", "{engine}: {refused}");
+        let id = made["token"]["id"].as_str().unwrap();
+        t.call(&ada, "DELETE", &format!("{path}/{id}"), Value::Null).await.expect(204);
+        let other = mint(&t, &ada, &path, new).await;
+
+        // Twenty at once, and one more a second.
+        let mut refused = None;
+        for _ in 0..40 {
+            let reply = t.get(&ada, "/me").await;
+            if reply.status == 429 {
+                refused = Some(reply);
+                break;
+            }
+            reply.expect(200);
+        }
+        let refused = refused.unwrap();
+        assert!(refused.headers.contains_key(header::RETRY_AFTER), "{engine}");
+        refused.problem(429, "request.throttled");
+        t.get(&other, "/me").await.expect(200);
     }
 }

@@ -18,9 +18,9 @@ use berth_proto::{
     AttemptId, Board, Heartbeat, Hello, JoinRequest, Log, Message as _, Phase, PortalMessage, Probe,
     RenewRequest, Samples, WorkerMessage, portal_message, worker_message::Body,
 };
+use berth_session::identity;
+use berth_session::tls::PortalConnector;
 use berth_store::Db;
-use berth_worker::session::identity;
-use berth_worker::session::tls::PortalConnector;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
 use tonic::{Code, Status};

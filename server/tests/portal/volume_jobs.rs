@@ -2,6 +2,7 @@
 
 use crate::bucket::{BucketState, FakeBucket};
 use crate::common::TestPortal;
+use crate::common::left_out::left_out;
 use crate::relay::Relay;
 use crate::volumes::{put, raw, until_stored};
 use crate::worker_portal::{WorkerPortal, eventually, without_worker};
@@ -81,6 +82,40 @@ async fn one_job_writes_a_volume_and_the_next_reads_it() {
     setup.until_all_free().await;
     // Files of no version are removed.
     until_stored(&setup.t, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_start_on_a_node_needs_no_file_from_the_portal() {
+    let mut setup = WorkerPortal::open().await;
+    if !setup.data.join("cache").exists() {
+        left_out("no sandbox works on this machine, so its worker has no cache");
+        return;
+    }
+    let volumes = format!("/orgs/{}/volumes", setup.org);
+    setup.t.post(&setup.ada, &volumes, json!({"name": "data", "max_bytes": 5_000_000})).await.expect(201);
+    put(&setup.t, &setup.ada, &format!("{volumes}/data"), "in/numbers", b"1\n2\n3\n").await;
+    let read = "cat $BERTH_VOLUME_DATA/in/numbers";
+    let change = "cd $BERTH_VOLUME_DATA/in && cat numbers && echo 4 >> numbers && cat numbers";
+    for (mode, script, log) in [
+        ("ro", read, &b"1\n2\n3\n"[..]),
+        ("ro", read, &b"1\n2\n3\n"[..]),
+        ("rw", change, &b"1\n2\n3\n1\n2\n3\n4\n"[..]),
+        ("ro", read, &b"1\n2\n3\n4\n"[..]),
+    ] {
+        let job = with_volume(&setup, mode, script).await;
+        let done = setup.until_ended(&job).await;
+        assert_eq!(done["state"], "succeeded", "{mode}: {done}");
+        assert_eq!(setup.whole_log(&job).await, log, "{mode}");
+        setup.until_all_free().await;
+        if mode == "ro" {
+            // The portal has the volume without the bytes of its files; the next job finds them on the node.
+            for file in std::fs::read_dir(setup.t.data.path().join("objects/files")).unwrap() {
+                std::fs::remove_file(file.unwrap().path()).unwrap();
+            }
+            setup.worker.as_mut().unwrap().kill();
+            setup.start_worker(None).unwrap();
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -204,14 +239,9 @@ async fn a_bucket_gets_whole_files_and_keeps_no_parts() {
     assert!(store.read("big", 0..1).await.is_err());
     bucket.state().full_at = 0;
     // The caller stops waiting after the start of the first part, and the transfer continues.
-    let left = async {
-        while bucket.state().under_way == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
     tokio::select! {
         _ = store.finish("big") => panic!("it was too quick"),
-        () = left => {}
+        () = bucket.part_begun() => {}
     }
     let there = async || bucket.state().objects.contains_key("/berth/files/big").then_some(());
     eventually("the rest of the file", there).await;

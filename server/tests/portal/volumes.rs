@@ -137,6 +137,19 @@ async fn owners_create_volumes_members_fill_them_and_others_see_nothing() {
     }
 }
 
+/// Asserts the lists of a volume with the files `b`, `c` and `sets/a b.bin`.
+async fn assert_listed(t: &TestPortal, caller: &Caller, volume: &str) {
+    let root = t.get(caller, &format!("{volume}/files")).await.expect(200);
+    let names: Vec<&Value> = root["items"].as_array().unwrap().iter().map(|e| &e["name"]).collect();
+    assert_eq!(names, ["b", "c", "sets"]);
+    assert_eq!((&root["items"][2]["kind"], &root["items"][2]["bytes"]), (&json!("dir"), &json!(400_000)));
+    let page = t.get(caller, &format!("{volume}/files?limit=1&sort=desc")).await.expect(200);
+    assert_eq!((&page["items"][0]["name"], page["next_cursor"].is_string()), (&json!("sets"), true));
+    let deeper = t.get(caller, &format!("{volume}/files?dir=sets")).await.expect(200);
+    assert_eq!(deeper["items"][0]["path"], "sets/a b.bin");
+    t.get(caller, &format!("{volume}/files?dir=none")).await.problem(404, "object.not_found");
+}
+
 #[tokio::test]
 async fn an_interrupted_upload_resumes() {
     for (engine, db, _location) in engines("volumes_uploads").await {
@@ -202,15 +215,7 @@ async fn an_interrupted_upload_resumes() {
         assert_eq!(there["done"], true, "{engine}");
         assert_eq!(raw(&t, &ada, ("GET", &format!("{volume}/files/c")), &[], b"").await.2, b"abc");
 
-        let root = t.get(&ada, &format!("{volume}/files")).await.expect(200);
-        let names: Vec<&Value> = root["items"].as_array().unwrap().iter().map(|e| &e["name"]).collect();
-        assert_eq!(names, ["b", "c", "sets"], "{engine}");
-        assert_eq!((&root["items"][2]["kind"], &root["items"][2]["bytes"]), (&json!("dir"), &json!(400_000)));
-        let page = t.get(&ada, &format!("{volume}/files?limit=1&sort=desc")).await.expect(200);
-        assert_eq!((&page["items"][0]["name"], page["next_cursor"].is_string()), (&json!("sets"), true));
-        let deeper = t.get(&ada, &format!("{volume}/files?dir=sets")).await.expect(200);
-        assert_eq!(deeper["items"][0]["path"], "sets/a b.bin", "{engine}");
-        t.get(&ada, &format!("{volume}/files?dir=none")).await.problem(404, "object.not_found");
+        assert_listed(&t, &ada, &volume).await;
 
         // An abandoned upload and old content are deleted.
         t.call(&ada, "PUT", &format!("{volume}/uploads/d"), json!({"bytes": 9})).await.expect(200);

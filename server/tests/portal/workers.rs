@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::left_out::left_out;
 use crate::worker_portal::{EventStream, WorkerPortal, without_worker};
-use berth_worker::shim::{self, ShimRecords};
-use berth_worker::system::processes::descendants;
+use berth_shim::ShimRecords;
+use berth_system::processes::descendants;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -234,7 +234,7 @@ fn shut_down(attempt: &Path) {
         // Some may have ended already.
         Command::new("kill").arg(signal).args(&pids).output().unwrap();
     }
-    shim::wait_until_released(attempt).unwrap();
+    berth_shim::wait_until_released(attempt).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -343,7 +343,7 @@ async fn network_and_memory_limits_of_a_job_are_enforced() {
         json!({"name": "x", "offering": "h100-80gb", "nodes": 2, "network": "none", "command": ["true"]});
     let path = format!("/orgs/{}/jobs", setup.org);
     setup.t.post(&setup.ada, &path, gang).await.problem(422, "request.invalid");
-    if isolation["network"] == "the host's, or none" {
+    if isolation["network"] == "host, or none" {
         let job = setup.submit(json!({"script": "wc -l < /proc/net/route", "network": "none"})).await;
         assert_eq!(setup.until_ended(&job).await["network"], "none");
         assert_eq!(setup.whole_log(&job).await, b"1\n", "only the heading of the table of routes");

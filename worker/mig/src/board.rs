@@ -76,6 +76,11 @@ pub fn boards() -> &'static [Board] {
     BOARDS.get_or_init(|| serde_json::from_str(include_str!("../boards.json")).unwrap_or_default())
 }
 
+/// True if a board can be used whole: it is out of MIG mode, or its model leaves the mode without a reset.
+pub fn is_usable_whole(model: &str, mig_enabled: bool) -> bool {
+    !mig_enabled || board_by_name(model).is_some_and(|board| board.live_toggle)
+}
+
 /// Finds a board by its model (`H100-80GB`), by the first part of its model (`A30`), or by its name in NVML
 /// (`NVIDIA H100 80GB HBM3`). Case does not matter.
 pub fn board_by_name(name: &str) -> Option<&'static Board> {
@@ -90,9 +95,43 @@ pub fn board_by_name(name: &str) -> Option<&'static Board> {
         .or_else(|| boards().iter().find(|b| is_prefix_of(&b.model)))
 }
 
+/// The most bytes of a model without a table.
+const MAX_MODEL_BYTES: usize = 64;
+
+/// The model of a board by its name in NVML: that of the table, or the name without its maker, such as `L40S` for
+/// `NVIDIA L40S`, in letters, digits, points and hyphens. `None` for a name without any of them.
+pub fn model_by_name(name: &str) -> Option<String> {
+    if let Some(board) = board_by_name(name) {
+        return Some(board.model.clone());
+    }
+    let plain = |name: &str| {
+        let words = name.split(|c: char| !c.is_ascii_alphanumeric() && c != '.' && c != '-');
+        let mut model = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-");
+        model.truncate(MAX_MODEL_BYTES);
+        model
+    };
+    let short = ["NVIDIA ", "Tesla "].iter().find_map(|maker| name.strip_prefix(*maker)).unwrap_or(name);
+    // A short name must not be that of a table: the board is another one.
+    let names = [plain(short), plain(name)];
+    names.into_iter().find(|model| !model.is_empty() && board_by_name(model).is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_board_without_a_table_has_a_model_of_its_own() {
+        let model = |name: &str| model_by_name(name).unwrap_or_default();
+        assert_eq!(model("NVIDIA H100 80GB HBM3"), "H100-80GB");
+        assert_eq!(model("NVIDIA L40S"), "L40S");
+        assert_eq!(model("Tesla V100-SXM2-16GB"), "V100-SXM2-16GB");
+        assert_eq!(model("NVIDIA GeForce RTX 4090"), "GeForce-RTX-4090");
+        assert_eq!(model("NVIDIA H100"), "NVIDIA-H100", "not that of the table");
+        assert_eq!(model("\u{0}a/b\u{e9}"), "a-b");
+        assert_eq!((model_by_name(""), model_by_name("//")), (None, None));
+        assert_eq!(model(&"x".repeat(900)).len(), MAX_MODEL_BYTES);
+    }
 
     #[test]
     fn the_table_is_consistent() {

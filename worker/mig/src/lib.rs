@@ -9,6 +9,6 @@ mod board;
 mod masks;
 mod planner;
 
-pub use board::{Board, Profile, board_by_name, boards};
+pub use board::{Board, Profile, board_by_name, boards, is_usable_whole, model_by_name};
 pub use masks::{Masks, cover, masks};
 pub use planner::{Illegal, Instance, blocked_slices, choose, completions, legal, room_for};

@@ -9,9 +9,12 @@ use nvml_wrapper_sys::bindings::{
     nvmlUtilization_t,
 };
 
-use crate::load::{fresh, memory_bytes, recent, utilization_percent};
-use crate::world::{Fault, SimBoard, change, look};
-use crate::{answer, put, put_text};
+use crate::clients;
+use crate::fault::Fault;
+use crate::load::{ClientKind, fresh, memory_bytes, recent, utilization_percent};
+use crate::sheets::data_sheet;
+use crate::world::{SimBoard, change, look};
+use crate::{answer, put, put_rows, put_text};
 
 /// What an opaque handle names. Handles are numbers dressed as pointers and never followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,14 +97,28 @@ fn memory_used(sim: &SimBoard, instance: Option<u32>) -> u64 {
     device_uuids(sim, instance).iter().map(|uuid| scan.load(uuid).memory_bytes).sum()
 }
 
-/// Bytes in all and in use.
-fn memory(sim: &SimBoard, board: &'static Board, instance: Option<u32>) -> Result<(u64, u64), Fault> {
-    let total_mib = match instance {
-        None => board.total_memory_mib,
-        Some(id) => board.profile(sim.instance(id)?.placed.profile_id).ok_or(Fault::Unknown)?.memory_mib,
+/// The bytes of a board or of a slice.
+struct Bytes {
+    total: u64,
+    /// Kept by the driver.
+    reserved: u64,
+    /// Used by processes.
+    used: u64,
+}
+
+impl Bytes {
+    fn free(&self) -> u64 {
+        self.total.saturating_sub(self.reserved).saturating_sub(self.used)
+    }
+}
+
+fn memory(sim: &SimBoard, board: &'static Board, instance: Option<u32>) -> Result<Bytes, Fault> {
+    let (total_mib, reserved_mib) = match instance {
+        None => (board.total_memory_mib, data_sheet(board)?.reserved_mib),
+        Some(id) => (board.profile(sim.instance(id)?.placed.profile_id).ok_or(Fault::Unknown)?.memory_mib, 0),
     };
-    let total = total_mib << 20;
-    Ok((total, memory_used(sim, instance).min(total)))
+    let (total, reserved) = (total_mib << 20, reserved_mib << 20);
+    Ok(Bytes { total, reserved, used: memory_used(sim, instance).min(total.saturating_sub(reserved)) })
 }
 
 /// How busy a board is with everything on it.
@@ -111,9 +128,45 @@ pub fn busy_percent(sim: &SimBoard) -> u32 {
     busy.min(100)
 }
 
-/// What a board draws when idle and at most.
-pub fn milliwatts(board: &Board) -> (u32, u32) {
-    if board.live_toggle { (70_000, 700_000) } else { (28_000, 165_000) }
+/// The temperature of a board with everything on it.
+pub fn celsius(sim: &SimBoard) -> u32 {
+    31 + busy_percent(sim) * 44 / 100
+}
+
+/// The processes of a kind on what the handle names.
+pub fn process_rows(device: nvmlDevice_t, kind: ClientKind) -> Result<Vec<nvmlProcessInfo_t>, Fault> {
+    on_board(device, |sim, _, instance| {
+        // Programs ask for the kinds one after the other, so the later kinds share the scan of the first.
+        let scan = if kind == ClientKind::Compute { fresh() } else { recent() };
+        let mut rows = Vec::new();
+        for uuid in device_uuids(sim, instance) {
+            let on = sim.instances.iter().find(|i| i.compute.as_ref().is_some_and(|c| c.uuid == uuid));
+            let id = on.map_or(u32::MAX, |i| i.id);
+            rows.extend(scan.clients(&uuid, kind).into_iter().map(|pid| nvmlProcessInfo_t {
+                pid,
+                usedGpuMemory: memory_bytes(pid),
+                gpuInstanceId: id,
+                computeInstanceId: if on.is_some() { 0 } else { u32::MAX },
+            }));
+        }
+        Ok(rows)
+    })
+}
+
+/// Writes processes like [`put_rows`].
+///
+/// # Safety
+/// `count` is null or valid, and `out` is null or valid for `*count` rows.
+pub unsafe fn put_processes(
+    count: *mut c_uint,
+    out: *mut nvmlProcessInfo_t,
+    rows: &[nvmlProcessInfo_t],
+) -> Result<(), Fault> {
+    if count.is_null() {
+        return Err(Fault::InvalidArgument);
+    }
+    // SAFETY: not null, and the rest by this function's contract.
+    unsafe { put_rows(count, out, rows) }
 }
 
 macro_rules! nvml {
@@ -141,15 +194,26 @@ pub extern "C" fn nvmlErrorString(code: c_uint) -> *const c_char {
         bindings::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED => c"GPU requires reset",
         bindings::nvmlReturn_enum_NVML_ERROR_IN_USE => c"In use by another client",
         bindings::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES => c"Insufficient Resources",
+        bindings::nvmlReturn_enum_NVML_ERROR_OPERATING_SYSTEM => {
+            c"The operating system has blocked the request"
+        }
+        bindings::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH => c"Argument version mismatch",
+        bindings::nvmlReturn_enum_NVML_ERROR_DEPRECATED => c"Requested functionality has been deprecated",
         _ => c"Unknown Error",
     };
     text.as_ptr()
 }
 
 nvml! {
-    fn nvmlInit_v2() { look(|_| Ok(())) }
-    fn nvmlInitWithFlags(_flags: c_uint) { look(|_| Ok(())) }
-    fn nvmlShutdown() { Ok(()) }
+    fn nvmlInit_v2() {
+        look(|_| Ok(()))?;
+        clients::start()
+    }
+    fn nvmlInitWithFlags(_flags: c_uint) {
+        look(|_| Ok(()))?;
+        clients::start()
+    }
+    fn nvmlShutdown() { clients::end() }
 
     fn nvmlSystemGetDriverVersion(out: *mut c_char, length: c_uint) {
         // SAFETY: the caller's buffer is valid for `length` bytes.
@@ -193,9 +257,11 @@ nvml! {
     }
 
     fn nvmlDeviceGetName(device: nvmlDevice_t, out: *mut c_char, length: c_uint) {
-        let name = on_board(device, |_, board, instance| {
+        let name = on_board(device, |sim, board, instance| {
             let name = board.names.first().map_or(board.model.as_str(), String::as_str);
-            Ok(if instance.is_some() { format!("{name} MIG") } else { name.to_owned() })
+            let Some(id) = instance else { return Ok(name.to_owned()) };
+            let profile = board.profile(sim.instance(id)?.placed.profile_id).ok_or(Fault::Unknown)?;
+            Ok(format!("{name} MIG {}", profile.name))
         })?;
         // SAFETY: the caller's buffer is valid for `length` bytes.
         unsafe { put_text(out, length, &name) }
@@ -220,15 +286,25 @@ nvml! {
     }
 
     fn nvmlDeviceGetMemoryInfo(device: nvmlDevice_t, out: *mut nvmlMemory_t) {
-        let (total, used) = on_board(device, memory)?;
+        let bytes = on_board(device, memory)?;
+        // This version of the call counts the memory of the driver as used.
+        let used = bytes.reserved + bytes.used;
         // SAFETY: null or valid, by NVML's contract.
-        unsafe { put(out, nvmlMemory_t { total, free: total - used, used }) }
+        unsafe { put(out, nvmlMemory_t { total: bytes.total, free: bytes.free(), used }) }
     }
     fn nvmlDeviceGetMemoryInfo_v2(device: nvmlDevice_t, out: *mut nvmlMemory_v2_t) {
-        let (total, used) = on_board(device, memory)?;
+        if out.is_null() {
+            return Err(Fault::InvalidArgument);
+        }
         let version = (size_of::<nvmlMemory_v2_t>() | 2 << 24) as c_uint;
-        // SAFETY: null or valid, by NVML's contract.
-        unsafe { put(out, nvmlMemory_v2_t { version, total, reserved: 0, free: total - used, used }) }
+        // SAFETY: not null, and the caller has set its version.
+        if unsafe { (*out).version } != version {
+            return Err(Fault::VersionMismatch);
+        }
+        let bytes = on_board(device, memory)?;
+        let (free, Bytes { total, reserved, used }) = (bytes.free(), bytes);
+        // SAFETY: not null, and valid by NVML's contract.
+        unsafe { put(out, nvmlMemory_v2_t { version, total, reserved, free, used }) }
     }
     fn nvmlDeviceGetUtilizationRates(device: nvmlDevice_t, out: *mut nvmlUtilization_t) {
         // Under MIG the driver reports none, for boards and slices alike.
@@ -244,8 +320,9 @@ nvml! {
     }
     fn nvmlDeviceGetPowerUsage(device: nvmlDevice_t, out: *mut c_uint) {
         let drawn = on_whole_board(device, |sim, board| {
-            let (idle, most) = milliwatts(board);
-            Ok(idle + (most - idle) / 100 * busy_percent(sim))
+            let sheet = data_sheet(board)?;
+            let (idle, most) = (sheet.idle_watts * 1_000, sheet.default_watts * 1_000);
+            Ok(idle + most.saturating_sub(idle) / 100 * busy_percent(sim))
         })?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(out, drawn) }
@@ -254,35 +331,30 @@ nvml! {
         if sensor != 0 {
             return Err(Fault::InvalidArgument);
         }
-        let celsius = on_whole_board(device, |sim, _| Ok(31 + busy_percent(sim) * 44 / 100))?;
+        let degrees = on_whole_board(device, |sim, _| Ok(celsius(sim)))?;
         // SAFETY: null or valid, by NVML's contract.
-        unsafe { put(out, celsius) }
+        unsafe { put(out, degrees) }
     }
     fn nvmlDeviceGetComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut c_uint, out: *mut nvmlProcessInfo_t) {
-        if count.is_null() {
-            return Err(Fault::InvalidArgument);
-        }
-        let rows = on_board(device, |sim, _, instance| {
-            let scan = fresh();
-            let mut rows = Vec::new();
-            for uuid in device_uuids(sim, instance) {
-                let on = sim.instances.iter().find(|i| i.compute.as_ref().is_some_and(|c| c.uuid == uuid));
-                let id = on.map_or(u32::MAX, |i| i.id);
-                rows.extend(scan.pids(&uuid).iter().map(|pid| nvmlProcessInfo_t {
-                    pid: *pid,
-                    usedGpuMemory: memory_bytes(*pid),
-                    gpuInstanceId: id,
-                    computeInstanceId: if on.is_some() { 0 } else { u32::MAX },
-                }));
-            }
-            Ok(rows)
-        })?;
-        // SAFETY: `count` is not null and `out` holds `*count` rows, by NVML's contract.
-        unsafe { crate::instances::put_rows(count, out, &rows) }
+        let rows = process_rows(device, ClientKind::Compute)?;
+        // SAFETY: null or valid, and `out` holds `*count` rows, by NVML's contract.
+        unsafe { put_processes(count, out, &rows) }
+    }
+    fn nvmlDeviceGetGraphicsRunningProcesses_v3(device: nvmlDevice_t, count: *mut c_uint, out: *mut nvmlProcessInfo_t) {
+        let rows = process_rows(device, ClientKind::Graphics)?;
+        // SAFETY: null or valid, and `out` holds `*count` rows, by NVML's contract.
+        unsafe { put_processes(count, out, &rows) }
+    }
+    fn nvmlDeviceGetMPSComputeRunningProcesses_v3(device: nvmlDevice_t, count: *mut c_uint, out: *mut nvmlProcessInfo_t) {
+        let rows = process_rows(device, ClientKind::Mps)?;
+        // SAFETY: null or valid, and `out` holds `*count` rows, by NVML's contract.
+        unsafe { put_processes(count, out, &rows) }
     }
 
     fn nvmlDeviceGetMigMode(device: nvmlDevice_t, current: *mut c_uint, pending: *mut c_uint) {
-        let (is, will) = on_whole_board(device, |sim, _| Ok((sim.mig, sim.mig_pending)))?;
+        let (is, will) = on_whole_board(device, |sim, board| {
+            if board.profiles.is_empty() { Err(Fault::NotSupported) } else { Ok((sim.mig, sim.mig_pending)) }
+        })?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe {
             put(current, c_uint::from(is))?;
@@ -296,12 +368,14 @@ nvml! {
         let Handle::Board(index) = Handle::read(device)? else { return Err(Fault::InvalidArgument) };
         let scan = fresh();
         let activation = change(|world| {
-            let uuids = device_uuids(world.board(index)?, None);
-            world.may_change(&uuids)?;
-            if uuids.iter().any(|uuid| !scan.pids(uuid).is_empty()) {
-                return Err(Fault::InUse);
+            world.may_administer()?;
+            if world.board(index)?.board()?.profiles.is_empty() {
+                return Err(Fault::NotSupported);
             }
-            world.board_mut(index)?.switch_mig(mode == 1)
+            let uuids = device_uuids(world.board(index)?, None);
+            let is_held = |uuid: &String| world.faults.holds(uuid) || !scan.pids(uuid).is_empty();
+            let idle = !uuids.iter().any(is_held);
+            world.board_mut(index)?.switch_mig(mode == 1, idle)
         })?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(status, activation) }

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 use nvml_wrapper_sys::bindings::{self, nvmlDevice_t, nvmlEventData_t, nvmlEventSet_t};
 
 use crate::boards::{Handle, nvml};
+use crate::fault::Fault;
 use crate::faults::{Ecc, Faults};
-use crate::world::{Fault, look};
+use crate::world::look;
 use crate::{answer, put};
 
 const SINGLE_BIT: u64 = bindings::nvmlEventTypeSingleBitEccError as u64;

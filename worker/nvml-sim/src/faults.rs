@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::time::{ClockId, clock_gettime};
 use serde::Deserialize;
 
-use crate::world::Fault;
+use crate::fault::Fault;
 
 /// The XID of a board that has fallen off the bus: it stays off until it is reset.
 const FALLEN_OFF: u64 = 79;
@@ -27,6 +27,8 @@ pub struct Faults {
     pub ecc: HashMap<String, Ecc>,
     /// Rows of memory that boards have replaced, or could not.
     pub remapped: HashMap<String, Remapped>,
+    /// Boards that are not registered with the fabric of their switches.
+    pub fabric: HashMap<String, FabricFault>,
     /// Boards and slices that somebody unknown holds.
     pub in_use: Vec<String>,
     /// The program may not change MIG modes or instances.
@@ -35,6 +37,17 @@ pub struct Faults {
     pub reset: HashMap<String, u64>,
     /// How often the host was rebooted: another number than before resets every board.
     pub reboot: u64,
+}
+
+/// The registration of a board with its fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FabricFault {
+    /// No fabric manager runs.
+    NotStarted,
+    InProgress,
+    /// It ended with an error.
+    Failed,
 }
 
 /// One XID.

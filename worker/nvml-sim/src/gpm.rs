@@ -15,8 +15,8 @@ use nvml_wrapper_sys::bindings::{
 };
 
 use crate::boards::{device_uuids, nvml, on_whole_board};
+use crate::fault::Fault;
 use crate::load::{Load, TICKS_A_SECOND, for_sample};
-use crate::world::Fault;
 use crate::{answer, put};
 
 const KNOWN: [nvmlGpmMetricId_t; 2] = [GRAPHICS_UTIL, SM_UTIL];

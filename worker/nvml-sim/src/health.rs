@@ -5,19 +5,27 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong};
 use nvml_wrapper_sys::bindings::{
     field_id, nvmlDevice_t, nvmlEnableState_t, nvmlFieldValue_t,
     nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_CORRECTED as CORRECTED,
-    nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED as UNCORRECTED, nvmlValue_t,
+    nvmlMemoryErrorType_enum_NVML_MEMORY_ERROR_TYPE_UNCORRECTED as UNCORRECTED,
+    nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DEVICE_MEMORY as DEVICE_MEMORY, nvmlValue_t,
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_INT as UNSIGNED,
     nvmlValueType_enum_NVML_VALUE_TYPE_UNSIGNED_LONG_LONG as UNSIGNED_LONG_LONG,
 };
 
-use crate::boards::{Handle, busy_percent, milliwatts, nvml, on_whole_board};
+use crate::boards::{Handle, busy_percent, nvml, on_whole_board};
+use crate::fault::Fault;
 use crate::faults::{Ecc, Remapped, now_ms};
 use crate::nvlink::has_links;
-use crate::world::{Fault, SimBoard, look};
+use crate::sheets::data_sheet;
+use crate::world::{SimBoard, look};
 use crate::{answer, put, put_text};
 
 /// KiB a second that a board moves over PCIe for each percent that it is busy.
 const PCIE_KIB_A_PERCENT: u32 = 4_096;
+
+/// The bits of all nine reasons that hold clocks back.
+const ALL_REASONS: c_ulonglong = 0x1ff;
+/// The last of `NVML_MEMORY_LOCATION_*`.
+const LAST_LOCATION: c_uint = 7;
 
 /// What the board that a handle names has counted.
 fn counted(device: nvmlDevice_t) -> Result<(Ecc, Remapped), Fault> {
@@ -29,10 +37,34 @@ fn counted(device: nvmlDevice_t) -> Result<(Ecc, Remapped), Fault> {
     })
 }
 
+/// The replaced rows of a board that replaces rows.
+fn replaced(device: nvmlDevice_t) -> Result<Remapped, Fault> {
+    if !on_whole_board(device, |_, board| Ok(data_sheet(board)?.replaces_rows()))? {
+        return Err(Fault::NotSupported);
+    }
+    counted(device).map(|(_, rows)| rows)
+}
+
+/// The ECC counts of a board with ECC.
+fn ecc_counts(device: nvmlDevice_t) -> Result<Ecc, Fault> {
+    let (ecc, _) = counted(device)?;
+    let enabled = on_whole_board(device, |_, board| Ok(data_sheet(board)?.ecc))?;
+    if enabled { Ok(ecc) } else { Err(Fault::NotSupported) }
+}
+
+/// The counts of one kind of error.
+fn of_kind(ecc: Ecc, kind: c_uint) -> Result<u64, Fault> {
+    match kind {
+        CORRECTED => Ok(ecc.corrected),
+        UNCORRECTED => Ok(ecc.uncorrected),
+        _ => Err(Fault::InvalidArgument),
+    }
+}
+
 /// The answer to one field of a board.
 fn field(device: nvmlDevice_t, id: c_uint) -> Result<(c_uint, nvmlValue_t), Fault> {
     let small = |value: u32| (UNSIGNED, nvmlValue_t { uiVal: value });
-    let rows = || counted(device).map(|(_, rows)| rows);
+    let rows = || replaced(device);
     match id {
         // What its links have carried, in KiB: simulated processes send nothing to each other.
         field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX | field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX => {
@@ -47,7 +79,7 @@ fn field(device: nvmlDevice_t, id: c_uint) -> Result<(c_uint, nvmlValue_t), Faul
         field_id::NVML_FI_DEV_REMAPPED_FAILURE => rows().map(|r| small(r.failure.into())),
         // The recovery action: none, or a reset of the board.
         field_id::NVML_FI_DEV_GET_GPU_RECOVERY_ACTION => {
-            rows().map(|r| small((r.pending || r.failure).into()))
+            counted(device).map(|(_, r)| small((r.pending || r.failure).into()))
         }
         _ => Err(Fault::NotSupported),
     }
@@ -65,18 +97,16 @@ fn energy(sim: &SimBoard, idle_mw: u32) -> u64 {
 
 nvml! {
     fn nvmlDeviceGetVbiosVersion(device: nvmlDevice_t, out: *mut c_char, length: c_uint) {
-        let version = on_whole_board(device, |_, board| {
-            Ok(if board.live_toggle { "96.00.74.00.1C" } else { "92.00.66.00.08" })
-        })?;
+        let version = on_whole_board(device, |_, board| Ok(data_sheet(board)?.vbios.as_str()))?;
         // SAFETY: the caller's buffer is valid for `length` bytes.
         unsafe { put_text(out, length, version) }
     }
     fn nvmlDeviceGetEccMode(device: nvmlDevice_t, current: *mut nvmlEnableState_t, pending: *mut nvmlEnableState_t) {
-        on_whole_board(device, |_, _| Ok(()))?;
+        let mode = on_whole_board(device, |_, board| Ok(c_uint::from(data_sheet(board)?.ecc)))?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe {
-            put(current, 1)?;
-            put(pending, 1)
+            put(current, mode)?;
+            put(pending, mode)
         }
     }
     fn nvmlDeviceGetTotalEccErrors(device: nvmlDevice_t, kind: c_uint, counter: c_uint, out: *mut c_ulonglong) {
@@ -84,21 +114,40 @@ nvml! {
         if counter > 1 {
             return Err(Fault::InvalidArgument);
         }
-        let (ecc, _) = counted(device)?;
-        let count = match kind {
-            CORRECTED => ecc.corrected,
-            UNCORRECTED => ecc.uncorrected,
-            _ => return Err(Fault::InvalidArgument),
-        };
+        let count = of_kind(ecc_counts(device)?, kind)?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(out, count) }
     }
-    fn nvmlDeviceGetRetiredPagesPendingStatus(device: nvmlDevice_t, _out: *mut nvmlEnableState_t) {
+    fn nvmlDeviceGetMemoryErrorCounter(device: nvmlDevice_t, kind: c_uint, counter: c_uint, location: c_uint, out: *mut c_ulonglong) {
+        if counter > 1 || location > LAST_LOCATION {
+            return Err(Fault::InvalidArgument);
+        }
+        // Simulated errors happen in the memory of the board, and in no cache.
+        let count = of_kind(ecc_counts(device)?, kind)?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, if location == DEVICE_MEMORY { count } else { 0 }) }
+    }
+    fn nvmlDeviceGetRetiredPagesPendingStatus(device: nvmlDevice_t, out: *mut nvmlEnableState_t) {
         // Ampere boards and later replace rows in place of pages.
-        on_whole_board(device, |_, _| Err(Fault::NotSupported))
+        if on_whole_board(device, |_, board| Ok(data_sheet(board)?.replaces_rows()))? {
+            return Err(Fault::NotSupported);
+        }
+        let (_, rows) = counted(device)?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, rows.pending.into()) }
+    }
+    fn nvmlDeviceGetRetiredPages(device: nvmlDevice_t, cause: c_uint, count: *mut c_uint, _addresses: *mut c_ulonglong) {
+        if cause > 1 {
+            return Err(Fault::InvalidArgument);
+        }
+        if on_whole_board(device, |_, board| Ok(data_sheet(board)?.replaces_rows()))? {
+            return Err(Fault::NotSupported);
+        }
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(count, 0) }
     }
     fn nvmlDeviceGetRemappedRows(device: nvmlDevice_t, correctable: *mut c_uint, uncorrectable: *mut c_uint, pending: *mut c_uint, failure: *mut c_uint) {
-        let (_, rows) = counted(device)?;
+        let rows = replaced(device)?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe {
             put(correctable, rows.correctable)?;
@@ -117,6 +166,16 @@ nvml! {
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(out, reasons) }
     }
+    fn nvmlDeviceGetSupportedClocksThrottleReasons(device: nvmlDevice_t, out: *mut c_ulonglong) {
+        on_whole_board(device, |_, _| Ok(()))?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, ALL_REASONS) }
+    }
+    fn nvmlDeviceGetSupportedClocksEventReasons(device: nvmlDevice_t, out: *mut c_ulonglong) {
+        on_whole_board(device, |_, _| Ok(()))?;
+        // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, ALL_REASONS) }
+    }
     fn nvmlDeviceGetPcieThroughput(device: nvmlDevice_t, counter: c_uint, out: *mut c_uint) {
         if counter > 1 {
             return Err(Fault::InvalidArgument);
@@ -126,7 +185,8 @@ nvml! {
         unsafe { put(out, kib) }
     }
     fn nvmlDeviceGetTotalEnergyConsumption(device: nvmlDevice_t, out: *mut c_ulonglong) {
-        let millijoules = on_whole_board(device, |sim, board| Ok(energy(sim, milliwatts(board).0)))?;
+        let millijoules =
+            on_whole_board(device, |sim, board| Ok(energy(sim, data_sheet(board)?.idle_watts * 1_000)))?;
         // SAFETY: null or valid, by NVML's contract.
         unsafe { put(out, millijoules) }
     }

@@ -1,41 +1,51 @@
 //! NVML calls about MIG instances: profiles, placements, create and destroy.
 
-use std::ffi::{c_char, c_uint};
+use std::ffi::c_uint;
 use std::mem::size_of;
 
 use berth_mig::{Board, Instance, Profile, legal, room_for};
 use nvml_wrapper_sys::bindings::{
     nvmlComputeInstance_t, nvmlComputeInstanceInfo_t, nvmlComputeInstancePlacement_t,
-    nvmlComputeInstanceProfileInfo_t, nvmlDevice_t, nvmlGpuInstance_t, nvmlGpuInstanceInfo_t,
-    nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_v2_t,
+    nvmlComputeInstanceProfileInfo_t, nvmlComputeInstanceProfileInfo_v2_t, nvmlDevice_t, nvmlGpuInstance_t,
+    nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t,
+    nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t,
 };
 
 use crate::boards::{Handle, device_uuids, nvml, on_whole_board};
+use crate::details::text;
+use crate::fault::Fault;
 use crate::load::fresh;
-use crate::world::{Compute, Fault, SimBoard, World, change, look};
-use crate::{answer, put};
-
-/// Writes rows as NVML does: with no buffer only the count; with too small a one the count and an
-/// error.
-///
-/// # Safety
-/// `count` is not null; `out` is null or valid for `*count` rows.
-pub unsafe fn put_rows<T: Copy>(count: *mut c_uint, out: *mut T, rows: &[T]) -> Result<(), Fault> {
-    let have = c_uint::try_from(rows.len()).map_err(|_| Fault::Unknown)?;
-    // SAFETY: not null, by this function's contract.
-    let room = unsafe { count.replace(have) };
-    if room < have || (out.is_null() && have > 0) {
-        return Err(Fault::InsufficientSize);
-    }
-    for (i, row) in rows.iter().enumerate() {
-        // SAFETY: i < have <= room.
-        unsafe { out.add(i).write(*row) };
-    }
-    Ok(())
-}
+use crate::world::{Compute, SimBoard, World, change, look};
+use crate::{answer, put, put_rows};
 
 fn profile_of(board: &'static Board, id: c_uint) -> Result<&'static Profile, Fault> {
     board.profile(id).ok_or(Fault::InvalidArgument)
+}
+
+/// The profile at an index of the call for profiles.
+fn profile_at(device: nvmlDevice_t, index: c_uint) -> Result<&'static Profile, Fault> {
+    // The header of NVML 13 ends at index 16.
+    if index > 16 {
+        return Err(Fault::InvalidArgument);
+    }
+    let board = on_whole_board(device, |_, board| Ok(board))?;
+    // A board without MIG knows no profile of any index.
+    board.profiles.iter().find(|p| p.index == index).ok_or(Fault::NotSupported)
+}
+
+/// The version that NVML has for a struct.
+fn version_of<T>(number: u32) -> c_uint {
+    size_of::<T>() as c_uint | number << 24
+}
+
+/// The compute instance profile of an index for a GPU instance: the one that fills it.
+fn filling_at(instance: nvmlGpuInstance_t, index: c_uint) -> Result<&'static Profile, Fault> {
+    let p = on_instance(instance, |_, sim, board, id| filling(sim, board, id))?;
+    match index {
+        index if index == p.ci_profile => Ok(p),
+        0..=7 => Err(Fault::NotSupported),
+        _ => Err(Fault::InvalidArgument),
+    }
 }
 
 /// Runs `work` on the board and GPU instance that a handle names.
@@ -75,19 +85,30 @@ nvml! {
         }
         // SAFETY: not null, and the caller has set its version.
         let version = unsafe { (*out).version };
-        if version as usize != size_of::<nvmlGpuInstanceProfileInfo_v2_t>() | 2 << 24 {
+        if version == version_of::<nvmlGpuInstanceProfileInfo_v3_t>(3) {
+            let p = profile_at(device, index)?;
+            let info = nvmlGpuInstanceProfileInfo_v3_t {
+                version,
+                id: p.id,
+                sliceCount: p.compute,
+                instanceCount: p.max,
+                multiprocessorCount: p.sm,
+                copyEngineCount: p.copy_engines,
+                decoderCount: p.decoders,
+                encoderCount: p.encoders,
+                jpegCount: p.jpeg,
+                ofaCount: p.ofa,
+                memorySizeMB: p.memory_mib,
+                name: text(&format!("MIG {}", p.name)),
+                capabilities: 0,
+            };
+            // SAFETY: not null, and of this version, by NVML's contract.
+            return unsafe { put(out.cast(), info) };
+        }
+        if version != version_of::<nvmlGpuInstanceProfileInfo_v2_t>(2) {
             return Err(Fault::VersionMismatch);
         }
-        // The header of NVML 13 ends at index 16.
-        if index > 16 {
-            return Err(Fault::InvalidArgument);
-        }
-        let board = on_whole_board(device, |_, board| Ok(board))?;
-        let p = board.profiles.iter().find(|p| p.index == index).ok_or(Fault::NotSupported)?;
-        let mut name: [c_char; 96] = [0; 96];
-        for (to, from) in name.iter_mut().take(95).zip(format!("MIG {}", p.name).bytes()) {
-            *to = from.cast_signed();
-        }
+        let p = profile_at(device, index)?;
         let info = nvmlGpuInstanceProfileInfo_v2_t {
             version,
             id: p.id,
@@ -101,9 +122,27 @@ nvml! {
             jpegCount: p.jpeg,
             ofaCount: p.ofa,
             memorySizeMB: p.memory_mib,
-            name,
+            name: text(&format!("MIG {}", p.name)),
         };
         // SAFETY: not null, and valid by NVML's contract.
+        unsafe { put(out, info) }
+    }
+    fn nvmlDeviceGetGpuInstanceProfileInfo(device: nvmlDevice_t, index: c_uint, out: *mut nvmlGpuInstanceProfileInfo_t) {
+        let p = profile_at(device, index)?;
+        let info = nvmlGpuInstanceProfileInfo_t {
+            id: p.id,
+            isP2pSupported: 0,
+            sliceCount: p.compute,
+            instanceCount: p.max,
+            multiprocessorCount: p.sm,
+            copyEngineCount: p.copy_engines,
+            decoderCount: p.decoders,
+            encoderCount: p.encoders,
+            jpegCount: p.jpeg,
+            ofaCount: p.ofa,
+            memorySizeMB: p.memory_mib,
+        };
+        // SAFETY: null or valid, by NVML's contract.
         unsafe { put(out, info) }
     }
     fn nvmlDeviceGetGpuInstancePossiblePlacements_v2(device: nvmlDevice_t, profile: c_uint, out: *mut nvmlGpuInstancePlacement_t, count: *mut c_uint) {
@@ -202,10 +241,7 @@ nvml! {
     }
 
     fn nvmlGpuInstanceGetComputeInstanceProfileInfo(instance: nvmlGpuInstance_t, profile: c_uint, _engine: c_uint, out: *mut nvmlComputeInstanceProfileInfo_t) {
-        let p = on_instance(instance, |_, sim, board, id| filling(sim, board, id))?;
-        if profile != p.ci_profile {
-            return Err(if profile > 7 { Fault::InvalidArgument } else { Fault::NotSupported });
-        }
+        let p = filling_at(instance, profile)?;
         let info = nvmlComputeInstanceProfileInfo_t {
             id: p.ci_profile,
             sliceCount: p.compute,
@@ -218,6 +254,32 @@ nvml! {
             sharedOfaCount: p.ofa,
         };
         // SAFETY: null or valid, by NVML's contract.
+        unsafe { put(out, info) }
+    }
+    fn nvmlGpuInstanceGetComputeInstanceProfileInfoV(instance: nvmlGpuInstance_t, profile: c_uint, _engine: c_uint, out: *mut nvmlComputeInstanceProfileInfo_v2_t) {
+        if out.is_null() {
+            return Err(Fault::InvalidArgument);
+        }
+        // SAFETY: not null, and the caller has set its version.
+        let version = unsafe { (*out).version };
+        if version != version_of::<nvmlComputeInstanceProfileInfo_v2_t>(2) {
+            return Err(Fault::VersionMismatch);
+        }
+        let p = filling_at(instance, profile)?;
+        let info = nvmlComputeInstanceProfileInfo_v2_t {
+            version,
+            id: p.ci_profile,
+            sliceCount: p.compute,
+            instanceCount: 1,
+            multiprocessorCount: p.sm,
+            sharedCopyEngineCount: p.copy_engines,
+            sharedDecoderCount: p.decoders,
+            sharedEncoderCount: p.encoders,
+            sharedJpegCount: p.jpeg,
+            sharedOfaCount: p.ofa,
+            name: text(&format!("MIG {}", p.name)),
+        };
+        // SAFETY: not null, and valid by NVML's contract.
         unsafe { put(out, info) }
     }
     fn nvmlGpuInstanceCreateComputeInstance(instance: nvmlGpuInstance_t, profile: c_uint, out: *mut nvmlComputeInstance_t) {

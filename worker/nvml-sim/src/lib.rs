@@ -13,14 +13,22 @@
 #![expect(unsafe_code, reason = "the C interface of NVML is made of raw pointers")]
 
 mod boards;
+mod clients;
 mod details;
 mod events;
+mod fabric;
+mod fault;
 mod faults;
 mod gpm;
 mod health;
 mod instances;
 mod load;
+mod models;
+mod monitors;
 mod nvlink;
+mod processes;
+mod reset;
+mod sheets;
 mod world;
 
 use std::ffi::{c_char, c_uint};
@@ -28,7 +36,9 @@ use std::fs::File;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-pub use world::{Fault, parse_fleet};
+pub use fault::Fault;
+pub use reset::reset_board;
+pub use world::parse_fleet;
 
 /// Runs a call; a fault becomes its NVML code, a panic the unknown error.
 fn answer(call: impl FnOnce() -> Result<(), Fault>) -> c_uint {
@@ -65,6 +75,25 @@ unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Fault> {
     }
     // SAFETY: not null, and valid by the caller's promise.
     unsafe { out.write(value) };
+    Ok(())
+}
+
+/// Writes rows as NVML does: with no buffer only the count; with too small a one the count and an
+/// error.
+///
+/// # Safety
+/// `count` is not null; `out` is null or valid for `*count` rows.
+unsafe fn put_rows<T: Copy>(count: *mut c_uint, out: *mut T, rows: &[T]) -> Result<(), Fault> {
+    let have = c_uint::try_from(rows.len()).map_err(|_| Fault::Unknown)?;
+    // SAFETY: not null, by this function's contract.
+    let room = unsafe { count.replace(have) };
+    if room < have || (out.is_null() && have > 0) {
+        return Err(Fault::InsufficientSize);
+    }
+    for (i, row) in rows.iter().enumerate() {
+        // SAFETY: i < have <= room.
+        unsafe { out.add(i).write(*row) };
+    }
     Ok(())
 }
 

@@ -24,14 +24,31 @@ const RECENT: Duration = Duration::from_millis(100);
 /// So long a scan waits for others to ask for it: several boards are often asked about at the same time.
 const TOGETHER: Duration = Duration::from_millis(1);
 
-/// The names of devices in an environment, each once.
-fn named(environ: &[u8]) -> BTreeSet<&str> {
-    environ
-        .split(|b| *b == 0)
-        .filter_map(|line| line.strip_prefix(b"CUDA_VISIBLE_DEVICES="))
-        .flat_map(|list| list.split(|b| *b == b','))
-        .filter_map(|name| std::str::from_utf8(name).ok())
-        .filter(|name| !name.is_empty())
+/// The kinds of processes that NVML lists apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientKind {
+    Compute,
+    Graphics,
+    /// A client of the driver's sharing service.
+    Mps,
+}
+
+/// The variables that name the devices of a process, by its kind.
+const VARIABLES: [(&[u8], ClientKind); 3] = [
+    (b"CUDA_VISIBLE_DEVICES=", ClientKind::Compute),
+    (b"BERTH_NVML_SIM_GRAPHICS=", ClientKind::Graphics),
+    (b"BERTH_NVML_SIM_MPS=", ClientKind::Mps),
+];
+
+/// The names of devices in an environment, each once for each kind.
+fn named(environ: &[u8]) -> BTreeSet<(&str, ClientKind)> {
+    let lists = environ.split(|b| *b == 0).filter_map(|line| {
+        VARIABLES.iter().find_map(|(variable, kind)| Some((line.strip_prefix(*variable)?, *kind)))
+    });
+    lists
+        .flat_map(|(list, kind)| list.split(|b| *b == b',').map(move |name| (name, kind)))
+        .filter_map(|(name, kind)| Some((std::str::from_utf8(name).ok()?, kind)))
+        .filter(|(name, _)| !name.is_empty())
         .collect()
 }
 
@@ -76,6 +93,8 @@ pub struct Load {
 #[derive(Default)]
 struct Held {
     pids: Vec<u32>,
+    /// The same processes by their kinds; one process may be of several.
+    clients: Vec<(ClientKind, u32)>,
     /// Looked for when somebody asks: whether a device is free does not depend on it.
     load: OnceLock<Load>,
 }
@@ -115,8 +134,12 @@ impl Scan {
             if environ.is_empty() && is_kernel_thread(pid) {
                 there.insert(this);
             }
-            for name in named(environ) {
-                on.entry(name.to_owned()).or_default().pids.push(pid);
+            for (name, kind) in named(environ) {
+                let held = on.entry(name.to_owned()).or_default();
+                if held.pids.last() != Some(&pid) {
+                    held.pids.push(pid);
+                }
+                held.clients.push((kind, pid));
             }
         }
         *kernel_threads = there;
@@ -126,6 +149,12 @@ impl Scan {
     /// Every process on the device with this UUID.
     pub fn pids(&self, uuid: &str) -> &[u32] {
         self.on.get(uuid).map(|held| held.pids.as_slice()).unwrap_or_default()
+    }
+
+    /// The processes of a kind on the device with this UUID.
+    pub fn clients(&self, uuid: &str, kind: ClientKind) -> Vec<u32> {
+        let clients = self.on.get(uuid).map(|held| held.clients.as_slice()).unwrap_or_default();
+        clients.iter().filter(|(of, _)| *of == kind).map(|(_, pid)| *pid).collect()
     }
 
     /// What they use, as it was when it was asked for first.
@@ -223,10 +252,13 @@ mod tests {
     #[test]
     fn a_process_holds_what_its_environment_names() {
         let environ = b"HOME=/\0CUDA_VISIBLE_DEVICES=MIG-a,MIG-b\0X=MIG-c\0";
-        let held = |uuid: &str| named(environ).contains(uuid);
+        let held = |uuid: &str| named(environ).contains(&(uuid, ClientKind::Compute));
         assert!(held("MIG-a") && held("MIG-b"));
         assert!(!held("MIG-c") && !held("MIG"));
         assert_eq!(named(b"CUDA_VISIBLE_DEVICES=a,,a\0CUDA_VISIBLE_DEVICES=a\0").len(), 1);
+        let kinds = named(b"BERTH_NVML_SIM_MPS=a\0CUDA_VISIBLE_DEVICES=a\0BERTH_NVML_SIM_GRAPHICS=b\0");
+        let expected = [("a", ClientKind::Compute), ("a", ClientKind::Mps), ("b", ClientKind::Graphics)];
+        assert_eq!(kinds.into_iter().collect::<Vec<_>>(), expected);
     }
 
     #[test]

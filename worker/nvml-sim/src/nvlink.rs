@@ -13,7 +13,8 @@ use nvml_wrapper_sys::bindings::{
 
 use crate::boards::{Handle, nvml};
 use crate::details::pci_at;
-use crate::world::{Fault, look};
+use crate::fault::Fault;
+use crate::world::look;
 use crate::{answer, put};
 
 /// The bus of the first model's switch: above those of the 64 boards that a host has at most.

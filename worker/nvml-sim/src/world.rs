@@ -7,56 +7,18 @@ mod kept;
 
 use std::cell::Cell;
 
-use berth_mig::{Board, Illegal, Instance, board_by_name, legal};
+use berth_mig::{Board, Illegal, Instance, legal};
 use nvml_wrapper_sys::bindings;
 use serde::{Deserialize, Serialize};
 
+use crate::fault::Fault;
 use crate::faults::{Faults, now_ms};
-pub use kept::{change, look};
+use crate::models::sim_board;
+pub use kept::{change, configured, look};
 
 thread_local! {
     /// How long the call that this thread makes is to take, in milliseconds.
     static HANG_MS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// What a call can fail with; the codes are NVML's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
-    Uninitialized,
-    InvalidArgument,
-    NotSupported,
-    NoPermission,
-    NotFound,
-    InsufficientSize,
-    /// Nothing happened in the time that was given.
-    Timeout,
-    /// Its board has fallen off the bus.
-    GpuIsLost,
-    InUse,
-    OperatingSystem,
-    InsufficientResources,
-    VersionMismatch,
-    Unknown,
-}
-
-impl Fault {
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::Uninitialized => bindings::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED,
-            Self::InvalidArgument => bindings::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT,
-            Self::NotSupported => bindings::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED,
-            Self::NoPermission => bindings::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION,
-            Self::NotFound => bindings::nvmlReturn_enum_NVML_ERROR_NOT_FOUND,
-            Self::InsufficientSize => bindings::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE,
-            Self::Timeout => bindings::nvmlReturn_enum_NVML_ERROR_TIMEOUT,
-            Self::GpuIsLost => bindings::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST,
-            Self::OperatingSystem => bindings::nvmlReturn_enum_NVML_ERROR_OPERATING_SYSTEM,
-            Self::InUse => bindings::nvmlReturn_enum_NVML_ERROR_IN_USE,
-            Self::InsufficientResources => bindings::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_RESOURCES,
-            Self::VersionMismatch => bindings::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-            Self::Unknown => bindings::nvmlReturn_enum_NVML_ERROR_UNKNOWN,
-        }
-    }
 }
 
 /// The compute instance that makes a GPU instance usable, and its MIG device.
@@ -94,7 +56,7 @@ pub struct SimBoard {
 
 impl SimBoard {
     /// What a reset or a reboot does: instances go, and a mode that waited for it comes into force.
-    fn reset(&mut self, faults: &Faults, reboot: bool) {
+    pub fn reset(&mut self, faults: &Faults, reboot: bool) {
         let keeps_mode = !reboot || self.board().is_ok_and(|board| !board.live_toggle);
         // Boards that switch without a reset keep the mode only while the driver is loaded.
         self.mig = self.mig_pending && keeps_mode;
@@ -105,7 +67,7 @@ impl SimBoard {
     }
 
     pub fn board(&self) -> Result<&'static Board, Fault> {
-        board_by_name(&self.model).ok_or(Fault::Unknown)
+        sim_board(&self.model).ok_or(Fault::Unknown)
     }
 
     pub fn placed(&self) -> Vec<Instance> {
@@ -130,9 +92,17 @@ impl SimBoard {
             Illegal::UnknownProfile | Illegal::Start => Fault::InvalidArgument,
             Illegal::Overlap | Illegal::Count | Illegal::Group => Fault::InsufficientResources,
         })?;
-        let id = (1..).find(|id| self.instances.iter().all(|i| i.id != *id)).unwrap_or(u32::MAX);
+        let id = self.id_at(placed)?;
         self.instances.push(GpuInstance { id, placed, compute: None });
         Ok(id)
+    }
+
+    /// The id of a GPU instance, which follows from its place as on recorded boards: 0 for all of a board, 1 and 2
+    /// for its halves, 3 to 6 for its quarters, and 7 to 14 for its eighths.
+    fn id_at(&self, placed: Instance) -> Result<u32, Fault> {
+        let board = self.board()?;
+        let size = board.profile(placed.profile_id).ok_or(Fault::InvalidArgument)?.size.max(1);
+        Ok((board.memory_slices / size).saturating_sub(1) + placed.start / size)
     }
 
     /// Destroys a GPU instance; refused while it has a compute instance.
@@ -144,15 +114,19 @@ impl SimBoard {
         Ok(())
     }
 
-    /// Switches MIG mode. Hopper and later at once; older boards remember it until a reset. The
-    /// activation status: 0, or NVML's "reset required".
-    pub fn switch_mig(&mut self, on: bool) -> Result<u32, Fault> {
+    /// Switches MIG mode. Hopper and later at once; older boards remember it until a reset. A board that is not
+    /// idle keeps its mode, and the new one is pending. The activation status: 0, or NVML's "in use" or "reset
+    /// required".
+    pub fn switch_mig(&mut self, on: bool, idle: bool) -> Result<u32, Fault> {
         if !self.instances.is_empty() && !on {
             return Err(Fault::InUse);
         }
         self.mig_pending = on;
         if self.mig == on {
             return Ok(0);
+        }
+        if !idle {
+            return Ok(bindings::nvmlReturn_enum_NVML_ERROR_IN_USE);
         }
         if !self.board()?.live_toggle {
             return Ok(bindings::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED);
@@ -213,11 +187,14 @@ impl World {
         }
     }
 
+    /// Refuses what only an administrator may do.
+    pub fn may_administer(&self) -> Result<(), Fault> {
+        if self.faults.no_permission { Err(Fault::NoPermission) } else { Ok(()) }
+    }
+
     /// Refuses what only an administrator may do, and what somebody holds.
     pub fn may_change(&self, uuids: &[String]) -> Result<(), Fault> {
-        if self.faults.no_permission {
-            return Err(Fault::NoPermission);
-        }
+        self.may_administer()?;
         if uuids.iter().any(|uuid| self.faults.holds(uuid)) { Err(Fault::InUse) } else { Ok(()) }
     }
 
@@ -237,8 +214,16 @@ impl World {
     }
 }
 
-/// Reads `2xH100-80GB,1xA30`: board models with their counts, 64 boards at most.
-pub fn parse_fleet(text: &str) -> Result<Vec<&'static Board>, String> {
+/// A board of a fleet at its delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FleetBoard {
+    pub board: &'static Board,
+    pub mig: bool,
+}
+
+/// Reads `2xH100-80GB,1xA30,1xA30/off`: board models with their counts, 64 boards at most. Boards that switch only by
+/// a reset are delivered in MIG mode, as an operator prepares them, and without it after `/off`.
+pub fn parse_fleet(text: &str) -> Result<Vec<FleetBoard>, String> {
     let mut out = Vec::new();
     for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let (count, model) = match part.split_once('x') {
@@ -247,11 +232,13 @@ pub fn parse_fleet(text: &str) -> Result<Vec<&'static Board>, String> {
             }
             _ => (1, part),
         };
-        let board = board_by_name(model).ok_or_else(|| format!("there is no board model {model:?}"))?;
+        let (model, off) = model.strip_suffix("/off").map_or((model, false), |model| (model, true));
+        let board = sim_board(model).ok_or_else(|| format!("there is no board model {model:?}"))?;
+        let mig = !board.profiles.is_empty() && !board.live_toggle && !off;
         if count == 0 || out.len() + count > 64 {
             return Err(format!("{part}: a simulated host has 1 to 64 boards"));
         }
-        out.extend(std::iter::repeat_n(board, count));
+        out.extend(std::iter::repeat_n(FleetBoard { board, mig }, count));
     }
     if out.is_empty() { Err("name at least one board, such as 2xH100-80GB".to_owned()) } else { Ok(out) }
 }
@@ -263,10 +250,8 @@ fn new_world(dir: &str) -> Result<World, Fault> {
     let seed =
         dir.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     let mut world = World::default();
-    for board in boards {
+    for FleetBoard { board, mig } in boards {
         let uuid = world.new_uuid("GPU", seed);
-        // Boards that switch only by a reset are delivered in MIG mode, as an operator prepares them.
-        let mig = !board.live_toggle;
         world.boards.push(SimBoard {
             model: board.model.clone(),
             uuid,
@@ -287,11 +272,14 @@ mod tests {
 
     #[test]
     fn fleets_are_read_or_refused() {
-        let models =
-            |text: &str| parse_fleet(text).map(|f| f.iter().map(|b| b.model.as_str()).collect::<Vec<_>>());
+        let models = |text: &str| {
+            parse_fleet(text).map(|f| f.iter().map(|b| b.board.model.as_str()).collect::<Vec<_>>())
+        };
         assert_eq!(models("2xH100-80GB, 1xA30").unwrap(), ["H100-80GB", "H100-80GB", "A30-24GB"]);
         assert_eq!(models("A30").unwrap(), ["A30-24GB"]);
-        for bad in ["", "0xA30", "65xA30", "2xVoodoo", "99999999999999999999xA30", "-1xA30"] {
+        let modes = |text: &str| parse_fleet(text).map(|f| f.iter().map(|b| b.mig).collect::<Vec<_>>());
+        assert_eq!(modes("A30,A30/off,H100-80GB,L40S").unwrap(), [true, false, false, false]);
+        for bad in ["", "A30/on", "0xA30", "65xA30", "2xVoodoo", "99999999999999999999xA30", "-1xA30"] {
             assert!(parse_fleet(bad).is_err(), "{bad}");
         }
     }
@@ -309,12 +297,18 @@ mod tests {
             mended: 0,
         };
         assert_eq!(board.create(19, 0), Err(Fault::NotSupported));
-        assert_eq!(board.switch_mig(true), Ok(0));
+        assert_eq!(board.switch_mig(true, false), Ok(19));
+        assert_eq!((board.mig, board.mig_pending), (false, true), "a busy board keeps its mode");
+        assert_eq!(board.switch_mig(false, false), Ok(0));
+        assert!(!board.mig_pending, "its own mode takes the pending one back");
+        assert_eq!(board.switch_mig(true, true), Ok(0));
         let first = board.create(19, 6).unwrap();
+        assert_eq!(first, 13);
         assert_eq!(board.create(19, 6), Err(Fault::InsufficientResources));
         assert_eq!(board.create(19, 7), Err(Fault::InvalidArgument));
         assert_eq!(board.create(77, 0), Err(Fault::InvalidArgument));
-        assert_eq!(board.switch_mig(false), Err(Fault::InUse));
+        assert_eq!(board.switch_mig(false, true), Err(Fault::InUse));
+        assert!(board.mig_pending, "a refused change leaves nothing pending");
         board.instance_mut(first).unwrap().compute =
             Some(Compute { id: 0, profile_id: 0, uuid: "MIG-x".into() });
         assert_eq!(board.destroy(first), Err(Fault::InUse));
@@ -322,8 +316,30 @@ mod tests {
         assert_eq!(board.destroy(first), Ok(()));
         assert_eq!(board.destroy(first), Err(Fault::NotFound));
         let mut old = SimBoard { model: "A30-24GB".into(), ..board };
-        assert_eq!(old.switch_mig(false), Ok(16));
+        assert_eq!(old.switch_mig(false, true), Ok(16));
         assert!(old.mig && !old.mig_pending);
+    }
+
+    #[test]
+    fn the_id_of_an_instance_follows_from_its_place() {
+        let made = |model: &str| SimBoard {
+            model: model.into(),
+            uuid: "GPU-x".into(),
+            mig: true,
+            mig_pending: true,
+            instances: vec![],
+            since_ms: 0,
+            resets: 0,
+            mended: 0,
+        };
+        let ids = |model: &str, places: &[(u32, u32)]| {
+            let mut board = made(model);
+            places.iter().map(|(profile, start)| board.create(*profile, *start).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(ids("H100-80GB", &[(9, 0), (15, 4), (19, 6)]), [1, 5, 13]);
+        assert_eq!(ids("H100-80GB", &[(19, 0), (19, 1), (19, 5)]), [7, 8, 12]);
+        assert_eq!(ids("H100-80GB", &[(0, 0)]), [0]);
+        assert_eq!(ids("A30-24GB", &[(5, 0), (14, 2), (14, 3)]), [1, 5, 6]);
     }
 
     #[test]

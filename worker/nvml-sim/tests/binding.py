@@ -30,6 +30,7 @@ compute = n.nvmlGpuInstanceCreateComputeInstance(instance, 0)
 slice_ = n.nvmlDeviceGetMigDeviceHandleByIndex(hopper, 0)
 assert n.nvmlDeviceGetUUID(slice_).startswith("MIG-")
 assert n.nvmlDeviceGetMemoryInfo(slice_).total == 9_984 << 20
+assert n.nvmlDeviceGetName(slice_) == "NVIDIA H100 80GB HBM3 MIG 1g.10gb"
 refused(n.NVML_ERROR_IN_USE, n.nvmlGpuInstanceDestroy, instance)
 refused(n.NVML_ERROR_IN_USE, n.nvmlDeviceSetMigMode, hopper, 0)
 n.nvmlComputeInstanceDestroy(compute)

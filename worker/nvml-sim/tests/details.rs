@@ -5,6 +5,7 @@
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::Clock;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper_sys::bindings::{nvmlMemory_t, nvmlMemory_v2_t};
 
 /// The library that cargo built with this test.
 fn library() -> std::path::PathBuf {
@@ -33,6 +34,22 @@ fn a_board_describes_itself_until_it_is_lost() {
     for board in &boards {
         assert!(board.clock_info(Clock::SM).unwrap() > 1_000);
         assert!(board.power_usage().unwrap() < board.power_management_limit().unwrap());
+    }
+
+    let by_address = nvml.device_by_pci_bus_id("0000:11:00.0").unwrap();
+    assert_eq!(by_address.uuid().unwrap(), boards[1].uuid().unwrap());
+    assert!(matches!(nvml.device_by_pci_bus_id("0000:12:00.0"), Err(NvmlError::NotFound)));
+
+    let memory = boards[0].memory_info().unwrap();
+    assert_eq!(memory.total, memory.reserved + memory.used + memory.free);
+    // SAFETY: plain C structs, for which zeroes are a value; the handle comes from this library.
+    unsafe {
+        let mut first: nvmlMemory_t = std::mem::zeroed();
+        assert_eq!(nvml.lib().nvmlDeviceGetMemoryInfo(boards[0].handle(), &raw mut first), 0);
+        assert_eq!(first.used, memory.reserved + memory.used, "the first version counts all memory in use");
+        let mut unversioned: nvmlMemory_v2_t = std::mem::zeroed();
+        let code = nvml.lib().nvmlDeviceGetMemoryInfo_v2(boards[0].handle(), &raw mut unversioned);
+        assert_eq!(code, 25, "the second version wants its version");
     }
 
     let uuid = boards[0].uuid().unwrap();

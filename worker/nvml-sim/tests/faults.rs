@@ -79,8 +79,8 @@ fn boards_fail_as_they_are_told_and_recover_by_a_reset() {
             xid(1, 13)
         ),
     );
-    assert_eq!(wait(&nvml, set, 5_000), (0, 0x8, 13, 1));
-    assert_eq!(wait(&nvml, set, 5_000), (0, 0x8, 94, 1));
+    assert_eq!(wait(&nvml, set, 5_000), (0, 0x8, 13, 9));
+    assert_eq!(wait(&nvml, set, 5_000), (0, 0x8, 94, 9));
     assert_eq!(wait(&nvml, set, 5_000).1, 0x2);
     assert_eq!(wait(&nvml, set, 30).0, 10);
     assert_eq!(board(0).total_ecc_errors(MemoryError::Uncorrected, EccCounter::Aggregate).unwrap(), 1);
@@ -94,7 +94,7 @@ fn boards_fail_as_they_are_told_and_recover_by_a_reset() {
         lib.nvmlDeviceCreateGpuInstanceWithPlacement(board(index).handle(), 19, &at, &raw mut new)
     };
     assert_eq!(create(0), 19);
-    assert!(matches!(board(0).set_mig_mode(false), Err(NvmlError::InUse)));
+    assert!(matches!(board(0).set_mig_mode(false), Err(NvmlError::InUse)), "it has an instance");
     assert!(board(1).set_mig_mode(true).is_ok());
     put(dir.path(), r#"{"no_permission": true}"#);
     assert_eq!((create(0), create(1)), (4, 4));

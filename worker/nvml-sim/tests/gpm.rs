@@ -78,16 +78,16 @@ fn a_busy_slice_is_busy_and_its_neighbour_is_not() {
         assert!(metrics.pop().unwrap().is_err(), "what is not simulated is not supported");
         metrics.pop().unwrap().unwrap().value
     };
-    let (busy, idle) = (board.gpm_mig_sample(1).unwrap(), board.gpm_mig_sample(2).unwrap());
+    let (busy, idle) = (board.gpm_mig_sample(7).unwrap(), board.gpm_mig_sample(8).unwrap());
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut percent = 0.0;
     while percent == 0.0 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
-        percent = util(1, &busy);
+        percent = util(7, &busy);
     }
-    let neighbour = util(2, &idle);
+    let neighbour = util(8, &idle);
     drop(child);
     assert!(percent > 0.0 && percent <= 100.0, "{percent}");
     assert!(neighbour == 0.0);
-    assert!(board.gpm_mig_sample(7).is_err(), "there is no such instance");
+    assert!(board.gpm_mig_sample(1).is_err(), "there is no such instance");
 }

@@ -2,13 +2,14 @@
 
 use std::io;
 
+use berth_images::registry;
+use berth_isolation::secret_files;
+use berth_shim::ATTEMPT_RECORD;
+
 use super::directory::{Attempt, CLEAN};
 use super::host::Host;
 use crate::devices::{check_memory_free, remaining_processes};
 use crate::exec::entries;
-use crate::images::registry;
-use crate::isolation::secret_files;
-use crate::shim::{self, ATTEMPT_RECORD};
 
 /// Proves that no process of the attempt is left on its devices, and destroys its instances.
 ///
@@ -16,7 +17,7 @@ use crate::shim::{self, ATTEMPT_RECORD};
 /// The reason why that is not proved.
 pub fn clean(attempt: &mut Attempt, host: &Host) -> Result<(), String> {
     let gpus = &host.gpus;
-    shim::wait_until_released(&attempt.dir).map_err(|e| e.to_string())?;
+    berth_shim::wait_until_released(&attempt.dir).map_err(|e| e.to_string())?;
     // Removed first, so no later error leaves them.
     if let Some(dir) = &attempt.record.secrets {
         secret_files::remove(dir)
@@ -34,15 +35,19 @@ pub fn clean(attempt: &mut Attempt, host: &Host) -> Result<(), String> {
         let podman = host.images.as_ref().map_err(|why| format!("the container needs podman: {why}"))?;
         podman.remove(&attempt.record.container_name())?;
     }
+    // The network may have to be removed although the daemon now gives jobs the host's.
+    host.network
+        .remove(&attempt.record.container_name())
+        .map_err(|e| format!("the network of the attempt cannot be removed: {e}"))?;
     for device in &attempt.record.devices {
         let remaining = remaining_processes(gpus, device, &host.sharers, &attempt.dir)?;
-        let started = device.instance.is_none() || device.mig_uuid.is_some();
-        if started && !remaining.is_empty() {
+        if !remaining.is_empty() {
             return Err(format!("processes still use the device: {remaining:?}"));
         }
         check_memory_free(gpus, device)?;
         if let Some((profile, start)) = device.instance.filter(|_| device.made) {
-            gpus.destroy_slice(&device.gpu_uuid, profile, start).map_err(|e| e.to_string())?;
+            let own = device.gpu_instance;
+            gpus.destroy_slice(&device.gpu_uuid, profile, start, own).map_err(|e| e.to_string())?;
         }
     }
     // The log and pending outputs stay until the portal has them.
@@ -64,7 +69,7 @@ pub fn clean(attempt: &mut Attempt, host: &Host) -> Result<(), String> {
 /// Marks a clean attempt by a rename of its launch file, which has no further use: a new file costs more.
 fn mark_clean(attempt: &Attempt) -> io::Result<()> {
     let clean = attempt.dir.join(CLEAN);
-    match std::fs::rename(attempt.dir.join(shim::LAUNCH), &clean) {
+    match std::fs::rename(attempt.dir.join(berth_shim::LAUNCH), &clean) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => std::fs::File::create(clean).map(|_| ()),
         renamed => renamed,
     }

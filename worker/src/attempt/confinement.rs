@@ -4,51 +4,70 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
+use berth_gpu::GpuError;
+use berth_images::container::ContainerSpec;
+use berth_images::{Podman, cdi, driver_files};
+use berth_isolation::cgroups::Allowance;
+use berth_isolation::sandbox::{BindMount, ConfinedCommand, SandboxNetwork, SandboxSpec};
+use berth_job_files::inputs::volumes;
 use berth_proto::Spec;
+use berth_shim::model::{JobFailure, job_failure, start_failure};
+use berth_shim::{Container, Limits};
+use berth_system::capacity;
 
+use super::attempt_network::find_or_create_network;
 use super::host::Host;
+use super::rdma::RdmaAccess;
 use super::record::AttemptRecord;
-use crate::images::container::ContainerSpec;
-use crate::images::{Podman, cdi};
-use crate::inputs::volumes;
-use crate::isolation::cgroups::Allowance;
-use crate::isolation::device_nodes::DeviceTree;
-use crate::isolation::sandbox::{ConfinedCommand, SandboxSpec};
-use crate::model::{JobFailure, job_failure, start_failure};
-use crate::shim::{Container, Limits};
-use crate::system::capacity;
 
-/// The device nodes of an attempt. Simulated boards have none.
+/// The nodes of an attempt's boards. Simulated boards have none.
 fn device_nodes(record: &AttemptRecord, host: &Host) -> Result<Vec<PathBuf>, JobFailure> {
     let mut all = Vec::new();
     if host.simulated {
         return Ok(all);
     }
-    let missing =
-        |why: String| start_failure("device.unavailable", format!("The device is unavailable: {why}"));
-    let tree = DeviceTree::default();
+    let unavailable =
+        |e: GpuError| start_failure("device.unavailable", format!("The device is unavailable: {e}"));
+    // A missing node is a fault of the host, and `device.unavailable` would take the board out of service.
+    let missing = |why: String| start_failure("worker.isolation", why);
     for device in &record.devices {
         let start = device.instance.map(|(_, start)| start);
-        let numbers =
-            host.gpus.device_numbers(&device.gpu_uuid, start).map_err(|e| missing(e.to_string()))?;
-        all.extend(tree.nodes(numbers.minor, numbers.gpu_instance).map_err(missing)?);
+        let numbers = host.gpus.device_numbers(&device.gpu_uuid, start).map_err(unavailable)?;
+        let nodes = host.device_tree.nodes(numbers.minor, numbers.gpu_instance, Instant::now());
+        all.extend(nodes.map_err(missing)?);
     }
     all.sort();
     all.dedup();
     Ok(all)
 }
 
-/// The devices of an attempt in podman's form: names of the Container Device Interface if that offers all of them,
-/// else nodes.
-fn container_devices(record: &AttemptRecord, host: &Host) -> Result<Vec<String>, JobFailure> {
+/// The devices of an attempt in podman's form, with the driver's files: names of the Container Device Interface if
+/// that offers all devices, else nodes and the files of this host.
+fn container_devices(
+    record: &AttemptRecord,
+    host: &Host,
+) -> Result<(Vec<String>, Vec<BindMount>), JobFailure> {
+    // A specification names nodes too, which must exist.
+    let nodes = device_nodes(record, host)?;
     let dirs = cdi::SPECIFICATION_DIRS.map(PathBuf::from);
-    let names = record.devices.iter().map(|d| cdi::find(&dirs, d.visible_name()));
+    let names = record.devices.iter().map(|d| cdi::find(&dirs, d.visible_name()?));
     let named: Option<Vec<String>> = names.collect();
     match named.filter(|_| !host.simulated) {
-        Some(names) => Ok(names),
-        None => Ok(device_nodes(record, host)?.iter().map(|node| node.display().to_string()).collect()),
+        Some(names) => Ok((names, Vec::new())),
+        None => {
+            let driver = if nodes.is_empty() { Vec::new() } else { driver_files::list_or_warn() };
+            Ok((nodes.iter().map(|node| node.display().to_string()).collect(), driver))
+        }
     }
+}
+
+/// The group of the attempt's organization for its volumes on host mounts. `None`: it has no such volume, or no user
+/// of its own.
+pub fn storage_group(record: &AttemptRecord, spec: &Spec, host: &Host) -> Option<u32> {
+    let mount = spec.volumes.iter().find(|mount| !mount.class.is_empty())?;
+    host.mounts.group(mount.group).filter(|_| record.uid.is_some())
 }
 
 /// An attempt in a container, as its shim starts it.
@@ -66,25 +85,24 @@ pub fn contained_limits(
     host: &Host,
     work: &Path,
 ) -> Result<(Limits, String), JobFailure> {
+    let attempt = record.limits(&host.limits);
     let allowance = Allowance {
         cpu_milli: spec.cpu_milli,
         memory_mib: spec.memory_mib,
-        pids: host.job_pids,
+        pids: attempt.pids,
         devices: Vec::new(),
     };
     let (group, cgroup) = host.cgroups.create_nested(&record.container_name(), &allowance).map_err(|e| {
         start_failure("worker.isolation", format!("The limits of the job cannot be set: {e}"))
     })?;
-    let disk = Some((work.to_owned(), host.job_disk_mib));
-    let volumes = volumes::directories(work.parent().unwrap_or(work), spec);
-    let (memory_mib, pids) = (spec.memory_mib, host.job_pids);
-    Ok((Limits { group, memory_mib, pids, disk, volumes, nested: true }, cgroup))
+    let (memory_mib, volumes) = (spec.memory_mib, volumes::directories(work.parent().unwrap_or(work), spec));
+    Ok((Limits { group, memory_mib, volumes, nested: true, ..attempt.for_shim(work) }, cgroup))
 }
 
 /// Creates the container of an attempt below `cgroup`. Its shim starts it.
 pub fn contain(
     record: &AttemptRecord,
-    spec: &Spec,
+    (spec, rdma): (&Spec, Option<&RdmaAccess>),
     (host, podman): (&Host, &Podman),
     (dir, work): (&Path, &Path),
     cgroup: &str,
@@ -94,21 +112,28 @@ pub fn contain(
     let (Some(image), Some(uid)) = (&record.image, record.uid) else {
         return Err(no_user_left());
     };
-    let devices = container_devices(record, host)?;
+    let (mut devices, driver) = container_devices(record, host)?;
+    devices.extend(rdma.into_iter().flat_map(|rdma| &rdma.nodes).map(|node| node.display().to_string()));
     let binds = volumes::bind_mounts(dir, spec);
+    let namespace = find_or_create_network(record, spec, host, (dir, rdma))?;
+    let limits = record.limits(&host.limits);
     let container_spec = ContainerSpec {
         name: &record.container_name(),
         image,
         dir,
         work,
         uid,
-        network: !spec.no_network,
+        network: SandboxNetwork::new(namespace.as_ref(), spec.no_network),
         devices: &devices,
+        driver: &driver,
         secrets: record.secrets.as_deref(),
-        scratch_mib: scratch_mib(spec, host),
+        scratch_mib: scratch_mib(spec, limits.disk_mib),
         cgroup,
-        pids: host.job_pids,
+        pids: limits.pids,
+        open_files: limits.open_files,
+        locked_memory: limits.locked_memory,
         volumes: &binds,
+        storage_group: storage_group(record, spec, host),
     };
     let (confined, env, container) = podman.create(&container_spec, env, command)?;
     Ok(ContainedCommand { confined, env, container })
@@ -119,9 +144,9 @@ fn no_user_left() -> JobFailure {
 }
 
 /// The limit of each memory file system of a job, whose content counts as the job's memory.
-fn scratch_mib(spec: &Spec, host: &Host) -> u64 {
+fn scratch_mib(spec: &Spec, disk_mib: u64) -> u64 {
     let memory_mib = if spec.memory_mib > 0 { spec.memory_mib } else { capacity::memory_mib() / 4 };
-    memory_mib.clamp(1, host.job_disk_mib.max(1))
+    memory_mib.clamp(1, disk_mib.max(1))
 }
 
 /// Writes the `/etc/passwd` of an attempt. `None`: it sees the host's.
@@ -138,7 +163,7 @@ fn write_passwd(dir: &Path, record: &AttemptRecord, host: &Host) -> Result<Optio
 /// Creates the cgroups of an attempt in the sandbox. Returns the command line that starts it, and its limits.
 pub fn confine(
     record: &AttemptRecord,
-    spec: &Spec,
+    (spec, rdma): (&Spec, Option<&RdmaAccess>),
     host: &Host,
     work: &Path,
     command: Vec<String>,
@@ -150,13 +175,16 @@ pub fn confine(
     if host.sandbox.has_users() && record.uid.is_none() {
         return Err(no_user_left());
     }
-    let devices = device_nodes(record, host)?;
+    let mut devices = device_nodes(record, host)?;
+    devices.extend(rdma.into_iter().flat_map(|rdma| rdma.nodes.iter().cloned()));
     let dir = work.parent().unwrap_or(work);
     let passwd = write_passwd(dir, record, host)?;
+    let namespace = find_or_create_network(record, spec, host, (dir, rdma))?;
+    let attempt = record.limits(&host.limits);
     let allowance = Allowance {
         cpu_milli: spec.cpu_milli,
         memory_mib: spec.memory_mib,
-        pids: host.job_pids,
+        pids: attempt.pids,
         devices: devices.clone(),
     };
     let group = host.cgroups.create(&record.container_name(), &allowance).map_err(|e| {
@@ -166,20 +194,15 @@ pub fn confine(
     let sandbox_spec = SandboxSpec {
         work,
         uid: record.uid.unwrap_or(0),
-        network: !spec.no_network,
+        network: SandboxNetwork::new(namespace.as_ref(), spec.no_network),
         devices: &devices,
         secrets: record.secrets.as_deref(),
-        scratch_mib: scratch_mib(spec, host),
+        scratch_mib: scratch_mib(spec, attempt.disk_mib),
         passwd: passwd.as_deref(),
         volumes: &binds,
+        storage_group: storage_group(record, spec, host),
     };
-    let limits = Limits {
-        group,
-        memory_mib: spec.memory_mib,
-        pids: host.job_pids,
-        disk: Some((work.to_owned(), host.job_disk_mib)),
-        volumes: volumes::directories(dir, spec),
-        nested: false,
-    };
+    let (memory_mib, volumes) = (spec.memory_mib, volumes::directories(dir, spec));
+    let limits = Limits { group, memory_mib, volumes, ..attempt.for_shim(work) };
     Ok((host.sandbox.confine(&sandbox_spec, command), limits))
 }

@@ -5,20 +5,20 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use berth_isolation::cgroups::AttemptCgroups;
+use berth_job_files::outputs::OutputTask;
+use berth_job_files::transfer::volumes_directory;
 use berth_proto::Assignment;
+use berth_shim::model::{AttemptKey, JobFailure, job_failure};
+use berth_shim::{ATTEMPT_RECORD, CommandExit, CommandStart, Launch, ShimRecords, StopNotice};
+use berth_system::clock::{boot_id, boottime_ms};
+use berth_system::files::{find_json, put_json, put_new_json};
+use berth_system::removal::remove_tree;
 use nix::sys::signal::Signal;
 
 use super::record::AttemptRecord;
 use super::state::{AttemptState, CleaningState};
 use super::tally::{DeviceObservation, EvidenceTally, TALLY};
-use crate::isolation::cgroups::AttemptCgroups;
-use crate::model::{AttemptKey, JobFailure, job_failure};
-use crate::outputs::OutputTask;
-use crate::shim::{self, ATTEMPT_RECORD, CommandExit, CommandStart, Launch, ShimRecords, StopNotice};
-use crate::system::clock::{boot_id, boottime_ms};
-use crate::system::files::{find_json, put_json, put_new_json};
-use crate::system::removal::remove_tree;
-use crate::transfer::volumes_directory;
 
 /// The mark of a clean attempt that created no device.
 pub(super) const CLEAN: &str = "clean.json";
@@ -75,7 +75,7 @@ impl Attempt {
     /// Saves the record for the first time.
     pub fn save_new(&self) -> io::Result<()> {
         // Created first, so one sync of the directory covers both names.
-        shim::create_record_file(&self.dir)?;
+        berth_shim::create_record_file(&self.dir)?;
         put_new_json(&self.dir.join(ATTEMPT_RECORD), &self.record)
     }
 
@@ -125,7 +125,7 @@ impl Attempt {
             let dir = entry?.path();
             let Some(mut record) = find_json::<AttemptRecord>(&dir.join(ATTEMPT_RECORD)) else { continue };
             if record.group == AttemptCgroups::default() {
-                let launch = find_json::<Launch>(&dir.join(shim::LAUNCH));
+                let launch = find_json::<Launch>(&dir.join(berth_shim::LAUNCH));
                 record.group = launch.map(|launch| launch.limits.group).unwrap_or_default();
             }
             record.clean |= dir.join(CLEAN).exists();
@@ -156,7 +156,7 @@ impl Attempt {
     /// Determines the outcome of an attempt without a recorded end. An attempt with a living shim goes on.
     pub fn adopt(&mut self) {
         // Held during the decision: a shim that comes late finds the failure and starts nothing.
-        let lock = shim::try_lock(&self.dir);
+        let lock = berth_shim::try_lock(&self.dir);
         if let Err(error) = &lock {
             // An unreadable disk hides the lock of a shim, but not its process.
             let gone = self.start.as_ref().is_some_and(|start| !start.is_running());
@@ -215,20 +215,20 @@ impl Attempt {
     pub fn stop(&mut self, notice: Option<StopNotice>) {
         self.record.stop_asked = true;
         if let Some(notice) = notice
-            && let Err(error) = put_json(&self.dir.join(shim::NOTICE), &notice, true)
+            && let Err(error) = put_json(&self.dir.join(berth_shim::NOTICE), &notice, true)
         {
             tracing::error!(%error, "a stop notice cannot be recorded; the attempt gets the default one");
         }
         if let Err(error) = self.save() {
             tracing::error!(%error, "a stop cannot be recorded");
         }
-        shim::send_signal(&self.dir, Signal::SIGTERM);
+        berth_shim::send_signal(&self.dir, Signal::SIGTERM);
     }
 
     /// Gives the shim a new time limit.
     pub fn set_limit(&mut self, limit_ms: i64) -> io::Result<()> {
-        put_json(&self.dir.join(shim::LIMIT), &limit_ms, true)?;
-        shim::send_signal(&self.dir, Signal::SIGUSR1);
+        put_json(&self.dir.join(berth_shim::LIMIT), &limit_ms, true)?;
+        berth_shim::send_signal(&self.dir, Signal::SIGUSR1);
         self.record.limit_ms = limit_ms;
         self.save()
     }
@@ -330,7 +330,7 @@ mod tests {
             "argv": ["true"], "env": [], "cwd": "/", "limit_ms": 1, "grace_ms": 1, "sandbox_depth": 0,
             "limits": {"group": group, "memory_mib": 0, "pids": 1, "disk": null},
         });
-        put_json(&attempt.dir.join(shim::LAUNCH), &launch, false).unwrap();
+        put_json(&attempt.dir.join(berth_shim::LAUNCH), &launch, false).unwrap();
         let known = load().remove(0);
         assert_eq!(serde_json::to_value(&known.record.group).unwrap()["places"], group["places"]);
         assert_eq!((known.cleaning, known.record.clean), (CleaningState::Due, false));

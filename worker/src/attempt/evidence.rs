@@ -1,7 +1,8 @@
 //! The evidence of an attempt for the portal: the life of its first process by the records of its start and end and
 //! by `/proc`, apart from the meter of the shim.
 
-use berth_proto::{DeviceLoss, Evidence};
+use berth_clearing::Cleared;
+use berth_proto::{DeviceLoss, Evidence, MemoryClearing};
 
 use super::directory::Attempt;
 
@@ -28,7 +29,14 @@ pub(super) fn evidence(attempt: &Attempt) -> Option<Evidence> {
         device_ms: tally.device_ms,
         lost_ms: tally.lost_ms,
         busy_ms: tally.busy_ms,
+        memory_clearing: attempt.record.cleared.map(memory_clearing),
     })
+}
+
+/// The proof of a clearing, for the portal.
+const fn memory_clearing(cleared: Cleared) -> MemoryClearing {
+    let Cleared { cleared_bytes, total_bytes, samples, took_ms } = cleared;
+    MemoryClearing { cleared_bytes, total_bytes, samples, took_ms }
 }
 
 #[cfg(test)]
@@ -37,9 +45,9 @@ mod tests {
 
     use super::super::tally::{DeviceObservation, EvidenceTally, TALLY};
     use super::*;
-    use crate::model::AttemptKey;
-    use crate::shim::{CommandExit, CommandStart};
-    use crate::system::clock::{boot_id, boottime_ms};
+    use berth_shim::model::AttemptKey;
+    use berth_shim::{CommandExit, CommandStart};
+    use berth_system::clock::{boot_id, boottime_ms};
 
     fn attempt(root: &std::path::Path) -> Attempt {
         let key = AttemptKey { job: "job".to_owned(), number: 1 };
@@ -62,7 +70,10 @@ mod tests {
     fn a_process_counts_while_it_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let mut attempt = attempt(dir.path());
-        assert_eq!(evidence(&attempt).map(|e| e.process_ms), Some(0), "before it began");
+        attempt.record.cleared = Some(Cleared { cleared_bytes: 5, total_bytes: 6, samples: 7, took_ms: 8 });
+        let before = evidence(&attempt).unwrap();
+        let clearing = MemoryClearing { cleared_bytes: 5, total_bytes: 6, samples: 7, took_ms: 8 };
+        assert_eq!((before.process_ms, before.memory_clearing), (0, Some(clearing)), "before it began");
         attempt.start = Some(started(10));
         attempt.observe_process();
         assert!(attempt.tally.process_ms >= 10 && !attempt.dir.join(TALLY).exists(), "it is short so far");
@@ -85,7 +96,7 @@ mod tests {
         let losses = evidence(&attempt).unwrap().losses;
         assert_eq!(losses, [DeviceLoss { from_ms: 1_000, until_ms: 2_000 }]);
         // A restarted daemon goes on with the saved tally.
-        let kept: EvidenceTally = crate::system::files::find_json(&attempt.dir.join(TALLY)).unwrap();
+        let kept: EvidenceTally = berth_system::files::find_json(&attempt.dir.join(TALLY)).unwrap();
         assert_eq!(kept.process_ms, sent.process_ms);
     }
 

@@ -3,12 +3,20 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use berth_clearing::MemoryClearing;
+use berth_gpu::Gpus;
+use berth_images::Podman;
+use berth_isolation::cgroups::Cgroups;
+use berth_isolation::device_nodes::DeviceTree;
+use berth_isolation::sandbox::Sandbox;
+use berth_job_files::cache::FileCache;
+use berth_job_files::inputs::host_mounts::HostMounts;
+use berth_network::JobNetwork;
+use berth_shim::BoardLimits;
+use berth_shim::forker::Forker;
+use berth_system::rdma::RdmaTree;
+
 use crate::devices::BoardSharers;
-use crate::gpu::Gpus;
-use crate::images::Podman;
-use crate::isolation::cgroups::Cgroups;
-use crate::isolation::sandbox::Sandbox;
-use crate::shim::forker::Forker;
 
 /// The means of this host for attempts.
 pub struct Host {
@@ -17,14 +25,20 @@ pub struct Host {
     pub forker: Forker,
     pub gpus: Arc<Gpus>,
     pub sharers: BoardSharers,
+    /// The clearing of the memory of devices between organizations.
+    pub clearing: MemoryClearing,
     pub sandbox: Sandbox,
     pub cgroups: Cgroups,
+    pub network: Arc<JobNetwork>,
     /// The podman for images, or the reason why there is none.
     pub images: Result<Podman, String>,
-    /// The most processes and threads of a job.
-    pub job_pids: u64,
-    /// The disk limit of a job.
-    pub job_disk_mib: u64,
+    /// The host mounts for volumes of storage classes.
+    pub mounts: HostMounts,
+    /// The cache of files of volumes. `None`: it is off.
+    pub cache: Option<Arc<FileCache>>,
+    pub device_tree: DeviceTree,
+    pub rdma: RdmaTree,
+    pub limits: BoardLimits,
     pub simulated: bool,
     /// The time between SIGTERM and SIGKILL.
     pub grace_ms: i64,

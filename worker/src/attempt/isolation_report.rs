@@ -2,12 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use berth_images::Podman;
+use berth_isolation::cgroups::{Cgroups, Controller};
+
 use super::host::Host;
-use crate::images::Podman;
-use crate::isolation::cgroups::Controller;
 
 /// The longest value that the portal accepts.
 pub const MOST_CHARS: usize = 120;
+
+/// The addition for a kernel that refuses the filter of device nodes; empty on other hosts.
+fn unfiltered(cgroups: &Cgroups) -> String {
+    cgroups.device_filter_refusal().map_or_else(String::new, |why| format!("; no BPF filter: {why}"))
+}
 
 /// The kinds of isolation with their implementations here.
 pub fn isolation_report(host: &Host) -> BTreeMap<String, String> {
@@ -22,12 +28,12 @@ pub fn isolation_report(host: &Host) -> BTreeMap<String, String> {
     let devices = match (cgroups.version_text(Controller::Devices), sandbox.isolated()) {
         (Some(group), true) => format!("mount namespace, {group}"),
         (Some(group), false) => group.to_owned(),
-        (None, true) => "mount namespace".to_owned(),
-        (None, false) => "not limited".to_owned(),
+        (None, true) => format!("mount namespace{}", unfiltered(cgroups)),
+        (None, false) => format!("not limited{}", unfiltered(cgroups)),
     };
     let users = if sandbox.has_users() { "one for each job" } else { "the worker's, for all jobs" };
     let images = host.images.as_ref().map_or_else(|why| format!("off: {why}"), Podman::name);
-    let network = if sandbox.cuts_network() { "the host's, or none" } else { "the host's" };
+    let or_none = if sandbox.cuts_network() { ", or none" } else { "" };
     [
         ("sandbox", sandbox.name()),
         ("seccomp", if sandbox.isolated() { "on" } else { "off" }.to_owned()),
@@ -35,9 +41,11 @@ pub fn isolation_report(host: &Host) -> BTreeMap<String, String> {
         ("memory", limited(Controller::Memory)),
         ("cpu", limited(Controller::Cpu)),
         ("pids", pids.to_owned()),
-        ("devices", devices),
-        ("network", network.to_owned()),
-        ("disk", format!("{} MiB, checked every 5 s", host.job_disk_mib)),
+        ("devices", devices.chars().take(MOST_CHARS).collect()),
+        ("network", format!("{}{or_none}", host.network.description())),
+        ("gang_network", host.network.gang_description()),
+        ("disk", format!("{} MiB a board, checked every 5 s", host.limits.disk_mib)),
+        ("gpu_memory", host.clearing.description().chars().take(MOST_CHARS).collect()),
         ("images", images.chars().take(MOST_CHARS).collect()),
     ]
     .map(|(name, value)| (name.to_owned(), value))

@@ -7,23 +7,26 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use berth_clearing::{ClearFailure, Device};
+use berth_gpu::{GpuError, hold_driver};
+use berth_images::Podman;
+use berth_isolation::sandbox::{self, with_deferred_variables};
+use berth_isolation::secret_files;
+use berth_job_files::inputs::{checkpoint, volumes};
+use berth_job_files::transfer::tree::change_owner;
 use berth_proto::Spec;
+use berth_shim::forker::ForkedShim;
+use berth_shim::lease::{self, StartingLease};
+use berth_shim::model::{JobFailure, job_failure, start_failure};
+use berth_shim::{Launch, ShimSecrets};
+use berth_system::files::{join_inside, put_json};
 use berth_types::paths::SCRIPT;
 
 use super::confinement;
 use super::directory::Attempt;
 use super::environment::environment;
 use super::host::Host;
-use crate::gpu::GpuError;
-use crate::images::Podman;
-use crate::inputs::{checkpoint, volumes};
-use crate::isolation::sandbox::{self, with_deferred_variables};
-use crate::isolation::secret_files;
-use crate::model::{JobFailure, job_failure, start_failure};
-use crate::shim::forker::ForkedShim;
-use crate::shim::lease::{self, StartingLease};
-use crate::shim::{self, Launch, ShimSecrets};
-use crate::system::files::{join_inside, put_json};
+use super::rdma::rdma_access;
 
 /// The connection of a preparation to the daemon.
 pub struct PreparationControl<'a> {
@@ -43,17 +46,6 @@ fn podman(host: &Host) -> Result<&Podman, JobFailure> {
     let off =
         |why: &String| start_failure("image.unavailable", format!("This node cannot run images: {why}"));
     host.images.as_ref().map_err(off)
-}
-
-/// Gives a directory and its content to a user.
-fn change_owner(path: &Path, uid: u32) -> io::Result<()> {
-    std::os::unix::fs::lchown(path, Some(uid), Some(uid))?;
-    if path.symlink_metadata()?.is_dir() {
-        for entry in std::fs::read_dir(path)? {
-            change_owner(&entry?.path(), uid)?;
-        }
-    }
-    Ok(())
 }
 
 /// Writes a script, and returns the command that runs it.
@@ -115,10 +107,8 @@ impl Preparation<'_> {
             Some(text) => write_script(&work, text).map_err(unwritable)?,
         };
         if let Some(uid) = self.attempt.record.uid {
-            change_owner(&work, uid).map_err(unwritable)?;
-            for volume in volumes::directories(&self.attempt.dir, spec) {
-                change_owner(&volume, uid).map_err(unwritable)?;
-            }
+            change_owner(&work, uid, true).map_err(unwritable)?;
+            volumes::change_owner(&self.attempt.dir, spec, uid).map_err(unwritable)?;
         }
         let launch = if spec.image.is_empty() {
             self.sandboxed_launch(&work, command)?
@@ -141,6 +131,9 @@ impl Preparation<'_> {
             std::fs::write(to, text).map_err(unwritable)?;
         }
         checkpoint::restore(dir, spec).map_err(unwritable)?;
+        let record = &self.attempt.record;
+        let own_user = record.uid.is_some();
+        volumes::link_host_volumes(dir, spec, &record.organization, &self.host.mounts, own_user)?;
         let isolated = self.host.sandbox.isolated() || !spec.image.is_empty();
         volumes::create_mount_points(dir, work, spec, isolated).map_err(unwritable)
     }
@@ -149,30 +142,78 @@ impl Preparation<'_> {
     fn make_device(&mut self, index: usize) -> Result<(), JobFailure> {
         let unavailable =
             |e: GpuError| start_failure("device.unavailable", format!("The device cannot be prepared: {e}"));
+        let mode_refused = |e: GpuError| match e {
+            GpuError::InUse => start_failure(
+                "device.unavailable",
+                "The MIG mode of the board stays unchanged, because a process, a monitor or an instance holds \
+                 the board",
+            ),
+            other => unavailable(other),
+        };
         let gpus = &self.host.gpus;
         let Some(device) = self.attempt.record.devices.get_mut(index) else { return Ok(()) };
         let gpu = device.gpu_uuid.clone();
         let Some((profile, start)) = device.instance else {
-            gpus.set_mig(&gpu, false).map_err(unavailable)?;
+            gpus.set_mig(&gpu, false).map_err(mode_refused)?;
             // The memory in use on a shared board is of its neighbours and proves nothing later.
             if device.share_milli.is_none() {
                 device.idle_mib = gpus.used_mib(&gpu).ok();
             }
-            return Ok(());
+            return self.clear_memory(index, None);
         };
-        gpus.set_mig(&gpu, true).map_err(unavailable)?;
+        gpus.set_mig(&gpu, true).map_err(mode_refused)?;
         device.made = true;
         self.attempt.save().map_err(unwritable)?;
         let made = gpus.create_slice(&gpu, profile, start);
         let Some(device) = self.attempt.record.devices.get_mut(index) else { return Ok(()) };
         match made {
-            Ok(slice) => device.mig_uuid = slice.mig_uuid,
+            Ok(slice) => {
+                device.gpu_instance = Some(slice.gi);
+                device.mig_uuid = slice.mig_uuid;
+                self.clear_memory(index, Some((slice.start, slice.size)))
+            }
             Err(error) => {
                 device.made = !matches!(error, GpuError::InUse | GpuError::Insufficient);
-                return Err(unavailable(error));
+                Err(unavailable(error))
             }
         }
-        Ok(())
+    }
+
+    /// Clears the memory of a made device unless its last attempt was of the same organization. `slices` are the first
+    /// memory slice and the number of slices of an instance: the driver makes no promise about the memory of a new one.
+    fn clear_memory(&mut self, index: usize, slices: Option<(u32, u32)>) -> Result<(), JobFailure> {
+        let (host, control) = (self.host, self.control);
+        let record = &mut self.attempt.record;
+        let Some(device) = record.devices.get(index) else { return Ok(()) };
+        // An instance without a name ends the attempt before its start.
+        let Some(visible_name) = device.visible_name() else { return Ok(()) };
+        let shared = device.share_milli.is_some();
+        let device = Device { gpu_uuid: &device.gpu_uuid, visible_name, slices, shared };
+        // CUDA neither starts during the reset of another board nor lets it begin.
+        let driver = hold_driver(&host.gpus).map_err(|error| {
+            start_failure("device.unavailable", format!("The memory of the GPU cannot be cleared: {error}"))
+        })?;
+        let given_up = || (control.given_up)().is_some();
+        let cleared = host.clearing.before_start(&device, &record.organization, &given_up, &|step| {
+            (control.progress)(step.text());
+        });
+        drop(driver);
+        match cleared {
+            Ok(None) => Ok(()),
+            Ok(Some(cleared)) => {
+                record.cleared = Some(record.cleared.map_or(cleared, |others| others.plus(cleared)));
+                self.attempt.save().map_err(unwritable)
+            }
+            Err(ClearFailure::GivenUp) => Err((control.given_up)().unwrap_or_else(|| {
+                job_failure("attempt.not_started", "The job was stopped before its start.")
+            })),
+            // The portal takes the board out of service, so no other job gets it with the data of the earlier one.
+            Err(ClearFailure::NotCleared(why)) => Err(start_failure(
+                "device.unavailable",
+                format!("The memory of the GPU cannot be cleared of the data of the earlier job: {why}"),
+            )),
+            Err(ClearFailure::Unwritable(error)) => Err(unwritable(error)),
+        }
     }
 
     fn write_secret_files(&mut self) -> Result<(), JobFailure> {
@@ -190,14 +231,17 @@ impl Preparation<'_> {
         let (spec, host) = (self.spec, self.host);
         let attempt = &mut self.attempt;
         let command = with_deferred_variables(&spec.env, command);
-        let (confined, limits) = confinement::confine(&attempt.record, spec, host, work, command)?;
+        let rdma = rdma_access(&attempt.record, spec, host)?;
+        let granted = (spec, rdma.as_ref());
+        let storage_group = confinement::storage_group(&attempt.record, spec, host);
+        let (confined, limits) = confinement::confine(&attempt.record, granted, host, work, command)?;
         attempt.record.group = limits.group.clone();
         if attempt.record.made_devices() {
             // The cleanup needs the UUIDs of the new MIG devices.
             attempt.save().map_err(unwritable)?;
         }
         Ok(Launch {
-            env: environment(attempt, spec, &confined.home, host.sandbox.isolated()),
+            env: environment(attempt, spec, &confined.home, host.sandbox.isolated(), rdma.as_ref())?,
             argv: confined.argv,
             cwd: confined.cwd,
             limit_ms: attempt.record.limit_ms,
@@ -208,6 +252,7 @@ impl Preparation<'_> {
             secrets: attempt.record.secrets.clone(),
             lease: lease::lease_for_shim(self.control.lease, &host.root),
             container: None,
+            storage_group,
         })
     }
 
@@ -215,15 +260,18 @@ impl Preparation<'_> {
         let (spec, host) = (self.spec, self.host);
         let attempt = &mut self.attempt;
         let podman = podman(host)?;
+        let rdma = rdma_access(&attempt.record, spec, host)?;
+        let storage_group = confinement::storage_group(&attempt.record, spec, host);
         let (limits, cgroup) = confinement::contained_limits(&attempt.record, spec, host, work)?;
         // Recorded before the first process of the cgroups and of the container, whose name follows from the
         // attempt's.
         attempt.record.group = limits.group.clone();
         attempt.record.contained = true;
         attempt.save().map_err(unwritable)?;
-        let env = environment(attempt, spec, sandbox::HOME, true);
-        let dirs = (attempt.dir.as_path(), work);
-        let made = confinement::contain(&attempt.record, spec, (host, podman), dirs, &cgroup, &env, command)?;
+        let env = environment(attempt, spec, sandbox::HOME, true, rdma.as_ref())?;
+        let (dirs, granted) = ((attempt.dir.as_path(), work), (spec, rdma.as_ref()));
+        let made =
+            confinement::contain(&attempt.record, granted, (host, podman), dirs, &cgroup, &env, command)?;
         Ok(Launch {
             env: made.env,
             argv: made.confined.argv,
@@ -236,6 +284,7 @@ impl Preparation<'_> {
             secrets: attempt.record.secrets.clone(),
             lease: lease::lease_for_shim(self.control.lease, &host.root),
             container: Some(made.container),
+            storage_group,
         })
     }
 
@@ -244,7 +293,7 @@ impl Preparation<'_> {
         // The file names the cgroups for a restarted daemon before their first process; cgroups without a file are
         // swept. Not synced: neither shim nor cgroups outlive the host, and the shim syncs its start before the
         // command runs.
-        put_json(&dir.join(shim::LAUNCH), launch, false).map_err(unwritable)?;
+        put_json(&dir.join(berth_shim::LAUNCH), launch, false).map_err(unwritable)?;
         let (reader, writer) = launch.has_secrets.then(io::pipe).transpose().map_err(unwritable)?.unzip();
         let shim = host.forker.fork_shim(dir, reader.map(OwnedFd::from)).map_err(unwritable)?;
         if let Some(pid) = shim.pid {

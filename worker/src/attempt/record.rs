@@ -1,15 +1,19 @@
 //! The daemon's record of an attempt.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use berth_clearing::Cleared;
+use berth_images::Image;
+use berth_isolation::cgroups::AttemptCgroups;
+use berth_job_files::outputs::OutputPlan;
 use berth_proto::Assignment;
+use berth_shim::model::{AttemptKey, JobFailure};
+use berth_shim::{AttemptLimits, BoardLimits};
 use serde::{Deserialize, Serialize};
 
+use super::links::MeasuredLink;
 use crate::devices::AttemptDevice;
-use crate::images::Image;
-use crate::isolation::cgroups::AttemptCgroups;
-use crate::model::{AttemptKey, JobFailure};
-use crate::outputs::OutputPlan;
 
 /// The record of an attempt, saved in its directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +47,12 @@ pub struct AttemptRecord {
     /// The directory of the secret files, until the attempt is clean.
     #[serde(default)]
     pub secrets: Option<PathBuf>,
+    /// The proof of the clearing of its devices before its start. `None`: nothing was cleared.
+    #[serde(default)]
+    pub cleared: Option<Cleared>,
+    /// The links of a rank of a gang before its start.
+    #[serde(default)]
+    pub links: Vec<MeasuredLink>,
 }
 
 impl AttemptRecord {
@@ -63,12 +73,20 @@ impl AttemptRecord {
             image: None,
             contained: false,
             secrets: None,
+            cleared: None,
+            links: Vec::new(),
         }
     }
 
     /// True if the attempt created a device.
     pub fn made_devices(&self) -> bool {
         self.devices.iter().any(|device| device.made)
+    }
+
+    /// The limits of the attempt.
+    pub fn limits(&self, per_board: &BoardLimits) -> AttemptLimits {
+        let boards: BTreeSet<&str> = self.devices.iter().map(|device| device.gpu_uuid.as_str()).collect();
+        per_board.scale(boards.len(), self.devices.iter().all(AttemptDevice::is_whole_board))
     }
 
     /// The name of the attempt's container.

@@ -2,11 +2,12 @@
 
 use berth_contract::LOG_LIMIT;
 use berth_proto::{Failure, Phase, Status};
+use berth_shim::CommandExit;
 
 use super::directory::Attempt;
 use super::evidence::evidence;
+use super::links::MeasuredLink;
 use super::state::{AttemptState, CleaningState};
-use crate::shim::{self, CommandExit};
 
 fn log_full() -> Failure {
     Failure {
@@ -34,7 +35,7 @@ pub fn status(attempt: &Attempt, seq: u64) -> Status {
         AttemptState::Ended(_) => Phase::Ended,
     };
     let ended = matches!(phase, Phase::Ended | Phase::Clean);
-    let length = || std::fs::metadata(attempt.dir.join(shim::LOG)).map_or(0, |m| m.len());
+    let length = || std::fs::metadata(attempt.dir.join(berth_shim::LOG)).map_or(0, |m| m.len());
     Status {
         seq,
         attempt: Some(attempt.key().id()),
@@ -59,5 +60,6 @@ pub fn status(attempt: &Attempt, seq: u64) -> Status {
         progress: if phase == Phase::Preparing { attempt.progress.clone() } else { String::new() },
         image_digest: attempt.record.image.as_ref().map_or_else(String::new, |i| i.digest.clone()),
         started: attempt.start.is_some(),
+        links: attempt.record.links.iter().copied().map(MeasuredLink::to_message).collect(),
     }
 }

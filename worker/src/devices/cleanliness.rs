@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use berth_gpu::{GpuError, Gpus, is_memory_free};
+
 use super::device::AttemptDevice;
 use super::sharers::BoardSharers;
-use crate::gpu::{GpuError, Gpus, is_memory_free};
 
 /// The processes on a device of the attempt in `dir`, without those of attempts that share its board.
 pub fn remaining_processes(
@@ -13,6 +14,10 @@ pub fn remaining_processes(
     sharers: &BoardSharers,
     dir: &Path,
 ) -> Result<Vec<u32>, String> {
+    if device.visible_name().is_none() {
+        // Nothing starts on an instance without a MIG device.
+        return Ok(Vec::new());
+    }
     let holders = || gpus.holders(&device.gpu_uuid, device.mig_uuid.as_deref());
     match device.share_milli {
         Some(_) => remaining_on_shared(sharers, &device.gpu_uuid, dir, holders),

@@ -17,6 +17,9 @@ pub struct AttemptDevice {
     /// The attempt created the instance, so its end destroys it.
     #[serde(default)]
     pub made: bool,
+    /// The driver's id of the created instance.
+    #[serde(default)]
+    pub gpu_instance: Option<u32>,
     /// MiB in use on a whole board before the start.
     #[serde(default)]
     pub idle_mib: Option<u64>,
@@ -30,12 +33,40 @@ impl AttemptDevice {
             share_milli: Some(slot.share_milli).filter(|n| *n > 0),
             mig_uuid: None,
             made: false,
+            gpu_instance: None,
             idle_mib: None,
         }
     }
 
-    /// The name for `CUDA_VISIBLE_DEVICES`.
-    pub fn visible_name(&self) -> &str {
-        self.mig_uuid.as_deref().unwrap_or(&self.gpu_uuid)
+    /// True for a board that no other attempt uses.
+    pub const fn is_whole_board(&self) -> bool {
+        self.instance.is_none() && self.share_milli.is_none()
+    }
+
+    /// The name for `CUDA_VISIBLE_DEVICES`. `None`: the instance has no known MIG device. The name of its board would
+    /// be that of its neighbours too.
+    pub fn visible_name(&self) -> Option<&str> {
+        match self.instance {
+            None => Some(&self.gpu_uuid),
+            Some(_) => self.mig_uuid.as_deref(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_proto::Instance;
+
+    use super::*;
+
+    #[test]
+    fn a_slice_never_has_the_name_of_its_board() {
+        let slot = |instance| Slot { gpu_uuid: "GPU-1".to_owned(), instance, share_milli: 0 };
+        let whole = AttemptDevice::from_slot(&slot(None));
+        assert_eq!(whole.visible_name(), Some("GPU-1"));
+        let mut slice = AttemptDevice::from_slot(&slot(Some(Instance { profile_id: 19, start: 6, size: 1 })));
+        assert_eq!(slice.visible_name(), None);
+        slice.mig_uuid = Some("MIG-1".to_owned());
+        assert_eq!(slice.visible_name(), Some("MIG-1"));
     }
 }

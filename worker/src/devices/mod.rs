@@ -5,7 +5,6 @@ mod cleanliness;
 mod device;
 mod process_owners;
 mod sharers;
-mod single_flight;
 
 pub use cleanliness::{check_memory_free, remaining_processes};
 pub use device::AttemptDevice;

@@ -3,12 +3,10 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use berth_system::processes::{ProcessStat, stat};
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
-
-use crate::shim;
-use crate::system::processes::{ProcessStat, stat};
 
 /// The parents of processes as far as they were read: each process once, a root never.
 pub(super) struct ProcessOwners<'a> {
@@ -46,7 +44,7 @@ impl<'a> ProcessOwners<'a> {
             if let Some((dir, proved)) = self.roots.get_mut(&at) {
                 let dir: &Path = dir;
                 // The number may belong to another process since the shim's end; a shim that exists keeps its number.
-                *proved = *proved || shim::shim_pid(dir) == Some(at);
+                *proved = *proved || berth_shim::shim_pid(dir) == Some(at);
                 if *proved {
                     return Some(dir.to_path_buf());
                 }

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
+use berth_gpu::GpuError;
+use berth_system::sync::lock;
+
 use super::device::AttemptDevice;
 use super::process_owners::ProcessOwners;
-use super::single_flight::SingleFlight;
 use crate::exec::attempt_processes;
-use crate::gpu::GpuError;
-use crate::system::sync::lock;
+use berth_system::single_flight::SingleFlight;
 
 /// A process with the directory of its attempt. `None`: no known attempt.
 pub type OwnedProcess = (u32, Option<PathBuf>);
@@ -101,8 +102,7 @@ mod tests {
 
     use super::super::process_owners::has_ended;
     use super::*;
-    use crate::shim;
-    use crate::system::processes::stat;
+    use berth_system::processes::stat;
 
     fn device(gpu_uuid: &str, share_milli: Option<u32>) -> AttemptDevice {
         let text = serde_json::json!({"gpu_uuid": gpu_uuid, "share_milli": share_milli});
@@ -119,9 +119,9 @@ mod tests {
         let (nobody, this_one) = (vec![(pid, None)], vec![(pid, Some(one.path().to_owned()))]);
         assert_eq!(owner("GPU-1"), nobody, "nobody is here");
         // This process is its shim.
-        let lock = shim::try_lock(one.path()).unwrap();
+        let lock = berth_shim::try_lock(one.path()).unwrap();
         let this = std::process::id();
-        std::fs::write(one.path().join(shim::LOCK), format!("{{\"shim\":{this}}}\n")).unwrap();
+        std::fs::write(one.path().join(berth_shim::LOCK), format!("{{\"shim\":{this}}}\n")).unwrap();
         let share = [device("GPU-1", Some(100)), device("GPU-2", None)];
         sharers.add(one.path(), &share);
         assert_eq!(owner("GPU-1"), this_one, "whether its shim is known or not");
@@ -132,7 +132,7 @@ mod tests {
         sharers.add(other.path(), &share[1..]);
         drop(lock);
         assert_eq!(owner("GPU-1"), nobody, "its shim has ended, whoever has its number");
-        let lock = shim::try_lock(one.path()).unwrap();
+        let lock = berth_shim::try_lock(one.path()).unwrap();
         assert_eq!(owner("GPU-1"), this_one);
         sharers.remove(one.path());
         assert_eq!(owner("GPU-1"), nobody);

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use berth_shim::shim_pid;
+use berth_system::processes::{descendants, is_below};
+
 use super::entries::entry_processes;
-use crate::shim::shim_pid;
-use crate::system::processes::{descendants, is_below};
 
 /// The processes of entries into the attempt in this directory.
 pub fn entered(dir: &Path) -> Vec<u32> {

@@ -4,9 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use berth_system::signals::send_if;
 use nix::fcntl::{Flock, FlockArg};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 /// The lock file of the entry process with this pid.
 pub(super) fn lock_file(dir: &Path, pid: u32) -> PathBuf {
@@ -48,8 +48,8 @@ pub fn entry_processes(dir: &Path) -> Vec<i32> {
 pub fn end_all(dir: &Path) -> io::Result<()> {
     for (pid, path) in lock_files(dir) {
         if try_lock(&path)?.is_none() {
-            // The lock is held, so the number is still that of the entry process.
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+            // While the lock is held, the number is that of the entry process.
+            send_if(pid, Signal::SIGTERM, || matches!(try_lock(&path), Ok(None)));
             let file = OpenOptions::new().read(true).write(true).open(&path)?;
             Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| io::Error::from(errno))?;
         }

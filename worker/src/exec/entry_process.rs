@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 
 use super::nsenter::EntryTarget;
-use super::pty;
+use berth_system::pty;
 
 /// The time limit for an entry process to open its file.
 const ENTER_WITHIN: Duration = Duration::from_secs(10);

@@ -7,10 +7,8 @@
 pub mod attempt_processes;
 pub mod entries;
 mod entry_process;
-mod listeners;
 pub mod nsenter;
 mod port_relay;
-pub mod pty;
 mod scrollback;
 mod terminal_session;
 mod tunnel;

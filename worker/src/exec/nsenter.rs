@@ -17,23 +17,24 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use berth_isolation::seccomp;
+use berth_shim::{CommandStart, Container, Launch, ShimRecords};
+use berth_system::files::find_json;
+use berth_system::{processes, reaping};
 use nix::fcntl::Flock;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Pid, Uid, setgroups, setresgid, setresuid, setsid};
 use rustix::process::PidfdFlags;
 use rustix::thread::CapabilitySet;
 
-use super::listeners::{LOOPBACKS, is_owned_by};
-use super::pty::{self, TerminalSize};
 use super::{attempt_processes, entries};
-use crate::isolation::seccomp;
-use crate::shim::{self, CommandStart, Container, Launch, ShimRecords};
-use crate::system::files::find_json;
-use crate::system::{processes, reaping};
+use berth_system::listeners::{LOOPBACKS, is_owned_by};
+use berth_system::pty::{self, TerminalSize};
 
 /// The time between the hang-up of a shell and its end.
 const GRACE: Duration = Duration::from_secs(2);
@@ -93,15 +94,15 @@ fn enter(dir: &Path, joins: bool) -> Result<EnteredAttempt, String> {
     let lock = lock.ok_or(NOT_READY)?;
     // Read after the lock: a cleanup that begins later waits for the lock.
     let known = ShimRecords::read(dir);
-    if known.exit.is_some() || shim::is_given_up(dir) {
+    if known.exit.is_some() || berth_shim::is_given_up(dir) {
         return Err(ENDED.to_owned());
     }
-    let launch: Launch = find_json(&dir.join(shim::LAUNCH)).ok_or(NOT_READY)?;
+    let launch: Launch = find_json(&dir.join(berth_shim::LAUNCH)).ok_or(NOT_READY)?;
     let start = known.start.ok_or(NOT_READY)?;
     if !start.is_running() {
         return Err(ENDED.to_owned());
     }
-    let uid = shim::job_user(dir);
+    let uid = berth_shim::job_user(dir);
     let sandbox = match (&launch.container, launch.sandbox_depth) {
         (None, 0) => None,
         (None, depth) => Some(find_sandbox(&start, start.pid, depth)?),
@@ -115,7 +116,7 @@ fn enter(dir: &Path, joins: bool) -> Result<EnteredAttempt, String> {
     prctl::set_child_subreaper(true).map_err(|e| e.to_string())?;
     if joins {
         let limits = &launch.limits;
-        shim::apply_limits(limits).map_err(failed("The limits of the job cannot be applied"))?;
+        berth_shim::apply_limits(limits).map_err(failed("The limits of the job cannot be applied"))?;
         if let Some(sandbox) = sandbox.as_ref().filter(|_| limits.nested) {
             let joined = limits.group.join_beside(sandbox.first);
             joined.map_err(failed("The limits of the job cannot be applied"))?;
@@ -132,7 +133,7 @@ fn enter(dir: &Path, joins: bool) -> Result<EnteredAttempt, String> {
 fn find_supervisor(dir: &Path, container: &Container) -> Result<i32, String> {
     let text = std::fs::read_to_string(&container.supervisor).map_err(|_| NOT_READY.to_owned())?;
     let pid = text.trim().parse::<i32>().map_err(|_| NOT_READY.to_owned())?;
-    let shim = shim::shim_pid(dir).ok_or(ENDED)?;
+    let shim = berth_shim::shim_pid(dir).ok_or(ENDED)?;
     // The number may belong to another process by now.
     let ours = processes::descendants(shim).iter().any(|(other, _)| *other == pid);
     ours.then_some(pid).ok_or_else(|| NOT_READY.to_owned())
@@ -225,11 +226,16 @@ fn spawn_shell(entered: &EnteredAttempt, terminal: File, blocked: SigSet) -> io:
         .stdout(Stdio::from(terminal.try_clone()?))
         .stderr(Stdio::from(terminal));
     let (uid, isolated) = (entered.uid, entered.isolated);
+    let storage_group = entered.launch.storage_group;
     let hook = move || {
         setsid()?;
         rustix::process::ioctl_tiocsctty(io::stdin())?;
         if isolated {
-            drop_rights(uid)?;
+            drop_rights(uid, storage_group)?;
+        }
+        if storage_group.is_some() {
+            // As for the command: other jobs of the organization change the files by the common group.
+            umask(Mode::S_IWOTH);
         }
         // Set after the change of the user, which clears it.
         prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -244,8 +250,9 @@ fn spawn_shell(entered: &EnteredAttempt, terminal: File, blocked: SigSet) -> io:
     command.spawn()
 }
 
-/// Drops the rights that the sandbox dropped: all capabilities for ever, and every user but the job's.
-fn drop_rights(uid: Option<u32>) -> io::Result<()> {
+/// Drops the rights that the sandbox dropped: all capabilities for ever, every user but the job's, and every group but
+/// the job's and `storage_group`.
+fn drop_rights(uid: Option<u32>, storage_group: Option<u32>) -> io::Result<()> {
     for number in 0..64 {
         let one = CapabilitySet::from_bits_retain(1 << number);
         match rustix::thread::remove_capability_from_bounding_set(one) {
@@ -256,7 +263,8 @@ fn drop_rights(uid: Option<u32>) -> io::Result<()> {
         }
     }
     if let Some(uid) = uid {
-        setgroups(&[])?;
+        let groups: Vec<Gid> = storage_group.map(Gid::from_raw).into_iter().collect();
+        setgroups(&groups)?;
         let group = Gid::from_raw(uid);
         setresgid(group, group, group)?;
         let user = Uid::from_raw(uid);

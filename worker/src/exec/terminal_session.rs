@@ -21,9 +21,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::entry_process::EntryProcess;
-use super::pty::{self, TerminalSize};
 use super::scrollback::Scrollback;
 use super::tunnel::{Tunnel, attempt_ended, closed};
+use berth_system::pty::{self, TerminalSize};
 
 /// The exit code after SIGKILL, and the wait for the end of the job, which may have been the cause.
 const KILLED: i32 = 137;

@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex};
 use berth_contract::TUNNEL_TOKEN;
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{OpenTunnel, Terminal, open_tunnel};
+use berth_shim::model::AttemptKey;
+use berth_system::sync::lock;
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,11 +21,9 @@ use tonic::transport::Channel;
 use super::entry_process::start_entry;
 use super::nsenter::EntryTarget;
 use super::port_relay::relay;
-use super::pty::TerminalSize;
 use super::terminal_session::{TerminalClient, TerminalSession};
 use super::tunnel::{Tunnel, closed};
-use crate::model::AttemptKey;
-use crate::system::sync::lock;
+use berth_system::pty::TerminalSize;
 
 /// The most sessions of one attempt, including those without a client.
 const MOST_SESSIONS: usize = 8;

@@ -6,7 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use berth_isolation::cgroups::AttemptCgroups;
 use berth_proto::Assignment;
+use berth_session::link::Outbox;
+use berth_shim::StopNotice;
+use berth_shim::lease::LeaseRenewals;
+use berth_shim::model::{AttemptKey, job_failure};
+use berth_system::clock::boottime_ms;
+use berth_system::files::join_inside;
+use berth_system::removal::remove_tree;
 use nix::sys::signal::Signal;
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -20,14 +28,6 @@ use super::reports::Reports;
 use super::shim_wait;
 use super::step_result::{ResultSender, StepResult};
 use crate::attempt::{Attempt, AttemptMap, AttemptState, CleaningState, Host, clean};
-use crate::isolation::cgroups::AttemptCgroups;
-use crate::model::{AttemptKey, job_failure};
-use crate::session::link::Outbox;
-use crate::shim::lease::LeaseRenewals;
-use crate::shim::{self, StopNotice};
-use crate::system::clock::boottime_ms;
-use crate::system::files::join_inside;
-use crate::system::removal::remove_tree;
 
 /// The time between two proofs that a device is clean.
 const CLEAN_AGAIN: Duration = Duration::from_secs(2);
@@ -99,11 +99,16 @@ impl AttemptTable {
         let found = Attempt::load_all(&self.host.root).map_err(|e| e.to_string())?;
         // The cgroups of a clean attempt may belong to another one.
         let unclean = found.iter().filter(|a| !a.record.clean);
-        let groups: Vec<AttemptCgroups> = unclean.map(|a| a.record.group.clone()).collect();
+        let groups: Vec<AttemptCgroups> = unclean.clone().map(|a| a.record.group.clone()).collect();
         self.host.cgroups.sweep(&groups);
+        self.host.network.sweep(&unclean.map(|a| a.record.container_name()).collect());
         for mut attempt in found {
             let key = attempt.key();
             self.host.sharers.add(&attempt.dir, &attempt.record.devices);
+            let shares = attempt.record.devices.iter().filter(|device| device.share_milli.is_some());
+            for device in shares.filter(|_| !attempt.record.clean) {
+                self.host.clearing.adopt_share(&device.gpu_uuid, &attempt.record.organization);
+            }
             if matches!(attempt.state(), AttemptState::Running { .. } | AttemptState::Preparing) {
                 tracing::info!(job = key.job, "adopted");
                 self.watch.add(&key, &attempt.dir).map_err(|e| e.to_string())?;
@@ -111,7 +116,7 @@ impl AttemptTable {
                 attempt.adopt();
                 if !matches!(attempt.state(), AttemptState::Ended(_)) {
                     // An earlier signal may not have reached the shim.
-                    shim::send_signal(&attempt.dir, Signal::SIGUSR1);
+                    berth_shim::send_signal(&attempt.dir, Signal::SIGUSR1);
                     shim_wait::spawn(attempt.dir.clone(), key.clone(), self.results.clone());
                 }
             }
@@ -381,8 +386,7 @@ impl AttemptTable {
 
     /// Starts the hand-overs that are due.
     pub fn hand_over_outputs(&mut self, outbox: &Outbox) {
-        let most_bytes = self.host.job_disk_mib.saturating_mul(1 << 20);
-        self.outputs.start_due(&self.attempts, &self.busy, most_bytes, outbox, &self.results);
+        self.outputs.start_due(&self.attempts, &self.busy, &self.host.limits, outbox, &self.results);
     }
 
     pub fn on_outputs_handed_over(&mut self, key: &AttemptKey, over: bool, result: &Result<(), String>) {

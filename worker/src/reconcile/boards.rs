@@ -1,24 +1,24 @@
 //! The monitoring of boards: conditions, events, the failure of attempts on a failed board, and tasks of operators.
-//! `gpu::board_health` and `gpu::xids` decide the consequences.
+//! `berth_gpu::board_health` and `berth_gpu::xids` decide the consequences.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use berth_gpu::board_health::{self, BoardHealthStore};
+use berth_gpu::kernel_log::{KMSG, KernelLog, LoggedXid};
+use berth_gpu::xids::{XidVerdict, describe, verdict};
+use berth_gpu::{BoardCondition, BoardEvent, BoardEventKind, simulation};
 use berth_proto::{BoardTask, Health};
+use berth_shim::model::{AttemptKey, job_failure};
+use berth_system::clock::{boot_id, wall_micros};
+use berth_system::sync::lock;
 use tokio::time::Instant;
 
 use super::reports::Reports;
 use super::step_result::{BoardResult, ResultSender, StepResult};
 use crate::attempt::{AttemptMap, AttemptState, Host};
-use crate::gpu::board_health::{self, BoardHealthStore};
-use crate::gpu::kernel_log::{KMSG, KernelLog, LoggedXid};
-use crate::gpu::xids::{XidVerdict, describe, verdict};
-use crate::gpu::{self, BoardCondition, BoardEvent, BoardEventKind, simulation};
-use crate::model::{AttemptKey, job_failure};
-use crate::system::clock::{boot_id, wall_micros};
-use crate::system::sync::lock;
 
 /// The time between two reads of the conditions.
 const READ_EVERY: Duration = Duration::from_secs(5);
@@ -43,7 +43,7 @@ pub(super) struct BoardMonitor {
 pub(super) fn spawn_event_listener(host: &Host, results: ResultSender) {
     let gpus = host.gpus.clone();
     let listen = move || {
-        gpu::watch(&gpus, |event| results.send(StepResult::Board(BoardResult::Event(event))).is_ok());
+        berth_gpu::watch(&gpus, |event| results.send(StepResult::Board(BoardResult::Event(event))).is_ok());
     };
     if let Err(error) = std::thread::Builder::new().name("gpu events".to_owned()).spawn(listen) {
         tracing::error!(%error, "events of boards are unavailable");

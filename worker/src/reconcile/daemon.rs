@@ -3,10 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_gpu::BoardCondition;
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{
-    Heartbeat, Hello, OpenTunnel, PortalMessage, WorkerMessage, portal_message, worker_message,
+    Diagnosis, Heartbeat, Hello, OpenTunnel, PortalMessage, WorkerMessage, portal_message, worker_message,
 };
+use berth_session::link::{Outbox, SessionClaim, SessionEvent};
+use berth_shim::model::AttemptKey;
+use berth_system::clock::boottime_ms;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -19,10 +23,6 @@ use super::reports::wait_until;
 use super::step_result::{BoardListing, BoardResult, ResultSender, StepResult};
 use crate::attempt::{Attempt, AttemptState, Host};
 use crate::exec::Tunnels;
-use crate::gpu::BoardCondition;
-use crate::model::AttemptKey;
-use crate::session::link::{Outbox, SessionClaim, SessionEvent};
-use crate::system::clock::boottime_ms;
 use crate::telemetry::{HostSample, Telemetry, sample};
 
 /// The shortest turn of the loop. Events within one turn are handled together.
@@ -43,6 +43,8 @@ pub(super) struct Daemon {
     tunnels: Tunnels,
     shutdown: HostShutdown,
     sampling: bool,
+    /// The latest checks of the host; absent before the first ones.
+    diagnosis: Option<Diagnosis>,
 }
 
 /// Runs until the process ends. Attempts go on without it. After a message on `shutdown` the portal is told about the
@@ -57,6 +59,13 @@ pub async fn run(
     let (mut daemon, mut results) = Daemon::new(host, node, telemetry)?;
     daemon.table.adopt_all()?;
     spawn_event_listener(&daemon.host, daemon.results.clone());
+    let (host, examined) = (&daemon.host, daemon.results.clone());
+    let data = host.root.parent().unwrap_or(&host.root).to_owned();
+    let mounts = host.mounts.directories();
+    let refusal = host.cgroups.device_filter_refusal().map(str::to_owned);
+    berth_doctor::watch(data, host.gpus.clone(), host.simulated, mounts, refusal, move |diagnosis| {
+        examined.send(StepResult::Examined(diagnosis)).is_ok()
+    });
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -115,6 +124,7 @@ impl Daemon {
             tunnels: Tunnels::default(),
             shutdown: HostShutdown::default(),
             sampling: false,
+            diagnosis: None,
             results: sender,
             host,
             node,
@@ -193,6 +203,9 @@ impl Daemon {
         self.table.logs.start_session(outbox.bulk.clone());
         self.outbox = Some(outbox);
         self.send_heartbeat();
+        if let Some(diagnosis) = &self.diagnosis {
+            self.send(worker_message::Body::Diagnosis(diagnosis.clone()));
+        }
         for key in self.table.attempts.keys() {
             self.table.reports.mark_unknown(key);
         }
@@ -225,6 +238,7 @@ impl Daemon {
                 | StepResult::Sampled(_)
                 | StepResult::BoardsListed(_)
                 | StepResult::Board(_)
+                | StepResult::Examined(_)
         );
         match result {
             StepResult::Recorded(key, result) => self.table.on_recorded(key, result),
@@ -242,6 +256,7 @@ impl Daemon {
             }
             StepResult::Forgotten(key, result) => self.table.on_forgotten(&key, result),
             StepResult::Sampled(sample) => self.on_sample(sample),
+            StepResult::Examined(diagnosis) => self.on_examined(diagnosis),
         }
     }
 
@@ -253,6 +268,12 @@ impl Daemon {
             }
         }
         self.send(worker_message::Body::Samples(sample.samples));
+    }
+
+    /// Keeps the checks of the host for later sessions, and sends them to a present one.
+    fn on_examined(&mut self, diagnosis: Diagnosis) {
+        self.send(worker_message::Body::Diagnosis(diagnosis.clone()));
+        self.diagnosis = Some(diagnosis);
     }
 
     fn on_board_result(&mut self, result: BoardResult) {

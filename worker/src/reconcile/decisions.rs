@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use berth_shim::model::AttemptKey;
+
 use crate::attempt::{AttemptState, CleaningState};
-use crate::model::AttemptKey;
 
 /// The desired state of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,12 +8,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 
+use berth_shim::model::AttemptKey;
+use berth_shim::{LEGACY_RECORDS, LOCK, LOG};
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use tokio::io::unix::AsyncFd;
-
-use crate::model::AttemptKey;
-use crate::shim::{LEGACY_RECORDS, LOCK, LOG};
 
 struct InotifyHandle(Inotify);
 

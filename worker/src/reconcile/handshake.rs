@@ -6,13 +6,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_gpu::BoardCondition;
+use berth_session::link::{Outbox, SessionClaim};
 use tokio::time::Instant;
 
-use super::hello::{ListedBoards, OwnSlices, list_boards};
+use super::hello::{ListedBoards, OwnSlices, list_host};
 use super::step_result::{BoardListing, ResultSender, StepResult};
 use crate::attempt::Host;
-use crate::gpu::BoardCondition;
-use crate::session::link::{Outbox, SessionClaim};
 
 /// The shortest and the longest time of a session without all boards, before an answer of one of them ends it.
 const SHORTEST: Duration = Duration::from_secs(2);
@@ -68,7 +68,7 @@ impl Handshake {
         self.listing = true;
         let (host, results) = (host.clone(), results.clone());
         tokio::spawn(async move {
-            let listed = tokio::task::spawn_blocking(move || list_boards(&host.gpus)).await;
+            let listed = tokio::task::spawn_blocking(move || list_host(&host)).await;
             let listed = listed.unwrap_or_else(|error| ListedBoards::without(&error.to_string()));
             let _ = results.send(StepResult::BoardsListed(BoardListing { connection, listed, ours }));
         });

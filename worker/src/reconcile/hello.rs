@@ -2,12 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use berth_proto::{Board, Hello, Instance};
+use berth_gpu::{BoardInfo, Gpus};
+use berth_proto::{Board, BoardDistance, GangPorts, Hello, HostMount, Instance, RdmaPort};
+use berth_shim::model::AttemptKey;
+use berth_system::capacity;
+use berth_system::pci::PciPlace;
+use berth_system::rdma::RdmaTree;
 
 use crate::attempt::{AttemptMap, Host, MOST_CHARS, isolation_report};
-use crate::gpu::{BoardInfo, Gpus};
-use crate::model::AttemptKey;
-use crate::system::capacity;
 
 /// The operator's description of this node.
 pub struct NodeDescription {
@@ -25,17 +27,57 @@ pub(super) type OwnSlices = HashSet<(String, u32)>;
 pub(super) struct ListedBoards {
     pub driver_version: String,
     pub boards: Vec<BoardInfo>,
+    pub rdma_ports: Vec<RdmaPort>,
     /// The reason for missing boards, if they could not be listed.
     pub missing: Option<String>,
+    /// The host mounts that answered.
+    pub host_mounts: Vec<HostMount>,
 }
 
-/// Lists the boards with their slices. Blocking, for a few seconds at most; silent boards have their last answer.
-pub(super) fn list_boards(gpus: &Gpus) -> ListedBoards {
+/// The ports of the host's RDMA devices, with the distances to these boards.
+fn list_rdma_ports(tree: &RdmaTree, boards: &[BoardInfo]) -> Vec<RdmaPort> {
+    let place =
+        |board: &BoardInfo| Some((board.index, PciPlace::find(&tree.sys, board.pci_bus_id.as_deref()?)?));
+    let placed: Vec<(u32, PciPlace)> = boards.iter().filter_map(place).collect();
+    let mut ports = Vec::new();
+    for device in tree.devices() {
+        let mut distances = Vec::new();
+        if let Some(place) = &device.place {
+            distances.extend(placed.iter().map(|(index, board)| BoardDistance {
+                index: *index,
+                distance: place.distance(board).name().to_owned(),
+            }));
+        }
+        ports.extend(device.ports.iter().map(|port| RdmaPort {
+            device: device.name.clone(),
+            port: port.number,
+            state: port.state.clone(),
+            rate_mbps: port.rate_mbps,
+            link_layer: port.link_layer.clone(),
+            lid: port.lid,
+            numa_node: device.place.as_ref().and_then(|place| place.numa_node),
+            pci_address: device.place.as_ref().map(|place| place.address().to_owned()).unwrap_or_default(),
+            interfaces: device.interfaces.clone(),
+            uverbs: device.uverbs.clone().unwrap_or_default(),
+            distances: distances.clone(),
+        }));
+    }
+    ports
+}
+
+/// Lists the boards with their slices, the RDMA ports and the host mounts. Blocking, for a few seconds at most; silent
+/// boards have their last answer.
+pub(super) fn list_host(host: &Host) -> ListedBoards {
+    ListedBoards { host_mounts: host.mounts.describe(), ..list_boards(&host.gpus, &host.rdma) }
+}
+
+fn list_boards(gpus: &Gpus, rdma: &RdmaTree) -> ListedBoards {
     match gpus.inventory() {
         // A missing driver version does not stop a session.
         Ok(boards) => {
             let driver_version = gpus.driver_version().unwrap_or_default();
-            ListedBoards { driver_version, boards, missing: None }
+            let rdma_ports = list_rdma_ports(rdma, &boards);
+            ListedBoards { driver_version, boards, rdma_ports, ..ListedBoards::default() }
         }
         Err(_) if !gpus.has_started() => ListedBoards::without("NVML has not started yet"),
         Err(error) => ListedBoards::without(&format!("the boards cannot be listed: {error}")),
@@ -109,7 +151,16 @@ pub(super) fn hello(
         isolation: isolation.into_iter().collect(),
         supports_images: host.images.is_ok(),
         supports_leases: true,
+        gang_ports: host.network.gang_ports().map(|(first, plain)| GangPorts {
+            first: u32::from(first),
+            plain,
+            checks: true,
+        }),
+        supports_egress: host.network.is_own(),
+        supports_host_network: true,
+        host_mounts: listed.host_mounts,
         attempts: attempts.keys().map(AttemptKey::id).collect(),
+        rdma_ports: listed.rdma_ports,
         ..Hello::default()
     }
 }

@@ -11,13 +11,13 @@ use std::time::SystemTime;
 
 use berth_contract::{LOG_CHUNK, LOG_LIMIT};
 use berth_proto::{Assignment, Log, WorkerMessage, worker_message};
+use berth_shim::LOG;
+use berth_shim::model::AttemptKey;
+use berth_system::clock::ms_since;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use crate::attempt::{Attempt, AttemptMap, AttemptState};
-use crate::model::AttemptKey;
-use crate::shim::LOG;
-use crate::system::clock::ms_since;
 
 /// The followed logs of a session.
 #[derive(Default)]

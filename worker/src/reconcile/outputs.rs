@@ -4,13 +4,14 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use berth_job_files::outputs::hand_over;
+use berth_session::link::Outbox;
+use berth_shim::BoardLimits;
+use berth_shim::model::AttemptKey;
 use tokio::time::Instant;
 
 use super::step_result::{ResultSender, StepResult};
 use crate::attempt::{Attempt, AttemptMap, AttemptState, CleaningState};
-use crate::model::AttemptKey;
-use crate::outputs::hand_over;
-use crate::session::link::Outbox;
 
 /// The pause after a failed hand-over.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -31,7 +32,7 @@ impl OutputSchedule {
         &mut self,
         attempts: &AttemptMap,
         busy: &HashSet<AttemptKey>,
-        most_bytes: u64,
+        limits: &BoardLimits,
         outbox: &Outbox,
         results: &ResultSender,
     ) {
@@ -63,6 +64,7 @@ impl OutputSchedule {
             }
             (*was_over, *due) = (over, now + if over { AGAIN } else { every });
             self.handing_over.insert(key.clone());
+            let most_bytes = attempt.record.limits(limits).disk_mib.saturating_mul(1 << 20);
             let (task, channel) = (attempt.output_task(over, most_bytes), outbox.portal.clone());
             let (key, results) = (key.clone(), results.clone());
             tokio::spawn(async move {

@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use berth_job_files::cache::FileCache;
+use berth_job_files::inputs::{checkpoint, volumes};
 use berth_proto::{Assignment, Spec};
+use berth_shim::lease::{self, LeaseTerm, StartingLease};
+use berth_shim::model::{JobFailure, job_failure};
+use berth_system::clock::boottime_ms;
 use tokio::runtime::Handle;
 use tonic::transport::Channel;
 
 use super::step_result::{ResultSender, StepResult};
-use crate::attempt::{Attempt, Host, PreparationControl, prepare};
-use crate::inputs::{checkpoint, volumes};
-use crate::model::{JobFailure, job_failure};
-use crate::shim::lease::{self, LeaseTerm, StartingLease};
-use crate::system::clock::boottime_ms;
+use crate::attempt::{Attempt, Host, PreparationControl, check_gang, prepare};
 
 /// The time between two checks during a download.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
@@ -56,14 +57,19 @@ async fn fetch_inputs(
     attempt: &mut Attempt,
     spec: &Spec,
     most_mib: u64,
+    cache: Option<Arc<FileCache>>,
     (cancelled, lease): (&AtomicBool, &StartingLease),
     channel: Option<Channel>,
     report: &dyn Fn(String),
 ) -> bool {
     if !spec.volumes.is_empty() && spec.unusable.is_none() {
-        let (dir, key) = (attempt.dir.clone(), attempt.key());
+        let (dir, key, mounts) = (attempt.dir.clone(), attempt.key(), &spec.volumes);
+        let own_user = attempt.record.uid.is_some();
+        let cache =
+            cache.map(|files| volumes::AttemptCache::new(files, &attempt.record.organization, own_user));
+        let fetch = volumes::fetch(&dir, &key, mounts, most_mib, cache.as_ref(), channel.clone(), report);
         let result = tokio::select! {
-            result = volumes::fetch(&dir, &key, &spec.volumes, most_mib, channel.clone(), report) => result,
+            result = fetch => result,
             why = wait_until_given_up(cancelled, lease) => Err(why),
         };
         if let Err(failure) = result {
@@ -110,11 +116,22 @@ pub(super) fn spawn(task: PreparationTask, host: Arc<Host>, results: ResultSende
         let progress = |text: String| {
             let _ = results.send(StepResult::Progress(key.clone(), text));
         };
+        let stopped = || given_up(&cancelled, &lease);
+        let control = PreparationControl { given_up: &stopped, progress: &progress, lease: &lease };
+        let checked = check_gang(&mut attempt, &spec, &host, &control);
         let before = (&*cancelled, &lease);
-        let fetched = fetch_inputs(&mut attempt, &spec, host.job_disk_mib, before, channel, &progress);
-        let ready = runtime.block_on(fetched);
-        let given_up = || given_up(&cancelled, &lease);
-        let control = PreparationControl { given_up: &given_up, progress: &progress, lease: &lease };
+        let most_mib = attempt.record.limits(&host.limits).disk_mib;
+        let cache = host.cache.clone();
+        let ready = checked
+            && runtime.block_on(fetch_inputs(
+                &mut attempt,
+                &spec,
+                most_mib,
+                cache,
+                before,
+                channel,
+                &progress,
+            ));
         let shim = if ready { prepare(&mut attempt, &spec, &host, &control) } else { None };
         // From here on the shim counts its lease itself.
         drop(lease);

@@ -5,13 +5,13 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use berth_proto::worker_message;
+use berth_session::link::Outbox;
+use berth_shim::CommandStart;
+use berth_shim::model::AttemptKey;
+use berth_system::clock::boottime_ms;
 use tokio::time::Instant;
 
 use crate::attempt::{Attempt, AttemptMap, AttemptState, CleaningState, status};
-use crate::model::AttemptKey;
-use crate::session::link::Outbox;
-use crate::shim::CommandStart;
-use crate::system::clock::boottime_ms;
 
 /// The time until an unacknowledged report is sent again.
 const RESEND: Duration = Duration::from_secs(5);

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use berth_shim::model::AttemptKey;
+use berth_shim::waiter::wait_until_gone;
+
 use super::step_result::{ResultSender, StepResult};
-use crate::model::AttemptKey;
-use crate::shim::waiter::wait_until_gone;
 
 /// The pause before a second wait for a shim.
 const AGAIN: Duration = Duration::from_millis(500);

@@ -2,14 +2,14 @@
 
 use std::io;
 
-use berth_proto::{Assignment, BoardTask};
+use berth_gpu::kernel_log::LoggedXid;
+use berth_gpu::{BoardCondition, BoardEvent};
+use berth_proto::{Assignment, BoardTask, Diagnosis};
+use berth_shim::model::AttemptKey;
 use tokio::sync::mpsc;
 
 use super::hello::{ListedBoards, OwnSlices};
 use crate::attempt::Attempt;
-use crate::gpu::kernel_log::LoggedXid;
-use crate::gpu::{BoardCondition, BoardEvent};
-use crate::model::AttemptKey;
 use crate::telemetry::HostSample;
 
 /// Sends results to the loop. The receiver lives as long as the process, so errors are ignored.
@@ -26,6 +26,8 @@ pub(super) enum StepResult {
     Sampled(HostSample),
     BoardsListed(BoardListing),
     Board(BoardResult),
+    /// The checks of the host.
+    Examined(Diagnosis),
     /// A hand-over ended; `true`: it was the last one of an ended attempt.
     OutputsHandedOver(AttemptKey, bool, Result<(), String>),
     /// The files of the job are removed.

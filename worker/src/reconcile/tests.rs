@@ -5,10 +5,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_clearing::MemoryClearing;
+use berth_gpu::Gpus;
+use berth_isolation::cgroups::Cgroups;
+use berth_isolation::device_nodes::DeviceTree;
+use berth_isolation::sandbox::Sandbox;
+use berth_job_files::inputs::host_mounts::HostMounts;
+use berth_network::JobNetwork;
 use berth_proto::{
     Assignment, AttemptId, DesiredState, Failure, Hello, Phase, PortalMessage, Spec, WorkerMessage,
     portal_message, worker_message,
 };
+use berth_session::link::{Outbox, SessionClaim, SessionEvent};
+use berth_shim::forker::Forker;
+use berth_shim::model::AttemptKey;
+use berth_shim::{BoardLimits, CommandStart, LimitCeilings};
+use berth_system::clock::boottime_ms;
+use berth_system::rdma::RdmaTree;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tonic::transport::Endpoint;
@@ -20,14 +33,6 @@ use super::reports::wait_until;
 use super::step_result::StepResult;
 use crate::attempt::{Attempt, CleaningState, Host, directory};
 use crate::devices::BoardSharers;
-use crate::gpu::Gpus;
-use crate::isolation::cgroups::Cgroups;
-use crate::isolation::sandbox::Sandbox;
-use crate::model::AttemptKey;
-use crate::session::link::{Outbox, SessionClaim, SessionEvent};
-use crate::shim::CommandStart;
-use crate::shim::forker::Forker;
-use crate::system::clock::boottime_ms;
 use crate::telemetry::Telemetry;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -51,11 +56,21 @@ impl Stage {
             forker: Forker::new("/nothing/is/started".into()),
             gpus: Arc::new(Gpus::absent()),
             sharers: BoardSharers::default(),
+            clearing: MemoryClearing::off("nobody needs it".to_owned()),
             sandbox: Sandbox::Process,
             cgroups: Cgroups::default(),
+            network: Arc::new(JobNetwork::host(dir.path())),
             images: Err("nobody needs them".to_owned()),
-            job_pids: 64,
-            job_disk_mib: 64,
+            mounts: HostMounts::default(),
+            cache: None,
+            device_tree: DeviceTree::default(),
+            rdma: RdmaTree::absent(),
+            limits: BoardLimits {
+                pids: 64,
+                open_files: 1_024,
+                disk_mib: 64,
+                ceilings: LimitCeilings { open_files: 1_024, locked_memory: false },
+            },
             simulated: true,
             grace_ms: 100,
         };

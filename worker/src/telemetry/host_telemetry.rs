@@ -7,12 +7,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use berth_contract::exposition::{Exposition, Family};
+use berth_gpu::{BoardInfo, BoardSnapshot, GpuError, Gpus, Reading};
+use berth_job_files::cache::{FileCache, add_cache};
 use berth_proto::device_metrics::{Device, add_device};
 use berth_proto::{BoardSample, SliceSample};
+use berth_system::sync::lock;
 
 use crate::attempt::Attempt;
-use crate::gpu::{BoardInfo, BoardSnapshot, GpuError, Gpus, Reading};
-use crate::system::sync::lock;
 
 /// The longest time between two inventories.
 const INVENTORY_EVERY: Duration = Duration::from_secs(60);
@@ -65,6 +66,7 @@ pub struct Telemetry {
     /// `/metrics` is served, so the boards are always read.
     pub served: bool,
     layout: Arc<Mutex<BoardLayout>>,
+    cache: Option<Arc<FileCache>>,
     /// The thread of a running inventory.
     inventory: Mutex<Option<JoinHandle<()>>>,
     latest: Mutex<Option<LatestReadings>>,
@@ -142,9 +144,16 @@ impl Telemetry {
             host: host.to_owned(),
             served,
             layout: Arc::default(),
+            cache: None,
             inventory: Mutex::default(),
             latest: Mutex::default(),
         }
+    }
+
+    /// Shows the cache of the host in `/metrics`.
+    #[must_use]
+    pub fn with_cache(self, cache: Option<Arc<FileCache>>) -> Self {
+        Self { cache, ..self }
     }
 
     /// Reads every board with its slices. `needed` are the devices of jobs.
@@ -232,6 +241,9 @@ impl Telemetry {
             return out.text();
         };
         out.add(ATTEMPTS, &[], latest.attempts as f64);
+        if let Some(cache) = &self.cache {
+            add_cache(&mut out, cache.totals());
+        }
         for board in &latest.boards {
             let device = Device {
                 gpu: board.index,

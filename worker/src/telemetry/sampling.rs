@@ -2,15 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
+use berth_gpu::{Gpus, Presence};
 use berth_proto::{AttemptSample, Samples};
+use berth_shim::model::AttemptKey;
+use berth_system::clock::{boottime_ms, wall_micros};
 
 use super::host_telemetry::{BoardReading, Telemetry, reading_message};
 use crate::attempt::{Attempt, DeviceObservation, Host};
 use crate::devices::AttemptDevice;
 use crate::exec::attempt_processes;
-use crate::gpu::{self, Gpus, Presence};
-use crate::model::AttemptKey;
-use crate::system::clock::{boottime_ms, wall_micros};
 
 /// A sample of the host.
 pub struct HostSample {
@@ -40,14 +40,17 @@ struct DeviceAnswers<'a> {
 
 impl DeviceAnswers<'_> {
     fn get(&mut self, device: &AttemptDevice) -> DeviceAnswer {
-        if let Some(known) = self.known.get(device.visible_name()) {
+        let Some(name) = device.visible_name() else {
+            return DeviceAnswer { presence: Presence::Unknown, pids: None, at_ms: boottime_ms() };
+        };
+        if let Some(known) = self.known.get(name) {
             return known.clone();
         }
         let (gpu, mig) = (device.gpu_uuid.as_str(), device.mig_uuid.as_deref());
         let presence = if self.late.contains(gpu) { Presence::Unknown } else { self.gpus.presence(gpu, mig) };
         let pids = (presence == Presence::There).then(|| self.gpus.holders(gpu, mig).ok()).flatten();
         let answer = DeviceAnswer { presence, pids, at_ms: boottime_ms() };
-        self.known.insert(device.visible_name().to_owned(), answer.clone());
+        self.known.insert(name.to_owned(), answer.clone());
         answer
     }
 }
@@ -89,11 +92,11 @@ fn observe(attempt: &Attempt, answers: &mut DeviceAnswers<'_>) -> (i64, DeviceOb
 /// Reads every board, and every device of running attempts. Unreadable devices are left out.
 pub fn sample(host: &Host, telemetry: &Telemetry, running: &[Attempt]) -> HostSample {
     let devices = running.iter().flat_map(|attempt| &attempt.record.devices);
-    let needed: Vec<&str> = devices.map(AttemptDevice::visible_name).collect();
+    let needed: Vec<&str> = devices.filter_map(AttemptDevice::visible_name).collect();
     let readings = telemetry.read(&host.gpus, &needed);
     let late: HashSet<&str> =
         readings.iter().filter(|board| board.is_late()).map(|board| board.info.uuid.as_str()).collect();
-    let mut read: HashMap<&str, gpu::Reading> = HashMap::new();
+    let mut read: HashMap<&str, berth_gpu::Reading> = HashMap::new();
     for BoardReading { info, read: board } in &readings {
         let Ok(board) = board else { continue };
         read.insert(&info.uuid, board.board);
@@ -108,7 +111,8 @@ pub fn sample(host: &Host, telemetry: &Telemetry, running: &[Attempt]) -> HostSa
         observations.push((attempt.key(), at_ms, observation));
         for (device, d) in (0..).zip(&attempt.record.devices) {
             // A new instance is not in the inventory yet.
-            let reading = read.get(d.visible_name()).copied();
+            let Some(name) = d.visible_name() else { continue };
+            let reading = read.get(name).copied();
             let reading = match reading {
                 None if !late.contains(d.gpu_uuid.as_str()) => {
                     host.gpus.read(&d.gpu_uuid, d.mig_uuid.as_deref()).ok()

@@ -1,7 +1,7 @@
 //! Archives of a damaged or hostile sender: nothing outside of the directory changes.
 
-use berth_worker::transfer::archive::unpack;
-use berth_worker::transfer::tree::open_root;
+use berth_job_files::transfer::archive::unpack;
+use berth_job_files::transfer::tree::open_root;
 use proptest::prelude::*;
 
 const BLOCK: usize = 512;

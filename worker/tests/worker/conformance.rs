@@ -4,8 +4,8 @@
 //! what it left out, and why. It changes a MIG mode or makes an instance only where it is told to
 //! (`BERTH_HARDWARE_MIG=1`), on boards that nobody uses and that have no instances.
 
+use berth_gpu::{BoardInfo, GpuError, Gpus, Presence};
 use berth_mig::{Board, board_by_name};
-use berth_worker::gpu::{BoardInfo, GpuError, Gpus, Presence};
 
 use crate::boards;
 
@@ -143,11 +143,11 @@ fn check_instances(gpus: &Gpus, board: &BoardInfo, may: bool) {
     assert!(gpus.holders(gpu, Some(&uuid)).unwrap().is_empty());
     assert!(gpus.read(gpu, Some(&uuid)).unwrap().memory_total_mib > 0.0);
     assert!(matches!(gpus.set_mig(gpu, false), Err(GpuError::InUse)), "not while there are instances");
-    gpus.destroy_slice(gpu, profile.id, start).unwrap();
-    gpus.destroy_slice(gpu, profile.id, start).unwrap();
+    gpus.destroy_slice(gpu, profile.id, start, None).unwrap();
+    gpus.destroy_slice(gpu, profile.id, start, None).unwrap();
     assert_eq!(gpus.presence(gpu, Some(&uuid)), Presence::Gone);
     assert_eq!(gpus.slices(gpu).unwrap(), [neighbour], "its neighbour stays");
-    gpus.destroy_slice(gpu, profile.id, other).unwrap();
+    gpus.destroy_slice(gpu, profile.id, other, None).unwrap();
     if !board.mig_enabled {
         gpus.set_mig(gpu, false).unwrap();
     }

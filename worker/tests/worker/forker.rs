@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use berth_worker::shim::forker::{ForkedShim, Forker};
-use berth_worker::shim::{self, Launch, Limits, ShimRecords, ShimSecrets, shim_pid};
-use berth_worker::system::files::{find_json, put_json};
-use berth_worker::system::processes::stat;
+use berth_shim::forker::{ForkedShim, Forker};
+use berth_shim::{Launch, Limits, ShimRecords, ShimSecrets, shim_pid};
+use berth_system::files::{find_json, put_json};
+use berth_system::processes::stat;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -47,18 +47,19 @@ fn prepared(root: &Path, name: &str, text: &str, has_secrets: bool) -> PathBuf {
         secrets: None,
         lease: None,
         container: None,
+        storage_group: None,
     };
-    put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
+    put_json(&dir.join(berth_shim::LAUNCH), &launch, false).unwrap();
     dir
 }
 
 /// One whose command and variables are these.
 fn with(root: &Path, name: &str, argv: &[&str], env: &[(&str, &str)]) -> PathBuf {
     let dir = prepared(root, name, "", false);
-    let mut launch: Launch = find_json(&dir.join(shim::LAUNCH)).unwrap();
+    let mut launch: Launch = find_json(&dir.join(berth_shim::LAUNCH)).unwrap();
     launch.argv = argv.iter().map(|word| (*word).to_owned()).collect();
     launch.env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-    put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
+    put_json(&dir.join(berth_shim::LAUNCH), &launch, false).unwrap();
     dir
 }
 
@@ -83,7 +84,7 @@ fn code(dir: &Path) -> Option<i32> {
 }
 
 fn log(dir: &Path) -> String {
-    std::fs::read_to_string(dir.join(shim::LOG)).unwrap_or_default()
+    std::fs::read_to_string(dir.join(berth_shim::LOG)).unwrap_or_default()
 }
 
 fn end(pid: i32) {
@@ -207,7 +208,7 @@ fn signals_to_the_daemons_group_leave_the_forker_and_shims_hear_theirs() {
     let second = prepared(root.path(), "second", WAITS, false);
     let second_ends = forker.fork_shim(&second, None).unwrap();
     assert_eq!(running(&second).1, parent, "it goes on");
-    shim::send_signal(&second, Signal::SIGTERM);
+    berth_shim::send_signal(&second, Signal::SIGTERM);
     wait(second_ends);
     assert_eq!((code(&second), code(&first)), (Some(128 + Signal::SIGTERM as i32), None));
     let_go(&first);

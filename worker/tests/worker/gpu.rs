@@ -6,7 +6,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use berth_worker::gpu::{GpuError, Gpus, Presence};
+use berth_gpu::{GpuError, Gpus, Presence};
 use nvml_wrapper::Nvml;
 use nvml_wrapper_sys::bindings::{nvmlGpuInstance_t, nvmlGpuInstancePlacement_t};
 
@@ -91,7 +91,7 @@ fn slices_are_made_adopted_read_and_given_back() {
         matches!(gpus.create_slice(hopper, 9, 0), Err(GpuError::InUse)),
         "half an instance is left alone"
     );
-    gpus.destroy_slice(hopper, 9, 0).unwrap();
+    gpus.destroy_slice(hopper, 9, 0, None).unwrap();
     let adopted = gpus.create_slice(hopper, 9, 0).unwrap();
     let neighbour = adopted.mig_uuid.clone().unwrap();
     // A worker that starts again finds the same.
@@ -116,7 +116,7 @@ fn slices_are_made_adopted_read_and_given_back() {
     assert_eq!(gpus.holders(hopper, Some(&device)).unwrap(), [pid]);
     assert_eq!(gpus.holders(hopper, None).unwrap(), [pid]);
     assert!(gpus.holders(hopper, Some(&neighbour)).unwrap().is_empty());
-    assert!(matches!(gpus.destroy_slice(hopper, 19, 6), Err(GpuError::InUse)));
+    assert!(matches!(gpus.destroy_slice(hopper, 19, 6, None), Err(GpuError::InUse)));
     assert!(matches!(gpus.set_mig(hopper, false), Err(GpuError::InUse)));
     assert!(gpus.slices(hopper).unwrap().iter().any(|s| s.mig_uuid.as_deref() == Some(device.as_str())));
     let first = gpus.read(hopper, Some(&device)).unwrap();
@@ -135,15 +135,15 @@ fn slices_are_made_adopted_read_and_given_back() {
 
     // Free, it goes, and going twice is no error.
     drop(tenant);
-    gpus.destroy_slice(hopper, 19, 6).unwrap();
-    gpus.destroy_slice(hopper, 19, 6).unwrap();
+    gpus.destroy_slice(hopper, 19, 6, None).unwrap();
+    gpus.destroy_slice(hopper, 19, 6, None).unwrap();
     assert!(matches!(gpus.holders(hopper, Some(&device)), Err(GpuError::NotFound(name)) if name == device));
     let left = again.snapshot(info).unwrap();
     assert_eq!((left.slices.len(), left.changed), (1, true), "one of them is gone, and that is said");
-    gpus.destroy_slice(hopper, 9, 0).unwrap();
+    gpus.destroy_slice(hopper, 9, 0, None).unwrap();
     assert!(gpus.slices(hopper).unwrap().is_empty());
     gpus.set_mig(hopper, false).unwrap();
-    gpus.destroy_slice(hopper, 19, 6).unwrap();
+    gpus.destroy_slice(hopper, 19, 6, None).unwrap();
 
     // A board that switches only by a reset says so, and can be told to stay as it is.
     assert!(matches!(gpus.set_mig(ampere, false), Err(GpuError::ResetRequired)));
@@ -171,6 +171,6 @@ fn slices_are_made_adopted_read_and_given_back() {
     assert!(found[1].mig_enabled && found[1].uuid == ampere);
     std::fs::remove_file(&faults).unwrap();
     assert_eq!(there(), [Presence::There; 2]);
-    gpus.destroy_slice(ampere, small.profile_id, small.start).unwrap();
+    gpus.destroy_slice(ampere, small.profile_id, small.start, None).unwrap();
     assert_eq!(gpus.presence(ampere, Some(&on_ampere)), Presence::Gone, "an instance that was destroyed");
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use berth_isolation::cgroups::Controller;
+use berth_shim::{CommandExit, LOG, ShimRecords};
 use berth_worker::exec::attempt_processes;
-use berth_worker::isolation::cgroups::Controller;
-use berth_worker::shim::{self, CommandExit, LOG, ShimRecords};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
@@ -26,7 +26,7 @@ fn python(text: &str) -> String {
 fn left_of(mut running: Running) -> (CommandExit, Vec<String>) {
     let before = attempt_processes::all(&running.dir);
     assert!(!before.is_empty());
-    shim::send_signal(&running.dir, Signal::SIGTERM);
+    berth_shim::send_signal(&running.dir, Signal::SIGTERM);
     running.shim.wait().unwrap();
     let mut left: Vec<String> = Vec::new();
     for pid in before {

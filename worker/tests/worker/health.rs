@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use berth_gpu::board_health::{BoardHealthStore, run_task};
+use berth_gpu::{BoardEvent, BoardEventKind, Deadlines, GpuError, Gpus, Presence};
 use berth_proto::{BoardTask, TaskKind};
-use berth_worker::gpu::board_health::{BoardHealthStore, run_task};
-use berth_worker::gpu::{self, BoardEvent, BoardEventKind, Deadlines, GpuError, Gpus, Presence};
 use berth_worker::telemetry::{BoardReading, Telemetry};
 
 use crate::boards::{library, simulate};
@@ -19,17 +19,17 @@ use crate::load;
 const LONG: Duration = Duration::from_secs(20);
 
 /// Replaces what goes wrong, in one step as it is read all the time.
-fn put(dir: &Path, faults: &str) {
+pub fn put(dir: &Path, faults: &str) {
     let new = dir.join("faults.new");
     std::fs::write(&new, faults).unwrap();
     std::fs::rename(new, dir.join("faults.json")).unwrap();
 }
 
 /// A process on a device, ended and reaped when this is dropped.
-struct Tenant(Child);
+pub struct Tenant(Child);
 
 impl Tenant {
-    fn on(uuid: &str) -> Self {
+    pub fn on(uuid: &str) -> Self {
         let child = Command::new("sh")
             .args(["-c", "echo ready; read -r _"])
             .env("CUDA_VISIBLE_DEVICES", uuid)
@@ -51,10 +51,10 @@ impl Drop for Tenant {
 }
 
 /// Hears of what happens to the boards from when the first event of `hello` came.
-fn listen(gpus: &Arc<Gpus>) -> Receiver<BoardEvent> {
+pub fn listen(gpus: &Arc<Gpus>) -> Receiver<BoardEvent> {
     let (tell, heard) = channel();
     let gpus = gpus.clone();
-    std::thread::spawn(move || gpu::watch(&gpus, |happened| tell.send(happened).is_ok()));
+    std::thread::spawn(move || berth_gpu::watch(&gpus, |happened| tell.send(happened).is_ok()));
     heard
 }
 
@@ -63,7 +63,7 @@ fn silent(gpus: &Gpus, uuid: &str) -> Option<String> {
 }
 
 /// Raises XIDs until one is heard: whoever listens may not have registered yet.
-fn raise(
+pub fn raise(
     dir: &Path,
     heard: &Receiver<BoardEvent>,
     uuid: &str,
@@ -94,7 +94,7 @@ fn boards_that_fail_take_nothing_with_them() {
     let gpus = Arc::new(Gpus::open(Some(&library())).unwrap().with_deadlines(short));
     let boards = gpus.inventory().unwrap();
     let (first, second, ampere) = (&boards[0].uuid, &boards[1].uuid, &boards[2].uuid);
-    assert_eq!(gpus.known_uuids(), [first.clone(), second.clone(), ampere.clone()]);
+    assert_eq!(gpus.known_boards(), boards);
     let conditions = gpus.conditions();
     let facts = &conditions[0].1.description;
     assert_eq!((facts.pci_bus_id.as_deref(), facts.nvlinks), (Some("00000000:10:00.0"), 18));
@@ -172,7 +172,7 @@ fn boards_that_fail_take_nothing_with_them() {
 
     // Modes: at once, or with the next reset.
     put(&dir, "{}");
-    gpus.destroy_slice(second, 19, 3).unwrap();
+    gpus.destroy_slice(second, 19, 3, None).unwrap();
     assert_eq!(run_task(&gpus, &task(second, 2, TaskKind::MigOff)), Ok("MIG mode is off.".to_owned()));
     let waits = run_task(&gpus, &task(ampere, 1, TaskKind::MigOff)).unwrap_err();
     assert!(waits.contains("reset"), "{waits}");
@@ -212,9 +212,9 @@ fn boards_that_fail_take_nothing_with_them() {
     while newcomer.inventory().unwrap().len() < 3 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(100));
     }
-    assert!(!newcomer.is_incomplete() && newcomer.known_uuids().len() == 3);
+    assert!(!newcomer.is_incomplete() && newcomer.known_boards().len() == 3);
 }
 
-fn task(gpu_uuid: &str, number: u64, kind: TaskKind) -> BoardTask {
+pub fn task(gpu_uuid: &str, number: u64, kind: TaskKind) -> BoardTask {
     BoardTask { gpu_uuid: gpu_uuid.to_owned(), number, kind: kind.into() }
 }

@@ -5,18 +5,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use berth_images::container;
+use berth_images::driver_files::LIBRARY_DIR;
+use berth_images::{ImageLimits, Podman};
+use berth_isolation::cgroups::{Allowance, AttemptCgroups, Cgroups, Controller};
+use berth_isolation::sandbox::{BindMount, SandboxNetwork};
+use berth_isolation::secret_files;
 use berth_proto::{RegistryAuth, Secret, Spec};
-use berth_worker::images::container;
-use berth_worker::images::{ImageLimits, Podman};
-use berth_worker::isolation::cgroups::{Allowance, AttemptCgroups, Cgroups, Controller};
-use berth_worker::isolation::secret_files;
-use berth_worker::model::JobFailure;
-use berth_worker::shim::{self, CommandExit, CommandStart, Launch, Limits, ShimRecords, ShimSecrets};
-use berth_worker::system::files::put_json;
-use berth_worker::system::processes::descendants;
+use berth_shim::model::JobFailure;
+use berth_shim::{CommandExit, CommandStart, Launch, Limits, ShimRecords, ShimSecrets};
+use berth_system::files::put_json;
+use berth_system::processes::descendants;
 use nix::sys::signal::Signal;
 
 use crate::left_out::left_out;
+use crate::stage::FakeNode;
 
 const IMAGE: &str = "localhost/berth-test:1";
 const UID: u32 = 654_321;
@@ -42,6 +45,8 @@ struct Stage {
     root: tempfile::TempDir,
     podman: Podman,
     cgroups: Cgroups,
+    /// The driver's files.
+    driver: Vec<BindMount>,
 }
 
 impl Drop for Stage {
@@ -82,7 +87,7 @@ impl Stage {
             left_out(String::from_utf8_lossy(&imported.stderr));
             return None;
         }
-        Some(Self { root, podman, cgroups })
+        Some(Self { root, podman, cgroups, driver: Vec::new() })
     }
 
     fn start(&self, name: &str, text: &str, memory_mib: u64, devices: &[String]) -> Running {
@@ -105,22 +110,24 @@ impl Stage {
         let allowance = Allowance { cpu_milli: 0, memory_mib, pids: 256, devices: vec![] };
         let (group, cgroup) = self.cgroups.create_nested(name, &allowance).unwrap();
         let place = secret_files::directory(&dir, spec);
-        if let Some(place) = &place {
-            secret_files::write(place, spec, Some(UID)).unwrap();
-        }
+        place.iter().for_each(|place| secret_files::write(place, spec, Some(UID)).unwrap());
         let terms = container::ContainerSpec {
             name,
             image: &self.podman.find(IMAGE).unwrap(),
             dir: &dir,
             work: &work,
             uid: UID,
-            network: false,
+            network: SandboxNetwork::None,
             devices,
+            driver: &self.driver,
             secrets: place.as_deref(),
             scratch_mib: 32,
             cgroup: &cgroup,
             pids: 256,
+            open_files: 2_048,
+            locked_memory: false,
             volumes: &[],
+            storage_group: None,
         };
         let mut env = [("HOME", "/home/job"), ("JOB_NAME", name), ("ODD", "a \"b\" # c=d")]
             .map(|(k, v)| (k.to_owned(), v.to_owned()))
@@ -144,15 +151,16 @@ impl Stage {
                 memory_mib,
                 pids: 256,
                 disk: Some((work, 1_024)),
-                volumes: Vec::new(),
                 nested: true,
+                ..Limits::default()
             },
             has_secrets: !spec.secrets.is_empty(),
             secrets: place,
             lease: None,
             container: Some(container),
+            storage_group: None,
         };
-        put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
+        put_json(&dir.join(berth_shim::LAUNCH), &launch, false).unwrap();
         let mut shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
             .arg("shim")
             .arg(&dir)
@@ -175,7 +183,8 @@ impl Stage {
 
 impl Running {
     fn log(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(self.dir.join(shim::LOG)).unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&std::fs::read(self.dir.join(berth_shim::LOG)).unwrap_or_default())
+            .into_owned()
     }
 
     fn until(&self, said: &str) {
@@ -245,6 +254,40 @@ fn a_command_in_an_image_is_as_shut_in_as_any_other() {
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&own), UID, "outside too it is nobody's but the job's");
 }
 
+#[test]
+fn a_container_gets_its_node_and_the_drivers_libraries() {
+    let Some(mut stage) = Stage::open() else { return };
+    let (Some(own), Some(other)) = (FakeNode::make(230), FakeNode::make(231)) else { return };
+    let library = stage.root.path().join("libcuda.so.550.54.15");
+    std::fs::write(&library, "driver 550.54.15\n").unwrap();
+    let to = Path::new(LIBRARY_DIR).join("libcuda.so.1");
+    stage.driver = vec![BindMount { from: library.clone(), to: to.clone(), writable: false }];
+    let (devices, at) = ([own.name()], to.display());
+    let text = format!(
+        "cat {at}; echo search $LD_LIBRARY_PATH; echo x > {at} || echo unchanged; cat {}; cat {}\n\
+         echo files $(ulimit -Hn) core $(ulimit -Hc)",
+        own.name(),
+        other.name()
+    );
+    let command = ["sh", "-c", text.as_str()].map(str::to_owned);
+    let (_, log) = stage.launch("driver", &command, 0, &devices, &in_image()).unwrap().ended();
+    for line in [
+        "driver 550.54.15".to_owned(),
+        format!("search {LIBRARY_DIR}"),
+        "unchanged".to_owned(),
+        format!("cat: {}: No such device or address", own.name()),
+        format!("cat: {}: No such file or directory", other.name()),
+        "files 2048 core 0".to_owned(),
+    ] {
+        assert!(log.lines().any(|l| l == line), "{line}: {log}");
+    }
+    assert_eq!(std::fs::read_to_string(&library).unwrap(), "driver 550.54.15\n");
+    let spec = Spec { env: [("LD_LIBRARY_PATH".to_owned(), "/opt/lib".to_owned())].into(), ..in_image() };
+    let command = ["sh", "-c", "echo search $LD_LIBRARY_PATH"].map(str::to_owned);
+    let (_, log) = stage.launch("own-path", &command, 0, &devices, &spec).unwrap().ended();
+    assert_eq!(log, format!("search /opt/lib:{LIBRARY_DIR}\n"));
+}
+
 /// What a process was started with: its words and its variables. Nothing when it is gone.
 fn started_with(pid: i32) -> String {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
@@ -287,7 +330,7 @@ fn a_jobs_variables_and_secrets_are_its_containers_and_nobody_elses() {
     assert!(inside.iter().any(|pid| started_with(*pid).contains("TOKEN=tok_Zq7w9x2m4k")));
     let place = secret_files::directory(&running.dir, &spec).unwrap();
     assert!(place.exists());
-    shim::send_signal(&running.dir, Signal::SIGTERM);
+    berth_shim::send_signal(&running.dir, Signal::SIGTERM);
     let (_, log) = running.ended();
     let stars = "*".repeat(14);
     let expected = format!("/bin:/odd-place /bin:/odd-place\nsay {stars}. {}\n{stars}\n", "*".repeat(18));
@@ -319,12 +362,12 @@ fn a_stop_reaches_the_job_and_then_kills_it() {
     let polite =
         stage.start("polite", "trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.1; done", 0, &[]);
     polite.until("up");
-    shim::send_signal(&polite.dir, Signal::SIGTERM);
+    berth_shim::send_signal(&polite.dir, Signal::SIGTERM);
     let (exit, log) = polite.ended();
     assert_eq!((exit.code, log.contains("saved")), (3, true), "{log}");
     let deaf = stage.start("deaf", "trap '' TERM; echo up; while :; do sleep 0.1; done", 0, &[]);
     deaf.until("up");
-    shim::send_signal(&deaf.dir, Signal::SIGTERM);
+    berth_shim::send_signal(&deaf.dir, Signal::SIGTERM);
     let (exit, log) = deaf.ended();
     assert_eq!(exit.code, 137, "{log}");
 }

@@ -5,11 +5,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
+use berth_isolation::cgroups::Controller;
+use berth_isolation::disk::{self, DiskUsage};
 use berth_proto::Secret;
+use berth_shim::Limits;
 use berth_worker::exec::attempt_processes;
-use berth_worker::isolation::cgroups::Controller;
-use berth_worker::isolation::disk::{self, DiskUsage};
-use berth_worker::isolation::sandbox::BindMount;
 
 use crate::left_out::left_out;
 use crate::stage::{FakeNode, Running, Script, Stage};
@@ -51,23 +51,6 @@ fn a_neighbour_and_the_worker_cannot_be_seen_or_touched() {
     }
     assert_eq!(std::fs::read_to_string(neighbour.dir.join("work/mine")).unwrap(), "hush\n");
     neighbour.stop();
-}
-
-#[test]
-fn a_sandbox_that_cannot_be_set_up_is_a_failure_of_the_worker() {
-    let Some(stage) = Stage::sandboxed() else { return };
-    let from = stage.root.path().join("data");
-    std::fs::create_dir(&from).unwrap();
-    // The system is read-only inside, so this directory cannot be made.
-    let volumes = vec![BindMount { from, to: "/usr/absent".into(), writable: true }];
-    let (exit, log) = stage.run("incomplete", &Script { text: "echo RAN", volumes, ..Script::default() });
-    assert!(log.contains("/usr/absent") && !log.contains("RAN"), "{log}");
-    let (code, detail) = exit.failure.unwrap();
-    assert_eq!((code.as_str(), exit.code, exit.metered_ms), ("worker.isolation", 1, 0), "{detail}");
-    // A command has the same exit code, and gets none of the worker's files.
-    let (exit, log) = stage.script("complete", "ls /proc/self/fd; exit 1");
-    assert_eq!((exit.code, exit.failure), (1, None), "{log}");
-    assert_eq!(log.split_whitespace().collect::<Vec<_>>(), ["0", "1", "2", "3"], "3 is the list's own");
 }
 
 /// Prints a line for each call with the number of its error.
@@ -341,6 +324,22 @@ fn the_devices_cgroup_keeps_nodes_apart_by_itself() {
 }
 
 #[test]
+fn open_files_locked_memory_and_core_dumps_are_limited() {
+    let Some(stage) = Stage::sandboxed() else { return };
+    let limits = Limits { open_files: 2_048, locked_memory: true, ..Limits::default() };
+    let text = "echo files $(ulimit -Sn) $(ulimit -Hn) core $(ulimit -Hc); echo locked $(ulimit -Sl)";
+    let (_, log) = stage.run("limits", &Script { text, limits, ..Script::default() });
+    assert!(log.lines().any(|l| l == "files 2048 2048 core 0"), "{log}");
+    if std::process::Command::new("sh").args(["-c", "ulimit -l unlimited"]).status().unwrap().success() {
+        assert!(log.lines().any(|l| l == "locked unlimited"), "{log}");
+    } else {
+        left_out("no limit of locked memory can be raised on this machine");
+        let (_, other) = stage.script("same", "echo locked $(ulimit -Hl)");
+        assert!(log.ends_with(&other), "the limit of before is the bound: {log} {other}");
+    }
+}
+
+#[test]
 fn nothing_outlives_a_killed_shim() {
     // Without a sandbox, so that only the cgroup holds what was left.
     let stage = Stage::open();
@@ -356,7 +355,7 @@ fn nothing_outlives_a_killed_shim() {
     assert!(left.len() >= 3, "the command ends with its shim, its children do not: {left:?}");
     // As a daemon that starts again does, which knows only what is written.
     let known = serde_json::to_string(&running.group).unwrap();
-    let known: berth_worker::isolation::cgroups::AttemptCgroups = serde_json::from_str(&known).unwrap();
+    let known: berth_isolation::cgroups::AttemptCgroups = serde_json::from_str(&known).unwrap();
     known.end().unwrap();
     assert!(running.group.processes().unwrap().is_empty());
     for pid in left {
@@ -423,7 +422,7 @@ fn visit(dir: &std::path::Path, typed: &str) -> String {
         .stdin(OwnedFd::from(theirs))
         .spawn()
         .unwrap();
-    let mut screen = std::fs::File::from(berth_worker::exec::pty::receive_file(ours.as_fd()).unwrap());
+    let mut screen = std::fs::File::from(berth_system::pty::receive_file(ours.as_fd()).unwrap());
     screen.write_all(format!("{typed}\nexit\n").as_bytes()).unwrap();
     let (mut said, mut piece) = (Vec::new(), [0; 4_096]);
     // A terminal whose other side is closed gives an error.
@@ -482,5 +481,5 @@ fn put_record(running: &Running) {
         "uid": running.uid,
         "group": running.group,
     });
-    berth_worker::system::files::put_json(&running.dir.join("attempt.json"), &record, false).unwrap();
+    berth_system::files::put_json(&running.dir.join("attempt.json"), &record, false).unwrap();
 }

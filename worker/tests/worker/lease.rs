@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use berth_shim::lease::{LeaseRenewal, LeaseTerm, ShimLease};
+use berth_shim::{CommandExit, Launch, Limits, ShimRecords, StopNotice};
+use berth_system::clock::{boot_id, boottime_ms};
+use berth_system::files::put_json;
 use berth_worker::exec::attempt_processes;
-use berth_worker::shim::lease::{LeaseRenewal, LeaseTerm, ShimLease};
-use berth_worker::shim::{self, CommandExit, Launch, Limits, ShimRecords, StopNotice};
-use berth_worker::system::clock::{boot_id, boottime_ms};
-use berth_worker::system::files::put_json;
 use nix::sys::signal::Signal;
 
 use crate::load;
@@ -108,8 +108,8 @@ fn a_long_grace_does_not_outlast_the_lease() {
     let running = stage.start("saving", &Script { text: STUBBORN, lease, ..Script::default() });
     running.until("on");
     let notice = StopNotice { signal: Signal::SIGTERM as i32, grace_ms: 600_000 };
-    put_json(&running.dir.join(shim::NOTICE), &notice, false).unwrap();
-    shim::send_signal(&running.dir, Signal::SIGTERM);
+    put_json(&running.dir.join(berth_shim::NOTICE), &notice, false).unwrap();
+    berth_shim::send_signal(&running.dir, Signal::SIGTERM);
     let dir = running.dir.clone();
     let (exit, log) = running.ended();
     assert_eq!((exit.failure, exit.code), (None, 137), "it was being stopped already: {log}");
@@ -136,13 +136,14 @@ fn a_command_that_cannot_begin_ends_as_a_shell_would_say() {
             secrets: None,
             lease: None,
             container: None,
+            storage_group: None,
         };
-        put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
+        put_json(&dir.join(berth_shim::LAUNCH), &launch, false).unwrap();
         let worker = env!("CARGO_BIN_EXE_berth-worker");
         assert!(Command::new(worker).arg("shim").arg(&dir).status().unwrap().success());
         let exit: CommandExit = ShimRecords::read(&dir).exit.unwrap();
         assert_eq!((exit.code, exit.metered_ms), (code, 0), "{program}");
-        let log = std::fs::read_to_string(dir.join(shim::LOG)).unwrap();
+        let log = std::fs::read_to_string(dir.join(berth_shim::LOG)).unwrap();
         assert!(log.starts_with("berth: the command cannot be started"), "{log}");
     }
 }

@@ -1,8 +1,9 @@
 //! Volumes in a real sandbox: one is only for reading, the other is not, and neither opens anything else.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-use berth_worker::isolation::sandbox::BindMount;
+use berth_isolation::sandbox::BindMount;
 
 use crate::stage::{Script, Stage};
 
@@ -44,6 +45,41 @@ fn a_volume_is_read_or_written_at_its_place_and_nothing_else_changes() {
     for own in [out, top] {
         assert_eq!(std::fs::read_to_string(own.from.join("new")).unwrap(), "new\n");
     }
+}
+
+#[test]
+fn a_job_reads_a_cached_file_through_its_link_and_changes_nothing() {
+    let Some(stage) = Stage::sandboxed() else { return };
+    let data = volume(&stage, "data", "/data", false);
+    // As the cache stores a file.
+    let cached = stage.root.path().join("cached");
+    std::fs::write(&cached, "cached").unwrap();
+    std::fs::set_permissions(&cached, std::fs::Permissions::from_mode(0o444)).unwrap();
+    std::fs::hard_link(&cached, data.from.join("linked")).unwrap();
+    let stamp = || {
+        let found = cached.metadata().unwrap();
+        (found.uid(), found.mode() & 0o7777, found.mtime(), found.mtime_nsec(), found.nlink())
+    };
+    let before = stamp();
+    let text = format!(
+        "cd /data && cat linked; echo\n\
+         echo x > linked && echo CHANGED-IT\n\
+         echo x >> linked && echo APPENDED\n\
+         chmod 666 linked && echo CHANGED-MODE\n\
+         touch -d @1 linked && echo CHANGED-TIME\n\
+         ln linked ~/own && echo LINKED-IT\n\
+         truncate -s 0 /proc/self/cwd/linked && echo TRUNCATED\n\
+         cat {} && echo SAW-CACHE\n\
+         cp linked ~/copy && chmod 600 ~/copy && echo x >> ~/copy && echo wrote-copy",
+        cached.display()
+    );
+    let (exit, log) = stage.run("reader", &Script { text: &text, volumes: vec![data], ..Script::default() });
+    assert_eq!(exit.code, 0, "{log}");
+    for bad in ["CHANGED-", "APPENDED", "LINKED-", "TRUNCATED", "SAW-"] {
+        assert!(!log.contains(bad), "{bad}: {log}");
+    }
+    assert!(log.contains("cached\n") && log.contains("wrote-copy"), "{log}");
+    assert_eq!((stamp(), std::fs::read_to_string(&cached).unwrap().as_str()), (before, "cached"));
 }
 
 #[test]

@@ -15,7 +15,8 @@ use self::deletion::Deletion;
 use self::identities::identities_view;
 use self::password::PasswordForm;
 use self::sessions::Sessions;
-use super::parts::{Call, CallProblem, Loading, ready};
+use super::call_button::CallButton;
+use super::parts::{Call, CallProblem, Loading};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -83,26 +84,16 @@ fn Profile(me: Me) -> impl IntoView {
 /// The button for another link to an address that is not verified.
 #[component]
 fn Unverified() -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let sent = RwSignal::new(false);
-    let send = move |_: leptos::ev::MouseEvent| {
+    let send = move |()| {
         call.run(api::people::send_verification(), move |()| sent.set(true));
     };
     view! {
         <p>"not verified"</p>
         <CallProblem call=call beside_fields=&[]/>
         <p>
-            <button
-                class="btn btn--small"
-                type="button"
-                disabled=move || !ready.get()
-                aria-disabled=move || call.pending.get().then_some("true")
-                aria-busy=move || call.pending.get().then_some("true")
-                on:click=send
-            >
-                "Send link again"
-            </button>
+            <CallButton call=call class="btn btn--small" send=Callback::new(send)>"Send link again"</CallButton>
         </p>
         <p class="quiet said" role="status">
             {move || if sent.get() { "A mail with a link is on its way. The link works for seven days." } else { "" }}

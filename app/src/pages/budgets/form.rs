@@ -6,12 +6,12 @@ use berth_types::budgets::{AtLimit, Budget, NewBudget};
 use berth_types::ids::OrgId;
 use berth_types::money::parse_amount_micros;
 use berth_types::problems::Problem;
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::curl::{self, CopyAsCurl};
+use super::super::card_form::CardForm;
+use super::super::curl;
 use super::super::limits::form::NumberField;
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit, origin};
+use super::super::parts::{Call, FieldError, FormKey, origin};
 use super::text::{at_limit_label, at_limit_text};
 use crate::api;
 use crate::ui::*;
@@ -55,8 +55,7 @@ pub fn BudgetForm(
         }
         None => curl::INCOMPLETE.to_owned(),
     });
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         status.set("");
         let Some(body) = untrack(input) else {
             let detail = "Enter an amount, such as 500 or 12.50.";
@@ -89,9 +88,15 @@ pub fn BudgetForm(
         }
     };
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"New budget"</h2>
-            <CallProblem call=call beside_fields=FIELDS/>
+        <CardForm
+            title="New budget"
+            call=call
+            beside_fields=FIELDS
+            verb="Create budget"
+            status=status
+            curl=(line, "New budget with curl")
+            submit=Callback::new(submit)
+        >
             <div class="field-row">
                 <Field
                     label="Name"
@@ -100,7 +105,6 @@ pub fn BudgetForm(
                     value=name
                     hint=Some("Shown when the budget refuses a submission.".to_owned())
                     error=call.field("/name")
-                    autocomplete=Some("off")
                 />
                 <NumberField
                     label="Amount"
@@ -124,7 +128,6 @@ pub fn BudgetForm(
                     value=label
                     hint=Some("Counts only jobs with this label, such as project. Empty: all jobs and reservations.".to_owned())
                     error=call.field("/label")
-                    autocomplete=Some("off")
                 />
                 <Field
                     label="Label value"
@@ -133,14 +136,8 @@ pub fn BudgetForm(
                     value=value
                     hint=Some("For example alpha. Required with a label key.".to_owned())
                     error=call.field("/value")
-                    autocomplete=Some("off")
                 />
             </div>
-            <div class="form__actions">
-                <Submit call=call>"Create budget"</Submit>
-                <span class="quiet" role="status">{move || status.get()}</span>
-            </div>
-            <CopyAsCurl line=line label="New budget with curl"/>
-        </form>
+        </CardForm>
     }
 }

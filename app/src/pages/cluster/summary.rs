@@ -11,6 +11,7 @@ pub struct ModelSummary {
     pub model: String,
     pub boards: usize,
     pub full: usize,
+    /// Boards that are free as a whole. An unused board in MIG mode until a reset has slices only.
     pub free: usize,
     /// The smallest profile of the model, with the number of its free slices on all boards.
     slices: Option<(u64, String)>,
@@ -29,7 +30,9 @@ impl ModelSummary {
             self.add_slices(map, model, board);
         }
         match board.state {
-            BoardState::Free => self.free += 1,
+            BoardState::Free => {
+                self.free += usize::from(map.free(board).iter().any(|free| free.profile.is_none()));
+            }
             BoardState::Full => self.full += 1,
             BoardState::PartlyFree => {
                 self.partly_free += 1;
@@ -106,6 +109,7 @@ mod tests {
             let device = |name: &&str| FreeDevices { profile: Some((*name).to_owned()), count: 1 };
             names.iter().map(device).collect::<Vec<_>>()
         };
+        let whole = |names: &[&str]| [vec![FreeDevices { profile: None, count: 1 }], free(names)].concat();
         ClusterMap {
             models: vec![
                 BoardModel {
@@ -114,7 +118,12 @@ mod tests {
                 },
                 BoardModel { name: "A30".to_owned(), profiles: profiles(&["1g", "2g"]) },
             ],
-            free_sets: vec![free(&["1g", "1g+me", "3g"]), free(&["1g", "4g"]), free(&["1g", "7g"])],
+            free_sets: vec![
+                free(&["1g", "1g+me", "3g"]),
+                free(&["1g", "4g"]),
+                whole(&["1g", "7g"]),
+                free(&["1g", "2g"]),
+            ],
             nodes: vec![MapNode {
                 id: "node_00000000000000000000000001".parse().unwrap(),
                 name: "pier-01".to_owned(),
@@ -137,12 +146,14 @@ mod tests {
             board(0, Draining, 2),
             board(0, Quarantined, 2),
             board(1, NotConnected, 0),
+            // It is in MIG mode until a reset.
+            board(1, Free, 3),
             board(7, Free, 0),
         ];
         let texts: Vec<(String, String)> =
             summaries(&map(boards)).into_iter().map(|one| (one.model.clone(), one.text())).collect();
         let h100 = "1 of 6 boards in use, 2 partly free, 2 not available; 1 board free, or 3 slices of 1g; largest free slice 4g";
-        let a30 = "0 of 1 board in use, 0 partly free, 1 not available; no board free";
+        let a30 = "0 of 2 boards in use, 0 partly free, 1 not available; no board free, 1 slice of 1g";
         assert_eq!(texts, [("H100", h100), ("A30", a30)].map(|(a, b)| (a.to_owned(), b.to_owned())));
     }
 

@@ -16,7 +16,8 @@ use super::super::launch::stored_draft::is_secret;
 use super::super::rows::device_text;
 use super::super::shell_words::join;
 use super::super::text::{
-    counted, limit_text, number, offering_text, priority_text, size_text, state_text, topology_text,
+    counted, limit_text, network_text, number, offering_text, priority_text, size_text, state_text,
+    topology_text,
 };
 use super::super::usage::text::device_hours;
 use super::lines::Quantity;
@@ -228,7 +229,8 @@ fn devices(jobs: Jobs<'_>) -> Vec<Row> {
         Row::new("Topology", jobs, |one| {
             (!one.job.topology.is_any()).then(|| topology_text(one.job.topology).to_owned())
         }),
-        Row::new("Network", jobs, |one| (!one.job.network.is_outbound()).then(|| "none".to_owned())),
+        Row::new("Network", jobs, |one| network_text(one.job.network).map(str::to_owned)),
+        Row::new("RDMA", jobs, |one| one.job.rdma.then(|| "yes".to_owned())),
         Row::new("Boards", jobs, |one| listed(one.job.devices.iter().map(device_text))),
     ]
 }

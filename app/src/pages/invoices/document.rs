@@ -28,6 +28,11 @@ pub fn pdf_link(path: String, file: String) -> AnyView {
     view! { <a class="btn" href=path rel="external" download=file>"Download PDF"</a> }.into_any()
 }
 
+/// Returns a link that saves a CSV file.
+pub fn csv_link(path: String, file: String) -> AnyView {
+    view! { <a class="btn" href=path rel="external" download=file>"Download CSV"</a> }.into_any()
+}
+
 fn party(party: LabelledText) -> AnyView {
     view! {
         <address>
@@ -77,24 +82,33 @@ pub fn notes(notes: &[String]) -> AnyView {
     notes.into_any()
 }
 
-/// Returns the rows of a table.
-pub fn rows(table: &TableText) -> Vec<AnyView> {
-    let [_, second, third] = table.heads;
-    table.rows.iter().cloned().map(|cells| row([second, third], cells)).collect()
+/// Returns the heads of a table with their classes.
+pub fn heads(table: &TableText) -> Vec<(&'static str, &'static str)> {
+    let class = |index: usize| if index == 0 { "" } else { "num" };
+    table.heads.iter().enumerate().map(|(index, head)| (*head, class(index))).collect()
 }
 
-fn row([second, third]: [&'static str; 2], [name, number, amount]: [String; 3]) -> AnyView {
-    // A cell without a number has no label on a phone.
-    let number = if number.is_empty() {
-        view! { <td role="cell" class="num"></td> }.into_any()
-    } else {
-        view! { <td role="cell" class="num" data-label=second>{number}</td> }.into_any()
+/// Returns the rows of a table.
+pub fn rows(table: &TableText) -> Vec<AnyView> {
+    table.rows.iter().map(|cells| row(&table.heads, cells)).collect()
+}
+
+fn row(heads: &[&'static str], cells: &[String]) -> AnyView {
+    let cell = |(label, text): (&&'static str, &String)| {
+        let (label, text) = (*label, text.clone());
+        // A cell without a number has no label on a phone.
+        if text.is_empty() {
+            view! { <td role="cell" class="num"></td> }.into_any()
+        } else {
+            view! { <td role="cell" class="num" data-label=label>{text}</td> }.into_any()
+        }
     };
+    let name = cells.first().cloned().unwrap_or_default();
+    let numbers: Vec<AnyView> = heads.iter().zip(cells).skip(1).map(cell).collect();
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}</th>
-            {number}
-            <td role="cell" class="num" data-label=third>{amount}</td>
+            {numbers}
         </tr>
     }
     .into_any()
@@ -126,17 +140,21 @@ pub fn document(invoice: &Invoice, other: Option<AnyView>) -> AnyView {
 
 /// Returns the table of the lines of an invoice.
 fn lines(table: &TableText) -> AnyView {
-    let [first, second, third] = table.heads;
+    let head = |(index, text): (usize, &&'static str)| {
+        let text = *text;
+        if index == 0 {
+            view! { <th role="columnheader" scope="col">{text}</th> }.into_any()
+        } else {
+            view! { <th role="columnheader" scope="col" class="num">{text}</th> }.into_any()
+        }
+    };
+    let heads: Vec<AnyView> = table.heads.iter().enumerate().map(head).collect();
     view! {
         <div class="table-wrap">
             <table class="table table--compact" role="table">
                 <caption class="visually-hidden">{table.caption}</caption>
                 <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">{first}</th>
-                        <th role="columnheader" scope="col" class="num">{second}</th>
-                        <th role="columnheader" scope="col" class="num">{third}</th>
-                    </tr>
+                    <tr role="row">{heads}</tr>
                 </thead>
                 <tbody role="rowgroup">{rows(table)}</tbody>
             </table>

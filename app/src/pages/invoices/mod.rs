@@ -1,6 +1,7 @@
 //! Page of the monthly invoices of an organization. An invoice is final after its issue. Beside them are the
 //! statements of the months, also of the present one.
 
+pub mod details;
 pub mod document;
 pub mod one;
 pub mod statement;
@@ -10,7 +11,7 @@ use std::future::Future;
 
 use berth_types::Page as Rows;
 use berth_types::ids::OrgId;
-use berth_types::invoices::{Invoice, InvoiceKind, MonthStatement};
+use berth_types::invoices::{BillingDetails, Invoice, InvoiceKind, MonthStatement};
 use berth_types::money::{column_decimals, column_text};
 use berth_types::time::Timestamp;
 use futures::try_join;
@@ -18,6 +19,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
+use self::details::BillingDetailsCard;
 pub use self::one::InvoicePage;
 pub use self::statement::StatementPage;
 use self::statement::Statements;
@@ -42,14 +44,16 @@ struct Loaded {
     first: Rows<Invoice>,
     /// The statement of the present month.
     statement: MonthStatement,
+    details: BillingDetails,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let first = api::invoices::list(org, None);
     let statement = api::invoices::statement(org, None);
+    let details = api::invoices::details(org);
     async move {
-        let (first, statement) = try_join!(first, statement)?;
-        Ok(Loaded { org, first, statement })
+        let (first, statement, details) = try_join!(first, statement, details)?;
+        Ok(Loaded { org, first, statement, details })
     }
 }
 
@@ -66,7 +70,7 @@ pub fn InvoicesPage() -> impl IntoView {
 
 #[component]
 fn InvoicesView(loaded: Loaded) -> impl IntoView {
-    let Loaded { org, first, statement } = loaded;
+    let Loaded { org, first, statement, details } = loaded;
     let all = RwSignal::new(first.items);
     let cursor = RwSignal::new(first.next_cursor);
     let more = Call::idle();
@@ -109,6 +113,10 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
             {move || (!none.get()).then(|| view! { <ListCurl path=path label="Invoices with curl"/> })}
         </section>
         <Statements org=org first=statement/>
+        <section class="section">
+            <div class="section__head"><h2>"Customer"</h2></div>
+            <BillingDetailsCard org=org details=details/>
+        </section>
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 
-use berth_types::documents::invoice_pdf_name;
+use berth_types::documents::{invoice_file_stem, invoice_pdf_name};
 use berth_types::ids::{InvoiceId, OrgId};
 use berth_types::invoices::{Invoice, InvoiceKind, InvoiceState};
 use berth_types::problems::Problem;
@@ -17,13 +17,14 @@ use serde::{Deserialize, Serialize};
 use super::super::org_data::org_object_view;
 use super::super::parts::{Call, CallProblem, when_some};
 use super::super::payments::PayInvoice;
-use super::document::{PrintButton, document, pdf_link};
+use super::document::{PrintButton, csv_link, document, pdf_link};
 use super::text::title;
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
 use crate::identity::window_title;
 use crate::session::{use_object_org, use_session};
+use crate::ui::Crumbs;
 
 /// An invoice with its credit note or its voided invoice.
 #[derive(Clone, Serialize, Deserialize)]
@@ -94,18 +95,15 @@ fn InvoiceView(loaded: Loaded) -> impl IntoView {
     let window_title = window_title(&name);
     let other = other_line(&invoice, other.as_ref());
     let pdf = pdf_link(api::invoices::pdf_path(org, id), invoice_pdf_name(&invoice));
+    let csv_file = format!("{}.csv", invoice_file_stem(&invoice));
+    let csv = csv_link(api::invoices::csv_path(org, id), csv_file);
     view! {
         <Title text=window_title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Breadcrumb">
-                <ol>
-                    <li><a href=org_link("/invoices")>"Invoices"</a></li>
-                    <li><span aria-current="page" class="quiet">{name}</span></li>
-                </ol>
-            </nav>
+            <Crumbs list="Invoices" path=Signal::derive(org_link("/invoices")) name=name/>
             <div class="page__head">
                 <h1>{heading}</h1>
-                <div class="page__actions">{pay}{pdf}<PrintButton/></div>
+                <div class="page__actions">{pay}{pdf}{csv}<PrintButton/></div>
             </div>
             <CallProblem call=call beside_fields=&[]/>
             {document(&invoice, other)}

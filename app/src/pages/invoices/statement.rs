@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::super::days::{iso_day, iso_month, month_before, month_text};
 use super::super::limits::replace;
 use super::super::parts::{Loading, NoOrg, every_visible, when_some};
-use super::document::{PrintButton, notes, parties, pdf_link, rows, sums};
+use super::document::{PrintButton, csv_link, heads, notes, parties, pdf_link, rows, sums};
 use crate::address::org_link;
 use crate::api;
 use crate::api::Answer;
@@ -172,21 +172,16 @@ fn StatementView(loaded: Loaded) -> impl IntoView {
     let pdf = api::invoices::statement_pdf_path(org, &statement.month);
     let pdf = pdf_link(pdf, statement_pdf_name(&statement));
     let csv = api::invoices::statement_csv_path(org, &statement.month);
-    let file = format!("statement-{}.csv", statement.month);
+    let csv = csv_link(csv, format!("statement-{}.csv", statement.month));
     view! {
         <Title text=window_title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Breadcrumb">
-                <ol>
-                    <li><a href=org_link("/invoices")>"Invoices"</a></li>
-                    <li><span aria-current="page" class="quiet">{name}</span></li>
-                </ol>
-            </nav>
+            <Crumbs list="Invoices" path=Signal::derive(org_link("/invoices")) name=name/>
             <div class="page__head">
                 <h1>{heading}</h1>
                 <div class="page__actions">
                     {pdf}
-                    <a class="btn" href=csv rel="external" download=file>"Download CSV"</a>
+                    {csv}
                     <PrintButton/>
                 </div>
             </div>
@@ -204,8 +199,7 @@ fn table(table: &TableText) -> AnyView {
     if table.rows.is_empty() {
         return view! { <p class="quiet">{table.empty}</p> }.into_any();
     }
-    let [first, second, third] = table.heads;
-    table_of(table.caption, &[(first, ""), (second, "num"), (third, "num")], rows(table))
+    table_of(table.caption, &heads(table), rows(table))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use berth_types::invoices::Invoice;
 use berth_types::money::parse_amount_micros;
 
 use super::super::days::month_text;
+use super::super::load_more::merge_newest;
 
 pub use berth_types::documents::{invoice_title as title, rate_text, typed_rate};
 
@@ -22,13 +23,7 @@ pub fn period(invoice: &Invoice) -> String {
 
 /// Inserts an invoice into a list with the newest first, or replaces its older copy.
 pub fn merge(known: &mut Vec<Invoice>, fresh: Invoice) {
-    match known.iter_mut().find(|one| one.id == fresh.id) {
-        Some(one) => *one = fresh,
-        None => {
-            let place = known.iter().position(|one| one.number < fresh.number).unwrap_or(known.len());
-            known.insert(place, fresh);
-        }
-    }
+    merge_newest(known, fresh, |one| one.number, |_| ());
 }
 
 #[cfg(test)]

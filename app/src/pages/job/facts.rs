@@ -2,6 +2,7 @@
 //!
 //! Values of environment variables stay hidden: only a submission has them.
 
+use berth_types::evidence::MemoryClearing;
 use berth_types::jobs::{Condition, Device, Job};
 use berth_types::money::{money_text, reserved_text};
 use berth_types::volumes::{JobVolume, VolumeMode};
@@ -10,7 +11,7 @@ use leptos::prelude::*;
 use super::super::rows::{bar_text, board_cells, own_tile};
 use super::super::shell_words::join;
 use super::super::text::{
-    charge, limit_text, offering_text, priority_text, retries_text, signal_text, topology_text,
+    charge, limit_text, network_text, offering_text, priority_text, retries_text, signal_text, topology_text,
 };
 use super::LiveJob;
 use super::idle::stopped_idle;
@@ -53,8 +54,6 @@ pub fn device_line(device: &Device, name: &str, on_tile: String) -> AnyView {
             <BerthBar
                 tiles=tiles
                 cells=cells
-                blocked=Vec::new()
-                quarantined=false
                 undivided=shared
                 size=BarSize::Row
                 label=label
@@ -110,10 +109,12 @@ fn failure(job: &Job) -> Option<AnyView> {
 fn advice(code: &str) -> &'static str {
     let kind = code.split('.').next().unwrap_or_default();
     match kind {
-        "node" | "device" | "worker" | "lease" => {
+        "node" | "device" | "worker" | "lease" | "gang" => {
             "The node failed, not the job: choose Launch again to run it once more."
         }
         "image" | "command" => "Choose Launch again to correct the job and launch it.",
+        // The program never started, so its log is empty.
+        "network" | "rdma" => "Choose Launch again to change the job, or ask an operator of the cloud.",
         _ => "The end of the log shows the cause: choose Launch again to correct the job and launch it.",
     }
 }
@@ -181,8 +182,12 @@ fn request_pairs(job: &Job) -> Vec<AnyView> {
     if let Some(memory) = job.memory_mib {
         pairs.push(pair("Host memory", format!("{memory} MiB").into_any()));
     }
-    if !job.network.is_outbound() {
-        pairs.push(pair("Network", "none".into_any()));
+    if let Some(text) = network_text(job.network) {
+        pairs.push(pair("Network", text.into_any()));
+    }
+    if job.rdma {
+        let text = "all adapters of each node; on several nodes and with RoCE the network of the nodes";
+        pairs.push(pair("RDMA", text.into_any()));
     }
     if !job.ports.is_empty() {
         let ports: Vec<String> = job.ports.iter().map(u32::to_string).collect();
@@ -259,7 +264,25 @@ fn run_pairs(job: &Job) -> Vec<AnyView> {
         let uuid = device.mig_uuid.clone().unwrap_or_else(|| device.gpu_uuid.clone());
         pairs.push(pair("Device UUID", view! { <span class="mono">{uuid}</span> }.into_any()));
     }
+    let many = job.nodes > 1;
+    pairs.extend(job.evidence.iter().filter_map(|evidence| {
+        let text = clearing_text(evidence.memory_clearing?, many.then_some(evidence.rank));
+        Some(pair("GPU memory", text.into_any()))
+    }));
     pairs
+}
+
+/// Returns the proof that the memory of the devices was cleared, with the rank of a job on several nodes.
+fn clearing_text(clearing: MemoryClearing, rank: Option<u32>) -> String {
+    // In tenths of a gigabyte, rounded down.
+    let gb = |bytes: u64| format!("{}.{}", bytes / 1_000_000_000, bytes / 100_000_000 % 10);
+    let rank = rank.map(|rank| format!(" on rank {rank}")).unwrap_or_default();
+    format!(
+        "cleared before start{rank}: {} of {} GB, {} samples",
+        gb(clearing.cleared_bytes),
+        gb(clearing.total_bytes),
+        clearing.samples
+    )
 }
 
 /// Returns path, mode and versions of a volume in the last attempt.
@@ -295,8 +318,25 @@ mod tests {
         for code in ["node.shutdown", "node.lost", "image.pull_failed", "command.not_runnable", "job.exit"] {
             assert!(advice(code).contains("hoose Launch again"), "{code}");
         }
+        for code in ["network.not_allowed", "rdma.not_granted", "gang.networks_differ", "gang.keys_lost"] {
+            let text = advice(code);
+            assert!(text.contains("hoose Launch again") && !text.contains("log"), "{code}: {text}");
+        }
         assert!(advice("node.shutdown").starts_with("The node failed"));
         assert!(advice("job.exit").starts_with("The end of the log"));
+    }
+
+    #[test]
+    fn the_clearing_has_its_proof() {
+        let clearing = MemoryClearing {
+            cleared_bytes: 84_650_000_000,
+            total_bytes: 85_028_000_000,
+            samples: 328,
+            took_ms: 900,
+        };
+        let text = "cleared before start: 84.6 of 85.0 GB, 328 samples";
+        assert_eq!(clearing_text(clearing, None), text);
+        assert!(clearing_text(clearing, Some(1)).starts_with("cleared before start on rank 1: "));
     }
 
     #[test]

@@ -53,23 +53,11 @@ fn table(org: OrgId, job: JobId, page: &Page<JobFile>) -> AnyView {
     view! {
         <section class="section">
             <div class="section__head"><h2>"Files"</h2></div>
-            <div class="table-wrap">
-                <table class="table" role="table">
-                    <caption class="visually-hidden">"Files of the job"</caption>
-                    <thead role="rowgroup">
-                        <tr role="row">
-                            <th role="columnheader" scope="col">"File"</th>
-                            <th role="columnheader" scope="col">"Size"</th>
-                            <th role="columnheader" scope="col">"Source"</th>
-                            <th role="columnheader" scope="col">"Saved"</th>
-                            <th role="columnheader" scope="col">
-                                <span class="visually-hidden">"Actions"</span>
-                            </th>
-                        </tr>
-                    </thead>
-                    <tbody role="rowgroup">{rows}</tbody>
-                </table>
-            </div>
+            {table_of(
+                "Files of the job",
+                &[("File", ""), ("Size", ""), ("Source", ""), ("Saved", ""), ACTIONS],
+                rows,
+            )}
             {more}
         </section>
     }

@@ -1,13 +1,13 @@
 //! Head of a job's page: name, state and actions. The buttons follow the job's own list of actions.
 
-use berth_types::jobs::{Action as JobAction, ExtendJob, Job, JobState};
+use berth_types::jobs::{Action as JobAction, ExtendJob, Job, JobState, Network};
 use berth_types::money::{money_text, reserved_text};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::confirm::ConfirmDialog;
+use super::super::dialog_form::DialogForm;
 use super::super::launch::units::{LimitUnit, limit_seconds};
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit, ready};
+use super::super::parts::{Call, CallProblem, FormKey, ready};
 use super::super::rows::again_page;
 use super::super::text::limit_text;
 use super::LiveJob;
@@ -34,6 +34,7 @@ pub fn Head(
     let queued = move || live.state.get() == JobState::Queued;
     let (name, id) = job.with_untracked(|job| (job.name.clone(), job.id.to_string()));
     let simulated = job.with_untracked(|job| job.simulated);
+    let has_host_network = job.with_untracked(|job| job.network == Network::Host);
     // A removed job has no submission to launch again.
     let removed = job.with_untracked(|job| job.removed_at.is_some());
     let again = (use_session().runs_in(live.org) && !removed)
@@ -44,6 +45,7 @@ pub fn Head(
             {move || view! { <StateBadge state=live.state.get()/> }}
             <span class="id">{id}</span>
             {simulated.then(|| view! { <span class="tag tag--simulated">"simulated"</span> })}
+            {has_host_network.then(|| view! { <span class="tag tag--warn">"Host network"</span> })}
             <div class="page__actions">
                 {again}
                 <button
@@ -152,8 +154,7 @@ fn ExtendDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
     let format_error = RwSignal::new(None::<String>);
     let portal_error = call.field("/max_duration_s");
     let error = Signal::derive(move || format_error.get().or_else(|| portal_error.get()));
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let Some(max_duration_s) = limit_seconds(&limit.get_untracked(), unit.get_untracked()) else {
             format_error.set(Some("Enter a time, such as 90 minutes or 1.5 hours.".to_owned()));
             return;
@@ -176,42 +177,42 @@ fn ExtendDialog(live: LiveJob, open: RwSignal<bool>) -> impl IntoView {
         })
     };
     view! {
-        <Modal id="extend" title="Extend time limit" open=open>
-            <form method="post" on:submit=submit>
-                <div class="dialog__body">
-                    <p>{lead}</p>
-                    <div class="field-row">
-                        <div class="field">
-                            <label class="field__label" for="new-limit">"New time limit"</label>
-                            <input
-                                id="new-limit"
-                                inputmode="decimal"
-                                autocomplete="off"
-                                aria-describedby="new-limit-error"
-                                aria-invalid=move || error.get().map(|_| "true")
-                                prop:value=move || limit.get()
-                                on:input=move |ev| limit.set(event_target_value(&ev))
-                            />
-                            <FieldError id="new-limit-error" error=error/>
-                        </div>
-                        <div class="field">
-                            <label class="field__label" for="new-unit">"Unit"</label>
-                            <select
-                                id="new-unit"
-                                on:change=move |ev| unit.set(LimitUnit::parse(&event_target_value(&ev)))
-                            >
-                                <option value="hours" selected=true>"hours"</option>
-                                <option value="minutes">"minutes"</option>
-                            </select>
-                        </div>
-                    </div>
-                    <CallProblem call=call beside_fields=&["/max_duration_s"]/>
+        <DialogForm
+            id="extend"
+            title="Extend time limit"
+            open=open
+            call=call
+            keep="Keep limit"
+            verb="Extend time limit"
+            submit=Callback::new(submit)
+        >
+            <p>{lead}</p>
+            <div class="field-row">
+                <div class="field">
+                    <label class="field__label" for="new-limit">"New time limit"</label>
+                    <input
+                        id="new-limit"
+                        inputmode="decimal"
+                        autocomplete="off"
+                        aria-describedby="new-limit-error"
+                        aria-invalid=move || error.get().map(|_| "true")
+                        prop:value=move || limit.get()
+                        on:input=move |ev| limit.set(event_target_value(&ev))
+                    />
+                    <FieldError id="new-limit-error" error=error/>
                 </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep limit"</button>
-                    <Submit call=call>"Extend time limit"</Submit>
+                <div class="field">
+                    <label class="field__label" for="new-unit">"Unit"</label>
+                    <select
+                        id="new-unit"
+                        on:change=move |ev| unit.set(LimitUnit::parse(&event_target_value(&ev)))
+                    >
+                        <option value="hours" selected=true>"hours"</option>
+                        <option value="minutes">"minutes"</option>
+                    </select>
                 </div>
-            </form>
-        </Modal>
+            </div>
+            <CallProblem call=call beside_fields=&["/max_duration_s"]/>
+        </DialogForm>
     }
 }

@@ -245,12 +245,7 @@ fn JobView(loaded: Loaded) -> impl IntoView {
         <Title text=title/>
         <div class="page">
             <div class="crumb-row">
-                <nav class="crumbs" aria-label="Breadcrumb">
-                    <ol>
-                        <li><a href=org_link("/jobs")>"Jobs"</a></li>
-                        <li><span aria-current="page" class="quiet">{name}</span></li>
-                    </ol>
-                </nav>
+                <Crumbs list="Jobs" path=Signal::derive(org_link("/jobs")) name=name/>
                 // The age of the whole page; the data of a finished job has no age.
                 {move || match feed.filter(|_| !ended.get()) {
                     Some(feed) => view! { <FeedBadge feed=feed/> }.into_any(),

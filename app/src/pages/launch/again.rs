@@ -107,7 +107,8 @@ impl Draft {
             retries: job.retry.as_ref().map_or(0, |retry| retry.max).to_string(),
             checkpoint: checkpoint(job),
             advanced: AdvancedDraft {
-                no_network: !job.network.is_outbound(),
+                network: job.network,
+                rdma: job.rdma,
                 lease: number(job.lease_s),
                 cpus: number(job.cpus),
                 memory: number(job.memory_mib),
@@ -161,7 +162,8 @@ mod tests {
         let script =
             submission(json!({"command": null, "script": "echo\n", "checkpoint": null, "retry": null}));
         let shared = submission(json!({"gpu_milli": 125, "network": "none", "stop_when_idle": null}));
-        for job in [full, script, shared] {
+        let remote = submission(json!({"rdma": true}));
+        for job in [full, script, shared, remote] {
             let (draft, absent) = Draft::from_submission(&job);
             assert_eq!((draft.request(), absent), (Ok(job), Vec::new()));
         }

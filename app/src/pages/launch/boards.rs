@@ -34,7 +34,7 @@ struct BoardModel {
 /// The free devices of a board model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct FreeDevices {
-    /// Free whole boards, and all; absent without an offering of whole boards.
+    /// Free whole boards, and all; absent without an offering of whole boards, or if all boards have slices only.
     boards: Option<(u32, u32)>,
     /// Free slices of the smallest profile, and the profile; absent without slices.
     slices: Option<(u32, String)>,
@@ -76,6 +76,8 @@ fn free_devices(offerings: &[Offering], model: &str) -> FreeDevices {
         .filter_map(|offering| offering.mig_profile.as_ref().map(|profile| (offering, profile)));
     // Variants of a profile may be rarer than the profile.
     let smallest = slices.min_by_key(|(offering, _)| (offering.cells, std::cmp::Reverse(offering.available)));
+    let has_slices = smallest.as_ref().is_some_and(|(offering, _)| offering.capacity > 0);
+    let board = board.filter(|offering| offering.capacity > 0 || !has_slices);
     FreeDevices {
         boards: board.map(|offering| (offering.available, offering.capacity)),
         slices: smallest.map(|(offering, profile)| (offering.available, profile.clone())),
@@ -124,7 +126,6 @@ fn boards_bar((free, all): (u32, u32)) -> AnyView {
         <BerthBar
             tiles=tiles
             cells=cells.max(1)
-            blocked=Vec::new()
             quarantined={all == 0}
             size=BarSize::Inline
             label=label
@@ -134,13 +135,16 @@ fn boards_bar((free, all): (u32, u32)) -> AnyView {
 }
 
 /// Returns the offering of a model that is nearest to the present choice: a whole board after a whole board, a
-/// slice after a slice of this profile, otherwise the first choice of the model.
+/// slice after a slice of this profile, otherwise the first choice of the model. An offering without devices comes
+/// last, because no job with it starts.
 fn choose_in_model(offerings: &[Offering], model: &str, present: &str) -> String {
     let kind = offerings.iter().find(|offering| offering.slug == present).map(|one| &one.mig_profile);
-    let same_kind = in_model(offerings, model).find(|one| is_priced(one) && kind == Some(&one.mig_profile));
-    match same_kind {
+    let priced: Vec<Offering> = in_model(offerings, model).filter(|one| is_priced(one)).cloned().collect();
+    let in_service: Vec<Offering> = priced.iter().filter(|one| one.capacity > 0).cloned().collect();
+    let choices = if in_service.is_empty() { priced } else { in_service };
+    match choices.iter().find(|one| kind == Some(&one.mig_profile)) {
         Some(offering) => offering.slug.clone(),
-        None => first_choice(&in_model(offerings, model).cloned().collect::<Vec<Offering>>()),
+        None => first_choice(&choices),
     }
 }
 
@@ -319,6 +323,12 @@ mod tests {
         assert_eq!(text("H200"), "no board free, 1 slice of 1g.18gb");
         assert_eq!(text("L40"), "no board in service");
         assert_eq!(text("B200"), "no board free");
+        let sliced = [
+            offering(("A30", None), (8, 0, 0), (1, 1)),
+            offering(("A30", Some("1g.6gb")), (2, 3, 4), (1, 1)),
+        ];
+        let sliced = free_devices(&sliced, "A30");
+        assert_eq!((sliced.boards, free_text(&sliced).as_str()), (None, "no board free, 3 slices of 1g.6gb"));
     }
 
     #[test]
@@ -350,6 +360,15 @@ mod tests {
         ] {
             assert_eq!(choose_in_model(&all, model, present), wanted, "{model} after {present}");
         }
+        // All boards are in MIG mode, and all slices are in use.
+        let sliced = [
+            offering(("H100", None), (8, 1, 1), (3_000_000, 1)),
+            offering(("A30", None), (8, 0, 0), (600_000, 1)),
+            offering(("A30", Some("1g.6gb")), (2, 0, 4), (150_000, 1)),
+        ];
+        assert_eq!(choose_in_model(&sliced, "A30", "h100"), "a30.1g.6gb");
+        let none = [offering(("A30", None), (8, 0, 0), (600_000, 1))];
+        assert_eq!(choose_in_model(&none, "A30", "h100"), "a30", "no board is in service");
     }
 
     #[test]

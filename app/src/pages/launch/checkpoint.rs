@@ -9,9 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::super::parts::Call;
 use super::super::text::signal_text;
-use super::inputs::{TextBlock, UnitField};
 use super::section::{FormSection, optional};
-use crate::ui::Field;
+use crate::ui::{Field, NumberField, SelectField, TextArea};
 
 /// The signals at the start of the grace period, in the order of the form.
 pub const SIGNALS: [CheckpointSignal; 5] = [
@@ -156,21 +155,20 @@ pub fn CheckpointSection(
                 value=fields.dir
                 hint=Some("Path below the job directory, such as ckpt, also in $BERTH_CHECKPOINT_DIR. Its files are saved and restored for the next attempt on any node. Empty: no checkpoints.".to_owned())
                 error=call.field("/checkpoint/dir")
-                autocomplete=Some("off")
             />
             <div class="field-row">
-                <UnitField
+                <NumberField
                     label="Checkpoint interval"
-                    name="checkpoint_every"
+                    id="checkpoint_every"
                     unit="s"
                     value=fields.every
                     hint="Empty: a checkpoint only at the end of an attempt; the failure of a node loses the work since its start."
                     error=call.field("/checkpoint/every_s")
                     disabled=no_dir
                 />
-                <UnitField
+                <NumberField
                     label="Checkpoints kept"
-                    name="checkpoint_keep"
+                    id="checkpoint_keep"
                     unit="newest"
                     value=fields.keep
                     hint="2 to 10. Empty: 2."
@@ -179,34 +177,29 @@ pub fn CheckpointSection(
                 />
             </div>
             <div class="field-row">
-                <UnitField
+                <NumberField
                     label="Preemption grace period"
-                    name="grace"
+                    id="grace"
                     unit="s"
                     value=fields.grace
                     hint="Time from the signal to SIGKILL at a preemption or a drain, 1 to 600 s. Empty: 10 s."
                     error=call.field("/checkpoint/grace_s")
                 />
-                <div class="field">
-                    <label class="field__label" for="signal">"Signal"</label>
-                    <select
-                        id="signal"
-                        name="signal"
-                        aria-describedby="signal-hint"
-                        on:change=move |ev| fields.signal.set(parse_signal(&event_target_value(&ev)))
-                    >
-                        {SIGNALS.into_iter().map(option).collect_view()}
-                    </select>
-                    <p class="field__hint" id="signal-hint">
-                        "Sent at the start of the grace period, so that the job can save its state."
-                    </p>
-                </div>
+                <SelectField
+                    label="Signal"
+                    id="signal"
+                    hint="Sent at the start of the grace period, so that the job can save its state."
+                    choose=Callback::new(move |name: String| fields.signal.set(parse_signal(&name)))
+                >
+                    {SIGNALS.into_iter().map(option).collect_view()}
+                </SelectField>
             </div>
-            <TextBlock
+            <TextArea
                 label="Artifacts"
-                name="artifacts"
+                id="artifacts"
                 value=fields.artifacts
                 rows=2
+                mono=true
                 hint="Glob patterns of files to save at the end of an attempt, one per line, such as out/** or *.log. Download the files from the job page."
                 error=pattern_errors(call)
             />

@@ -201,7 +201,8 @@ impl Draft {
             memory_mib,
             gpu_milli,
             topology: self.topology,
-            network: self.advanced.network(),
+            network: self.advanced.network,
+            rdma: self.advanced.rdma,
             ports_keep_path: self.ports_keep_path && !ports.is_empty(),
             ports,
             retry,
@@ -370,7 +371,8 @@ mod tests {
             ..CheckpointDraft::default()
         };
         let advanced = AdvancedDraft {
-            no_network: true,
+            network: Network::None,
+            rdma: false,
             lease: "600".to_owned(),
             cpus: "8".to_owned(),
             memory: "1024".to_owned(),

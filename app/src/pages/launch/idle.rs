@@ -7,7 +7,7 @@ use berth_types::problems::FieldError as Wrong;
 use leptos::prelude::*;
 
 use super::super::parts::{Call, FieldError};
-use super::inputs::UnitField;
+use crate::ui::NumberField;
 
 /// The error pointers of the fields.
 const POINTERS: [&str; 3] = ["/stop_when_idle", "/stop_when_idle/below_percent", "/stop_when_idle/for_s"];
@@ -72,17 +72,17 @@ pub fn StopWhenIdleFields(
                 .then(|| {
                     view! {
                         <div class="field-row">
-                            <UnitField
+                            <NumberField
                                 label="Utilization below"
-                                name="idle_percent"
+                                id="idle_percent"
                                 unit="%"
                                 value=percent
                                 hint="Mean of all devices of the job."
                                 error=percent_error
                             />
-                            <UnitField
+                            <NumberField
                                 label="Idle period"
-                                name="idle_minutes"
+                                id="idle_minutes"
                                 unit="min"
                                 value=minutes
                                 hint="10 to 1,440 min."

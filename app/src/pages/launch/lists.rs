@@ -89,9 +89,12 @@ impl Lists {
         let answer = api::volumes::list(self.org);
         request(self.volumes, async move {
             let volumes = answer.await?.items.into_iter();
+            let content = |class: Option<String>, used_bytes: u64| {
+                class.map_or_else(|| size_text(used_bytes), |class| format!("storage class {class}"))
+            };
             Answer::Ok(
                 volumes
-                    .map(|v| (v.name.clone(), format!("{}, {}", v.name, size_text(v.used_bytes))))
+                    .map(|v| (v.name.clone(), format!("{}, {}", v.name, content(v.class, v.used_bytes))))
                     .collect(),
             )
         });

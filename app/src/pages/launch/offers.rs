@@ -13,10 +13,19 @@ pub fn cheapest_free(offerings: &[Offering]) -> Option<&Offering> {
     free.min_by_key(|offering| offering.price.per_hour_micros)
 }
 
-/// Returns the first choice: the free offering with the lowest price, otherwise the first with a price.
+/// Returns the first choice: the offering with the lowest price of the free ones, otherwise of those with devices in
+/// service, otherwise of all.
 pub fn first_choice(offerings: &[Offering]) -> String {
-    let priced = || offerings.iter().find(|offering| offering.price.version > 0);
-    cheapest_free(offerings).or_else(priced).map(|offering| offering.slug.clone()).unwrap_or_default()
+    let is_priced = |offering: &&Offering| offering.price.version > 0;
+    let price = |offering: &&Offering| offering.price.per_hour_micros;
+    let in_service =
+        || offerings.iter().filter(is_priced).filter(|offering| offering.capacity > 0).min_by_key(price);
+    let any = || offerings.iter().filter(is_priced).min_by_key(price);
+    cheapest_free(offerings)
+        .or_else(in_service)
+        .or_else(any)
+        .map(|offering| offering.slug.clone())
+        .unwrap_or_default()
 }
 
 /// Lists the board models in the order of the portal.
@@ -50,8 +59,6 @@ pub fn offering_bar(offering: &Offering) -> AnyView {
         <BerthBar
             tiles=vec![tile]
             cells=cells
-            blocked=Vec::new()
-            quarantined=false
             size=BarSize::Inline
             label=label
         />
@@ -178,5 +185,12 @@ mod tests {
         assert_eq!(first_choice(&all), "cheap");
         assert_eq!(first_choice(all.get(..1).unwrap()), "taken");
         assert_eq!(first_choice(all.get(3..).unwrap()), "");
+        // Without a free device the offering with devices in service, otherwise the lowest price.
+        let out_of_service =
+            |slug: &str, price: i64| Offering { capacity: 0, ..offering(slug, 0, (price, 1)) };
+        let none_free =
+            [out_of_service("out", 100), offering("busy", 0, (500, 1)), offering("dear", 0, (900, 1))];
+        assert_eq!(first_choice(&none_free), "busy");
+        assert_eq!(first_choice(&[out_of_service("whole", 600), out_of_service("slice", 150)]), "slice");
     }
 }

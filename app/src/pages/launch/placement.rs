@@ -10,8 +10,8 @@ use super::super::text::topology_text;
 use super::draft::{TOPOLOGIES, parse_topology};
 use super::form::Form;
 use super::idle::StopWhenIdleFields;
-use super::inputs::UnitField;
 use super::section::FormSection;
+use crate::ui::NumberField;
 
 /// The section of the form.
 #[component]
@@ -26,7 +26,7 @@ pub fn PlacementAndRetries(
     let [share, topology, retries] = ["/gpu_milli", "/topology", "/retry/max"].map(|at| call.field(at));
     let share_hint = Signal::derive(move || {
         let text = if whole_board.get() {
-            "Empty: the whole board. Jobs of your organization share the board at a lower price, without memory isolation: one job can use the memory that others need."
+            "Empty: the whole board. Jobs of your organization share the board at a lower price, without a limit of memory or compute: one job can use what the others need."
         } else {
             "Slices have no shares. For a share, choose a whole board above."
         };
@@ -39,9 +39,9 @@ pub fn PlacementAndRetries(
             pointers=&["/gpu_milli", "/topology", "/retry", "/stop_when_idle"]
             filled=untrack(move || form.has_placement())
         >
-            <UnitField
+            <NumberField
                 label="Share of a board"
-                name="share"
+                id="share"
                 unit="%"
                 value=form.share
                 hint=share_hint
@@ -50,9 +50,9 @@ pub fn PlacementAndRetries(
             />
             <div class="field-row">
                 <TopologySelect form=form error=topology/>
-                <UnitField
+                <NumberField
                     label="Retries"
-                    name="tries"
+                    id="tries"
                     unit="retries"
                     value=form.retries
                     hint="After a failure of the job or its node, 0 for none. All attempts share the time limit."

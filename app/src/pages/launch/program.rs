@@ -4,8 +4,7 @@ use leptos::prelude::*;
 
 use super::super::parts::Call;
 use super::form::Form;
-use super::inputs::TextBlock;
-use crate::ui::Field;
+use crate::ui::{Field, TextArea};
 
 /// A command line or a script.
 #[component]
@@ -34,11 +33,12 @@ pub fn ProgramFields(
     let input = move || {
         if form.as_script.get() {
             view! {
-                <TextBlock
+                <TextArea
                     label="Script"
-                    name="script"
+                    id="script"
                     value=form.script
                     rows=8
+                    mono=true
                     hint="Runs with the interpreter of its #! line, otherwise with /bin/sh, in the job directory with your files."
                     error=call.field("/script")
                 />
@@ -46,11 +46,12 @@ pub fn ProgramFields(
             .into_any()
         } else {
             view! {
-                <TextBlock
+                <TextArea
                     label="Command"
-                    name="command"
+                    id="command"
                     value=form.command
                     rows=2
+                    mono=true
                     hint="Program with arguments, such as python3 train.py --epochs 4. Runs without a shell: for pipes or variables, use a script."
                     error=call.field("/command")
                 />
@@ -70,7 +71,6 @@ pub fn ProgramFields(
             value=form.image
             hint=Some("For example docker.io/library/python:3.12. Empty: operating system of the node.".to_owned())
             error=call.field("/image")
-            autocomplete=Some("off")
         />
         {move || has_image.get().then(|| view! { <RegistrySecret form=form call=call/> })}
     }
@@ -88,7 +88,6 @@ fn RegistrySecret(form: Form, call: Call) -> impl IntoView {
             value=form.registry
             hint=Some("Name of a secret with username:password. Empty: public image.".to_owned())
             error=Signal::derive(move || registry.get().or_else(|| secret.get()))
-            autocomplete=Some("off")
         />
     }
 }

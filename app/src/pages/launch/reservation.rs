@@ -4,10 +4,9 @@ use berth_types::ids::ReservationId;
 use berth_types::reservations::Reservation;
 use leptos::prelude::*;
 
-use super::super::parts::FieldError;
 use super::super::text::offering_text;
 use super::form::Form;
-use crate::ui::{Zone, use_zone};
+use crate::ui::{SelectField, Zone, use_zone};
 
 /// Returns the text of an option: name, offering and time.
 fn option_text(one: &Reservation, zone: Zone) -> String {
@@ -57,7 +56,7 @@ pub fn ReservationSelect(
                 .into_any()
         })
         .collect();
-    let hint = move || match (form.reservation.get().is_some(), missing) {
+    let hint = Signal::derive(move || match (form.reservation.get().is_some(), missing) {
         (true, _) => {
             "Paid with the reservation. The job starts no earlier than the reservation and is stopped at its end."
         }
@@ -65,25 +64,13 @@ pub fn ReservationSelect(
             "The requested reservation has ended or belongs to another organization. Without a reservation, the job is charged separately."
         }
         (false, false) => "Without a reservation, the job uses free devices and is charged separately.",
-    };
+    });
+    let choice = move |id: String| choose(form, &reservations, id.parse::<ReservationId>().ok());
     view! {
-        <div class="field">
-            <label class="field__label" for="reservation">"Reservation"</label>
-            <select
-                id="reservation"
-                name="reservation"
-                aria-describedby="reservation-hint reservation-error"
-                aria-invalid=move || error.get().map(|_| "true")
-                on:change=move |ev| {
-                    choose(form, &reservations, event_target_value(&ev).parse::<ReservationId>().ok());
-                }
-            >
-                <option value="" selected={chosen.is_none()}>"no reservation"</option>
-                {options}
-            </select>
-            <p class="field__hint" id="reservation-hint">{hint}</p>
-            <FieldError id="reservation-error" error=error/>
-        </div>
+        <SelectField label="Reservation" id="reservation" hint=hint error=error choose=Callback::new(choice)>
+            <option value="" selected={chosen.is_none()}>"no reservation"</option>
+            {options}
+        </SelectField>
     }
     .into_any()
 }

@@ -4,14 +4,15 @@ use berth_types::ids::OrgId;
 use berth_types::money::parse_amount_micros;
 use berth_types::problems::{FieldError as Wrong, Problem};
 use berth_types::quotas::{Limits, NewQuotaRequest, QuotaRequest};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit, ready};
+use super::super::dialog_form::DialogForm;
+use super::super::parts::{Call, CallProblem, FormKey, ready};
 use super::super::text::typed_amount;
 use super::form::NumberField;
 use crate::address::org_link;
 use crate::api;
+use crate::ui::*;
 
 const FIELDS: &[&str] = &["/credit_micros", "/reason"];
 
@@ -59,13 +60,8 @@ pub fn CreditRequest(
     let amount = RwSignal::new(String::new());
     let reason = RwSignal::new(String::new());
     let sent = RwSignal::new(false);
-    let show = move |_: leptos::ev::MouseEvent| {
-        call.problem.set(None);
-        amount.set(suggested_amount(missing_micros.get_untracked()));
-        open.set(true);
-    };
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let reset = move |()| amount.set(suggested_amount(missing_micros.get_untracked()));
+    let submit = move |()| {
         let parsed = parse(&amount.get_untracked(), &reason.get_untracked());
         match parsed {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
@@ -80,7 +76,6 @@ pub fn CreditRequest(
             ),
         }
     };
-    let reason_error = call.field("/reason");
     let limits = org_link("/limits");
     let status = move || {
         let limits = limits.clone();
@@ -91,48 +86,44 @@ pub fn CreditRequest(
     view! {
         <div class="stack">
             <p>
-                <button class="btn" type="button" disabled=move || !ready.get() on:click=show>
+                <button class="btn" type="button" disabled=move || !ready.get() on:click=move |_| open.set(true)>
                     "Request credit"
                 </button>
             </p>
             <p class="quiet said" role="status">{status}</p>
         </div>
-        <Modal id="request-credit" title="Request credit" open=open>
-            <form method="post" on:submit=submit>
-                <div class="dialog__body">
-                    <p>
-                        "The operator of this portal decides about the request. Nothing is charged. Granted credit is available at once."
-                    </p>
-                    <CallProblem call=call beside_fields=FIELDS/>
-                    <NumberField
-                        label="Amount"
-                        id="credit-amount"
-                        unit=currency
-                        value=amount
-                        hint="The operator can grant another amount."
-                        error=call.field("/credit_micros")
-                    />
-                    <div class="field">
-                        <label class="field__label" for="credit-reason">"Reason"</label>
-                        <textarea
-                            id="credit-reason"
-                            rows="3"
-                            maxlength="1000"
-                            aria-describedby="credit-reason-hint credit-reason-error"
-                            aria-invalid=move || reason_error.get().map(|_| "true")
-                            prop:value=move || reason.get()
-                            on:input=move |ev| reason.set(event_target_value(&ev))
-                        ></textarea>
-                        <p class="field__hint" id="credit-reason-hint">"The operator reads this text."</p>
-                        <FieldError id="credit-reason-error" error=reason_error/>
-                    </div>
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                    <Submit call=call>"Send request"</Submit>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="request-credit"
+            title="Request credit"
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Send request"
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <p>
+                "The operator of this portal decides about the request. Nothing is charged. Granted credit is available at once."
+            </p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <NumberField
+                label="Amount"
+                id="credit-amount"
+                unit=currency
+                value=amount
+                hint="The operator can grant another amount."
+                error=call.field("/credit_micros")
+            />
+            <TextArea
+                label="Reason"
+                id="credit-reason"
+                rows=3
+                max_length=1000
+                value=reason
+                hint="The operator reads this text."
+                error=call.field("/reason")
+            />
+        </DialogForm>
     }
 }
 

@@ -7,6 +7,8 @@ use leptos::prelude::*;
 use super::super::parts::{Call, FieldError};
 use super::kinds::{LimitKind, parse_limits};
 
+pub use crate::ui::NumberField;
+
 /// A limit on devices of one offering.
 #[derive(Clone, Copy)]
 struct DeviceRow {
@@ -85,55 +87,6 @@ fn error_at(call: Call, pointer: impl Fn() -> String + Send + Sync + 'static) ->
         let pointer = pointer();
         call.problem.with(|problem| problem.as_ref()?.field(&pointer).map(str::to_owned))
     })
-}
-
-/// A number with its unit, its hint and its error.
-#[component]
-pub fn NumberField(
-    /// The label above the field.
-    #[prop(into)]
-    label: String,
-    /// Unique in the page.
-    #[prop(into)]
-    id: String,
-    /// The unit behind the number.
-    #[prop(into)]
-    unit: Signal<String>,
-    /// The input.
-    value: RwSignal<String>,
-    /// The hint below the field.
-    #[prop(into)]
-    hint: Signal<String>,
-    /// The error below the field.
-    error: Signal<Option<String>>,
-    /// The keyboard of a phone.
-    #[prop(default = "decimal")]
-    inputmode: &'static str,
-) -> impl IntoView {
-    let (hint_id, error_id) = (format!("{id}-hint"), format!("{id}-error"));
-    let described = format!("{hint_id} {error_id}");
-    let label_for = id.clone();
-    let initial = value.get_untracked();
-    view! {
-        <div class="field">
-            <label class="field__label" for=label_for>{label}</label>
-            <span class="with-unit">
-                <input
-                    id=id
-                    inputmode=inputmode
-                    autocomplete="off"
-                    value=initial
-                    aria-describedby=described
-                    aria-invalid=move || error.get().map(|_| "true")
-                    prop:value=move || value.get()
-                    on:input=move |ev| value.set(event_target_value(&ev))
-                />
-                <span class="with-unit__unit">{move || unit.get()}</span>
-            </span>
-            <p class="field__hint" id=hint_id>{move || hint.get()}</p>
-            <FieldError id=error_id error=error/>
-        </div>
-    }
 }
 
 /// The common parameters of the fields.

@@ -5,12 +5,14 @@ pub mod form;
 pub mod kinds;
 pub mod lines;
 pub mod meters;
+pub mod network;
 pub mod numbers;
 pub mod request_form;
 pub mod requests;
 
 use std::future::Future;
 
+use berth_types::egress::EgressPolicy;
 use berth_types::ids::OrgId;
 use berth_types::quotas::{Quota, QuotaRequest};
 use futures::try_join;
@@ -18,6 +20,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 use serde::{Deserialize, Serialize};
 
+use self::network::NetworkSection;
 use self::request_form::LimitRequestForm;
 use super::org_data::org_view;
 use super::parts::every_visible;
@@ -33,14 +36,15 @@ struct Loaded {
     quota: Quota,
     requests: Vec<QuotaRequest>,
     offerings: Vec<String>,
+    policy: EgressPolicy,
 }
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let (quota, requests) = (api::quotas::get(org), api::quotas::requests(org));
-    let offerings = slugs();
+    let (offerings, policy) = (slugs(), api::egress::policy(org));
     async move {
-        let (quota, requests, offerings) = try_join!(quota, requests, offerings)?;
-        Ok(Loaded { org, quota, requests: requests.items, offerings })
+        let (quota, requests, offerings, policy) = try_join!(quota, requests, offerings, policy)?;
+        Ok(Loaded { org, quota, requests: requests.items, offerings, policy })
     }
 }
 
@@ -70,7 +74,7 @@ fn origin_text(is_default: bool) -> &'static str {
 
 #[component]
 fn LimitsView(loaded: Loaded) -> impl IntoView {
-    let Loaded { org, quota, requests, offerings } = loaded;
+    let Loaded { org, quota, requests, offerings, policy } = loaded;
     let currency = use_session().me.currency;
     let quota = RwSignal::new(quota);
     let requests = RwSignal::new(requests);
@@ -98,6 +102,7 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
             {move || quota.with(|quota| meters::table(quota, &table_currency))}
             <p class="quiet">{move || month_text(&quota.with(|quota| quota.month.clone()))}</p>
         </section>
+        <NetworkSection policy=policy/>
         <LimitRequestForm org=org quota=quota requests=requests offerings=offerings currency=currency/>
         <section class="section">
             <div class="section__head"><h2>"Your requests"</h2></div>

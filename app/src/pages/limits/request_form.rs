@@ -3,13 +3,14 @@
 use berth_types::ids::OrgId;
 use berth_types::problems::{FieldError as Wrong, Problem};
 use berth_types::quotas::{NewQuotaRequest, Quota, QuotaRequest};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit};
+use super::super::card_form::CardForm;
+use super::super::parts::{Call, FormKey};
 use super::form::NumberField;
 use super::kinds::{LimitKind, Subject};
 use crate::api;
+use crate::ui::{SelectField, TextArea};
 
 const FIELDS: &[&str] = &["/limits", "/reason"];
 
@@ -89,8 +90,7 @@ pub fn LimitRequestForm(
     let value = RwSignal::new(String::new());
     let reason = RwSignal::new(String::new());
     let status = RwSignal::new("");
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         status.set("");
         let parsed = subject.with_untracked(|subject| {
             value.with_untracked(|value| reason.with_untracked(|reason| request(subject, value, reason)))
@@ -109,51 +109,39 @@ pub fn LimitRequestForm(
             ),
         }
     };
+    let choose = move |name: String| {
+        if let Some(chosen) = Subject::parse(&name) {
+            subject.set(chosen);
+        }
+    };
     let unit_currency = currency.clone();
     let unit = Signal::derive(move || subject.with(|subject| subject.unit_text(&unit_currency)));
     let hint = Signal::derive(move || {
         subject.with(|subject| quota.with(|quota| current_text(subject, quota, &currency)))
     });
-    let reason_error = call.field("/reason");
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Request another limit"</h2>
-            <CallProblem call=call beside_fields=FIELDS/>
+        <CardForm
+            title="Request another limit"
+            call=call
+            beside_fields=FIELDS
+            verb="Send request"
+            status=status
+            submit=Callback::new(submit)
+        >
             <div class="field-row">
-                <div class="field">
-                    <label class="field__label" for="ask-limit">"Limit"</label>
-                    <select
-                        id="ask-limit"
-                        on:change=move |ev| {
-                            if let Some(chosen) = Subject::parse(&event_target_value(&ev)) {
-                                subject.set(chosen);
-                            }
-                        }
-                    >
-                        {options}
-                    </select>
-                </div>
+                <SelectField label="Limit" id="ask-limit" choose=Callback::new(choose)>{options}</SelectField>
                 <NumberField label="New value" id="ask-value" unit=unit value=value hint=hint error=limit_error(call)/>
             </div>
-            <div class="field field--wide">
-                <label class="field__label" for="ask-reason">"Reason"</label>
-                <textarea
-                    id="ask-reason"
-                    rows="3"
-                    maxlength="1000"
-                    aria-describedby="ask-reason-hint ask-reason-error"
-                    aria-invalid=move || reason_error.get().map(|_| "true")
-                    prop:value=move || reason.get()
-                    on:input=move |ev| reason.set(event_target_value(&ev))
-                ></textarea>
-                <p class="field__hint" id="ask-reason-hint">"Purpose and end date. The operator reads this text."</p>
-                <FieldError id="ask-reason-error" error=reason_error/>
-            </div>
-            <div class="form__actions">
-                <Submit call=call>"Send request"</Submit>
-                <span class="quiet" role="status">{move || status.get()}</span>
-            </div>
-        </form>
+            <TextArea
+                label="Reason"
+                id="ask-reason"
+                rows=3
+                max_length=1000
+                value=reason
+                hint="Purpose and end date. The operator reads this text."
+                error=call.field("/reason")
+            />
+        </CardForm>
     }
 }
 

@@ -10,26 +10,12 @@ use crate::ui::*;
 /// Returns the table; `with_org` adds the column of organizations, for operators.
 pub fn table(requests: &[QuotaRequest], currency: &str, with_org: bool) -> AnyView {
     let rows: Vec<AnyView> = requests.iter().map(|request| row(request, currency, with_org)).collect();
-    let org = with_org.then(|| view! { <th role="columnheader" scope="col">"Organization"</th> });
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Requests"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Request"</th>
-                        <th role="columnheader" scope="col" class="table__state">"State"</th>
-                        {org}
-                        <th role="columnheader" scope="col">"Reason"</th>
-                        <th role="columnheader" scope="col">"Requested by"</th>
-                        <th role="columnheader" scope="col">"Answer"</th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
+    let mut heads = vec![("Request", ""), STATE];
+    if with_org {
+        heads.push(("Organization", ""));
     }
-    .into_any()
+    heads.extend([("Reason", ""), ("Requested by", ""), ("Answer", "")]);
+    table_of("Requests", &heads, rows)
 }
 
 /// Returns the requested limits and credit: `Credit: $5.00`.

@@ -1,28 +1,26 @@
 //! Page of the audit events, newest first, with a filter in the URL. An event without a text here appears as recorded.
 
 mod filter;
+mod texts;
 
 use std::future::Future;
 
 use berth_types::Page as Rows;
-use berth_types::invoices::BillingSettings;
-use berth_types::quotas::{AuditContext, AuditEvent, Limits};
-use berth_types::reservations::ReservationPolicy;
+use berth_types::operators::OperatorRight;
+use berth_types::quotas::{AuditContext, AuditEvent};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use self::filter::{AuditListing, filter_form};
+pub(in crate::pages) use self::texts::{action_text, detail_text};
 use super::super::curl::ListCurl;
-use super::super::invoices::text::rate_text;
-use super::super::limits::kinds::limits_text;
 use super::super::load_more::LoadMore;
 use super::super::org_data::answer_view;
 use super::super::parts::{Call, every_visible};
-use super::super::text::{counted, size_text};
-use super::is_operator;
-use super::reservations::terms::policy_text;
+
+use super::may;
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -43,7 +41,7 @@ fn load(listing: AuditListing) -> impl Future<Output = Answer<Loaded>> + Send + 
 /// The page of all audit events.
 #[component]
 pub fn AuditPage() -> impl IntoView {
-    if is_operator() { view! { <Audit/> }.into_any() } else { view! { <NotFound/> }.into_any() }
+    if may(OperatorRight::Inspect) { view! { <Audit/> }.into_any() } else { view! { <NotFound/> }.into_any() }
 }
 
 #[component]
@@ -157,15 +155,11 @@ fn no_events(is_filtered: bool) -> AnyView {
     if is_filtered {
         return empty("No entries match. Clear the filters to see all entries.");
     }
-    view! {
-        <div class="empty">
-            <p class="empty__text">
-                "No audit events yet. Changes of limits, prices, credits, invoices, reservations and nodes appear here with user and time."
-            </p>
-            <a class="btn" href="/operator/limits">"Set limits"</a>
-        </div>
-    }
-    .into_any()
+    empty_linked(
+        "No audit events yet. Changes of limits, prices, credits, invoices, reservations and nodes appear here with user and time.",
+        "/operator/limits",
+        "Set limits",
+    )
 }
 
 /// Returns the table of the events. A row with open details stays the same row after new events.
@@ -178,163 +172,6 @@ fn table(events: RwSignal<Vec<AuditEvent>>, currency: StoredValue<String>) -> An
         &[("Action", ""), ("User", ""), ("Time", "nowrap"), ("Subject", ""), ("Details", "")],
         vec![rows],
     )
-}
-
-/// Returns the text of an action, or the recorded action without one.
-pub(in crate::pages) fn action_text(action: &str) -> &str {
-    match action {
-        "account.deleted" => "Account deleted",
-        "account.disabled" => "Account disabled",
-        "account.enabled" => "Account enabled",
-        "email.verification_asked" => "Verification link requested",
-        "email.verified" => "E-mail address verified",
-        "password.changed" => "Password changed",
-        "password.reset" => "Password set by a link",
-        "password.reset_asked" => "Password link requested",
-        "session.ended" => "Session ended",
-        "sessions.ended" => "All sessions ended",
-        "join_token.created" => "Join token created",
-        "quota.set" => "Limits set",
-        "quota.cleared" => "Default limits restored",
-        "quota.requested" => "Limits or credit requested",
-        "quota.granted" => "Request granted",
-        "quota.declined" => "Request declined",
-        "reservation.extended" => "Reservation extended",
-        "reservation.cancelled" => "Reservation cancelled or returned",
-        "reservation.approved" => "Reservation approved",
-        "reservation.declined" => "Reservation declined",
-        "reservation_policy.set" => "Reservation terms set",
-        "retention.removed" => "Old jobs removed",
-        "retention.set" => "Retention of ended jobs set",
-        "maintenance.planned" => "Maintenance planned",
-        "node.approved" => "Node approved",
-        "node.removed" => "Node removed",
-        "node.labels_set" => "Labels of a node set",
-        "node.dedicated" => "Dedication of a node set",
-        "org.own_nodes_set" => "Use of own nodes only set",
-        "attempt.start_refused" => "Start refused on a dedicated node",
-        "node.drain_set" => "Drain started",
-        "node.drain_called_off" => "Drain cancelled",
-        "node.drained" => "Drain completed",
-        "node.shutdown" => "Host shutdown reported",
-        "node.lost" => "Node counted as lost",
-        "node.declared_lost" => "Node declared lost",
-        "node.returned" => "Lost node reconnected",
-        "node.cloned" => "Copied node detected",
-        "node.revoked" => "Node certificate revoked",
-        "node.boards_left_out" => "Boards of another node excluded",
-        "gpu.approved" => "Board approved",
-        "gpu.quarantined" => "Board put out of service",
-        "gpu.cleared" => "Board put back into service",
-        "gpu.released" => "Board released",
-        "gpu.check_asked" => "Board check requested",
-        "gpu.mode_asked" => "MIG mode requested",
-        "attempt.late" => "Attempt reported after its loss",
-        "jobs.stopped" => "Jobs stopped",
-        "terminal.opened" => "Terminal opened",
-        "terminal.closed" => "Terminal closed",
-        "port.opened" => "Port opened",
-        "file.removed" => "File deleted",
-        "rack.budget_set" => "Rack power budget set",
-        "rack.budget_removed" => "Rack power budget removed",
-        "price.set" => "Price set",
-        "credit.granted" => "Credit granted",
-        "credit.taken_back" => "Account debited",
-        "credit_limit.set" => "Credit limit set",
-        "budget.created" => "Budget created",
-        "budget.deleted" => "Budget deleted",
-        "secret.created" => "Secret created",
-        "secret.replaced" => "Secret value replaced",
-        "secret.deleted" => "Secret deleted",
-        "volume.created" => "Volume created",
-        "volume.deleted" => "Volume deleted",
-        "volume.file_put" => "File uploaded to a volume",
-        "volume.file_removed" => "File deleted from a volume",
-        "webhook.created" => "Webhook created",
-        "webhook.deleted" => "Webhook deleted",
-        "webhook.passed_on" => "Webhook passed to an owner",
-        "webhook.stopped" => "Webhook stopped",
-        "member.role_changed" => "Role of a member changed",
-        "member.removed" => "Member removed",
-        "member.left" => "Member left",
-        "attempt.meter_refused" => "Meter refused",
-        "token.created" => "Token created",
-        "token.revoked" => "Token revoked",
-        "token.refused" => "Token refused",
-        "service_account.created" => "Service account created",
-        "service_account.disabled" => "Service account disabled",
-        "service_account.enabled" => "Service account enabled",
-        "service_account.deleted" => "Service account deleted",
-        "member.joined" => "Member joined",
-        "factor.added" => "Authenticator app added",
-        "factor.removed" => "Authenticator app removed",
-        "factor.codes_replaced" => "Recovery codes replaced",
-        "sign_in_policy.set" => "Sign-in policy set",
-        "invitation.created" => "Invitation created",
-        "invitation.resent" => "Invitation resent",
-        "invitation.withdrawn" => "Invitation withdrawn",
-        "invoice.paid" => "Invoice marked as paid",
-        "invoice.voided" => "Invoice voided",
-        "billing_settings.set" => "Invoice settings set",
-        "portal_settings.set" => "Portal settings set",
-        "portal_logo.set" => "Portal logo set",
-        "portal_logo.removed" => "Portal logo removed",
-        "access.denied" => "Access denied",
-        "auto_recharge.set" => "Automatic recharge set",
-        "job.cancelled" => "Job cancelled",
-        "node.cordoned" => "Node cordoned",
-        "node.uncordoned" => "Node uncordoned",
-        "portal.set_up" => "Portal set up",
-        "session.started" => "Signed in",
-        "session.refused" => "Sign-in refused",
-        "sso.domain_confirmed" => "Domain confirmed",
-        "sso.domain_refused" => "Domain no longer confirmed",
-        "sso.ended" => "Access ended by single sign-on",
-        "sso.linked" => "Single sign-on linked",
-        "sso.provider_removed" => "Single sign-on removed",
-        "sso.provider_set" => "Single sign-on set",
-        "sso.refused" => "Single sign-on refused",
-        "user.signed_up" => "Signed up",
-        other => other,
-    }
-}
-
-/// Returns the details of an event; a recorded JSON document becomes text.
-pub(in crate::pages) fn detail_text(event: &AuditEvent, currency: &str) -> String {
-    let text = match event.action.as_str() {
-        "quota.set" => serde_json::from_str::<Limits>(&event.detail).ok().map(|limits| {
-            let lines = limits_text(&limits, currency);
-            if lines.is_empty() { "no limits".to_owned() } else { lines.join(", ") }
-        }),
-        "reservation_policy.set" => {
-            serde_json::from_str::<ReservationPolicy>(&event.detail).ok().map(|policy| policy_text(&policy))
-        }
-        "billing_settings.set" => {
-            serde_json::from_str::<BillingSettings>(&event.detail).ok().map(|set| settings_text(&set))
-        }
-        "volume.created" | "volume.deleted" | "retention.removed" => Some(sized(&event.detail)),
-        _ => None,
-    };
-    text.unwrap_or_else(|| event.detail.clone())
-}
-
-/// Writes a size at the end, such as `1073741824 bytes`, in binary units.
-fn sized(detail: &str) -> String {
-    let Some(rest) = detail.strip_suffix(" bytes") else { return detail.to_owned() };
-    let (lead, number) = match rest.rsplit_once(' ') {
-        Some((lead, number)) => (format!("{lead} "), number),
-        None => (String::new(), rest),
-    };
-    number.parse::<u64>().map_or_else(|_| detail.to_owned(), |bytes| format!("{lead}{}", size_text(bytes)))
-}
-
-/// Returns the invoice settings in one line.
-fn settings_text(settings: &BillingSettings) -> String {
-    let taxes: Vec<String> =
-        settings.taxes.iter().map(|tax| format!("{} {}", tax.name, rate_text(tax.basis_points))).collect();
-    let taxes = if taxes.is_empty() { "no taxes".to_owned() } else { taxes.join(", ") };
-    let due = counted(usize::try_from(settings.due_days).unwrap_or(0), "day", "days");
-    format!("{taxes}; due after {due}; billed by {}", settings.seller.replace('\n', ", "))
 }
 
 /// Returns the subject of an event, as a link if it has a page.
@@ -408,7 +245,6 @@ fn row(event: &AuditEvent, currency: &str) -> AnyView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use berth_types::quotas::AUDIT_ACTIONS;
 
     fn event(number: u32, action: &str, detail: &str) -> AuditEvent {
         AuditEvent {
@@ -420,37 +256,6 @@ mod tests {
             detail: detail.to_owned(),
             context: AuditContext::default(),
         }
-    }
-
-    #[test]
-    fn recorded_details_become_text() {
-        let text = |action: &str, detail: &str| detail_text(&event(1, action, detail), "USD");
-        assert_eq!(text("quota.set", r#"{"boards_milli":125}"#), "Boards at once: 0.125");
-        assert_eq!(text("quota.set", "{}"), "no limits");
-        assert_eq!(text("quota.granted", "until May"), "until May");
-        // An unknown document stays unchanged.
-        assert_eq!(text("quota.set", r#"{"unknown":1}"#), r#"{"unknown":1}"#);
-        let terms = serde_json::to_string(&ReservationPolicy::default()).unwrap();
-        assert!(text("reservation_policy.set", &terms).starts_with("Free cancellation until 1 d before"));
-        let invoices =
-            r#"{"seller":"Harbour\nKade 4","taxes":[{"name":"VAT","basis_points":1900}],"due_days":14}"#;
-        assert_eq!(
-            text("billing_settings.set", invoices),
-            "VAT 19 %; due after 14 days; billed by Harbour, Kade 4"
-        );
-        assert_eq!(text("volume.created", "1073741824 bytes"), "1.0 GiB");
-        assert_eq!(text("volume.deleted", "3 files, 1536 bytes"), "3 files, 1.5 KiB");
-        assert_eq!(text("volume.deleted", "some bytes"), "some bytes");
-        // Only a recorded size is a number of bytes.
-        assert_eq!(text("quota.granted", "1024 bytes"), "1024 bytes");
-    }
-
-    #[test]
-    fn each_action_of_the_portal_has_a_text() {
-        let raw: Vec<&&str> = AUDIT_ACTIONS.iter().filter(|action| action_text(action) == **action).collect();
-        assert_eq!(raw, Vec::<&&str>::new());
-        assert_eq!(action_text("terminal.opened"), "Terminal opened");
-        assert_eq!(action_text("moon.landed"), "moon.landed");
     }
 
     #[test]

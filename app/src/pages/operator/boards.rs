@@ -1,17 +1,23 @@
-//! Page of the boards of a node: facts, readings, health with its history, checks, release and MIG mode. Each
-//! release and mode change needs a confirmation. `one` is the page of a single board.
+//! Page of the boards of a node: facts, readings, health with its history, checks, release, MIG mode and reset, and the
+//! RDMA ports of the node. Each release, mode change and reset needs a confirmation. `one` is the page of a single board.
 
+mod checks;
 mod facts;
 mod history;
 pub mod one;
+mod rdma;
+mod tasks;
 pub mod verdict;
 
 use std::future::Future;
 
-use berth_types::health::{GpuHealth, GpuTask, GpuTaskKind, PatchGpuMode};
+use berth_types::diagnosis::NodeDiagnosis;
+use berth_types::health::{GpuHealth, GpuTaskKind, PatchGpuMode};
 use berth_types::ids::NodeId;
 use berth_types::nodes::NodeOrg;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
+use berth_types::rdma::RdmaPort;
 use berth_types::time::Timestamp;
 use futures::try_join;
 use leptos::prelude::*;
@@ -20,13 +26,16 @@ use leptos_meta::Title;
 use leptos_router::hooks::use_params_map;
 use serde::{Deserialize, Serialize};
 
+use self::checks::HostChecks;
 use self::facts::pairs;
 use self::history::History;
+use self::rdma::rdma_section;
+use self::tasks::latest_task;
 use self::verdict::{Verdict, banner};
 use super::super::confirm::ConfirmDialog;
 use super::super::org_data::object_view;
 use super::super::parts::{Call, CallProblem, every_visible, ready};
-use super::is_operator;
+use super::{is_operator, may};
 use crate::api;
 use crate::api::Answer;
 use crate::api::escape::escaped;
@@ -41,15 +50,20 @@ struct Loaded {
     /// The organization to which the node is dedicated.
     dedicated_to: Option<NodeOrg>,
     gpus: Vec<GpuHealth>,
+    rdma_ports: Vec<RdmaPort>,
+    diagnosis: NodeDiagnosis,
 }
 
 fn load(node: Option<NodeId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let calls = node.map(|node| (node, api::health::list(node), api::nodes::operator_get(node)));
+    let calls = node.map(|node| {
+        (node, api::health::list(node), api::nodes::operator_get(node), api::nodes::diagnosis(node))
+    });
     async move {
         // Other text than an id is not found.
-        let Some((node, gpus, known)) = calls else { return Err(Problem::not_found()) };
-        let (gpus, known) = try_join!(gpus, known)?;
-        Ok(Loaded { node, name: known.name, dedicated_to: known.dedicated_to, gpus: gpus.items })
+        let Some((node, gpus, known, diagnosis)) = calls else { return Err(Problem::not_found()) };
+        let (gpus, known, diagnosis) = try_join!(gpus, known, diagnosis)?;
+        let (name, dedicated_to, rdma_ports) = (known.name, known.dedicated_to, known.rdma_ports);
+        Ok(Loaded { node, name, dedicated_to, gpus: gpus.items, rdma_ports, diagnosis })
     }
 }
 
@@ -82,6 +96,7 @@ enum BoardAction {
     Approve,
     /// A change of the MIG mode; true for on.
     SetMig(bool),
+    Reset,
 }
 
 /// The signals of the cards and the dialog.
@@ -140,7 +155,7 @@ fn poll(state: BoardsState) {
 
 #[component]
 fn NodeBoards(loaded: Loaded) -> impl IntoView {
-    let Loaded { node, name, dedicated_to, gpus } = loaded;
+    let Loaded { node, name, dedicated_to, gpus, rdma_ports, diagnosis } = loaded;
     let dedicated = dedicated_to.map(|org| {
         let text = format!(
             "Dedicated to {}: no other organization has jobs, reservations or data on the node.",
@@ -160,16 +175,12 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
     view! {
         <Title text=title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Breadcrumb">
-                <ol>
-                    <li><a href="/operator/nodes">"Nodes"</a></li>
-                    <li><span aria-current="page" class="quiet">{name}</span></li>
-                </ol>
-            </nav>
+            <Crumbs list="Nodes" path="/operator/nodes" name=name/>
             <div class="page__head"><h1>{heading}</h1></div>
             <CallProblem call=state.call beside_fields=&[]/>
             <Confirm state=state/>
             {dedicated}
+            <HostChecks diagnosis=diagnosis/>
             <p class="quiet">
                 "Temperature, power and utilization are the latest readings. The page of a board has charts of the last 24 hours, its jobs and its events."
             </p>
@@ -181,6 +192,7 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
                 />
             </div>
             {move || none().then(|| empty("The worker of this node reports no supported boards."))}
+            {rdma_section(&rdma_ports)}
         </div>
     }
 }
@@ -198,6 +210,7 @@ fn Confirm(
         Some((_, index, BoardAction::Approve)) => format!("Approve GPU {index}?"),
         Some((_, index, BoardAction::SetMig(true))) => format!("Enable MIG on GPU {index}?"),
         Some((_, index, BoardAction::SetMig(false))) => format!("Disable MIG on GPU {index}?"),
+        Some((_, index, BoardAction::Reset)) => format!("Reset GPU {index}?"),
         None => String::new(),
     });
     let text = move || match chosen.get() {
@@ -210,6 +223,9 @@ fn Confirm(
         Some((.., BoardAction::SetMig(_))) => {
             "No new jobs are placed on this board; running jobs continue to their end. Then the worker changes the mode. Boards older than Hopper also need a GPU reset."
         }
+        Some((.., BoardAction::Reset)) => {
+            "No new jobs are placed on this board; running jobs continue to their end. Then nvidia-smi resets the board and removes its MIG instances. The readings of all boards of the node pause meanwhile. A board without a fault returns to service."
+        }
         None => "",
     };
     let verb = move || match chosen.get() {
@@ -217,6 +233,7 @@ fn Confirm(
         Some((.., BoardAction::Approve)) => "Approve",
         Some((.., BoardAction::SetMig(true))) => "Enable MIG",
         Some((.., BoardAction::SetMig(false))) => "Disable MIG",
+        Some((.., BoardAction::Reset)) => "Reset",
     };
     let confirm = move |()| {
         let Some(asked) = chosen.get_untracked() else { return };
@@ -231,6 +248,7 @@ fn Confirm(
         match action {
             BoardAction::Approve => call.run_for(is_shown, api::health::approve(&uuid), done),
             BoardAction::Release => call.run_for(is_shown, api::health::release(&uuid), done),
+            BoardAction::Reset => call.run_for(is_shown, api::health::reset(&uuid), done),
             BoardAction::SetMig(mig) => {
                 call.run_for(is_shown, api::health::set_mode(&uuid, &PatchGpuMode { mig }), done);
             }
@@ -255,21 +273,6 @@ fn pair(name: &'static str, value: String) -> AnyView {
     view! { <dt>{name}</dt><dd>{value}</dd> }.into_any()
 }
 
-/// Returns the result of the latest task.
-fn task_text(task: &GpuTask) -> String {
-    let name = match task.kind {
-        GpuTaskKind::Check => "Check",
-        GpuTaskKind::MigOn => "Enable MIG",
-        GpuTaskKind::MigOff => "Disable MIG",
-    };
-    match (task.good, task.words.as_deref()) {
-        (None, _) => format!("{name}: waiting for the worker."),
-        (Some(_), Some(answer)) if !answer.is_empty() => format!("{name}: {answer}"),
-        (Some(true), _) => format!("{name}: succeeded."),
-        (Some(false), _) => format!("{name}: failed."),
-    }
-}
-
 /// A title, the reason that no jobs are placed on a board, and the begin of this time.
 type Fault = (&'static str, String, Option<Timestamp>);
 
@@ -277,6 +280,7 @@ type Fault = (&'static str, String, Option<Timestamp>);
 fn fault(gpu: &GpuHealth) -> Option<Fault> {
     match (&gpu.quarantine, &gpu.silent) {
         (Some(why), _) => Some(("Out of service", why.reason.clone(), why.since)),
+        (None, Some(why)) if gpu.facts.awaits_fabric() => Some(("No NVLink fabric", why.clone(), None)),
         (None, Some(why)) => Some(("Not responding", why.clone(), None)),
         (None, None) if gpu.awaits_approval => {
             Some(("Not approved", "The node reported this board after its approval.".to_owned(), None))
@@ -296,13 +300,22 @@ struct Controls {
     awaits_approval: bool,
     /// The MIG mode, if it can be changed now.
     mig: Option<bool>,
+    /// The board can be reset, and no reset is requested.
+    resettable: bool,
+    /// A check replaces no change of the mode and no reset.
+    checkable: bool,
 }
 
 impl Controls {
     fn from_gpu(gpu: &GpuHealth) -> Self {
         let quarantined = gpu.quarantine.is_some();
-        let mig = gpu.facts.mig.filter(|_| !quarantined && gpu.silent.is_none());
-        Self { index: gpu.index, quarantined, awaits_approval: gpu.awaits_approval, mig }
+        let answers = gpu.silent.is_none() || gpu.facts.awaits_fabric();
+        let mig = gpu.facts.mig.filter(|_| !quarantined && answers);
+        let open_task = gpu.task.as_ref().filter(|task| task.good.is_none()).map(|task| task.kind);
+        let resettable = gpu.present && open_task != Some(GpuTaskKind::Reset);
+        let checkable = open_task.is_none_or(|kind| kind == GpuTaskKind::Check);
+        let (index, awaits_approval) = (gpu.index, gpu.awaits_approval);
+        Self { index, quarantined, awaits_approval, mig, resettable, checkable }
     }
 }
 
@@ -323,12 +336,33 @@ fn approve_button(uuid: &str, index: u32, state: BoardsState, ready: ReadSignal<
     .into_any()
 }
 
-/// Returns the buttons of a board.
+/// Returns the button for the reset of a board.
+fn reset_button(uuid: &str, index: u32, state: BoardsState, ready: ReadSignal<bool>) -> AnyView {
+    let (uuid, label) = (uuid.to_owned(), format!("Reset GPU {index}"));
+    view! {
+        <button
+            class="btn btn--small"
+            type="button"
+            aria-label=label
+            disabled=move || !ready.get() || state.call.pending.get()
+            on:click=move |_| state.open_dialog(&uuid, index, BoardAction::Reset)
+        >
+            "Reset"
+        </button>
+    }
+    .into_any()
+}
+
+/// Returns the buttons of a board; none for a role that does not change boards.
 fn buttons(uuid: &str, controls: Controls, state: BoardsState, ready: ReadSignal<bool>) -> AnyView {
-    let Controls { index, quarantined, awaits_approval, mig } = controls;
+    if !may(OperatorRight::ManageFleet) {
+        return ().into_any();
+    }
+    let Controls { index, quarantined, awaits_approval, mig, resettable, checkable } = controls;
     let blocked = move || !ready.get() || state.call.pending.get();
     let (checked, released, switched) = (uuid.to_owned(), uuid.to_owned(), uuid.to_owned());
     let approve = awaits_approval.then(|| approve_button(uuid, index, state, ready));
+    let reset = resettable.then(|| reset_button(uuid, index, state, ready));
     let check = move |_: leptos::ev::MouseEvent| {
         state.call.run(api::health::check(&checked), move |fresh: GpuHealth| state.replace(fresh));
     };
@@ -368,12 +402,13 @@ fn buttons(uuid: &str, controls: Controls, state: BoardsState, ready: ReadSignal
                 class="btn btn--small"
                 type="button"
                 aria-label=check_label
-                disabled=blocked
+                disabled=move || blocked() || !checkable
                 on:click=check
             >
                 "Check"
             </button>
             {mode}
+            {reset}
             {approve}
             {release}
         </div>
@@ -397,8 +432,7 @@ fn Card(
         move || gpu.with(|gpu| gpu.as_ref().map(|gpu| format!("GPU {} · {}", gpu.index, gpu.model)));
     let verdict = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Verdict::from_gpu)));
     let readings = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(pairs).unwrap_or_default()));
-    let task =
-        Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(|gpu| gpu.task.as_ref()).map(task_text)));
+    let task = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(latest_task)));
     let controls = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Controls::from_gpu)));
     let path = board_path(state.node, &uuid);
     let (of_buttons, of_history) = (uuid.clone(), uuid);
@@ -442,15 +476,19 @@ mod tests {
         assert_eq!((title(&extra), Controls::from_gpu(&extra).awaits_approval), (Some("Not approved"), true));
         let switched = gpu(serde_json::json!({"facts": {"nvlinks": 0, "mig": true}}));
         assert_eq!(Controls::from_gpu(&switched).mig, Some(true));
-    }
-
-    #[test]
-    fn a_task_has_its_result() {
-        let task = |good, words: Option<&str>| {
-            task_text(&GpuTask { kind: GpuTaskKind::Check, good, words: words.map(str::to_owned) })
-        };
-        assert_eq!(task(None, None), "Check: waiting for the worker.");
-        assert_eq!(task(Some(false), Some("Processes are on it.")), "Check: Processes are on it.");
-        assert_eq!(task(Some(true), None), "Check: succeeded.");
+        let resetting = |task: serde_json::Value| Controls::from_gpu(&gpu(serde_json::json!({"task": task})));
+        let asked = resetting(serde_json::json!({"kind": "reset"}));
+        assert!(!asked.resettable && !asked.checkable, "it is requested");
+        let refused = resetting(serde_json::json!({"kind": "reset", "good": false}));
+        assert!(refused.resettable && refused.checkable);
+        assert!(!resetting(serde_json::json!({"kind": "mig_on"})).checkable, "a check would replace it");
+        assert!(resetting(serde_json::json!({"kind": "check"})).checkable);
+        let fabric = serde_json::json!({"state": "in_progress", "status": 0, "clique": 0});
+        let facts = serde_json::json!({"nvlinks": 18, "mig": false, "fabric": fabric});
+        let unready = gpu(serde_json::json!({"facts": facts, "silent": "No fabric."}));
+        assert_eq!(
+            (title(&unready), Controls::from_gpu(&unready).mig),
+            (Some("No NVLink fabric"), Some(false))
+        );
     }
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 
 use berth_types::Page as Rows;
 use berth_types::operations::{InventoryHost, PutRack, Rack};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use futures::try_join;
 use leptos::ev::SubmitEvent;
@@ -15,7 +16,7 @@ use super::super::load_more::{LoadMore, append};
 use super::super::org_data::answer_view;
 use super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
 use super::super::text::counted;
-use super::is_operator;
+use super::{is_operator, may, read_only};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -175,7 +176,8 @@ fn rack_row(rack: &Rack, remove: impl Fn(String) + 'static, ready: ReadSignal<bo
         let text = format!("500 W for each of {}", counted(unknown, "unknown board", "unknown boards"));
         view! { <span class="table__sub">{text}</span> }
     });
-    let button = rack.budget_watts.is_some().then(|| {
+    let removable = rack.budget_watts.is_some() && may(OperatorRight::ManageFleet);
+    let button = removable.then(|| {
         let (label, this) = (format!("Remove budget of {name}"), name.clone());
         view! {
             <button
@@ -239,6 +241,7 @@ fn Racks(racks: Vec<Rack>) -> impl IntoView {
         })
     };
     let none = move || racks.with(Vec::is_empty);
+    let blocked = !may(OperatorRight::ManageFleet);
     view! {
         <section class="section">
             <div class="section__head"><h2>"Racks"</h2></div>
@@ -249,58 +252,57 @@ fn Racks(racks: Vec<Rack>) -> impl IntoView {
             <div class="empty" hidden=move || !none()>
                 <p class="empty__text">"No racks yet: no node has the label rack. Start workers with --label rack=NAME."</p>
             </div>
-            <div class="table-wrap" hidden=none>
-                <table class="table" role="table">
-                    <caption class="visually-hidden">"Racks"</caption>
-                    <thead role="rowgroup">
-                        <tr role="row">
-                            <th role="columnheader" scope="col">"Rack"</th>
-                            <th role="columnheader" scope="col">"Boards"</th>
-                            <th role="columnheader" scope="col" class="num">"Measured power"</th>
-                            <th role="columnheader" scope="col" class="num">"Allocated power"</th>
-                            <th role="columnheader" scope="col" class="num">"Maximum power"</th>
-                            <th role="columnheader" scope="col" class="table__actions">
-                                <span class="visually-hidden">"Actions"</span>
-                            </th>
-                        </tr>
-                    </thead>
-                    <tbody role="rowgroup">{rows}</tbody>
-                </table>
+            <div hidden=none>
+                {live_table(
+                    "Racks",
+                    &[
+                        ("Rack", ""),
+                        ("Boards", ""),
+                        ("Measured power", "num"),
+                        ("Allocated power", "num"),
+                        ("Maximum power", "num"),
+                        ACTIONS,
+                    ],
+                    rows.into_any(),
+                )}
             </div>
-            <form class="form card" method="post" on:submit=submit>
-                <h3 class="card__title">"Power budget"</h3>
-                <CallProblem call=call beside_fields=FIELDS/>
-                <div class="field-row">
-                    <div class="field">
-                        <label class="field__label" for="rack-name">"Rack"</label>
-                        <input
-                            id="rack-name"
-                            autocomplete="off"
-                            maxlength="63"
-                            aria-describedby="rack-name-error"
-                            prop:value=move || name.get()
-                            on:input=move |ev| name.set(event_target_value(&ev))
-                        />
-                        <FieldError id="rack-name-error" error=call.field("/name")/>
+            {read_only(OperatorRight::ManageFleet)}
+            <fieldset class="guard" disabled=blocked>
+                <form class="form card" method="post" on:submit=submit>
+                    <h3 class="card__title">"Power budget"</h3>
+                    <CallProblem call=call beside_fields=FIELDS/>
+                    <div class="field-row">
+                        <div class="field">
+                            <label class="field__label" for="rack-name">"Rack"</label>
+                            <input
+                                id="rack-name"
+                                autocomplete="off"
+                                maxlength="63"
+                                aria-describedby="rack-name-error"
+                                prop:value=move || name.get()
+                                on:input=move |ev| name.set(event_target_value(&ev))
+                            />
+                            <FieldError id="rack-name-error" error=call.field("/name")/>
+                        </div>
+                        <div class="field">
+                            <label class="field__label" for="rack-watts">"Budget in watts"</label>
+                            <input
+                                id="rack-watts"
+                                inputmode="numeric"
+                                autocomplete="off"
+                                aria-describedby="rack-watts-hint rack-watts-error"
+                                prop:value=move || watts.get()
+                                on:input=move |ev| watts.set(event_target_value(&ev))
+                            />
+                            <p class="field__hint" id="rack-watts-hint">"Power for boards in use, without hosts and idle boards."</p>
+                            <FieldError id="rack-watts-error" error=call.field("/budget_watts")/>
+                        </div>
                     </div>
-                    <div class="field">
-                        <label class="field__label" for="rack-watts">"Budget in watts"</label>
-                        <input
-                            id="rack-watts"
-                            inputmode="numeric"
-                            autocomplete="off"
-                            aria-describedby="rack-watts-hint rack-watts-error"
-                            prop:value=move || watts.get()
-                            on:input=move |ev| watts.set(event_target_value(&ev))
-                        />
-                        <p class="field__hint" id="rack-watts-hint">"Power for boards in use, without hosts and idle boards."</p>
-                        <FieldError id="rack-watts-error" error=call.field("/budget_watts")/>
+                    <div class="form__actions">
+                        <Submit call=call>"Set budget"</Submit>
                     </div>
-                </div>
-                <div class="form__actions">
-                    <Submit call=call>"Set budget"</Submit>
-                </div>
-            </form>
+                </form>
+            </fieldset>
         </section>
     }
 }

@@ -8,6 +8,7 @@ use std::future::Future;
 use berth_types::jobs::JobState;
 use berth_types::money::{column_decimals, column_text};
 use berth_types::operations::{JobFilter, OperatedJob};
+use berth_types::operators::OperatorRight;
 use berth_types::time::duration_text;
 use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
@@ -21,7 +22,7 @@ use super::super::parts::Call;
 use super::super::saved_filters::SavedFilters;
 use super::super::stop_jobs::{BulkStop, StopChoice, StopJobsDialog};
 use super::super::text::{offering_text, state_text};
-use super::is_operator;
+use super::{is_operator, may};
 use crate::api;
 use crate::api::Answer;
 use crate::api::escape::escaped;
@@ -206,7 +207,7 @@ fn JobList(filter: JobFilter, page: berth_types::Page<OperatedJob>) -> impl Into
                 {stop.result()}
                 <div class="section__aside">
                     <a href=csv rel="external" download="jobs.csv">"Download CSV"</a>
-                    {stop.button("btn btn--small")}
+                    {may(OperatorRight::ManageWork).then(|| stop.button("btn btn--small"))}
                 </div>
             </div>
             {move || jobs.with(|jobs| table(jobs, is_filtered))}
@@ -258,12 +259,12 @@ fn row(job: &OperatedJob, decimals: usize) -> AnyView {
     });
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row">{name}<span class="table__sub mono">{id}</span>{failure}</th>
+            <th role="rowheader" scope="row">{name}<span class="table__sub mono break">{id}</span>{failure}</th>
             <td role="cell" class="table__state" data-label="State"><StateBadge state=job.state/></td>
             <td role="cell" data-label="Organization">{org}<span class="table__sub">{creator}</span></td>
             <td role="cell" data-label="Offering">{offering}</td>
             <td role="cell" data-label="Node">{node}</td>
-            <td role="cell" class="nowrap" data-label="Submitted"><When at=job.created_at/></td>
+            <td role="cell" data-label="Submitted"><When at=job.created_at/></td>
             <td role="cell" class="num" data-label="Metered">{duration_text(job.metered_ms)}</td>
             <td role="cell" class="num" data-label="Cost">{cost}</td>
         </tr>

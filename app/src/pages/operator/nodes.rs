@@ -3,7 +3,10 @@
 
 mod add;
 mod approval;
+mod aside;
+mod classes;
 mod dedication;
+mod dialog;
 mod drain;
 mod labels;
 mod list;
@@ -12,25 +15,30 @@ mod trust;
 
 use std::collections::BTreeMap;
 
-use berth_types::nodes::{Gpu, Node, NodeState, PatchNode};
+use berth_types::ids::NodeId;
+use berth_types::nodes::{Gpu, HostMount, Node, NodeState, PatchNode};
+use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 use leptos_router::hooks::use_query_map;
 
 use self::add::AddNode;
 use self::approval::{ApprovalState, WaitingNodes};
-use self::dedication::{DedicationDialog, DedicationState, dedication_text};
-use self::drain::{DrainState, Drains};
-use self::labels::{LabelsDialog, LabelsState, label_chips};
+use self::aside::aside_banner;
+use self::classes::StorageClasses;
+use self::dedication::{DedicationDialog, dedication_text};
+use self::dialog::{NodeDialog, replace};
+use self::drain::Drains;
+use self::labels::{LabelsDialog, label_chips};
 use self::list::{Loaded, MAX_REFRESHED, PAGE, filter_form, load, load_waiting, parse, refreshed};
-use self::lost::{LostDialog, LostState, silence_banner};
-use self::trust::{TrustDialog, TrustState, clone_banner, left_out_banner};
+use self::lost::{LostDialog, lost_button, silence_banner};
+use self::trust::{TrustDialog, clone_banner, left_out_banner};
 use super::super::curl::ListCurl;
 use super::super::load_more::LoadMore;
 use super::super::org_data::answer_view;
 use super::super::parts::{Call, CallProblem, every_visible, ready};
-use super::super::text::counted;
-use super::is_operator;
+use super::super::text::{counted, size_text};
+use super::{is_operator, may, read_only};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -47,11 +55,31 @@ fn Nodes() -> impl IntoView {
     let query = use_query_map();
     let order = Memo::new(move |_| query.with(|query| parse(|name| query.get(name))));
     let data: Resource<Answer<Loaded>> = Resource::new(move || order.get(), load);
+    let classes = Resource::new(|| (), |()| api::storage_classes::list());
     view! {
         <Page title="Nodes".to_owned()>
-            <AddNode/>
+            {read_only(OperatorRight::ManageFleet)}
+            {may(OperatorRight::ManageFleet).then(|| view! { <AddNode/> })}
             {answer_view(data, |loaded| view! { <NodeList loaded=loaded/> }.into_any())}
+            <StorageClasses data=classes/>
         </Page>
+    }
+}
+
+/// The dialogs of the rows.
+#[derive(Clone, Copy)]
+struct Dialogs {
+    trust: NodeDialog,
+    labels: NodeDialog,
+    dedication: NodeDialog,
+    drain: NodeDialog,
+    lost: NodeDialog,
+}
+
+impl Dialogs {
+    fn closed(nodes: RwSignal<Vec<Node>>) -> Self {
+        let closed = || NodeDialog::closed(nodes);
+        Self { trust: closed(), labels: closed(), dedication: closed(), drain: closed(), lost: closed() }
     }
 }
 
@@ -79,11 +107,7 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
             cursor.set(page.next_cursor);
         });
     };
-    let drain_state = DrainState::closed();
-    let trust = TrustState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
-    let lost = LostState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
-    let labels = LabelsState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
-    let dedication = DedicationState { nodes, chosen: RwSignal::new(None), open: RwSignal::new(false) };
+    let dialogs = Dialogs::closed(nodes);
     every_visible(5_000, move || {
         let limit = nodes.with_untracked(Vec::len).clamp(PAGE, MAX_REFRESHED);
         let fresh = api::nodes::operator_page(query.get_value(), None, limit);
@@ -118,62 +142,49 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
     // The answer replaces the row of the node.
     let set_cordoned = move |node: &Node, cordoned: bool| {
         let body = PatchNode { cordoned: Some(cordoned), ..PatchNode::default() };
-        call.run(api::nodes::patch(node.id, &body), move |fresh: Node| {
-            nodes.update(|nodes| {
-                if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
-                    *known = fresh;
-                }
-            });
-        });
+        call.run(api::nodes::patch(node.id, &body), move |fresh: Node| replace(nodes, fresh));
+    };
+    let release = move |id: NodeId| {
+        call.run(api::nodes::release(id), move |fresh: Node| replace(nodes, fresh));
     };
     let rows = move || {
         let all = nodes.get();
-        all.iter()
-            .map(|node| row(node, call, ready, (trust, drain_state, lost, labels, dedication), set_cordoned))
-            .collect::<Vec<AnyView>>()
+        all.iter().map(|node| row(node, call, ready, dialogs, set_cordoned)).collect::<Vec<AnyView>>()
     };
     let none = Memo::new(move |_| nodes.with(Vec::is_empty));
     view! {
         {form}
         <CallProblem call=call beside_fields=&[]/>
         <WaitingNodes state=approval ready=ready/>
-        <TrustDialog state=trust/>
-        <LabelsDialog state=labels/>
-        <DedicationDialog state=dedication/>
-        <Drains state=drain_state/>
-        <LostDialog state=lost/>
+        <TrustDialog state=dialogs.trust/>
+        <LabelsDialog state=dialogs.labels/>
+        <DedicationDialog state=dialogs.dedication/>
+        <Drains state=dialogs.drain/>
+        <LostDialog state=dialogs.lost/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(clone_banner).collect::<Vec<AnyView>>())}
         {move || nodes.with(|nodes| nodes.iter().filter_map(left_out_banner).collect::<Vec<AnyView>>())}
-        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silence_banner(node, lost, ready)).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silence_banner(node, dialogs.lost, ready)).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| aside_banner(node, call, ready, release)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() && is_filtered {
                 empty_filtered("No nodes match the filter.", "/operator/nodes")
             } else if none.get() {
                 empty("No nodes yet. Add a node with one command on a GPU host, or on any Linux host with simulated boards.")
             } else {
-                view! {
-                    <div class="table-wrap">
-                        <table class="table" role="table">
-                            <caption class="visually-hidden">"Nodes"</caption>
-                            <thead role="rowgroup">
-                                <tr role="row">
-                                    <th role="columnheader" scope="col">"Node"</th>
-                                    <th role="columnheader" scope="col" class="table__state">"State"</th>
-                                    <th role="columnheader" scope="col">"Boards"</th>
-                                    <th role="columnheader" scope="col">"In use"</th>
-                                    <th role="columnheader" scope="col">"Driver"</th>
-                                    <th role="columnheader" scope="col">"Worker"</th>
-                                    <th role="columnheader" scope="col" class="num">"Last seen"</th>
-                                    <th role="columnheader" scope="col" class="table__actions">
-                                        <span class="visually-hidden">"Actions"</span>
-                                    </th>
-                                </tr>
-                            </thead>
-                            <tbody role="rowgroup">{rows}</tbody>
-                        </table>
-                    </div>
-                }
-                    .into_any()
+                live_table(
+                    "Nodes",
+                    &[
+                        ("Node", ""),
+                        STATE,
+                        ("Boards", ""),
+                        ("In use", ""),
+                        ("Driver", ""),
+                        ("Worker", ""),
+                        ("Last seen", "num"),
+                        ACTIONS,
+                    ],
+                    rows.into_any(),
+                )
             }
         }}
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
@@ -259,8 +270,6 @@ fn in_use(node: &Node) -> AnyView {
         <BerthBar
             tiles=tiles
             cells=cells
-            blocked=Vec::new()
-            quarantined=false
             size=BarSize::Inline
             label=label
         />
@@ -268,33 +277,46 @@ fn in_use(node: &Node) -> AnyView {
     .into_any()
 }
 
-/// Returns the isolation of a node: its sandbox, its limits, and the reasons for missing images or boards.
+/// Returns the isolation of a node: its sandbox, its limits, the network between ranks, the clearing of GPU memory
+/// between jobs, and the reasons for missing images or boards.
 fn isolation_text(node: &Node) -> Option<String> {
     let sandbox = node.isolation.get("sandbox")?;
-    let limits: Vec<String> = ["memory", "cpu", "pids"]
+    let limits: Vec<String> = ["memory", "cpu", "pids", "network"]
         .iter()
         .filter_map(|name| Some(format!("{name}: {}", node.isolation.get(*name)?)))
         .collect();
     let off =
         |name: &str| node.isolation.get(name).map_or_else(String::new, |text| format!("; {name}: {text}"));
-    Some(format!("{sandbox}; {}{}{}", limits.join(", "), off("images"), off("boards")))
+    let memory = node.isolation.get("gpu_memory");
+    let memory = memory.map_or_else(String::new, |text| format!("; GPU memory between jobs: {text}"));
+    let gangs = node.isolation.get("gang_network");
+    let gangs = gangs.map_or_else(String::new, |text| format!("; network between ranks: {text}"));
+    Some(format!("{sandbox}; {}{gangs}{memory}{}{}", limits.join(", "), off("images"), off("boards")))
+}
+
+/// Returns the host mounts of a node: `Host mounts: scratch (lustre, 1.5 TiB of 3.0 TiB free)`; `None` without one.
+fn host_mounts_text(node: &Node) -> Option<String> {
+    let mount = |mount: &HostMount| {
+        let kind = if mount.file_system.is_empty() { "unknown type" } else { mount.file_system.as_str() };
+        let (free, total) = (size_text(mount.free_bytes), size_text(mount.total_bytes));
+        format!("{} ({kind}, {free} of {total} free)", mount.name)
+    };
+    let mounts: Vec<String> = node.host_mounts.iter().map(mount).collect();
+    (!mounts.is_empty()).then(|| format!("Host mounts: {}", mounts.join(", ")))
 }
 
 fn row(
     node: &Node,
     call: Call,
     ready: ReadSignal<bool>,
-    (trust, drain_state, lost, labels_state, dedication): (
-        TrustState,
-        DrainState,
-        LostState,
-        LabelsState,
-        DedicationState,
-    ),
+    dialogs: Dialogs,
     set_cordoned: impl Fn(&Node, bool) + Copy + Send + 'static,
 ) -> AnyView {
     let name = node.name.clone();
     let simulated = node.simulated.then(|| view! { " " <span class="tag tag--simulated">"simulated"</span> });
+    let has_host_network = node.isolation.get("network").is_some_and(|text| text.starts_with("host"));
+    let host_network =
+        has_host_network.then(|| view! { " " <span class="tag tag--warn">"host network"</span> });
     let unisolated = node.unisolated.then(|| view! { " " <span class="tag tag--warn">"not isolated"</span> });
     let boards = format!("/operator/nodes/{}", node.id);
     let to_boards = boards.clone();
@@ -303,6 +325,7 @@ fn row(
     let labels = label_chips(node);
     let dedicated = dedication_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let isolation = isolation_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
+    let mounts = host_mounts_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let nvlink = nvlink_text(node).map(|text| view! { <span class="table__sub">{text}</span> });
     let driver = node.driver_version.clone();
     let worker = node.worker_version.clone().unwrap_or_default();
@@ -315,47 +338,43 @@ fn row(
     let label = format!("{verb} {}", node.name);
     let effect = if cordoned { "Accept new jobs again" } else { "No new jobs; running jobs continue" };
     let this = node.clone();
-    let id = node.id;
-    let certificate = format!("Certificate of {}", node.name);
-    let drain = drain_state.menu_item(node, ready);
-    let edit_labels = labels_state.menu_item(node, ready);
-    let dedicate = dedication.menu_item(node, ready);
-    let declare_lost = lost.button(node, "menu__item menu__item--danger", ready);
-    let open_trust = move |_: leptos::ev::MouseEvent| {
-        trust.chosen.set(Some(id));
-        trust.open.set(true);
+    let manages = may(OperatorRight::ManageFleet);
+    let item = |dialog: NodeDialog, text: &'static str, label: String| {
+        dialog.button(node.id, "menu__item", text, label, ready)
     };
+    let certificate = item(dialogs.trust, "Certificate", format!("Certificate of {}", node.name));
+    let drain = manages.then(|| item(dialogs.drain, "Drain", format!("Drain {}", node.name)));
+    let edit_labels = manages.then(|| item(dialogs.labels, "Labels", format!("Labels of {}", node.name)));
+    let dedicate = manages.then(|| item(dialogs.dedication, "Dedicate", format!("Dedicate {}", node.name)));
+    let declare_lost = lost_button(dialogs.lost, node, "menu__item menu__item--danger", ready);
+    let cordon = manages.then(|| {
+        view! {
+            <button
+                class="menu__item"
+                type="button"
+                title=effect
+                aria-label=label
+                disabled=move || !ready.get() || call.pending.get()
+                on:click=move |_| set_cordoned(&this, !cordoned)
+            >
+                {verb}
+            </button>
+        }
+    });
     view! {
         <tr role="row">
-            <th role="rowheader" scope="row"><a href=boards>{name}</a>{simulated}{unisolated}{dedicated}{labels}</th>
+            <th role="rowheader" scope="row"><a href=boards>{name}</a>{simulated}{unisolated}{host_network}{dedicated}{labels}</th>
             <td role="cell" class="table__state" data-label="State"><NodeBadge state=node.state/></td>
             <td role="cell" data-label="Boards">{boards_text(node)}{nvlink}</td>
             <td role="cell" data-label="In use">{in_use(node)}</td>
             <td role="cell" data-label="Driver">{driver}</td>
-            <td role="cell" data-label="Worker">{worker}{isolation}</td>
+            <td role="cell" data-label="Worker">{worker}{isolation}{mounts}</td>
             <td role="cell" class="num" data-label="Last seen">{seen}</td>
             <td role="cell" class="table__actions">
                 <Menu label=menu>
                     <a class="menu__item" href=to_boards aria-label=boards_label>"Boards"</a>
-                    <button
-                        class="menu__item"
-                        type="button"
-                        aria-label=certificate
-                        disabled=move || !ready.get()
-                        on:click=open_trust
-                    >
-                        "Certificate"
-                    </button>
-                    <button
-                        class="menu__item"
-                        type="button"
-                        title=effect
-                        aria-label=label
-                        disabled=move || !ready.get() || call.pending.get()
-                        on:click=move |_| set_cordoned(&this, !cordoned)
-                    >
-                        {verb}
-                    </button>
+                    {certificate}
+                    {cordon}
                     {edit_labels}
                     {dedicate}
                     {drain}
@@ -405,6 +424,22 @@ mod tests {
     }
 
     #[test]
+    fn host_mounts_have_their_free_space() {
+        let mut node = node(&[]);
+        assert_eq!(host_mounts_text(&node), None);
+        let mount = |name: &str, file_system: &str| HostMount {
+            name: name.to_owned(),
+            file_system: file_system.to_owned(),
+            total_bytes: 4 << 30,
+            free_bytes: 1 << 30,
+        };
+        node.host_mounts = vec![mount("home", ""), mount("scratch", "lustre")];
+        let text = host_mounts_text(&node).unwrap();
+        assert!(text.starts_with("Host mounts: home (unknown type, "), "{text}");
+        assert!(text.contains("scratch (lustre, "), "{text}");
+    }
+
+    #[test]
     fn isolation_has_a_short_text() {
         let mut node = node(&[]);
         assert_eq!(isolation_text(&node), None, "a worker without a report");
@@ -415,12 +450,21 @@ mod tests {
         node.isolation.insert("pids".to_owned(), "not limited".to_owned());
         let text = "bubblewrap 0.8; memory: cgroup v1, pids: not limited";
         assert_eq!(isolation_text(&node).as_deref(), Some(text));
+        node.isolation.insert("network".to_owned(), "host".to_owned());
+        let text = format!("{text}, network: host");
+        assert_eq!(isolation_text(&node).as_ref(), Some(&text));
         node.isolation.insert("images".to_owned(), "off: podman is not installed".to_owned());
         let text = format!("{text}; images: off: podman is not installed");
         assert_eq!(isolation_text(&node).as_ref(), Some(&text));
         node.isolation.insert("boards".to_owned(), "waiting for NVML".to_owned());
         let text = format!("{text}; boards: waiting for NVML");
         assert_eq!(isolation_text(&node), Some(text));
+        node.isolation.insert("gpu_memory".to_owned(), "cleared between organizations".to_owned());
+        let text = isolation_text(&node).unwrap_or_default();
+        assert!(text.contains("; GPU memory between jobs: cleared between organizations; images:"), "{text}");
+        node.isolation.insert("gang_network".to_owned(), "VXLAN, not encrypted".to_owned());
+        let text = isolation_text(&node).unwrap_or_default();
+        assert!(text.contains("; network between ranks: VXLAN, not encrypted; GPU memory"), "{text}");
     }
 
     #[test]

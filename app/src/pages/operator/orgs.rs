@@ -2,30 +2,39 @@
 //! jobs.
 
 pub mod debit;
+pub mod egress;
 pub mod limit;
 pub mod list;
+pub mod networks;
 pub mod nodes;
 
+use berth_types::Page as Items;
 use berth_types::accounts::OrgSummary;
+use berth_types::change_requests::{ChangeRequest, Outcome};
+use berth_types::egress::NamedNetwork;
 use berth_types::ids::OrgId;
 use berth_types::ledger::{Balance, NewCredit};
 use berth_types::money::{column_decimals, column_text, money_text, parse_amount_micros};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError as Wrong, Problem};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 
 use self::debit::DebitDialog;
+use self::egress::EgressDialog;
 use self::limit::CreditLimitDialog;
 use self::list::{Loaded, OrgListing, filter_form, load};
+use self::networks::NetworksSection;
 use self::nodes::OrgNodesDialog;
 use super::super::curl::ListCurl;
+use super::super::dialog_form::DialogForm;
 use super::super::load_more::LoadMore;
 use super::super::org_data::answer_view;
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal, Submit, ready};
+use super::super::parts::{Call, CallProblem, FormKey, ready};
 use super::super::text::counted;
 use super::super::time_field::TimeField;
-use super::is_operator;
+use super::waiting::{EffectTime, WaitingNotice, second_operator_required};
+use super::{is_operator, may};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -44,26 +53,22 @@ fn Orgs() -> impl IntoView {
     let query = use_query_map();
     let listing = Memo::new(move |_| query.with(|query| OrgListing::parse(|name| query.get(name))));
     let data: Resource<Answer<Loaded>> = Resource::new(move || listing.get(), load);
+    let networks: Resource<Answer<Items<NamedNetwork>>> = Resource::new(|| (), |()| api::egress::list());
     view! {
         <Page title="Organizations".to_owned()>
             {answer_view(data, |loaded| {
                 if loaded.orgs.is_empty() && !loaded.listing.is_filtered() {
-                    view! { <NoOrgs/> }.into_any()
+                    empty_linked(
+                        "No organizations yet. A sign-up creates an organization.",
+                        "/sign-up",
+                        "Open sign-up page",
+                    )
                 } else {
                     view! { <OrgTable loaded=loaded/> }.into_any()
                 }
             })}
+            {answer_view(networks, |networks| view! { <NetworksSection networks=networks.items/> }.into_any())}
         </Page>
-    }
-}
-
-#[component]
-fn NoOrgs() -> impl IntoView {
-    view! {
-        <div class="empty">
-            <p class="empty__text">"No organizations yet. A sign-up creates an organization."</p>
-            <a class="btn" href="/sign-up">"Open sign-up page"</a>
-        </div>
     }
 }
 
@@ -77,12 +82,31 @@ pub struct OrgsState {
     debiting: RwSignal<bool>,
     limiting: RwSignal<bool>,
     dedicating: RwSignal<bool>,
+    networking: RwSignal<bool>,
     /// The result of the last action.
     status: RwSignal<String>,
+    /// The last action, if it waits for a second operator.
+    waiting: RwSignal<Option<ChangeRequest>>,
+    /// True with the rule for a second operator.
+    second_operator: ReadSignal<bool>,
     ready: ReadSignal<bool>,
 }
 
 impl OrgsState {
+    /// Shows an action with its status, or its change request.
+    fn show(self, org: OrgId, outcome: Outcome<Balance>, status: impl FnOnce(&Balance) -> String) {
+        match outcome {
+            Outcome::Requested(request) => {
+                self.status.set(String::new());
+                self.waiting.set(Some(*request));
+            }
+            Outcome::Done(balance) => {
+                self.waiting.set(None);
+                self.update_balance(org, &balance, status(&balance));
+            }
+        }
+    }
+
     /// Updates a balance and shows the result of an action.
     fn update_balance(self, org: OrgId, balance: &Balance, status: String) {
         self.orgs.update(|orgs| {
@@ -127,7 +151,10 @@ fn OrgTable(loaded: Loaded) -> impl IntoView {
         debiting: RwSignal::new(false),
         limiting: RwSignal::new(false),
         dedicating: RwSignal::new(false),
+        networking: RwSignal::new(false),
         status: RwSignal::new(String::new()),
+        waiting: RwSignal::new(None),
+        second_operator: second_operator_required(),
         ready: ready(),
     };
     let load_more = move |()| {
@@ -153,28 +180,23 @@ fn OrgTable(loaded: Loaded) -> impl IntoView {
         .into_any();
     }
     view! {
+        <WaitingNotice waiting=state.waiting/>
         {form}
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Organizations"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Organization"</th>
-                        <th role="columnheader" scope="col" class="num">"Running jobs"</th>
-                        <th role="columnheader" scope="col" class="num">"Queued jobs"</th>
-                        <th role="columnheader" scope="col" class="num">"Balance"</th>
-                        <th role="columnheader" scope="col" class="num">"Reserved"</th>
-                        <th role="columnheader" scope="col" class="num">"Charges this month"</th>
-                        <th role="columnheader" scope="col" class="num">"Credit limit"</th>
-                        <th role="columnheader" scope="col" class="nowrap">"Created"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">{rows}</tbody>
-            </table>
-        </div>
+        {live_table(
+            "Organizations",
+            &[
+                ("Organization", ""),
+                ("Running jobs", "num"),
+                ("Queued jobs", "num"),
+                ("Balance", "num"),
+                ("Reserved", "num"),
+                ("Charges this month", "num"),
+                ("Credit limit", "num"),
+                ("Created", "nowrap"),
+                ACTIONS,
+            ],
+            rows.into_any(),
+        )}
         <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
         <p class="quiet said" role="status">{move || state.status.get()}</p>
         <ListCurl path=path label="Organizations with curl"/>
@@ -182,6 +204,7 @@ fn OrgTable(loaded: Loaded) -> impl IntoView {
         <DebitDialog state=state/>
         <CreditLimitDialog state=state/>
         <OrgNodesDialog state=state/>
+        <EgressDialog state=state/>
     }
     .into_any()
 }
@@ -236,10 +259,13 @@ fn row(summary: &OrgSummary, decimals: ColumnDecimals, state: OrgsState) -> AnyV
             </button>
         }
     };
-    let grant = button("Grant credit", format!("Grant credit to {name}"), state.granting);
-    let debit = button("Debit", format!("Debit {name}"), state.debiting);
-    let limit = button("Set credit limit", format!("Set credit limit of {name}"), state.limiting);
-    let nodes = button("Nodes", format!("Nodes of {name}"), state.dedicating);
+    let (money, fleet) = (may(OperatorRight::ManageMoney), may(OperatorRight::ManageFleet));
+    let grant = money.then(|| button("Grant credit", format!("Grant credit to {name}"), state.granting));
+    let debit = money.then(|| button("Debit", format!("Debit {name}"), state.debiting));
+    let limit =
+        money.then(|| button("Set credit limit", format!("Set credit limit of {name}"), state.limiting));
+    let nodes = fleet.then(|| button("Nodes", format!("Nodes of {name}"), state.dedicating));
+    let network = fleet.then(|| button("Network", format!("Network of {name}"), state.networking));
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}<span class="table__sub">{members}</span></th>
@@ -257,6 +283,7 @@ fn row(summary: &OrgSummary, decimals: ColumnDecimals, state: OrgsState) -> AnyV
                     {limit}
                     {debit}
                     {nodes}
+                    {network}
                 </span>
             </td>
         </tr>
@@ -297,17 +324,12 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
     let zone = use_zone();
     let key = FormKey::new(call);
     let title = Signal::derive(move || state.title("Grant credit to", "Grant credit"));
-    // Input for one organization does not apply to the next.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-            amount.set(String::new());
-            memo.set(String::new());
-            expires.set(String::new());
+    let reset = move |()| {
+        for field in [amount, memo, expires] {
+            field.set(String::new());
         }
-    });
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    };
+    let submit = move |()| {
         let Some((org, name)) = state.org() else { return };
         let input = (amount.get_untracked(), memo.get_untracked(), expires.get_untracked());
         let zone = zone.get_untracked();
@@ -320,65 +342,53 @@ fn GrantDialog(state: OrgsState) -> impl IntoView {
         };
         let (amount_micros, expiry) = (body.amount_micros, body.expires_at);
         let once = key.for_text(format!("{org} {amount_micros} {expiry:?} {}", body.memo));
-        call.run(api::money::grant(org, &body, once), move |balance: Balance| {
+        call.run(api::money::grant(org, &body, once), move |outcome: Outcome<Balance>| {
             key.reset();
-            let granted = money_text(amount_micros, &balance.currency);
             let expiry = expiry.map_or_else(String::new, |at| format!(", expires on {}", zone.minute(at)));
-            state.update_balance(org, &balance, format!("{granted} granted to {name}{expiry}."));
+            state.show(org, outcome, |balance| {
+                let granted = money_text(amount_micros, &balance.currency);
+                format!("{granted} granted to {name}{expiry}.")
+            });
             open.set(false);
         });
     };
-    let wrong_amount = call.field("/amount_micros");
-    let wrong_memo = call.field("/memo");
     view! {
-        <Modal id="grant" title=title open=open>
-            <form method="post" novalidate=true on:submit=submit>
-                <div class="dialog__body">
-                    <p>"The credit is available at once and stays in the ledger of the organization."</p>
-                    <CallProblem call=call beside_fields=FIELDS/>
-                    <div class="field">
-                        <label class="field__label" for="grant-amount">"Amount"</label>
-                        <span class="with-unit">
-                            <input
-                                id="grant-amount"
-                                inputmode="decimal"
-                                autocomplete="off"
-                                aria-describedby="grant-amount-error"
-                                aria-invalid=move || wrong_amount.get().map(|_| "true")
-                                prop:value=move || amount.get()
-                                on:input=move |ev| amount.set(event_target_value(&ev))
-                            />
-                            <span class="with-unit__unit">{move || state.currency()}</span>
-                        </span>
-                        <FieldError id="grant-amount-error" error=wrong_amount/>
-                    </div>
-                    <div class="field">
-                        <label class="field__label" for="grant-memo">"Memo"</label>
-                        <input
-                            id="grant-memo"
-                            autocomplete="off"
-                            aria-describedby="grant-memo-hint grant-memo-error"
-                            aria-invalid=move || wrong_memo.get().map(|_| "true")
-                            prop:value=move || memo.get()
-                            on:input=move |ev| memo.set(event_target_value(&ev))
-                        />
-                        <p class="field__hint" id="grant-memo-hint">"Shown in the ledger of the organization."</p>
-                        <FieldError id="grant-memo-error" error=wrong_memo/>
-                    </div>
-                    <TimeField
-                        label="Expiry"
-                        id="grant-expires"
-                        value=expires
-                        hint="Empty: no expiry. Expiring credit is spent first; the unspent rest is debited at its expiry."
-                        error=call.field("/expires_at")
-                    />
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                    <Submit call=call>"Grant credit"</Submit>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="grant"
+            title=title
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Grant credit"
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <EffectTime waits=state.second_operator at_once="The credit is available at once."/>
+            <p>"The credit stays in the ledger of the organization."</p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <NumberField
+                label="Amount"
+                id="grant-amount"
+                unit=Signal::derive(move || state.currency())
+                value=amount
+                error=call.field("/amount_micros")
+            />
+            <TextField
+                label="Memo"
+                id="grant-memo"
+                max_length=200
+                value=memo
+                hint="Shown in the ledger of the organization."
+                error=call.field("/memo")
+            />
+            <TimeField
+                label="Expiry"
+                id="grant-expires"
+                value=expires
+                hint="Empty: no expiry. Expiring credit is spent first; the unspent rest is debited at its expiry."
+                error=call.field("/expires_at")
+            />
+        </DialogForm>
     }
 }
 

@@ -2,18 +2,21 @@
 
 use std::future::Future;
 
+use berth_types::change_requests::{ChangeRequest, Outcome};
 use berth_types::ids::UserId;
+use berth_types::operators::OperatorRight;
 use berth_types::people::{DisableUser, Person};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 use serde::{Deserialize, Serialize};
 
 use super::super::confirm::{ConfirmDialog, ConfirmTarget};
+use super::super::dialog_form::DialogForm;
 use super::super::load_more::LoadMore;
 use super::super::org_data::answer_view;
-use super::super::parts::{Call, CallProblem, FieldError, Modal, ready};
-use super::is_operator;
+use super::super::parts::{Call, CallProblem, ready};
+use super::waiting::WaitingNotice;
+use super::{may, read_only};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -40,7 +43,11 @@ fn load(text: String) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
 /// The page of all people.
 #[component]
 pub fn PeoplePage() -> impl IntoView {
-    if is_operator() { view! { <People/> }.into_any() } else { view! { <NotFound/> }.into_any() }
+    if may(OperatorRight::Inspect) {
+        view! { <People/> }.into_any()
+    } else {
+        view! { <NotFound/> }.into_any()
+    }
 }
 
 #[component]
@@ -55,6 +62,7 @@ fn People() -> impl IntoView {
             <p class="page__lead">
                 "A disabled account has no sessions, and its password and API tokens are refused. Jobs of the person continue."
             </p>
+            {read_only(OperatorRight::ManageOrgs)}
             {answer_view(data, |loaded| view! { <PeopleView loaded=loaded/> }.into_any())}
         </Page>
     }
@@ -90,11 +98,27 @@ struct PeopleState {
     factor: ConfirmTarget<Person>,
     /// The result of the last action.
     status: RwSignal<String>,
+    /// The last enabling, if it waits for a second operator.
+    waiting: RwSignal<Option<ChangeRequest>>,
     me: UserId,
     ready: ReadSignal<bool>,
 }
 
 impl PeopleState {
+    /// Shows an enabled account, or the change request of an operator's account.
+    fn show_enabled(self, outcome: Outcome<Person>) {
+        match outcome {
+            Outcome::Requested(request) => {
+                self.status.set(String::new());
+                self.waiting.set(Some(*request));
+            }
+            Outcome::Done(person) => {
+                self.waiting.set(None);
+                self.update(person);
+            }
+        }
+    }
+
     /// Shows the new state of a person.
     fn update(self, person: Person) {
         let state = if person.disabled_at.is_some() { "disabled" } else { "enabled" };
@@ -124,6 +148,7 @@ fn PeopleView(loaded: Loaded) -> impl IntoView {
         enabling: Call::idle(),
         factor: ConfirmTarget::none(),
         status: RwSignal::new(String::new()),
+        waiting: RwSignal::new(None),
         me: use_session().me.user.id,
         ready: ready(),
     };
@@ -137,6 +162,7 @@ fn PeopleView(loaded: Loaded) -> impl IntoView {
         });
     };
     view! {
+        <WaitingNotice waiting=state.waiting/>
         {form}
         <section class="section">
             <CallProblem call=state.enabling beside_fields=&[]/>
@@ -198,9 +224,15 @@ fn row(person: &Person, state: PeopleState) -> AnyView {
     .into_any()
 }
 
+/// Returns true if the operator changes the account of a person. Only owners change accounts of operators.
+fn may_change(person: &Person) -> bool {
+    let right = if person.user.operator { OperatorRight::ManagePortal } else { OperatorRight::ManageOrgs };
+    person.deleted_at.is_none() && may(right)
+}
+
 /// Returns the button that removes a second factor; none without a factor and for the operator's own account.
 fn factor_button(person: &Person, state: PeopleState) -> Option<AnyView> {
-    if !person.second_factor || person.deleted_at.is_some() || person.user.id == state.me {
+    if !person.second_factor || !may_change(person) || person.user.id == state.me {
         return None;
     }
     let label = format!("Remove second factor of {}", person.user.name);
@@ -210,13 +242,14 @@ fn factor_button(person: &Person, state: PeopleState) -> Option<AnyView> {
 /// Returns the button of a row; none for a deleted account and for the operator's own one.
 fn action(person: &Person, state: PeopleState) -> Option<AnyView> {
     let id = person.user.id;
-    if person.deleted_at.is_some() || id == state.me {
+    if !may_change(person) || id == state.me {
         return None;
     }
     if person.disabled_at.is_some() {
         let label = format!("Enable {}", person.user.name);
         let enable = move |_: leptos::ev::MouseEvent| {
-            state.enabling.run(api::people::enable(id), move |person: Person| state.update(person));
+            let enabled = move |outcome: Outcome<Person>| state.show_enabled(outcome);
+            state.enabling.run(api::people::enable(id), enabled);
         };
         let button = view! {
             <button
@@ -299,15 +332,8 @@ fn DisableDialog(state: PeopleState) -> impl IntoView {
     });
     // Two people may have one name.
     let email = move || state.chosen.with(|person| person.as_ref().map(|person| person.user.email.clone()));
-    // A reason for one person does not apply to the next.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-            reason.set(String::new());
-        }
-    });
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let reset = move |()| reason.set(String::new());
+    let submit = move |()| {
         let Some(user) = state.chosen.with_untracked(|person| person.as_ref().map(|person| person.user.id))
         else {
             return;
@@ -318,44 +344,32 @@ fn DisableDialog(state: PeopleState) -> impl IntoView {
             open.set(false);
         });
     };
-    let wrong_reason = call.field("/reason");
     view! {
-        <Modal id="disable-account" title=title open=open>
-            <form method="post" on:submit=submit>
-                <div class="dialog__body">
-                    <p class="quiet break">{email}</p>
-                    <p>
-                        "Sessions, terminals, ports and streams of the person end at once. The password and the API tokens are refused until you enable the account. Jobs continue and are charged."
-                    </p>
-                    <CallProblem call=call beside_fields=FIELDS/>
-                    <div class="field field--wide">
-                        <label class="field__label" for="disable-reason">"Reason"</label>
-                        <input
-                            id="disable-reason"
-                            autocomplete="off"
-                            maxlength="300"
-                            aria-describedby="disable-reason-hint disable-reason-error"
-                            aria-invalid=move || wrong_reason.get().map(|_| "true")
-                            prop:value=move || reason.get()
-                            on:input=move |ev| reason.set(event_target_value(&ev))
-                        />
-                        <p class="field__hint" id="disable-reason-hint">"Shown to the person at the sign-in."</p>
-                        <FieldError id="disable-reason-error" error=wrong_reason/>
-                    </div>
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep account enabled"</button>
-                    <button
-                        class="btn btn--danger btn--primary"
-                        type="submit"
-                        disabled=move || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        "Disable account"
-                    </button>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="disable-account"
+            title=title
+            open=open
+            call=call
+            keep="Keep account enabled"
+            verb="Disable account"
+            danger=true
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <p class="quiet break">{email}</p>
+            <p>
+                "Sessions, terminals, ports and streams of the person end at once. The password and the API tokens are refused until you enable the account. Jobs continue and are charged."
+            </p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <TextField
+                label="Reason"
+                id="disable-reason"
+                max_length=300
+                value=reason
+                hint="Shown to the person at the sign-in."
+                error=call.field("/reason")
+            />
+        </DialogForm>
     }
 }
 

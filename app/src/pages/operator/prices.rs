@@ -7,7 +7,9 @@ pub mod history;
 
 use std::future::Future;
 
+use berth_types::change_requests::{ChangeRequest, Outcome};
 use berth_types::offerings::{Offering, Price};
+use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 
 use self::change::ChangeDialog;
@@ -16,7 +18,8 @@ use super::super::launch::offers::offering_bar;
 use super::super::org_data::answer_view;
 use super::super::parts::ready;
 use super::super::text::{counted, price_text};
-use super::is_operator;
+use super::waiting::{WaitingNotice, second_operator_required};
+use super::{is_operator, may, read_only};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -41,24 +44,15 @@ fn Prices() -> impl IntoView {
             <p class="page__lead">
                 "A new price applies to later submissions and reservations. Existing jobs and reservations keep their price version."
             </p>
+            {read_only(OperatorRight::ManageMoney)}
             {answer_view(data, |offerings| {
                 if offerings.is_empty() {
-                    view! { <NoOfferings/> }.into_any()
+                    empty_linked("No offerings yet. They result from the boards of the nodes.", "/operator/nodes", "Add node")
                 } else {
                     view! { <PriceView offerings=offerings/> }.into_any()
                 }
             })}
         </Page>
-    }
-}
-
-#[component]
-fn NoOfferings() -> impl IntoView {
-    view! {
-        <div class="empty">
-            <p class="empty__text">"No offerings yet. They result from the boards of the nodes."</p>
-            <a class="btn" href="/operator/nodes">"Add node"</a>
-        </div>
     }
 }
 
@@ -73,10 +67,28 @@ pub struct PricesState {
     changed: RwSignal<Option<String>>,
     /// The result of the last change.
     status: RwSignal<String>,
+    /// The last change, if it waits for a second operator.
+    waiting: RwSignal<Option<ChangeRequest>>,
+    /// True with the rule for a second operator.
+    second_operator: ReadSignal<bool>,
     ready: ReadSignal<bool>,
 }
 
 impl PricesState {
+    /// Shows a changed price with its status, or its change request.
+    fn show(self, outcome: Outcome<Offering>, status: String) {
+        match outcome {
+            Outcome::Requested(request) => {
+                self.status.set(String::new());
+                self.waiting.set(Some(*request));
+            }
+            Outcome::Done(fresh) => {
+                self.waiting.set(None);
+                self.update_price(fresh, status);
+            }
+        }
+    }
+
     /// Updates a price. The answer has no capacity, so only the price is taken.
     fn update_price(self, fresh: Offering, status: String) {
         let slug = fresh.slug;
@@ -101,6 +113,8 @@ fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
         changing: RwSignal::new(false),
         changed: RwSignal::new(None),
         status: RwSignal::new(String::new()),
+        waiting: RwSignal::new(None),
+        second_operator: second_operator_required(),
         ready: ready(),
     };
     let history = |offering: Offering| view! { <History state=state offering=offering/> }.into_any();
@@ -112,32 +126,27 @@ fn PriceView(offerings: Vec<Offering>) -> impl IntoView {
         state.offerings.with(|all| all.iter().map(|offering| row(offering, state)).collect::<Vec<AnyView>>())
     };
     view! {
+        <WaitingNotice waiting=state.waiting/>
         {move || warning(unpriced.get())}
         <section class="section">
             <div class="section__head">
                 <h2>"Current prices"</h2>
                 <div class="section__aside" role="status">{move || state.status.get()}</div>
             </div>
-            <div class="table-wrap">
-                <table class="table" role="table">
-                    <caption class="visually-hidden">"Prices per hour"</caption>
-                    <thead role="rowgroup">
-                        <tr role="row">
-                            <th role="columnheader" scope="col">"Offering"</th>
-                            <th role="columnheader" scope="col">"Size"</th>
-                            <th role="columnheader" scope="col" class="num">"On demand"</th>
-                            <th role="columnheader" scope="col" class="num">"Reserved"</th>
-                            <th role="columnheader" scope="col" class="num">"Preemptible"</th>
-                            <th role="columnheader" scope="col" class="num">"Version"</th>
-                            <th role="columnheader" scope="col" class="num">"Free devices"</th>
-                            <th role="columnheader" scope="col" class="table__actions">
-                                <span class="visually-hidden">"Actions"</span>
-                            </th>
-                        </tr>
-                    </thead>
-                    <tbody role="rowgroup">{rows}</tbody>
-                </table>
-            </div>
+            {live_table(
+                "Prices per hour",
+                &[
+                    ("Offering", ""),
+                    ("Size", ""),
+                    ("On demand", "num"),
+                    ("Reserved", "num"),
+                    ("Preemptible", "num"),
+                    ("Version", "num"),
+                    ("Free devices", "num"),
+                    ACTIONS,
+                ],
+                rows.into_any(),
+            )}
         </section>
         <section class="section">
             <div class="section__head"><h2>"Price history"</h2></div>
@@ -199,6 +208,22 @@ fn row(offering: &Offering, state: PricesState) -> AnyView {
     let [on_demand, reserved, preemptible] = prices(&offering.price);
     let label = format!("Change price of {slug}");
     let this = offering.clone();
+    let button = may(OperatorRight::ManageMoney).then(|| {
+        view! {
+            <button
+                class="btn btn--small"
+                type="button"
+                aria-label=label
+                disabled=move || !state.ready.get()
+                on:click=move |_| {
+                    state.chosen.set(Some(this.clone()));
+                    state.changing.set(true);
+                }
+            >
+                "Change price"
+            </button>
+        }
+    });
     view! {
         <tr role="row">
             <th role="rowheader" scope="row">{name}{simulated}<span class="table__sub mono">{slug}</span></th>
@@ -208,20 +233,7 @@ fn row(offering: &Offering, state: PricesState) -> AnyView {
             <td role="cell" class="num" data-label="Preemptible">{preemptible}</td>
             <td role="cell" class="num" data-label="Version">{offering.price.version}</td>
             <td role="cell" class="num" data-label="Free devices">{free}</td>
-            <td role="cell" class="table__actions">
-                <button
-                    class="btn btn--small"
-                    type="button"
-                    aria-label=label
-                    disabled=move || !state.ready.get()
-                    on:click=move |_| {
-                        state.chosen.set(Some(this.clone()));
-                        state.changing.set(true);
-                    }
-                >
-                    "Change price"
-                </button>
-            </td>
+            <td role="cell" class="table__actions">{button}</td>
         </tr>
     }
     .into_any()

@@ -3,15 +3,17 @@
 use std::future::Future;
 
 use berth_types::ledger::Reconciliation;
+use berth_types::operators::OperatorRight;
 use berth_types::time::duration_text;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use super::super::call_button::CallButton;
 use super::super::limits::replace;
 use super::super::org_data::answer_view;
-use super::super::parts::{Call, CallProblem, every_visible, ready};
+use super::super::parts::{Call, CallProblem, every_visible};
 use super::super::text::counted;
-use super::is_operator;
+use super::{is_operator, may};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -42,7 +44,6 @@ fn LastCheck() -> impl IntoView {
 
 #[component]
 fn CheckResult(last: Reconciliation) -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let status = RwSignal::new("");
     let last = RwSignal::new(last);
@@ -55,27 +56,20 @@ fn CheckResult(last: Reconciliation) -> impl IntoView {
             }
         });
     });
-    let check = move |_: leptos::ev::MouseEvent| {
+    let check = move |()| {
         status.set("");
         call.run(api::money::run_reconciliation(), move |fresh: Reconciliation| {
             last.set(fresh);
             status.set("Check finished.");
         });
     };
+    let read_only = !may(OperatorRight::ManageMoney);
     view! {
         {move || last.with(result_banner)}
         {move || last.with(figures)}
         <CallProblem call=call beside_fields=&[]/>
-        <div class="form__actions">
-            <button
-                class="btn"
-                type="button"
-                disabled=move || !ready.get() || call.pending.get()
-                aria-busy=move || call.pending.get().then_some("true")
-                on:click=check
-            >
-                "Run check"
-            </button>
+        <div class="form__actions" hidden=read_only>
+            <CallButton call=call class="btn" send=Callback::new(check)>"Run check"</CallButton>
             <span class="quiet" role="status">{move || status.get()}</span>
         </div>
     }

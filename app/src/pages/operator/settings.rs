@@ -2,17 +2,18 @@
 
 use std::future::Future;
 
+use berth_types::operators::OperatorRight;
 use berth_types::portal::{Accent, Logo, PortalSettings};
 use berth_types::sso::ClaimedDomains;
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos_router::hooks::use_query_map;
 
+use super::super::card_form::CardForm;
 use super::super::confirm::ConfirmDialog;
 use super::super::org_data::answer_view;
-use super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
-use super::is_operator;
+use super::super::parts::{Call, CallProblem, FieldError, ready};
 use super::sso_domains::SsoDomains;
+use super::{guarded, is_operator, may};
 use crate::api;
 use crate::api::Answer;
 use crate::identity::use_identity;
@@ -41,18 +42,27 @@ fn Settings() -> impl IntoView {
     let text = Memo::new(move |_| {
         query.with(|query| query.get("domain").map(|text| text.trim().to_owned()).unwrap_or_default())
     });
-    let domains: Resource<Answer<(String, ClaimedDomains)>> = Resource::new(move || text.get(), load_domains);
+    // The domains are of people, which not each role reads.
+    let domains = may(OperatorRight::Inspect).then(|| {
+        let domains: Resource<Answer<(String, ClaimedDomains)>> =
+            Resource::new(move || text.get(), load_domains);
+        answer_view(domains, |(text, domains)| view! { <SsoDomains domains=domains text=text/> }.into_any())
+    });
     let logo = use_identity().logo;
     view! {
         <Page title="Portal settings".to_owned()>
             <p class="page__lead">
                 "Name and look apply to all pages, and to open pages after their next load. Visitors see them without an account."
             </p>
-            {answer_view(data, |settings| view! { <SettingsForm settings=settings/> }.into_any())}
-            <LogoForm logo=logo/>
-            {answer_view(domains, |(text, domains)| {
-                view! { <SsoDomains domains=domains text=text/> }.into_any()
-            })}
+            {guarded(
+                OperatorRight::ManagePortal,
+                view! {
+                    {answer_view(data, |settings| view! { <SettingsForm settings=settings/> }.into_any())}
+                    <LogoForm logo=logo/>
+                }
+                .into_any(),
+            )}
+            {domains}
         </Page>
     }
 }
@@ -74,8 +84,7 @@ fn SettingsForm(settings: PortalSettings) -> impl IntoView {
     let public = RwSignal::new(settings.offer_public);
     let token_days = RwSignal::new(settings.max_token_days.to_string());
     let expiry_required = RwSignal::new(settings.token_expiry_required);
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         status.set("");
         let input = PortalSettings {
             name: name.with_untracked(|name| name.trim().to_owned()),
@@ -94,10 +103,15 @@ fn SettingsForm(settings: PortalSettings) -> impl IntoView {
         });
     };
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Name and look"</h2>
-            <CallProblem call=call beside_fields=FIELDS/>
-            <Field label="Name" name="portal-name" kind="text" value=name error=call.field("/name") autocomplete=Some("off")/>
+        <CardForm
+            title="Name and look"
+            call=call
+            beside_fields=FIELDS
+            verb="Save settings"
+            status=status
+            submit=Callback::new(submit)
+        >
+            <Field label="Name" name="portal-name" kind="text" value=name error=call.field("/name")/>
             <Field
                 label="Support e-mail"
                 name="support-email"
@@ -105,7 +119,6 @@ fn SettingsForm(settings: PortalSettings) -> impl IntoView {
                 value=support
                 hint=Some("Optional. Visitors see the address.".to_owned())
                 error=call.field("/support_email")
-                autocomplete=Some("off")
             />
             <Field
                 label="Terms of use"
@@ -114,7 +127,6 @@ fn SettingsForm(settings: PortalSettings) -> impl IntoView {
                 value=terms
                 hint=Some("Optional. An address with https.".to_owned())
                 error=call.field("/terms_url")
-                autocomplete=Some("off")
             />
             <AccentChoice accent=accent ready=ready/>
             <label class="check">
@@ -137,7 +149,6 @@ fn SettingsForm(settings: PortalSettings) -> impl IntoView {
                 value=token_days
                 hint=Some("Applies to new API tokens with an expiry.".to_owned())
                 error=call.field("/max_token_days")
-                autocomplete=Some("off")
             />
             <label class="check">
                 <input
@@ -152,11 +163,7 @@ fn SettingsForm(settings: PortalSettings) -> impl IntoView {
                     <span class="check__hint">"The portal refuses new API tokens without an expiry. Present tokens stay as they are."</span>
                 </span>
             </label>
-            <div class="form__actions">
-                <Submit call=call>"Save settings"</Submit>
-                <span class="quiet" role="status">{move || status.get()}</span>
-            </div>
-        </form>
+        </CardForm>
     }
 }
 

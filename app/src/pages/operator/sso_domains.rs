@@ -1,9 +1,11 @@
 //! The domains of single sign-on, which an operator confirms for organizations.
 
+use berth_types::operators::OperatorRight;
 use berth_types::sso::{ClaimedDomain, ClaimedDomains, ConfirmDomain};
 use leptos::prelude::*;
 
 use super::super::parts::{Call, CallProblem};
+use super::may;
 use crate::api;
 use crate::ui::*;
 
@@ -51,7 +53,7 @@ pub fn SsoDomains(domains: ClaimedDomains, text: String) -> impl IntoView {
         <section class="section">
             <div class="section__head"><h2>"Domains of single sign-on"</h2></div>
             <p class="page__lead">
-                "A confirmed domain lets the sign-in service of its organization decide about all its addresses. Check first that the domain belongs to the organization, for example by a mail to its administrator."
+                "A confirmed domain lets the sign-in service of its organization decide about all its addresses. Check first that the domain belongs to the organization, for example by a mail to its administrator. Owners can prove it themselves by a record in DNS. After a withdrawal they need a new record."
             </p>
             <CallProblem call=call beside_fields=&[]/>
             {filter_form(text)}
@@ -96,27 +98,30 @@ fn row(
     let verb = if is_confirmed { "Withdraw" } else { "Confirm" };
     let label = format!("{verb} {} of {}", one.domain, one.organization_name);
     let chosen = one.clone();
+    let button = may(OperatorRight::ManagePortal).then(|| {
+        view! {
+            <button
+                class="btn btn--small"
+                type="button"
+                aria-label=label
+                disabled=move || !ready.get()
+                aria-disabled=move || call.pending.get().then_some("true")
+                on:click=move |_| {
+                    if !call.pending.get_untracked() {
+                        set.run((chosen.clone(), !is_confirmed));
+                    }
+                }
+            >
+                {verb}
+            </button>
+        }
+    });
     view! {
         <tr role="row">
             <th role="rowheader" scope="row"><span class="break">{one.domain.clone()}</span></th>
             <td role="cell" data-label="Organization"><span class="break">{one.organization_name.clone()}</span></td>
             <td role="cell" class="nowrap" data-label="State">{state}</td>
-            <td role="cell" class="table__actions">
-                <button
-                    class="btn btn--small"
-                    type="button"
-                    aria-label=label
-                    disabled=move || !ready.get()
-                    aria-disabled=move || call.pending.get().then_some("true")
-                    on:click=move |_| {
-                        if !call.pending.get_untracked() {
-                            set.run((chosen.clone(), !is_confirmed));
-                        }
-                    }
-                >
-                    {verb}
-                </button>
-            </td>
+            <td role="cell" class="table__actions">{button}</td>
         </tr>
     }
     .into_any()

@@ -19,10 +19,11 @@ use serde::{Deserialize, Serialize};
 use self::recharge::RechargeForm;
 use self::text::{CheckoutReturn, kind_text, latest_checkout, return_notice};
 use self::top_up::TopUpForm;
+use super::call_button::CallButton;
 use super::curl;
 use super::limits::replace;
 use super::load_more::{LoadMore, append, joined};
-use super::parts::{Call, CallProblem, FormKey, every_visible, open_url, origin, ready};
+use super::parts::{Call, CallProblem, FormKey, every_visible, open_url, origin};
 use crate::api;
 use crate::api::payments::StripePage;
 use crate::ui::*;
@@ -155,20 +156,11 @@ pub fn PaymentsSection(
 /// The button that opens the page of Stripe with cards and receipts.
 #[component]
 fn StripePortalButton(org: OrgId, call: Call) -> impl IntoView {
-    let ready = ready();
-    let open = move |_: leptos::ev::MouseEvent| {
+    let open = move |()| {
         call.run(api::payments::portal(org), move |page: StripePage| open_url(&page.url));
     };
     view! {
-        <button
-            class="btn btn--small"
-            type="button"
-            disabled=move || !ready.get() || call.pending.get()
-            aria-busy=move || call.pending.get().then_some("true")
-            on:click=open
-        >
-            "Manage cards and receipts"
-        </button>
+        <CallButton call=call class="btn btn--small" send=Callback::new(open)>"Manage cards and receipts"</CallButton>
     }
 }
 
@@ -182,9 +174,8 @@ pub fn PayInvoice(
     /// The request of the button.
     call: Call,
 ) -> impl IntoView {
-    let ready = ready();
     let key = FormKey::new(call);
-    let pay = move |_: leptos::ev::MouseEvent| {
+    let pay = move |()| {
         let once = key.for_text(id.to_string());
         call.run(api::payments::pay_invoice(org, id, once), move |page: PayHere| {
             key.reset();
@@ -192,15 +183,7 @@ pub fn PayInvoice(
         });
     };
     view! {
-        <button
-            class="btn btn--primary"
-            type="button"
-            disabled=move || !ready.get() || call.pending.get()
-            aria-busy=move || call.pending.get().then_some("true")
-            on:click=pay
-        >
-            "Pay by card"
-        </button>
+        <CallButton call=call class="btn btn--primary" send=Callback::new(pay)>"Pay by card"</CallButton>
     }
 }
 

@@ -10,7 +10,7 @@ use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::super::limits::form::NumberField;
-use super::super::parts::{Call, CallProblem, ready};
+use super::super::parts::{Call, CallProblem, Submit, ready};
 use super::super::text::typed_amount;
 use super::Wallet;
 use super::text::rule_text;
@@ -138,14 +138,7 @@ pub fn RechargeForm(
                 />
             </div>
             <div class="form__actions">
-                <button
-                    class="btn"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get() || !card_saved.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Save rule"
-                </button>
+                <Submit call=call quiet=true disabled=Signal::derive(move || !card_saved.get())>"Save rule"</Submit>
                 {off_button}
                 <span class="quiet" role="status">{move || status.get()}</span>
             </div>

@@ -166,19 +166,14 @@ fn OfferingChoice(offerings: Vec<Offering>, form: Form, errors: Call) -> impl In
         })
         .collect();
     view! {
-        <div class="field">
-            <label class="field__label" for="offering">"Offering"</label>
-            <select
-                id="offering"
-                name="offering"
-                aria-describedby="offering-error"
-                aria-invalid=move || error.get().map(|_| "true")
-                on:change=move |ev| form.offering.set(event_target_value(&ev))
-            >
-                {groups}
-            </select>
-            <FieldError id="offering-error" error=error/>
-        </div>
+        <SelectField
+            label="Offering"
+            id="offering"
+            error=error
+            choose=Callback::new(move |slug: String| form.offering.set(slug))
+        >
+            {groups}
+        </SelectField>
     }
 }
 
@@ -188,26 +183,21 @@ fn TopologyField(form: Form, error: Signal<Option<String>>) -> impl IntoView {
         view! { <option value=topology.name() selected={topology.is_any()}>{topology_text(topology)}</option> }
     };
     view! {
-        <div class="field">
-            <label class="field__label" for="closeness">"Topology"</label>
-            <select
-                id="closeness"
-                name="closeness"
-                aria-describedby="closeness-error"
-                aria-invalid=move || error.get().map(|_| "true")
-                on:change=move |ev| form.topology.set(parse_topology(&event_target_value(&ev)))
-            >
-                {TOPOLOGIES.into_iter().map(option).collect_view()}
-            </select>
-            <FieldError id="closeness-error" error=error/>
-        </div>
+        <SelectField
+            label="Topology"
+            id="closeness"
+            error=error
+            choose=Callback::new(move |name: String| form.topology.set(parse_topology(&name)))
+        >
+            {TOPOLOGIES.into_iter().map(option).collect_view()}
+        </SelectField>
     }
 }
 
 /// The interval of a series and its number of reservations.
 #[component]
 fn RepeatFields(form: Form, errors: Call) -> impl IntoView {
-    let (every_error, occurrences_error) = (errors.field("/repeat/every"), errors.field("/repeat/count"));
+    let occurrences_error = errors.field("/repeat/count");
     let once = Memo::new(move |_| form.every.get().is_none());
     let option = |every: Option<Every>| {
         let name = every_name(every);
@@ -216,19 +206,14 @@ fn RepeatFields(form: Form, errors: Call) -> impl IntoView {
     let intervals = [None, Some(Every::Day), Some(Every::Week)];
     view! {
         <div class="field-row">
-            <div class="field">
-                <label class="field__label" for="every">"Repeat"</label>
-                <select
-                    id="every"
-                    name="every"
-                    aria-describedby="every-error"
-                    aria-invalid=move || every_error.get().map(|_| "true")
-                    on:change=move |ev| form.every.set(parse_every(&event_target_value(&ev)))
-                >
-                    {intervals.into_iter().map(option).collect_view()}
-                </select>
-                <FieldError id="every-error" error=every_error/>
-            </div>
+            <SelectField
+                label="Repeat"
+                id="every"
+                error=errors.field("/repeat/every")
+                choose=Callback::new(move |name: String| form.every.set(parse_every(&name)))
+            >
+                {intervals.into_iter().map(option).collect_view()}
+            </SelectField>
             <div class="field">
                 <label class="field__label" for="times">"Occurrences"</label>
                 <input

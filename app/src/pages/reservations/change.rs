@@ -3,14 +3,14 @@
 
 use berth_types::money::per_hour_micros;
 use berth_types::reservations::{ExtendReservation, Reservation, ReservationState};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::live::LiveReservation;
 use super::text::consequence;
 use crate::api;
 use crate::pages::confirm::ConfirmDialog;
-use crate::pages::parts::{Call, CallProblem, FormKey, Modal, Submit, now_ms};
+use crate::pages::dialog_form::DialogForm;
+use crate::pages::parts::{Call, CallProblem, FormKey, now_ms};
 use crate::pages::text::price_text;
 use crate::ui::*;
 
@@ -73,16 +73,12 @@ pub fn ExtendDialog(
     let field_error = call.field("/ends_at");
     let error = Signal::derive(move || format_error.get().or_else(|| field_error.get()));
     // The form starts with one more hour.
-    Effect::new(move || {
-        if open.get() {
-            let later = one.with_untracked(|one| one.ends_at.plus_seconds(3_600));
-            end.set(zone.get_untracked().field(later));
-            format_error.set(None);
-            call.problem.set(None);
-        }
-    });
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let reset = move |()| {
+        let later = one.with_untracked(|one| one.ends_at.plus_seconds(3_600));
+        end.set(zone.get_untracked().field(later));
+        format_error.set(None);
+    };
+    let submit = move |()| {
         let ends_at = match zone.get_untracked().instant(&end.get_untracked()) {
             Ok(ends_at) => ends_at,
             Err(error) => {
@@ -112,18 +108,19 @@ pub fn ExtendDialog(
         })
     };
     view! {
-        <Modal id="extend" title="Extend reservation" open=open>
-            <form method="post" novalidate=true on:submit=submit>
-                <div class="dialog__body">
-                    <p>{text}</p>
-                    <Field label="New end" name="new-end" kind="datetime-local" value=end error=error/>
-                    <CallProblem call=call beside_fields=&["/ends_at"]/>
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep end"</button>
-                    <Submit call=call>"Extend"</Submit>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="extend"
+            title="Extend reservation"
+            open=open
+            call=call
+            keep="Keep end"
+            verb="Extend"
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <p>{text}</p>
+            <Field label="New end" name="new-end" kind="datetime-local" value=end error=error/>
+            <CallProblem call=call beside_fields=&["/ends_at"]/>
+        </DialogForm>
     }
 }

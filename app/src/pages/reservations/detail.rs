@@ -85,12 +85,7 @@ fn ReservationView(org: OrgId, one: Reservation) -> impl IntoView {
     view! {
         <Title text=title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Breadcrumb">
-                <ol>
-                    <li><a href=org_link("/reservations")>"Reservations"</a></li>
-                    <li><span aria-current="page" class="quiet">{name}</span></li>
-                </ol>
-            </nav>
+            <Crumbs list="Reservations" path=Signal::derive(org_link("/reservations")) name=name/>
             <Head live=live ready=ready/>
             {move || live.one.with(|one| notices(one, live.now.get()))}
             <Steps live=live/>
@@ -254,8 +249,6 @@ fn bar(label: String, line: String, tiles: Vec<BarTile>) -> AnyView {
             <BerthBar
                 tiles=tiles
                 cells=PARTS
-                blocked=Vec::new()
-                quarantined=false
                 undivided=true
                 size=BarSize::Row
                 label=label

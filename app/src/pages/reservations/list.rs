@@ -12,7 +12,7 @@ use super::text::{cell_counts, devices_text, length_text, used_text};
 use crate::address::org_link;
 use crate::api;
 use crate::pages::curl::ListCurl;
-use crate::pages::load_more::LoadMore;
+use crate::pages::load_more::{LoadMore, merge_newest};
 use crate::pages::parts::{Call, every_visible};
 use crate::pages::rows::{bar_text, board_cells, own_tile};
 use crate::pages::text::counted;
@@ -25,15 +25,8 @@ const PARTS: u32 = 20;
 
 /// Inserts or updates a reservation in a list, newest first. A reservation with an older generation is ignored.
 fn merge(known: &mut Vec<Reservation>, fresh: Reservation) {
-    // Ids sort by creation: a new reservation precedes the first older id.
-    match known.iter_mut().find(|one| one.id == fresh.id) {
-        Some(one) if one.generation <= fresh.generation => *one = fresh,
-        Some(_) => {}
-        None => {
-            let place = known.iter().position(|one| one.id < fresh.id).unwrap_or(known.len());
-            known.insert(place, fresh);
-        }
-    }
+    // Ids sort by creation.
+    merge_newest(known, fresh, |one| one.id, |one| one.generation);
 }
 
 /// The list or its empty state.
@@ -165,8 +158,6 @@ fn devices_cell(one: &Reservation) -> AnyView {
                 <BerthBar
                     tiles=tiles
                     cells=cells
-                    blocked=Vec::new()
-                    quarantined=false
                     size=BarSize::Inline
                     label=label
                 />
@@ -203,8 +194,6 @@ fn used_cell(one: &Reservation) -> AnyView {
                 <BerthBar
                     tiles=tiles
                     cells=PARTS
-                    blocked=Vec::new()
-                    quarantined=false
                     undivided=true
                     size=BarSize::Inline
                     label=label

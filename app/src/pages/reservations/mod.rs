@@ -67,7 +67,7 @@ struct Loaded {
 
 fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let capacity = api::reservations::capacity(org, None);
-    let offerings = api::money::offerings();
+    let offerings = api::money::org_offerings(org);
     let reservations = api::reservations::list(org, None, None, PAGE);
     async move {
         let (capacity, offerings, page) = try_join!(capacity, offerings, reservations)?;

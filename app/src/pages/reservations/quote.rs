@@ -170,7 +170,6 @@ pub fn QuotePanel(
                 kind="text"
                 value=form.name
                 error=call.field("/name")
-                autocomplete=Some("off")
             />
             <button
                 class="btn btn--primary btn--wide"

@@ -4,10 +4,10 @@
 
 use berth_types::problems::Problem;
 use berth_types::secrets::{PutSecret, Secret};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError, Submit};
+use super::super::card_form::CardForm;
+use super::super::parts::Call;
 use super::PageState;
 use crate::api;
 use crate::ui::*;
@@ -29,11 +29,9 @@ pub(super) fn SecretForm(
 ) -> impl IntoView {
     let call = Call::idle();
     let value = RwSignal::new(String::new());
-    let value_error = call.field("/value");
     let known =
         move || state.secrets.with(|secrets| secrets.iter().any(|s| state.name.with(|n| *n == s.name)));
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let name = state.name.get_untracked().trim().to_owned();
         if name.is_empty() {
             call.problem.set(Some(Problem::invalid_field("/name", "Enter a name.")));
@@ -47,10 +45,18 @@ pub(super) fn SecretForm(
             value.set(String::new());
         });
     };
+    let verb = Signal::derive(move || {
+        let verb = if known() { "Replace value" } else { "Create secret" };
+        verb.to_owned()
+    });
     view! {
-        <form class="form card" method="post" autocomplete="off" on:submit=submit>
-            <h2 class="card__title">"New secret or value"</h2>
-            <CallProblem call=call beside_fields=FIELDS/>
+        <CardForm
+            title="New secret or value"
+            call=call
+            beside_fields=FIELDS
+            verb=verb
+            submit=Callback::new(submit)
+        >
             <Field
                 label="Name"
                 name="secret-name"
@@ -58,30 +64,17 @@ pub(super) fn SecretForm(
                 value=state.name
                 hint=Some("Letters, digits, dots, underscores and hyphens, such as hf-token. An existing secret gets the new value.".to_owned())
                 error=call.field("/name")
-                autocomplete=Some("off")
             />
-            <div class="field field--wide">
-                <label class="field__label" for="secret-value">"Value"</label>
-                <textarea
-                    class="mono"
-                    id="secret-value"
-                    rows="3"
-                    spellcheck="false"
-                    autocomplete="off"
-                    aria-describedby="secret-value-hint secret-value-error"
-                    aria-invalid=move || value_error.get().map(|_| "true")
-                    prop:value=move || value.get()
-                    on:input=move |ev| value.set(event_target_value(&ev))
-                ></textarea>
-                <p class="field__hint" id="secret-value-hint">
-                    "8 bytes to 32 KiB of text, stored unchanged and never shown again."
-                </p>
-                <FieldError id="secret-value-error" error=value_error/>
-            </div>
-            <div class="form__actions">
-                <Submit call=call>{move || if known() { "Replace value" } else { "Create secret" }}</Submit>
-            </div>
-        </form>
+            <TextArea
+                label="Value"
+                id="secret-value"
+                rows=3
+                mono=true
+                value=value
+                hint="8 bytes to 32 KiB of text, stored unchanged and never shown again."
+                error=call.field("/value")
+            />
+        </CardForm>
     }
 }
 

@@ -4,10 +4,10 @@
 
 use berth_types::accounts::Role;
 use berth_types::members::{NewInvitation, SentInvitation};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, Submit};
+use super::super::card_form::CardForm;
+use super::super::parts::Call;
 use super::super::roles::RoleField;
 use super::PageState;
 use crate::api;
@@ -24,8 +24,7 @@ pub(super) fn InviteForm(
     let call = Call::idle();
     let email = RwSignal::new(String::new());
     let role = RwSignal::new(Role::Member);
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let body =
             NewInvitation { email: email.get_untracked().trim().to_owned(), role: role.get_untracked() };
         call.run(api::members::invite(state.org, &body), move |made: SentInvitation| {
@@ -36,9 +35,13 @@ pub(super) fn InviteForm(
         });
     };
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"New invitation"</h2>
-            <CallProblem call=call beside_fields=FIELDS/>
+        <CardForm
+            title="New invitation"
+            call=call
+            beside_fields=FIELDS
+            verb="Send invitation"
+            submit=Callback::new(submit)
+        >
             <div class="field-row">
                 <Field
                     label="E-mail"
@@ -47,14 +50,10 @@ pub(super) fn InviteForm(
                     value=email
                     hint=Some("The invitation link works once and expires after 7 days.".to_owned())
                     error=call.field("/email")
-                    autocomplete=Some("off")
                 />
                 <RoleField id="invite-role" role=role error=call.field("/role")/>
             </div>
-            <div class="form__actions">
-                <Submit call=call>"Send invitation"</Submit>
-            </div>
-        </form>
+        </CardForm>
     }
 }
 

@@ -8,8 +8,10 @@ mod invitations;
 mod invite;
 mod people;
 mod policy;
+mod provisioning;
 mod service_accounts;
 mod sso;
+mod sso_domains;
 
 use std::future::Future;
 

@@ -83,28 +83,12 @@ fn table(actions: MemberActions) -> AnyView {
     // Keyed by member, so that a select of roles stays in its row after a removal.
     let members = actions.state.members;
     let line = move |member: Member| row(&member, actions);
-    view! {
-        <div class="table-wrap">
-            <table class="table" role="table">
-                <caption class="visually-hidden">"Members"</caption>
-                <thead role="rowgroup">
-                    <tr role="row">
-                        <th role="columnheader" scope="col">"Name"</th>
-                        <th role="columnheader" scope="col">"E-mail"</th>
-                        <th role="columnheader" scope="col">"Role"</th>
-                        <th role="columnheader" scope="col">"Member since"</th>
-                        <th role="columnheader" scope="col" class="table__actions">
-                            <span class="visually-hidden">"Actions"</span>
-                        </th>
-                    </tr>
-                </thead>
-                <tbody role="rowgroup">
-                    <For each=move || members.get() key=|member: &Member| member.user children=line/>
-                </tbody>
-            </table>
-        </div>
-    }
-    .into_any()
+    let rows = view! { <For each=move || members.get() key=|member: &Member| member.user children=line/> };
+    live_table(
+        "Members",
+        &[("Name", ""), ("E-mail", ""), ("Role", ""), ("Member since", ""), ACTIONS],
+        rows.into_any(),
+    )
 }
 
 /// A select of roles for owners, the name of the role for others.

@@ -183,7 +183,6 @@ fn AccountForm(
                     value=name
                     hint=Some("Its jobs show this name.".to_owned())
                     error=call.field("/name")
-                    autocomplete=Some("off")
                 />
                 <RoleField id="service-account-role" role=role error=call.field("/role")/>
             </div>

@@ -6,9 +6,11 @@ use berth_types::sso::{GroupRole, PutSsoProvider, SsoDomain, SsoSettings};
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
+use super::provisioning::ProvisioningState;
+use super::sso_domains::DomainList;
 use crate::api;
 use crate::pages::confirm::ConfirmDialog;
-use crate::pages::parts::{Call, CallProblem, FieldError, Submit, ready};
+use crate::pages::parts::{Call, CallProblem, Submit, ready};
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/issuer", "/client_id", "/client_secret", "/group_claim", "/roles", "/domains"];
@@ -118,17 +120,19 @@ pub(super) fn SsoSection(
     settings: SsoSettings,
 ) -> impl IntoView {
     let addresses = (settings.callback_url.clone(), settings.logout_url.clone(), settings.start_url.clone());
+    let provisioning = settings.provisioning.clone();
     let fields = Fields::new(settings);
     view! {
         <section class="section" id="single-sign-on">
             <div class="section__head"><h2>"Single sign-on"</h2></div>
-            <p class="page__lead">
+            <p class="quiet">
                 "Members sign in with the OpenID Connect service of your organization. Set-up in ten lines: "
                 <a href="/docs/sso" rel="external">"Single sign-on"</a> "."
             </p>
             {address_list(addresses)}
             <SsoForm org=org fields=fields/>
-            {move || fields.known.with(|known| domain_list(known))}
+            <DomainList org=org known=fields.known/>
+            <ProvisioningState state=provisioning/>
             <RemoveProvider org=org fields=fields/>
         </section>
     }
@@ -147,27 +151,6 @@ fn address_list((callback, logout, start): (String, String, String)) -> AnyView 
         </dl>
     }
     .into_any()
-}
-
-/// The domains with their state.
-fn domain_list(known: &[SsoDomain]) -> AnyView {
-    if known.is_empty() {
-        return ().into_any();
-    }
-    let rows = known.iter().map(|known| {
-        let state = match known.confirmed_at {
-            Some(at) => view! { "confirmed on " <When at=at/> }.into_any(),
-            None => view! { "waits for the operator of this portal; nobody signs in with it yet" }.into_any(),
-        };
-        view! {
-            <tr role="row">
-                <th role="rowheader" scope="row"><span class="break">{known.domain.clone()}</span></th>
-                <td role="cell" data-label="State">{state}</td>
-            </tr>
-        }
-        .into_any()
-    });
-    table_of("Domains of single sign-on", &[("Domain", ""), ("State", "")], rows.collect())
 }
 
 #[component]
@@ -201,7 +184,6 @@ fn SsoForm(org: OrgId, fields: Fields) -> impl IntoView {
                 value=fields.issuer
                 hint=Some("Such as https://id.example.org/realms/main.".to_owned())
                 error=call.field("/issuer")
-                autocomplete=Some("off")
             />
             <Field
                 label="Client ID"
@@ -209,7 +191,6 @@ fn SsoForm(org: OrgId, fields: Fields) -> impl IntoView {
                 kind="text"
                 value=fields.client_id
                 error=call.field("/client_id")
-                autocomplete=Some("off")
             />
             <Field
                 label="Client secret"
@@ -218,7 +199,6 @@ fn SsoForm(org: OrgId, fields: Fields) -> impl IntoView {
                 value=fields.client_secret
                 hint=Some(secret_hint.to_owned())
                 error=call.field("/client_secret")
-                autocomplete=Some("off")
             />
             <Field
                 label="Domains"
@@ -227,7 +207,6 @@ fn SsoForm(org: OrgId, fields: Fields) -> impl IntoView {
                 value=fields.domains
                 hint=Some("Domains of e-mail addresses, separated by commas.".to_owned())
                 error=call.field("/domains")
-                autocomplete=Some("off")
             />
             <RoleFields fields=fields call=call wrong_roles=wrong_roles/>
             <Choice
@@ -267,34 +246,23 @@ fn RoleFields(fields: Fields, call: Call, wrong_roles: RwSignal<Option<String>>)
             kind="text"
             value=fields.group_claim
             error=call.field("/group_claim")
-            autocomplete=Some("off")
         />
-        <div class="field field--wide">
-            <label class="field__label" for="sso-roles">"Roles by group"</label>
-            <textarea
-                id="sso-roles"
-                rows="4"
-                maxlength="20000"
-                aria-describedby="sso-roles-hint sso-roles-error"
-                aria-invalid=move || error.get().map(|_| "true")
-                prop:value=move || fields.roles.get()
-                on:input=move |ev| fields.roles.set(event_target_value(&ev))
-            ></textarea>
-            <p class="field__hint" id="sso-roles-hint">
-                "One group a line, such as “admins = owner”. Each sign-in applies the roles; the only owner stays. Empty: groups have no effect."
-            </p>
-            <FieldError id="sso-roles-error" error=error/>
-        </div>
-        <div class="field">
-            <label class="field__label" for="sso-default-role">"Role without a group"</label>
-            <select
-                id="sso-default-role"
-                name="sso-default-role"
-                on:change=move |ev| fields.default_role.set(Role::parse(&event_target_value(&ev)))
-            >
-                {options}
-            </select>
-        </div>
+        <TextArea
+            label="Roles by group"
+            id="sso-roles"
+            rows=4
+            max_length=20_000
+            value=fields.roles
+            hint="One group a line, such as “admins = owner”. Each sign-in applies the roles; the only owner stays. Empty: groups have no effect."
+            error=error
+        />
+        <SelectField
+            label="Role without a group"
+            id="sso-default-role"
+            choose=Callback::new(move |name: String| fields.default_role.set(Role::parse(&name)))
+        >
+            {options}
+        </SelectField>
     }
 }
 
@@ -349,7 +317,7 @@ fn RemoveProvider(org: OrgId, fields: Fields) -> impl IntoView {
             confirm=Callback::new(remove)
         >
             <p>
-                "All sessions of single sign-on end now. Members without a password set one by a link in mail. Jobs and API tokens continue. Confirmed domains need the operator again."
+                "All sessions of single sign-on end now. Members without a password set one by a link in mail. Jobs and API tokens continue. The domains need new records in DNS, or the operator, for another confirmation."
             </p>
         </ConfirmDialog>
     }

@@ -4,13 +4,13 @@ use berth_types::accounts::{CreatedToken, NewToken, Role, Token};
 use berth_types::ids::{OrgId, UserId};
 use berth_types::service_accounts::ServiceAccount;
 use berth_types::time::Timestamp;
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
 use super::scopes::{ScopeChoice, ScopeFields};
 use crate::api;
-use crate::pages::curl::{self, CopyAsCurl};
-use crate::pages::parts::{Call, CallProblem, FieldError, FormKey, Submit, now_ms, origin};
+use crate::pages::card_form::CardForm;
+use crate::pages::curl;
+use crate::pages::parts::{Call, FormKey, now_ms, origin};
 use crate::pages::roles::RoleField;
 use crate::ui::*;
 
@@ -102,8 +102,7 @@ pub(super) fn NewTokenForm(
     let call = Call::idle();
     let key = FormKey::new(call);
     let draft = Draft::new();
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let expiry = draft.days.with_untracked(|days| expires_at(days, next_hour(now_ms())));
         let body = NewToken { expires_at: expiry, ..untrack(|| draft.body()) };
         call.run(api::accounts::create_token(org, &body, key.for_body(&body)), move |made: CreatedToken| {
@@ -124,9 +123,14 @@ pub(super) fn NewTokenForm(
     });
     let has_account = move || draft.account.with(Option::is_some);
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"New token"</h2>
-            <CallProblem call=call beside_fields=FIELDS/>
+        <CardForm
+            title="New token"
+            call=call
+            beside_fields=FIELDS
+            verb="Create token"
+            curl=(line, "New token with curl")
+            submit=Callback::new(submit)
+        >
             <div class="field-row">
                 <Field
                     label="Name"
@@ -135,7 +139,6 @@ pub(super) fn NewTokenForm(
                     value=draft.name
                     hint=Some("Purpose of the token, such as ci-nightly.".to_owned())
                     error=call.field("/name")
-                    autocomplete=Some("off")
                 />
                 <OwnerField accounts=accounts account=draft.account error=call.field("/service_account")/>
                 <div hidden=has_account>
@@ -144,12 +147,17 @@ pub(super) fn NewTokenForm(
                 <ExpiryField days=draft.days error=call.field("/expires_at")/>
             </div>
             <ScopeFields choice=draft.choice error=first_error(call, "/scopes")/>
-            <NetworksField networks=draft.networks error=first_error(call, "/networks")/>
-            <div class="form__actions">
-                <Submit call=call>"Create token"</Submit>
-            </div>
-            <CopyAsCurl line=line label="New token with curl"/>
-        </form>
+            <TextArea
+                label="Networks"
+                id="token-networks"
+                rows=2
+                max_length=1000
+                mono=true
+                value=draft.networks
+                hint="Optional, at most 16, such as 192.0.2.0/24 or 2001:db8::/32. Requests from other addresses are refused."
+                error=first_error(call, "/networks")
+            />
+        </CardForm>
     }
 }
 
@@ -175,21 +183,21 @@ fn OwnerField(
             view! { <option value=value>{text}</option> }.into_any()
         })
         .collect();
-    let choose = move |ev: leptos::ev::Event| {
-        let value = event_target_value(&ev);
+    let choose = move |value: String| {
         let chosen = enabled.iter().find(|one| one.id.to_string() == value);
         account.set(chosen.map(|one| (one.id, one.role)));
     };
     view! {
-        <div class="field">
-            <label class="field__label" for="token-owner">"Owner"</label>
-            <select id="token-owner" name="token-owner" aria-describedby="token-owner-hint token-owner-error" on:change=choose>
-                <option value="" selected=true>"You"</option>
-                {options}
-            </select>
-            <p class="field__hint" id="token-owner-hint">"A service account keeps its tokens when you leave."</p>
-            <FieldError id="token-owner-error" error=error/>
-        </div>
+        <SelectField
+            label="Owner"
+            id="token-owner"
+            hint="A service account keeps its tokens when you leave."
+            error=error
+            choose=Callback::new(choose)
+        >
+            <option value="" selected=true>"You"</option>
+            {options}
+        </SelectField>
     }
     .into_any()
 }
@@ -209,47 +217,14 @@ fn ExpiryField(
         })
         .collect();
     view! {
-        <div class="field">
-            <label class="field__label" for="expiry">"Expires"</label>
-            <select
-                id="expiry"
-                name="expiry"
-                aria-describedby="expiry-error"
-                on:change=move |ev| days.set(event_target_value(&ev))
-            >
-                {expiries}
-            </select>
-            <FieldError id="expiry-error" error=error/>
-        </div>
-    }
-}
-
-#[component]
-fn NetworksField(
-    /// The entered networks.
-    networks: RwSignal<String>,
-    /// The error below the field.
-    error: Signal<Option<String>>,
-) -> impl IntoView {
-    view! {
-        <div class="field field--wide">
-            <label class="field__label" for="token-networks">"Networks"</label>
-            <textarea
-                id="token-networks"
-                class="mono"
-                rows="2"
-                maxlength="1000"
-                spellcheck="false"
-                aria-describedby="token-networks-hint token-networks-error"
-                aria-invalid=move || error.get().map(|_| "true")
-                prop:value=move || networks.get()
-                on:input=move |ev| networks.set(event_target_value(&ev))
-            ></textarea>
-            <p class="field__hint" id="token-networks-hint">
-                "Optional, at most 16, such as 192.0.2.0/24 or 2001:db8::/32. Requests from other addresses are refused."
-            </p>
-            <FieldError id="token-networks-error" error=error/>
-        </div>
+        <SelectField
+            label="Expires"
+            id="expiry"
+            error=error
+            choose=Callback::new(move |chosen: String| days.set(chosen))
+        >
+            {expiries}
+        </SelectField>
     }
 }
 

@@ -6,7 +6,7 @@ use leptos::prelude::*;
 use crate::pages::parts::FieldError;
 
 /// The single scopes, each with its requests. Requests of operators have no scope here.
-const CHOICES: [(ApiScope, &str); 10] = [
+const CHOICES: [(ApiScope, &str); 11] = [
     (ApiScope::JobsRead, "See jobs, logs, offerings and limits."),
     (ApiScope::JobsWrite, "Launch and stop jobs, open terminals and ports."),
     (ApiScope::StorageRead, "Download artifacts and volumes, see names of secrets."),
@@ -17,6 +17,7 @@ const CHOICES: [(ApiScope, &str); 10] = [
     (ApiScope::BillingRead, "See balance, usage and invoices."),
     (ApiScope::BillingWrite, "Pay, and change budgets."),
     (ApiScope::FleetRead, "See nodes and boards."),
+    (ApiScope::Scim, "Provision members by SCIM, with a service account."),
 ];
 
 /// The scopes of the preset *Jobs*.

@@ -82,6 +82,14 @@ fn breadcrumbs(name: &str, dir: &str) -> Vec<(String, String)> {
     out
 }
 
+/// Returns the sentence in place of the files of a volume on the nodes.
+fn on_nodes(class: &str) -> AnyView {
+    let text = format!(
+        "The files are on the nodes' shared file system {class}, and the portal does not know them. Jobs with this volume read and write them directly, several at the same time. Use a job or its terminal to list, copy or delete files."
+    );
+    view! { <p class="prose">{text}</p> }.into_any()
+}
+
 #[component]
 fn VolumeView(loaded: Loaded) -> impl IntoView {
     let Loaded { org, volume, dir, page } = loaded;
@@ -108,6 +116,19 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
         writes: memberships.iter().any(|m| m.org.id == org && writes(m.role)),
     };
     let used = move || state.volume.with(used_text);
+    let content = match state.volume.with_untracked(|volume| volume.class.clone()) {
+        Some(class) => on_nodes(&class),
+        None => view! {
+            {state.writes.then(|| view! { <Uploads state=state/> })}
+            <FileTable state=state/>
+            <RemoveDialog state=state/>
+        }
+        .into_any(),
+    };
+    let counts = move || {
+        let text = |volume: &Volume| format!(", {}, version {}", files_text(volume.files), volume.version);
+        state.volume.with(|volume| volume.class.is_none().then(|| text(volume)))
+    };
     view! {
         <Title text=title/>
         <div class="page">
@@ -120,12 +141,9 @@ fn VolumeView(loaded: Loaded) -> impl IntoView {
             </nav>
             <div class="page__head"><h1>{heading}</h1></div>
             <p class="page__lead">
-                {used} ", " {move || state.volume.with(|v| files_text(v.files))} ", version "
-                {move || state.volume.with(|v| v.version)}
+                {used} {counts}
             </p>
-            {state.writes.then(|| view! { <Uploads state=state/> })}
-            <FileTable state=state/>
-            <RemoveDialog state=state/>
+            {content}
         </div>
     }
 }

@@ -4,10 +4,10 @@
 
 use berth_types::ids::{OrgId, WebhookId};
 use berth_types::webhooks::{NewWebhook, Webhook};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit};
+use super::super::card_form::CardForm;
+use super::super::parts::{Call, FieldError, FormKey};
 use crate::api;
 use crate::ui::*;
 
@@ -52,8 +52,7 @@ pub fn WebhookForm(
     let url = RwSignal::new(String::new());
     let other = RwSignal::new(String::new());
     let kinds = RwSignal::new(Vec::<&'static str>::new());
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let body = NewWebhook {
             url: url.get_untracked().trim().to_owned(),
             kinds: joined_kinds(&kinds.get_untracked(), &other.get_untracked()),
@@ -93,9 +92,13 @@ pub fn WebhookForm(
         }
     };
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"New webhook"</h2>
-            <CallProblem call=call beside_fields=FIELDS/>
+        <CardForm
+            title="New webhook"
+            call=call
+            beside_fields=FIELDS
+            verb="Create webhook"
+            submit=Callback::new(submit)
+        >
             <Field
                 label="URL"
                 name="webhook-url"
@@ -103,7 +106,6 @@ pub fn WebhookForm(
                 value=url
                 hint=Some("An https:// URL with a public address.".to_owned())
                 error=call.field("/url")
-                autocomplete=Some("off")
             />
             <fieldset class="field field--wide" aria-describedby="webhook-kinds-error">
                 <legend class="field__label">"Events"</legend>
@@ -117,12 +119,8 @@ pub fn WebhookForm(
                 value=other
                 hint=Some("Comma-separated, such as job.failed; * for all events.".to_owned())
                 error=Signal::derive(|| None)
-                autocomplete=Some("off")
             />
-            <div class="form__actions">
-                <Submit call=call>"Create webhook"</Submit>
-            </div>
-        </form>
+        </CardForm>
     }
 }
 

@@ -23,7 +23,8 @@ pub struct NewJob {
     /// The slug of an offering, such as `h100-80gb.1g.10gb`; at most 100 bytes.
     #[cfg_attr(feature = "schema", schemars(length(min = 1, max = 100)))]
     pub offering: String,
-    /// The number of devices on each node, 1 to 64.
+    /// The number of devices on each node, 1 to 64; 1 with an offering of slices, because a process of CUDA uses one
+    /// slice only.
     #[serde(default = "one")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 64)))]
     pub count: u32,
@@ -105,16 +106,22 @@ pub struct NewJob {
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 1_073_741_824)))]
     pub memory_mib: Option<u64>,
     /// The share of one board in thousandths, 1 to 999, next to shares of the same organization; the whole
-    /// board when absent. A share needs an offering of whole boards and one device on one node.
+    /// board when absent. A share needs an offering of whole boards and one device on one node. It is a right in the
+    /// schedule and limits neither memory nor compute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(range(min = 1, max = 999)))]
     pub gpu_milli: Option<u32>,
     /// The required nearness of the devices; not `same_node` for several nodes.
     #[serde(default, skip_serializing_if = "Topology::is_any")]
     pub topology: Topology,
-    /// The network access of the job; not `none` for several nodes.
+    /// The network access of the job, within the egress policy of the organization; not `none` for several nodes.
     #[serde(default, skip_serializing_if = "Network::is_outbound")]
     pub network: Network,
+    /// True for access to the RDMA devices of the nodes (InfiniBand or RoCE). The organization needs the grant of an
+    /// operator. The job gets all boards of each of its nodes; not with `gpu_milli`, an offering of slices, or the
+    /// network `none`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rdma: bool,
     /// The numbers of TCP ports of the job, 1 to 65535, that the browser can open while it runs; at most 8,
     /// each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -43,6 +43,8 @@ use upstream::{NOT_LISTENING, Target, Upstreams};
 
 /// Maximum bytes of the form with a ticket.
 const FORM_LIMIT: usize = 4 << 10;
+/// The header by https: a browser uses https only for a year, also for the hosts of jobs below.
+const HTTPS_ONLY: &str = "max-age=31536000; includeSubDomains";
 /// The longest reception of this form.
 const FORM_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -84,7 +86,14 @@ async fn by_host(State(ports): State<Ports>, request: Request, next: Next) -> Re
     let scope = origin.as_ref().and_then(|origin| origin.find_scope(request_host(&request)));
     match origin.zip(scope) {
         None => next.run(request).await,
-        Some((origin, scope)) => respond(&ports, &origin, scope, request).await,
+        Some((origin, scope)) => {
+            let mut response = respond(&ports, &origin, scope, request).await;
+            if origin.is_https() {
+                let rule = HeaderValue::from_static(HTTPS_ONLY);
+                response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, rule);
+            }
+            response
+        }
     }
 }
 

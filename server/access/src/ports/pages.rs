@@ -100,7 +100,11 @@ pub fn problem(
         page(status, nonce, &problem.title, &head, &body)
     } else {
         let body = serde_json::to_vec(&problem).unwrap_or_default();
-        let kind = [(header::CONTENT_TYPE, "application/problem+json"), (header::CACHE_CONTROL, "no-store")];
+        let kind = [
+            (header::CONTENT_TYPE, "application/problem+json"),
+            (header::CACHE_CONTROL, "no-store"),
+            (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+        ];
         (status, kind, body).into_response()
     };
     if let Some(seconds) = problem.retry_after_s {

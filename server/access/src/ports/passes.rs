@@ -177,6 +177,7 @@ mod tests {
             org: OrgId::from_uuid(Uuid::from_u128(1)),
             caller: Caller {
                 user,
+                operator_role: None,
                 token: None,
                 session: Some(session(number)),
                 expires_at: None,

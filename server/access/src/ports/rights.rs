@@ -3,12 +3,17 @@
 //! The content of a port does not pass through this module, and the portal does not store it.
 
 use berth_core::ports::{HostScope, PortAddress};
+use berth_types::change_requests::Outcome;
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::JobState;
+use berth_types::operators::OperatorRight;
 use berth_types::ports::{NewPortTicket, PortTicket};
 use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+
+use crate::operator_access;
 
 use super::{PortPass, Ports, TICKET_PATH, ValidPass, job_ended, pass_ended};
 use berth_foundation::credentials::new_opaque;
@@ -79,8 +84,12 @@ impl Ports {
         job: JobId,
         port: u16,
         input: NewPortTicket,
-    ) -> Result<PortTicket, Problem> {
-        let reason = self.terminals.authorise_entry(caller, org, input.reason.as_deref()).await?;
+    ) -> Result<Outcome<PortTicket>, Problem> {
+        let entry = self.terminals.authorise_entry(caller, (org, job), input.reason.as_deref());
+        let reason = match entry.await? {
+            Outcome::Requested(request) => return Ok(Outcome::Requested(request)),
+            Outcome::Done(reason) => reason,
+        };
         let Some(origin) = &self.context.settings.ports_origin else {
             let detail = "This portal has no host name for the ports of jobs. Ask the operator to start the portal with \
                           --ports-origin.";
@@ -115,7 +124,7 @@ impl Ports {
         let job_origin = origin.job_origin(job);
         let url = format!("{job_origin}{TICKET_PATH}");
         let address = format!("{job_origin}{}", address.prefix());
-        Ok(PortTicket { url, address, ticket, expires_at })
+        Ok(Outcome::Done(PortTicket { url, address, ticket, expires_at }))
     }
 
     /// Exchanges a ticket for a pass.
@@ -150,13 +159,17 @@ impl Ports {
         let (cookie, ValidPass { pass, expires_at, mut alive }) = found.ok_or_else(pass_ended)?;
         // Subscribed before the check of the right, so no change between them is missed.
         let changed = self.context.access_end(pass.org, &pass.caller);
-        if let Err(problem) = self.check_pass(&pass).await {
-            // A fault of the portal must not end a pass.
-            if problem.status < 500 {
-                self.passes.remove(cookie);
+        let until = match self.check_pass(&pass).await {
+            Ok(until) => until,
+            Err(problem) => {
+                // A fault of the portal must not end a pass.
+                if problem.status < 500 {
+                    self.passes.remove(cookie);
+                }
+                return Err(problem);
             }
-            return Err(problem);
-        }
+        };
+        let changed = operator_access::end(&self.context, changed, until);
         let left = u64::try_from(expires_at.millis_since(now)).unwrap_or(0);
         let ended = async move {
             let removed = async { while alive.changed().await.is_ok() {} };
@@ -169,18 +182,24 @@ impl Ports {
         Ok((pass, ended.boxed()))
     }
 
-    /// Checks a pass against the present state: the right, the token and the attempt.
-    async fn check_pass(&self, pass: &PortPass) -> Result<(), Problem> {
+    /// Checks a pass against the present state: the right, the token and the attempt. Returns the end of an operator's
+    /// access.
+    async fn check_pass(&self, pass: &PortPass) -> Result<Option<Timestamp>, Problem> {
         let caller = self.refresh_caller(&pass.caller).await?;
-        match self.context.authorise(&caller, pass.org, Right::Run).await {
-            Ok(_) => {}
+        let until = match self.context.authorise(&caller, pass.org, Right::Run).await {
+            Ok(_) => None,
             Err(problem) if problem.status >= 500 => return Err(problem),
-            Err(_) if pass.as_operator && self.context.authorise_operator(&caller).is_ok() => {}
+            Err(_) if pass.as_operator && caller.has_operator_right(OperatorRight::EnterJobs) => {
+                match operator_access::check(&self.context, &caller, pass.address.job).await {
+                    Err(problem) if problem.status < 500 => return Err(pass_ended()),
+                    checked => checked?,
+                }
+            }
             Err(_) => return Err(pass_ended()),
-        }
+        };
         let mut conn = self.context.db.read().await?;
         match locate_port(&mut conn.tx(), pass.org, pass.address).await {
-            Ok(location) if location.attempt == pass.attempt && location.node == pass.node => Ok(()),
+            Ok(location) if location.attempt == pass.attempt && location.node == pass.node => Ok(until),
             // A pass is for one attempt. A further attempt needs a new ticket.
             Ok(_) => Err(pass_ended()),
             Err(WriteError::Refused(_)) => Err(job_ended()),
@@ -198,6 +217,7 @@ impl Ports {
             return Err(pass_ended());
         }
         let user = store::accounts::find_user(&mut tx, old.user.id).await?.ok_or_else(pass_ended)?;
-        Ok(Caller { user, ..old.clone() })
+        let operator_role = store::operators::find_role(&mut tx, user.id).await?;
+        Ok(Caller { user, operator_role, ..old.clone() })
     }
 }

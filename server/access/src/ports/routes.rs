@@ -3,12 +3,12 @@
 use super::Ports;
 use aide::axum::ApiRouter;
 use aide::axum::routing::post_with;
+use axum::Extension;
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::{Extension, Json as Answer};
-use berth_rest::answers::NotKept;
-use berth_rest::operations::answers;
+use berth_rest::answers::{MayWait, NotKept};
+use berth_rest::operations::answers_either;
 use berth_rest::{Failed, Json, Path, Signed};
+use berth_types::change_requests::ChangeRequest;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::ports::{NewPortTicket, PortTicket};
 use berth_types::scopes::ApiScope;
@@ -18,7 +18,10 @@ pub fn routes() -> ApiRouter<Ports> {
         "/orgs/{org}/jobs/{job}/ports/{port}/tickets",
         post_with(
             ticket,
-            answers::<201, PortTicket>(ApiScope::JobsWrite, "Creates a ticket for a port of a running job."),
+            answers_either::<201, PortTicket, 202, ChangeRequest>(
+                ApiScope::JobsWrite,
+                "Creates a ticket for a port of a running job.",
+            ),
         ),
     )
 }
@@ -28,8 +31,8 @@ async fn ticket(
     Signed(caller): Signed,
     Path((org, job, port)): Path<(OrgId, JobId, u16)>,
     body: Json<NewPortTicket>,
-) -> Result<(StatusCode, Extension<NotKept>, Answer<PortTicket>), Failed> {
+) -> Result<(Extension<NotKept>, MayWait<201, PortTicket>), Failed> {
     let ticket = ports.port_ticket(&caller, org, job, port, body.value).await?;
     // An answer that grants access is never stored.
-    Ok((StatusCode::CREATED, Extension(NotKept), Answer(ticket)))
+    Ok((Extension(NotKept), MayWait(ticket)))
 }

@@ -1,6 +1,7 @@
 //! Terminals in running jobs: their creation, their tickets and the WebSocket for their bytes.
 
 use super::Terminals;
+use crate::operator_access;
 use aide::NoApi;
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
@@ -8,14 +9,15 @@ use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json as Answer};
-use berth_rest::answers::NotKept;
+use berth_rest::answers::{MayWait, NotKept};
 use berth_rest::lists::ListQuery;
-use berth_rest::operations::{answers, doc, socket};
+use berth_rest::operations::{answers, answers_either, doc, socket};
 use berth_rest::origins::{cross_site, is_own_page};
 use berth_rest::{Failed, Json, Path, Query, Signed};
 use berth_types::Page;
+use berth_types::change_requests::ChangeRequest;
 use berth_types::ids::{JobId, OrgId, TerminalId};
 use berth_types::problems::Problem;
 use berth_types::scopes::ApiScope;
@@ -32,7 +34,10 @@ pub fn routes() -> ApiRouter<Terminals> {
             "/orgs/{org}/jobs/{job}/terminals",
             get_with(list, doc(ApiScope::JobsRead, "Lists the terminals of a job.")).post_with(
                 open,
-                answers::<201, TerminalTicket>(ApiScope::JobsWrite, "Opens a terminal in a running job."),
+                answers_either::<201, TerminalTicket, 202, ChangeRequest>(
+                    ApiScope::JobsWrite,
+                    "Opens a terminal in a running job.",
+                ),
             ),
         )
         .api_route(
@@ -59,9 +64,9 @@ async fn open(
     Signed(caller): Signed,
     Path((org, job)): Path<(OrgId, JobId)>,
     body: Json<NewTerminal>,
-) -> Result<NewTicket, Failed> {
+) -> Result<Response, Failed> {
     let created = terminals.open_terminal(&caller, org, job, body.value).await?;
-    Ok((StatusCode::CREATED, Extension(NotKept), Answer(created)))
+    Ok((Extension(NotKept), MayWait::<201, TerminalTicket>(created)).into_response())
 }
 
 async fn ticket(
@@ -152,6 +157,7 @@ async fn connect(
     // The subscription starts before the check of the right, so that no change is missed.
     let ended = terminals.context.access_end(org, &caller);
     let entry = terminals.enter_terminal(&caller, org, job, id, ticket.as_deref()).await?;
+    let ended = operator_access::end(&terminals.context, ended, entry.until);
     let upgrade = upgrade.map_err(|_| {
         let detail = "Open this address as a WebSocket.";
         Failed(Problem::new(426, "request.websocket", "WebSocket required", detail))

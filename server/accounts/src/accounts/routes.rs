@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
 use berth_rest::answers::Created;
-use berth_rest::authentication::{SignedUnenrolled, cookie_name, session_cookie};
+use berth_rest::authentication::{SignedUnenrolled, session_cookie, set_cookie};
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{answers, answers_either, doc, empty};
 use berth_rest::scopes::ANY;
@@ -48,7 +48,10 @@ pub fn routes() -> ApiRouter<Accounts> {
         .api_route(
             "/orgs/{org}/tokens",
             get_with(list_tokens, doc(ApiScope::MembersRead, "Lists the API tokens of an organization."))
-                .post_with(create_token, doc(ANY, "Creates an API token; its secret is shown once.")),
+                .post_with(
+                    create_token,
+                    doc(ANY, "Creates an API token, at most 1000 in all; its secret is shown once."),
+                ),
         )
         .api_route(
             "/orgs/{org}/tokens/{token}",
@@ -59,7 +62,10 @@ pub fn routes() -> ApiRouter<Accounts> {
             get_with(list_operator_tokens, doc(ApiScope::MembersRead, "Lists the operators' API tokens."))
                 .post_with(
                     create_operator_token,
-                    doc(ANY, "Creates an operator's API token; its secret is shown once."),
+                    doc(
+                        ANY,
+                        "Creates an operator's API token, at most 1000 in all; its secret is shown once.",
+                    ),
                 ),
         )
         .api_route(
@@ -89,12 +95,6 @@ async fn sign_up(
     Ok(Created(accounts.sign_up(body.value, address, &disconnect).await?))
 }
 
-pub(crate) fn set_cookie(https: bool, value: &str, max_age_s: i64) -> String {
-    let name = cookie_name(https);
-    let secure = if https { "; Secure" } else { "" };
-    format!("{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax{secure}")
-}
-
 async fn sign_in(
     State(accounts): State<Accounts>,
     Sender(address): Sender,
@@ -111,12 +111,12 @@ async fn sign_in(
 }
 
 /// The header with the program of the sender.
-pub(crate) fn browser(headers: &HeaderMap) -> String {
+pub fn browser(headers: &HeaderMap) -> String {
     headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
 /// The answer with the cookie of a new session.
-fn signed_in(accounts: &Accounts, cookie: &str, user: User) -> Response {
+pub(crate) fn signed_in(accounts: &Accounts, cookie: &str, user: User) -> Response {
     let settings = &accounts.context.settings;
     let cookie = set_cookie(settings.https, cookie, settings.session_absolute_s);
     (StatusCode::CREATED, [(header::SET_COOKIE, cookie)], Answer(user)).into_response()

@@ -18,7 +18,7 @@ use super::{Accounts, MAX_EMAIL_BYTES};
 use crate::factors::{Pending, WRONG_PASSWORD, challenge_ended};
 use crate::grants::{NewGrant, check_password_sign_in, next_refresh};
 use crate::passwords;
-use crate::refusals::{account_disabled, too_many_sign_ins, wrong_password};
+use crate::refusals::{account_disabled, passkey_refused, too_many_sign_ins, wrong_password};
 use crate::user_agent::browser_head;
 
 /// The circumstances of a sign-in.
@@ -54,7 +54,10 @@ fn check_sign_in(input: &SignIn) -> Vec<FieldError> {
 }
 
 /// The factors of a sign-in, for the audit log.
-fn factors_text(grant: Option<&NewGrant>, verified: Option<FactorKind>) -> String {
+fn factors_text(grant: Option<&NewGrant>, verified: Option<FactorKind>, by_passkey: bool) -> String {
+    if by_passkey {
+        return "passkey".to_owned();
+    }
     let first = match grant {
         None => "password".to_owned(),
         Some(grant) if grant.second_factor => {
@@ -64,19 +67,19 @@ fn factors_text(grant: Option<&NewGrant>, verified: Option<FactorKind>) -> Strin
     };
     match verified {
         None => first,
+        Some(FactorKind::Passkey) => format!("{first} and passkey"),
         Some(FactorKind::Totp) => format!("{first} and code"),
         Some(FactorKind::Recovery) => format!("{first} and recovery code"),
     }
 }
 
-/// Refuses the sign-in of a grant whose provider was removed or changed meanwhile.
-async fn check_provider(tx: &mut Tx<'_>, grant: &NewGrant) -> Result<(), WriteError> {
+/// Refuses the sign-in of a grant whose provider was removed or changed meanwhile, and of a person who became an operator
+/// meanwhile: no organization decides about operators.
+async fn check_provider(tx: &mut Tx<'_>, grant: &NewGrant, user: &User) -> Result<(), WriteError> {
     let Some(org) = grant.org else { return Ok(()) };
     let row = store::sso::find_provider(tx, org).await?;
-    if row.is_some_and(|row| row.issuer == grant.issuer && row.client_id == grant.client_id) {
-        return Ok(());
-    }
-    Err(challenge_ended().into())
+    let is_same = row.is_some_and(|row| row.issuer == grant.issuer && row.client_id == grant.client_id);
+    if is_same && !user.operator { Ok(()) } else { Err(challenge_ended().into()) }
 }
 
 impl Accounts {
@@ -114,7 +117,7 @@ impl Accounts {
             self.record_refused_sign_in(user).await;
             return Err(wrong_password());
         };
-        let pending = Pending { user, email, password_hash, grant: None };
+        let pending = Pending { user, email, password_hash, grant: None, passkey: None };
         if let Some(challenge) = self.factors.open_challenge(pending.clone()).await? {
             return Ok(SignInStep::Challenge(challenge));
         }
@@ -138,8 +141,8 @@ impl Accounts {
     }
 
     /// Opens the session of a sign-in whose proofs are complete, in place of the `former` one. `verified` is the kind
-    /// of the verified code; `None` without a code.
-    pub(crate) async fn finish_sign_in(
+    /// of the verified factor; `None` without a second factor.
+    pub async fn finish_sign_in(
         &self,
         done: Pending,
         verified: Option<FactorKind>,
@@ -164,15 +167,15 @@ impl Accounts {
         self.refusals.record(&self.context, cause, event).await;
     }
 
-    /// Opens a session, unless the user has another password by now, or a second factor by now without a verified
-    /// one. Returns the value of its cookie and the user.
+    /// Opens a session, unless the user has another password by now, a second factor by now without a verified one, or
+    /// no such passkey any more. Returns the value of its cookie and the user.
     async fn open_session(
         &self,
         done: Pending,
         verified: Option<FactorKind>,
         from: &SignInOrigin,
     ) -> Result<(String, User), Problem> {
-        let Pending { user, password_hash, grant, .. } = done;
+        let Pending { user, password_hash, grant, passkey, .. } = done;
         let has_proof = verified.is_some() || grant.as_ref().is_some_and(|grant| grant.second_factor);
         let (cookie, now) = (self.context.random(new_opaque), self.context.now());
         let new = NewSession {
@@ -185,7 +188,7 @@ impl Accounts {
         let longest_s = self.context.settings.session_absolute_s;
         let longest_s = grant.as_ref().map_or(longest_s, |grant| longest_s.min(grant.longest_s()));
         let expires_at = now.plus_seconds(longest_s);
-        let detail = factors_text(grant.as_ref(), verified);
+        let detail = factors_text(grant.as_ref(), verified, passkey.is_some());
         let mut event = self.context.visitor_event("session.started", user.to_string(), detail);
         event.context.session = Some(SessionKey::from_cookie(&cookie).short_name());
         let user = self
@@ -195,20 +198,24 @@ impl Accounts {
                 let (new, hash, mut event) = (new.clone(), password_hash.clone(), event.clone());
                 let grant = grant.clone();
                 async move {
-                    if store::people::find_password(tx, user).await? != Some(hash) {
+                    if store::people::find_password(tx, user).await?.as_ref() != Some(&hash) {
                         return Err(wrong_password().into());
                     }
-                    let app = store::factors::find_totp(tx, user).await?;
-                    if !has_proof && app.is_some_and(|row| row.confirmed_at.is_some()) {
+                    if !has_proof && store::factors::has_factor(tx, user).await? {
                         return Err(challenge_ended().into());
+                    }
+                    if let Some(passkey) = passkey
+                        && store::passkeys::find(tx, user, passkey).await?.is_none()
+                    {
+                        return Err(passkey_refused().into());
                     }
                     if let Some(reason) = store::people::find_disabled_reason(tx, user).await? {
                         return Err(account_disabled(&reason).into());
                     }
                     let user = store::accounts::find_user(tx, user).await?.ok_or(StoreError::Unknown)?;
                     match &grant {
-                        None => check_password_sign_in(tx, &user).await?,
-                        Some(grant) => check_provider(tx, grant).await?,
+                        None => check_password_sign_in(tx, &user, &hash).await?,
+                        Some(grant) => check_provider(tx, grant, &user).await?,
                     }
                     store::accounts::insert_session(tx, &new, now, expires_at).await?;
                     if let Some(grant) = grant {
@@ -228,16 +235,15 @@ impl Accounts {
 
     /// Ends the session of a cookie. A cookie without a session costs no write.
     pub async fn sign_out(&self, cookie: &str) -> Result<(), Problem> {
-        let (now, hash) = (self.context.now(), fingerprint(cookie));
+        let now = self.context.now();
         let mut conn = self.context.db.read().await?;
-        let exists = store::accounts::session_exists(&mut conn.tx(), &hash).await?;
+        let known = store::factors::find_session_of_cookie(&mut conn.tx(), &fingerprint(cookie), now).await?;
         drop(conn);
-        if !exists {
-            return Ok(());
-        }
+        let Some(hash) = known.map(|known| known.key) else { return Ok(()) };
+        let session = SessionKey::from_hash(&hash);
         let idle_since = now.plus_seconds(-self.context.settings.session_idle_s);
         let mut event = self.context.visitor_event("session.ended", String::new(), String::new());
-        event.context.session = Some(SessionKey::from_cookie(cookie).short_name());
+        event.context.session = Some(session.short_name());
         let done = self.context.db.write(move |tx| {
             let (hash, mut event) = (hash.clone(), event.clone());
             async move {
@@ -253,7 +259,7 @@ impl Accounts {
         });
         done.await?;
         // Published after the deletion: before it the session could still get a new ticket.
-        self.context.publish(Change::SignedOut(SessionKey::from_cookie(cookie)));
+        self.context.publish(Change::SignedOut(session));
         Ok(())
     }
 }

@@ -6,13 +6,16 @@ use berth_core::admission::check_name;
 use berth_foundation::credentials::{fingerprint, new_api_token};
 use berth_foundation::proxies::network;
 use berth_foundation::repeated::HOUR_MS;
-use berth_foundation::{Caller, Change, Context, Right, SessionKey, idempotency};
+use berth_foundation::{
+    Caller, Change, Context, Refusal, Right, SessionKey, idempotency, recheck_operator_right, record_refusal,
+};
 use berth_store::accounts::TokenGrant;
 use berth_store::{self as store, Tx, WriteError};
 use berth_types::Page;
-use berth_types::accounts::{CreatedToken, NewOperatorToken, NewToken, Role, Token};
+use berth_types::accounts::{CreatedToken, MAX_TOKENS, NewOperatorToken, NewToken, Role, Token};
 use berth_types::ids::{OrgId, TokenId, UserId};
 use berth_types::lists::ListOptions;
+use berth_types::operators::OperatorRight;
 use berth_types::portal::PortalSettings;
 use berth_types::problems::{FieldError, Problem};
 use berth_types::quotas::AuditEvent;
@@ -27,6 +30,17 @@ use crate::networks::{accept, are_within, parse_networks};
 
 /// The names of deleted tokens in one audit event.
 const MAX_NAMES: usize = 10;
+
+/// Refuses a token beyond the number of an organization, or (`None`) of operators.
+async fn check_number(tx: &mut Tx<'_>, org: Option<OrgId>) -> Result<(), WriteError> {
+    if store::accounts::count_tokens(tx, org).await? < MAX_TOKENS {
+        return Ok(());
+    }
+    let detail = format!(
+        "There are {MAX_TOKENS} API tokens already. Nothing was created. Revoke tokens that have expired or are not in use."
+    );
+    Err(Problem::invalid_field("/name", detail).into())
+}
 
 /// The names of the first deleted tokens, and the number of the others.
 fn list_names(deleted: &[(TokenId, String)]) -> String {
@@ -230,6 +244,7 @@ impl Accounts {
         self.context.authorise(caller, org, Right::Manage).await?;
         // The token of a service account outlives its creator, so no token is its parent.
         if input.service_account.is_some() && caller.token.is_some() {
+            record_refusal(&self.context, caller, Refusal::Token);
             return Err(Problem::forbidden(
                 "A token creates no token of a service account. Sign in to create one.",
             ));
@@ -246,7 +261,7 @@ impl Accounts {
         caller: &Caller,
         input: NewOperatorToken,
     ) -> Result<CreatedToken, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManagePortal).await?;
         let NewOperatorToken { name, scopes, networks, expires_at } = input;
         let (org, service_account, role) = (None, None, Role::Owner);
         self.make_token(caller, TokenOrder { org, service_account, name, role, scopes, networks, expires_at })
@@ -285,9 +300,11 @@ impl Accounts {
             let session = session.clone();
             async move {
                 // The loss of the right ends all tokens of a user, so a token must not be created after it.
-                if let Some(org) = org {
-                    recheck_manage_right(tx, org, by).await?;
+                match org {
+                    Some(org) => recheck_manage_right(tx, org, by).await?,
+                    None => recheck_operator_right(tx, by, OperatorRight::ManagePortal).await?,
                 }
+                check_number(tx, org).await?;
                 // The revocation of a token ends the tokens that it created, so it creates none after it.
                 if let Some(parent) = parent
                     && !store::accounts::token_exists(tx, parent, now).await?
@@ -333,16 +350,22 @@ impl Accounts {
         org: Option<OrgId>,
         options: &ListOptions<TokenId>,
     ) -> Result<Page<Token>, Problem> {
-        self.authorise_tokens(caller, org).await?;
+        self.authorise_tokens(caller, org, OperatorRight::Inspect).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::accounts::list_tokens(&mut conn.tx(), org, options).await?;
         Ok(options.page(rows, |token| token.id))
     }
 
-    async fn authorise_tokens(&self, caller: &Caller, org: Option<OrgId>) -> Result<(), Problem> {
+    /// Checks the right to manage the tokens of an organization, or (`None`) `right` for those of operators.
+    async fn authorise_tokens(
+        &self,
+        caller: &Caller,
+        org: Option<OrgId>,
+        right: OperatorRight,
+    ) -> Result<(), Problem> {
         match org {
             Some(org) => self.context.authorise(caller, org, Right::Manage).await.map(|_| ()),
-            None => self.context.authorise_operator(caller),
+            None => self.context.authorise_operator(caller, right).await,
         }
     }
 
@@ -356,7 +379,7 @@ impl Accounts {
         org: Option<OrgId>,
         token: TokenId,
     ) -> Result<(), Problem> {
-        self.authorise_tokens(caller, org).await?;
+        self.authorise_tokens(caller, org, OperatorRight::ManagePortal).await?;
         let event = self.context.audit_event(caller, "token.revoked", token.to_string(), String::new());
         let delete = self.context.db.write(move |tx| {
             let event = event.clone();

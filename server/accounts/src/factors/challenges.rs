@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use berth_foundation::credentials::fingerprint;
-use berth_types::ids::UserId;
+use berth_types::ids::{PasskeyId, UserId};
 use berth_types::time::Timestamp;
 use lru::LruCache;
 
@@ -27,6 +27,8 @@ pub struct Pending {
     pub password_hash: String,
     /// The grant of a provider for the session, after a single sign-on.
     pub grant: Option<NewGrant>,
+    /// The passkey of a sign-in without a password. Its removal ends the sign-in.
+    pub passkey: Option<PasskeyId>,
 }
 
 struct Challenge {
@@ -91,6 +93,7 @@ mod tests {
             email: "ada@example.org".to_owned(),
             password_hash: "hash".to_owned(),
             grant: None,
+            passkey: None,
         }
     }
 

@@ -7,7 +7,7 @@ use berth_types::ids::OrgId;
 use berth_types::problems::Problem;
 use futures::FutureExt;
 
-use super::{SecondFactors, no_factor};
+use super::{SecondFactors, no_second_factor};
 use crate::members::recheck_manage_right;
 
 impl SecondFactors {
@@ -47,10 +47,9 @@ impl SecondFactors {
                 if store::factors::find_requirement(tx, org).await?.is_some() == required {
                     return Ok(Vec::new());
                 }
-                let row = store::factors::find_totp(tx, user).await?;
                 // The owner who sets the rule must not be its first victim.
-                if required && row.is_none_or(|row| row.confirmed_at.is_none()) {
-                    return Err(no_factor().into());
+                if required && !store::factors::has_factor(tx, user).await? {
+                    return Err(no_second_factor().into());
                 }
                 store::factors::put_requirement(tx, org, required.then_some(now)).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;

@@ -1,14 +1,16 @@
 //! The second factors of the caller, proofs of identity, and the rule of an organization.
 
-use super::{ProofOrigin, SecondFactors};
+use super::{ProofOrigin, RenewedCookie, SecondFactors};
 use aide::axum::ApiRouter;
 use aide::axum::routing::{get_with, post_with};
 use axum::Json as Answer;
 use axum::extract::State;
-use axum::response::NoContent;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, NoContent, Response};
+use berth_foundation::Context;
 use berth_rest::answers::Created;
-use berth_rest::authentication::SignedUnenrolled;
-use berth_rest::operations::doc;
+use berth_rest::authentication::{SignedUnenrolled, set_cookie};
+use berth_rest::operations::{doc, empty};
 use berth_rest::{Disconnect, Failed, Json, Path, Sender, Signed};
 use berth_types::factors::{
     ConfirmTotp, NewProof, RecoveryCodes, SecondFactors as Factors, SignInPolicy, TotpEnrolment,
@@ -33,7 +35,10 @@ pub fn routes() -> ApiRouter<SecondFactors> {
             )
             .delete_with(
                 remove,
-                doc(ApiScope::Admin, "Removes the authenticator app and the recovery codes."),
+                doc(
+                    ApiScope::Admin,
+                    "Removes the authenticator app, and the recovery codes of an account without passkeys.",
+                ),
             ),
         )
         .api_route(
@@ -49,7 +54,14 @@ pub fn routes() -> ApiRouter<SecondFactors> {
         )
         .api_route(
             "/me/proof",
-            post_with(prove, doc(ApiScope::Admin, "Proves the identity of the caller for 15 minutes.")),
+            post_with(
+                prove,
+                empty::<204>(
+                    ApiScope::Admin,
+                    "Proves the identity of the caller for 15 minutes, and sets another session cookie. The former \
+                     cookie has no proof, and ends after 30 seconds.",
+                ),
+            ),
         )
         .api_route(
             "/orgs/{org}/sign-in-policy",
@@ -110,9 +122,15 @@ async fn prove(
     Sender(address): Sender,
     disconnect: Disconnect,
     body: Json<NewProof>,
-) -> Result<NoContent, Failed> {
-    factors.prove(&caller, body.value, ProofOrigin { address, disconnect }).await?;
-    Ok(NoContent)
+) -> Result<Response, Failed> {
+    let renewed = factors.prove(&caller, body.value, ProofOrigin { address, disconnect }).await?;
+    Ok(proved(&factors.context, &renewed))
+}
+
+/// The answer to a proof of identity.
+pub(crate) fn proved(context: &Context, renewed: &RenewedCookie) -> Response {
+    let cookie = set_cookie(context.settings.https, &renewed.value, renewed.max_age_s);
+    (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response()
 }
 
 async fn policy(

@@ -22,12 +22,13 @@ use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
 
 use crate::accounts::{Accounts, INVALID_EMAIL, MAX_EMAIL_BYTES, hash_secret};
+use crate::context_words;
 use crate::link_mails::{link, record_link, start_password_notice, throttled};
 use crate::mails::Mail;
 use crate::passwords;
 
-/// Lifetime of a link to set a new password: 30 minutes.
-const RESET_LIFETIME_S: i64 = 30 * 60;
+/// Lifetime of a link to set a new password: 10 minutes.
+const RESET_LIFETIME_S: i64 = 10 * 60;
 
 /// The common answer for unknown, used and expired links. It does not reveal the difference.
 fn not_valid() -> Problem {
@@ -110,7 +111,7 @@ impl MailLinks {
     }
 
     /// Sets a new password by a link, and ends all sessions of the person. API tokens stay valid. The link proves the
-    /// address. At the first proof of the address the second factor, the recovery codes and the API tokens are deleted:
+    /// address. At the first proof of the address the second factors, the recovery codes and the API tokens are deleted:
     /// until then somebody else may have made them.
     ///
     /// # Errors
@@ -124,12 +125,16 @@ impl MailLinks {
         let context = &self.accounts.context;
         let (secret, now) = (hash_secret(&input.token)?, context.now());
         // Checked before the expensive hash of the password, and again in the write.
-        let user = {
+        let (user, texts) = {
             let mut conn = context.db.read().await?;
-            store::people::find_link(&mut conn.tx(), LinkPurpose::PasswordReset, &secret, now).await?
+            let mut tx = conn.tx();
+            let user = store::people::find_link(&mut tx, LinkPurpose::PasswordReset, &secret, now).await?;
+            let user = user.ok_or_else(not_valid)?;
+            let texts = context_words::read_of_person(&mut tx, &context.settings, user.id).await?;
+            (user, texts)
         };
-        let user = user.ok_or_else(not_valid)?;
-        let known = [user.email.as_str(), user.name.as_str()];
+        let own = [user.email.as_str(), user.name.as_str()];
+        let known: Vec<&str> = own.into_iter().chain(texts.iter().map(String::as_str)).collect();
         if let Some(error) = passwords::check("/password", &input.password, &known) {
             return Err(Problem::invalid(vec![error]));
         }
@@ -153,11 +158,13 @@ impl MailLinks {
                 let mut tokens = Vec::new();
                 if is_first {
                     let had_app = store::factors::delete_totp(tx, id).await?;
+                    let passkeys = store::passkeys::delete_all(tx, id).await?;
                     store::factors::replace_recovery_codes(tx, id, &[]).await?;
                     tokens = store::people::delete_tokens(tx, id).await?;
                     let app = if had_app { ", the authenticator app" } else { "" };
+                    let keys = if passkeys > 0 { format!(", passkeys {passkeys}") } else { String::new() };
                     detail = format!(
-                        "{detail}; removed at the first proof of the address: tokens {}{app}",
+                        "{detail}; removed at the first proof of the address: tokens {}{app}{keys}",
                         tokens.len()
                     );
                     store::quotas::insert_audit(tx, None, &verified).await?;

@@ -17,22 +17,11 @@ use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
 
 use crate::accounts::Accounts;
+use crate::context_words;
 use crate::factors::{ProofOrigin, WRONG_PASSWORD};
 use crate::link_mails::{start_password_notice, start_verification, throttled};
 use crate::passwords;
 use crate::webhook_heirs::pass_on_webhooks;
-
-/// The session of a person.
-///
-/// # Errors
-/// 403 for a token, which acts for its organization and not for its person.
-fn own_session(caller: &Caller) -> Result<&SessionKey, Problem> {
-    caller.session.as_ref().ok_or_else(|| {
-        Problem::forbidden(
-            "A token has no access to the account of its person. Sign in to change the account.",
-        )
-    })
-}
 
 /// The refusal of a wrong present password in this field.
 fn wrong_password(pointer: &str) -> Problem {
@@ -130,15 +119,20 @@ impl OwnAccount {
         input: ChangePassword,
         from: &ProofOrigin,
     ) -> Result<EndedSessions, Problem> {
-        let kept = own_session(caller)?.hash().to_owned();
-        let known = [caller.user.email.as_str(), caller.user.name.as_str()];
+        let kept = caller.own_session(&self.accounts.context)?.hash().to_owned();
+        let user = caller.user.id;
+        let texts = {
+            let mut conn = self.accounts.context.db.read().await?;
+            context_words::read_of_person(&mut conn.tx(), &self.accounts.context.settings, user).await?
+        };
+        let own = [caller.user.email.as_str(), caller.user.name.as_str()];
+        let known: Vec<&str> = own.into_iter().chain(texts.iter().map(String::as_str)).collect();
         if let Some(error) = passwords::check("/new", &input.new, &known) {
             return Err(Problem::invalid(vec![error]));
         }
         let before = self.check_password(caller, input.current, "/current", from).await?;
         let context = &self.accounts.context;
         let hash = self.accounts.hasher.hash(input.new, context.salt(), &from.disconnect).await?;
-        let user = caller.user.id;
         let event = context.audit_event(caller, "password.changed", user.to_string(), String::new());
         let done = context.db.try_write(move |tx| {
             let (before, hash) = (before.clone(), hash.clone());
@@ -168,7 +162,7 @@ impl OwnAccount {
         caller: &Caller,
         options: &ListOptions<SessionId>,
     ) -> Result<Page<BrowserSession>, Problem> {
-        let current = own_session(caller)?.hash();
+        let current = caller.own_session(&self.accounts.context)?.hash();
         let context = &self.accounts.context;
         let now = context.now();
         let valid = (now, now.plus_seconds(-context.settings.session_idle_s));
@@ -181,10 +175,11 @@ impl OwnAccount {
     /// Ends one session of the caller, with its streams, terminals and ports.
     ///
     /// # Errors
-    /// 404 if the caller has no such session.
+    /// 403 for a token, and without a fresh proof. 404 if the caller has no such session.
     pub async fn end_session(&self, caller: &Caller, session: SessionId) -> Result<(), Problem> {
-        own_session(caller)?;
+        caller.own_session(&self.accounts.context)?;
         let (context, user) = (&self.accounts.context, caller.user.id);
+        context.check_person(caller)?;
         let event = context.audit_event(caller, "session.ended", session.to_string(), String::new());
         let done = context.db.write(move |tx| {
             let event = event.clone();
@@ -203,9 +198,13 @@ impl OwnAccount {
     }
 
     /// Ends all sessions of the caller, the present one too.
+    ///
+    /// # Errors
+    /// 403 for a token, and without a fresh proof.
     pub async fn end_sessions(&self, caller: &Caller) -> Result<(), Problem> {
-        own_session(caller)?;
+        caller.own_session(&self.accounts.context)?;
         let (context, user) = (&self.accounts.context, caller.user.id);
+        context.check_person(caller)?;
         let event = context.audit_event(caller, "sessions.ended", user.to_string(), String::new());
         let done = context.db.write(move |tx| {
             let event = event.clone();
@@ -226,7 +225,7 @@ impl OwnAccount {
     /// # Errors
     /// 403 for a token. 429 after too many links. 503 if too many mails wait.
     pub async fn send_verification(&self, caller: &Caller, address: Option<IpAddr>) -> Result<(), Problem> {
-        own_session(caller)?;
+        caller.own_session(&self.accounts.context)?;
         let context = &self.accounts.context;
         let mut conn = context.db.read().await?;
         let verified_at = store::people::find_verified_at(&mut conn.tx(), caller.user.id).await?;
@@ -255,12 +254,12 @@ impl OwnAccount {
         input: DeleteAccount,
         from: &ProofOrigin,
     ) -> Result<(), Problem> {
-        own_session(caller)?;
+        caller.own_session(&self.accounts.context)?;
         if caller.user.operator {
             return Err(Problem::conflict(
                 "account.operator",
                 "Operator's account",
-                "An operator's account cannot be deleted, because the portal needs its operator. Nothing was changed.",
+                "An operator's account cannot be deleted. Nothing was changed. An owner removes the operator on the page Operators first.",
             ));
         }
         self.check_password(caller, input.password, "/password", from).await?;
@@ -280,6 +279,7 @@ impl OwnAccount {
                 }
                 for org in &owned {
                     store::payments::forget_card(tx, org.id).await?;
+                    store::billing_details::delete(tx, org.id).await?;
                     store::webhooks::delete_all(tx, org.id).await?;
                 }
                 let memberships = store::accounts::list_memberships(tx, user).await?;

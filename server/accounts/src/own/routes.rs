@@ -7,6 +7,7 @@ use axum::Json as Answer;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
+use berth_rest::authentication::set_cookie;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{doc, empty};
 use berth_rest::{Disconnect, Failed, Json, Path, Query, Sender, Signed};
@@ -15,7 +16,6 @@ use berth_types::ids::SessionId;
 use berth_types::people::{BrowserSession, ChangePassword, DeleteAccount, EndedSessions};
 use berth_types::scopes::ApiScope;
 
-use crate::accounts::routes::set_cookie;
 use crate::factors::ProofOrigin;
 
 pub fn routes() -> ApiRouter<OwnAccount> {

@@ -2,31 +2,26 @@
 
 pub mod routes;
 
-use berth_foundation::{Caller, Change, Context, SessionKey};
+use berth_foundation::{Caller, Change, Context, Gate, OperatorAct, SessionKey};
 use berth_store::people::LinkPurpose;
 use berth_store::{self as store, StoreError, Tx, WriteError};
 use berth_types::Page;
-use berth_types::ids::UserId;
+use berth_types::change_requests::{ChangeAction, Outcome};
+use berth_types::ids::{ChangeRequestId, UserId};
 use berth_types::lists::ListOptions;
-use berth_types::people::{DisableUser, MAX_REASON_CHARS, Person};
+use berth_types::operators::OperatorRight;
+use berth_types::people::{DisableUser, Person};
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use futures::FutureExt;
 
 use crate::accounts::Accounts;
-use crate::factors::no_factor;
+use crate::factors::no_second_factor;
 use crate::link_mails::{FactorChange, start_factor_notice};
 use crate::mails::Mails;
+use crate::operators::{check_other_owner, operator_act};
+use crate::reasons::check_reason;
 use crate::webhook_heirs::pass_on_webhooks;
-
-/// Checks the reason for a disabled account. Returns it without the white space around it.
-fn check_reason(reason: &str) -> Result<String, Problem> {
-    let fits = reason.chars().count() <= MAX_REASON_CHARS && !reason.chars().any(char::is_control);
-    match reason.trim() {
-        trimmed if fits && !trimmed.is_empty() => Ok(trimmed.to_owned()),
-        _ => Err(Problem::invalid_field("/reason", "Enter 1 to 300 printable characters on one line.")),
-    }
-}
 
 /// [`pass_on_webhooks`] in each organization of a user.
 async fn pass_on_in_all(
@@ -48,13 +43,13 @@ pub struct Users {
     mails: Mails,
 }
 
-/// Removes the second factor of a user and ends all sessions of the user. Returns the hashes of their cookies.
+/// Removes the second factors of a user and ends all sessions of the user. Returns the hashes of their cookies.
 async fn remove_factors(tx: &mut Tx<'_>, user: UserId, event: AuditEvent) -> Result<Vec<String>, WriteError> {
-    let app = store::factors::find_totp(tx, user).await?;
-    if app.is_none_or(|row| row.confirmed_at.is_none()) {
-        return Err(no_factor().into());
+    if !store::factors::has_factor(tx, user).await? {
+        return Err(no_second_factor().into());
     }
     store::factors::delete_totp(tx, user).await?;
+    store::passkeys::delete_all(tx, user).await?;
     store::factors::replace_recovery_codes(tx, user, &[]).await?;
     let ended = store::people::end_sessions(tx, user, "").await?;
     let detail = format!("{}sessions ended: {}", event.detail, ended.len());
@@ -62,9 +57,44 @@ async fn remove_factors(tx: &mut Tx<'_>, user: UserId, event: AuditEvent) -> Res
     Ok(ended)
 }
 
+/// The enabling of an account as an act that needs a second operator. `None` for the account of a person who is no
+/// operator, and for an enabled one, unless a change request is approved.
+async fn enabling_act(
+    tx: &mut Tx<'_>,
+    user: UserId,
+    is_approval: bool,
+) -> Result<Option<OperatorAct>, StoreError> {
+    let operator = store::operators::find(tx, user).await?;
+    let disabled = store::people::find_disabled_reason(tx, user).await?;
+    let detail = match (operator, disabled) {
+        (Some(operator), Some(reason)) => {
+            format!("{}: {}; disabled: {reason}", operator.email, operator.role.name())
+        }
+        _ if is_approval => "the account is enabled, or is no operator's".to_owned(),
+        _ => return Ok(None),
+    };
+    Ok(Some(operator_act(ChangeAction::EnableOperator, user, "", detail)))
+}
+
 impl Users {
     pub fn new(accounts: &Accounts) -> Self {
         Self { context: accounts.context.clone(), mails: accounts.mails.clone() }
+    }
+
+    /// Checks the right to change the account of a person. Only owners change accounts of operators, since a change
+    /// could lead to the rights of the operator.
+    ///
+    /// # Errors
+    /// 404 for everyone but operators. 403 for a role without the right, and without a fresh proof.
+    async fn authorise_change(&self, caller: &Caller, user: UserId) -> Result<(), Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageOrgs).await?;
+        let mut conn = self.context.db.read().await?;
+        let role = store::operators::find_role(&mut conn.tx(), user).await?;
+        drop(conn);
+        if role.is_some() && user != caller.user.id {
+            self.context.authorise_operator(caller, OperatorRight::ManagePortal).await?;
+        }
+        self.context.check_proof(caller)
     }
 
     /// A page of all users by their creation. With `text` only users with this text in their name or address.
@@ -77,7 +107,7 @@ impl Users {
         text: &str,
         options: &ListOptions<UserId>,
     ) -> Result<Page<Person>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::Inspect).await?;
         let mut conn = self.context.db.read().await?;
         let rows = store::people::list_people(&mut conn.tx(), text.trim(), options).await?;
         Ok(options.page(rows, |person| person.user.id))
@@ -87,16 +117,15 @@ impl Users {
     /// Jobs continue. Its webhooks pass to owners of their organizations. A repeated request changes the reason.
     ///
     /// # Errors
-    /// 403 without a fresh proof. 404 if there is no such account. 409 for the caller's own account. 422 for an invalid
-    /// reason.
+    /// 403 without a fresh proof, and for the account of an operator if the caller is no owner. 404 if there is no such
+    /// account. 409 for the caller's own account and for the last owner of the portal. 422 for an invalid reason.
     pub async fn disable(
         &self,
         caller: &Caller,
         user: UserId,
         input: DisableUser,
     ) -> Result<Person, Problem> {
-        self.context.authorise_operator(caller)?;
-        self.context.check_proof(caller)?;
+        self.authorise_change(caller, user).await?;
         let reason = check_reason(&input.reason)?;
         if user == caller.user.id {
             return Err(Problem::conflict(
@@ -111,6 +140,7 @@ impl Users {
         let done = self.context.db.try_write(move |tx| {
             let (context, reason, event) = (context.clone(), reason.clone(), event.clone());
             async move {
+                check_other_owner(tx, user).await?;
                 let is_repeated = store::people::find_disabled_reason(tx, user).await?.is_some();
                 if !store::people::disable(tx, user, &reason, now).await? {
                     return Err(Problem::not_found().into());
@@ -139,38 +169,49 @@ impl Users {
     }
 
     /// Enables an account. The person signs in again; tokens are valid again. Webhooks that stopped without an owner
-    /// go on if the person is an owner.
+    /// go on if the person is an owner. With the rule for a second operator the account of an operator waits for an
+    /// approval; `approved` is the change request that the caller approves.
     ///
     /// # Errors
-    /// 403 without a fresh proof. 404 if there is no such account. An account that is not disabled is no error.
-    pub async fn enable(&self, caller: &Caller, user: UserId) -> Result<Person, Problem> {
-        self.context.authorise_operator(caller)?;
-        self.context.check_proof(caller)?;
+    /// 403 without a fresh proof. 404 if there is no such account. An account that is not disabled is no error. The
+    /// refusals of [`Gate::pass`].
+    pub async fn enable(
+        &self,
+        caller: &Caller,
+        user: UserId,
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Person>, Problem> {
+        self.authorise_change(caller, user).await?;
+        let gate = Gate::new(&self.context, caller, approved, &())?;
         let event = self.context.audit_event(caller, "account.enabled", user.to_string(), String::new());
         let context = self.context.clone();
         let done = self.context.db.try_write(move |tx| {
-            let (context, event) = (context.clone(), event.clone());
+            let (context, event, gate) = (context.clone(), event.clone(), gate.clone());
             async move {
+                if let Some(act) = enabling_act(tx, user, approved.is_some()).await?
+                    && let Some(request) = gate.pass(tx, &act).await?
+                {
+                    return Ok(Outcome::Requested(request));
+                }
                 if store::people::enable(tx, user).await? {
                     store::quotas::insert_audit(tx, None, &event).await?;
                     pass_on_in_all(tx, &context, user, &event).await?;
                 }
                 let person = store::people::find_person(tx, user).await?;
-                Ok(person.ok_or_else(Problem::not_found)?)
+                Ok(Outcome::Done(person.ok_or_else(Problem::not_found)?))
             }
             .boxed()
         });
         Ok(done.await?)
     }
 
-    /// Removes the second factor of a person who lost the app and the recovery codes, and ends the sessions of the
+    /// Removes the second factors of a person who lost them and the recovery codes, and ends the sessions of the
     /// person. The password alone signs in afterwards.
     ///
     /// # Errors
     /// 403 without a fresh proof. 404 if there is no such account. 409 without a second factor.
     pub async fn remove_factors(&self, caller: &Caller, user: UserId) -> Result<Person, Problem> {
-        self.context.authorise_operator(caller)?;
-        self.context.check_proof(caller)?;
+        self.authorise_change(caller, user).await?;
         let event = self.context.audit_event(caller, "factor.removed", user.to_string(), String::new());
         let done = self.context.db.try_write(move |tx| {
             let event = event.clone();
@@ -219,19 +260,6 @@ impl Users {
                 Err("the account has no second factor; nothing was changed".to_owned())
             }
             Err(WriteError::Store(error)) => Err(error.to_string()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reason_is_one_short_line() {
-        assert_eq!(check_reason(" Unpaid invoices. ").ok().as_deref(), Some("Unpaid invoices."));
-        for bad in ["", "  ", "two\nlines", &"x".repeat(MAX_REASON_CHARS + 1)] {
-            assert!(check_reason(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -5,6 +5,7 @@ use aide::axum::ApiRouter;
 use aide::axum::routing::{delete_with, get_with, put_with};
 use axum::Json as Answer;
 use axum::extract::State;
+use berth_rest::answers::MayWait;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
@@ -89,6 +90,6 @@ async fn enable(
     State(users): State<Users>,
     Signed(caller): Signed,
     Path(user): Path<UserId>,
-) -> Result<Answer<Person>, Failed> {
-    Ok(Answer(users.enable(&caller, user).await?))
+) -> Result<MayWait<200, Person>, Failed> {
+    Ok(MayWait(users.enable(&caller, user, None).await?))
 }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use berth_types::ids::OrgId;
-use berth_types::invoices::{InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState};
+use berth_types::invoices::{BillingDetails, InvoiceDocument, InvoiceKind, InvoiceLine, InvoiceState};
 use berth_types::money::money_text;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use super::{Invoices, begin_of, closing, document, next_month, settings};
+use super::{Invoices, begin_of, buyer, closing, document, next_month, settings};
 use berth_foundation::days::{day_of, month_of};
 use berth_foundation::fault;
 use berth_store::invoices::StoredInvoice;
@@ -48,6 +48,7 @@ pub(super) async fn list_charges(
             item: row.item,
             mode: row.mode,
             device_ms: row.device_milli_ms / 1_000,
+            unit_nano_per_second: row.unit_nano_per_second,
             amount_micros: row.amount_micros,
         });
     }
@@ -55,7 +56,8 @@ pub(super) async fn list_charges(
     for (source, item) in GIVEN_BACK {
         for (org, _, micros) in given_back.iter().filter(|(_, from, _)| from == source) {
             let (item, mode) = (item.to_owned(), String::new());
-            let line = InvoiceLine { item, mode, device_ms: 0, amount_micros: -micros };
+            let line =
+                InvoiceLine { item, mode, device_ms: 0, unit_nano_per_second: None, amount_micros: -micros };
             out.entry(*org).or_default().lines.push(line);
         }
     }
@@ -89,13 +91,16 @@ impl Invoices {
         let mut documents = 0;
         for orgs in orgs.chunks(ORGS_AT_ONCE) {
             let ids: Vec<OrgId> = orgs.iter().map(|(org, _)| *org).collect();
-            let (settings, mut charges) = {
+            let (settings, mut charges, mut details) = {
                 let mut conn = self.context.db.read().await?;
                 let mut tx = conn.tx();
-                (settings(&mut tx).await?, list_charges(&mut tx, &ids, days, times).await?)
+                let details = store::billing_details::list(&mut tx, &ids).await?;
+                let details: HashMap<OrgId, BillingDetails> = details.into_iter().collect();
+                (settings(&mut tx).await?, list_charges(&mut tx, &ids, days, times).await?, details)
             };
-            for (org, buyer) in orgs {
+            for (org, name) in orgs {
                 let MonthCharges { lines, pays_later } = charges.remove(org).unwrap_or_default();
+                let buyer = buyer(details.remove(org).unwrap_or_default(), name);
                 let document = document(&settings, buyer, lines, &self.context.settings.currency);
                 let due_at = pays_later.then(|| now.plus_seconds(settings.due_days * 86_400));
                 if self.issue(*org, month, document, due_at, now).await? {

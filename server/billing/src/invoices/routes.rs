@@ -8,15 +8,16 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use berth_foundation::Scope;
-use berth_rest::answers::Created;
+use berth_rest::answers::{Created, MayWait};
 use berth_rest::columns::Table;
-use berth_rest::csv::{Format, broken, csv_answer, wants_csv};
+use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
 use berth_rest::downloads::pdf_answer;
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::{doc, or_csv, pdf};
 use berth_rest::{Disconnect, Failed, Json, Path, Query, Signed};
+use berth_types::documents::invoice_file_stem;
 use berth_types::ids::{InvoiceId, OrgId};
-use berth_types::invoices::{BillingSettings, Invoice, InvoiceState, MonthStatement};
+use berth_types::invoices::{BillingDetails, BillingSettings, Invoice, InvoiceState, MonthStatement};
 use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
 use serde::{Deserialize, Serialize};
@@ -29,11 +30,22 @@ pub fn routes() -> ApiRouter<Invoices> {
         )
         .api_route(
             "/orgs/{org}/invoices/{id}",
-            get_with(show, doc(ApiScope::BillingRead, "Gives an invoice.")),
+            get_with(show, or_csv::<Invoice>(ApiScope::BillingRead, "Gives an invoice.")),
         )
         .api_route(
             "/orgs/{org}/invoices/{id}/pdf",
             get_with(show_pdf, pdf(ApiScope::BillingRead, "Gives an invoice as PDF.")),
+        )
+        .api_route(
+            "/orgs/{org}/billing-details",
+            get_with(
+                details,
+                doc(ApiScope::BillingRead, "Gives the details of an organization on new invoices."),
+            )
+            .put_with(
+                set_details,
+                doc(ApiScope::BillingWrite, "Replaces the details of an organization on new invoices."),
+            ),
         )
         .api_route(
             "/orgs/{org}/statement",
@@ -99,12 +111,77 @@ async fn list(
     Ok(Answer(invoices.list_invoices(&caller, Scope::Org(org), query.state, &options).await?))
 }
 
+/// The query of one invoice.
+#[derive(Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FormatQuery {
+    /// The format of the answer; by `Accept` when absent.
+    format: Option<Format>,
+}
+
 async fn show(
     State(invoices): State<Invoices>,
     Signed(caller): Signed,
     Path((org, id)): Path<(OrgId, InvoiceId)>,
-) -> Result<Answer<Invoice>, Failed> {
-    Ok(Answer(invoices.get_invoice(&caller, org, id).await?))
+    Query(query): Query<FormatQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Failed> {
+    let invoice = invoices.get_invoice(&caller, org, id).await?;
+    if !wants_csv(query.format, &headers) {
+        return Ok(Answer(invoice).into_response());
+    }
+    invoice_csv(invoice)
+}
+
+/// An invoice as CSV.
+fn invoice_csv(invoice: Invoice) -> Result<Response, Failed> {
+    let name = format!("{}.csv", invoice_file_stem(&invoice));
+    let (number, month, document) = (invoice.number.to_string(), invoice.month, invoice.document);
+    let parties = [
+        document.seller,
+        document.seller_tax_id,
+        document.buyer,
+        document.buyer_address,
+        document.buyer_tax_id,
+    ]
+    .map(plain_cell);
+    let currency = document.currency;
+    let mut file = csv::Writer::from_writer(Vec::new());
+    file.write_record(Invoice::COLUMNS).map_err(broken)?;
+    let mut write = |kind: &str, cells: [String; 5]| {
+        let first = [number.as_str(), month.as_str(), kind];
+        let cells = cells.iter().map(String::as_str);
+        let rest = parties.iter().map(String::as_str);
+        file.write_record(first.into_iter().chain(cells).chain([currency.as_str()]).chain(rest))
+    };
+    for line in document.lines {
+        let price = line.unit_nano_per_second.map(|rate| rate.to_string()).unwrap_or_default();
+        let (device_ms, amount) = (line.device_ms.to_string(), line.amount_micros.to_string());
+        write("line", [plain_cell(line.item), line.mode, device_ms, price, amount]).map_err(broken)?;
+    }
+    for tax in document.taxes {
+        let amount = tax.amount_micros.to_string();
+        let cells = [plain_cell(tax.name), String::new(), "0".to_owned(), String::new(), amount];
+        write("tax", cells).map_err(broken)?;
+    }
+    csv_answer(file, &name)
+}
+
+async fn details(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<BillingDetails>, Failed> {
+    Ok(Answer(invoices.billing_details(&caller, org).await?))
+}
+
+async fn set_details(
+    State(invoices): State<Invoices>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<BillingDetails>,
+) -> Result<Answer<BillingDetails>, Failed> {
+    Ok(Answer(invoices.set_billing_details(&caller, org, body.value).await?))
 }
 
 async fn show_pdf(
@@ -170,6 +247,7 @@ fn statement_csv(statement: MonthStatement) -> Result<Response, Failed> {
     for line in lines {
         let amount = line.amount_micros.saturating_neg().to_string();
         let device_ms = line.device_ms.to_string();
+        let price = line.unit_nano_per_second.map(|rate| rate.to_string()).unwrap_or_default();
         let cells = [
             month.as_str(),
             "charge",
@@ -178,6 +256,7 @@ fn statement_csv(statement: MonthStatement) -> Result<Response, Failed> {
             device_ms.as_str(),
             amount.as_str(),
             currency.as_str(),
+            price.as_str(),
         ];
         file.write_record(cells).map_err(broken)?;
     }
@@ -191,6 +270,7 @@ fn statement_csv(statement: MonthStatement) -> Result<Response, Failed> {
             "0",
             amount.as_str(),
             currency.as_str(),
+            "",
         ];
         file.write_record(cells).map_err(broken)?;
     }
@@ -256,16 +336,16 @@ async fn pay(
     State(invoices): State<Invoices>,
     Signed(caller): Signed,
     Path(id): Path<InvoiceId>,
-) -> Result<Answer<Invoice>, Failed> {
-    Ok(Answer(invoices.pay_invoice(&caller, id).await?))
+) -> Result<MayWait<200, Invoice>, Failed> {
+    Ok(MayWait(invoices.pay_invoice(&caller, id, None).await?))
 }
 
 async fn void(
     State(invoices): State<Invoices>,
     Signed(caller): Signed,
     Path(id): Path<InvoiceId>,
-) -> Result<Answer<Invoice>, Failed> {
-    Ok(Answer(invoices.void_invoice(&caller, id).await?))
+) -> Result<MayWait<200, Invoice>, Failed> {
+    Ok(MayWait(invoices.void_invoice(&caller, id, None).await?))
 }
 
 async fn settings(

@@ -3,20 +3,22 @@
 pub mod routes;
 
 use berth_types::Page;
-use berth_types::ids::{OrgId, TransferId};
+use berth_types::change_requests::{ChangeAction, ChangeRequest, Outcome};
+use berth_types::ids::{ChangeRequestId, OrgId, TransferId};
 use berth_types::ledger::{
     Balance, CreditLimit, ExpiringCredit, NewCredit, NewDebit, Transfer, TransferKind,
 };
 use berth_types::lists::ListOptions;
 use berth_types::money::{money_text, per_hour_micros};
+use berth_types::operators::OperatorRight;
 use berth_types::overview::OrgWithoutCredit;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
-use berth_foundation::Context;
 use berth_foundation::{Caller, Right, idempotency};
+use berth_foundation::{Context, Gate, OperatorAct};
 use berth_store as store;
 use berth_store::ledger::{Posting, StoredTransfer};
 
@@ -41,14 +43,16 @@ impl Ledger {
         Self { context }
     }
 
-    /// Grants credit to an organization, as an operator.
+    /// Grants credit to an organization, as an operator. `approved` is the change request that the caller approves.
     pub async fn grant_credit(
         &self,
         caller: &Caller,
         org: OrgId,
         input: NewCredit,
-    ) -> Result<Balance, Problem> {
-        self.context.authorise_operator(caller)?;
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Balance>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
+        let gate = Gate::new(&self.context, caller, approved, &input)?;
         if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
             return Err(Problem::invalid_field(
                 "/amount_micros",
@@ -85,15 +89,23 @@ impl Ledger {
         let until = expires_at.map_or_else(String::new, |at| format!(" until {}", at.minute()));
         let detail = format!("{amount}{until}: {}", posting.memo);
         let event = self.context.audit_event(caller, "credit.granted", org.to_string(), detail);
-        self.post_for(caller, org, (posting, expires_at), event).await
+        self.post_for(caller, org, (posting, expires_at), (event, gate)).await
     }
 
-    /// Debits an organization, as an operator: a refund or a correction.
+    /// Debits an organization, as an operator: a refund or a correction. `approved` is the change request that the
+    /// caller approves.
     ///
     /// # Errors
     /// The amount is more than the available amount.
-    pub async fn debit(&self, caller: &Caller, org: OrgId, input: NewDebit) -> Result<Balance, Problem> {
-        self.context.authorise_operator(caller)?;
+    pub async fn debit(
+        &self,
+        caller: &Caller,
+        org: OrgId,
+        input: NewDebit,
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Balance>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
+        let gate = Gate::new(&self.context, caller, approved, &input)?;
         if !(1..=MAX_GRANT_MICROS).contains(&input.amount_micros) {
             return Err(Problem::invalid_field(
                 "/amount_micros",
@@ -128,7 +140,19 @@ impl Ledger {
             org.to_string(),
             format!("{amount}: {}", posting.memo),
         );
-        self.post_for(caller, org, (posting, None), event).await
+        self.post_for(caller, org, (posting, None), (event, gate)).await
+    }
+
+    /// The balance after an act of an operator, or the change request in its place.
+    async fn outcome(
+        &self,
+        org: OrgId,
+        requested: Option<Box<ChangeRequest>>,
+    ) -> Result<Outcome<Balance>, Problem> {
+        match requested {
+            Some(request) => Ok(Outcome::Requested(request)),
+            None => self.balance_of(org).await.map(Outcome::Done),
+        }
     }
 
     /// Posts a transfer with its audit event, once per idempotency key.
@@ -137,16 +161,27 @@ impl Ledger {
         caller: &Caller,
         org: OrgId,
         (posting, expires_at): (Posting, Option<Timestamp>),
-        event: AuditEvent,
-    ) -> Result<Balance, Problem> {
+        (event, gate): (AuditEvent, Gate),
+    ) -> Result<Outcome<Balance>, Problem> {
         if caller.already_created().is_some() {
-            return self.balance_of(org).await;
+            return self.outcome(org, Gate::find_requested(&self.context, caller).await?).await;
         }
         let key = caller.idempotency_key.clone();
-        self.context
+        let is_debit = posting.kind == TransferKind::Debit;
+        let act = OperatorAct {
+            action: if is_debit { ChangeAction::Debit } else { ChangeAction::GrantCredit },
+            org: Some(org),
+            target: org.to_string(),
+            amount_micros: Some(posting.amount_micros),
+            reason: posting.memo.clone(),
+            detail: event.detail.clone(),
+        };
+        let done = self
+            .context
             .db
             .try_write(move |tx| {
                 let (posting, event, key) = (posting.clone(), event.clone(), key.clone());
+                let (gate, act) = (gate.clone(), act.clone());
                 async move {
                     if store::accounts::find_org(tx, org).await?.is_none() {
                         return Err(Problem::not_found().into());
@@ -157,21 +192,24 @@ impl Ledger {
                         let title = "Not enough credit";
                         return Err(Problem::new(402, "funds.insufficient", title, detail).into());
                     }
+                    if let Some(request) = gate.pass(tx, &act).await? {
+                        return Ok(Some(request));
+                    }
                     idempotency::claim(tx, key.as_ref(), "", posting.at).await?;
                     store::ledger::post(tx, &posting).await?;
                     if let Some(at) = expires_at {
                         store::ledger::lots::insert(tx, &posting, at).await?;
                     }
                     store::quotas::insert_audit(tx, Some(org), &event).await?;
-                    Ok(())
+                    Ok(None)
                 }
                 .boxed()
-            })
-            .await?;
-        self.balance_of(org).await
+            });
+        self.outcome(org, done.await?).await
     }
 
-    /// Sets the permitted debt of an organization. With a limit above zero it pays by invoice.
+    /// Sets the permitted debt of an organization. With a limit above zero it pays by invoice. `approved` is the change
+    /// request that the caller approves.
     ///
     /// # Errors
     /// The new limit is below the present debt and holds.
@@ -180,16 +218,19 @@ impl Ledger {
         caller: &Caller,
         org: OrgId,
         input: CreditLimit,
-    ) -> Result<Balance, Problem> {
-        self.context.authorise_operator(caller)?;
+        approved: Option<ChangeRequestId>,
+    ) -> Result<Outcome<Balance>, Problem> {
+        self.context.authorise_operator(caller, OperatorRight::ManageMoney).await?;
+        let gate = Gate::new(&self.context, caller, approved, &input)?;
         let micros = input.credit_limit_micros;
         if !(0..=MAX_GRANT_MICROS).contains(&micros) {
             return Err(Problem::invalid_field("/credit_limit_micros", "Enter 0 to 1,000,000,000."));
         }
-        let limit = money_text(micros, &self.context.settings.currency);
+        let currency = self.context.settings.currency.clone();
+        let limit = money_text(micros, &currency);
         let event = self.context.audit_event(caller, "credit_limit.set", org.to_string(), limit);
         let done = self.context.db.try_write(move |tx| {
-            let event = event.clone();
+            let (event, gate, currency) = (event.clone(), gate.clone(), currency.clone());
             async move {
                 if store::accounts::find_org(tx, org).await?.is_none() {
                     return Err(Problem::not_found().into());
@@ -201,17 +242,27 @@ impl Ledger {
                     return Err(Problem::conflict("credit_limit.drawn", title, detail).into());
                 }
                 let before = store::ledger::credit_limit(tx, org).await?;
+                let act = OperatorAct {
+                    action: ChangeAction::SetCreditLimit,
+                    org: Some(org),
+                    target: org.to_string(),
+                    amount_micros: Some(micros),
+                    reason: String::new(),
+                    detail: format!("from {} to {}", money_text(before, &currency), event.detail),
+                };
+                if let Some(request) = gate.pass(tx, &act).await? {
+                    return Ok(Some(request));
+                }
                 store::ledger::set_credit_limit(tx, org, micros).await?;
                 let [before, after] =
                     [before, micros].map(|micros| format!("{{\"credit_limit_micros\":{micros}}}"));
                 let event = event.with_change(Some(before), Some(after));
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
-                Ok(())
+                Ok(None)
             }
             .boxed()
         });
-        done.await?;
-        self.balance_of(org).await
+        self.outcome(org, done.await?).await
     }
 
     pub async fn balance(&self, caller: &Caller, org: OrgId) -> Result<Balance, Problem> {
@@ -265,7 +316,7 @@ impl Ledger {
         caller: &Caller,
         limit: usize,
     ) -> Result<(u64, Vec<OrgWithoutCredit>), Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let mut conn = self.context.db.read().await?;
         let (count, rows) = store::ledger::list_without_credit(&mut conn.tx(), limit).await?;

@@ -4,6 +4,7 @@ use berth_types::Page;
 use berth_types::accounts::{Org, OrgFilter, OrgOrder, OrgSummary};
 use berth_types::ids::OrgId;
 use berth_types::lists::{ListOptions, NameCursor};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 
 use berth_foundation::Caller;
@@ -79,7 +80,7 @@ impl Ledger {
         order: OrgOrder,
         options: &ListOptions<NameCursor>,
     ) -> Result<Page<OrgSummary>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let search = OrgSearch {
             org: filter.org.map_or_else(String::new, |org| org.to_string()),
             slug: slug_text(filter.slug.as_deref())?,

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use berth_foundation::Caller;
-use berth_rest::answers::Created;
+use berth_rest::answers::MayWait;
 use berth_rest::columns::Table;
 use berth_rest::csv::{Format, broken, csv_answer, plain_cell, wants_csv};
 use berth_rest::lists::{ListQuery, parse_cursor};
@@ -65,16 +65,16 @@ async fn grant_credit(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewCredit>,
-) -> Result<Created<Balance>, Failed> {
-    Ok(Created(ledger.grant_credit(&caller, org, body.value).await?))
+) -> Result<MayWait<201, Balance>, Failed> {
+    Ok(MayWait(ledger.grant_credit(&caller, org, body.value, None).await?))
 }
 
 async fn grant_credits(
     State(ledger): State<Ledger>,
     Signed(caller): Signed,
     body: Json<NewCredits>,
-) -> Result<Created<Granted>, Failed> {
-    Ok(Created(ledger.grant_credits(&caller, body.value).await?))
+) -> Result<MayWait<201, Granted>, Failed> {
+    Ok(MayWait(ledger.grant_credits(&caller, body.value, None).await?))
 }
 
 async fn debit(
@@ -82,8 +82,8 @@ async fn debit(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<NewDebit>,
-) -> Result<Created<Balance>, Failed> {
-    Ok(Created(ledger.debit(&caller, org, body.value).await?))
+) -> Result<MayWait<201, Balance>, Failed> {
+    Ok(MayWait(ledger.debit(&caller, org, body.value, None).await?))
 }
 
 async fn set_credit_limit(
@@ -91,8 +91,8 @@ async fn set_credit_limit(
     Signed(caller): Signed,
     Path(org): Path<OrgId>,
     body: Json<CreditLimit>,
-) -> Result<Answer<Balance>, Failed> {
-    Ok(Answer(ledger.set_credit_limit(&caller, org, body.value).await?))
+) -> Result<MayWait<200, Balance>, Failed> {
+    Ok(MayWait(ledger.set_credit_limit(&caller, org, body.value, None).await?))
 }
 
 async fn balance(

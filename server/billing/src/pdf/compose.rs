@@ -21,6 +21,8 @@ const GAP_PT: f32 = 14.0;
 const PART_PT: f32 = 16.0;
 /// The greatest width of a column of numbers.
 const MAX_NUMBER_PT: f32 = 170.0;
+/// The greatest width of all columns of numbers of a table.
+const MAX_NUMBERS_PT: f32 = 350.0;
 /// The baseline of the footers.
 const FOOTER_PT: f32 = PAGE_HEIGHT_PT - 36.0;
 
@@ -143,19 +145,23 @@ impl<W: Widths> Composer<'_, W> {
         self.flow.put_row(&row, None);
     }
 
-    /// Returns the columns of a table: two as wide as their widest number, and the rest for the texts.
-    fn columns(&self, table: &TableText) -> [Column; 3] {
-        let [_, second, third] = table.heads;
-        let mut second_pt = self.widths.width_pt(second, STRONG);
-        let mut third_pt = self.widths.width_pt(third, STRONG);
-        for [_, number, amount] in &table.rows {
-            second_pt = second_pt.max(self.widths.width_pt(number, PLAIN));
-            third_pt = third_pt.max(self.widths.width_pt(amount, PLAIN));
+    /// Returns the columns of a table: those of numbers as wide as their widest text, and the rest for the first one.
+    fn columns(&self, table: &TableText) -> Vec<Column> {
+        let numbers = table.heads.iter().skip(1).map(|_| 1.0_f32).sum::<f32>().max(1.0);
+        let max_pt = MAX_NUMBER_PT.min(MAX_NUMBERS_PT / numbers);
+        let mut rest = whole();
+        let mut columns = Vec::new();
+        for (index, head) in table.heads.iter().enumerate().skip(1).rev() {
+            let cells = table.rows.iter().filter_map(|row| row.get(index));
+            let cells_pt = cells.map(|cell| self.widths.width_pt(cell, PLAIN));
+            let widest_pt = cells_pt.fold(self.widths.width_pt(head, STRONG), f32::max);
+            let left_pt = rest.right_pt - widest_pt.min(max_pt);
+            columns.push(Column { left_pt, is_right: true, ..rest });
+            rest.right_pt = left_pt - GAP_PT;
         }
-        let [rest, third] = split(third_pt.min(MAX_NUMBER_PT));
-        let left_pt = rest.right_pt - second_pt.min(MAX_NUMBER_PT);
-        let first = Column { right_pt: left_pt - GAP_PT, ..rest };
-        [first, Column { left_pt, is_right: true, ..rest }, third]
+        columns.push(rest);
+        columns.reverse();
+        columns
     }
 
     fn put_table(&mut self, table: &TableText) {
@@ -168,28 +174,29 @@ impl<W: Widths> Composer<'_, W> {
         }
         let section = self.begin(Section::Table { has_head: true });
         let columns = self.columns(table);
-        let head = self.table_row(table.heads, STRONG, columns, (section, 0));
+        let head = self.table_row(&table.heads, STRONG, &columns, (section, 0));
         self.flow.begin_table(&head);
-        for (index, [name, number, amount]) in table.rows.iter().enumerate() {
-            let row = self.table_row([name, number, amount], PLAIN, columns, (section, index + 1));
+        for (index, cells) in table.rows.iter().enumerate() {
+            let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+            let row = self.table_row(&cells, PLAIN, &columns, (section, index + 1));
             self.flow.put_row(&row, Some(&head));
         }
         self.flow.rule(MARGIN_PT);
     }
 
     /// Returns a row of a table.
-    fn table_row(&self, cells: [&str; 3], style: Style, columns: [Column; 3], at: (usize, usize)) -> Row {
+    fn table_row(&self, cells: &[&str], style: Style, columns: &[Column], at: (usize, usize)) -> Row {
         let (section, row) = at;
-        let cell = |(column, (text, place)): (usize, (&str, Column))| {
+        let cell = |(column, (text, place)): (usize, (&&str, &Column))| {
             // A cell without text has a space, so that each row has all cells for a screen reader.
             let is_empty = text.trim().is_empty();
-            let mut lines = self.lines(text, style, place, Place { section, row, column });
+            let mut lines = self.lines(text, style, *place, Place { section, row, column });
             if let Some(line) = lines.first_mut().filter(|_| is_empty) {
                 line.text.push(' ');
             }
             lines
         };
-        cells.into_iter().zip(columns).enumerate().map(cell).collect()
+        cells.iter().zip(columns).enumerate().map(cell).collect()
     }
 
     /// Puts the sums on one page.
@@ -247,7 +254,9 @@ mod tests {
     use super::*;
 
     fn document(rows: usize) -> DocumentText {
-        let row = |index: usize| [format!("item {index}"), String::new(), format!("${index}.00")];
+        let row = |index: usize| {
+            vec![format!("item {index}"), String::new(), String::new(), format!("${index}.00")]
+        };
         let sum = |label: &str, is_total: bool| SumText {
             label: label.to_owned(),
             amount: "$5.00".to_owned(),
@@ -263,7 +272,7 @@ mod tests {
             facts: vec![vec![LabelledText { label: "Number", text: "12".to_owned() }]],
             tables: vec![TableText {
                 caption: "Invoice lines",
-                heads: ["Item", "Device-hours", "Amount"],
+                heads: vec!["Item", "Device-hours", "Price per hour", "Amount"],
                 rows: (0..rows).map(row).collect(),
                 empty: "No charges.",
             }],
@@ -326,7 +335,8 @@ mod tests {
         if let Some(seller) = long.parties.first_mut() {
             seller.text = "x\n".repeat(250);
         }
-        if let Some([name, _, _]) = long.tables.first_mut().and_then(|table| table.rows.first_mut()) {
+        let row = long.tables.first_mut().and_then(|table| table.rows.first_mut());
+        if let Some(name) = row.and_then(|row| row.first_mut()) {
             *name = "word ".repeat(100);
         }
         let layout = compose(&long, "Berth", &HalfWidths);

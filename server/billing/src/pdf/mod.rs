@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     fn document(rows: usize) -> DocumentText {
-        let row = |index: usize| [format!("item {index}"), "1.00".to_owned(), "$1.00".to_owned()];
+        let row = |index: usize| vec![format!("item {index}"), "1.00".to_owned(), "$1.00".to_owned()];
         DocumentText {
             title: "Invoice 12".to_owned(),
             mark: "paid",
@@ -51,7 +51,7 @@ mod tests {
             facts: Vec::new(),
             tables: vec![TableText {
                 caption: "Invoice lines",
-                heads: ["Item", "Device-hours", "Amount"],
+                heads: vec!["Item", "Device-hours", "Amount"],
                 rows: (0..rows).map(row).collect(),
                 empty: "No charges.",
             }],

@@ -11,7 +11,7 @@ use super::check_job;
 /// More than the faults of all fields together that are not in lists, and of lists with their most items.
 const MOST_FAULTS: usize = 1_000;
 
-const FIELDS: [&str; 29] = [
+const FIELDS: [&str; 30] = [
     "name",
     "offering",
     "count",
@@ -41,6 +41,7 @@ const FIELDS: [&str; 29] = [
     "reservation",
     "depends_on",
     "labels",
+    "rdma",
 ];
 /// Names of fields inside of other fields.
 const INNER: [&str; 16] = [
@@ -180,6 +181,19 @@ proptest! {
         }
         prop_assert!(serde_json::from_slice::<NewJob>(before).is_err());
     }
+}
+
+#[test]
+fn rdma_needs_a_network_and_whole_boards() {
+    let pointers = |more: Vec<(&'static str, Value)>| {
+        let mut fields = vec![("rdma", json!(true))];
+        fields.extend(more);
+        let job = serde_json::from_value::<NewJob>(body(fields)).unwrap();
+        check_job(&job).into_iter().map(|fault| fault.pointer).collect::<Vec<String>>()
+    };
+    assert!(pointers(vec![("nodes", json!(2))]).is_empty());
+    assert_eq!(pointers(vec![("network", json!("none"))]), ["/rdma"]);
+    assert_eq!(pointers(vec![("gpu_milli", json!(500))]), ["/rdma"]);
 }
 
 #[test]

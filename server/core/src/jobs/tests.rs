@@ -82,6 +82,13 @@ fn a_policy_says_what_is_tried_again() {
     assert!(!is_retried(None, 0, None, &bad));
     assert!(is_retried(None, 50, preempted, &bad));
     assert!(!is_retried(None, 0, preempted, &failed("attempt.unknown_outcome")));
+    for code in LINK_FAILURES {
+        let stop = Some(StopCause::RankFailed);
+        assert!(is_retried(None, LINK_RETRIES - 1, stop, &failed(code)), "{code} needs no policy");
+        assert!(!is_retried(None, LINK_RETRIES, stop, &failed(code)), "{code}");
+        assert!(is_retried(Some(&policy(&[NodeLost])), 1, stop, &failed(code)), "{code}");
+        assert!(!is_retried(Some(&policy(&[Exit])), 0, stop, &failed(code)), "{code}: the policy decides");
+    }
 }
 
 #[test]

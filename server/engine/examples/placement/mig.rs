@@ -7,6 +7,7 @@ use std::collections::BinaryHeap;
 use berth_mig::{Board, board_by_name};
 use berth_placement::cluster::{Cluster, Models, NodeIx, Owner};
 use berth_placement::finder::Finder;
+use berth_placement::networks::NetworkNeed;
 use berth_placement::scoring::{Completions, FirstFit, Policy, Reach};
 use berth_placement::shape::{Device, Shape};
 use berth_placement::tenancy::Tenancy;
@@ -50,6 +51,10 @@ fn shape(board: &Board, models: Models, name: &str) -> Option<(Shape, u32)> {
         memory_mib: 0,
         nvlink: false,
         images: false,
+        rdma: false,
+        network: NetworkNeed::Any,
+        gang: false,
+        storage: 0,
         tenancy: Tenancy::COMMON,
     };
     Some((shape, board.profiles.get(index)?.size))

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use berth_engine::{Decision, Engine, Fact, JobFacts};
 use berth_placement::cluster::{NodeFacts, Owner};
+use berth_placement::networks::NetworkNeed;
 use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::Priority;
@@ -33,6 +34,9 @@ fn job(random: &mut Random, number: u128, now: Timestamp) -> JobFacts {
         nano_per_second: 0,
         nvlink: false,
         images: false,
+        rdma: false,
+        network: NetworkNeed::Any,
+        storage: Vec::new(),
     };
     match random.below(4) {
         0 if model != "L40S" => {

@@ -5,6 +5,7 @@ use std::time::Instant;
 use berth_engine::{Engine, Fact, Refusal, Window};
 use berth_placement::calendar::{Booking, BookingKind};
 use berth_placement::cluster::{BookingId, NodeFacts};
+use berth_placement::networks::NetworkNeed;
 use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::OrgId;
 use berth_types::time::Timestamp;
@@ -30,6 +31,9 @@ fn request(random: &mut Random) -> Request {
         nano_per_second: 0,
         nvlink: false,
         images: false,
+        rdma: false,
+        network: NetworkNeed::Any,
+        storage: Vec::new(),
     };
     if random.below(4) == 0 {
         (request.count, request.nodes) = (1, 1);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use berth_engine::{Decision, Engine, Fact, JobFacts, Window};
 use berth_placement::calendar::{Booking, BookingKind};
 use berth_placement::cluster::{BookingId, Owner};
+use berth_placement::networks::NetworkNeed;
 use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::Priority;
@@ -39,6 +40,9 @@ fn board(count: u32, nodes: u32) -> Request {
         nano_per_second: 0,
         nvlink: false,
         images: false,
+        rdma: false,
+        network: NetworkNeed::Any,
+        storage: Vec::new(),
     }
 }
 

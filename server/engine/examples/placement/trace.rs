@@ -1,6 +1,7 @@
 //! Traces of nodes and tasks: reads them as a cluster and as shapes.
 
 use berth_placement::cluster::{Cluster, GpuFacts, Models, NodeFacts, WHOLE_MILLI};
+use berth_placement::networks::{NetworkNeed, NodeNetworks};
 use berth_placement::shape::{Device, Shape};
 use berth_placement::tenancy::Tenancy;
 use berth_types::ids::NodeId;
@@ -110,6 +111,9 @@ pub fn node(n: u32, model: &str, gpus: u32, mig_enabled: bool) -> NodeFacts {
         awaited: false,
         drains_by: None,
         images: false,
+        rdma_boards: 0,
+        networks: NodeNetworks::ALL,
+        storage: Vec::new(),
         cpu_milli: 1_000_000,
         memory_mib: 1_000_000,
         switch: Some(format!("leaf-{}", n / 32).into()),
@@ -148,6 +152,9 @@ fn read_nodes(text: &str, trace: &mut Trace) -> Result<(), String> {
             awaited: false,
             drains_by: None,
             images: false,
+            rdma_boards: 0,
+            networks: NodeNetworks::ALL,
+            storage: Vec::new(),
             cpu_milli: number(row, cpu)?,
             memory_mib: number(row, memory)?,
             switch: None,
@@ -198,6 +205,10 @@ fn read_tasks(text: &str, trace: &mut Trace) -> Result<(), String> {
                 memory_mib: number(row, memory)?,
                 nvlink: false,
                 images: false,
+                rdma: false,
+                network: NetworkNeed::Any,
+                gang: false,
+                storage: 0,
                 tenancy: Tenancy::COMMON,
             },
             milli: u64::from(count) * u64::from(milli),

@@ -192,11 +192,13 @@ fn a_request_that_no_node_could_ever_hold_is_known_at_once() {
             assert_eq!(reason.is_none(), possible, "{request:?} {open} {healthy}: {reason:?}");
         }
     }
-    // An A30 has slices only in MIG mode and shares only without it.
+    // An A30 has slices only in MIG mode, and shares and whole boards only without it.
     let mut a30 = node(9, "A30-24GB", 1);
     let on_a30 = |device| Request { device, models: vec!["A30-24GB".into()], ..boards(1, 1) };
     let (share, slice) = (on_a30(DeviceRequest::Share(500)), on_a30(DeviceRequest::Slice("1g.6gb".into())));
-    for (version, mig, impossible, possible) in [(1, true, &share, &slice), (2, false, &slice, &share)] {
+    let whole = on_a30(DeviceRequest::Board);
+    let asked = [(1, true, &share, &slice), (2, true, &whole, &slice), (3, false, &slice, &whole)];
+    for (version, mig, impossible, possible) in asked {
         a30.gpus[0].mig_enabled = mig;
         e.apply(Fact::Node { version, facts: a30.clone() }, at(0));
         assert_eq!(e.why_impossible(possible, org(1)).unwrap(), None);

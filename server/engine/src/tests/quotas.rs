@@ -4,7 +4,15 @@ use super::*;
 use berth_placement::quotas::EngineLimits;
 
 pub(super) fn org_facts(n: u128, limits: EngineLimits) -> OrgFacts {
-    OrgFacts { org: org(n), weight: 1.0, used: None, guaranteed_milli: 0, own_nodes_only: false, limits }
+    OrgFacts {
+        org: org(n),
+        weight: 1.0,
+        used: None,
+        guaranteed_milli: 0,
+        own_nodes_only: false,
+        egress_policy: false,
+        limits,
+    }
 }
 
 fn limit(engine: &mut Engine, n: u128, limits: EngineLimits) {

@@ -149,7 +149,8 @@ fn nobody_is_stopped_where_another_node_is_open() -> Case {
 
 /// A reservation uses power from its begin. Other parts of its boards use no additional power.
 fn begun_reservation_draws_for_its_neighbours() -> Case {
-    let hosts = vec![in_rack(1, host(A30[0], 1)), in_rack(1, host(H100[0], 2)), plain(host(H100[0], 3))];
+    let hosts =
+        vec![in_rack(1, plain(host(A30[0], 1))), in_rack(1, host(H100[0], 2)), plain(host(H100[0], 3))];
     let slices = Job { device: DeviceKind::Slice(2), count: 2, seconds: 301, ..JOB };
     let steps = vec![
         submit(Job { count: 2, nodes: 2, seconds: 5_000, ..JOB }),
@@ -175,7 +176,7 @@ fn cancelled_reservation_frees_a_board_beside_a_held_start() -> Case {
         submit(Job { seconds: 1_000, ..JOB }),
         Step::Unbook(0),
     ];
-    let hosts = vec![in_rack(1, host(A100[0], 1)), Host { cpus: 24_000, ..host(H100[0], 3) }];
+    let hosts = vec![in_rack(1, plain(host(A100[0], 1))), Host { cpus: 24_000, ..host(H100[0], 3) }];
     Case { hosts, steps }
 }
 
@@ -251,7 +252,7 @@ fn job_that_was_stopped_comes_before_a_later_one_outside_the_line() -> Case {
 
 /// A start of another organization in a pass moves a held start before the held start that blocked it.
 fn held_start_comes_sooner_when_turns_change() -> Case {
-    let hosts = vec![host(A30[0], 1), plain(host(H100[0], 1)), plain(host(H100[0], 2))];
+    let hosts = vec![plain(host(A30[0], 1)), plain(host(H100[0], 1)), plain(host(H100[0], 2))];
     let wide = Job { nodes: 2, ..HIGH };
     let steps = vec![
         submit(Job { org: 1, models: A30, ..JOB }),
@@ -265,7 +266,7 @@ fn held_start_comes_sooner_when_turns_change() -> Case {
 
 /// A run that ends within the grace blocks nothing, and a run of another model has the longest grace.
 fn longer_grace_elsewhere_is_room_for_more() -> Case {
-    let hosts = vec![host(A30[0], 1), plain(host(H100[0], 3))];
+    let hosts = vec![plain(host(A30[0], 1)), plain(host(H100[0], 3))];
     let steps = vec![
         submit(JOB),
         submit(Job { seconds: 66_000, ..LOW }),
@@ -277,7 +278,7 @@ fn longer_grace_elsewhere_is_room_for_more() -> Case {
 
 /// The run with the longest grace starts in a pass after the job was tried.
 fn longer_grace_in_the_same_pass_too() -> Case {
-    let hosts = vec![host(A30[0], 1), plain(host(H100[0], 3)), plain(host(H100[0], 1))];
+    let hosts = vec![plain(host(A30[0], 1)), plain(host(H100[0], 3)), plain(host(H100[0], 1))];
     let steps = vec![
         Step::Open { host: 1, open: false },
         submit(Job { seconds: 1_000, ..JOB }),
@@ -294,7 +295,7 @@ fn longer_grace_in_the_same_pass_too() -> Case {
 
 /// Runs of the job's own class have an even longer grace, and the job may not preempt them.
 fn graces_of_two_classes() -> (Vec<Host>, Vec<Step>) {
-    let hosts = vec![host(A30[0], 2), plain(host(H100[0], 3))];
+    let hosts = vec![plain(host(A30[0], 2)), plain(host(H100[0], 3))];
     let steps = vec![
         submit(Job { models: A30, preemptible: true, grace_s: 600, seconds: 66_000, ..JOB }),
         submit(JOB),

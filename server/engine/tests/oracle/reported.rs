@@ -35,7 +35,7 @@ pub fn reported() -> Vec<Reported> {
         higher_class_first_inside(),
         held_start_inside(),
         too_long_for_the_rest_of_a_reservation(),
-        reserved_board_that_keeps_its_mig_mode(),
+        reserved_board_without_mig_mode(),
         guaranteed_organization_first(),
         others_are_stopped_when_a_stopped_run_hangs(),
     ]);
@@ -72,7 +72,7 @@ fn shorter_run_before_a_reservation() -> Reported {
         Step::Sleep(1),
         Step::Sleep(1),
     ];
-    let case = Case { hosts: vec![host(A30[0], 1)], steps };
+    let case = Case { hosts: vec![Host { mig: false, ..host(A30[0], 1) }], steps };
     Reported { name: "shorter run before a reservation".into(), case, run: vec![1], wait: vec![0] }
 }
 
@@ -141,7 +141,7 @@ fn too_long_for_the_rest_of_a_reservation() -> Reported {
     Reported { name: "too long for the rest of a reservation".into(), case, run: vec![2], wait: vec![1] }
 }
 
-fn reserved_board_that_keeps_its_mig_mode() -> Reported {
+fn reserved_board_without_mig_mode() -> Reported {
     let job = Job { models: A30, ..JOB };
     let steps = vec![
         book(Job { seconds: 1_000, ..job }, 50),
@@ -151,8 +151,8 @@ fn reserved_board_that_keeps_its_mig_mode() -> Reported {
         Step::Sleep(1),
         Step::Sleep(1),
     ];
-    let case = Case { hosts: vec![host(A30[0], 1)], steps };
-    Reported { name: "reserved board that keeps its MIG mode".into(), case, run: vec![0], wait: vec![1] }
+    let case = Case { hosts: vec![Host { mig: false, ..host(A30[0], 1) }], steps };
+    Reported { name: "reserved board without MIG mode".into(), case, run: vec![0], wait: vec![1] }
 }
 
 /// An organization below its guarantee comes first, although it used more.

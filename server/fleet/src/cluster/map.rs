@@ -26,16 +26,19 @@ struct FreePart {
     devices: Vec<FreeDevices>,
     /// True if a further share fits beside the shares of the organization.
     share: bool,
+    /// True if nothing of the board is in use or reserved.
+    unused: bool,
 }
 
 impl FreePart {
     fn new(board: &Occupied, org: OrgId) -> Self {
         let free = board.free_devices().into_iter();
-        let devices =
+        let devices: Vec<FreeDevices> =
             free.map(|(profile, count)| FreeDevices { profile: profile.map(str::to_owned), count }).collect();
+        let unused = board.occupants.is_empty() && !devices.is_empty();
         let is_shared = board.occupants.iter().any(|occupant| occupant.share.is_some());
         let is_open = board.ready && !board.quarantined;
-        Self { devices, share: is_open && is_shared && board.has_room_for_share(org, 1) }
+        Self { devices, share: is_open && is_shared && board.has_room_for_share(org, 1), unused }
     }
 }
 
@@ -43,7 +46,7 @@ impl FreePart {
 struct Snapshot {
     nodes: Vec<StoredNode>,
     gpus: Vec<StoredGpu>,
-    /// By the UUID of the board. A board of an unknown model is absent.
+    /// By the UUID of the board.
     free: HashMap<String, FreePart>,
     connected: HashSet<NodeId>,
 }
@@ -93,7 +96,7 @@ impl Snapshot {
             return BoardState::Quarantined;
         }
         match self.free.get(&gpu.uuid) {
-            Some(free) if free.devices.iter().any(|device| device.profile.is_none()) => BoardState::Free,
+            Some(free) if free.unused => BoardState::Free,
             Some(free) if free.share || !free.devices.is_empty() => BoardState::PartlyFree,
             _ => BoardState::Full,
         }

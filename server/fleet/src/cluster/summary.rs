@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use berth_mig::{Board, Instance, board_by_name, room_for};
 use berth_types::ids::NodeId;
 use berth_types::nodes::NodeState;
+use berth_types::operators::OperatorRight;
 use berth_types::overview::{
     BoardNotice, ClusterSummary, ModelCapacity, NodeCount, NodeNotice, OVERVIEW_ITEMS,
 };
@@ -48,7 +49,7 @@ impl Tally {
         }
         self.usable += 1;
         let foreign = foreign_instances(gpu);
-        if held.is_empty() && foreign.is_empty() {
+        if held.is_empty() && foreign.is_empty() && berth_mig::is_usable_whole(&gpu.model, gpu.mig_enabled) {
             self.free += 1;
         }
         let Some(board) = board_by_name(&gpu.model).filter(|_| gpu.mig_enabled) else { return };
@@ -118,7 +119,7 @@ impl Cluster {
     /// # Errors
     /// The database cannot be read.
     pub async fn summary(&self, caller: &Caller) -> Result<ClusterSummary, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let rows = store::nodes::list(&mut tx).await?;
@@ -218,6 +219,8 @@ mod tests {
         assert_eq!(one(&sliced, &[held("a", None, 0)], true), (1, 1, 0, None), "the whole board is taken");
         let two = [gpu("a", true), gpu("b", true)];
         assert_eq!(one(&two, &half, true), (2, 2, 1, Some("7g.80gb".to_owned())));
+        let keeps_mode = StoredGpu { model: "A100-80GB".to_owned(), ..gpu("a", true) };
+        assert_eq!(one(&[keeps_mode], &[], true), (1, 1, 0, Some("7g.80gb".to_owned())), "not sold whole");
     }
 
     #[test]

@@ -48,6 +48,13 @@ pub fn routes() -> ApiRouter<Health> {
             "/operator/gpus/{gpu}/mode",
             post_with(set_mode, doc(ApiScope::FleetWrite, "Changes the MIG mode of a board.")),
         )
+        .api_route(
+            "/operator/gpus/{gpu}/reset",
+            post_with(
+                reset,
+                doc(ApiScope::FleetWrite, "Resets a board by its worker after the end of its jobs."),
+            ),
+        )
 }
 
 async fn list(
@@ -111,4 +118,12 @@ async fn set_mode(
     body: Json<PatchGpuMode>,
 ) -> Result<Answer<GpuHealth>, Failed> {
     Ok(Answer(health.set_gpu_mode(&caller, &gpu, body.value).await?))
+}
+
+async fn reset(
+    State(health): State<Health>,
+    Signed(caller): Signed,
+    Path(gpu): Path<String>,
+) -> Result<Answer<GpuHealth>, Failed> {
+    Ok(Answer(health.reset_gpu(&caller, &gpu).await?))
 }

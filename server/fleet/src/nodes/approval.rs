@@ -8,6 +8,7 @@ use berth_store::nodes::NodeReport;
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::NodeId;
 use berth_types::nodes::{ApproveNode, JoinTerms, Node};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::quotas::AuditEvent;
 use berth_types::time::Timestamp;
@@ -186,7 +187,7 @@ impl Nodes {
         node: NodeId,
         input: ApproveNode,
     ) -> Result<Node, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
         if caller.already_created().is_some() {
             return self.get_node(caller, node).await;
@@ -228,7 +229,7 @@ impl Nodes {
     /// # Errors
     /// There is no such node, or it is approved.
     pub async fn remove_node(&self, caller: &Caller, node: NodeId) -> Result<(), Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         let event = self.context.audit_event(caller, "node.removed", node.to_string(), String::new());
         let refusal = self
             .context
@@ -253,6 +254,7 @@ impl Nodes {
         if let Some(refusal) = refusal {
             return Err(refusal);
         }
+        self.diagnoses.remove(node);
         self.context.publish(Change::NodeRevoked(node));
         self.context.publish(Change::Boards);
         Ok(())

@@ -9,6 +9,7 @@ use berth_foundation::{Caller, Change};
 use berth_store::{self as store, StoreError, Tx};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::nodes::{Dedication, Node, OrgNode, OrgNodes, PutOrgNodes};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -134,7 +135,7 @@ impl Nodes {
         node: NodeId,
         input: Dedication,
     ) -> Result<Node, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
         let (org, now) = (input.org, self.context.now());
         let event = self.context.audit_event(caller, "node.dedicated", node.to_string(), String::new());
@@ -177,7 +178,7 @@ impl Nodes {
     /// # Errors
     /// The organization does not exist.
     pub async fn org_nodes(&self, caller: &Caller, org: OrgId) -> Result<OrgNodes, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         read_org_nodes(&mut conn.tx(), org).await
     }
@@ -192,7 +193,7 @@ impl Nodes {
         org: OrgId,
         input: PutOrgNodes,
     ) -> Result<OrgNodes, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
         let (own_only, now) = (input.own_nodes_only, self.context.now());
         let detail = if own_only { "own nodes only" } else { "any node that is open to it" };

@@ -2,14 +2,16 @@
 
 use super::Nodes;
 use aide::axum::ApiRouter;
-use aide::axum::routing::{get_with, post_with, put_with};
+use aide::axum::routing::{delete_with, get_with, post_with, put_with};
 use axum::Json as Answer;
 use axum::extract::State;
 use axum::response::NoContent;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Signed};
+use berth_types::diagnosis::NodeDiagnosis;
 use berth_types::ids::{NodeId, OrgId};
 use berth_types::nodes::{ApproveNode, Dedication, Node, OrgNodes, PatchNode, PutOrgNodes};
+use berth_types::rdma::RdmaGrant;
 use berth_types::scopes::ApiScope;
 
 pub fn routes() -> ApiRouter<Nodes> {
@@ -25,10 +27,27 @@ pub fn routes() -> ApiRouter<Nodes> {
             post_with(approve, doc(ApiScope::FleetWrite, "Approves a node with its present boards.")),
         )
         .api_route(
+            "/operator/nodes/{node}/diagnosis",
+            get_with(
+                diagnosis,
+                doc(ApiScope::FleetRead, "Gives the latest checks of a node's host by its worker."),
+            ),
+        )
+        .api_route(
             "/operator/nodes/{node}/dedication",
             put_with(
                 dedicate,
                 doc(ApiScope::FleetWrite, "Dedicates a node to an organization, or opens it to all."),
+            ),
+        )
+        .api_route(
+            "/operator/nodes/{node}/set-aside",
+            delete_with(
+                release,
+                doc(
+                    ApiScope::FleetWrite,
+                    "Releases a node that is set aside for jobs on several nodes, and forgets the measurements of its links.",
+                ),
             ),
         )
         .api_route(
@@ -39,6 +58,21 @@ pub fn routes() -> ApiRouter<Nodes> {
                     doc(ApiScope::FleetWrite, "Sets the use of own nodes only by an organization."),
                 ),
         )
+        .api_route(
+            "/operator/orgs/{org}/rdma",
+            get_with(
+                show_rdma_of_org,
+                doc(ApiScope::FleetRead, "Gives the grant of RDMA of any organization."),
+            )
+            .put_with(
+                set_rdma_of_org,
+                doc(ApiScope::FleetWrite, "Grants RDMA to an organization, or revokes it."),
+            ),
+        )
+        .api_route(
+            "/orgs/{org}/rdma",
+            get_with(show_rdma, doc(ApiScope::JobsRead, "Gives the grant of RDMA of an organization.")),
+        )
 }
 
 async fn show(
@@ -47,6 +81,14 @@ async fn show(
     Path(node): Path<NodeId>,
 ) -> Result<Answer<Node>, Failed> {
     Ok(Answer(nodes.get_node(&caller, node).await?))
+}
+
+async fn diagnosis(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<Answer<NodeDiagnosis>, Failed> {
+    Ok(Answer(nodes.get_diagnosis(&caller, node).await?))
 }
 
 async fn change(
@@ -91,6 +133,39 @@ async fn set_of_org(
     body: Json<PutOrgNodes>,
 ) -> Result<Answer<OrgNodes>, Failed> {
     Ok(Answer(nodes.set_org_nodes(&caller, org, body.value).await?))
+}
+
+async fn show_rdma_of_org(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<RdmaGrant>, Failed> {
+    Ok(Answer(nodes.rdma_grant(&caller, org).await?))
+}
+
+async fn set_rdma_of_org(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    body: Json<RdmaGrant>,
+) -> Result<Answer<RdmaGrant>, Failed> {
+    Ok(Answer(nodes.set_rdma_grant(&caller, org, body.value).await?))
+}
+
+async fn show_rdma(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+) -> Result<Answer<RdmaGrant>, Failed> {
+    Ok(Answer(nodes.own_rdma_grant(&caller, org).await?))
+}
+
+async fn release(
+    State(nodes): State<Nodes>,
+    Signed(caller): Signed,
+    Path(node): Path<NodeId>,
+) -> Result<Answer<Node>, Failed> {
+    Ok(Answer(nodes.release_node(&caller, node).await?))
 }
 
 async fn remove(

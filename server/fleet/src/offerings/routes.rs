@@ -4,13 +4,14 @@ use super::Offerings;
 use aide::axum::ApiRouter;
 use aide::axum::routing::get_with;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json as Answer};
-use berth_rest::answers::NotKept;
+use berth_rest::answers::{MayWait, NotKept};
 use berth_rest::lists::{ListQuery, page_in_memory};
 use berth_rest::operations::{answers_either, doc};
-use berth_rest::{Failed, Json, Query, Signed};
+use berth_rest::{Failed, Json, Path, Query, Signed};
+use berth_types::change_requests::ChangeRequest;
+use berth_types::ids::OrgId;
 use berth_types::offerings::{NewPrice, Offering, PricePreview, PriceVersion};
 use berth_types::scopes::ApiScope;
 use berth_types::{Page, Sort};
@@ -20,18 +21,34 @@ pub fn routes() -> ApiRouter<Offerings> {
     ApiRouter::new()
         .api_route(
             "/offerings",
-            get_with(list_offerings, doc(ApiScope::JobsRead, "Lists the offerings with their prices.")),
+            get_with(
+                list_offerings,
+                doc(
+                    ApiScope::JobsRead,
+                    "Lists the offerings with their prices and with the devices of the nodes of all organizations.",
+                ),
+            ),
+        )
+        .api_route(
+            "/orgs/{org}/offerings",
+            get_with(
+                list_org_offerings,
+                doc(
+                    ApiScope::JobsRead,
+                    "Lists the offerings with their prices and with the devices of the nodes that the organization may use.",
+                ),
+            ),
         )
         .api_route(
             "/operator/prices",
             get_with(list_prices, doc(ApiScope::BillingRead, "Lists the versions of an offering's price."))
-                .post_with(
-                    set_price,
+                .post_with(set_price, |op| {
                     answers_either::<201, Offering, 200, PricePreview>(
                         ApiScope::BillingWrite,
                         "Sets a price; with `preview` gives its effect only.",
-                    ),
-                ),
+                    )(op)
+                    .response::<202, Answer<ChangeRequest>>()
+                }),
         )
 }
 
@@ -43,6 +60,16 @@ async fn list_offerings(
 ) -> Result<Answer<Page<Offering>>, Failed> {
     let options = query.by_name()?;
     Ok(Answer(page_in_memory(offerings.list_offerings().await?, &options, offering_key)))
+}
+
+async fn list_org_offerings(
+    State(offerings): State<Offerings>,
+    Signed(caller): Signed,
+    Path(org): Path<OrgId>,
+    Query(query): Query<ListQuery>,
+) -> Result<Answer<Page<Offering>>, Failed> {
+    let options = query.by_name()?;
+    Ok(Answer(page_in_memory(offerings.list_org_offerings(&caller, org).await?, &options, offering_key)))
 }
 
 /// The board model, then the size from the largest on, then the slug.
@@ -68,7 +95,7 @@ async fn set_price(
         let preview = offerings.preview_price(&caller, body.value).await?;
         return Ok((Extension(NotKept), Answer(preview)).into_response());
     }
-    Ok((StatusCode::CREATED, Answer(offerings.set_price(&caller, body.value).await?)).into_response())
+    Ok(MayWait::<201, Offering>(offerings.set_price(&caller, body.value, None).await?).into_response())
 }
 
 #[derive(Deserialize, schemars::JsonSchema)]

@@ -2,7 +2,8 @@
 
 use berth_store::audit::StoredEvent;
 use berth_types::time::Timestamp;
-use serde::Serialize;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 /// The most events of a batch.
 pub const MAX_EVENTS: i64 = 500;
@@ -11,33 +12,41 @@ pub const MAX_BYTES: usize = 1 << 20;
 
 /// The JSON of an event. It is made from the stored texts without an interpretation, so that a row with a changed
 /// value does not stop the delivery of the others.
-#[derive(Serialize)]
-struct EventJson<'a> {
-    id: &'a str,
-    at: Timestamp,
-    actor: &'a str,
-    action: &'a str,
-    subject: &'a str,
-    detail: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    org: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    actor_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    token_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    address: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<&'a str>,
-    seq: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hash: Option<&'a str>,
+struct EventJson<'a>(&'a StoredEvent);
+
+impl Serialize for EventJson<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let row = self.0;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("id", &row.id)?;
+        map.serialize_entry("at", &Timestamp::from_micros(row.at))?;
+        map.serialize_entry("actor", &row.actor)?;
+        map.serialize_entry("action", &row.action)?;
+        map.serialize_entry("subject", &row.subject)?;
+        map.serialize_entry("detail", &row.detail)?;
+        for (name, text) in [
+            ("org", Some(row.org_id.as_str()).filter(|org| !org.is_empty())),
+            ("actor_id", row.actor_id.as_deref()),
+            ("token_id", row.token_id.as_deref()),
+            ("session", row.session.as_deref()),
+            ("address", row.address.as_deref()),
+            ("request_id", row.request_id.as_deref()),
+            ("before", row.before_json.as_deref()),
+            ("after", row.after_json.as_deref()),
+        ] {
+            entry_if_present(&mut map, name, text)?;
+        }
+        map.serialize_entry("seq", &row.seq.unwrap_or_default())?;
+        entry_if_present(&mut map, "hash", row.hash.as_deref())?;
+        map.end()
+    }
+}
+
+fn entry_if_present<M: SerializeMap>(map: &mut M, name: &str, text: Option<&str>) -> Result<(), M::Error> {
+    match text {
+        Some(text) => map.serialize_entry(name, text),
+        None => Ok(()),
+    }
 }
 
 /// An event with its number and its JSON.
@@ -51,24 +60,7 @@ pub struct BatchEvent {
 impl BatchEvent {
     fn new(row: StoredEvent) -> Result<Self, serde_json::Error> {
         let seq = row.seq.unwrap_or_default();
-        let json = serde_json::to_string(&EventJson {
-            id: &row.id,
-            at: Timestamp::from_micros(row.at),
-            actor: &row.actor,
-            action: &row.action,
-            subject: &row.subject,
-            detail: &row.detail,
-            org: Some(row.org_id.as_str()).filter(|org| !org.is_empty()),
-            actor_id: row.actor_id.as_deref(),
-            token_id: row.token_id.as_deref(),
-            session: row.session.as_deref(),
-            address: row.address.as_deref(),
-            request_id: row.request_id.as_deref(),
-            before: row.before_json.as_deref(),
-            after: row.after_json.as_deref(),
-            seq,
-            hash: row.hash.as_deref(),
-        })?;
+        let json = serde_json::to_string(&EventJson(&row))?;
         Ok(Self { seq, json, row })
     }
 }

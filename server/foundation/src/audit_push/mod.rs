@@ -15,6 +15,7 @@ use berth_store::audit::{self, Checkpoint};
 use berth_store::audit_marks::{self, Mark};
 use berth_store::{StoreError, Tx};
 use berth_types::operations::{AuditDestination, AuditDestinationKind, LoopError};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use bytes::Bytes;
 use futures::FutureExt;
@@ -332,7 +333,7 @@ impl AuditPush {
     /// # Errors
     /// 404 for all other callers.
     pub async fn list(&self, caller: &Caller) -> Result<Vec<AuditDestination>, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         Ok(self.states(&mut conn.tx()).await?)
     }

@@ -2,7 +2,8 @@
 //!
 //! The protocol has no answers. Each batch has a connection of its own: the portal ends its direction, and the batch
 //! counts as delivered when the server has read up to that end and closes too. A host resets a connection that its
-//! program closed before it had read everything.
+//! program closed before it had read everything. With TLS only the server can close: it answers the end (RFC 5425
+//! §4.4). Everybody on the way can end or acknowledge a TCP connection, so such an end proves nothing.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind};
@@ -237,8 +238,10 @@ async fn write_and_close(
     match tokio::io::copy(&mut answer, &mut tokio::io::sink()).await {
         Ok(read) if read < MAX_ANSWER_BYTES => Ok(()),
         Ok(_) => Err(io::Error::other("the answer is too long")),
-        // Some servers end the connection without the end of TLS.
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(()),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(io::Error::new(
+            ErrorKind::UnexpectedEof,
+            "the connection ended without the end of TLS (close_notify)",
+        )),
         Err(error) => Err(error),
     }
 }

@@ -6,12 +6,13 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path as ObjectPath;
-use object_store::{ClientConfigKey, MultipartUpload, ObjectStore, ObjectStoreExt, UploadPart};
+use object_store::{ClientConfigKey, MultipartUpload, ObjectStore, ObjectStoreExt, RetryConfig, UploadPart};
 
 use super::ObjectError;
 use crate::delivery::install_crypto_provider;
@@ -24,6 +25,8 @@ const PARTS: usize = 4;
 const MAX_PARTS: u64 = 9_000;
 /// The timeout of one request with its body. A part of 8 MiB passes within it at half a megabit per second.
 const TIMEOUT: &str = "300 seconds";
+/// The longest write of a small object.
+const SMALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A bucket.
 #[derive(Clone)]
@@ -37,9 +40,13 @@ impl Bucket {
     }
 
     pub(super) fn open(&self) -> Result<Arc<dyn ObjectStore>, ObjectError> {
+        self.open_with(RetryConfig::default())
+    }
+
+    fn open_with(&self, retries: RetryConfig) -> Result<Arc<dyn ObjectStore>, ObjectError> {
         install_crypto_provider();
         let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
-        let builder = self.0.clone().with_config(timeout, TIMEOUT);
+        let builder = self.0.clone().with_config(timeout, TIMEOUT).with_retry(retries);
         // Files are removed one by one, and some S3 servers have no bulk delete.
         Ok(Arc::new(builder.with_disable_bulk_delete(true).build()?))
     }
@@ -50,20 +57,22 @@ impl Bucket {
 pub struct BucketWriter(Arc<dyn ObjectStore>);
 
 impl BucketWriter {
-    /// Opens a bucket without a request.
+    /// Opens a bucket without a request. The caller repeats failed writes, so that it knows of each failure.
     ///
     /// # Errors
     /// The settings of the bucket are invalid.
     pub fn open(bucket: &Bucket) -> Result<Self, ObjectError> {
-        bucket.open().map(Self)
+        bucket.open_with(RetryConfig { max_retries: 0, ..RetryConfig::default() }).map(Self)
     }
 
     /// Writes an object as a whole, in place of an object with this key.
     ///
     /// # Errors
-    /// The bucket did not store the object.
+    /// The bucket did not store the object within a minute.
     pub async fn put(&self, key: &str, data: Bytes) -> Result<(), ObjectError> {
-        self.0.put(&ObjectPath::from(key), data.into()).await?;
+        let path = ObjectPath::from(key);
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the bucket did not answer within a minute");
+        tokio::time::timeout(SMALL_TIMEOUT, self.0.put(&path, data.into())).await.map_err(late)??;
         Ok(())
     }
 }

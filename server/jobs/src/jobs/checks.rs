@@ -1,17 +1,18 @@
 //! The price of a submission, and the checks of it against the stored state.
 
+use berth_core::egress::{check_gang_rdma, job_egress};
 use berth_core::rating::{share_rate, total_rate, worst_case_micros};
 use berth_placement::quotas::Need;
 use berth_types::ids::{JobId, OrgId};
 use berth_types::jobs::{Condition, JobState, NewJob};
 use berth_types::money::reserved_text;
-use berth_types::problems::Problem;
+use berth_types::problems::{FieldError, Problem};
 use berth_types::time::Timestamp;
 
 use berth_storage::secrets;
 use berth_storage::volumes::uses;
 use berth_store::offerings::{StoredOffering, StoredPrice};
-use berth_store::{self as store, Tx, WriteError};
+use berth_store::{self as store, StoreError, Tx, WriteError};
 
 /// The price of a submission, for all its devices.
 #[derive(Debug, Clone, Copy)]
@@ -72,15 +73,50 @@ pub fn no_such_offering() -> Problem {
     )
 }
 
-/// Refuses a share of a slice: a share is a part of a whole board.
-pub(super) fn check_share(spec: &NewJob, mig_profile: Option<&str>) -> Result<(), Problem> {
-    match (spec.gpu_milli, mig_profile) {
-        (Some(_), Some(_)) => Err(Problem::invalid_field(
+/// Refuses a share of a slice, because a share is a part of a whole board, and several slices for one rank, because a
+/// process of CUDA sees one slice only.
+pub(super) fn check_slice(spec: &NewJob, mig_profile: Option<&str>) -> Result<(), Problem> {
+    if mig_profile.is_none() {
+        return Ok(());
+    }
+    if spec.gpu_milli.is_some() {
+        return Err(Problem::invalid_field(
             "/gpu_milli",
             "A slice has no shares. Choose the offering of the whole board.",
-        )),
-        _ => Ok(()),
+        ));
     }
+    if spec.count > 1 {
+        return Err(Problem::invalid_field(
+            "/count",
+            "A process of CUDA uses one slice only. Set count to 1 and choose a larger slice or whole boards, or submit several jobs. Nothing was started or charged.",
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses RDMA without the grant of an operator, and for slices.
+pub(super) fn check_rdma(spec: &NewJob, mig_profile: Option<&str>, is_granted: bool) -> Result<(), Problem> {
+    if !spec.rdma {
+        return Ok(());
+    }
+    if !is_granted {
+        return Err(Problem::invalid_field(
+            "/rdma",
+            "The organization has no grant for RDMA. Ask the operator for it, or omit the field. Nothing was started or charged.",
+        ));
+    }
+    if mig_profile.is_some() {
+        return Err(Problem::invalid_field(
+            "/rdma",
+            "RDMA needs all boards of a node. Choose an offering of whole boards, or omit the field. Nothing was started or charged.",
+        ));
+    }
+    Ok(())
+}
+
+/// True if the organization may have RDMA.
+pub(super) async fn is_rdma_granted(tx: &mut Tx<'_>, org: OrgId) -> Result<bool, StoreError> {
+    Ok(store::rdma::find_grant(tx, org).await?.unwrap_or(false))
 }
 
 pub fn no_price() -> Problem {
@@ -108,11 +144,31 @@ pub(super) async fn check_references(
     offering: &StoredOffering,
     now: Timestamp,
 ) -> Result<(), WriteError> {
-    check_share(spec, offering.mig_profile.as_deref())?;
+    check_slice(spec, offering.mig_profile.as_deref())?;
+    if spec.rdma {
+        check_rdma(spec, offering.mig_profile.as_deref(), is_rdma_granted(tx, org).await?)?;
+    }
     check_dependencies(tx, org, spec).await?;
     check_reservation(tx, org, spec, offering, now).await?;
+    check_network(tx, org, spec).await?;
     secrets::check_secrets_exist(tx, org, spec).await?;
     uses::check_volumes_exist(tx, org, spec).await
+}
+
+/// Refuses a network that the egress policy of the organization does not allow.
+async fn check_network(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Result<(), WriteError> {
+    let policy = store::egress::find_policy(tx, org).await?.ok_or_else(Problem::not_found)?;
+    let (pointer, why) = match job_egress(spec.network, &policy) {
+        Err(why) => ("/network", why),
+        Ok(egress) => match check_gang_rdma(spec, &egress) {
+            Err(why) => ("/rdma", why),
+            Ok(()) => return Ok(()),
+        },
+    };
+    let detail = format!("{why} Nothing was started or charged.");
+    let errors = vec![FieldError::new(pointer, why)];
+    let problem = Problem::new(403, "network.not_allowed", "Network not allowed", detail);
+    Err(Problem { errors, ..problem }.into())
 }
 
 /// Refuses dependencies on unknown jobs, and on jobs whose end makes a start impossible.

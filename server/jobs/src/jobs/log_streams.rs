@@ -276,7 +276,7 @@ fn whole_log(
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
         // The log is not trusted: browsers must show it as plain text only.
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'"),
+        (header::CONTENT_SECURITY_POLICY, "sandbox; default-src 'none'; frame-ancestors 'none'"),
     ];
     (kind, body).into_response()
 }

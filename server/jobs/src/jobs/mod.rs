@@ -28,8 +28,8 @@ pub use checks::{no_price, no_such_offering};
 pub use show::LogEnd;
 
 use self::checks::{
-    JobPrice, board_milli, check_references, check_share, device_price, insufficient_funds, job_price,
-    quota_need,
+    JobPrice, board_milli, check_rdma, check_references, check_slice, device_price, insufficient_funds,
+    is_rdma_granted, job_price, quota_need,
 };
 use self::show::plan_devices;
 use crate::charges::hold_posting;
@@ -235,13 +235,16 @@ impl Jobs {
         if spec.reservation.is_some() {
             return Ok(());
         }
-        let offering = {
+        let (offering, is_granted) = {
             let mut conn = self.context.db.read().await?;
-            store::offerings::find(&mut conn.tx(), &spec.offering, now).await?
+            let mut tx = conn.tx();
+            let offering = store::offerings::find(&mut tx, &spec.offering, now).await?;
+            (offering, spec.rdma && is_rdma_granted(&mut tx, org).await?)
         };
         // The check in the transaction refuses an unknown offering and an offering without a price.
         let Some(offering) = offering.filter(|o| o.price.is_some()) else { return Ok(()) };
-        check_share(spec, offering.mig_profile.as_deref())?;
+        check_slice(spec, offering.mig_profile.as_deref())?;
+        check_rdma(spec, offering.mig_profile.as_deref(), is_granted)?;
         let Some(why) = self.planner.explain_impossible(org, spec, &offering).await? else { return Ok(()) };
         let Some(blocker) = why.blockers.first() else { return Ok(()) };
         let detail = format!("{} {}", blocker.detail, blocker.change);
@@ -272,9 +275,11 @@ impl Jobs {
         };
         let job_price = job_price(spec, device_price(spec, &price))?;
         let available = store::ledger::available(&mut tx, org).await?;
+        let storage = uses::storage_classes(&mut tx, org, spec).await?;
         drop(conn);
         self.planner.refresh().await?;
-        let (details, places) = self.planner.dry_run(org, spec, &offering, job_price.nano_per_second).await;
+        let rate = job_price.nano_per_second;
+        let (details, places) = self.planner.dry_run(org, spec, &offering, rate, storage).await;
         let why = waits::complete(&self.context, org, spec, details).await?;
         let mut conn = self.context.db.read().await?;
         let placement = plan_devices(&mut conn.tx(), places).await?;

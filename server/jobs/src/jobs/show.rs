@@ -316,6 +316,7 @@ impl Jobs {
             gpu_milli: spec.gpu_milli,
             topology: spec.topology,
             network: spec.network,
+            rdma: spec.rdma,
             ports: spec.ports,
             ports_keep_path: spec.ports_keep_path,
             retry: spec.retry,

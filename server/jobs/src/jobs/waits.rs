@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use berth_billing::budgets;
 use berth_core::suggestions::{Offered, candidates, label, shorter_limit_s};
 use berth_engine::{Obstacle, Obstacles, SuggestedChange as EngineChange, Trial};
-use berth_foundation::{Caller, Context, Right};
+use berth_foundation::{Caller, Context, Right, has_right};
+use berth_storage::volumes::uses;
 use berth_store::offerings::StoredOffering;
 use berth_store::{self as store, Tx};
 use berth_types::ids::{JobId, OrgId, ReservationId};
@@ -36,7 +37,7 @@ impl Jobs {
             let basis = format!("The job is not waiting. Its state is {state}.");
             return Ok(Explanation { earliest_start: row.started_at, basis, ..Explanation::default() });
         }
-        let runs = self.context.authorise(caller, org, Right::Run).await.is_ok();
+        let runs = has_right(&self.context, caller, org, Right::Run).await?;
         self.planner.refresh().await?;
         let details = self.planner.explain_wait(&row, runs).await;
         let max_duration_s = u64::try_from(row.max_duration_s).unwrap_or(0);
@@ -101,6 +102,7 @@ async fn priced_changes(
     let mut offerings = store::offerings::list(&mut tx, context.now()).await?;
     offerings.retain(|offering| offering.price.is_some());
     let available = store::ledger::available(&mut tx, org).await?;
+    let storage = uses::storage_classes(&mut tx, org, spec).await?;
     let by_slug = |slug: &str| offerings.iter().find(|offering| offering.slug == slug);
     let Some(own) = by_slug(&spec.offering) else { return Ok(Vec::new()) };
     let offers: Vec<Offered<'_>> = offerings.iter().map(StoredOffering::offered).collect();
@@ -116,7 +118,7 @@ async fn priced_changes(
             worst_case_micros: price.worst_micros,
             currency: context.settings.currency.clone(),
         };
-        let trial = trial(&changed, offering, price.nano_per_second);
+        let trial = trial(&changed, offering, price.nano_per_second, storage.clone());
         (price.worst_micros <= available).then_some((suggested, trial))
     });
     Ok(priced.collect())

@@ -1,6 +1,7 @@
 //! The summary of open jobs for the operators' overview.
 
 use berth_types::jobs::{JobState, Priority};
+use berth_types::operators::OperatorRight;
 use berth_types::overview::{QueueLength, WorkSummary};
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
@@ -43,7 +44,7 @@ impl OperatorJobs {
     /// # Errors
     /// The database cannot be read.
     pub async fn work_summary(&self, caller: &Caller) -> Result<WorkSummary, Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let open = store::jobs::count_open(&mut tx).await?;

@@ -1,13 +1,14 @@
 //! Requests for credit: their limits, and the credit of a grant.
 
-use berth_foundation::{Context, unverified};
+use berth_foundation::{Context, OperatorAct, unverified};
 use berth_store::ledger::Posting;
 use berth_store::{self as store, StoreError, Tx, WriteError};
+use berth_types::change_requests::ChangeAction;
 use berth_types::ids::{OrgId, QuotaRequestId, TransferId};
 use berth_types::ledger::TransferKind;
 use berth_types::money::money_text;
 use berth_types::problems::FieldError;
-use berth_types::quotas::{AuditEvent, QuotaRequest};
+use berth_types::quotas::{AuditEvent, DecideQuotaRequest, Limits, QuotaRequest};
 
 /// The largest amount of one request: a billion units of the currency.
 const MAX_CREDIT_MICROS: i64 = 1_000_000_000_000_000;
@@ -35,6 +36,34 @@ pub(super) fn request_text(request: &QuotaRequest, currency: &str) -> String {
     match request.credit_micros {
         Some(micros) => format!("{} of credit: {}", money_text(micros, currency), request.reason),
         None => request.reason.clone(),
+    }
+}
+
+/// The grant of a request for credit as an act of an operator.
+pub(super) fn grant_act(
+    context: &Context,
+    request: &QuotaRequest,
+    input: &DecideQuotaRequest,
+    micros: i64,
+) -> OperatorAct {
+    let granted = money_text(micros, &context.settings.currency);
+    let limits = input.limits.as_ref().unwrap_or(&request.limits);
+    let limits = if *limits == Limits::default() {
+        String::new()
+    } else {
+        format!(", with the limits {}", serde_json::to_string(limits).unwrap_or_default())
+    };
+    OperatorAct {
+        action: ChangeAction::GrantRequest,
+        org: Some(request.org),
+        target: request.id.to_string(),
+        amount_micros: Some(micros),
+        reason: input.note.trim().to_owned(),
+        // The text of the organization stays on its line, so that it does not look like a line of the act.
+        detail: format!(
+            "{granted} of credit{limits}, for the request: {}",
+            request_text(request, &context.settings.currency).replace(char::is_control, " ")
+        ),
     }
 }
 

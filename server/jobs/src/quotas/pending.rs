@@ -1,13 +1,49 @@
-//! Pending requests of all organizations, for the overview of operators.
+//! Pending requests of all organizations, for the overview of operators, and the rights to decide them.
 
 use berth_foundation::Caller;
 use berth_store as store;
+use berth_types::ids::QuotaRequestId;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
-use berth_types::quotas::QuotaRequest;
+use berth_types::quotas::{DecideQuotaRequest, Limits, QuotaRequest};
 
 use super::Quotas;
 
+/// The rights for the decision of a request: credit is money, and limits are not.
+fn needed_rights(request: &QuotaRequest, input: &DecideQuotaRequest) -> Vec<OperatorRight> {
+    let money = request.credit_micros.is_some() || input.credit_micros.is_some();
+    let limits = input.limits.as_ref().unwrap_or(&request.limits);
+    let has_limits = *limits != Limits::default() || request.limits != Limits::default();
+    let mut rights = Vec::new();
+    if money {
+        rights.push(OperatorRight::ManageMoney);
+    }
+    if has_limits || !money {
+        rights.push(OperatorRight::ManageOrgs);
+    }
+    rights
+}
+
 impl Quotas {
+    /// Checks the rights of an operator to decide a request. An unknown request needs none.
+    ///
+    /// # Errors
+    /// 403 for a role without a right that the request needs.
+    pub(super) async fn authorise_decision(
+        &self,
+        caller: &Caller,
+        id: QuotaRequestId,
+        input: &DecideQuotaRequest,
+    ) -> Result<(), Problem> {
+        let mut conn = self.context.db.read().await?;
+        let request = store::quotas::find_request(&mut conn.tx(), id).await?;
+        drop(conn);
+        for right in request.iter().flat_map(|request| needed_rights(request, input)) {
+            self.context.authorise_operator(caller, right).await?;
+        }
+        Ok(())
+    }
+
     /// The number of pending requests of all organizations, and at most `limit` of them, the oldest first, for
     /// an operator.
     ///
@@ -18,7 +54,7 @@ impl Quotas {
         caller: &Caller,
         limit: usize,
     ) -> Result<(u64, Vec<QuotaRequest>), Problem> {
-        self.context.authorise_operator(caller)?;
+        self.context.authorise_operator(caller, OperatorRight::View).await?;
         let mut conn = self.context.db.read().await?;
         let mut tx = conn.tx();
         let pending = store::quotas::count_pending(&mut tx).await?;

@@ -6,7 +6,7 @@ use aide::axum::routing::{get_with, post_with};
 use axum::Json as Answer;
 use axum::extract::State;
 use berth_foundation::Scope;
-use berth_rest::answers::Created;
+use berth_rest::answers::{Created, MayWait};
 use berth_rest::lists::ListQuery;
 use berth_rest::operations::doc;
 use berth_rest::{Failed, Json, Path, Query, Signed};
@@ -180,6 +180,6 @@ async fn decide(
     Signed(caller): Signed,
     Path(id): Path<QuotaRequestId>,
     body: Json<DecideQuotaRequest>,
-) -> Result<Answer<QuotaRequest>, Failed> {
-    Ok(Answer(quotas.decide_quota_request(&caller, id, body.value).await?))
+) -> Result<MayWait<200, QuotaRequest>, Failed> {
+    Ok(MayWait(quotas.decide_quota_request(&caller, id, body.value, None).await?))
 }

@@ -3,12 +3,13 @@ use berth_mig::board_by_name;
 use uuid::Uuid;
 
 fn gpu(n: u128, name: &str, model: &str) -> BoardState {
-    let board = board_by_name(model).unwrap();
+    let board = board_by_name(model);
     BoardState {
         node: NodeId::from_uuid(Uuid::from_u128(n)),
         uuid: name.to_owned(),
+        model: board.map_or(model, |board| board.model.as_str()).to_owned(),
         board,
-        mig_enabled: !board.live_toggle,
+        mig_enabled: board.is_some_and(|board| !board.live_toggle),
         ready: true,
         dedicated_to: None,
         quarantined: false,
@@ -49,6 +50,9 @@ fn the_last_look_finds_what_is_in_the_way() {
     ] {
         assert_eq!(still_fits(&gpus, &assignment(&slots)), fits, "{slots:?}");
     }
+    let fixed = |mig_enabled| [BoardState { mig_enabled, ..gpu(1, "a", "A30-24GB") }];
+    assert!(still_fits(&fixed(false), &assignment(&[("a", None)])));
+    assert!(!still_fits(&fixed(true), &assignment(&[("a", None)])), "a board in MIG mode is no whole board");
     gpus[1].quarantined = true;
     assert!(!still_fits(&gpus, &assignment(&[("b", None)])));
     gpus[1].quarantined = false;
@@ -116,13 +120,26 @@ fn free_devices_are_the_board_and_its_profiles_from_the_smallest() {
         free.map(|(profile, count)| format!("{count} {}", profile.unwrap_or("board"))).collect::<Vec<_>>()
     };
     let mut board = gpu(1, "a", "A30-24GB");
-    let whole = ["1 board", "4 1g.6gb", "1 1g.6gb+me", "2 2g.12gb", "1 2g.12gb+me", "1 4g.24gb"];
-    assert_eq!(text(&board), whole);
-    let small = board.board.profile_by_name("1g.6gb").unwrap().id;
+    let slices = ["4 1g.6gb", "1 1g.6gb+me", "2 2g.12gb", "1 2g.12gb+me", "1 4g.24gb"];
+    assert_eq!(text(&board), slices, "a board in MIG mode until its next reset");
+    board.mig_enabled = false;
+    assert_eq!(text(&board), ["1 board"]);
+    board.mig_enabled = true;
+    let small = board.board.unwrap().profile_by_name("1g.6gb").unwrap().id;
     board.occupants.push(Occupant { instance: Some(Instance { profile_id: small, start: 0 }), share: None });
     assert_eq!(text(&board), ["3 1g.6gb", "1 1g.6gb+me", "1 2g.12gb", "1 2g.12gb+me"]);
     board.ready = false;
     assert!(text(&board).is_empty());
+}
+
+#[test]
+fn a_board_of_a_model_without_a_table_is_free_as_a_whole() {
+    let mut board = gpu(1, "a", "L40S");
+    assert_eq!(board.free_devices(), [(None, 1)]);
+    assert!(still_fits(std::slice::from_ref(&board), &assignment(&[("a", None)])));
+    assert!(!still_fits(std::slice::from_ref(&board), &assignment(&[("a", Some((19, 0)))])), "no slices");
+    board.mig_enabled = true;
+    assert!(board.free_devices().is_empty(), "not in a MIG mode that nothing is known of");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use berth_types::ids::OrgId;
 
-use super::{Cluster, NodeIx};
+use super::{Cluster, ModelIx, Node, NodeIx, WHOLE_MILLI};
 use crate::tenancy::Tenancy;
 
 #[derive(Debug, Clone, Default)]
@@ -57,9 +57,12 @@ pub fn may_use(cluster: &Cluster, node: NodeIx, org: OrgId) -> bool {
     cluster.node(node).is_some_and(|node| tenancy.admits(node.view().dedicated_to))
 }
 
-/// True if some node is dedicated.
-pub fn has_dedicated_nodes(cluster: &Cluster) -> bool {
-    !cluster.dedicated.counts.is_empty()
+/// The thousandths of a model's boards on the nodes that are dedicated to an organization, or (`None`) to none.
+pub fn group_milli(cluster: &Cluster, model: ModelIx, dedicated_to: Option<OrgId>) -> i64 {
+    let nodes = cluster.nodes().iter().filter(|node| node.facts.dedicated_to == dedicated_to);
+    let boards =
+        |node: &Node| (0..node.facts.gpus.len()).filter(|index| node.model_ix(*index) == model).count();
+    nodes.map(boards).sum::<usize>() as i64 * i64::from(WHOLE_MILLI)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use berth_mig::{boards, cover, masks};
 use berth_types::ids::OrgId;
 
+use crate::networks::{GangKind, NodeNetworks};
 use crate::tenancy::NOBODY;
 
 use super::{ANYBODY, MAX_GPUS, Model, ModelIx, Node, Part, Rank, Slot, WHOLE_MILLI};
@@ -47,6 +48,11 @@ pub struct View {
     pub cpu_milli: i64,
     pub memory_mib: i64,
     pub images: bool,
+    /// The number of the node's boards if it has an active RDMA port; 0 without one.
+    pub rdma_boards: u32,
+    pub networks: NodeNetworks,
+    /// The storage classes of the node, as bits of their indices in the cluster's list.
+    pub storage: u64,
     /// The index of the organization to which the node is dedicated, counted from one; 0 for none.
     pub dedicated_to: u16,
     count: u8,
@@ -59,6 +65,9 @@ impl View {
         cpu_milli: 0,
         memory_mib: 0,
         images: false,
+        rdma_boards: 0,
+        networks: NodeNetworks { policy: false, host: false, gang: GangKind::Host, aside: false },
+        storage: 0,
         dedicated_to: 0,
         count: 0,
         gpus: [NO_GPU; MAX_GPUS],
@@ -164,6 +173,9 @@ pub(super) fn derive(
         cpu_milli: facts.cpu_milli,
         memory_mib: facts.memory_mib,
         images: facts.images,
+        rdma_boards: facts.rdma_boards,
+        networks: facts.networks,
+        storage: node.storage,
         dedicated_to: facts.dedicated_to.map_or(0, |org| orgs.get(&org).copied().unwrap_or(NOBODY)),
         count: u8::try_from(facts.gpus.len().min(MAX_GPUS)).unwrap_or(0),
         gpus: [NO_GPU; MAX_GPUS],

@@ -14,7 +14,7 @@ pub mod uses;
 
 use std::ops::Range;
 
-use berth_core::volumes::{MAX_VOLUMES, VolumeFile, check_new, list_dir};
+use berth_core::volumes::{MAX_BYTES, MAX_VOLUMES, VolumeFile, check_new, list_dir};
 use berth_types::Page;
 use berth_types::ids::{FileId, OrgId};
 use berth_types::lists::{ListOptions, NameCursor};
@@ -50,7 +50,8 @@ async fn to_volume(tx: &mut Tx<'_>, row: StoredVolume) -> Result<Volume, StoreEr
     Ok(Volume {
         id: row.id,
         name: row.name,
-        max_bytes: size(row.max_bytes),
+        max_bytes: row.class.is_none().then(|| size(row.max_bytes)),
+        class: row.class,
         used_bytes: size(bytes),
         files: size(files),
         version: row.version,
@@ -120,13 +121,17 @@ impl Volumes {
             id: self.context.new_id(now),
             org_id: org,
             name: input.name,
-            max_bytes: i64::try_from(input.max_bytes).unwrap_or(i64::MAX),
+            max_bytes: i64::try_from(input.max_bytes.unwrap_or(MAX_BYTES)).unwrap_or(i64::MAX),
+            class: input.class,
             version: 0,
             created_by: caller.user.name.clone(),
             created_at: now,
             changed_at: now,
         };
-        let detail = format!("{} bytes", row.max_bytes);
+        let detail = match &row.class {
+            Some(class) => format!("Storage class {class}"),
+            None => format!("{} bytes", row.max_bytes),
+        };
         let event = self.context.audit_event(caller, "volume.created", row.name.clone(), detail);
         let key = caller.idempotency_key.clone();
         let created = self.context.db.try_write(move |tx| {
@@ -140,6 +145,14 @@ impl Volumes {
                     let detail =
                         format!("An organization has at most {MAX_VOLUMES} volumes. Delete an unused one.");
                     return Err(Problem::conflict("volume.limit", "Too many volumes", detail).into());
+                }
+                if let Some(class) = &row.class
+                    && !store::volumes::classes::is_granted(tx, class, org).await?
+                {
+                    let detail = format!(
+                        "The organization may not use the storage class {class}. Nothing was created. Ask the operator for it."
+                    );
+                    return Err(Problem::invalid_field("/class", detail).into());
                 }
                 store::volumes::insert(tx, &row).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
@@ -178,7 +191,7 @@ impl Volumes {
         Ok(to_volume(&mut tx, row).await?)
     }
 
-    /// Deletes a volume with all its files.
+    /// Deletes a volume with all its files. The files of a volume of a storage class stay on the file system.
     ///
     /// # Errors
     /// A job has the volume or waits for it.
@@ -197,7 +210,10 @@ impl Volumes {
                     return Err(Problem::conflict("volume.in_use", "Volume in use", detail).into());
                 }
                 let (bytes, files) = store::volumes::totals(tx, row.id, row.version).await?;
-                event.detail = format!("{files} files, {bytes} bytes");
+                event.detail = match &row.class {
+                    Some(class) => format!("Storage class {class}; the files stay on it as {}", row.id),
+                    None => format!("{files} files, {bytes} bytes"),
+                };
                 store::volumes::delete(tx, row.id).await?;
                 store::quotas::insert_audit(tx, Some(org), &event).await?;
                 Ok(())

@@ -185,6 +185,12 @@ async fn begin(tx: &mut Tx<'_>, input: &UploadInput) -> Result<BegunUpload, Writ
     let Some(volume) = store::volumes::find(tx, input.org, &input.name).await? else {
         return Err(Problem::not_found().into());
     };
+    if let Some(class) = &volume.class {
+        let detail = format!(
+            "The files of the volume are on the storage class {class} of the nodes, and only jobs write them. Nothing was uploaded."
+        );
+        return Err(Problem::conflict("volume.on_nodes", "Files on the nodes", detail).into());
+    }
     let row = input.new_row(volume.id);
     if let Some(writer) = uses::find_writer(tx, volume.id, input.now, &input.awaited).await? {
         return Err(busy(&writer).into());

@@ -1,7 +1,8 @@
 //! The uses of volumes by jobs: requested volumes, writers, and the versions of attempts.
 //!
 //! One attempt at a time writes to a volume, from its start until its hand-over is complete or no longer
-//! awaited. Readers have the version of their start and block no other job.
+//! awaited. Readers have the version of their start and block no other job. A volume of a storage class has no
+//! versions and no such writer: its jobs share the files on the nodes.
 
 use std::collections::HashMap;
 
@@ -31,16 +32,52 @@ pub struct VolumeWriter {
     pub saving: bool,
 }
 
-/// Refuses a submission that names a missing volume.
+/// Refuses a submission that names a missing volume, or whose ranks would write to a volume of the portal together.
 pub async fn check_volumes_exist(tx: &mut Tx<'_>, org: OrgId, spec: &NewJob) -> Result<(), WriteError> {
     let mut errors = Vec::new();
     for (index, request) in spec.volumes.iter().enumerate() {
-        if store::volumes::find(tx, org, &request.name).await?.is_none() {
+        let Some(volume) = store::volumes::find(tx, org, &request.name).await? else {
             let detail = format!("The volume {} does not exist in this organization.", request.name);
             errors.push(FieldError::new(format!("/volumes/{index}/name"), detail));
+            continue;
+        };
+        if request.mode == VolumeMode::Rw && spec.nodes > 1 && volume.class.is_none() {
+            let detail = "Only one rank can write to a volume without a storage class. Choose the mode ro for a job on several nodes.";
+            errors.push(FieldError::new(format!("/volumes/{index}/mode"), detail));
         }
     }
     if errors.is_empty() { Ok(()) } else { Err(Problem::invalid(errors).into()) }
+}
+
+/// The storage classes of the volumes of a submission.
+pub async fn storage_classes(
+    tx: &mut Tx<'_>,
+    org: OrgId,
+    spec: &NewJob,
+) -> Result<Vec<Arc<str>>, StoreError> {
+    let mut classes: Vec<Arc<str>> = Vec::new();
+    for request in &spec.volumes {
+        let volume = store::volumes::find(tx, org, &request.name).await?;
+        if let Some(class) = volume.and_then(|volume| volume.class)
+            && !classes.iter().any(|known| **known == *class)
+        {
+            classes.push(class.into());
+        }
+    }
+    Ok(classes)
+}
+
+/// The storage classes of the volumes of queued jobs, by job. `job` limits the result to one job; `None` means all
+/// jobs.
+pub async fn waiting_storage_classes(
+    tx: &mut Tx<'_>,
+    job: Option<JobId>,
+) -> Result<HashMap<JobId, Vec<Arc<str>>>, StoreError> {
+    let mut out: HashMap<JobId, Vec<Arc<str>>> = HashMap::new();
+    for (job, class) in store::volumes::uses::list_waiting_classes(tx, job).await? {
+        out.entry(job).or_default().push(class.into());
+    }
+    Ok(out)
 }
 
 /// Records the volumes of a new job. From then on they cannot be deleted.
@@ -129,6 +166,8 @@ pub async fn assign_versions(
 ) -> Result<(), StoreError> {
     for (volume_id, writable) in requests {
         let Some(volume) = store::volumes::find_any(tx, volume_id).await? else { continue };
+        // Jobs write to a volume of a storage class together, and hand nothing over.
+        let writable = writable && volume.class.is_none();
         if writable {
             store::volumes::uses::abandon(tx, volume_id).await?;
         }
@@ -161,6 +200,10 @@ pub async fn add_outcomes(
     let given = store::volumes::uses::list(tx, job, attempt).await?;
     for (volume, (id, _)) in volumes.iter_mut().zip(requests) {
         let Some(row) = given.iter().find(|row| row.volume_id == id) else { continue };
+        let has_class = store::volumes::find_any(tx, id).await?.is_some_and(|found| found.class.is_some());
+        if has_class {
+            continue;
+        }
         let is_late = row.abandoned && row.kept_version.is_none() && row.note.is_none();
         volume.version = Some(row.version);
         volume.kept_version = row.kept_version;
@@ -248,12 +291,20 @@ impl VolumeUses {
                 return Err(StartInputError::Unusable(Failure { code, detail }));
             };
             let (bytes, _) = store::volumes::totals(tx, id, given.version).await?;
+            let found = store::volumes::find_any(tx, id).await?;
+            let class = found.as_ref().and_then(|volume| volume.class.clone());
+            let group = match found.filter(|_| class.is_some()) {
+                Some(volume) => store::volumes::classes::find_group(tx, volume.org_id).await?.unwrap_or(0),
+                None => 0,
+            };
             volumes.push(RankVolume {
                 volume: id,
                 name: request.name.clone(),
                 path: request.path.clone(),
-                writable: given.writable,
+                writable: if class.is_some() { request.mode == VolumeMode::Rw } else { given.writable },
                 bytes: u64::try_from(bytes).unwrap_or(0),
+                class,
+                group: u32::try_from(group).unwrap_or(0),
             });
         }
         Ok(volumes)

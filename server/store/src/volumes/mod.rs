@@ -1,7 +1,8 @@
-//! Volumes of organizations and the files of their versions. [`blobs`] has the content of the files, and
-//! [`uses`] has the jobs with volumes.
+//! Volumes of organizations and the files of their versions. [`blobs`] has the content of the files,
+//! [`uses`] has the jobs with volumes, and [`classes`] has the storage classes.
 
 pub mod blobs;
+pub mod classes;
 pub mod uses;
 
 use berth_types::ids::{FileId, OrgId, VolumeId};
@@ -15,7 +16,10 @@ pub struct StoredVolume {
     pub id: VolumeId,
     pub org_id: OrgId,
     pub name: String,
+    /// Without a meaning for a volume of a storage class.
     pub max_bytes: i64,
+    /// The storage class; absent for a volume whose files the portal has.
+    pub class: Option<String>,
     pub version: i64,
     pub created_by: String,
     pub created_at: Timestamp,
@@ -39,7 +43,7 @@ pub struct StoredVolumeFile {
 macro_rules! select_volumes {
     ($rest:literal) => {
         concat!(
-            "SELECT id, org_id, name, max_bytes, version, created_by, created_at, changed_at FROM volumes ",
+            "SELECT id, org_id, name, max_bytes, class, version, created_by, created_at, changed_at FROM volumes ",
             $rest
         )
     };
@@ -55,8 +59,8 @@ macro_rules! select_files {
 }
 
 pub async fn insert(tx: &mut Tx<'_>, row: &StoredVolume) -> Result<(), StoreError> {
-    let sql = "INSERT INTO volumes (id, org_id, name, max_bytes, version, created_by, created_at, changed_at) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let sql = "INSERT INTO volumes (id, org_id, name, max_bytes, class, version, created_by, created_at, \
+               changed_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     exec!(
         tx,
         sql,
@@ -64,6 +68,7 @@ pub async fn insert(tx: &mut Tx<'_>, row: &StoredVolume) -> Result<(), StoreErro
         row.org_id,
         &row.name,
         row.max_bytes,
+        &row.class,
         row.version,
         &row.created_by,
         row.created_at,

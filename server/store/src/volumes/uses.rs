@@ -75,6 +75,27 @@ pub async fn list_waiting_requests(
     }
 }
 
+/// Lists the storage classes of a queued job (`None`: of all queued jobs), each with its job.
+pub async fn list_waiting_classes(
+    tx: &mut Tx<'_>,
+    job: Option<JobId>,
+) -> Result<Vec<(JobId, String)>, StoreError> {
+    macro_rules! select_classes {
+        ($condition:literal) => {
+            concat!(
+                "SELECT DISTINCT w.job_id, v.class FROM job_volumes w JOIN jobs j ON j.id = w.job_id \
+                 JOIN volumes v ON v.id = w.volume_id WHERE v.class IS NOT NULL AND j.state = 'queued'",
+                $condition,
+                " ORDER BY w.job_id, v.class"
+            )
+        };
+    }
+    match job {
+        Some(job) => list!(tx, (JobId, String), select_classes!(" AND w.job_id = $1"), job),
+        None => list!(tx, (JobId, String), select_classes!("")),
+    }
+}
+
 /// Lists the queued jobs that request to write to a volume to which this job writes.
 pub async fn list_jobs_behind(tx: &mut Tx<'_>, job: JobId) -> Result<Vec<JobId>, StoreError> {
     let sql = "SELECT DISTINCT w.job_id FROM job_volumes m JOIN job_volumes w ON w.volume_id = m.volume_id \

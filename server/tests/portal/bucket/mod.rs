@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use hmac::{Hmac, Mac};
 use object_store::aws::AmazonS3Builder;
 use sha2::{Digest, Sha256};
+use tokio::sync::watch;
 
 pub const SECRET: &str = "the-key-of-the-bucket";
 const LEAST_PART: usize = 5 << 20;
@@ -24,21 +25,25 @@ pub struct BucketState {
     pub parts: HashMap<String, BTreeMap<u32, Bytes>>,
     /// The number of started uploads.
     pub uploads: u32,
-    /// The number of parts in transfer.
-    pub under_way: u32,
     /// The codes of refused or premature requests.
     pub refused: Vec<&'static str>,
     /// The first part number without room; 0 for enough room.
     pub full_at: u32,
+    /// The number of next requests that fail with 503.
+    pub failures: u32,
 }
 
-#[derive(Clone, Default)]
-pub struct FakeBucket(Arc<Mutex<BucketState>>);
+#[derive(Clone)]
+pub struct FakeBucket {
+    state: Arc<Mutex<BucketState>>,
+    /// The number of parts in transfer.
+    under_way: Arc<watch::Sender<u32>>,
+}
 
 impl FakeBucket {
     /// Starts the store; returns it with the settings of a client.
     pub async fn open() -> (Self, AmazonS3Builder) {
-        let bucket = Self::default();
+        let bucket = Self { state: Arc::default(), under_way: Arc::new(watch::Sender::new(0)) };
         let app = axum::Router::new().fallback(answer).with_state(bucket.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -54,7 +59,13 @@ impl FakeBucket {
     }
 
     pub fn state(&self) -> MutexGuard<'_, BucketState> {
-        self.0.lock().unwrap()
+        self.state.lock().unwrap()
+    }
+
+    /// Waits until a part is in transfer.
+    pub async fn part_begun(&self) {
+        let mut under_way = self.under_way.subscribe();
+        drop(under_way.wait_for(|parts| *parts > 0).await.unwrap());
     }
 }
 
@@ -117,14 +128,18 @@ async fn answer(State(bucket): State<FakeBucket>, request: Request) -> Response 
     let fits = |state: &BucketState| part.is_none_or(|number| state.full_at == 0 || number < state.full_at);
     if part.is_some() && fits(&bucket.state()) {
         // An accepted part takes time, as over a slow connection; a refusal is immediate.
-        bucket.state().under_way += 1;
+        bucket.under_way.send_modify(|parts| *parts += 1);
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-        bucket.state().under_way -= 1;
+        bucket.under_way.send_modify(|parts| *parts -= 1);
     }
     let mut state = bucket.state();
     if is_signed(head.method.as_str(), &path, query, &head.headers, &body) != Some(true) {
         state.refused.push("SignatureDoesNotMatch");
         return error(StatusCode::FORBIDDEN, "SignatureDoesNotMatch");
+    }
+    if let Some(left) = state.failures.checked_sub(1) {
+        state.failures = left;
+        return error(StatusCode::SERVICE_UNAVAILABLE, "SlowDown");
     }
     match (head.method.as_str(), asked("uploadId")) {
         ("POST", None) if query.split('&').any(|pair| pair.trim_end_matches('=') == "uploads") => {
@@ -151,7 +166,7 @@ async fn answer(State(bucket): State<FakeBucket>, request: Request) -> Response 
         }
         ("POST", Some(id)) => complete(&mut state, path, id, std::str::from_utf8(&body).unwrap()),
         ("DELETE", Some(id)) => {
-            if state.under_way > 0 {
+            if *bucket.under_way.borrow() > 0 {
                 state.refused.push("a part may come after its upload was given up");
             }
             state.parts.remove(id);

@@ -6,8 +6,8 @@ use berth_proto::portal_client::PortalClient;
 use berth_proto::{
     Assignment, Certificate, Hello, JoinRequest, PortalMessage, WorkerMessage, portal_message, worker_message,
 };
-use berth_worker::session::identity;
-use berth_worker::session::tls::{ClientCertificate, PortalConnector};
+use berth_session::identity;
+use berth_session::tls::{ClientCertificate, PortalConnector};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};

@@ -71,6 +71,11 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         labels: JsonColumn([("rack".to_owned(), "r1".to_owned())].into()),
         isolation: JsonColumn::default(),
         images: false,
+        gang_ports: None,
+        rdma_ports: JsonColumn::default(),
+        egress: false,
+        host_network: false,
+        host_mounts: JsonColumn::default(),
         boards,
     }
 }

@@ -1,10 +1,13 @@
 //! A portal with idle nodes, for tests of placement, reservations and time.
 
 use berth_foundation::live::SessionGuard;
+use berth_store::gangs::GangPorts;
 use berth_store::nodes::{GpuReport, NodeReport};
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, Db};
 use berth_types::ids::NodeId;
+use berth_types::nodes::HostMount;
+use berth_types::rdma::RdmaPort;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 use serde_json::{Value, json};
@@ -15,6 +18,18 @@ use crate::stores::insert_node;
 
 pub const HOUR: i64 = 3_600;
 pub const DAY: i64 = 24 * HOUR;
+
+/// The equipment of a node besides its boards.
+#[derive(Debug, Default)]
+pub struct Equipment {
+    pub images: bool,
+    pub egress: bool,
+    pub host_network: bool,
+    pub gang_ports: Option<GangPorts>,
+    pub rdma_ports: Vec<RdmaPort>,
+    /// The names of its host mounts.
+    pub mounts: Vec<&'static str>,
+}
 
 /// A portal with two connected nodes of two boards each, whose workers run nothing.
 pub struct IdlePortal {
@@ -70,6 +85,18 @@ impl IdlePortal {
 
     /// Reports the node with or without support for images.
     pub async fn report_with_images(&self, n: u128, images: bool) {
+        self.report_equipped(n, Equipment { images, ..Equipment::default() }).await;
+    }
+
+    /// Reports the node with this equipment.
+    pub async fn report_equipped(&self, n: u128, equipment: Equipment) {
+        let Equipment { images, egress, host_network, gang_ports, rdma_ports, mounts } = equipment;
+        let mount = |name: &&str| HostMount {
+            name: (*name).to_owned(),
+            file_system: "lustre".to_owned(),
+            total_bytes: 4 << 40,
+            free_bytes: 1 << 40,
+        };
         let board = |i: u32| GpuReport {
             uuid: format!("GPU-{n}-{i}"),
             index: i64::from(i),
@@ -90,6 +117,11 @@ impl IdlePortal {
             labels: JsonColumn::default(),
             isolation: JsonColumn::default(),
             images,
+            gang_ports,
+            rdma_ports: JsonColumn(rdma_ports),
+            egress,
+            host_network,
+            host_mounts: JsonColumn(mounts.iter().map(mount).collect()),
             boards: (0..2).map(board).collect(),
         };
         self.t.portal.nodes.report_node(node(n), report).await.unwrap();

@@ -118,6 +118,14 @@ impl Net {
         })
     }
 
+    /// The command lines of the processes in the hub or in a place, with a zero between two words.
+    pub fn processes(&self, at: &str) -> Vec<String> {
+        let pids = ip(&format!("netns pids {}-{at}", self.name)).unwrap();
+        let command = |pid: &str| std::fs::read(format!("/proc/{pid}/cmdline")).ok();
+        let commands = pids.split_whitespace().filter_map(command);
+        commands.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+    }
+
     /// Drops all packets of a place without a reset of its connections.
     pub fn pull(&self, place: usize) {
         ip(&format!("-n {}-hub link set cable{place} down", self.name)).unwrap();

@@ -27,6 +27,8 @@ struct Grant {
 #[derive(Default)]
 struct ProviderState {
     issuer: String,
+    /// Another issuer in the metadata.
+    announced: Option<String>,
     /// The number of the present key. Only this key is published.
     key: u8,
     down: bool,
@@ -91,6 +93,11 @@ impl FakeProvider {
 
     pub fn set_down(&self, down: bool) {
         self.lock().down = down;
+    }
+
+    /// Names another issuer in the metadata from now on.
+    pub fn announce_issuer(&self, issuer: &str) {
+        self.lock().announced = Some(issuer.to_owned());
     }
 
     /// Gives no refresh tokens from now on.
@@ -159,7 +166,7 @@ async fn metadata(State(provider): State<FakeProvider>) -> Response {
     }
     let issuer = &state.issuer;
     Json(json!({
-        "issuer": issuer,
+        "issuer": state.announced.as_ref().unwrap_or(issuer),
         "authorization_endpoint": format!("{issuer}/authorize"),
         "token_endpoint": format!("{issuer}/token"),
         "jwks_uri": format!("{issuer}/keys"),

@@ -105,6 +105,7 @@ pub fn worker(data: &Path, portal: &str, join: &str) -> ChildGuard {
     let program = std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("berth-worker");
     let child = Command::new(program)
         .args(["run", "--simulate", "1xH100-80GB", "--allow-unisolated", "--join-token", join])
+        .args(["--job-network", "host"])
         .arg("--portal")
         .arg(format!("https://{portal}"))
         .arg("--data")

@@ -10,7 +10,6 @@ use berth_server::{loops, workers};
 use berth_store as store;
 use berth_types::ids::JobId;
 use berth_worker::exec::attempt_processes;
-use berth_worker::shim;
 use serde_json::{Value, json};
 
 use crate::common::{Caller, TestPortal};
@@ -41,8 +40,19 @@ pub struct Worker {
 
 impl Worker {
     /// Starts a worker with these simulated boards. Programs in the directory `bin` of its data precede the
-    /// host's.
+    /// host's. The directory `rdma` there has its RDMA devices.
     pub fn start(portal: &str, data: &Path, boards: &str, token: Option<&str>) -> Self {
+        Self::start_with(portal, data, boards, token, &[])
+    }
+
+    /// The same with more options.
+    pub fn start_with(
+        portal: &str,
+        data: &Path,
+        boards: &str,
+        token: Option<&str>,
+        options: &[&str],
+    ) -> Self {
         let mut command = Command::new(worker_program());
         command.args([
             "run",
@@ -56,15 +66,26 @@ impl Worker {
             "1",
             "--label",
             "rack=r1",
+            // The network of this machine stays as it is.
+            "--job-network",
+            "host",
+            // The cache works on a full disk too.
+            "--cache-free-gib",
+            "0",
         ]);
         command
             .arg("--data")
             .arg(data)
             .arg("--allow-unisolated")
+            .args(options)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         if let Some(token) = token {
             command.args(["--join-token", token]);
+        }
+        let rdma = data.join("rdma");
+        if rdma.exists() {
+            command.arg("--simulate-rdma").arg(rdma);
         }
         let path = std::env::var("PATH").unwrap();
         command.env("PATH", format!("{}:{path}", data.join("bin").display()));
@@ -130,7 +151,8 @@ impl Drop for WorkerPortal {
 /// Kills the shim of an attempt and all processes of the attempt.
 fn kill_attempt(attempt: &Path) {
     let processes = attempt_processes::all(attempt).into_iter().map(|pid| pid.to_string());
-    let all: Vec<String> = processes.chain(shim::shim_pid(attempt).map(|pid| pid.to_string())).collect();
+    let all: Vec<String> =
+        processes.chain(berth_shim::shim_pid(attempt).map(|pid| pid.to_string())).collect();
     if !all.is_empty() {
         // Some may have ended already.
         let _ = Command::new("kill").arg("-KILL").args(all).output();

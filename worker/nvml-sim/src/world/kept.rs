@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{Fault, HANG_MS, World, new_world};
+use super::{HANG_MS, World, new_world};
+use crate::fault::Fault;
 use crate::faults::Faults;
 use crate::read_whole;
 
@@ -71,7 +72,7 @@ fn locked(dir: &Path) -> Result<Flock<File>, Fault> {
     Flock::lock(file, FlockArg::LockExclusive).map_err(|_| Fault::OperatingSystem)
 }
 
-fn configured() -> Result<String, Fault> {
+pub fn configured() -> Result<String, Fault> {
     std::env::var("BERTH_NVML_SIM_DIR").map_err(|_| Fault::Uninitialized)
 }
 

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use berth_isolation::cgroups::{Allowance, AttemptCgroups, Cgroups};
+use berth_isolation::sandbox::{BindMount, Sandbox, SandboxNetwork, SandboxSpec};
+use berth_isolation::secret_files;
+use berth_job_files::transfer::tree::change_owner;
+use berth_network::{Egress, JobNetwork};
 use berth_proto::{Secret, Spec};
-use berth_worker::isolation::cgroups::{Allowance, AttemptCgroups, Cgroups};
-use berth_worker::isolation::sandbox::{BindMount, Sandbox, SandboxSpec};
-use berth_worker::isolation::secret_files;
-use berth_worker::shim::lease::ShimLease;
-use berth_worker::shim::{self, CommandExit, CommandStart, Launch, Limits, ShimRecords, ShimSecrets};
-use berth_worker::system::files::put_json;
+use berth_shim::lease::ShimLease;
+use berth_shim::{CommandExit, CommandStart, Launch, Limits, ShimRecords, ShimSecrets};
+use berth_system::files::put_json;
 use nix::sys::signal::Signal;
 
 use crate::left_out::left_out;
@@ -20,15 +22,23 @@ use crate::left_out::left_out;
 pub struct Script<'a> {
     pub text: &'a str,
     pub network: bool,
+    /// The policy of a network of its own.
+    pub egress: Egress,
     pub devices: Vec<PathBuf>,
     pub cpu_milli: u64,
     pub memory_mib: u64,
     pub pids: u64,
     pub disk_mib: u64,
+    /// Its other limits.
+    pub limits: Limits,
     pub secrets: Vec<Secret>,
     pub lease: Option<ShimLease>,
     /// Made before it starts, and its own.
     pub volumes: Vec<BindMount>,
+    /// Directories of host mounts, which stay the worker's.
+    pub host_volumes: Vec<BindMount>,
+    /// The group of its organization on host mounts.
+    pub storage_group: Option<u32>,
 }
 
 impl Default for Script<'_> {
@@ -36,14 +46,18 @@ impl Default for Script<'_> {
         Self {
             text: "true",
             network: true,
+            egress: Egress::INTERNET,
             devices: Vec::new(),
             cpu_milli: 0,
             memory_mib: 0,
             pids: 4_096,
             disk_mib: 1_024,
+            limits: Limits::default(),
             secrets: Vec::new(),
             lease: None,
             volumes: Vec::new(),
+            host_volumes: Vec::new(),
+            storage_group: None,
         }
     }
 }
@@ -52,6 +66,8 @@ pub struct Stage {
     pub root: tempfile::TempDir,
     pub sandbox: Sandbox,
     pub cgroups: Cgroups,
+    /// Jobs with a network have one of their own; the test removes it. `None`: they have the host's.
+    pub network: Option<JobNetwork>,
 }
 
 /// A script that runs.
@@ -60,10 +76,6 @@ pub struct Running {
     pub uid: Option<u32>,
     pub shim: Child,
     pub group: AttemptCgroups,
-}
-
-fn entries(dir: &Path) -> Vec<PathBuf> {
-    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 impl Stage {
@@ -92,11 +104,11 @@ impl Stage {
 
     fn open_in(root: tempfile::TempDir) -> Self {
         let cgroups = Cgroups::find("berth-test", root.path());
-        Self { root, sandbox: Sandbox::Process, cgroups }
+        Self { root, sandbox: Sandbox::Process, cgroups, network: None }
     }
 
     /// True if the kernel limits this here; said where it does not.
-    pub fn limits(&self, controller: berth_worker::isolation::cgroups::Controller) -> bool {
+    pub fn limits(&self, controller: berth_isolation::cgroups::Controller) -> bool {
         let limits = self.cgroups.version_text(controller).is_some();
         if !limits {
             left_out(format!("no cgroup limits {controller:?} on this machine"));
@@ -124,7 +136,7 @@ impl Stage {
         if let Some(place) = &place {
             secret_files::write(place, &spec, uid).unwrap();
         }
-        for BindMount { from, to, .. } in &script.volumes {
+        for BindMount { from, to, writable } in &script.volumes {
             // Its place in the job's directory is there before the sandbox, and is the job's.
             if let Ok(below) = to.strip_prefix("/home/job") {
                 let mut at = work.clone();
@@ -134,26 +146,24 @@ impl Stage {
                     std::os::unix::fs::chown(&at, uid, uid).unwrap();
                 }
             }
-            for path in std::iter::once(from.clone()).chain(entries(from)) {
-                if let Some(uid) = uid {
-                    std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
-                }
+            if let Some(uid) = uid {
+                change_owner(from, uid, *writable).unwrap();
             }
         }
-        let passwd = self.sandbox.passwd(uid).map(|text| {
-            let file = dir.join("passwd");
-            std::fs::write(&file, text).unwrap();
-            file
-        });
+        let passwd = self.write_passwd(&dir, uid);
+        let own = self.network.as_ref().filter(|_| script.network);
+        let namespace = own.and_then(|network| network.create_with(name, &script.egress, None).unwrap());
+        let volumes = [script.volumes.as_slice(), script.host_volumes.as_slice()].concat();
         let sandbox_spec = SandboxSpec {
             work: &work,
             uid: uid.unwrap_or(0),
-            network: script.network,
+            network: SandboxNetwork::new(namespace.as_ref(), !script.network),
             devices: &script.devices,
             secrets: place.as_deref(),
             scratch_mib: 64,
             passwd: passwd.as_deref(),
-            volumes: &script.volumes,
+            volumes: &volumes,
+            storage_group: script.storage_group,
         };
         let command = ["/bin/sh", "-c", script.text].map(str::to_owned).to_vec();
         let confined = self.sandbox.confine(&sandbox_spec, command);
@@ -175,14 +185,15 @@ impl Stage {
                 pids: script.pids,
                 disk: Some((work, script.disk_mib)),
                 volumes: script.volumes.iter().map(|bind| bind.from.clone()).collect(),
-                nested: false,
+                ..script.limits.clone()
             },
             has_secrets: !spec.secrets.is_empty(),
             secrets: place,
             lease: script.lease.clone(),
             container: None,
+            storage_group: script.storage_group,
         };
-        put_json(&dir.join(shim::LAUNCH), &launch, false).unwrap();
+        put_json(&dir.join(berth_shim::LAUNCH), &launch, false).unwrap();
         let mut shim = Command::new(env!("CARGO_BIN_EXE_berth-worker"))
             .arg("shim")
             .arg(&dir)
@@ -198,6 +209,13 @@ impl Stage {
         Running { dir, uid, shim, group }
     }
 
+    fn write_passwd(&self, dir: &Path, uid: Option<u32>) -> Option<PathBuf> {
+        let text = self.sandbox.passwd(uid)?;
+        let file = dir.join("passwd");
+        std::fs::write(&file, text).unwrap();
+        Some(file)
+    }
+
     /// Runs it to its end: how it ended, and what it wrote.
     pub fn run(&self, name: &str, script: &Script<'_>) -> (CommandExit, String) {
         self.start(name, script).ended()
@@ -210,7 +228,8 @@ impl Stage {
 
 impl Running {
     pub fn log(&self) -> String {
-        String::from_utf8_lossy(&std::fs::read(self.dir.join(shim::LOG)).unwrap_or_default()).into_owned()
+        String::from_utf8_lossy(&std::fs::read(self.dir.join(berth_shim::LOG)).unwrap_or_default())
+            .into_owned()
     }
 
     /// Waits until it has written this.
@@ -234,7 +253,7 @@ impl Running {
     }
 
     pub fn stop(self) {
-        shim::send_signal(&self.dir, Signal::SIGTERM);
+        berth_shim::send_signal(&self.dir, Signal::SIGTERM);
         self.ended();
     }
 }

@@ -1,6 +1,6 @@
 //! Facts and readings of a board as texts. Pure.
 
-use berth_types::health::GpuHealth;
+use berth_types::health::{FabricState, GpuFabric, GpuHealth};
 
 const fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
@@ -43,6 +43,16 @@ fn throttle_text(bits: u64) -> String {
     if found.is_empty() { "none".to_owned() } else { found.join(", ") }
 }
 
+/// Returns the state of the fabric: `ready, clique 1`.
+fn fabric_text(fabric: &GpuFabric) -> String {
+    match fabric.state {
+        FabricState::NotStarted => "registration not started".to_owned(),
+        FabricState::InProgress => "registration in progress".to_owned(),
+        FabricState::Completed if fabric.status == 0 => format!("ready, clique {}", fabric.clique),
+        FabricState::Completed => format!("registration failed with error {} of NVML", fabric.status),
+    }
+}
+
 /// Returns the power with its limit: `612 W of 700 W`.
 fn power_text(gpu: &GpuHealth) -> Option<String> {
     let power = gpu.power_watts?;
@@ -78,7 +88,12 @@ pub fn pairs(gpu: &GpuHealth) -> Vec<(&'static str, String)> {
         ("Compute capability", facts.compute_capability.clone()),
         ("Power limit", facts.power_limit_watts.map(|watts| format!("{watts} W"))),
         ("Active NVLinks", (facts.nvlinks > 0).then(|| facts.nvlinks.to_string())),
+        ("NVLink fabric", facts.fabric.as_ref().map(fabric_text)),
         ("MIG", mode_text(facts.mig, facts.mig_pending)),
+        (
+            "MIG profiles of the driver",
+            (!facts.mig_differences.is_empty()).then(|| facts.mig_differences.join(" ")),
+        ),
         ("ECC", mode_text(facts.ecc, facts.ecc_pending)),
         ("ECC errors since driver load", count_text(facts.ecc_corrected, facts.ecc_uncorrected)),
         ("Row remaps by error", rows),
@@ -108,7 +123,17 @@ pub mod tests {
         let names = |gpu: &GpuHealth| pairs(gpu).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         let none = gpu(serde_json::json!({}));
         assert_eq!(names(&none), ["Temperature", "Power", "Utilization", "UUID", "Memory"]);
+        let differs = gpu(serde_json::json!({"facts": {"nvlinks": 0, "mig_differences": ["One.", "Two."]}}));
+        assert!(pairs(&differs).contains(&("MIG profiles of the driver", "One. Two.".to_owned())));
         assert!(pairs(&none).contains(&("Power", "no reading".to_owned())));
+        let fabric = |state: &str, status: u32| {
+            let fabric = serde_json::json!({"state": state, "status": status, "clique": 1});
+            let board = gpu(serde_json::json!({"facts": {"nvlinks": 18, "fabric": fabric}}));
+            pairs(&board).into_iter().find(|(name, _)| *name == "NVLink fabric").unwrap().1
+        };
+        assert_eq!(fabric("completed", 0), "ready, clique 1");
+        assert_eq!(fabric("completed", 9), "registration failed with error 9 of NVML");
+        assert_eq!(fabric("in_progress", 0), "registration in progress");
         let facts = serde_json::json!({"nvlinks": 18, "ecc": true, "ecc_pending": false, "ecc_corrected": 0});
         let shown = pairs(&gpu(serde_json::json!({"facts": facts, "reading": {"sm_clock_mhz": 1980.0}})));
         assert!(shown.contains(&("Active NVLinks", "18".to_owned())));

@@ -20,8 +20,9 @@ use super::super::super::parts::{CallProblem, every_visible, ready};
 use super::super::is_operator;
 use super::facts::pairs;
 use super::history::table;
+use super::tasks::latest_task;
 use super::verdict::{Verdict, banner};
-use super::{BoardsState, Confirm, Controls, Loaded, buttons, load, pair, poll, task_text};
+use super::{BoardsState, Confirm, Controls, Loaded, buttons, load, pair, poll};
 use crate::api;
 use crate::api::Answer;
 use crate::api::escape::escaped;
@@ -317,8 +318,7 @@ fn OneBoard(loaded: LoadedBoard) -> impl IntoView {
     let gpu = Memo::new(move |_| state.gpus.with(|gpus| gpus.iter().find(|gpu| gpu.uuid == wanted).cloned()));
     let verdict = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Verdict::from_gpu)));
     let facts = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(pairs).unwrap_or_default()));
-    let task =
-        Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(|gpu| gpu.task.as_ref()).map(task_text)));
+    let task = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(latest_task)));
     let controls = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Controls::from_gpu)));
     let jobs = Memo::new(move |_| samples.with(|samples| samples.jobs.clone()));
     let marks = Memo::new(move |_| jobs.with(|jobs| events.with(|events| chart_marks(jobs, events))));

@@ -9,15 +9,19 @@ use crate::ui::When;
 
 /// The quarantine code of a change of the MIG mode.
 const MODE_CHANGE: &str = "gpu.mode";
+/// The quarantine code of a reset of a board without a fault.
+const BOARD_RESET: &str = "gpu.reset";
 /// NVML's bits for clocks reduced by the hardware: a slowdown, its temperature, or the power brake.
 const HARDWARE_LIMITS: u64 = 0x8 | 0x40 | 0x80;
 
-const RESET: &str = "Drain the node, reset the board with nvidia-smi --gpu-reset on the host, then check it. Replace the board if the fault returns.";
+const RESET: &str = "Reset the board: its jobs end before the reset. Replace the board if the fault returns.";
 const REBOOT: &str = "Drain the node, reboot the host, then check the board.";
 const REPLACE: &str = "Drain the node and replace the board.";
 const SEARCH: &str = "Drain the node and run nvidia-smi on the host. Reboot the host if the board is missing there, and replace the board if it stays missing.";
 const CHECK: &str = "Drain the node, then check the board. Reset the board if the check fails.";
-const WAIT: &str = "Wait for the change of the MIG mode. The board returns to service after it. After a failed change reset the board, then check it.";
+const WAIT: &str = "Wait for the change of the MIG mode. The board returns to service after it. After a failed change reset the board.";
+const WAIT_FOR_RESET: &str = "Wait for the reset. The board returns to service after it. After a failed reset stop the processes that hold the boards, such as monitors, and reset the board again.";
+const FABRIC: &str = "Run systemctl status nvidia-fabricmanager on the host and start the service. The board returns to service with its registration. Slices need no fabric: enable MIG to use them.";
 
 /// The condition of a board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +30,7 @@ pub enum Condition {
     /// In service, with signs of a fault.
     Suspect,
     Failed,
-    /// Out of service for a change of the MIG mode.
+    /// Out of service for a change of the MIG mode or a reset.
     Changing,
 }
 
@@ -50,8 +54,10 @@ fn next_step(code: Option<&str>, facts: &GpuFacts) -> &'static str {
         return REPLACE;
     }
     match (code, facts.recovery) {
+        (None, _) if facts.awaits_fabric() => FABRIC,
         (None, _) => SEARCH,
         (Some(MODE_CHANGE), _) => WAIT,
+        (Some(BOARD_RESET), _) => WAIT_FOR_RESET,
         (Some(_), Some(2)) => REBOOT,
         (Some("gpu.xid" | "gpu.ecc" | "gpu.memory" | "gpu.recovery"), _) => RESET,
         (Some(_), _) => CHECK,
@@ -80,7 +86,7 @@ impl Verdict {
     pub fn from_gpu(gpu: &GpuHealth) -> Self {
         let code = gpu.quarantine.as_ref().map(|quarantine| quarantine.code.as_str());
         if let Some((title, reason, since)) = fault(gpu) {
-            let is_changing = code == Some(MODE_CHANGE);
+            let is_changing = matches!(code, Some(MODE_CHANGE | BOARD_RESET));
             let condition = if is_changing { Condition::Changing } else { Condition::Failed };
             return Self { condition, title, reason, since, next: next_step(code, &gpu.facts) };
         }
@@ -163,6 +169,19 @@ mod tests {
                 serde_json::json!({"quarantine": {"code": "gpu.mode", "reason": "It changes."}}),
                 Condition::Changing,
                 WAIT,
+            ),
+            (
+                serde_json::json!({"quarantine": {"code": "gpu.reset", "reason": "It is reset."}}),
+                Condition::Changing,
+                WAIT_FOR_RESET,
+            ),
+            (
+                serde_json::json!({
+                    "silent": "No fabric.",
+                    "facts": facts(serde_json::json!({"fabric": {"state": "not_started", "status": 0, "clique": 0}})),
+                }),
+                Condition::Failed,
+                FABRIC,
             ),
             (
                 serde_json::json!({

@@ -1,11 +1,14 @@
 //! Confirmation of an invoice's end: paid, or void by a credit note. Neither can be undone.
 
+use berth_types::change_requests::Outcome;
 use berth_types::invoices::Invoice;
 use berth_types::money::money_text;
 use leptos::prelude::*;
 
+use super::super::super::dialog_form::DialogForm;
 use super::super::super::invoices::text::title;
-use super::super::super::parts::{Call, CallProblem, FormKey, Modal};
+use super::super::super::parts::{Call, CallProblem, FormKey};
+use super::super::waiting::EffectTime;
 use super::InvoicesState;
 use crate::api;
 
@@ -66,20 +69,20 @@ pub fn CloseDialog(
     };
     let pays =
         Memo::new(move |_| chosen.with(|chosen| chosen.as_ref().is_some_and(|(_, how)| *how == Close::Pay)));
-    // An error of the previous invoice does not apply to the next one.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-        }
-    });
-    let close = move |_: leptos::ev::MouseEvent| {
+    let close = move |()| {
         let Some((invoice, how)) = chosen.get_untracked() else { return };
         let once = key.for_text(format!("{} {}", invoice.id, how == Close::Pay));
-        let done = move |fresh: Invoice| {
+        let done = move |outcome: Outcome<Invoice>| {
             key.reset();
-            state.merge_all(vec![fresh]);
-            // The answer is without the new credit note.
-            state.reload();
+            match outcome {
+                Outcome::Requested(request) => state.waiting.set(Some(*request)),
+                Outcome::Done(fresh) => {
+                    state.waiting.set(None);
+                    state.merge_all(vec![fresh]);
+                    // The answer is without the new credit note.
+                    state.reload();
+                }
+            }
             open.set(false);
         };
         match how {
@@ -87,25 +90,24 @@ pub fn CloseDialog(
             Close::Void => call.run(api::invoices::void(invoice.id, once), done),
         }
     };
-    let class = move || if pays.get() { "btn btn--primary" } else { "btn btn--danger btn--primary" };
+    let verb = Signal::derive(move || {
+        let verb = if pays.get() { "Mark as paid" } else { "Void invoice" };
+        verb.to_owned()
+    });
     view! {
-        <Modal id="close-invoice" title=title open=open>
-            <div class="dialog__body">
-                <p>{text}</p>
-                <CallProblem call=call beside_fields=&[]/>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Keep open"</button>
-                <button
-                    class=class
-                    type="button"
-                    disabled=move || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=close
-                >
-                    {move || if pays.get() { "Mark as paid" } else { "Void invoice" }}
-                </button>
-            </div>
-        </Modal>
+        <DialogForm
+            id="close-invoice"
+            title=title
+            open=open
+            call=call
+            keep="Keep open"
+            verb=verb
+            danger=Signal::derive(move || !pays.get())
+            submit=Callback::new(close)
+        >
+            <p>{text}</p>
+            <EffectTime waits=state.second_operator at_once="The invoice is closed at once."/>
+            <CallProblem call=call beside_fields=&[]/>
+        </DialogForm>
     }
 }

@@ -7,9 +7,11 @@ pub mod settings;
 use std::future::Future;
 
 use berth_types::Page as Rows;
+use berth_types::change_requests::ChangeRequest;
 use berth_types::ids::InvoiceId;
 use berth_types::invoices::{BillingSettings, Invoice, InvoiceKind, InvoiceState};
 use berth_types::money::{column_decimals, column_text};
+use berth_types::operators::OperatorRight;
 use futures::try_join;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
@@ -23,12 +25,12 @@ use super::super::days::{day_at, month_before, month_text};
 use super::super::invoices::document::{PrintButton, document};
 use super::super::invoices::text::{merge, period, title};
 use super::super::invoices::{corrected_text, day_cell, state_cell};
-use super::super::limits::replace;
 use super::super::load_more::LoadMore;
 use super::super::org_data::answer_view;
-use super::super::parts::{Call, CallProblem, FieldError, every_visible, now_ms, ready};
+use super::super::parts::{Call, CallProblem, FieldError, Submit, every_visible, now_ms, ready};
 use super::super::text::counted;
-use super::is_operator;
+use super::waiting::{WaitingNotice, second_operator_required};
+use super::{guarded, is_operator, may};
 use crate::api;
 use crate::api::Answer;
 use crate::api::invoices::Billed;
@@ -75,15 +77,23 @@ pub struct InvoicesState {
     /// The invoice of the dialog and its end.
     chosen: RwSignal<Option<(Invoice, Close)>>,
     closing: RwSignal<bool>,
+    /// The last closing, if it waits for a second operator.
+    waiting: RwSignal<Option<ChangeRequest>>,
+    /// True with the rule for a second operator.
+    second_operator: ReadSignal<bool>,
     ready: ReadSignal<bool>,
 }
 
 impl InvoicesState {
-    /// Merges invoices of an answer.
+    /// Merges invoices of an answer. The page may have been left meanwhile.
     fn merge_all(self, fresh: Vec<Invoice>) {
-        let mut next = self.all.get_untracked();
-        fresh.into_iter().for_each(|one| merge(&mut next, one));
-        replace(self.all, next);
+        self.all.maybe_update(|all| {
+            let mut next = all.clone();
+            fresh.into_iter().for_each(|one| merge(&mut next, one));
+            let moved = *all != next;
+            *all = next;
+            moved
+        });
     }
 
     /// Reloads the newest invoices.
@@ -106,6 +116,8 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
         shown: RwSignal::new(None),
         chosen: RwSignal::new(None),
         closing: RwSignal::new(false),
+        waiting: RwSignal::new(None),
+        second_operator: second_operator_required(),
         ready: ready(),
     };
     let cursor = RwSignal::new(first.next_cursor);
@@ -124,6 +136,7 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
         state.all.with(|all| all.iter().find(|one| one.id == id).cloned())
     });
     view! {
+        <WaitingNotice waiting=state.waiting/>
         {move || one.get().map(|one| view! { <DocumentView invoice=one state=state/> })}
         <section class="section">
             <div class="section__head">
@@ -140,8 +153,10 @@ fn InvoicesView(loaded: Loaded) -> impl IntoView {
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
             <ListCurl path="/operator/invoices" label="Invoices with curl"/>
         </section>
-        <BillForm state=state/>
-        <SettingsForm settings=settings/>
+        {guarded(
+            OperatorRight::ManageMoney,
+            view! { <BillForm state=state/><SettingsForm settings=settings/> }.into_any(),
+        )}
         <CloseDialog state=state/>
     }
 }
@@ -200,7 +215,9 @@ fn row(invoice: &Invoice, (all, decimals): (&[Invoice], usize), state: InvoicesS
     let below = corrected_text(invoice, all).map(|text| view! { <span class="table__sub">{text}</span> });
     let buyer = invoice.document.buyer.clone();
     let total = column_text(invoice.document.total_micros, &invoice.document.currency, decimals);
-    let open = invoice.kind == InvoiceKind::Invoice && invoice.state == InvoiceState::Open;
+    let open = invoice.kind == InvoiceKind::Invoice
+        && invoice.state == InvoiceState::Open
+        && may(OperatorRight::ManageMoney);
     let close_button = |how: Close| {
         let this = invoice.clone();
         let label = format!("{} {}", how.verb(), title(invoice));
@@ -302,14 +319,7 @@ fn BillForm(state: InvoicesState) -> impl IntoView {
                 <FieldError id="bill-month-error" error=error/>
             </div>
             <div class="form__actions">
-                <button
-                    class="btn"
-                    type="submit"
-                    disabled=move || !state.ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Create invoices"
-                </button>
+                <Submit call=call quiet=true>"Create invoices"</Submit>
                 <span class="quiet" role="status">{move || status.get()}</span>
             </div>
         </form>

@@ -2,16 +2,17 @@
 
 use berth_types::invoices::{BillingSettings, TaxRate};
 use berth_types::problems::{FieldError as Wrong, Problem};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
+use super::super::super::card_form::CardForm;
 use super::super::super::invoices::text::{parse_rate, typed_rate};
 use super::super::super::limits::form::NumberField;
 use super::super::super::limits::numbers::{Unit, parse_whole};
-use super::super::super::parts::{Call, CallProblem, FieldError, ready};
+use super::super::super::parts::{Call, FieldError, ready};
 use crate::api;
+use crate::ui::{TextArea, TextField};
 
-const FIELDS: &[&str] = &["/seller", "/taxes", "/due_days"];
+const FIELDS: &[&str] = &["/seller", "/seller_tax_id", "/taxes", "/due_days"];
 
 /// The input of a tax: its name and its rate in percent.
 type TaxInput = (String, String);
@@ -20,7 +21,11 @@ type TaxInput = (String, String);
 ///
 /// # Errors
 /// One error for each invalid field.
-fn parse(seller: &str, due_days: &str, taxes: &[TaxInput]) -> Result<BillingSettings, Vec<Wrong>> {
+fn parse(
+    (seller, tax_id): (&str, &str),
+    due_days: &str,
+    taxes: &[TaxInput],
+) -> Result<BillingSettings, Vec<Wrong>> {
     let mut errors = Vec::new();
     let mut rates = Vec::new();
     for (index, (name, rate)) in taxes.iter().enumerate() {
@@ -38,7 +43,8 @@ fn parse(seller: &str, due_days: &str, taxes: &[TaxInput]) -> Result<BillingSett
     }
     match days {
         Some(due_days) if errors.is_empty() => {
-            Ok(BillingSettings { seller: seller.trim().to_owned(), taxes: rates, due_days })
+            let (seller, seller_tax_id) = (seller.trim().to_owned(), tax_id.trim().to_owned());
+            Ok(BillingSettings { seller, seller_tax_id, taxes: rates, due_days })
         }
         _ => Err(errors),
     }
@@ -57,6 +63,7 @@ struct TaxRow {
 #[derive(Clone, Copy)]
 struct Fields {
     seller: RwSignal<String>,
+    seller_tax_id: RwSignal<String>,
     due_days: RwSignal<String>,
     taxes: RwSignal<Vec<TaxRow>>,
     next: StoredValue<u32>,
@@ -66,6 +73,7 @@ impl Fields {
     fn new(settings: &BillingSettings) -> Self {
         let fields = Self {
             seller: RwSignal::new(String::new()),
+            seller_tax_id: RwSignal::new(String::new()),
             due_days: RwSignal::new(String::new()),
             taxes: RwSignal::new(Vec::new()),
             next: StoredValue::new(0),
@@ -76,6 +84,7 @@ impl Fields {
 
     fn set_settings(self, settings: &BillingSettings) {
         self.seller.set(settings.seller.clone());
+        self.seller_tax_id.set(settings.seller_tax_id.clone());
         self.due_days.set(settings.due_days.to_string());
         let rows = settings.taxes.iter().map(|tax| self.row(tax.name.clone(), typed_rate(tax.basis_points)));
         self.taxes.set(rows.collect());
@@ -91,7 +100,8 @@ impl Fields {
         let taxes: Vec<TaxInput> = self.taxes.with_untracked(|rows| {
             rows.iter().map(|row| (row.name.get_untracked(), row.rate.get_untracked())).collect()
         });
-        parse(&self.seller.get_untracked(), &self.due_days.get_untracked(), &taxes)
+        let (seller, tax_id) = (self.seller.get_untracked(), self.seller_tax_id.get_untracked());
+        parse((seller.as_str(), tax_id.as_str()), &self.due_days.get_untracked(), &taxes)
     }
 }
 
@@ -105,8 +115,7 @@ pub fn SettingsForm(
     let call = Call::idle();
     let status = RwSignal::new("");
     let fields = Fields::new(&settings);
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         status.set("");
         match fields.settings() {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
@@ -118,28 +127,34 @@ pub fn SettingsForm(
             }
         }
     };
-    let wrong_seller = call.field("/seller");
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Invoice settings"</h2>
-            <p class="prose">"The settings apply to new invoices. Issued invoices do not change."</p>
-            <CallProblem call=call beside_fields=FIELDS/>
-            <div class="field">
-                <label class="field__label" for="seller">"Seller"</label>
-                <textarea
-                    id="seller"
-                    rows="4"
-                    maxlength="500"
-                    aria-describedby="seller-hint seller-error"
-                    aria-invalid=move || wrong_seller.get().map(|_| "true")
-                    prop:value=move || fields.seller.get()
-                    on:input=move |ev| fields.seller.set(event_target_value(&ev))
-                ></textarea>
-                <p class="field__hint" id="seller-hint">
-                    "Name, address and legally required numbers, one per line."
-                </p>
-                <FieldError id="seller-error" error=wrong_seller/>
-            </div>
+        <CardForm
+            title="Invoice settings"
+            lead="The settings apply to new invoices. Issued invoices do not change."
+            call=call
+            beside_fields=FIELDS
+            verb="Save settings"
+            quiet=true
+            status=status
+            submit=Callback::new(submit)
+        >
+            <TextArea
+                label="Seller"
+                id="seller"
+                rows=4
+                max_length=500
+                value=fields.seller
+                hint="Name, address and legally required numbers, one per line."
+                error=call.field("/seller")
+            />
+            <TextField
+                label="Tax ID of the seller"
+                id="seller-tax-id"
+                max_length=50
+                value=fields.seller_tax_id
+                hint="Below the seller on each invoice. Empty for none."
+                error=call.field("/seller_tax_id")
+            />
             <Taxes fields=fields call=call ready=ready/>
             <NumberField
                 label="Payment term"
@@ -150,18 +165,7 @@ pub fn SettingsForm(
                 hint="For organizations with a credit limit, from the date of the invoice."
                 error=call.field("/due_days")
             />
-            <div class="form__actions">
-                <button
-                    class="btn"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Save settings"
-                </button>
-                <span class="quiet" role="status">{move || status.get()}</span>
-            </div>
-        </form>
+        </CardForm>
     }
 }
 
@@ -246,8 +250,10 @@ mod tests {
 
     #[test]
     fn a_form_becomes_settings() {
-        let settings = parse(" Harbour\nKade 4 ", "14", &[tax(" VAT ", "19"), tax("Levy", "0.5 %")]).unwrap();
+        let settings =
+            parse((" Harbour\nKade 4 ", " NL1 "), "14", &[tax(" VAT ", "19"), tax("Levy", "0.5 %")]).unwrap();
         assert_eq!((settings.seller.as_str(), settings.due_days), ("Harbour\nKade 4", 14));
+        assert_eq!(settings.seller_tax_id, "NL1");
         let taxes: Vec<(&str, i64)> =
             settings.taxes.iter().map(|tax| (tax.name.as_str(), tax.basis_points)).collect();
         assert_eq!(taxes, [("VAT", 1_900), ("Levy", 50)]);
@@ -255,7 +261,7 @@ mod tests {
 
     #[test]
     fn each_invalid_field_has_an_error() {
-        let errors = parse("", "two weeks", &[tax("VAT", "19"), tax("Levy", "much")]).unwrap_err();
+        let errors = parse(("", ""), "two weeks", &[tax("VAT", "19"), tax("Levy", "much")]).unwrap_err();
         let at: Vec<&str> = errors.iter().map(|error| error.pointer.as_str()).collect();
         assert_eq!(at, ["/taxes/1", "/due_days"]);
     }

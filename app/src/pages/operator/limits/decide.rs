@@ -1,7 +1,9 @@
 //! Pending requests for other limits and for credit with the decision of the operator: granted, granted with
 //! other values, or declined. A decided request leaves the list.
 
+use berth_types::change_requests::{ChangeRequest, Outcome};
 use berth_types::money::parse_amount_micros;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::{FieldError as Wrong, Problem};
 use berth_types::quotas::{DecideQuotaRequest, Limits, QuotaRequest, QuotaRequestState};
 use leptos::ev::SubmitEvent;
@@ -11,6 +13,8 @@ use super::super::super::limits::form::{Frame, LimitForm, NamedLimits, NumberFie
 use super::super::super::limits::requests::requested_text;
 use super::super::super::parts::{Call, CallProblem, FieldError, Submit, ready};
 use super::super::super::text::typed_amount;
+use super::super::may;
+use super::super::waiting::{WaitingNotice, second_operator_required};
 use crate::api;
 use crate::ui::*;
 
@@ -24,8 +28,9 @@ pub fn PendingRequests(
     /// The currency of the portal.
     currency: String,
 ) -> impl IntoView {
-    let ready = ready();
+    let (ready, second_operator) = (ready(), second_operator_required());
     let status = RwSignal::new(String::new());
+    let waiting = RwSignal::new(None::<ChangeRequest>);
     let pending = move || {
         let is_pending = |request: &&QuotaRequest| request.state == QuotaRequestState::Pending;
         all.with(|all| all.iter().filter(is_pending).cloned().collect::<Vec<QuotaRequest>>())
@@ -34,7 +39,16 @@ pub fn PendingRequests(
         all.with(|all| !all.iter().any(|request| request.state == QuotaRequestState::Pending))
     });
     let card = move |request: QuotaRequest| {
-        view! { <Decision request=request all=all status=status currency=currency.clone() ready=ready/> }
+        view! {
+            <Decision
+                request=request
+                all=all
+                results=(status, waiting)
+                currency=currency.clone()
+                second_operator=second_operator
+                ready=ready
+            />
+        }
     };
     view! {
         <section class="section">
@@ -42,6 +56,7 @@ pub fn PendingRequests(
                 <h2>"Pending requests"</h2>
                 <div class="section__aside" role="status">{move || status.get()}</div>
             </div>
+            <WaitingNotice waiting=waiting/>
             {move || none.get().then(|| {
                 empty("No pending requests. Requests of organizations for other limits and for credit appear here.")
             })}
@@ -86,14 +101,32 @@ fn parse_credit(requested: Option<i64>, text: &str) -> Result<Option<i64>, Vec<W
     parse_amount_micros(text).map(Some).ok_or_else(|| vec![Wrong::new("/credit_micros", detail)])
 }
 
+/// Returns the time of the credit of a grant.
+const fn credit_hint(second_operator: bool) -> &'static str {
+    if second_operator {
+        "Added to the balance of the organization at the approval by another operator."
+    } else {
+        "Added to the balance of the organization at once."
+    }
+}
+
+/// Returns true if the role decides a request: credit is money, and limits are not.
+fn may_decide(request: &QuotaRequest) -> bool {
+    let money = request.credit_micros.is_some();
+    let limits = request.limits != Limits::default() || !money;
+    (!money || may(OperatorRight::ManageMoney)) && (!limits || may(OperatorRight::ManageOrgs))
+}
+
 #[component]
 fn Decision(
     request: QuotaRequest,
     all: RwSignal<Vec<QuotaRequest>>,
-    status: RwSignal<String>,
+    results: (RwSignal<String>, RwSignal<Option<ChangeRequest>>),
     currency: String,
+    second_operator: ReadSignal<bool>,
     ready: ReadSignal<bool>,
 ) -> impl IntoView {
+    let (status, waiting) = results;
     let call = Call::idle();
     let note = RwSignal::new(String::new());
     let form = LimitForm::new(&request.limits);
@@ -111,7 +144,7 @@ fn Decision(
                 id=format!("{id}-credit")
                 unit=currency.clone()
                 value=amount
-                hint="Added to the balance of the organization at once."
+                hint=Signal::derive(move || credit_hint(second_operator.get()).to_owned())
                 error=call.field("/credit_micros")
             />
         }
@@ -126,7 +159,16 @@ fn Decision(
         let note = note.get_untracked().trim().to_owned();
         let body = DecideQuotaRequest { grant, limits, credit_micros, note };
         let name = org_name.clone();
-        call.run(api::quotas::decide(id, &body), move |decided: QuotaRequest| {
+        call.run(api::quotas::decide(id, &body), move |outcome: Outcome<QuotaRequest>| {
+            let decided = match outcome {
+                Outcome::Requested(request) => {
+                    status.set(String::new());
+                    waiting.set(Some(*request));
+                    return;
+                }
+                Outcome::Done(decided) => decided,
+            };
+            waiting.set(None);
             let decision = if grant { "granted" } else { "declined" };
             status.set(format!("Request of {name} {decision}."));
             all.update(|all| {
@@ -153,6 +195,8 @@ fn Decision(
     };
     let wrong_limits = call.field("/limits");
     let wrong_note = call.field("/note");
+    let decides = may_decide(&request);
+    let undecided = !decides;
     let label = request.org_name.clone();
     let heading = request.org_name.clone();
     view! {
@@ -181,7 +225,8 @@ fn Decision(
                 <p class="field__hint">"Shown to the organization with the decision."</p>
                 <FieldError id=note_error error=wrong_note/>
             </div>
-            <div class="form__actions">
+            <p class="quiet" hidden=decides>"Your role reads this request. Requests for credit need the role owner or billing, and requests for limits the role owner or support."</p>
+            <div class="form__actions" hidden=undecided>
                 <Submit call=call>"Grant"</Submit>
                 <button
                     class="btn"

@@ -3,9 +3,11 @@
 
 pub mod decide;
 pub mod org;
+mod rdma;
 
 use std::future::Future;
 
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::quotas::{Limits, QuotaRequest, QuotaRequestState};
 use futures::try_join;
@@ -19,7 +21,7 @@ use super::super::limits::form::{AllLimits, Frame, LimitForm};
 use super::super::limits::{replace, requests, slugs};
 use super::super::org_data::answer_view;
 use super::super::parts::{Call, CallProblem, Submit, every_visible, ready};
-use super::is_operator;
+use super::{guarded, is_operator};
 use crate::api;
 use crate::api::Answer;
 use crate::session::{Page, use_session};
@@ -107,7 +109,10 @@ fn LimitsView(loaded: Loaded) -> impl IntoView {
     };
     view! {
         <PendingRequests all=all currency=currency.clone()/>
-        <DefaultsForm defaults=defaults offerings=offerings currency=currency/>
+        {guarded(
+            OperatorRight::ManageOrgs,
+            view! { <DefaultsForm defaults=defaults offerings=offerings currency=currency/> }.into_any(),
+        )}
         {decided_section}
     }
 }

@@ -1,10 +1,12 @@
-//! Page of the limits of one organization with their use.
+//! Page of the limits of one organization with their use, and of its grant of RDMA.
 
 use std::future::Future;
 
 use berth_types::ids::OrgId;
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::quotas::Quota;
+use berth_types::rdma::RdmaGrant;
 use futures::try_join;
 use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
@@ -18,7 +20,8 @@ use super::super::super::limits::form::{AllLimits, Frame, LimitForm};
 use super::super::super::limits::{meters, replace, slugs};
 use super::super::super::org_data::object_view;
 use super::super::super::parts::{Call, CallProblem, every_visible, ready};
-use super::super::is_operator;
+use super::super::{guarded, is_operator};
+use super::rdma::RdmaGrantForm;
 use super::{FIELDS, SaveLimits};
 use crate::api;
 use crate::api::Answer;
@@ -31,18 +34,22 @@ use crate::ui::*;
 struct Loaded {
     name: String,
     quota: Quota,
+    rdma: RdmaGrant,
     offerings: Vec<String>,
 }
 
 fn load(org: Option<OrgId>) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
-    let calls = org.map(|org| (org, api::quotas::get_any(org), api::accounts::org(org), slugs()));
+    let calls = org.map(|org| {
+        let grant = api::nodes::rdma_grant_of(org);
+        (org, api::quotas::get_any(org), grant, api::accounts::org(org), slugs())
+    });
     async move {
         // Other text than an id is not found.
-        let Some((org, quota, orgs, offerings)) = calls else { return Err(Problem::not_found()) };
-        let (quota, orgs, offerings) = try_join!(quota, orgs, offerings)?;
+        let Some((org, quota, grant, orgs, offerings)) = calls else { return Err(Problem::not_found()) };
+        let (quota, rdma, orgs, offerings) = try_join!(quota, grant, orgs, offerings)?;
         let known = orgs.items.into_iter().next();
         let name = known.map_or_else(|| org.to_string(), |known| known.org.name);
-        Ok(Loaded { name, quota, offerings })
+        Ok(Loaded { name, quota, rdma, offerings })
     }
 }
 
@@ -64,7 +71,7 @@ fn OneOrg() -> impl IntoView {
 
 #[component]
 fn OrgLimits(loaded: Loaded) -> impl IntoView {
-    let Loaded { name, quota, offerings } = loaded;
+    let Loaded { name, quota, rdma, offerings } = loaded;
     let currency = use_session().me.currency;
     let org = quota.org;
     let form = LimitForm::new(&quota.limits);
@@ -87,12 +94,7 @@ fn OrgLimits(loaded: Loaded) -> impl IntoView {
     view! {
         <Title text=title/>
         <div class="page">
-            <nav class="crumbs" aria-label="Breadcrumb">
-                <ol>
-                    <li><a href="/operator/limits">"Limits"</a></li>
-                    <li><span aria-current="page" class="quiet">{name}</span></li>
-                </ol>
-            </nav>
+            <Crumbs list="Limits" path="/operator/limits" name=name/>
             <div class="page__head"><h1>{heading}</h1></div>
             <section class="section">
                 <div class="section__head">
@@ -101,7 +103,14 @@ fn OrgLimits(loaded: Loaded) -> impl IntoView {
                 </div>
                 {move || quota.with(|quota| meters::table(quota, &table_currency))}
             </section>
-            <OwnForm org=org form=form quota=quota offerings=offerings currency=currency/>
+            {guarded(
+                OperatorRight::ManageOrgs,
+                view! { <OwnForm org=org form=form quota=quota offerings=offerings currency=currency/> }.into_any(),
+            )}
+            {guarded(
+                OperatorRight::ManageFleet,
+                view! { <RdmaGrantForm org=org grant=rdma/> }.into_any(),
+            )}
         </div>
     }
 }

@@ -2,10 +2,10 @@
 
 use berth_types::nodes::{ExpectedBoards, JoinToken, NewJoinToken};
 use berth_types::problems::{FieldError as Wrong, Problem};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::super::parts::{Call, CallProblem, Submit, ready};
+use super::super::super::card_form::CardForm;
+use super::super::super::parts::{Call, ready};
 use crate::api;
 use crate::ui::*;
 
@@ -117,8 +117,7 @@ fn TokenForm(
     let model = RwSignal::new(String::new());
     let boards = RwSignal::new(String::new());
     let adopt = RwSignal::new(false);
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let draft = Draft {
             approval: approval.get_untracked(),
             model: model.get_untracked(),
@@ -151,9 +150,13 @@ fn TokenForm(
         .into_any()
     };
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Join token"</h2>
-            <CallProblem call=call beside_fields=FIELDS/>
+        <CardForm
+            title="Join token"
+            call=call
+            beside_fields=FIELDS
+            verb="Create join token"
+            submit=Callback::new(submit)
+        >
             <fieldset class="field field--wide">
                 <legend class="field__label">"Approval"</legend>
                 {choice(Approval::Expected, "expected", "Approve these boards", "A node with other boards waits for you.")}
@@ -168,7 +171,6 @@ fn TokenForm(
                     value=model
                     hint=Some("Such as H100-80GB.".to_owned())
                     error=call.field("/expected/model")
-                    autocomplete=Some("off")
                 />
                 <Field
                     label="Expected boards"
@@ -177,7 +179,6 @@ fn TokenForm(
                     value=boards
                     hint=Some("1 to 64.".to_owned())
                     error=call.field("/expected/boards")
-                    autocomplete=Some("off")
                 />
             </div>
             <label class="check">
@@ -192,8 +193,7 @@ fn TokenForm(
                     <span class="check__hint">"Its rack and switch then decide about placements."</span>
                 </span>
             </label>
-            <div class="form__actions"><Submit call=call>"Create join token"</Submit></div>
-        </form>
+        </CardForm>
     }
 }
 

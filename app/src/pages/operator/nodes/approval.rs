@@ -3,11 +3,14 @@
 
 use berth_types::ids::NodeId;
 use berth_types::nodes::{ApproveNode, Gpu, Node, SeenBoard};
+use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
+use super::super::may;
 use super::boards_text;
+use super::dialog::replace;
 use crate::api;
 
 /// The decision about a node.
@@ -63,6 +66,28 @@ fn banner(node: &Node, state: ApprovalState, ready: ReadSignal<bool>) -> Option<
     let report = format!("It reports {}.", report_text(node));
     let (reason, id, text) = (awaiting.reason.clone(), node.id, node.id.to_string());
     let (approve, remove) = (format!("Approve {}", node.name), format!("Remove {}", node.name));
+    let controls = may(OperatorRight::ManageFleet).then(|| {
+        view! {
+            <button
+                class="btn"
+                type="button"
+                aria-label=approve
+                disabled=move || !ready.get()
+                on:click=move |_| state.open_dialog(id, Decision::Approve)
+            >
+                "Approve"
+            </button>
+            <button
+                class="btn btn--danger"
+                type="button"
+                aria-label=remove
+                disabled=move || !ready.get()
+                on:click=move |_| state.open_dialog(id, Decision::Remove)
+            >
+                "Remove"
+            </button>
+        }
+    });
     Some(
         view! {
             <div class="banner banner--warn" role="status">
@@ -74,24 +99,7 @@ fn banner(node: &Node, state: ApprovalState, ready: ReadSignal<bool>) -> Option<
                     " Until your approval it gets no jobs, secrets or data, and no organization sees it."
                     <span class="banner__id">{text}</span>
                 </div>
-                <button
-                    class="btn"
-                    type="button"
-                    aria-label=approve
-                    disabled=move || !ready.get()
-                    on:click=move |_| state.open_dialog(id, Decision::Approve)
-                >
-                    "Approve"
-                </button>
-                <button
-                    class="btn btn--danger"
-                    type="button"
-                    aria-label=remove
-                    disabled=move || !ready.get()
-                    on:click=move |_| state.open_dialog(id, Decision::Remove)
-                >
-                    "Remove"
-                </button>
+                {controls}
             </div>
         }
         .into_any(),
@@ -163,11 +171,7 @@ fn ApprovalDialog(
                         open.set(false);
                     }
                     waiting.update(|nodes| nodes.retain(|node| node.id != id));
-                    nodes.update(|nodes| {
-                        if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
-                            *known = fresh;
-                        }
-                    });
+                    replace(nodes, fresh);
                 });
             }
             Decision::Remove => call.run_for(is_shown, api::nodes::remove(id), move |(), shown| {

@@ -1,54 +1,21 @@
 //! The organization of a dedicated node: its text and the dialog that sets it.
 
 use berth_types::accounts::OrgSummary;
-use berth_types::ids::{NodeId, OrgId};
+use berth_types::ids::OrgId;
 use berth_types::nodes::{Dedication, Node};
 use berth_types::problems::Problem;
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::super::super::parts::{Call, CallProblem, FieldError, Modal, Submit, later};
+use super::super::super::dialog_form::DialogForm;
+use super::super::super::parts::{Call, CallProblem, FieldError, later};
+use super::dialog::NodeDialog;
 use crate::api;
 
 const FIELDS: &[&str] = &["/org"];
 
 /// The pause after the last key before the request for suggestions.
 const PAUSE_MS: u64 = 200;
-
-/// The signals of the rows and the dialog.
-#[derive(Clone, Copy)]
-pub struct DedicationState {
-    /// The nodes of the page.
-    pub nodes: RwSignal<Vec<Node>>,
-    /// The node of the dialog.
-    pub chosen: RwSignal<Option<NodeId>>,
-    /// True with an open dialog.
-    pub open: RwSignal<bool>,
-}
-
-impl DedicationState {
-    /// Returns the item of a node's menu.
-    pub fn menu_item(self, node: &Node, ready: ReadSignal<bool>) -> AnyView {
-        let (id, label) = (node.id, format!("Dedicate {}", node.name));
-        let open_dialog = move |_: leptos::ev::MouseEvent| {
-            self.chosen.set(Some(id));
-            self.open.set(true);
-        };
-        view! {
-            <button
-                class="menu__item"
-                type="button"
-                aria-label=label
-                disabled=move || !ready.get()
-                on:click=open_dialog
-            >
-                "Dedicate"
-            </button>
-        }
-        .into_any()
-    }
-}
 
 /// Returns the organization of a dedicated node as a text: `Dedicated to Kelda Lab`; `None` for other nodes.
 pub fn dedication_text(node: &Node) -> Option<String> {
@@ -59,17 +26,15 @@ pub fn dedication_text(node: &Node) -> Option<String> {
 ///
 /// # Errors
 /// No organization has that name, or several have it.
-fn get_org(text: &str, orgs: &[OrgSummary]) -> Result<OrgId, Problem> {
+pub(super) fn get_org(text: &str, orgs: &[OrgSummary]) -> Result<OrgId, Problem> {
     if let Some(found) = orgs.iter().find(|org| org.org.slug == text) {
         return Ok(found.org.id);
     }
     let mut named = orgs.iter().filter(|org| org.org.name == text);
     let detail = match (named.next(), named.next()) {
         (Some(found), None) => return Ok(found.org.id),
-        (Some(_), Some(_)) => "Several organizations have this name. Choose one of the suggestions.",
-        (None, _) => {
-            "No organization has this name. Choose one of the suggestions, or leave the field empty."
-        }
+        (Some(_), Some(_)) => "Several organizations have this name. Enter the slug of one of them.",
+        (None, _) => "No organization has this name or slug. Copy it from the page Organizations.",
     };
     Err(Problem::invalid_field("/org", detail))
 }
@@ -132,35 +97,29 @@ fn OrgField(
 #[component]
 pub fn DedicationDialog(
     /// The signals of the page.
-    state: DedicationState,
+    state: NodeDialog,
 ) -> impl IntoView {
     let call = Call::idle();
-    let DedicationState { nodes, chosen, open } = state;
+    let NodeDialog { chosen, open, .. } = state;
     let text = RwSignal::new(String::new());
-    let find =
-        move |id: NodeId| nodes.with_untracked(|nodes| nodes.iter().find(|node| node.id == id).cloned());
+    let node = state.node();
+    let dedicated_to =
+        move || node.with_untracked(|node| node.as_ref().and_then(|node| node.dedicated_to.clone()));
     // A refresh of the list changes no text that is being edited.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-            let org = chosen.get_untracked().and_then(find).and_then(|node| node.dedicated_to);
-            text.set(org.map(|org| org.name).unwrap_or_default());
-        }
-    });
-    let title = Signal::derive(move || match chosen.get().and_then(find) {
+    let reset = move |()| text.set(dedicated_to().map(|org| org.name).unwrap_or_default());
+    let title = Signal::derive(move || match node.get() {
         Some(node) => format!("Dedicate {}", node.name),
         None => "Dedicate node".to_owned(),
     });
     let present = move || {
-        let text = chosen.get().and_then(find).and_then(|node| dedication_text(&node));
+        let text = node.with(|node| node.as_ref().and_then(dedication_text));
         text.map_or_else(|| "Open to all organizations now.".to_owned(), |text| format!("{text} now."))
     };
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let Some(id) = chosen.get_untracked() else { return };
         let typed = text.with_untracked(|text| text.trim().to_owned());
         // An id or the present organization needs no search.
-        let present = find(id).and_then(|node| node.dedicated_to).filter(|org| org.name == typed);
+        let present = dedicated_to().filter(|org| org.name == typed);
         let known = typed.parse::<OrgId>().ok().or(present.map(|org| org.org));
         let found = (known.is_none() && !typed.is_empty()).then(|| api::accounts::suggest_orgs(&typed));
         let answer = async move {
@@ -171,32 +130,26 @@ pub fn DedicationDialog(
             };
             api::nodes::dedicate(id, &Dedication { org }).await
         };
-        call.run(answer, move |fresh: Node| {
-            open.set(false);
-            nodes.update(|nodes| {
-                if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
-                    *known = fresh;
-                }
-            });
-        });
+        state.change(call, id, answer, move || open.set(false));
     };
     view! {
-        <Modal id="node-dedication" title=title open=open>
-            <form method="post" on:submit=submit>
-                <div class="dialog__body">
-                    <p>
-                        {present}
-                        " Only jobs, reservations, secrets and volumes of the chosen organization go to the node from then on, and no other organization sees it. Work of others on the node must end first."
-                    </p>
-                    <CallProblem call=call beside_fields=FIELDS/>
-                    <OrgField text=text error=call.field("/org")/>
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                    <Submit call=call>"Save"</Submit>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="node-dedication"
+            title=title
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Save"
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <p>
+                {present}
+                " Only jobs, reservations, secrets and volumes of the chosen organization go to the node from then on, and no other organization sees it. Work of others on the node must end first."
+            </p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <OrgField text=text error=call.field("/org")/>
+        </DialogForm>
     }
 }
 

@@ -1,55 +1,22 @@
 //! Drains of nodes: start with deadline and reason, progress, and cancellation. The portal counts the
 //! remaining attempts.
 
-use berth_types::ids::NodeId;
-use berth_types::nodes::Node;
 use berth_types::operations::{Drain, NewDrain};
+use berth_types::operators::OperatorRight;
 use berth_types::problems::Problem;
 use berth_types::time::Timestamp;
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::super::super::parts::{
-    Call, CallProblem, FieldError, Modal, Submit, every_visible, now_ms, ready,
-};
+use super::super::super::dialog_form::DialogForm;
+use super::super::super::parts::{Call, CallProblem, every_visible, now_ms, ready};
 use super::super::super::text::counted;
+use super::super::may;
+use super::dialog::NodeDialog;
 use crate::api;
 use crate::ui::*;
 
 const FIELDS: &[&str] = &["/deadline_at", "/grace_s", "/reason"];
-
-/// The signals of the rows and the dialog.
-#[derive(Clone, Copy)]
-pub struct DrainState {
-    /// The node of the dialog with its name.
-    pub chosen: RwSignal<Option<(NodeId, String)>>,
-    /// True with an open dialog.
-    pub open: RwSignal<bool>,
-}
-
-impl DrainState {
-    /// Returns the state without a node.
-    pub fn closed() -> Self {
-        Self { chosen: RwSignal::new(None), open: RwSignal::new(false) }
-    }
-
-    /// Returns the menu item of a node.
-    pub fn menu_item(self, node: &Node, ready: ReadSignal<bool>) -> AnyView {
-        let (id, name) = (node.id, node.name.clone());
-        let label = format!("Drain {name}");
-        let open_dialog = move |_: leptos::ev::MouseEvent| {
-            self.chosen.set(Some((id, name.clone())));
-            self.open.set(true);
-        };
-        view! {
-            <button class="menu__item" type="button" aria-label=label disabled=move || !ready.get() on:click=open_dialog>
-                "Drain"
-            </button>
-        }
-        .into_any()
-    }
-}
 
 /// Returns the progress of a drain.
 fn progress_text(drain: &Drain) -> String {
@@ -95,7 +62,7 @@ fn parse(minutes: &str, grace: &str, reason: &str, now_ms: i64) -> Result<NewDra
 #[component]
 pub fn Drains(
     /// The signals of the rows.
-    state: DrainState,
+    state: NodeDialog,
 ) -> impl IntoView {
     let ready = ready();
     let drains = RwSignal::new(Vec::<Drain>::new());
@@ -115,6 +82,7 @@ pub fn Drains(
     };
     Effect::new(reload);
     every_visible(5_000, reload);
+    let manages = may(OperatorRight::ManageFleet);
     let banner = move |drain: &Drain| {
         let state = if drain.by_host { "is shutting down" } else { "is draining" };
         let title = format!("{} {state}: no new jobs", drain.node_name);
@@ -128,12 +96,8 @@ pub fn Drains(
         let cancel = move |_: leptos::ev::MouseEvent| {
             call.run(api::operations::cancel_drain(id), move |()| reload());
         };
-        view! {
-            <div class="banner banner--info" role="status">
-                <div class="banner__text">
-                    <strong class="banner__title">{title}</strong>
-                    {progress} {deadline} {last} {reason}
-                </div>
+        let button = manages.then(|| {
+            view! {
                 <button
                     class="btn btn--small"
                     type="button"
@@ -143,6 +107,15 @@ pub fn Drains(
                 >
                     "Cancel drain"
                 </button>
+            }
+        });
+        view! {
+            <div class="banner banner--info" role="status">
+                <div class="banner__text">
+                    <strong class="banner__title">{title}</strong>
+                    {progress} {deadline} {last} {reason}
+                </div>
+                {button}
             </div>
         }
         .into_any()
@@ -155,28 +128,24 @@ pub fn Drains(
 }
 
 #[component]
-fn DrainDialog(state: DrainState, done: Callback<()>) -> impl IntoView {
-    let DrainState { chosen, open } = state;
+fn DrainDialog(state: NodeDialog, done: Callback<()>) -> impl IntoView {
+    let NodeDialog { chosen, open, .. } = state;
     let call = Call::idle();
     let minutes = RwSignal::new(String::new());
     let grace = RwSignal::new(String::new());
     let reason = RwSignal::new(String::new());
-    // Input for one node does not apply to the next.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-            minutes.set("60".to_owned());
-            grace.set(String::new());
-            reason.set(String::new());
-        }
-    });
-    let title = Signal::derive(move || match chosen.get() {
-        Some((_, name)) => format!("Drain {name}"),
+    let reset = move |()| {
+        minutes.set("60".to_owned());
+        grace.set(String::new());
+        reason.set(String::new());
+    };
+    let node = state.node();
+    let title = Signal::derive(move || match node.get() {
+        Some(node) => format!("Drain {}", node.name),
         None => "Drain".to_owned(),
     });
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
-        let Some((id, _)) = chosen.get_untracked() else { return };
+    let submit = move |()| {
+        let Some(id) = chosen.get_untracked() else { return };
         let body = parse(&minutes.get_untracked(), &grace.get_untracked(), &reason.get_untracked(), now_ms());
         match body {
             Err(problem) => call.problem.set(Some(problem)),
@@ -186,50 +155,46 @@ fn DrainDialog(state: DrainState, done: Callback<()>) -> impl IntoView {
             }),
         }
     };
-    let text_field = move |id: &'static str,
-                           label: &'static str,
-                           value: RwSignal<String>,
-                           pointer: &'static str,
-                           hint: &'static str| {
-        let (hint_id, error_id) = (format!("{id}-hint"), format!("{id}-error"));
-        let described = format!("{hint_id} {error_id}");
-        let wrong = call.field(pointer);
-        view! {
-            <div class="field field--wide">
-                <label class="field__label" for=id>{label}</label>
-                <input
-                    id=id
-                    autocomplete="off"
-                    maxlength="200"
-                    aria-describedby=described
-                    aria-invalid=move || wrong.get().map(|_| "true")
-                    prop:value=move || value.get()
-                    on:input=move |ev| value.set(event_target_value(&ev))
-                />
-                <p class="field__hint" id=hint_id>{hint}</p>
-                <FieldError id=error_id error=wrong/>
-            </div>
-        }
-        .into_any()
-    };
     view! {
-        <Modal id="drain" title=title open=open>
-            <form method="post" on:submit=submit>
-                <div class="dialog__body">
-                    <p>
-                        "The node accepts no new jobs from now on. At the deadline, remaining jobs get their stop signal and grace period. They are retried on other nodes if their retry policy permits it."
-                    </p>
-                    <CallProblem call=call beside_fields=FIELDS/>
-                    {text_field("drain-minutes", "Deadline in minutes", minutes, "/deadline_at", "Minutes from now. Empty: no deadline, jobs run to their end.")}
-                    {text_field("drain-grace", "Maximum grace in seconds", grace, "/grace_s", "Empty: the grace period of each job.")}
-                    {text_field("drain-reason", "Reason", reason, "/reason", "Shown to the owners of the jobs.")}
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Back"</button>
-                    <Submit call=call>"Drain"</Submit>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="drain"
+            title=title
+            open=open
+            call=call
+            keep="Back"
+            verb="Drain"
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <p>
+                "The node accepts no new jobs from now on. At the deadline, remaining jobs get their stop signal and grace period. They are retried on other nodes if their retry policy permits it."
+            </p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <TextField
+                label="Deadline in minutes"
+                id="drain-minutes"
+                max_length=200
+                value=minutes
+                hint="Minutes from now. Empty: no deadline, jobs run to their end."
+                error=call.field("/deadline_at")
+            />
+            <TextField
+                label="Maximum grace in seconds"
+                id="drain-grace"
+                max_length=200
+                value=grace
+                hint="Empty: the grace period of each job."
+                error=call.field("/grace_s")
+            />
+            <TextField
+                label="Reason"
+                id="drain-reason"
+                max_length=200
+                value=reason
+                hint="Shown to the owners of the jobs."
+                error=call.field("/reason")
+            />
+        </DialogForm>
     }
 }
 

@@ -2,49 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use berth_types::ids::NodeId;
 use berth_types::nodes::{Node, PatchNode};
 use berth_types::problems::{FieldError as Wrong, Problem};
 use leptos::prelude::*;
 
-use super::super::super::parts::{Call, CallProblem, FieldError, Modal};
+use super::super::super::dialog_form::DialogForm;
+use super::super::super::parts::{Call, CallProblem};
+use super::dialog::NodeDialog;
 use crate::api;
+use crate::ui::*;
 
 const FIELDS: &[&str] = &["/labels"];
-
-/// The signals of the rows and the dialog.
-#[derive(Clone, Copy)]
-pub struct LabelsState {
-    /// The nodes of the page.
-    pub nodes: RwSignal<Vec<Node>>,
-    /// The node of the dialog.
-    pub chosen: RwSignal<Option<NodeId>>,
-    /// True with an open dialog.
-    pub open: RwSignal<bool>,
-}
-
-impl LabelsState {
-    /// Returns the item of a node's menu.
-    pub fn menu_item(self, node: &Node, ready: ReadSignal<bool>) -> AnyView {
-        let (id, label) = (node.id, format!("Labels of {}", node.name));
-        let open_dialog = move |_: leptos::ev::MouseEvent| {
-            self.chosen.set(Some(id));
-            self.open.set(true);
-        };
-        view! {
-            <button
-                class="menu__item"
-                type="button"
-                aria-label=label
-                disabled=move || !ready.get()
-                on:click=open_dialog
-            >
-                "Labels"
-            </button>
-        }
-        .into_any()
-    }
-}
 
 /// Returns the labels as a text of `name=value`.
 fn text(labels: &BTreeMap<String, String>, separator: &str) -> String {
@@ -102,25 +70,17 @@ fn parse(lines: &str) -> Result<BTreeMap<String, String>, Vec<Wrong>> {
 #[component]
 pub fn LabelsDialog(
     /// The signals of the page.
-    state: LabelsState,
+    state: NodeDialog,
 ) -> impl IntoView {
     let call = Call::idle();
-    let LabelsState { nodes, chosen, open } = state;
+    let NodeDialog { chosen, open, .. } = state;
     let lines = RwSignal::new(String::new());
-    let find =
-        move |id: NodeId| nodes.with_untracked(|nodes| nodes.iter().find(|node| node.id == id).cloned());
+    let node = state.node();
     // A refresh of the list changes no text that is being edited.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-            let node = chosen.get_untracked().and_then(find);
-            lines.set(node.map(|node| text(&node.labels, "\n")).unwrap_or_default());
-        }
-    });
-    let node = Memo::new(move |_| {
-        let id = chosen.get()?;
-        nodes.with(|nodes| nodes.iter().find(|node| node.id == id).cloned())
-    });
+    let reset = move |()| {
+        let labels = node.with_untracked(|node| node.as_ref().map(|node| text(&node.labels, "\n")));
+        lines.set(labels.unwrap_or_default());
+    };
     let title = Signal::derive(move || match node.get() {
         Some(node) => format!("Labels of {}", node.name),
         None => "Labels".to_owned(),
@@ -135,22 +95,9 @@ pub fn LabelsDialog(
     };
     let change = move |body: PatchNode| {
         let Some(id) = chosen.get_untracked() else { return };
-        call.run_for(
-            move || chosen.try_get_untracked() == Some(Some(id)),
-            api::nodes::patch(id, &body),
-            move |fresh: Node, shown| {
-                if shown {
-                    open.set(false);
-                }
-                nodes.update(|nodes| {
-                    if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
-                        *known = fresh;
-                    }
-                });
-            },
-        );
+        state.change(call, id, api::nodes::patch(id, &body), move || open.set(false));
     };
-    let save = move |_: leptos::ev::MouseEvent| match lines.with_untracked(|lines| parse(lines)) {
+    let submit = move |()| match lines.with_untracked(|lines| parse(lines)) {
         Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
         Ok(labels) => change(PatchNode { labels: Some(labels), ..PatchNode::default() }),
     };
@@ -162,55 +109,45 @@ pub fn LabelsDialog(
             node.as_ref().is_none_or(|node| node.reported_labels.is_empty() || node.adopts_labels)
         })
     };
-    let wrong = call.field("/labels");
+    let further = view! {
+        <button
+            class="btn"
+            type="button"
+            aria-describedby="node-labels-adopt"
+            disabled=nothing_to_adopt
+            aria-disabled=move || call.pending.get().then_some("true")
+            on:click=adopt
+        >
+            "Adopt reported labels"
+        </button>
+    };
     view! {
-        <Modal id="node-labels" title=title open=open>
-            <div class="dialog__body">
-                <p>"The labels rack and switch decide about placements and power budgets. " {reported}</p>
-                <CallProblem call=call beside_fields=FIELDS/>
-                <div class="field field--wide">
-                    <label class="field__label" for="node-labels-text">"Labels"</label>
-                    <textarea
-                        id="node-labels-text"
-                        rows="4"
-                        maxlength="8192"
-                        aria-describedby="node-labels-hint node-labels-error"
-                        aria-invalid=move || wrong.get().map(|_| "true")
-                        prop:value=move || lines.get()
-                        on:input=move |ev| lines.set(event_target_value(&ev))
-                    ></textarea>
-                    <p class="field__hint" id="node-labels-hint">
-                        "One name=value per line, at most 64. Saved labels replace all labels; the labels of the worker then no longer count."
-                    </p>
-                    <FieldError id="node-labels-error" error=wrong/>
-                </div>
-                <p class="field__hint" id="node-labels-adopt">
-                    "Adopted labels replace all labels, now and with each report of the worker."
-                </p>
-            </div>
-            <div class="dialog__actions">
-                <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                <button
-                    class="btn"
-                    type="button"
-                    aria-describedby="node-labels-adopt"
-                    disabled=nothing_to_adopt
-                    aria-disabled=move || call.pending.get().then_some("true")
-                    on:click=adopt
-                >
-                    "Adopt reported labels"
-                </button>
-                <button
-                    class="btn btn--primary"
-                    type="button"
-                    aria-disabled=move || call.pending.get().then_some("true")
-                    aria-busy=move || call.pending.get().then_some("true")
-                    on:click=save
-                >
-                    "Save labels"
-                </button>
-            </div>
-        </Modal>
+        <DialogForm
+            id="node-labels"
+            title=title
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Save labels"
+            reset=Callback::new(reset)
+            further=further.into_any()
+            submit=Callback::new(submit)
+        >
+            <p>"The labels rack and switch decide about placements and power budgets. " {reported}</p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <TextArea
+                label="Labels"
+                id="node-labels-text"
+                rows=4
+                max_length=8192
+                value=lines
+                hint="One name=value per line, at most 64. Saved labels replace all labels; the labels of the worker then no longer count."
+                error=call.field("/labels")
+            />
+            <p class="field__hint" id="node-labels-adopt">
+                "Adopted labels replace all labels, now and with each report of the worker."
+            </p>
+        </DialogForm>
     }
 }
 

@@ -1,54 +1,29 @@
 //! Silent and lost nodes: the effect on their attempts, and the declaration of a loss by the operator.
 
-use berth_types::ids::NodeId;
 use berth_types::nodes::{Node, Silence, SilenceState};
+use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
 use super::super::super::text::counted;
+use super::super::may;
+use super::dialog::NodeDialog;
 use crate::api;
 use crate::ui::*;
 
-/// The signals of the banners and the dialog.
-#[derive(Clone, Copy)]
-pub struct LostState {
-    /// The nodes of the page.
-    pub nodes: RwSignal<Vec<Node>>,
-    /// The node of the dialog.
-    pub chosen: RwSignal<Option<NodeId>>,
-    /// True with an open dialog.
-    pub open: RwSignal<bool>,
-}
-
-impl LostState {
-    /// Returns the button of a silent node with attempts.
-    pub fn button(self, node: &Node, class: &'static str, ready: ReadSignal<bool>) -> Option<AnyView> {
-        let silence = node.silence.as_ref()?;
-        if silence.state == SilenceState::Lost || silence.attempts == 0 {
-            return None;
-        }
-        let id = node.id;
-        let label = format!("Declare {} lost", node.name);
-        let open_dialog = move |_: leptos::ev::MouseEvent| {
-            self.chosen.set(Some(id));
-            self.open.set(true);
-        };
-        Some(
-            view! {
-                <button
-                    class=class
-                    type="button"
-                    aria-label=label
-                    disabled=move || !ready.get()
-                    on:click=open_dialog
-                >
-                    "Declare lost"
-                </button>
-            }
-            .into_any(),
-        )
-    }
+/// Returns the button of a silent node with attempts.
+pub fn lost_button(
+    dialog: NodeDialog,
+    node: &Node,
+    class: &'static str,
+    ready: ReadSignal<bool>,
+) -> Option<AnyView> {
+    let silence = node.silence.as_ref()?;
+    let can_be_lost =
+        may(OperatorRight::ManageFleet) && silence.state != SilenceState::Lost && silence.attempts > 0;
+    let label = format!("Declare {} lost", node.name);
+    can_be_lost.then(|| dialog.button(node.id, class, "Declare lost", label, ready))
 }
 
 /// Returns the number of attempts with their noun.
@@ -95,13 +70,13 @@ fn effect(silence: &Silence) -> AnyView {
 }
 
 /// Returns the banner of a silent or lost node.
-pub fn silence_banner(node: &Node, state: LostState, ready: ReadSignal<bool>) -> Option<AnyView> {
+pub fn silence_banner(node: &Node, state: NodeDialog, ready: ReadSignal<bool>) -> Option<AnyView> {
     let silence = node.silence.as_ref()?;
     let lost = silence.state == SilenceState::Lost;
     let title = format!("{} is {}", node.name, if lost { "lost" } else { "not connected" });
     let seen = node.last_seen_at.map(|at| view! { " Last seen " <When at=at/> "." });
     let name = node.id.to_string();
-    let button = state.button(node, "btn", ready);
+    let button = lost_button(state, node, "btn", ready);
     Some(
         view! {
             <div class="banner banner--error" role="alert">
@@ -122,14 +97,11 @@ pub fn silence_banner(node: &Node, state: LostState, ready: ReadSignal<bool>) ->
 #[component]
 pub fn LostDialog(
     /// The signals of the page.
-    state: LostState,
+    state: NodeDialog,
 ) -> impl IntoView {
     let call = Call::idle();
-    let LostState { nodes, chosen, open } = state;
-    let node = Memo::new(move |_| {
-        let id = chosen.get()?;
-        nodes.with(|nodes| nodes.iter().find(|node| node.id == id).cloned())
-    });
+    let NodeDialog { chosen, open, .. } = state;
+    let node = state.node();
     let title = Signal::derive(move || match node.get() {
         Some(node) => format!("Declare {} lost?", node.name),
         None => "Declare a node lost?".to_owned(),
@@ -155,20 +127,7 @@ pub fn LostDialog(
     };
     let declare = move |()| {
         let Some(id) = chosen.get_untracked() else { return };
-        call.run_for(
-            move || chosen.try_get_untracked() == Some(Some(id)),
-            api::nodes::declare_lost(id),
-            move |fresh: Node, shown| {
-                if shown {
-                    open.set(false);
-                }
-                nodes.update(|nodes| {
-                    if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
-                        *known = fresh;
-                    }
-                });
-            },
-        );
+        state.change(call, id, api::nodes::declare_lost(id), move || open.set(false));
     };
     view! {
         <ConfirmDialog

@@ -3,23 +3,15 @@
 
 use berth_types::ids::NodeId;
 use berth_types::nodes::{JoinToken, NewJoinToken, Node};
+use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::{Call, CallProblem, Modal};
+use super::super::may;
+use super::dialog::NodeDialog;
 use crate::api;
 use crate::ui::*;
-
-/// The signals of the rows and the dialog.
-#[derive(Clone, Copy)]
-pub struct TrustState {
-    /// The nodes of the page.
-    pub nodes: RwSignal<Vec<Node>>,
-    /// The node of the dialog.
-    pub chosen: RwSignal<Option<NodeId>>,
-    /// True with an open dialog.
-    pub open: RwSignal<bool>,
-}
 
 /// Returns the banner of a node with a copied certificate.
 pub fn clone_banner(node: &Node) -> Option<AnyView> {
@@ -65,23 +57,20 @@ pub fn left_out_banner(node: &Node) -> Option<AnyView> {
 #[component]
 pub fn TrustDialog(
     /// The signals of the page.
-    state: TrustState,
+    state: NodeDialog,
 ) -> impl IntoView {
     let call = Call::idle();
     // The node of the join token, and the token.
     let token = RwSignal::new(None::<(NodeId, JoinToken)>);
     let revoking = RwSignal::new(false);
-    let TrustState { nodes, chosen, open } = state;
+    let NodeDialog { chosen, open, .. } = state;
     // A token for one node does not apply to the next.
     Effect::new(move || {
         open.track();
         call.problem.set(None);
         token.set(None);
     });
-    let node = Memo::new(move |_| {
-        let id = chosen.get()?;
-        nodes.with(|nodes| nodes.iter().find(|node| node.id == id).cloned())
-    });
+    let node = state.node();
     let title = Signal::derive(move || match node.get() {
         Some(node) => format!("Certificate of {}", node.name),
         None => "Certificate".to_owned(),
@@ -123,6 +112,25 @@ pub fn TrustDialog(
             }
         })
     };
+    let controls = may(OperatorRight::ManageFleet).then(|| {
+        view! {
+            <button
+                class="btn"
+                type="button"
+                aria-disabled=move || call.pending.get().then_some("true")
+                on:click=create
+            >
+                "Create join token"
+            </button>
+            <button
+                class="btn btn--danger"
+                type="button"
+                on:click=move |_| revoking.set(true)
+            >
+                "Revoke certificate"
+            </button>
+        }
+    });
     view! {
         <Modal id="node-trust" title=title open=open>
             <div class="dialog__body">
@@ -132,21 +140,7 @@ pub fn TrustDialog(
             </div>
             <div class="dialog__actions">
                 <button class="btn" type="button" on:click=move |_| open.set(false)>"Close"</button>
-                <button
-                    class="btn"
-                    type="button"
-                    aria-disabled=move || call.pending.get().then_some("true")
-                    on:click=create
-                >
-                    "Create join token"
-                </button>
-                <button
-                    class="btn btn--danger"
-                    type="button"
-                    on:click=move |_| revoking.set(true)
-                >
-                    "Revoke certificate"
-                </button>
+                {controls}
             </div>
         </Modal>
         <RevokeDialog state=state node=node token=token open=revoking/>
@@ -157,7 +151,7 @@ pub fn TrustDialog(
 #[component]
 fn RevokeDialog(
     /// The signals of the page.
-    state: TrustState,
+    state: NodeDialog,
     /// The node of the dialog.
     node: Memo<Option<Node>>,
     /// The join token, which ends with the certificate.
@@ -166,28 +160,16 @@ fn RevokeDialog(
     open: RwSignal<bool>,
 ) -> impl IntoView {
     let call = Call::idle();
-    let TrustState { nodes, chosen, .. } = state;
     let title = Signal::derive(move || match node.get() {
         Some(node) => format!("Revoke the certificate of {}?", node.name),
         None => "Revoke the certificate?".to_owned(),
     });
     let revoke = move |()| {
-        let Some(id) = chosen.get_untracked() else { return };
-        call.run_for(
-            move || chosen.try_get_untracked() == Some(Some(id)),
-            api::nodes::revoke(id),
-            move |fresh: Node, shown| {
-                if shown {
-                    token.set(None);
-                    open.set(false);
-                }
-                nodes.update(|nodes| {
-                    if let Some(known) = nodes.iter_mut().find(|known| known.id == fresh.id) {
-                        *known = fresh;
-                    }
-                });
-            },
-        );
+        let Some(id) = state.chosen.get_untracked() else { return };
+        state.change(call, id, api::nodes::revoke(id), move || {
+            token.set(None);
+            open.set(false);
+        });
     };
     view! {
         <ConfirmDialog

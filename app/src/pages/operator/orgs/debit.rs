@@ -1,15 +1,18 @@
 //! Dialog of a debit: a refund or a correction. The portal refuses more than the available money.
 
+use berth_types::change_requests::Outcome;
 use berth_types::ledger::{Balance, NewDebit};
 use berth_types::money::{money_text, parse_amount_micros};
 use berth_types::problems::{FieldError as Wrong, Problem};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
+use super::super::super::dialog_form::DialogForm;
 use super::super::super::limits::form::NumberField;
-use super::super::super::parts::{Call, CallProblem, FieldError, FormKey, Modal};
+use super::super::super::parts::{Call, CallProblem, FormKey};
+use super::super::waiting::EffectTime;
 use super::OrgsState;
 use crate::api;
+use crate::ui::*;
 
 const FIELDS: &[&str] = &["/amount_micros", "/memo"];
 
@@ -45,16 +48,11 @@ pub fn DebitDialog(
     let memo = RwSignal::new(String::new());
     let key = FormKey::new(call);
     let title = Signal::derive(move || state.title("Debit", "Debit"));
-    // Input for one organization does not apply to the next.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-            amount.set(String::new());
-            memo.set(String::new());
-        }
-    });
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let reset = move |()| {
+        amount.set(String::new());
+        memo.set(String::new());
+    };
+    let submit = move |()| {
         let Some((org, name)) = state.org() else { return };
         let body = match parse(&amount.get_untracked(), &memo.get_untracked()) {
             Ok(body) => body,
@@ -65,58 +63,48 @@ pub fn DebitDialog(
         };
         let micros = body.amount_micros;
         let once = key.for_text(format!("{org} {micros} {}", body.memo));
-        call.run(api::money::debit(org, &body, once), move |balance: Balance| {
+        call.run(api::money::debit(org, &body, once), move |outcome: Outcome<Balance>| {
             key.reset();
-            let debited = money_text(micros, &balance.currency);
-            state.update_balance(org, &balance, format!("{debited} debited from {name}."));
+            state.show(org, outcome, |balance| {
+                format!("{} debited from {name}.", money_text(micros, &balance.currency))
+            });
             open.set(false);
         });
     };
-    let wrong_memo = call.field("/memo");
     view! {
-        <Modal id="take-back" title=title open=open>
-            <form method="post" on:submit=submit>
-                <div class="dialog__body">
-                    <p>
-                        "The debit reduces the balance at once and stays in the ledger of the organization. Money reserved for jobs and reservations is not affected. To undo a debit, grant a credit."
-                    </p>
-                    <CallProblem call=call beside_fields=FIELDS/>
-                    <NumberField
-                        label="Amount"
-                        id="back-amount"
-                        unit=Signal::derive(move || state.currency())
-                        value=amount
-                        hint="At most the available money."
-                        error=call.field("/amount_micros")
-                    />
-                    <div class="field">
-                        <label class="field__label" for="back-memo">"Reason"</label>
-                        <input
-                            id="back-memo"
-                            autocomplete="off"
-                            maxlength="200"
-                            aria-describedby="back-memo-hint back-memo-error"
-                            aria-invalid=move || wrong_memo.get().map(|_| "true")
-                            prop:value=move || memo.get()
-                            on:input=move |ev| memo.set(event_target_value(&ev))
-                        />
-                        <p class="field__hint" id="back-memo-hint">"Shown in the ledger of the organization, such as: refund to card."</p>
-                        <FieldError id="back-memo-error" error=wrong_memo/>
-                    </div>
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                    <button
-                        class="btn btn--danger btn--primary"
-                        type="submit"
-                        disabled=move || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                    >
-                        "Debit account"
-                    </button>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="take-back"
+            title=title
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Debit account"
+            danger=true
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <EffectTime waits=state.second_operator at_once="The debit reduces the balance at once."/>
+            <p>
+                "The debit stays in the ledger of the organization. Money reserved for jobs and reservations is not affected. To undo a debit, grant a credit."
+            </p>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <NumberField
+                label="Amount"
+                id="back-amount"
+                unit=Signal::derive(move || state.currency())
+                value=amount
+                hint="At most the available money."
+                error=call.field("/amount_micros")
+            />
+            <TextField
+                label="Reason"
+                id="back-memo"
+                max_length=200
+                value=memo
+                hint="Shown in the ledger of the organization, such as: refund to card."
+                error=call.field("/memo")
+            />
+        </DialogForm>
     }
 }
 

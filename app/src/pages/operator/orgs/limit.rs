@@ -1,13 +1,15 @@
 //! Dialog of the credit limit. The portal refuses a limit below the present debt.
 
+use berth_types::change_requests::Outcome;
 use berth_types::ledger::{Balance, CreditLimit};
 use berth_types::money::{available_text, money_text, parse_amount_micros};
 use berth_types::problems::Problem;
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
+use super::super::super::dialog_form::DialogForm;
 use super::super::super::limits::form::NumberField;
-use super::super::super::parts::{Call, CallProblem, Modal, Submit};
+use super::super::super::parts::{Call, CallProblem};
+use super::super::waiting::EffectTime;
 use super::OrgsState;
 use crate::api;
 
@@ -32,15 +34,8 @@ pub fn CreditLimitDialog(
     let open = state.limiting;
     let amount = RwSignal::new(String::new());
     let title = Signal::derive(move || state.title("Credit limit of", "Credit limit"));
-    // Input for one organization does not apply to the next.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-            amount.set(String::new());
-        }
-    });
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let reset = move |()| amount.set(String::new());
+    let submit = move |()| {
         let Some((org, name)) = state.org() else { return };
         let Some(credit_limit_micros) = parse_amount_micros(&amount.get_untracked()) else {
             let detail = "Enter an amount, such as 500 or 12.50, or 0 for prepaid only.";
@@ -48,34 +43,36 @@ pub fn CreditLimitDialog(
             return;
         };
         let body = CreditLimit { credit_limit_micros };
-        call.run(api::money::set_credit_limit(org, &body), move |balance: Balance| {
-            state.update_balance(org, &balance, status_text(&name, &balance));
+        call.run(api::money::set_credit_limit(org, &body), move |outcome: Outcome<Balance>| {
+            state.show(org, outcome, |balance| status_text(&name, balance));
             open.set(false);
         });
     };
     view! {
-        <Modal id="credit-limit" title=title open=open>
-            <form method="post" on:submit=submit>
-                <div class="dialog__body">
-                    <p>
-                        "The credit limit is the permitted debt of the organization. With a limit, the organization pays its invoices afterwards: each invoice stays open until you mark it as paid. The new limit replaces the present one and cannot be below the present debt."
-                    </p>
-                    <CallProblem call=call beside_fields=&["/credit_limit_micros"]/>
-                    <NumberField
-                        label="New limit"
-                        id="credit-limit-amount"
-                        unit=Signal::derive(move || state.currency())
-                        value=amount
-                        hint="0: prepaid only."
-                        error=call.field("/credit_limit_micros")
-                    />
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                    <Submit call=call>"Set limit"</Submit>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="credit-limit"
+            title=title
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Set limit"
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <p>
+                "The credit limit is the permitted debt of the organization. With a limit, the organization pays its invoices afterwards: each invoice stays open until you mark it as paid. The new limit replaces the present one and cannot be below the present debt."
+            </p>
+            <EffectTime waits=state.second_operator at_once="The new limit counts at once."/>
+            <CallProblem call=call beside_fields=&["/credit_limit_micros"]/>
+            <NumberField
+                label="New limit"
+                id="credit-limit-amount"
+                unit=Signal::derive(move || state.currency())
+                value=amount
+                hint="0: prepaid only."
+                error=call.field("/credit_limit_micros")
+            />
+        </DialogForm>
     }
 }
 

@@ -2,11 +2,11 @@
 
 use berth_types::accounts::OrgSummary;
 use berth_types::nodes::{OrgNode, OrgNodes, PutOrgNodes};
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::super::super::parts::{Call, CallProblem, Modal, Submit};
+use super::super::super::dialog_form::DialogForm;
+use super::super::super::parts::{Call, CallProblem};
 use super::super::super::text::counted;
 use super::OrgsState;
 use crate::api;
@@ -44,11 +44,7 @@ pub fn OrgNodesDialog(
     let nodes = RwSignal::new(None::<OrgNodes>);
     let own_only = RwSignal::new(false);
     let title = Signal::derive(move || state.title("Nodes of", "Nodes"));
-    Effect::new(move || {
-        if !open.get() {
-            return;
-        }
-        call.problem.set(None);
+    let reset = move |()| {
         nodes.set(None);
         let Some((org, _)) = state.org() else { return };
         let found = api::nodes::of_org(org);
@@ -70,10 +66,9 @@ pub fn OrgNodesDialog(
                 }
             }
         });
-    });
+    };
     let is_read = Memo::new(move |_| nodes.with(Option::is_some));
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let Some((org, name)) = state.org().filter(|_| is_read.get_untracked()) else { return };
         let body = PutOrgNodes { own_nodes_only: own_only.get_untracked() };
         call.run(api::nodes::restrict_org(org, &body), move |saved: OrgNodes| {
@@ -86,33 +81,34 @@ pub fn OrgNodesDialog(
         });
     };
     view! {
-        <Modal id="org-nodes" title=title open=open>
-            <form method="post" on:submit=submit>
-                <div class="dialog__body">
-                    <p>"Only the work of this organization goes to its dedicated nodes."</p>
-                    <CallProblem call=call beside_fields=&[]/>
-                    {move || nodes.with(|nodes| nodes.as_ref().map(node_list))}
-                    <label class="check">
-                        <input
-                            type="checkbox"
-                            prop:checked=move || own_only.get()
-                            disabled=move || !is_read.get()
-                            on:change=move |event| own_only.set(event_target_checked(&event))
-                        />
-                        <span>
-                            "Own nodes only"
-                            <span class="check__hint">
-                                "Its jobs, reservations, secrets and volumes go to no other node. Without a free dedicated node its jobs wait."
-                            </span>
-                        </span>
-                    </label>
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                    <Submit call=call>"Save"</Submit>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="org-nodes"
+            title=title
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Save"
+            reset=Callback::new(reset)
+            submit=Callback::new(submit)
+        >
+            <p>"Only the work of this organization goes to its dedicated nodes."</p>
+            <CallProblem call=call beside_fields=&[]/>
+            {move || nodes.with(|nodes| nodes.as_ref().map(node_list))}
+            <label class="check">
+                <input
+                    type="checkbox"
+                    prop:checked=move || own_only.get()
+                    disabled=move || !is_read.get()
+                    on:change=move |event| own_only.set(event_target_checked(&event))
+                />
+                <span>
+                    "Own nodes only"
+                    <span class="check__hint">
+                        "Its jobs, reservations, secrets and volumes go to no other node. Without a free dedicated node its jobs wait."
+                    </span>
+                </span>
+            </label>
+        </DialogForm>
     }
 }
 

@@ -81,6 +81,16 @@ fn disk_finding(disk: DiskSpace) -> Option<Finding> {
     })
 }
 
+/// Returns the finding of acts that wait for a second operator.
+fn waiting_finding(change_requests: u64) -> Option<Finding> {
+    let words = ("change request waits for a second operator", "change requests wait for a second operator");
+    (change_requests > 0).then(|| Finding {
+        title: counted(size(change_requests), words.0, words.1),
+        note: "A change request ends without effect after 24 hours.".to_owned(),
+        path: "/operator/changes".to_owned(),
+    })
+}
+
 /// Lists the findings, the most urgent first.
 pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
     let mut out = Vec::new();
@@ -106,6 +116,7 @@ pub fn findings(overview: &OperatorOverview, zone: Zone) -> Vec<Finding> {
     let asking = overview.quota_requests.iter().map(|request| request.org_name.clone()).collect();
     let words = ("request for limits or credit", "requests for limits or credit");
     add(&mut out, overview.quota_request_count, words, asking, "/operator/limits");
+    out.extend(waiting_finding(overview.change_request_count));
     let credit = |micros: i64| money_text(micros, &overview.currency);
     let poor = overview
         .orgs_without_credit
@@ -128,7 +139,7 @@ mod tests {
                 "states": [], "notice_count": 0, "notices": [], "boards_out_of_service": 0, "board_notices": [], "capacity": [],
             },
             "work": {"running_jobs": 0, "running_devices": 0, "queued_jobs": 0, "queue": []},
-            "stuck_count": 0, "stuck": [], "quota_request_count": 0, "quota_requests": [],
+            "stuck_count": 0, "stuck": [], "quota_request_count": 0, "quota_requests": [], "change_request_count": 0,
             "orgs_without_credit_count": 0, "orgs_without_credit": [],
             "revenue": {"today_micros": 0, "month_micros": 0},
             "rack_count": 0, "racks": [], "audit_events": [],
@@ -140,6 +151,14 @@ mod tests {
     #[test]
     fn a_calm_portal_has_no_findings() {
         assert!(findings(&overview(serde_json::json!({})), Zone::Utc).is_empty());
+    }
+
+    #[test]
+    fn acts_wait_for_a_second_operator() {
+        let found = findings(&overview(serde_json::json!({"change_request_count": 2})), Zone::Utc);
+        let all: Vec<(&str, &str)> =
+            found.iter().map(|one| (one.title.as_str(), one.path.as_str())).collect();
+        assert_eq!(all, [("2 change requests wait for a second operator", "/operator/changes")]);
     }
 
     #[test]

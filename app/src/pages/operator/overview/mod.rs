@@ -9,6 +9,7 @@ use std::future::Future;
 use berth_types::jobs::Priority;
 use berth_types::money::money_text;
 use berth_types::nodes::NodeState;
+use berth_types::operators::OperatorRight;
 use berth_types::overview::OperatorOverview;
 use berth_types::time::duration_text;
 use leptos::prelude::*;
@@ -18,7 +19,7 @@ use self::attention::{Finding, findings};
 use super::super::org_data::answer_view;
 use super::super::parts::every_visible;
 use super::super::text::{number, size_text};
-use super::is_operator;
+use super::{is_operator, may};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -62,6 +63,17 @@ fn OverviewView(first: OperatorOverview) -> impl IntoView {
     let capacity = Memo::new(move |_| overview.with(|o| o.cluster.capacity.clone()));
     let racks = Memo::new(move |_| overview.with(|o| (o.rack_count, o.racks.clone())));
     let events = Memo::new(move |_| overview.with(|o| (o.audit_events.clone(), o.currency.clone())));
+    let changes = may(OperatorRight::Inspect).then(|| {
+        view! {
+            <section class="section">
+                <div class="section__head">
+                    <h2>"Latest changes"</h2>
+                    <div class="section__aside"><a href="/operator/audit">"All changes"</a></div>
+                </div>
+                {move || events.with(|(events, currency)| tables::changes(events, currency))}
+            </section>
+        }
+    });
     view! {
         <Figures overview=overview/>
         <section class="section">
@@ -82,13 +94,7 @@ fn OverviewView(first: OperatorOverview) -> impl IntoView {
             </div>
             {move || racks.with(|(_, racks)| tables::power(racks))}
         </section>
-        <section class="section">
-            <div class="section__head">
-                <h2>"Latest changes"</h2>
-                <div class="section__aside"><a href="/operator/audit">"All changes"</a></div>
-            </div>
-            {move || events.with(|(events, currency)| tables::changes(events, currency))}
-        </section>
+        {changes}
     }
 }
 

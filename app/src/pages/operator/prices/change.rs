@@ -1,14 +1,17 @@
 //! Dialog of a new price: on demand, reserved and preemptible, at once or from a later time, with a preview
 //! over the last 30 days.
 
+use berth_types::change_requests::Outcome;
 use berth_types::offerings::{Offering, PricePreview};
 use berth_types::problems::Problem;
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
+use super::super::super::call_button::CallButton;
+use super::super::super::dialog_form::DialogForm;
 use super::super::super::limits::form::NumberField;
-use super::super::super::parts::{Call, CallProblem, Modal, Submit};
+use super::super::super::parts::{Call, CallProblem};
 use super::super::super::time_field::TimeField;
+use super::super::waiting::EffectTime;
 use super::PricesState;
 use super::draft::{Draft, preview_text, status_text};
 use crate::api;
@@ -62,16 +65,11 @@ pub fn ChangeDialog(
     let preview = RwSignal::new(None::<PricePreview>);
     let PricesState { chosen, changing: open, .. } = state;
     // The form starts with the current price.
-    Effect::new(move || {
-        if open.get() {
-            call.problem.set(None);
-            fields.set_draft(
-                chosen.with_untracked(|offering| {
-                    offering.as_ref().map(Draft::from_offering).unwrap_or_default()
-                }),
-            );
-        }
-    });
+    let reset = move |()| {
+        let draft =
+            chosen.with_untracked(|offering| offering.as_ref().map(Draft::from_offering).unwrap_or_default());
+        fields.set_draft(draft);
+    };
     // Changed input invalidates the preview.
     Effect::new(move || {
         let _tracked = fields.draft();
@@ -94,78 +92,74 @@ pub fn ChangeDialog(
             }
         }
     };
-    let load_preview = move |_: leptos::ev::MouseEvent| {
+    let load_preview = move |()| {
         if let Some(price) = parsed() {
             call.run(api::money::preview_price(&price), move |found: PricePreview| preview.set(Some(found)));
         }
     };
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         let Some(price) = parsed() else { return };
         let status = status_text(&price, zone.get_untracked());
-        call.run(api::money::set_price(&price), move |fresh: Offering| {
-            state.update_price(fresh, status);
+        call.run(api::money::set_price(&price), move |outcome: Outcome<Offering>| {
+            state.show(outcome, status);
             open.set(false);
         });
     };
+    let further = view! {
+        <CallButton call=call class="btn" send=Callback::new(load_preview)>"Preview"</CallButton>
+    };
     let per_hour = format!("{currency}/h");
     view! {
-        <Modal id="change-price" title=title open=open>
-            <form method="post" novalidate=true on:submit=submit>
-                <div class="dialog__body">
-                    <p>
-                        "The new price applies to later submissions and reservations. Existing jobs and reservations keep their price."
-                    </p>
-                    <CallProblem call=call beside_fields=FIELDS/>
-                    <NumberField
-                        label="On demand"
-                        id="price-on-demand"
-                        unit=per_hour.clone()
-                        value=fields.on_demand
-                        hint="Per device and hour. 0: free of charge."
-                        error=call.field("/per_hour_micros")
-                    />
-                    <NumberField
-                        label="Reserved"
-                        id="price-reserved"
-                        unit=per_hour.clone()
-                        value=fields.reserved
-                        hint="Empty: as on demand."
-                        error=call.field("/reserved_per_hour_micros")
-                    />
-                    <NumberField
-                        label="Preemptible"
-                        id="price-preemptible"
-                        unit=per_hour
-                        value=fields.preemptible
-                        hint="For preemptible jobs. Empty: as on demand."
-                        error=call.field("/preemptible_per_hour_micros")
-                    />
-                    <TimeField
-                        label="Effective from"
-                        id="price-from"
-                        value=fields.from
-                        hint="Empty: at once. Past charges do not change."
-                        error=call.field("/effective_from")
-                    />
-                    <p class="preview" role="status">
-                        {move || preview.with(|preview| preview.as_ref().map(preview_text))}
-                    </p>
-                </div>
-                <div class="dialog__actions">
-                    <button class="btn" type="button" on:click=move |_| open.set(false)>"Cancel"</button>
-                    <button
-                        class="btn"
-                        type="button"
-                        disabled=move || call.pending.get()
-                        aria-busy=move || call.pending.get().then_some("true")
-                        on:click=load_preview
-                    >
-                        "Preview"
-                    </button>
-                    <Submit call=call>"Set price"</Submit>
-                </div>
-            </form>
-        </Modal>
+        <DialogForm
+            id="change-price"
+            title=title
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Set price"
+            reset=Callback::new(reset)
+            further=further.into_any()
+            submit=Callback::new(submit)
+        >
+            <p>
+                "The new price applies to later submissions and reservations. Existing jobs and reservations keep their price."
+            </p>
+            <EffectTime waits=state.second_operator at_once="Without a time the new price is effective at once."/>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <NumberField
+                label="On demand"
+                id="price-on-demand"
+                unit=per_hour.clone()
+                value=fields.on_demand
+                hint="Per device and hour. 0: free of charge."
+                error=call.field("/per_hour_micros")
+            />
+            <NumberField
+                label="Reserved"
+                id="price-reserved"
+                unit=per_hour.clone()
+                value=fields.reserved
+                hint="Empty: as on demand."
+                error=call.field("/reserved_per_hour_micros")
+            />
+            <NumberField
+                label="Preemptible"
+                id="price-preemptible"
+                unit=per_hour
+                value=fields.preemptible
+                hint="For preemptible jobs. Empty: as on demand."
+                error=call.field("/preemptible_per_hour_micros")
+            />
+            <TimeField
+                label="Effective from"
+                id="price-from"
+                value=fields.from
+                hint="Empty: from the change on. Past charges do not change."
+                error=call.field("/effective_from")
+            />
+            <p class="preview" role="status">
+                {move || preview.with(|preview| preview.as_ref().map(preview_text))}
+            </p>
+        </DialogForm>
     }
 }

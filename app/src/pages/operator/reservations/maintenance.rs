@@ -6,14 +6,14 @@ use berth_types::nodes::{Gpu, Node};
 use berth_types::problems::{FieldError as Wrong, Problem};
 use berth_types::reservations::{NewMaintenance, Reservation};
 use berth_types::time::Timestamp;
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
-use super::super::super::parts::{Call, CallProblem, FieldError, Submit, now_ms};
+use super::super::super::card_form::CardForm;
+use super::super::super::parts::{Call, FieldError, now_ms};
 use super::super::super::time_field::TimeField;
 use super::merge;
 use crate::api;
-use crate::ui::{Zone, use_zone};
+use crate::ui::{SelectField, TextField, Zone, use_zone};
 
 const FIELDS: &[&str] = &["/node", "/gpus", "/starts_at", "/ends_at", "/reason"];
 
@@ -89,8 +89,7 @@ pub fn MaintenanceForm(
             end.set(zone.get_untracked().field(until));
         }
     });
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         status.set("");
         let draft = Draft {
             node: node.get_untracked(),
@@ -137,30 +136,24 @@ pub fn MaintenanceForm(
             chosen_nodes.flat_map(|known| &known.gpus).map(|gpu| board(gpu, gpus)).collect::<Vec<AnyView>>()
         })
     };
-    let wrong_node = call.field("/node");
-    let wrong_reason = call.field("/reason");
+    let choose = move |id: String| {
+        gpus.set(Vec::new());
+        node.set(id.parse().ok());
+    };
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Plan maintenance"</h2>
-            <p class="prose">
-                "During maintenance, the boards take no jobs and no reservations. Jobs that could run into the window are no longer placed there. A reservation or a running job in the window refuses the plan."
-            </p>
-            <CallProblem call=call beside_fields=FIELDS/>
+        <CardForm
+            title="Plan maintenance"
+            lead="During maintenance, the boards take no jobs and no reservations. Jobs that could run into the window are no longer placed there. A reservation or a running job in the window refuses the plan."
+            call=call
+            beside_fields=FIELDS
+            verb="Plan maintenance"
+            status=status
+            submit=Callback::new(submit)
+        >
             <div class="field-row">
-                <div class="field">
-                    <label class="field__label" for="maintain-node">"Node"</label>
-                    <select
-                        id="maintain-node"
-                        aria-describedby="maintain-node-error"
-                        on:change=move |ev| {
-                            gpus.set(Vec::new());
-                            node.set(event_target_value(&ev).parse().ok());
-                        }
-                    >
-                        {options}
-                    </select>
-                    <FieldError id="maintain-node-error" error=wrong_node/>
-                </div>
+                <SelectField label="Node" id="maintain-node" error=call.field("/node") choose=Callback::new(choose)>
+                    {options}
+                </SelectField>
                 <TimeField label="Start" id="maintain-begin" value=begin error=call.field("/starts_at")/>
                 <TimeField label="End" id="maintain-end" value=end error=call.field("/ends_at")/>
             </div>
@@ -170,25 +163,15 @@ pub fn MaintenanceForm(
                 <p class="field__hint" id="maintain-gpus-hint">"None selected: all boards of the node."</p>
                 <FieldError id="maintain-gpus-error" error=call.field("/gpus")/>
             </fieldset>
-            <div class="field field--wide">
-                <label class="field__label" for="maintain-reason">"Reason"</label>
-                <input
-                    id="maintain-reason"
-                    autocomplete="off"
-                    maxlength="100"
-                    aria-describedby="maintain-reason-hint maintain-reason-error"
-                    aria-invalid=move || wrong_reason.get().map(|_| "true")
-                    prop:value=move || reason.get()
-                    on:input=move |ev| reason.set(event_target_value(&ev))
-                />
-                <p class="field__hint" id="maintain-reason-hint">"Shown to everyone in the calendar, such as: driver update."</p>
-                <FieldError id="maintain-reason-error" error=wrong_reason/>
-            </div>
-            <div class="form__actions">
-                <Submit call=call>"Plan maintenance"</Submit>
-                <span class="quiet" role="status">{move || status.get()}</span>
-            </div>
-        </form>
+            <TextField
+                label="Reason"
+                id="maintain-reason"
+                max_length=100
+                value=reason
+                hint="Shown to everyone in the calendar, such as: driver update."
+                error=call.field("/reason")
+            />
+        </CardForm>
     }
     .into_any()
 }

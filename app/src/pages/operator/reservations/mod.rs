@@ -10,6 +10,7 @@ use std::future::Future;
 
 use berth_types::Page as Rows;
 use berth_types::nodes::Node;
+use berth_types::operators::OperatorRight;
 use berth_types::reservations::{Reservation, ReservationPolicy, ReservationState};
 use futures::try_join;
 use leptos::prelude::*;
@@ -21,10 +22,10 @@ use self::table::{EndDialog, TableState};
 use self::terms::TermsForm;
 use super::super::curl::ListCurl;
 use super::super::limits::replace;
-use super::super::load_more::LoadMore;
+use super::super::load_more::{LoadMore, merge_newest};
 use super::super::org_data::answer_view;
 use super::super::parts::{Call, CallProblem, every_visible, ready};
-use super::is_operator;
+use super::{guarded, is_operator};
 use crate::api;
 use crate::api::Answer;
 use crate::session::Page;
@@ -69,15 +70,8 @@ fn load() -> impl Future<Output = Answer<Loaded>> + Send + 'static {
 
 /// Inserts or updates a reservation in a list, newest first. A reservation with an older generation is ignored.
 fn merge(all: &mut Vec<Reservation>, fresh: Reservation) {
-    // Ids sort by creation: a new reservation precedes the first older id.
-    match all.iter_mut().find(|known| known.id == fresh.id) {
-        Some(known) if known.generation <= fresh.generation => *known = fresh,
-        Some(_) => {}
-        None => {
-            let place = all.iter().position(|known| known.id < fresh.id).unwrap_or(all.len());
-            all.insert(place, fresh);
-        }
-    }
+    // Ids sort by creation.
+    merge_newest(all, fresh, |one| one.id, |one| one.generation);
 }
 
 /// Merges new lists.
@@ -175,8 +169,8 @@ fn ReservationsView(loaded: Loaded) -> impl IntoView {
             <LoadMore cursor=cursor call=more load=Callback::new(load_more)/>
             <ListCurl path="/operator/reservations" label="Reservations with curl"/>
         </section>
-        <MaintenanceForm nodes=nodes all=all/>
-        <TermsForm policy=policy/>
+        {guarded(OperatorRight::ManageFleet, view! { <MaintenanceForm nodes=nodes all=all/> }.into_any())}
+        {guarded(OperatorRight::ManageMoney, view! { <TermsForm policy=policy/> }.into_any())}
         <EndDialog state=state/>
     }
 }

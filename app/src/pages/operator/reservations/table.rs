@@ -3,12 +3,14 @@
 
 use berth_types::jobs::Device;
 use berth_types::money::{column_decimals, column_text, reserved_text};
+use berth_types::operators::OperatorRight;
 use berth_types::reservations::{Reservation, ReservationState, SpanKind};
 use leptos::prelude::*;
 
 use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
 use super::super::super::text::{counted, offering_text};
+use super::super::may;
 use super::merge;
 use crate::api;
 use crate::ui::*;
@@ -146,6 +148,11 @@ fn row(reservation: &Reservation, decimals: usize, state: TableState) -> AnyView
 }
 
 fn actions(reservation: &Reservation, state: TableState) -> Option<AnyView> {
+    let is_maintenance = reservation.kind == SpanKind::Maintenance;
+    let right = if is_maintenance { OperatorRight::ManageFleet } else { OperatorRight::ManageWork };
+    if !may(right) {
+        return None;
+    }
     let busy = move || !state.ready.get() || state.call.pending.get();
     let end_button = |end: End, text: &'static str| {
         let label = format!("{text} {}", reservation.name);

@@ -2,12 +2,12 @@
 
 use berth_types::problems::{FieldError as Wrong, Problem};
 use berth_types::reservations::ReservationPolicy;
-use leptos::ev::SubmitEvent;
 use leptos::prelude::*;
 
+use super::super::super::card_form::CardForm;
 use super::super::super::limits::form::NumberField;
 use super::super::super::limits::numbers::{Unit, milli_text, parse_milli, parse_whole, typed_milli};
-use super::super::super::parts::{Call, CallProblem, ready};
+use super::super::super::parts::Call;
 use super::lengths::{parse_length, typed_length};
 use crate::api;
 
@@ -147,12 +147,10 @@ pub fn TermsForm(
     /// The present terms.
     policy: ReservationPolicy,
 ) -> impl IntoView {
-    let ready = ready();
     let call = Call::idle();
     let status = RwSignal::new("");
     let fields = Fields::new(&policy);
-    let submit = move |event: SubmitEvent| {
-        event.prevent_default();
+    let submit = move |()| {
         status.set("");
         match fields.draft().policy() {
             Err(errors) => call.problem.set(Some(Problem::invalid(errors))),
@@ -165,12 +163,16 @@ pub fn TermsForm(
         }
     };
     view! {
-        <form class="form card" method="post" on:submit=submit>
-            <h2 class="card__title">"Reservation terms"</h2>
-            <p class="prose">
-                "Each quote shows the terms. Changes apply to new quotes; confirmed reservations keep their terms."
-            </p>
-            <CallProblem call=call beside_fields=FIELDS/>
+        <CardForm
+            title="Reservation terms"
+            lead="Each quote shows the terms. Changes apply to new quotes; confirmed reservations keep their terms."
+            call=call
+            beside_fields=FIELDS
+            verb="Save terms"
+            quiet=true
+            status=status
+            submit=Callback::new(submit)
+        >
             <fieldset class="form__section">
                 <legend>"Cancellation and early return"</legend>
                 <div class="field-row">
@@ -234,18 +236,7 @@ pub fn TermsForm(
                     />
                 </div>
             </fieldset>
-            <div class="form__actions">
-                <button
-                    class="btn"
-                    type="submit"
-                    disabled=move || !ready.get() || call.pending.get()
-                    aria-busy=move || call.pending.get().then_some("true")
-                >
-                    "Save terms"
-                </button>
-                <span class="quiet" role="status">{move || status.get()}</span>
-            </div>
-        </form>
+        </CardForm>
     }
 }
 

@@ -1,5 +1,7 @@
 //! Conflicts between claims and bookings, found without the engine.
 
+use std::sync::Arc;
+
 use berth_mig::{board_by_name, legal};
 
 use super::*;

@@ -35,11 +35,6 @@ pub(super) fn fits_beside(host: &Host, used: &[(Part, u8)], part: Part, org: u8)
 pub(super) fn parts_for(host: &Host, job: &Job) -> Vec<Part> {
     match job.device {
         DeviceKind::Share(milli) => vec![Part::Share(milli)],
-        DeviceKind::Board if keeps_mig(host) => {
-            let full = table(host.model).and_then(|b| b.full_profile());
-            let slice = |p: &berth_mig::Profile| Instance { profile_id: p.id, start: p.starts[0] };
-            full.map(|p| Part::Slice(slice(p))).into_iter().collect()
-        }
         DeviceKind::Board => vec![Part::Whole],
         DeviceKind::Slice(index) => {
             let name = &table(job.models[0]).expect("slices").profiles[index].name;

@@ -35,6 +35,36 @@ impl Judge<'_> {
         Ok(StartForecast::Earliest(why.earliest.map(seconds)))
     }
 
+    /// True if so many waiting jobs are ahead of a job.
+    fn are_ahead(&self, job: usize, jobs: u32) -> bool {
+        let spec = self.job(job);
+        let overlap = |n: &usize| {
+            self.job(*n).inside == spec.inside && self.job(*n).models.iter().any(|m| spec.models.contains(m))
+        };
+        // An earlier job may use the power of the rack, or the limit of the organization, on other
+        // boards.
+        let takes = |n: &usize| {
+            let earlier = before(&self.turn(*n), &self.turn(job)) != Some(Ordering::Greater);
+            let shared = self.world.budget.is_some() || self.job(*n).org == spec.org;
+            // A job whose preempted runs are late gets the first placement that becomes free.
+            *n != job && (earlier && shared || self.is_room_late(*n))
+        };
+        if jobs == 1 && self.waiting().iter().any(takes) {
+            return true;
+        }
+        let (mine, mut clear) = (self.turn(job), true);
+        let ahead = self.waiting().into_iter().filter(|n| *n != job && overlap(n));
+        let ahead = ahead.filter(|n| match before(&self.turn(*n), &mine) {
+            Some(order) => order == Ordering::Less,
+            None => {
+                clear = false;
+                false
+            }
+        });
+        let count = ahead.count();
+        !clear || count == jobs as usize
+    }
+
     /// True if the world confirms a blocker of a waiting job.
     pub(super) fn is_true(&self, job: usize, blocker: &Blocker) -> bool {
         let (spec, now) = (self.job(job), self.world.now);
@@ -48,6 +78,7 @@ impl Judge<'_> {
             Blocker::Dependency(on) => on.iter().all(|j| spec.after == Some(self.world.number(*j))),
             Blocker::Quota(_) => !self.is_admitted(job),
             Blocker::Away { .. } => self.world.open.contains(&false),
+            Blocker::SetAside { .. } => false,
             Blocker::Quarantined { .. } => self.world.healthy.contains(&false),
             Blocker::Busy { .. } | Blocker::Host { temporary: true, .. } => {
                 self.world.jobs.iter().any(|j| matches!(j.state, State::Running(_)))
@@ -66,34 +97,7 @@ impl Judge<'_> {
                 let otherwise = fits(&other, &[], &promises) || !self.is_admitted(job);
                 self.world.budget.is_some() && now_short && otherwise
             }
-            Blocker::Ahead { jobs } => {
-                let overlap = |n: &usize| {
-                    self.job(*n).inside == spec.inside
-                        && self.job(*n).models.iter().any(|m| spec.models.contains(m))
-                };
-                // An earlier job may use the power of the rack, or the limit of the organization, on other
-                // boards.
-                let takes = |n: &usize| {
-                    let earlier = before(&self.turn(*n), &self.turn(job)) != Some(Ordering::Greater);
-                    let shared = self.world.budget.is_some() || self.job(*n).org == spec.org;
-                    // A job whose preempted runs are late gets the first placement that becomes free.
-                    *n != job && (earlier && shared || self.is_room_late(*n))
-                };
-                if *jobs == 1 && self.waiting().iter().any(takes) {
-                    return true;
-                }
-                let (mine, mut clear) = (self.turn(job), true);
-                let ahead = self.waiting().into_iter().filter(|n| *n != job && overlap(n));
-                let ahead = ahead.filter(|n| match before(&self.turn(*n), &mine) {
-                    Some(order) => order == Ordering::Less,
-                    None => {
-                        clear = false;
-                        false
-                    }
-                });
-                let count = ahead.count();
-                !clear || count == *jobs as usize
-            }
+            Blocker::Ahead { jobs } => self.are_ahead(job, *jobs),
             Blocker::Booking(..) => spec.inside.is_some(),
             Blocker::None { .. } | Blocker::Mode { .. } | Blocker::Host { temporary: false, .. } => {
                 other.open.fill(true);
@@ -112,7 +116,11 @@ impl Judge<'_> {
                 let reason = if *busy > 0 { runs() } else { !fits(&other, &running, &[]) };
                 self.world.own_only[usize::from(spec.org)] && reason
             }
-            Blocker::Volume(_) | Blocker::Images { .. } => false,
+            Blocker::Volume(_)
+            | Blocker::Images { .. }
+            | Blocker::Network { .. }
+            | Blocker::Rdma { .. }
+            | Blocker::Storage { .. } => false,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use berth_mig::{Board, board_by_name};
 use berth_placement::cluster::BookingId;
+use berth_placement::networks::NetworkNeed;
 use berth_placement::request::{DeviceRequest, Nearness, Request};
 use berth_types::ids::{JobId, NodeId, OrgId};
 use berth_types::jobs::Priority;
@@ -210,6 +211,9 @@ pub fn request(job: &Job) -> Request {
         topology: if job.near { Nearness::SameRack } else { Nearness::Any },
         nvlink: false,
         images: false,
+        rdma: false,
+        network: NetworkNeed::Any,
+        storage: Vec::new(),
         offering: None,
         nano_per_second: 0,
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use berth_engine::{Claim, ClaimBill, ClaimRank, Engine, Fact, JobFacts, OrgFacts, Window};
 use berth_placement::calendar::{Booking, BookingKind, NodeSlots};
 use berth_placement::cluster::{GpuFacts, NodeFacts, Owner, Slot};
+use berth_placement::networks::NodeNetworks;
 use berth_placement::quotas::EngineLimits;
 use berth_types::jobs::{Condition, DependsOn};
 
@@ -91,6 +92,9 @@ impl World {
             awaited: false,
             drains_by: None,
             images: false,
+            rdma_boards: 0,
+            networks: NodeNetworks::ALL,
+            storage: Vec::new(),
             cpu_milli: spec.cpus,
             memory_mib: 1,
             switch: None,
@@ -201,7 +205,16 @@ impl World {
         let guaranteed_milli = self.guarantees[usize::from(org)] * 1_000;
         let own_nodes_only = self.own_only[usize::from(org)];
         let org = org_id(org);
-        self.send(Fact::Org(OrgFacts { org, weight: 1.0, used, guaranteed_milli, own_nodes_only, limits }));
+        let facts = OrgFacts {
+            org,
+            weight: 1.0,
+            used,
+            guaranteed_milli,
+            own_nodes_only,
+            egress_policy: false,
+            limits,
+        };
+        self.send(Fact::Org(facts));
     }
 
     /// The same world with a new engine that gets all facts again.

@@ -1,0 +1,85 @@
+//! The judgement of measured links between the nodes of a job on several nodes.
+
+/// The fewest former measurements of a pair that give an expectation.
+const FEWEST: usize = 3;
+/// The seconds for which a suspect node takes no rank of a job on several nodes.
+pub const ASIDE_S: i64 = 3_600;
+/// The same after a link that did not connect: a worker that is late looks like a broken cable.
+pub const ASIDE_ABSENT_S: i64 = 600;
+/// The most starts of a job without a rule for retries that a bad link repeats.
+pub const LINK_RETRIES: u32 = 2;
+/// The failures of a rank for a bad link: its own one, or that of another rank.
+pub const LINK_FAILURES: [&str; 3] = ["gang.link_slow", "gang.unreachable", "gang.check_failed"];
+
+/// The least throughput of a link: half of the median of its former measurements, and at least `minimum`. 0 accepts
+/// every link.
+pub fn expected_mib_per_s(former: &[i64], minimum: i64) -> i64 {
+    let mut sorted = former.to_vec();
+    sorted.sort_unstable();
+    let median = sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= FEWEST).unwrap_or(0);
+    // Exactly half is accepted.
+    let half = median / 2 + median % 2;
+    half.max(minimum).max(0)
+}
+
+/// The nodes that are suspected after the measurements of one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Suspects {
+    Nobody,
+    /// The node of the rank: all of its links are bad.
+    Own,
+    /// The other ends of the bad links: other links of the rank are good.
+    Peers,
+    /// Both nodes of the only link.
+    Both,
+}
+
+/// The suspects after `bad` of `links` links of a rank were bad.
+pub const fn suspects(bad: usize, links: usize) -> Suspects {
+    match (bad, links) {
+        (0, _) => Suspects::Nobody,
+        (_, 1) => Suspects::Both,
+        _ if bad >= links => Suspects::Own,
+        _ => Suspects::Peers,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_median_of_three_or_more_is_expected() {
+        for (former, minimum, expected) in [
+            (vec![], 0, 0),
+            (vec![], 100, 100),
+            (vec![900, 900], 0, 0),
+            (vec![900, 900, 900], 0, 450),
+            (vec![901, 901, 901], 0, 451),
+            (vec![1, 940, 2_000], 0, 470),
+            (vec![2_000, 940, 1], 600, 600),
+            (vec![900; 20], 100, 450),
+            (vec![0, 0, 0], -5, 0),
+        ] {
+            assert_eq!(expected_mib_per_s(&former, minimum), expected, "{former:?} {minimum}");
+        }
+    }
+
+    #[test]
+    fn a_node_without_any_good_link_is_suspected_alone_unless_it_has_one_link_only() {
+        for links in 1..=8 {
+            for bad in 0..=links {
+                let expected = if bad == 0 {
+                    Suspects::Nobody
+                } else if links == 1 {
+                    Suspects::Both
+                } else if bad == links {
+                    Suspects::Own
+                } else {
+                    Suspects::Peers
+                };
+                assert_eq!(suspects(bad, links), expected, "{bad} of {links}");
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Tests of measured links between nodes: the expectation of a later attempt, the nodes of a bad link, and their release,
+//! on both databases.
+
+use crate::common::engines;
+use crate::idle_portal::{Equipment, IdlePortal, node};
+use crate::operations::{job, schedule_all, submit};
+use berth_foundation::Change;
+use berth_gangs::networks::RankGang;
+use berth_jobs::reports::{AttemptPhase, AttemptReport, LinkFigures, ReportedLink};
+use berth_store::gangs::GangPorts;
+use berth_types::ids::JobId;
+use berth_types::jobs::Failure;
+use serde_json::{Value, json};
+
+impl IdlePortal {
+    /// Reports both nodes with networks of gangs and the check of their links.
+    async fn report_gang_networks(&self) {
+        for n in 1..=2 {
+            let gang_ports = Some(GangPorts { first: 51_821, plain: false, checks: true });
+            self.report_equipped(n, Equipment { gang_ports, ..Equipment::default() }).await;
+        }
+        self.t.portal.context.publish(Change::Boards);
+    }
+
+    /// The part of a node in the network of the only gang.
+    async fn rank_gang(&self, n: u128) -> RankGang {
+        let ranks = self.t.portal.attempts.desired(node(n)).await.unwrap();
+        *ranks.into_iter().find_map(|rank| rank.start?.gang).unwrap()
+    }
+
+    /// The set-aside of a node for operators.
+    async fn set_aside(&self, n: u128) -> Value {
+        let shown = self.t.get(&self.operator, &format!("/operator/nodes/{}", node(n))).await.expect(200);
+        shown["set_aside"].clone()
+    }
+
+    /// Places a gang and reports good links of this throughput, then its end.
+    async fn run_gang(&self, mib_per_s: i64) {
+        let gang: JobId = submit(self, json!({"nodes": 2})).await.parse().unwrap();
+        schedule_all(self).await;
+        let others = [(1, self.other_rank(gang, 1).await), (2, self.other_rank(gang, 2).await)];
+        for phase in [AttemptPhase::Running, AttemptPhase::Clean] {
+            for (n, other) in others {
+                let exit_code = phase.has_ended().then_some(0);
+                let log_bytes = phase.has_ended().then_some(0);
+                let links = vec![link(other, Some(mib_per_s))];
+                let new = AttemptReport::new(gang, 1, phase);
+                let report = AttemptReport { exit_code, log_bytes, links, began: true, ..new };
+                self.t.portal.attempts.apply_status(node(n), report).await.unwrap();
+            }
+        }
+        assert_eq!(job(self, &gang.to_string()).await["state"], "succeeded");
+    }
+
+    /// The rank on the node that is not this one.
+    async fn other_rank(&self, gang: JobId, n: u128) -> i64 {
+        let shown = job(self, &gang.to_string()).await;
+        let first = shown["devices"][0]["node"].as_str().unwrap().to_owned();
+        i64::from(first == node(n).to_string())
+    }
+}
+
+fn link(rank: i64, mib_per_s: Option<i64>) -> ReportedLink {
+    ReportedLink { rank, figures: mib_per_s.map(|mib_per_s| LinkFigures { rtt_us: 90, mib_per_s }) }
+}
+
+/// The report of a rank that was not started.
+fn failed(gang: JobId, code: &str, links: Vec<ReportedLink>) -> AttemptReport {
+    let failure = Some(Failure { code: code.to_owned(), detail: "The job was not started.".to_owned() });
+    AttemptReport { failure, log_bytes: Some(0), links, ..AttemptReport::new(gang, 1, AttemptPhase::Clean) }
+}
+
+#[tokio::test]
+async fn the_nodes_of_a_slow_link_take_no_gang_until_an_operator_releases_them() {
+    for (engine, db, _location) in engines("gang_links").await {
+        let setup = IdlePortal::on(db).await;
+        setup.report_gang_networks().await;
+        for mib_per_s in [500, 480, 9_000] {
+            setup.run_gang(mib_per_s).await;
+        }
+        let gang = submit(&setup, json!({"nodes": 2})).await;
+        let id: JobId = gang.parse().unwrap();
+        schedule_all(&setup).await;
+        let (one, two) = (setup.rank_gang(1).await, setup.rank_gang(2).await);
+        assert_eq!((one.peers[0].min_mib_per_s, two.peers[0].min_mib_per_s), (250, 250), "{engine}");
+        assert!(one.check_token.is_some() && one.check_token == two.check_token, "{engine}");
+
+        let slow = vec![link(i64::from(two.rank), Some(12))];
+        let attempts = &setup.t.portal.attempts;
+        attempts.apply_status(node(2), AttemptReport::new(id, 1, AttemptPhase::Preparing)).await.unwrap();
+        attempts.apply_status(node(1), failed(id, "gang.link_slow", slow)).await.unwrap();
+        setup.t.clock.advance_s(1);
+        attempts.apply_status(node(2), failed(id, "attempt.not_started", Vec::new())).await.unwrap();
+        schedule_all(&setup).await;
+        let shown = job(&setup, &gang).await;
+        assert_eq!(
+            (&shown["state"], &shown["retries"], &shown["cost_micros"]),
+            (&json!("queued"), &json!(1), &json!(0)),
+            "{engine}: {shown}"
+        );
+        for n in 1..=2 {
+            let aside = setup.set_aside(n).await;
+            let reason =
+                "The link between the nodes node-1 and node-2 reaches 12 MiB/s; at least 250 are expected.";
+            assert_eq!(aside["reason"], reason, "{engine}: {aside}");
+        }
+        let jobs = format!("/orgs/{}/jobs", setup.org);
+        let why = setup.t.get(&setup.ada, &format!("{jobs}/{gang}/explanation")).await.expect(200);
+        assert_eq!(why["blockers"][0]["code"], "node.set_aside", "{engine}: {why}");
+        let nodes = setup.t.get(&setup.ada, &format!("/orgs/{}/nodes", setup.org)).await.expect(200);
+        assert!(!nodes.to_string().contains("set_aside"), "{engine}: {nodes}");
+        let alone = submit(&setup, json!({})).await;
+        schedule_all(&setup).await;
+        assert_eq!(job(&setup, &alone).await["state"], "assigned", "{engine}: a job on one node");
+        assert_eq!(job(&setup, &gang).await["state"], "queued", "{engine}");
+
+        for n in 1..=2 {
+            let path = format!("/operator/nodes/{}/set-aside", node(n));
+            setup.t.call(&setup.ada, "DELETE", &path, Value::Null).await.problem(404, "object.not_found");
+            let freed = setup.t.call(&setup.operator, "DELETE", &path, Value::Null).await.expect(200);
+            assert_eq!(freed.get("set_aside"), None, "{engine}: {freed}");
+        }
+        let missing = format!("/operator/nodes/{}/set-aside", node(9));
+        setup.t.call(&setup.operator, "DELETE", &missing, Value::Null).await.problem(404, "object.not_found");
+        schedule_all(&setup).await;
+        let shown = job(&setup, &gang).await;
+        assert_eq!(
+            (&shown["state"], &shown["attempt"]),
+            (&json!("assigned"), &json!(2)),
+            "{engine}: {shown}"
+        );
+        setup.assert_books_balance().await;
+    }
+}
+
+#[tokio::test]
+async fn the_link_of_a_cancelled_gang_or_to_a_node_without_the_attempt_sets_nobody_aside() {
+    for (engine, db, _location) in engines("gang_links_spared").await {
+        let setup = IdlePortal::on(db).await;
+        setup.report_gang_networks().await;
+        for cancelled in [false, true] {
+            let gang = submit(&setup, json!({"nodes": 2})).await;
+            let id: JobId = gang.parse().unwrap();
+            schedule_all(&setup).await;
+            let absent = vec![link(setup.other_rank(id, 1).await, None)];
+            let attempts = &setup.t.portal.attempts;
+            if cancelled {
+                let begun = AttemptReport::new(id, 1, AttemptPhase::Preparing);
+                attempts.apply_status(node(2), begun).await.unwrap();
+            }
+            let path = format!("/orgs/{}/jobs/{gang}/cancel", setup.org);
+            if cancelled {
+                setup.t.post(&setup.ada, &path, Value::Null).await.expect(202);
+            }
+            attempts.apply_status(node(1), failed(id, "gang.unreachable", absent)).await.unwrap();
+            for n in 1..=2 {
+                assert_eq!(setup.set_aside(n).await, Value::Null, "{engine} {cancelled}");
+            }
+            setup.t.clock.advance_s(1);
+            attempts.apply_status(node(2), failed(id, "attempt.not_started", Vec::new())).await.unwrap();
+            if !cancelled {
+                setup.t.post(&setup.ada, &path, Value::Null).await.expect(202);
+            }
+        }
+    }
+}

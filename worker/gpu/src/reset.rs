@@ -1,0 +1,131 @@
+//! The reset of a board by `nvidia-smi`: NVML has no call for it.
+//!
+//! NVML is closed for the time of the reset, because it holds the board.
+
+#![expect(unsafe_code, reason = "the wrapper closes NVML only together with its library")]
+
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use berth_system::sync::lock;
+
+use super::error::{GpuError, from_code, silence_reason};
+use super::gpus::Gpus;
+use super::library::Library;
+use super::nvml_session::ClosedSession;
+
+/// The wait for the end of the present calls: more than a change of a board has.
+const CLOSE_LIMIT: Duration = Duration::from_secs(40);
+/// The wait for NVML after the reset, and the time between two tries.
+const OPEN_LIMIT: Duration = Duration::from_secs(60);
+const OPEN_AGAIN: Duration = Duration::from_secs(2);
+
+/// Ends the session with the driver. No other call runs.
+fn close(library: &Library) -> Result<(), GpuError> {
+    // The samples are of this session.
+    lock(&library.samples).clear();
+    lock(&library.carried).clear();
+    let symbol = library.nvml.lib().nvmlShutdown.as_ref().map_err(|_| GpuError::NotSupported)?;
+    // SAFETY: the session is closed for calls, so nothing of it is in use.
+    match unsafe { symbol() } {
+        0 => Ok(()),
+        other => Err(from_code(other)),
+    }
+}
+
+/// Begins a new session with the driver after [`close`].
+fn reopen(library: &Library) -> Result<(), GpuError> {
+    let symbol = library.nvml.lib().nvmlInit_v2.as_ref().map_err(|_| GpuError::NotSupported)?;
+    // SAFETY: the library is loaded for the life of the process.
+    match unsafe { symbol() } {
+        0 => Ok(()),
+        other => Err(from_code(other)),
+    }
+}
+
+/// Opens NVML again. Returns false if that takes longer than its limit; it goes on then, and calls are refused until
+/// its end.
+fn open_again(library: &Arc<Library>, closed: ClosedSession) -> bool {
+    let (sender, opened) = mpsc::channel();
+    let reopening = library.clone();
+    let work = move || {
+        while let Err(error) = reopen(&reopening) {
+            tracing::error!(%error, "NVML does not start after the reset of a board; trying again");
+            thread::sleep(OPEN_AGAIN);
+        }
+        drop(closed);
+        // A caller that gave up misses it.
+        let _ = sender.send(());
+    };
+    match thread::Builder::new().name("gpu start".to_owned()).spawn(work) {
+        Ok(_) => opened.recv_timeout(OPEN_LIMIT).is_ok(),
+        // The host has no thread left, and the session is open for calls already.
+        Err(_) => reopen(library).is_ok(),
+    }
+}
+
+/// Checks that no process is on a board.
+fn check_unused(gpus: &Gpus, gpu_uuid: &str) -> Result<(), String> {
+    let gpu = gpu_uuid.to_owned();
+    judge_holders(gpus.calls.change(gpu_uuid, move |library| library.all_holders(&gpu)))
+}
+
+/// Refuses the reset of a board with these processes.
+fn judge_holders(found: Result<Vec<u32>, GpuError>) -> Result<(), String> {
+    match found {
+        Ok(pids) if pids.is_empty() => Ok(()),
+        Ok(pids) => Err(format!("Processes use the board: {pids:?}. The board was not reset.")),
+        // A board off the bus, or one that waits for its reset, lists no process. nvidia-smi refuses a board in use too.
+        Err(GpuError::Lost | GpuError::ResetRequired) => Ok(()),
+        Err(error) => Err(format!("{} The board was not reset.", silence_reason(&error))),
+    }
+}
+
+/// Resets a board without processes, and proves it fit for work. Blocking, for some minutes at most. Meanwhile all
+/// calls of NVML are refused, because the reset needs the boards of the host without it.
+///
+/// # Errors
+/// The reason, as sentences.
+pub(super) fn reset(gpus: &Gpus, gpu_uuid: &str) -> Result<String, String> {
+    let Some(program) = &gpus.reset_program else {
+        return Err("nvidia-smi is not installed on the host. Install it, then reset the board.".to_owned());
+    };
+    if !gpus.known_boards().iter().any(|known| known.uuid == gpu_uuid) {
+        return Err("The worker does not know the board.".to_owned());
+    }
+    let session = gpus.calls.session().clone();
+    let _turn = lock(&session.turn);
+    check_unused(gpus, gpu_uuid)?;
+    let busy =
+        || "NVML cannot be closed for the reset: a call does not end. The board was not reset.".to_owned();
+    let library = gpus.calls.library().ok_or_else(busy)?;
+    let closed = session.close(CLOSE_LIMIT).ok_or_else(busy)?;
+    close(&library)
+        .map_err(|error| format!("NVML cannot be closed for the reset: {error}. The board was not reset."))?;
+    tracing::info!(gpu_uuid, "the reset of a board begins; NVML is closed");
+    let done = program.run(gpu_uuid);
+    if !open_again(&library, closed) {
+        let text = done.err().unwrap_or_else(|| "The board was reset.".to_owned());
+        return Err(format!("{text} NVML does not start again. Read the kernel's log of the host."));
+    }
+    done?;
+    gpus.check(gpu_uuid).map_err(|why| format!("The board was reset, and is not fit for work. {why}"))?;
+    Ok("The board was reset and is free of faults.".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_that_waits_for_its_reset_is_reset() {
+        assert_eq!(judge_holders(Ok(Vec::new())), Ok(()));
+        for fault in [GpuError::Lost, GpuError::ResetRequired] {
+            assert_eq!(judge_holders(Err(fault)), Ok(()));
+        }
+        for found in [Ok(vec![7]), Err(GpuError::Unresponsive), Err(GpuError::Resetting)] {
+            assert!(judge_holders(found).unwrap_err().ends_with("The board was not reset."));
+        }
+    }
+}

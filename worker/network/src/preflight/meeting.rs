@@ -1,0 +1,129 @@
+//! The connections between the ranks of a gang: the higher rank of a pair connects to the lower one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Preflight, TOKEN_BYTES};
+
+/// The first bytes of a connection.
+const MAGIC: [u8; 4] = *b"BGC1";
+/// The answer to a connection with the right token.
+const WELCOME: [u8; 1] = *b"+";
+/// The longest wait for the first bytes of a connection, and for their answer.
+const HELLO_WITHIN: Duration = Duration::from_secs(2);
+/// The longest try of a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// The time between two tries.
+const RETRY_EVERY: Duration = Duration::from_millis(50);
+
+/// The time until a deadline. `None`: it has passed.
+pub(super) fn left_until(deadline: Instant) -> Option<Duration> {
+    Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
+}
+
+/// Limits each read and each write of a stream.
+pub(super) fn limit(stream: &TcpStream, longest: Duration) -> io::Result<()> {
+    // A limit of zero is an error.
+    let longest = longest.max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(longest))?;
+    stream.set_write_timeout(Some(longest))
+}
+
+/// True for equal tokens. The time does not depend on the place of a difference.
+fn is_token(given: &[u8], token: &[u8; TOKEN_BYTES]) -> bool {
+    given.len() == token.len() && given.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+fn connect_once(plan: &Preflight, to: SocketAddr, left: Duration) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect_timeout(&to, left.min(CONNECT_WITHIN))?;
+    stream.set_nodelay(true)?;
+    limit(&stream, HELLO_WITHIN)?;
+    let hello: Vec<u8> = MAGIC.into_iter().chain(plan.token).chain(plan.rank.to_be_bytes()).collect();
+    stream.write_all(&hello)?;
+    let mut answer = [0; 1];
+    stream.read_exact(&mut answer)?;
+    if answer == WELCOME { Ok(stream) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// Connects to a lower rank until the deadline. A peer that is not ready refuses the connection or does not answer.
+fn connect(plan: &Preflight, to: SocketAddr, deadline: Instant) -> Option<TcpStream> {
+    while let Some(left) = left_until(deadline) {
+        match connect_once(plan, to, left) {
+            Ok(stream) => return Some(stream),
+            Err(_) => thread::sleep(RETRY_EVERY.min(left)),
+        }
+    }
+    None
+}
+
+/// Reads the first bytes of a connection. Returns the rank of a peer with the token.
+fn welcome(plan: &Preflight, stream: &mut TcpStream) -> io::Result<u32> {
+    stream.set_nodelay(true)?;
+    limit(stream, HELLO_WITHIN)?;
+    let (mut magic, mut token, mut rank) = ([0; MAGIC.len()], [0; TOKEN_BYTES], [0; 4]);
+    stream.read_exact(&mut magic)?;
+    stream.read_exact(&mut token)?;
+    stream.read_exact(&mut rank)?;
+    if magic != MAGIC || !is_token(&token, &plan.token) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.write_all(&WELCOME)?;
+    Ok(u32::from_be_bytes(rank))
+}
+
+/// Accepts the connections of higher ranks until all are there, or until the deadline.
+fn accept(
+    plan: &Preflight,
+    listener: &TcpListener,
+    expected: &BTreeSet<u32>,
+    deadline: Instant,
+) -> BTreeMap<u32, TcpStream> {
+    let mut met = BTreeMap::new();
+    while met.len() < expected.len() {
+        let Some(left) = left_until(deadline) else { break };
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut wait = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        if !matches!(poll(&mut wait, timeout), Ok(1)) {
+            continue;
+        }
+        let Ok((mut stream, _)) = listener.accept() else { continue };
+        // A peer may come a second time: it gave its first connection up.
+        if let Ok(rank) = welcome(plan, &mut stream)
+            && expected.contains(&rank)
+        {
+            met.insert(rank, stream);
+        }
+    }
+    met
+}
+
+/// Connects this rank with these peers. Returns the connections until the deadline.
+///
+/// # Errors
+/// This rank cannot listen.
+pub(super) fn meet(
+    plan: &Preflight,
+    peers: &[u32],
+    address: &(dyn Fn(u32) -> SocketAddr + Sync),
+    deadline: Instant,
+) -> io::Result<BTreeMap<u32, TcpStream>> {
+    let listener = TcpListener::bind(address(plan.rank))?;
+    listener.set_nonblocking(true)?;
+    let higher: BTreeSet<u32> = peers.iter().copied().filter(|peer| *peer > plan.rank).collect();
+    let lower = peers.iter().copied().filter(|peer| *peer < plan.rank);
+    Ok(thread::scope(|scope| {
+        let tries: Vec<_> =
+            lower.map(|peer| (peer, scope.spawn(move || connect(plan, address(peer), deadline)))).collect();
+        let mut met = accept(plan, &listener, &higher, deadline);
+        for (peer, tried) in tries {
+            met.extend(tried.join().ok().flatten().map(|stream| (peer, stream)));
+        }
+        met
+    }))
+}

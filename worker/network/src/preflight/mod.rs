@@ -1,0 +1,380 @@
+//! The check of the network of a gang before the program of any rank starts.
+//!
+//! A process of its own in the namespace of the rank connects to other ranks, measures each pair, writes the result and
+//! ends. So no port stays open, and the daemon stays in the network of the host.
+
+mod meeting;
+mod pair;
+mod schedule;
+mod verdict;
+
+use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use berth_system::processes::close_inherited;
+use berth_types::gangs::rank_address;
+use nix::sched::{CloneFlags, setns};
+
+/// The command of the worker for this process.
+pub const PREFLIGHT_COMMAND: &str = "preflight";
+/// The length of the token that the ranks of a gang share.
+pub const TOKEN_BYTES: usize = 32;
+/// The most ranks of a gang.
+const MOST_RANKS: u32 = 64;
+/// The port of the check. The users of jobs cannot listen below 1,024, so nothing of a job collides with it.
+const PORT: u16 = 941;
+/// The longest wait for the connections of all pairs. A busy node can begin its rank much later than another.
+const MEET_WITHIN: Duration = Duration::from_secs(45);
+/// The longest check.
+const CHECK_WITHIN: Duration = Duration::from_secs(75);
+/// The time after which the daemon ends the process.
+const ENDED_AFTER: Duration = Duration::from_secs(80);
+/// The time between two questions of the daemon, whether the attempt is still wanted.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+/// The most bytes of the plan, and of the result.
+const MOST_TEXT_BYTES: u64 = 4 << 10;
+
+/// The check from one rank.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Preflight {
+    pub rank: u32,
+    /// The number of ranks.
+    pub ranks: u32,
+    pub token: [u8; TOKEN_BYTES],
+    /// The least throughput of the link to each rank in MiB a second, by rank.
+    pub minima: Vec<u64>,
+}
+
+/// The figures of a pair of ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkFigures {
+    /// The median of the round trips in microseconds.
+    pub rtt_us: u64,
+    /// The throughput of the slower direction in MiB a second.
+    pub mib_per_s: u64,
+}
+
+/// The link to another rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    pub peer: u32,
+    /// `None`: the two ranks did not connect, or lost their connection.
+    pub figures: Option<LinkFigures>,
+}
+
+/// The result of a check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checked {
+    /// The links of this rank.
+    pub links: Vec<Link>,
+    /// True if no rank has a bad link.
+    pub all_good: bool,
+}
+
+/// The last line of a result without a bad link of any rank, and of one with a bad link.
+const ALL_GOOD: &str = "good";
+const SOME_BAD: &str = "bad";
+
+/// The token must not reach a log.
+impl fmt::Debug for Preflight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Preflight({} of {})", self.rank, self.ranks)
+    }
+}
+
+impl Preflight {
+    /// The line for the process.
+    fn line(&self) -> String {
+        let mut line = format!("{} {} ", self.rank, self.ranks);
+        for byte in self.token {
+            // A write to a string does not fail.
+            let _ = write!(line, "{byte:02x}");
+        }
+        for minimum in &self.minima {
+            // A write to a string does not fail.
+            let _ = write!(line, " {minimum}");
+        }
+        line + "\n"
+    }
+
+    /// True for a link that suffices.
+    pub fn accepts(&self, link: &Link) -> bool {
+        let index = usize::try_from(link.peer).ok();
+        let minimum = index.and_then(|index| self.minima.get(index)).copied().unwrap_or(0);
+        link.figures.is_some_and(|figures| figures.mib_per_s >= minimum)
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let (rank, ranks): (u32, u32) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let hex = words.next().filter(|hex| hex.len() == 2 * TOKEN_BYTES)?;
+        let mut token = [0; TOKEN_BYTES];
+        for (index, byte) in token.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(hex.get(2 * index..2 * index + 2)?, 16).ok()?;
+        }
+        let minima: Vec<u64> = words.map(str::parse).collect::<Result<_, _>>().ok()?;
+        let is_complete = u32::try_from(minima.len()) == Ok(ranks);
+        let is_valid = rank < ranks && ranks <= MOST_RANKS && is_complete;
+        is_valid.then_some(Self { rank, ranks, token, minima })
+    }
+}
+
+impl Link {
+    fn line(&self) -> String {
+        match self.figures {
+            Some(LinkFigures { rtt_us, mib_per_s }) => format!("{} {rtt_us} {mib_per_s}\n", self.peer),
+            None => format!("{}\n", self.peer),
+        }
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let words: Vec<u64> = line.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        let (peer, figures) = match words.as_slice() {
+            [peer] => (*peer, None),
+            [peer, rtt_us, mib_per_s] => {
+                (*peer, Some(LinkFigures { rtt_us: *rtt_us, mib_per_s: *mib_per_s }))
+            }
+            _ => return None,
+        };
+        Some(Self { peer: u32::try_from(peer).ok()?, figures })
+    }
+}
+
+impl Checked {
+    fn text(&self) -> String {
+        let links: String = self.links.iter().map(Link::line).collect();
+        links + if self.all_good { ALL_GOOD } else { SOME_BAD } + "\n"
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines: Vec<&str> = text.lines().collect();
+        let all_good = match lines.pop()? {
+            ALL_GOOD => true,
+            SOME_BAD => false,
+            _ => return None,
+        };
+        let links: Option<Vec<Link>> = lines.into_iter().map(Link::parse).collect();
+        Some(Self { links: links.filter(|links| !links.is_empty())?, all_good })
+    }
+}
+
+/// Meets the other ranks, measures each pair, and agrees on a verdict.
+fn check(
+    plan: &Preflight,
+    address: &(dyn Fn(u32) -> SocketAddr + Sync),
+    meet_within: Duration,
+) -> io::Result<Checked> {
+    let began = Instant::now();
+    let peers = schedule::peers_in_order(plan.rank, plan.ranks);
+    let mut met = meeting::meet(plan, &peers, address, began + meet_within)?;
+    let deadline = began + CHECK_WITHIN;
+    let measured = peers.into_iter().map(|peer| {
+        let measure = |stream| pair::measure(stream, plan.rank < peer, deadline).ok();
+        let figures = met.get_mut(&peer).and_then(measure);
+        if figures.is_none() {
+            // A connection in the middle of a measurement carries no verdict.
+            met.remove(&peer);
+        }
+        Link { peer, figures }
+    });
+    let links: Vec<Link> = measured.collect();
+    let is_good = links.iter().all(|link| plan.accepts(link));
+    let rounds = schedule::exchanges(plan.ranks);
+    let all_good = verdict::exchange(&mut met, is_good, rounds, deadline);
+    Ok(Checked { links, all_good })
+}
+
+/// The process of a check: reads its plan, enters the namespace, and writes its result. It ends with its input, so it
+/// does not outlive the daemon.
+///
+/// # Errors
+/// The plan is invalid, the namespace cannot be entered, or the process cannot listen there.
+pub fn run(namespace: &Path) -> Result<(), String> {
+    close_inherited().map_err(|error| error.to_string())?;
+    let mut input = BufReader::new(io::stdin().take(MOST_TEXT_BYTES));
+    let mut line = String::new();
+    input.read_line(&mut line).map_err(|error| error.to_string())?;
+    let plan = Preflight::parse(&line).ok_or("the plan of the check is invalid")?;
+    let file = File::open(namespace).map_err(|error| format!("{}: {error}", namespace.display()))?;
+    setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| error.to_string())?;
+    let watch = move || {
+        let mut rest = [0; 1];
+        if matches!(input.read(&mut rest), Ok(0) | Err(_)) {
+            std::process::exit(1);
+        }
+    };
+    thread::Builder::new().name("daemon end".to_owned()).spawn(watch).map_err(|error| error.to_string())?;
+    let address = |rank: u32| SocketAddr::new(IpAddr::V4(rank_address(rank)), PORT);
+    let checked = check(&plan, &address, MEET_WITHIN).map_err(|error| error.to_string())?;
+    let mut output = io::stdout().lock();
+    output
+        .write_all(checked.text().as_bytes())
+        .and_then(|()| output.flush())
+        .map_err(|error| error.to_string())
+}
+
+fn spawn(namespace: &Path) -> io::Result<Child> {
+    Command::new("/proc/self/exe")
+        .arg(PREFLIGHT_COMMAND)
+        .arg(namespace)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+}
+
+/// Waits for the output of the process. `None`: the attempt is not wanted any more.
+fn wait_for_output(child: &mut Child, given_up: &dyn Fn() -> bool) -> Result<Option<String>, String> {
+    let output = child.stdout.take().ok_or("the check of the network has no output")?;
+    let (sender, receiver) = mpsc::channel();
+    let read = move || {
+        let mut text = String::new();
+        let result = output.take(MOST_TEXT_BYTES).read_to_string(&mut text).map(|_| text);
+        // The daemon may have given up.
+        let _ = sender.send(result);
+    };
+    thread::Builder::new().name("preflight".to_owned()).spawn(read).map_err(|error| error.to_string())?;
+    let deadline = Instant::now() + ENDED_AFTER;
+    loop {
+        match receiver.recv_timeout(ASK_EVERY) {
+            Ok(result) => return result.map(Some).map_err(|error| error.to_string()),
+            Err(RecvTimeoutError::Timeout) if given_up() => return Ok(None),
+            Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+            Err(_) => return Err("the check of the network did not end in time".to_owned()),
+        }
+    }
+}
+
+/// Measures the links of a rank to other ranks from its namespace, which takes at most 33 seconds. `None`: the attempt is
+/// not wanted any more.
+///
+/// # Errors
+/// The process cannot be started, or it failed.
+pub fn measure_links(
+    namespace: &Path,
+    plan: &Preflight,
+    given_up: &dyn Fn() -> bool,
+) -> Result<Option<Checked>, String> {
+    let failed = |error: io::Error| format!("the check of the network cannot be started: {error}");
+    let mut child = spawn(namespace).map_err(failed)?;
+    // Its end ends the process, so it stays open until the result.
+    let mut input = child.stdin.take();
+    let written = input.as_mut().map_or(Ok(()), |input| input.write_all(plan.line().as_bytes()));
+    let output = written.map_err(failed).and_then(|()| wait_for_output(&mut child, given_up));
+    // It ends by itself after its output. A process that was given up, or that hangs, is ended.
+    if !matches!(output, Ok(Some(_))) {
+        let _ = child.kill();
+    }
+    let status = child.wait().map_err(failed)?;
+    drop(input);
+    let Some(text) = output? else { return Ok(None) };
+    match Checked::parse(&text).filter(|_| status.success()) {
+        Some(checked) => Ok(Some(checked)),
+        None => Err("the check of the network failed".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// The addresses of ranks on the loopback of this machine. A port for each test.
+    fn loopback(port: u16) -> impl Fn(u32) -> SocketAddr + Sync {
+        move |rank| {
+            SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 77, 0, u8::try_from(rank + 1).unwrap())), port)
+        }
+    }
+
+    fn plan(rank: u32, ranks: u32, token: u8) -> Preflight {
+        let minima = vec![0; ranks as usize];
+        Preflight { rank, ranks, token: [token; TOKEN_BYTES], minima }
+    }
+
+    #[test]
+    fn plans_and_links_survive_their_lines() {
+        let whole = plan(3, 64, 0xab);
+        assert_eq!(Preflight::parse(&whole.line()), Some(whole.clone()));
+        assert!(!format!("{whole:?}").contains("171"), "{whole:?}");
+        let (short, long) = (whole.line().replace("ab 0", " 0"), whole.line().replace('\n', " 0\n"));
+        for bad in [
+            "",
+            "0 2",
+            short.as_str(),
+            long.as_str(),
+            plan(2, 2, 1).line().as_str(),
+            plan(0, 65, 1).line().as_str(),
+        ] {
+            assert_eq!(Preflight::parse(bad), None, "{bad:?}");
+        }
+        let figures = Some(LinkFigures { rtt_us: 210, mib_per_s: 940 });
+        for link in [Link { peer: 1, figures }, Link { peer: 2, figures: None }] {
+            assert_eq!(Link::parse(&link.line()), Some(link));
+            for all_good in [true, false] {
+                let checked = Checked { links: vec![link], all_good };
+                assert_eq!(Checked::parse(&checked.text()), Some(checked));
+            }
+        }
+        for bad in ["", "good\n", "1\n", "x\ngood\n", "1\nfine\n"] {
+            assert_eq!(Checked::parse(bad), None, "{bad:?}");
+        }
+        for bad in ["", "x", "1 2", "1 2 3 4", "4294967296"] {
+            assert_eq!(Link::parse(bad), None, "{bad:?}");
+        }
+    }
+
+    /// Runs the check of these plans at the same time.
+    fn check_all(port: u16, plans: &[Preflight], meet_within: Duration) -> Vec<Checked> {
+        let address = loopback(port);
+        thread::scope(|scope| {
+            let address = &address;
+            let ranks =
+                plans.iter().map(|plan| scope.spawn(move || check(plan, address, meet_within).unwrap()));
+            let ranks: Vec<_> = ranks.collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn all_pairs_have_the_same_figures_at_both_ranks_and_one_slow_link_is_known_to_all() {
+        let mut plans: Vec<Preflight> = (0..3).map(|rank| plan(rank, 3, 1)).collect();
+        let checked = check_all(47_411, &plans, Duration::from_secs(10));
+        let figures = |rank: u32, peer: u32| {
+            let links = &checked[rank as usize].links;
+            links.iter().find(|link| link.peer == peer).unwrap().figures.unwrap()
+        };
+        for (low, high) in [(0, 1), (0, 2), (1, 2)] {
+            assert_eq!(figures(low, high), figures(high, low));
+            assert!(figures(low, high).mib_per_s > 0, "{checked:?}");
+        }
+        assert!(checked.iter().all(|checked| checked.all_good), "{checked:?}");
+        plans[0].minima[1] = u64::MAX;
+        plans[1].minima[0] = u64::MAX;
+        let checked = check_all(47_413, &plans, Duration::from_secs(10));
+        assert!(checked.iter().all(|checked| !checked.all_good), "{checked:?}");
+        assert!(checked[2].links.iter().all(|link| plans[2].accepts(link)), "{checked:?}");
+    }
+
+    #[test]
+    fn a_rank_without_the_token_and_an_absent_rank_are_not_connected() {
+        let plans = [plan(0, 4, 1), plan(1, 4, 2), plan(2, 4, 1)];
+        let checked = check_all(47_412, &plans, Duration::from_secs(2));
+        let connected = |checked: &Checked| {
+            let met = checked.links.iter().filter(|link| link.figures.is_some());
+            met.map(|link| link.peer).collect::<Vec<u32>>()
+        };
+        let connected: Vec<Vec<u32>> = checked.iter().map(connected).collect();
+        assert_eq!(connected, [vec![2], vec![], vec![0]]);
+        assert!(checked.iter().all(|checked| !checked.all_good));
+    }
+}
