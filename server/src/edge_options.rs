@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use berth_core::gang_links::LinkMinimum;
 use berth_foundation::Settings;
 use berth_foundation::proxies::{ForwardedHeader, TrustedProxies};
 use ipnet::IpNet;
@@ -27,6 +28,10 @@ pub struct Edge {
     /// with a slower link is not started.
     #[arg(long, env = "BERTH_GANG_MIN_MIBPS", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..=1_000_000))]
     gang_min_mibps: i64,
+    /// The least throughput between two nodes in percent of the median of their former measurements; 0: no such limit.
+    /// A lower value suits nodes that are busy with other work during the measurement.
+    #[arg(long, env = "BERTH_GANG_MIN_PERCENT", default_value_t = 50, value_parser = clap::value_parser!(i64).range(0..=100))]
+    gang_min_percent: i64,
     /// Operators have the page /operator/gallery with all components of the pages, for changes of Berth.
     #[arg(long, env = "BERTH_GALLERY")]
     gallery: bool,
@@ -57,7 +62,7 @@ impl Edge {
             caller_requests_per_s: self.caller_requests_per_s,
             trusted_proxies: TrustedProxies { networks: self.trusted_proxies, header: self.forwarded_header },
             gallery: self.gallery,
-            gang_min_mib_per_s: self.gang_min_mibps,
+            gang_minimum: LinkMinimum { mib_per_s: self.gang_min_mibps, percent: self.gang_min_percent },
             ..settings
         }
     }

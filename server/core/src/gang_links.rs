@@ -11,15 +11,31 @@ pub const LINK_RETRIES: u32 = 2;
 /// The failures of a rank for a bad link: its own one, or that of another rank.
 pub const LINK_FAILURES: [&str; 3] = ["gang.link_slow", "gang.unreachable", "gang.check_failed"];
 
-/// The least throughput of a link: half of the median of its former measurements, and at least `minimum`. 0 accepts
-/// every link.
-pub fn expected_mib_per_s(former: &[i64], minimum: i64) -> i64 {
-    let mut sorted = former.to_vec();
-    sorted.sort_unstable();
-    let median = sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= FEWEST).unwrap_or(0);
-    // Exactly half is accepted.
-    let half = median / 2 + median % 2;
-    half.max(minimum).max(0)
+/// The least throughput of a link between two nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkMinimum {
+    /// MiB a second; 0: no such limit.
+    pub mib_per_s: i64,
+    /// Percent of the median of the former measurements, 0 to 100; 0: no such limit.
+    pub percent: i64,
+}
+
+impl Default for LinkMinimum {
+    fn default() -> Self {
+        Self { mib_per_s: 0, percent: 50 }
+    }
+}
+
+impl LinkMinimum {
+    /// The least throughput of a link with these former measurements. 0 accepts every link.
+    pub fn expected_mib_per_s(self, former: &[i64]) -> i64 {
+        let mut sorted = former.to_vec();
+        sorted.sort_unstable();
+        let median = sorted.get(sorted.len() / 2).copied().filter(|_| sorted.len() >= FEWEST).unwrap_or(0);
+        // Exactly the part is accepted.
+        let part = median.saturating_mul(self.percent).saturating_add(99) / 100;
+        part.max(self.mib_per_s).max(0)
+    }
 }
 
 /// The nodes that are suspected after the measurements of one rank.
@@ -49,19 +65,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_median_of_three_or_more_is_expected() {
-        for (former, minimum, expected) in [
-            (vec![], 0, 0),
-            (vec![], 100, 100),
-            (vec![900, 900], 0, 0),
-            (vec![900, 900, 900], 0, 450),
-            (vec![901, 901, 901], 0, 451),
-            (vec![1, 940, 2_000], 0, 470),
-            (vec![2_000, 940, 1], 600, 600),
-            (vec![900; 20], 100, 450),
-            (vec![0, 0, 0], -5, 0),
+    fn a_part_of_the_median_of_three_or_more_is_expected() {
+        for (former, mib_per_s, percent, expected) in [
+            (vec![], 0, 50, 0),
+            (vec![], 100, 50, 100),
+            (vec![900, 900], 0, 50, 0),
+            (vec![900, 900, 900], 0, 50, 450),
+            (vec![901, 901, 901], 0, 50, 451),
+            (vec![1, 940, 2_000], 0, 50, 470),
+            (vec![2_000, 940, 1], 600, 50, 600),
+            (vec![900; 20], 100, 50, 450),
+            (vec![900; 20], 100, 0, 100),
+            (vec![900; 20], 0, 0, 0),
+            (vec![900; 20], 0, 100, 900),
+            (vec![901; 3], 0, 1, 10),
+            (vec![0, 0, 0], -5, 50, 0),
+            (vec![i64::MAX; 3], 0, 50, i64::MAX / 100),
         ] {
-            assert_eq!(expected_mib_per_s(&former, minimum), expected, "{former:?} {minimum}");
+            let minimum = LinkMinimum { mib_per_s, percent };
+            assert_eq!(minimum.expected_mib_per_s(&former), expected, "{former:?} {minimum:?}");
         }
     }
 

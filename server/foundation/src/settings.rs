@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use berth_core::gang_links::LinkMinimum;
 use berth_core::ports::Origin;
 use berth_recordings::Retention;
 use berth_store::accounts::Session;
@@ -137,8 +138,8 @@ pub struct Settings {
     pub free_jobs: i64,
     /// Days for which ended jobs keep their submission, logs and files; `None`: for ever.
     pub keep_ended_jobs_days: Option<i64>,
-    /// The least throughput between two nodes of a job in MiB a second; 0: no such limit.
-    pub gang_min_mib_per_s: i64,
+    /// The least throughput between two nodes of a job.
+    pub gang_minimum: LinkMinimum,
     /// Free bytes of the data directory below which the portal refuses uploads, and below half of which also
     /// submissions; 0: no such mark.
     pub min_free_bytes: u64,
@@ -199,7 +200,7 @@ impl Default for Settings {
             free_storage_bytes: 100 << 20,
             free_jobs: 100,
             keep_ended_jobs_days: Some(365),
-            gang_min_mib_per_s: 0,
+            gang_minimum: LinkMinimum::default(),
             min_free_bytes: 0,
             templates: None,
             gallery: false,

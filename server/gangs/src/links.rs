@@ -2,7 +2,7 @@
 //! ones are set aside, so that the next attempt avoids them.
 
 use berth_core::gang_links::{
-    ASIDE_ABSENT_S, ASIDE_S, LINK_FAILURES, Suspects, expected_mib_per_s, suspects,
+    ASIDE_ABSENT_S, ASIDE_S, LINK_FAILURES, Suspects, suspects,
 };
 use berth_core::jobs::StopCause;
 use berth_foundation::Context;
@@ -51,7 +51,7 @@ pub async fn expected(
     nodes: (NodeId, NodeId),
 ) -> Result<i64, StoreError> {
     let former = store::node_links::list_throughputs(tx, nodes).await?;
-    Ok(expected_mib_per_s(&former, context.settings.gang_min_mib_per_s))
+    Ok(context.settings.gang_minimum.expected_mib_per_s(&former))
 }
 
 fn is_link_failure(failure: Option<&Failure>) -> bool {

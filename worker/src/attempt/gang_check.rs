@@ -19,7 +19,7 @@ const OTHER_FIRST: Duration = Duration::from_secs(5);
 /// The time between two questions, whether the attempt is still wanted.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// Makes the network of a rank and measures its links. Blocking, for at most 38 seconds. `false`: the attempt has failed.
+/// Makes the network of a rank and measures its links. Blocking, for at most 85 seconds. `false`: the attempt has failed.
 pub fn check_gang(
     attempt: &mut Attempt,
     spec: &proto::Spec,
@@ -64,6 +64,6 @@ fn measure(
     while !given_up() && Instant::now() < deadline {
         thread::sleep(ASK_EVERY);
     }
-    let cause = "Another rank found a bad link in the network of the job";
+    let cause = "Another rank found a bad link in the network of the job, or the all-reduce of its ranks failed";
     Err(start_failure("gang.check_failed", cause))
 }

@@ -1,7 +1,7 @@
 //! The connections between the ranks of a gang: the higher rank of a pair connects to the lower one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::thread;
@@ -9,31 +9,23 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::stream::{left_until, prepare, read_all, write_all};
 use super::{Preflight, TOKEN_BYTES};
 
 /// The first bytes of a connection.
-const MAGIC: [u8; 4] = *b"BGC1";
+const MAGIC: [u8; 4] = *b"BGC2";
 /// The answer to a connection with the right token.
 const WELCOME: [u8; 1] = *b"+";
+/// The last word of the rank that connected: it has read the answer, and did not give the connection up before.
+const PRESENT: [u8; 1] = *b"!";
+/// The bytes of a rank.
+const RANK_BYTES: usize = 4;
 /// The longest wait for the first bytes of a connection, and for their answer.
 const HELLO_WITHIN: Duration = Duration::from_secs(2);
 /// The longest try of a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// The time between two tries.
 const RETRY_EVERY: Duration = Duration::from_millis(50);
-
-/// The time until a deadline. `None`: it has passed.
-pub(super) fn left_until(deadline: Instant) -> Option<Duration> {
-    Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
-}
-
-/// Limits each read and each write of a stream.
-pub(super) fn limit(stream: &TcpStream, longest: Duration) -> io::Result<()> {
-    // A limit of zero is an error.
-    let longest = longest.max(Duration::from_millis(1));
-    stream.set_read_timeout(Some(longest))?;
-    stream.set_write_timeout(Some(longest))
-}
 
 /// True for equal tokens. The time does not depend on the place of a difference.
 fn is_token(given: &[u8], token: &[u8; TOKEN_BYTES]) -> bool {
@@ -42,13 +34,17 @@ fn is_token(given: &[u8], token: &[u8; TOKEN_BYTES]) -> bool {
 
 fn connect_once(plan: &Preflight, to: SocketAddr, left: Duration) -> io::Result<TcpStream> {
     let mut stream = TcpStream::connect_timeout(&to, left.min(CONNECT_WITHIN))?;
-    stream.set_nodelay(true)?;
-    limit(&stream, HELLO_WITHIN)?;
+    prepare(&stream)?;
+    let deadline = Instant::now() + HELLO_WITHIN;
     let hello: Vec<u8> = MAGIC.into_iter().chain(plan.token).chain(plan.rank.to_be_bytes()).collect();
-    stream.write_all(&hello)?;
+    write_all(&mut stream, &hello, deadline)?;
     let mut answer = [0; 1];
-    stream.read_exact(&mut answer)?;
-    if answer == WELCOME { Ok(stream) } else { Err(io::ErrorKind::InvalidData.into()) }
+    read_all(&mut stream, &mut answer, deadline)?;
+    if answer != WELCOME {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    write_all(&mut stream, &PRESENT, deadline)?;
+    Ok(stream)
 }
 
 /// Connects to a lower rank until the deadline. A peer that is not ready refuses the connection or does not answer.
@@ -63,18 +59,20 @@ fn connect(plan: &Preflight, to: SocketAddr, deadline: Instant) -> Option<TcpStr
 }
 
 /// Reads the first bytes of a connection. Returns the rank of a peer with the token.
-fn welcome(plan: &Preflight, stream: &mut TcpStream) -> io::Result<u32> {
-    stream.set_nodelay(true)?;
-    limit(stream, HELLO_WITHIN)?;
-    let (mut magic, mut token, mut rank) = ([0; MAGIC.len()], [0; TOKEN_BYTES], [0; 4]);
-    stream.read_exact(&mut magic)?;
-    stream.read_exact(&mut token)?;
-    stream.read_exact(&mut rank)?;
+fn welcome(plan: &Preflight, stream: &mut TcpStream, deadline: Instant) -> io::Result<u32> {
+    prepare(stream)?;
+    let deadline = deadline.min(Instant::now() + HELLO_WITHIN);
+    let (mut magic, mut token, mut rank) = ([0; MAGIC.len()], [0; TOKEN_BYTES], [0; RANK_BYTES]);
+    read_all(stream, &mut magic, deadline)?;
+    read_all(stream, &mut token, deadline)?;
+    read_all(stream, &mut rank, deadline)?;
     if magic != MAGIC || !is_token(&token, &plan.token) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
-    stream.write_all(&WELCOME)?;
-    Ok(u32::from_be_bytes(rank))
+    write_all(stream, &WELCOME, deadline)?;
+    let mut present = [0; 1];
+    read_all(stream, &mut present, deadline)?;
+    if present == PRESENT { Ok(u32::from_be_bytes(rank)) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 /// Accepts the connections of higher ranks until all are there, or until the deadline.
@@ -92,9 +90,13 @@ fn accept(
         if !matches!(poll(&mut wait, timeout), Ok(1)) {
             continue;
         }
-        let Ok((mut stream, _)) = listener.accept() else { continue };
+        let Ok((mut stream, _)) = listener.accept() else {
+            // Without a free descriptor the connection stays in the queue, and the poll would return at once.
+            thread::sleep(RETRY_EVERY.min(left));
+            continue;
+        };
         // A peer may come a second time: it gave its first connection up.
-        if let Ok(rank) = welcome(plan, &mut stream)
+        if let Ok(rank) = welcome(plan, &mut stream, deadline)
             && expected.contains(&rank)
         {
             met.insert(rank, stream);

@@ -3,9 +3,11 @@
 //! A process of its own in the namespace of the rank connects to other ranks, measures each pair, writes the result and
 //! ends. So no port stays open, and the daemon stays in the network of the host.
 
+mod all_reduce;
 mod meeting;
 mod pair;
 mod schedule;
+mod stream;
 mod verdict;
 
 use std::fmt::{self, Write as _};
@@ -72,7 +74,7 @@ pub struct Link {
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checked {
-    /// The links of this rank.
+    /// The links of this rank. Links that were not measured for an absent rank are left out.
     pub links: Vec<Link>,
     /// True if no rank has a bad link.
     pub all_good: bool,
@@ -106,9 +108,13 @@ impl Preflight {
 
     /// True for a link that suffices.
     pub fn accepts(&self, link: &Link) -> bool {
-        let index = usize::try_from(link.peer).ok();
-        let minimum = index.and_then(|index| self.minima.get(index)).copied().unwrap_or(0);
-        link.figures.is_some_and(|figures| figures.mib_per_s >= minimum)
+        link.figures.is_some_and(|figures| figures.mib_per_s >= self.minimum(link.peer))
+    }
+
+    /// The least throughput of the link to a rank in MiB a second.
+    fn minimum(&self, peer: u32) -> u64 {
+        let index = usize::try_from(peer).ok();
+        index.and_then(|index| self.minima.get(index)).copied().unwrap_or(0)
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -161,11 +167,12 @@ impl Checked {
             _ => return None,
         };
         let links: Option<Vec<Link>> = lines.into_iter().map(Link::parse).collect();
-        Some(Self { links: links.filter(|links| !links.is_empty())?, all_good })
+        let links = links.filter(|links| !all_good || !links.is_empty())?;
+        Some(Self { links, all_good })
     }
 }
 
-/// Meets the other ranks, measures each pair, and agrees on a verdict.
+/// Meets the other ranks, measures each pair, sums words of all ranks, and agrees on a verdict.
 fn check(
     plan: &Preflight,
     address: &(dyn Fn(u32) -> SocketAddr + Sync),
@@ -175,8 +182,19 @@ fn check(
     let peers = schedule::peers_in_order(plan.rank, plan.ranks);
     let mut met = meeting::meet(plan, &peers, address, began + meet_within)?;
     let deadline = began + CHECK_WITHIN;
+    let rounds = schedule::exchanges(plan.ranks);
+    // A rank that waits for an absent one measures nothing until its time ends, so nobody measures without all ranks.
+    let is_complete = met.len() == peers.len();
+    if !verdict::exchange(&mut met, is_complete, rounds, deadline) {
+        let absent = peers.into_iter().filter(|peer| !met.contains_key(peer));
+        return Ok(Checked {
+            links: absent.map(|peer| Link { peer, figures: None }).collect(),
+            all_good: false,
+        });
+    }
     let measured = peers.into_iter().map(|peer| {
-        let measure = |stream| pair::measure(stream, plan.rank < peer, deadline).ok();
+        let minimum = plan.minimum(peer);
+        let measure = |stream| pair::measure(stream, plan.rank < peer, minimum, deadline).ok();
         let figures = met.get_mut(&peer).and_then(measure);
         if figures.is_none() {
             // A connection in the middle of a measurement carries no verdict.
@@ -186,8 +204,11 @@ fn check(
     });
     let links: Vec<Link> = measured.collect();
     let is_good = links.iter().all(|link| plan.accepts(link));
-    let rounds = schedule::exchanges(plan.ranks);
-    let all_good = verdict::exchange(&mut met, is_good, rounds, deadline);
+    // A rank does not begin the all-reduce before all ranks have good links, and its result is a second verdict.
+    let all_good = verdict::exchange(&mut met, is_good, rounds, deadline) && {
+        let reduced = all_reduce::all_reduce(&mut met, (plan.rank, plan.ranks), deadline).is_ok();
+        verdict::exchange(&mut met, reduced, rounds, deadline)
+    };
     Ok(Checked { links, all_good })
 }
 
@@ -254,7 +275,7 @@ fn wait_for_output(child: &mut Child, given_up: &dyn Fn() -> bool) -> Result<Opt
     }
 }
 
-/// Measures the links of a rank to other ranks from its namespace, which takes at most 33 seconds. `None`: the attempt is
+/// Measures the links of a rank to other ranks from its namespace, which takes at most 80 seconds. `None`: the attempt is
 /// not wanted any more.
 ///
 /// # Errors
@@ -325,6 +346,8 @@ mod tests {
                 assert_eq!(Checked::parse(&checked.text()), Some(checked));
             }
         }
+        let unmeasured = Checked { links: vec![], all_good: false };
+        assert_eq!(Checked::parse(&unmeasured.text()), Some(unmeasured));
         for bad in ["", "good\n", "1\n", "x\ngood\n", "1\nfine\n"] {
             assert_eq!(Checked::parse(bad), None, "{bad:?}");
         }
@@ -369,12 +392,51 @@ mod tests {
     fn a_rank_without_the_token_and_an_absent_rank_are_not_connected() {
         let plans = [plan(0, 4, 1), plan(1, 4, 2), plan(2, 4, 1)];
         let checked = check_all(47_412, &plans, Duration::from_secs(2));
-        let connected = |checked: &Checked| {
-            let met = checked.links.iter().filter(|link| link.figures.is_some());
-            met.map(|link| link.peer).collect::<Vec<u32>>()
+        let absent = |checked: &Checked| {
+            assert!(checked.links.iter().all(|link| link.figures.is_none()), "{checked:?}");
+            checked.links.iter().map(|link| link.peer).collect::<std::collections::BTreeSet<u32>>()
         };
-        let connected: Vec<Vec<u32>> = checked.iter().map(connected).collect();
-        assert_eq!(connected, [vec![2], vec![], vec![0]]);
+        let absent: Vec<_> = checked.iter().map(absent).collect();
+        assert_eq!(absent, [[1, 3].into(), [0, 2, 3].into(), [1, 3].into()]);
         assert!(checked.iter().all(|checked| !checked.all_good));
+    }
+
+    #[test]
+    fn a_rank_that_begins_late_is_not_called_absent_for_an_absent_one() {
+        let address = loopback(47_414);
+        let (meet_within, late) = (Duration::from_secs(3), Duration::from_secs(2));
+        let checked = thread::scope(|scope| {
+            let address = &address;
+            let ranks = [(0, Duration::ZERO), (1, late)].map(|(rank, delay)| {
+                scope.spawn(move || {
+                    thread::sleep(delay);
+                    check(&plan(rank, 3, 1), address, meet_within).unwrap()
+                })
+            });
+            ranks.map(|rank| rank.join().unwrap())
+        });
+        let absent = Link { peer: 2, figures: None };
+        assert_eq!(checked[0], Checked { links: vec![absent], all_good: false });
+        assert_eq!(checked[1], Checked { links: vec![absent], all_good: false });
+    }
+
+    #[test]
+    fn a_connection_without_its_last_word_is_no_peer() {
+        let address = loopback(47_415);
+        let ranks = thread::scope(|scope| {
+            let address = &address;
+            let lower = scope.spawn(move || check(&plan(0, 2, 1), address, Duration::from_secs(2)).unwrap());
+            let mut stream = loop {
+                if let Ok(stream) = std::net::TcpStream::connect(address(0)) {
+                    break stream;
+                }
+            };
+            let hello: Vec<u8> =
+                b"BGC2".iter().copied().chain([1; TOKEN_BYTES]).chain([0, 0, 0, 1]).collect();
+            stream.write_all(&hello).unwrap();
+            stream.shutdown(std::net::Shutdown::Both).unwrap();
+            lower.join().unwrap()
+        });
+        assert_eq!(ranks, Checked { links: vec![Link { peer: 1, figures: None }], all_good: false });
     }
 }
