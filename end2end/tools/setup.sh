@@ -2,8 +2,8 @@
 # Prepares a Debian or Ubuntu machine that has Rust, git and make. Safe to run again: it does only
 # what is missing, and says what it does. usage: setup.sh [test]
 #   (nothing)  what a build and the demo need
-#   test       and what the tests need besides: Postgres and a browser; podman, NVIDIA's binding for Python and
-#              numba where they can be had
+#   test       and what the tests need besides: Postgres and a browser; podman, NVIDIA's binding for Python, numba and
+#              PyTorch where they can be had
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 tools=$PWD/target/tools
@@ -137,6 +137,13 @@ numba() {
     --target "$tools/numba" $versions && echo "$versions" > "$tools/numba.version"
 }
 
+# Debian's PyTorch for Debian's own Python, which one test trains with. The one of pip brings gigabytes of CUDA.
+pytorch() {
+  # The tests use the one that is named.
+  [ -z "${BERTH_TEST_TORCH:-}" ] || return 0
+  packages /usr/lib/python3/dist-packages/torch=python3-torch
+}
+
 # Schemathesis with what it needs, which sends generated requests to a portal.
 schemathesis() {
   local version=4.32.5
@@ -165,6 +172,7 @@ if [ "${1:-}" = test ]; then
   if may_be_root && command -v apt-get >/dev/null; then
     (packages podman=podman runc=runc catatonit=catatonit) || say "images are not tried on this machine"
     (packages ip=iproute2 /usr/sbin/nft=nftables) || say "networks of jobs are not tried on this machine"
+    (pytorch) || say "training by PyTorch is not tried on this machine"
   fi
   (nvml_programs) || say "the programs for NVML are not tried on this machine"
   (numba) || say "numba is not tried on this machine"

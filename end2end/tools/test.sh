@@ -54,6 +54,11 @@ dependencies() {
 $tools/setup.sh test
 # shellcheck source=/dev/null
 if [ -f target/tools/env ]; then . target/tools/env; fi
+# Debian's PyTorch belongs to Debian's own Python, which need not be the first one on the PATH.
+has_gloo='import torch.distributed as d; raise SystemExit(not (d.is_available() and d.is_gloo_available()))'
+if [ -z "${BERTH_TEST_TORCH:-}" ] && /usr/bin/python3 -I -c "$has_gloo" 2>/dev/null; then
+  export BERTH_TEST_TORCH=/usr/bin/python3
+fi
 export PYTHONPATH=$PWD/target/tools/python:$PWD/target/tools/numba${PYTHONPATH:+:$PYTHONPATH}
 step 'format' cargo fmt --all --check
 step 'structure' python3 $tools/structure.py

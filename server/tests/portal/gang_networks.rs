@@ -117,15 +117,6 @@ fn send_in_plain(cluster: &NamespacedCluster) {
     });
 }
 
-fn has_gang_networks(cluster: &NamespacedCluster) -> bool {
-    let kind = cluster.node("place-0")["isolation"]["gang_network"].to_string();
-    if kind.starts_with("\"WireGuard") {
-        return true;
-    }
-    left_out(format!("jobs on several nodes have no networks of their own on this machine: {kind}"));
-    false
-}
-
 /// The tunnels of gangs that run in a place.
 fn tunnels(cluster: &NamespacedCluster, place: usize) -> usize {
     cluster.net.processes(&place.to_string()).iter().filter(|command| command.contains("\0tunnel\0")).count()
@@ -134,7 +125,7 @@ fn tunnels(cluster: &NamespacedCluster, place: usize) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn ranks_share_an_encrypted_network_that_outlives_kills_and_that_nobody_else_enters() {
     let Some(mut cluster) = NamespacedCluster::open(60).await else { return };
-    if !has_gang_networks(&cluster) {
+    if !cluster.has_gang_networks() {
         return;
     }
     let capture = Capture::start(&cluster);
@@ -208,7 +199,7 @@ fn slow_down(cluster: &NamespacedCluster, place: usize) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_link_is_found_before_the_start_and_is_not_charged() {
     let Some(cluster) = NamespacedCluster::open(60).await else { return };
-    if !has_gang_networks(&cluster) {
+    if !cluster.has_gang_networks() {
         return;
     }
     let spec = json!({"offering": "h100-80gb", "nodes": 2, "command": ["true"]});

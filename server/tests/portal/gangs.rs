@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::common::left_out::left_out;
 use crate::worker_portal::{Worker, WorkerPortal, eventually};
 use serde_json::{Value, json};
 
@@ -122,35 +121,6 @@ async fn ranks_on_two_nodes_exchange_data_and_are_charged_for_both() {
     }
     assert_eq!(done["nano_per_second"], 2_000_000, "two boards");
     setup.portal.assert_settled(&done).await;
-    setup.until_all_free().await;
-}
-
-/// The same sum with a collective operation of PyTorch over gloo.
-const TORCH: &str = r#"
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-mine = torch.arange(1000, dtype=torch.float64) * (dist.get_rank() + 1)
-dist.all_reduce(mine)
-print("torch rank", dist.get_rank(), "of", dist.get_world_size(), "sum", mine.sum().item())
-dist.destroy_process_group()
-"#;
-
-/// Runs only if `BERTH_TEST_TORCH` names a Python with PyTorch that jobs can read.
-#[tokio::test(flavor = "multi_thread")]
-async fn pytorch_ranks_connect_by_their_environment() {
-    let Ok(python) = std::env::var("BERTH_TEST_TORCH") else {
-        left_out("BERTH_TEST_TORCH is not set");
-        return;
-    };
-    let setup = TwoNodeSetup::open().await;
-    let script = format!("export RANK=$NODE_RANK; exec {python} reduce.py");
-    let job = setup.submit(json!({"script": script, "files": {"reduce.py": TORCH}})).await;
-    let done = setup.portal.until_ended(&job).await;
-    for rank in 0..2 {
-        let log = setup.log(&job, rank).await;
-        assert!(log.contains(&format!("torch rank {rank} of 2 sum 1498500.0")), "{done} {log}");
-    }
-    assert_eq!(done["state"], "succeeded", "{done}");
     setup.until_all_free().await;
 }
 

@@ -57,6 +57,7 @@ mod faults;
 mod files;
 mod gang_links;
 mod gang_networks;
+mod gang_training;
 mod gangs;
 mod health;
 mod held_writes;

@@ -4,11 +4,14 @@
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use crate::common::TestPortal;
 use crate::common::left_out::left_out;
 use crate::netns::{HUB, Net};
-use crate::process::{ChildGuard, PortalProcess, call, eventually, serve_with};
+use crate::process::{
+    ChildGuard, PortalProcess, USUAL_LIMIT, call, eventually, eventually_within, serve_with,
+};
 use berth_foundation::Settings;
 use berth_shim::{CommandStart, ShimRecords};
 use berth_store::{self as store, Db};
@@ -144,6 +147,16 @@ impl NamespacedCluster {
         self.nodes().into_iter().find(|n| n["name"] == name).unwrap()
     }
 
+    /// False with a message if the ranks of jobs on several nodes have no network of their own.
+    pub fn has_gang_networks(&self) -> bool {
+        let kind = self.node("place-0")["isolation"]["gang_network"].to_string();
+        if kind.starts_with("\"WireGuard") {
+            return true;
+        }
+        left_out(format!("jobs on several nodes have no networks of their own on this machine: {kind}"));
+        false
+    }
+
     pub fn submit(&self, tenant: &Tenant, spec: Value) -> String {
         let mut body = json!({"name": "train", "offering": "h100-80gb.1g.10gb", "max_duration_s": 120});
         body.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
@@ -166,8 +179,16 @@ impl NamespacedCluster {
     }
 
     pub fn until_ended(&self, tenant: &Tenant, job: &str) -> Value {
+        self.until_ended_within(USUAL_LIMIT, tenant, job)
+    }
+
+    /// The same with a deadline after `limit`.
+    pub fn until_ended_within(&self, limit: Duration, tenant: &Tenant, job: &str) -> Value {
         let over = ["succeeded", "failed", "cancelled", "timed_out"];
-        self.until(tenant, job, |j| over.iter().any(|state| j["state"] == *state))
+        eventually_within(limit, || {
+            let now = self.job(tenant, job);
+            if over.iter().any(|state| now["state"] == *state) { Ok(now) } else { Err(now.to_string()) }
+        })
     }
 
     pub fn cancel(&self, tenant: &Tenant, job: &str) {

@@ -122,10 +122,19 @@ pub fn free_address() -> String {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
+/// The usual time for a state of the system to come about.
+pub const USUAL_LIMIT: Duration = Duration::from_secs(90);
+
 /// Repeats a check until a deadline. `Err` has the present state.
 #[track_caller]
-pub fn eventually<T>(mut check: impl FnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(90);
+pub fn eventually<T>(check: impl FnMut() -> Result<T, String>) -> T {
+    eventually_within(USUAL_LIMIT, check)
+}
+
+/// The same with a deadline after `limit`.
+#[track_caller]
+pub fn eventually_within<T>(limit: Duration, mut check: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         match check() {
             Ok(found) => return found,
