@@ -2,7 +2,7 @@
 //! jobs, network cuts and kills. Without the privilege a test is skipped with a message.
 
 use crate::common::left_out::left_out;
-use crate::namespaced::{NamespacedCluster, WORKERS, serve};
+use crate::namespaced::{NamespacedCluster, WORKERS, rank_namespaces, serve};
 use crate::process::eventually;
 use berth_isolation::cgroups::{Cgroups, Controller};
 use berth_shim::ShimRecords;
@@ -10,10 +10,7 @@ use serde_json::{Value, json};
 
 /// The number of these jobs whose first attempt has a network of its own.
 fn networks(jobs: &[String]) -> usize {
-    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
-    let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    let has = |job: &&String| names.iter().any(|name| name.ends_with(&format!("-{job}-1")));
-    jobs.iter().filter(has).count()
+    jobs.iter().filter(|job| !rank_namespaces(job).is_empty()).count()
 }
 
 /// Rank 0 prints the message of the other rank.
@@ -98,10 +95,7 @@ async fn kills_of_portal_and_workers_under_load_keep_all_jobs_running() {
     let has_own = network.starts_with("\"own");
     assert_eq!(networks(&jobs), if has_own { jobs.len() } else { 0 }, "{network}");
     for n in 0..WORKERS {
-        cluster.workers[n].0.kill().unwrap();
-        cluster.workers[n].0.wait().unwrap();
-        let worker = cluster.worker(n);
-        cluster.workers[n] = worker;
+        cluster.restart_worker(n);
         cluster.served.kill();
         cluster.served = serve(&cluster.net, &cluster.dir, cluster.lease_s);
     }

@@ -15,7 +15,6 @@ mod trust;
 
 use std::collections::BTreeMap;
 
-use berth_types::ids::NodeId;
 use berth_types::nodes::{Gpu, HostMount, Node, NodeState, PatchNode};
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
@@ -24,7 +23,7 @@ use leptos_router::hooks::use_query_map;
 
 use self::add::AddNode;
 use self::approval::{ApprovalState, WaitingNodes};
-use self::aside::aside_banner;
+use self::aside::{ReleaseDialog, aside_banner};
 use self::classes::StorageClasses;
 use self::dedication::{DedicationDialog, dedication_text};
 use self::dialog::{NodeDialog, replace};
@@ -74,12 +73,20 @@ struct Dialogs {
     dedication: NodeDialog,
     drain: NodeDialog,
     lost: NodeDialog,
+    release: NodeDialog,
 }
 
 impl Dialogs {
     fn closed(nodes: RwSignal<Vec<Node>>) -> Self {
         let closed = || NodeDialog::closed(nodes);
-        Self { trust: closed(), labels: closed(), dedication: closed(), drain: closed(), lost: closed() }
+        Self {
+            trust: closed(),
+            labels: closed(),
+            dedication: closed(),
+            drain: closed(),
+            lost: closed(),
+            release: closed(),
+        }
     }
 }
 
@@ -144,9 +151,6 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
         let body = PatchNode { cordoned: Some(cordoned), ..PatchNode::default() };
         call.run(api::nodes::patch(node.id, &body), move |fresh: Node| replace(nodes, fresh));
     };
-    let release = move |id: NodeId| {
-        call.run(api::nodes::release(id), move |fresh: Node| replace(nodes, fresh));
-    };
     let rows = move || {
         let all = nodes.get();
         all.iter().map(|node| row(node, call, ready, dialogs, set_cordoned)).collect::<Vec<AnyView>>()
@@ -161,10 +165,11 @@ fn NodeList(loaded: Loaded) -> impl IntoView {
         <DedicationDialog state=dialogs.dedication/>
         <Drains state=dialogs.drain/>
         <LostDialog state=dialogs.lost/>
+        <ReleaseDialog state=dialogs.release/>
         {move || nodes.with(|nodes| nodes.iter().filter_map(clone_banner).collect::<Vec<AnyView>>())}
         {move || nodes.with(|nodes| nodes.iter().filter_map(left_out_banner).collect::<Vec<AnyView>>())}
         {move || nodes.with(|nodes| nodes.iter().filter_map(|node| silence_banner(node, dialogs.lost, ready)).collect::<Vec<AnyView>>())}
-        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| aside_banner(node, call, ready, release)).collect::<Vec<AnyView>>())}
+        {move || nodes.with(|nodes| nodes.iter().filter_map(|node| aside_banner(node, dialogs.release, ready)).collect::<Vec<AnyView>>())}
         {move || {
             if none.get() && is_filtered {
                 empty_filtered("No nodes match the filter.", "/operator/nodes")

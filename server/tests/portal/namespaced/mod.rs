@@ -2,13 +2,15 @@
 //! skipped with a message.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail loudly, like tests")]
 
+mod capture;
+
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::TestPortal;
 use crate::common::left_out::left_out;
-use crate::netns::{HUB, Net};
+use crate::netns::{HUB, NAMESPACES, Net};
 use crate::process::{
     ChildGuard, PortalProcess, USUAL_LIMIT, call, eventually, eventually_within, serve_with,
 };
@@ -17,6 +19,8 @@ use berth_shim::{CommandStart, ShimRecords};
 use berth_store::{self as store, Db};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
+
+pub use capture::{Capture, Captured};
 
 pub const WORKERS: usize = 2;
 
@@ -36,10 +40,15 @@ pub struct NamespacedCluster {
     pub net: Net,
     pub dir: tempfile::TempDir,
     pub lease_s: u32,
+    /// The boards of each worker.
+    boards: usize,
+    /// The kind of networks between ranks that the next worker gets. `None`: the default.
+    pub gang_network: Option<&'static str>,
     operator: String,
     join_tokens: Vec<String>,
     pub ada: Tenant,
     pub bob: Tenant,
+    pub carol: Tenant,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -53,9 +62,21 @@ fn secret(made: &Value) -> String {
     made["secret"].as_str().unwrap().to_owned()
 }
 
+/// The network namespaces of the ranks of a job's first attempt.
+pub fn rank_namespaces(job: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.ends_with(&format!("-{job}-1"))).collect()
+}
+
 impl NamespacedCluster {
-    /// Starts everything. `None` with a message if the machine has no namespaces.
+    /// Starts everything, with two boards for each worker. `None` with a message if the machine has no namespaces.
     pub async fn open(lease_s: u32) -> Option<Self> {
+        Self::open_with_boards(lease_s, 2).await
+    }
+
+    /// Does the same with another number of boards.
+    pub async fn open_with_boards(lease_s: u32, boards: usize) -> Option<Self> {
         let _alone = ONE_AT_A_TIME.lock().await;
         let net = Net::open(WORKERS)?;
         let dir = tempfile::tempdir().unwrap();
@@ -65,7 +86,7 @@ impl NamespacedCluster {
         t.clock.set_to_system_time();
         let operator = t.operator().await;
         let mut tenants = Vec::new();
-        for name in ["lab", "bobs"] {
+        for name in ["lab", "bobs", "carols"] {
             let (caller, org) = t.tenant(name).await;
             let new = json!({"name": "script", "role": "member"});
             let token = secret(&t.post(&caller, &format!("/orgs/{org}/tokens"), new).await.expect(201));
@@ -86,10 +107,22 @@ impl NamespacedCluster {
         let operator = secret(&t.post(&operator, "/operator/tokens", named).await.expect(201));
         drop(t);
         let served = serve(&net, &dir, lease_s);
-        let (bob, ada) = (tenants.pop().unwrap(), tenants.pop().unwrap());
-        let workers = Vec::new();
-        let mut cluster =
-            Self { served, workers, net, dir, lease_s, operator, join_tokens, ada, bob, _alone };
+        let [ada, bob, carol]: [Tenant; 3] = tenants.try_into().ok().unwrap();
+        let mut cluster = Self {
+            served,
+            workers: Vec::new(),
+            net,
+            dir,
+            lease_s,
+            boards,
+            gang_network: None,
+            operator,
+            join_tokens,
+            ada,
+            bob,
+            carol,
+            _alone,
+        };
         for n in 0..WORKERS {
             let worker = cluster.worker(n);
             cluster.workers.push(worker);
@@ -111,9 +144,10 @@ impl NamespacedCluster {
         let program = built.parent().unwrap().parent().unwrap().join("berth-worker");
         // Two workers on one host need different users for jobs.
         let users = format!("{}-{}", 600_000 + n * 10_000, 609_999 + n * 10_000);
+        let boards = format!("{}xH100-80GB", self.boards);
         let mut command = Command::new(program);
         command
-            .args(["run", "--simulate", "2xH100-80GB", "--allow-unisolated", "--stop-grace-s", "1"])
+            .args(["run", "--simulate", boards.as_str(), "--allow-unisolated", "--stop-grace-s", "1"])
             .args(["--job-pids", "64", "--job-disk-mib", "16", "--job-users", users.as_str()])
             .args(["--name", format!("place-{n}").as_str(), "--join-token", self.join_tokens[n].as_str()])
             .args(["--portal", format!("https://{HUB}:8081").as_str(), "--data"])
@@ -123,7 +157,9 @@ impl NamespacedCluster {
         // The networks of jobs change the place alone. No job of these tests resolves a name.
         if std::path::Path::new("/usr/sbin/nft").exists() {
             command.args(["--job-resolver", "192.0.2.53"]);
-            if !std::path::Path::new("/dev/net/tun").exists() {
+            if let Some(kind) = self.gang_network {
+                command.args(["--gang-network", kind]);
+            } else if !std::path::Path::new("/dev/net/tun").exists() {
                 left_out("ranks on several nodes have no networks of their own without /dev/net/tun");
                 command.args(["--gang-network", "host"]);
             }
@@ -132,6 +168,13 @@ impl NamespacedCluster {
             command.args(["--job-network", "host"]);
         }
         self.net.inside(&n.to_string(), move || ChildGuard(command.spawn().unwrap()))
+    }
+
+    /// Kills a worker and starts it again.
+    pub fn restart_worker(&mut self, n: usize) {
+        self.workers[n].0.kill().unwrap();
+        self.workers[n].0.wait().unwrap();
+        self.workers[n] = self.worker(n);
     }
 
     fn ask(&self, token: &str, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
@@ -155,6 +198,13 @@ impl NamespacedCluster {
         }
         left_out(format!("jobs on several nodes have no networks of their own on this machine: {kind}"));
         false
+    }
+
+    /// Releases a node that is set aside for jobs on several nodes.
+    pub fn release(&self, node: &Value) {
+        let path = format!("/operator/nodes/{}/set-aside", node["id"].as_str().unwrap());
+        let (status, freed) = self.ask(&self.operator, "DELETE", &path, &Value::Null).unwrap();
+        assert_eq!((status, &freed["set_aside"]), (200, &Value::Null), "{freed}");
     }
 
     pub fn submit(&self, tenant: &Tenant, spec: Value) -> String {
@@ -204,6 +254,13 @@ impl NamespacedCluster {
             let log = std::fs::read_to_string(&path).unwrap_or_default();
             if log.len() >= length { Ok(log) } else { Err(format!("{} of {length} bytes", log.len())) }
         })
+    }
+
+    /// The complete lines of the log of a rank of the first attempt.
+    pub fn lines(&self, job: &str, rank: u32) -> Vec<String> {
+        let path = self.dir.path().join("logs").join(job).join(format!("1-{rank}.log"));
+        let log = std::fs::read_to_string(path).unwrap_or_default();
+        log.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()
     }
 
     /// Waits for the first process of an attempt; returns its worker and its directory.

@@ -14,6 +14,8 @@ use nix::unistd::{Pid, geteuid};
 
 /// The prefix of every namespace's name; process id and number follow.
 const PREFIX: &str = "berth-test-";
+/// The directory in which `ip` keeps namespaces.
+pub const NAMESPACES: &str = "/run/netns";
 /// The hub's address in its network.
 pub const HUB: &str = "10.213.0.1";
 
@@ -62,6 +64,19 @@ fn sweep() {
     }
 }
 
+/// Runs `work` in a network namespace with a name. Processes that it starts stay there.
+pub fn inside_namespace<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
+    let namespace = File::open(Path::new(NAMESPACES).join(name)).unwrap();
+    std::thread::scope(|scope| {
+        let there = scope.spawn(move || {
+            // The change applies to this thread only, which ends with the work.
+            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        });
+        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
 impl Net {
     /// Creates a hub and `places` places, numbered from 0. `None` with a message if this machine allows none.
     pub fn open(places: usize) -> Option<Self> {
@@ -105,17 +120,21 @@ impl Net {
         Ok(name)
     }
 
+    /// The name of the namespace of the hub (`hub`) or of a place (its number).
+    pub fn namespace(&self, at: &str) -> String {
+        format!("{}-{at}", self.name)
+    }
+
     /// Runs `work` in the hub (`hub`) or in a place (its number). Processes that it starts stay there.
     pub fn inside<T: Send>(&self, at: &str, work: impl FnOnce() -> T + Send) -> T {
-        let namespace = File::open(format!("/run/netns/{}-{at}", self.name)).unwrap();
-        std::thread::scope(|scope| {
-            let there = scope.spawn(move || {
-                // The change applies to this thread only, which ends with the work.
-                setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-                work()
-            });
-            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        inside_namespace(&self.namespace(at), work)
+    }
+
+    /// Makes an interface of this kind in the first place, and removes it.
+    pub fn try_interface(&self, kind: &str) -> Result<(), String> {
+        let place = self.namespace("0");
+        ip(&format!("-n {place} link add trial0 type {kind}"))?;
+        ip(&format!("-n {place} link del trial0")).map(|_| ())
     }
 
     /// The command lines of the processes in the hub or in a place, with a zero between two words.

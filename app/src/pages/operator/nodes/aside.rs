@@ -1,38 +1,24 @@
 //! Nodes that are set aside for jobs on several nodes after a bad link, and their release.
 
-use berth_types::ids::NodeId;
 use berth_types::nodes::Node;
 use berth_types::operators::OperatorRight;
 use leptos::prelude::*;
 
+use super::super::super::confirm::ConfirmDialog;
 use super::super::super::parts::Call;
 use super::super::may;
+use super::dialog::NodeDialog;
+use crate::api;
 use crate::ui::*;
 
 /// Returns the banner of a node that is set aside, with the button of its release.
-pub fn aside_banner(
-    node: &Node,
-    call: Call,
-    ready: ReadSignal<bool>,
-    release: impl Fn(NodeId) + Copy + Send + 'static,
-) -> Option<AnyView> {
+pub fn aside_banner(node: &Node, dialog: NodeDialog, ready: ReadSignal<bool>) -> Option<AnyView> {
     let aside = node.set_aside.clone()?;
     let title = format!("{} is set aside for jobs on several nodes", node.name);
-    let (id, name) = (node.id, node.id.to_string());
+    let name = node.id.to_string();
     let label = format!("Release {}", node.name);
-    let button = may(OperatorRight::ManageFleet).then(|| {
-        view! {
-            <button
-                class="btn"
-                type="button"
-                aria-label=label
-                disabled=move || !ready.get() || call.pending.get()
-                on:click=move |_| release(id)
-            >
-                "Release"
-            </button>
-        }
-    });
+    let button =
+        may(OperatorRight::ManageFleet).then(|| dialog.button(node.id, "btn", "Release", label, ready));
     Some(
         view! {
             <div class="banner banner--warn" role="status">
@@ -41,7 +27,7 @@ pub fn aside_banner(
                     {aside.reason}
                     " Until "
                     <When at=aside.until/>
-                    ", the node takes jobs on one node only. Check the cables, the switch and the adapters, then release the node. A release also forgets the measurements of its links."
+                    ", the node takes jobs on one node only. Check the cables, the switch and the adapters, then release the node."
                     <span class="banner__id">{name}</span>
                 </div>
                 {button}
@@ -49,4 +35,40 @@ pub fn aside_banner(
         }
         .into_any(),
     )
+}
+
+/// The confirmation of a release.
+#[component]
+pub fn ReleaseDialog(
+    /// The signals of the page.
+    state: NodeDialog,
+) -> impl IntoView {
+    let call = Call::idle();
+    let NodeDialog { chosen, open, .. } = state;
+    let node = state.node();
+    let title = Signal::derive(move || match node.get() {
+        Some(node) => format!("Release {}?", node.name),
+        None => "Release a node?".to_owned(),
+    });
+    let reason = move || node.get().and_then(|node| node.set_aside).map(|aside| aside.reason);
+    let release = move |()| {
+        let Some(id) = chosen.get_untracked() else { return };
+        state.change(call, id, api::nodes::release(id), move || open.set(false));
+    };
+    view! {
+        <ConfirmDialog
+            id="node-release"
+            title=title
+            open=open
+            call=call
+            keep="Cancel"
+            verb="Release"
+            confirm=Callback::new(release)
+        >
+            <p>{reason}</p>
+            <p>
+                "The node takes jobs on several nodes again at once, and the measurements of its links are forgotten. Until a link has three new ones, only the least throughput of the portal counts."
+            </p>
+        </ConfirmDialog>
+    }
 }
