@@ -115,7 +115,7 @@ class Hosts:
             for name, address in zip(names, ADDRESSES):
                 ip("-n", name, "addr", "add", f"{address}/24", "dev", "pair0")
                 ip("-n", name, "link", "set", "pair0", "up")
-        except Failed:
+        except BaseException:
             self.close()
             raise
 
@@ -194,16 +194,20 @@ def rates(text: str) -> list[float]:
 def plain(hosts: Hosts) -> list[float]:
     """The MiB/s of the pair of interfaces itself."""
     place = {"MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": str(PORT)}
-    ends = [subprocess.Popen([*hosts.inside(rank), PYTHON, "-c", SEND], text=True, stdout=subprocess.PIPE,
-                             env=os.environ | place | {"NODE_RANK": str(rank)}) for rank in range(2)]
+    ends = list[subprocess.Popen[str]]()
     try:
+        for rank in range(2):
+            ends.append(subprocess.Popen([*hosts.inside(rank), PYTHON, "-c", SEND], text=True, stdout=subprocess.PIPE,
+                                         env=os.environ | place | {"NODE_RANK": str(rank)}))
         text, _ = ends[0].communicate(timeout=DEADLINE_S)
         ends[1].wait(DEADLINE_S)
     finally:
         for end in ends:
             end.kill()
             end.wait()
-    return rates(text)
+    if len(measured := rates(text)) != ROUNDS:
+        raise Failed(f"the pair of interfaces has {len(measured)} figures in place of {ROUNDS}")
+    return measured
 
 
 def gang() -> dict[str, Any]:

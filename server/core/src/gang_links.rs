@@ -4,8 +4,9 @@
 const FEWEST: usize = 3;
 /// The seconds for which a suspect node takes no rank of a job on several nodes.
 pub const ASIDE_S: i64 = 3_600;
-/// The same after a link that did not connect: a worker that is late looks like a broken cable.
-pub const ASIDE_ABSENT_S: i64 = 600;
+/// The same after a link that did not connect, or beside another job on several nodes: a late worker and the packets of
+/// the other job look like a bad cable.
+pub const ASIDE_UNSURE_S: i64 = 600;
 /// The most starts of a job without a rule for retries that a bad link repeats.
 pub const LINK_RETRIES: u32 = 2;
 /// The failures of a rank for a bad link: its own one, or that of another rank.

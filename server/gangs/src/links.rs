@@ -1,9 +1,9 @@
 //! The measured links of a rank in a report of its worker: good ones are kept for later comparisons, and the nodes of bad
 //! ones are set aside, so that the next attempt avoids them.
 
-use berth_core::gang_links::{
-    ASIDE_ABSENT_S, ASIDE_S, LINK_FAILURES, Suspects, suspects,
-};
+use std::collections::BTreeSet;
+
+use berth_core::gang_links::{ASIDE_S, ASIDE_UNSURE_S, LINK_FAILURES, Suspects, suspects};
 use berth_core::jobs::StopCause;
 use berth_foundation::Context;
 use berth_store::attempts::StoredAttempt;
@@ -11,7 +11,7 @@ use berth_store::gangs::StoredRankPlace;
 use berth_store::jobs::StoredJob;
 use berth_store::node_links::LinkMeasurement;
 use berth_store::{self as store, StoreError, Tx};
-use berth_types::ids::NodeId;
+use berth_types::ids::{JobId, NodeId};
 use berth_types::jobs::Failure;
 use berth_types::time::Timestamp;
 
@@ -41,17 +41,30 @@ struct BadLink {
     aside_s: i64,
 }
 
-/// The least throughput of the link between two nodes in MiB a second.
+/// The expectation of the link between two nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expectation {
+    /// The least throughput in MiB a second.
+    pub mib_per_s: i64,
+    /// True beside another job on several nodes. Its packets take a part of the throughput, so the figures say little
+    /// about the link: they are neither compared with former ones nor kept.
+    shared: bool,
+}
+
+/// The expectation of the link between two nodes for the ranks of a job.
 ///
 /// # Errors
 /// The database cannot be read.
-pub async fn expected(
+pub(crate) async fn expect(
     tx: &mut Tx<'_>,
     context: &Context,
+    job: JobId,
     nodes: (NodeId, NodeId),
-) -> Result<i64, StoreError> {
-    let former = store::node_links::list_throughputs(tx, nodes).await?;
-    Ok(context.settings.gang_minimum.expected_mib_per_s(&former))
+) -> Result<Expectation, StoreError> {
+    let shared = store::gangs::is_shared(tx, nodes, job).await?;
+    let former = if shared { Vec::new() } else { store::node_links::list_throughputs(tx, nodes).await? };
+    let mib_per_s = context.settings.gang_minimum.expected_mib_per_s(&former);
+    Ok(Expectation { mib_per_s, shared })
 }
 
 fn is_link_failure(failure: Option<&Failure>) -> bool {
@@ -101,29 +114,25 @@ pub async fn record(
     }
     let places = store::gangs::list_places(tx, attempt.job_id, attempt.number).await?;
     let Some(own) = places.iter().find(|place| place.rank == attempt.rank) else { return Ok(false) };
-    let (mut bad, mut count) = (Vec::new(), 0);
+    let (mut bad, mut count, mut named) = (Vec::new(), 0, BTreeSet::new());
     for link in links {
-        let Some(peer) = places.iter().find(|place| place.rank == link.rank && place.rank != own.rank) else {
-            continue;
-        };
+        let is_peer = |place: &&StoredRankPlace| place.rank == link.rank && place.rank != own.rank;
+        // A rank that a worker names twice would change the number of its links.
+        let Some(peer) = places.iter().find(is_peer).filter(|peer| named.insert(peer.rank)) else { continue };
         let nodes = (own.node_id, peer.node_id);
-        let found = bad_text(own, peer, link, expected(tx, context, nodes).await?);
+        let expectation = expect(tx, context, attempt.job_id, nodes).await?;
         let peer_took_part = ranks.iter().any(|rank| rank.rank == link.rank && took_part(rank));
-        match (found, link.figures) {
-            (None, Some(figures)) => {
-                let (job, attempt) = (attempt.job_id, attempt.number);
-                let (rtt_us, mib_per_s) = (figures.rtt_us, figures.mib_per_s);
-                let link = LinkMeasurement { nodes, job, attempt, rtt_us, mib_per_s };
-                store::node_links::insert(tx, &link, now).await?;
-                count += 1;
-            }
-            (Some(text), _) if peer_took_part => {
-                let aside_s = if link.figures.is_some() { ASIDE_S } else { ASIDE_ABSENT_S };
+        match bad_text(own, peer, link, expectation.mib_per_s) {
+            None if expectation.shared => {}
+            None => keep(tx, attempt, nodes, link, now).await?,
+            Some(text) if peer_took_part => {
+                let is_sure = link.figures.is_some() && !expectation.shared;
+                let aside_s = if is_sure { ASIDE_S } else { ASIDE_UNSURE_S };
                 bad.push(BadLink { peer: peer.node_id, text, aside_s });
-                count += 1;
             }
-            _ => {}
+            Some(_) => continue,
         }
+        count += 1;
     }
     // The check of a job that was stopped meanwhile ended early.
     let is_stopped = row.stop_cause().is_some_and(|cause| cause != StopCause::RankFailed);
@@ -132,6 +141,19 @@ pub async fn record(
     }
     set_aside(tx, own.node_id, &bad, count, now).await?;
     Ok(!bad.is_empty())
+}
+
+/// Keeps the figures of a good link for later comparisons.
+async fn keep(
+    tx: &mut Tx<'_>,
+    attempt: &StoredAttempt,
+    nodes: (NodeId, NodeId),
+    link: &ReportedLink,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let Some(LinkFigures { rtt_us, mib_per_s }) = link.figures else { return Ok(()) };
+    let (job, attempt) = (attempt.job_id, attempt.number);
+    store::node_links::insert(tx, &LinkMeasurement { nodes, job, attempt, rtt_us, mib_per_s }, now).await
 }
 
 /// Sets the suspects of the bad ones of `count` links aside.

@@ -242,7 +242,7 @@ pub async fn rank_network(
         failure("gang.keys_lost", detail.to_owned())
     };
     let Some(mut gang) = gang else { return Ok(lost()) };
-    set_minima(tx, context, &mut gang, &places).await?;
+    set_minima(tx, context, row.job_id, &mut gang, &places).await?;
     Ok(RankNetwork::Gang(Box::new(gang)))
 }
 
@@ -250,6 +250,7 @@ pub async fn rank_network(
 async fn set_minima(
     tx: &mut Tx<'_>,
     context: &Context,
+    job: JobId,
     gang: &mut RankGang,
     places: &[StoredRankPlace],
 ) -> Result<(), StoreError> {
@@ -257,8 +258,8 @@ async fn set_minima(
     let Some(own) = find(gang.rank).filter(|_| gang.check_token.is_some()) else { return Ok(()) };
     for peer in &mut gang.peers {
         let Some(place) = find(peer.rank) else { continue };
-        let expected = links::expected(tx, context, (own.node_id, place.node_id)).await?;
-        peer.min_mib_per_s = u64::try_from(expected).unwrap_or(0);
+        let expectation = links::expect(tx, context, job, (own.node_id, place.node_id)).await?;
+        peer.min_mib_per_s = u64::try_from(expectation.mib_per_s).unwrap_or(0);
     }
     Ok(())
 }

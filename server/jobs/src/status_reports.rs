@@ -112,7 +112,8 @@ pub(crate) async fn apply(
         ends_now: ended && !attempt.ended,
     };
     report.update_rank(tx, &mut attempt, &mut changes).await?;
-    if report.begins || report.ends_now {
+    // The end of a rank that has run repeats the links of its begin, which an operator may have made obsolete.
+    if report.begins || (report.ends_now && !report.runs) {
         let at = (&attempt, ranks.as_slice());
         let found = (report.report.links.as_slice(), report.report.failure.as_ref());
         changes.quarantined |= links::record(tx, context, &row, at, found, now).await?;

@@ -61,6 +61,14 @@ pub async fn list_numbers(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<i64>, Sto
     Ok(list!(tx, (i64,), sql, node, true)?.into_iter().map(|(number,)| number).collect())
 }
 
+/// Returns true if another job on several nodes has an open rank with a network on one of the two nodes.
+pub async fn is_shared(tx: &mut Tx<'_>, (a, b): (NodeId, NodeId), job: JobId) -> Result<bool, StoreError> {
+    let sql = "SELECT CAST(COUNT(*) AS BIGINT) FROM attempts a JOIN gang_networks g \
+               ON g.job_id = a.job_id AND g.attempt = a.number \
+               WHERE a.node_id IN ($1, $2) AND a.is_open = $3 AND a.job_id <> $4";
+    Ok(find!(tx, (i64,), sql, a, b, true, job)?.is_some_and(|(count,)| count > 0))
+}
+
 /// Lists the nodes of the ranks of an attempt.
 pub async fn list_places(
     tx: &mut Tx<'_>,

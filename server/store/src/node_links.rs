@@ -25,12 +25,14 @@ fn ordered((a, b): (NodeId, NodeId)) -> (NodeId, NodeId) {
     if a <= b { (a, b) } else { (b, a) }
 }
 
-/// Adds a measurement, and deletes the oldest ones of its pair beyond 20. Both ranks of a pair report it: the second
-/// report changes nothing.
+/// Adds a measurement, and deletes the oldest ones of its pair beyond 20. Both ranks of a pair report it: the lower
+/// throughput counts, so that no worker alone raises what is expected of the link.
 pub async fn insert(tx: &mut Tx<'_>, link: &LinkMeasurement, now: Timestamp) -> Result<(), StoreError> {
     let (first, second) = ordered(link.nodes);
     let sql = "INSERT INTO node_links (first_node, second_node, job_id, attempt, measured_at, rtt_us, mib_per_s) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (first_node, second_node, job_id, attempt) DO NOTHING";
+               VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (first_node, second_node, job_id, attempt) \
+               DO UPDATE SET rtt_us = excluded.rtt_us, mib_per_s = excluded.mib_per_s \
+               WHERE excluded.mib_per_s < node_links.mib_per_s";
     exec!(tx, sql, first, second, link.job, link.attempt, now, link.rtt_us, link.mib_per_s)?;
     let sql = "DELETE FROM node_links WHERE first_node = $1 AND second_node = $2 AND measured_at < \
                (SELECT MIN(kept.measured_at) FROM (SELECT measured_at FROM node_links WHERE first_node = $1 \
@@ -46,14 +48,15 @@ pub async fn list_throughputs(tx: &mut Tx<'_>, nodes: (NodeId, NodeId)) -> Resul
     Ok(list!(tx, (i64,), sql, first, second, MAX_KEPT)?.into_iter().map(|(mib_per_s,)| mib_per_s).collect())
 }
 
-/// Sets a node aside until a time, for a reason as a sentence.
+/// Sets a node aside until a time, for a reason as a sentence. A node that is set aside for longer stays so.
 pub async fn set_aside(
     tx: &mut Tx<'_>,
     node: NodeId,
     until: Timestamp,
     reason: &str,
 ) -> Result<(), StoreError> {
-    let sql = "UPDATE nodes SET aside_until = $2, aside_reason = $3 WHERE id = $1";
+    let sql = "UPDATE nodes SET aside_until = $2, aside_reason = $3 \
+               WHERE id = $1 AND (aside_until IS NULL OR aside_until < $2)";
     exec!(tx, sql, node, until, reason).map(|_| ())
 }
 

@@ -2,18 +2,14 @@
 
 use crate::common::engines;
 use crate::health::{
-    GPU, board, count_audit_events, faulty, healthy, post_to_gpu, quarantine_reason, send_health,
+    GPU, board, count_audit_events, done, faulty, healthy, post_to_gpu, quarantine_reason, send_health,
     until_board, write_faults,
 };
 use crate::idle_portal::{IdlePortal, node};
 use crate::worker_portal::{WorkerPortal, eventually};
-use berth_fleet::reports::{BoardReport, GpuTaskResult};
+use berth_fleet::reports::BoardReport;
 use berth_types::health::{FabricState, GpuFabric, GpuFacts, GpuTaskKind};
 use serde_json::{Value, json};
-
-fn done(number: i64, good: bool, message: &str) -> Option<GpuTaskResult> {
-    Some(GpuTaskResult { number, good, message: message.to_owned() })
-}
 
 #[tokio::test]
 async fn a_reset_ends_the_quarantine_of_its_board() {

@@ -34,22 +34,45 @@ impl IdlePortal {
         shown["set_aside"].clone()
     }
 
-    /// Places a gang and reports good links of this throughput, then its end.
-    async fn run_gang(&self, mib_per_s: i64) {
-        let gang: JobId = submit(self, json!({"nodes": 2})).await.parse().unwrap();
+    /// The least throughputs of the gangs that a node has to start.
+    async fn minima(&self, n: u128) -> Vec<u64> {
+        let ranks = self.t.portal.attempts.desired(node(n)).await.unwrap();
+        let gangs = ranks.into_iter().filter_map(|rank| rank.start?.gang);
+        gangs.map(|gang| gang.peers[0].min_mib_per_s).collect()
+    }
+
+    async fn place_gang(&self) -> JobId {
+        let gang = submit(self, json!({"nodes": 2})).await.parse().unwrap();
         schedule_all(self).await;
+        gang
+    }
+
+    /// Reports a phase of a gang from both nodes, each with its throughput of the link.
+    async fn report_gang(&self, gang: JobId, phase: AttemptPhase, figures: [i64; 2]) {
         let others = [(1, self.other_rank(gang, 1).await), (2, self.other_rank(gang, 2).await)];
+        for ((n, other), mib_per_s) in others.into_iter().zip(figures) {
+            let exit_code = phase.has_ended().then_some(0);
+            let log_bytes = phase.has_ended().then_some(0);
+            let links = vec![link(other, Some(mib_per_s))];
+            let new = AttemptReport::new(gang, 1, phase);
+            let report = AttemptReport { exit_code, log_bytes, links, began: true, ..new };
+            self.t.portal.attempts.apply_status(node(n), report).await.unwrap();
+        }
+    }
+
+    /// Places a gang and reports good links of these throughputs, then its end.
+    async fn run_gang(&self, figures: [i64; 2]) {
+        let gang = self.place_gang().await;
         for phase in [AttemptPhase::Running, AttemptPhase::Clean] {
-            for (n, other) in others {
-                let exit_code = phase.has_ended().then_some(0);
-                let log_bytes = phase.has_ended().then_some(0);
-                let links = vec![link(other, Some(mib_per_s))];
-                let new = AttemptReport::new(gang, 1, phase);
-                let report = AttemptReport { exit_code, log_bytes, links, began: true, ..new };
-                self.t.portal.attempts.apply_status(node(n), report).await.unwrap();
-            }
+            self.report_gang(gang, phase, figures).await;
         }
         assert_eq!(job(self, &gang.to_string()).await["state"], "succeeded");
+    }
+
+    /// Releases a node, which forgets its links.
+    async fn release(&self, n: u128) -> Value {
+        let path = format!("/operator/nodes/{}/set-aside", node(n));
+        self.t.call(&self.operator, "DELETE", &path, Value::Null).await.expect(200)
     }
 
     /// The rank on the node that is not this one.
@@ -76,7 +99,7 @@ async fn the_nodes_of_a_slow_link_take_no_gang_until_an_operator_releases_them()
         let setup = IdlePortal::on(db).await;
         setup.report_gang_networks().await;
         for mib_per_s in [500, 480, 9_000] {
-            setup.run_gang(mib_per_s).await;
+            setup.run_gang([mib_per_s; 2]).await;
         }
         let gang = submit(&setup, json!({"nodes": 2})).await;
         let id: JobId = gang.parse().unwrap();
@@ -117,7 +140,7 @@ async fn the_nodes_of_a_slow_link_take_no_gang_until_an_operator_releases_them()
         for n in 1..=2 {
             let path = format!("/operator/nodes/{}/set-aside", node(n));
             setup.t.call(&setup.ada, "DELETE", &path, Value::Null).await.problem(404, "object.not_found");
-            let freed = setup.t.call(&setup.operator, "DELETE", &path, Value::Null).await.expect(200);
+            let freed = setup.release(n).await;
             assert_eq!(freed.get("set_aside"), None, "{engine}: {freed}");
         }
         let missing = format!("/operator/nodes/{}/set-aside", node(9));
@@ -162,5 +185,95 @@ async fn the_link_of_a_cancelled_gang_or_to_a_node_without_the_attempt_sets_nobo
                 setup.t.post(&setup.ada, &path, Value::Null).await.expect(202);
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn a_link_beside_another_gang_is_neither_compared_nor_kept() {
+    for (engine, db, _location) in engines("gang_links_shared").await {
+        let setup = IdlePortal::on(db).await;
+        setup.report_gang_networks().await;
+        for _ in 0..3 {
+            setup.run_gang([500; 2]).await;
+        }
+        let first = setup.place_gang().await;
+        assert_eq!(setup.minima(1).await, [250], "{engine}: it is alone");
+        let second = setup.place_gang().await;
+        for n in 1..=2 {
+            assert_eq!(setup.minima(n).await, [0, 0], "{engine}");
+        }
+        // The first gang had its expectation before the second one was placed.
+        let attempts = &setup.t.portal.attempts;
+        let slow = vec![link(setup.other_rank(first, 1).await, Some(12))];
+        attempts.apply_status(node(2), AttemptReport::new(first, 1, AttemptPhase::Preparing)).await.unwrap();
+        attempts.apply_status(node(1), failed(first, "gang.link_slow", slow)).await.unwrap();
+        setup.t.clock.advance_s(1);
+        attempts.apply_status(node(2), failed(first, "attempt.not_started", Vec::new())).await.unwrap();
+        for n in 1..=2 {
+            assert_eq!(setup.set_aside(n).await, Value::Null, "{engine}");
+        }
+        let path = format!("/orgs/{}/jobs/{first}/cancel", setup.org);
+        setup.t.post(&setup.ada, &path, Value::Null).await.expect(202);
+
+        setup.release(1).await;
+        let third = setup.place_gang().await;
+        for phase in [AttemptPhase::Running, AttemptPhase::Clean] {
+            setup.report_gang(second, phase, [500; 2]).await;
+            setup.report_gang(third, phase, [500; 2]).await;
+        }
+        setup.run_gang([500; 2]).await;
+        let fourth = setup.place_gang().await;
+        assert_eq!(setup.minima(1).await, [0], "{engine}: one figure is no expectation");
+        for phase in [AttemptPhase::Running, AttemptPhase::Clean] {
+            setup.report_gang(fourth, phase, [500; 2]).await;
+        }
+        setup.run_gang([500; 2]).await;
+        setup.place_gang().await;
+        assert_eq!(setup.minima(1).await, [250], "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn one_worker_raises_no_expectation_and_no_further_figure_clears_it() {
+    for (engine, db, _location) in engines("gang_links_hostile").await {
+        let setup = IdlePortal::on(db).await;
+        setup.report_gang_networks().await;
+        for figures in [[9_000_000, 500], [500, 9_000_000], [9_000_000, 500]] {
+            setup.run_gang(figures).await;
+        }
+        let gang = setup.place_gang().await;
+        assert_eq!((setup.minima(1).await, setup.minima(2).await), (vec![250], vec![250]), "{engine}");
+
+        let (one, two) = (setup.other_rank(gang, 2).await, setup.other_rank(gang, 1).await);
+        let attempts = &setup.t.portal.attempts;
+        attempts.apply_status(node(2), AttemptReport::new(gang, 1, AttemptPhase::Preparing)).await.unwrap();
+        let twice = vec![link(two, Some(12)), link(two, Some(500))];
+        attempts.apply_status(node(1), failed(gang, "gang.link_slow", twice)).await.unwrap();
+        let both = [setup.set_aside(1).await, setup.set_aside(2).await];
+        for aside in &both {
+            assert!(aside["reason"].as_str().unwrap().contains("reaches 12 MiB/s"), "{engine}: {aside}");
+        }
+        // A later report with a shorter time changes nothing.
+        setup.t.clock.advance_s(1);
+        let absent = vec![link(one, None)];
+        attempts.apply_status(node(2), failed(gang, "gang.unreachable", absent)).await.unwrap();
+        assert_eq!([setup.set_aside(1).await, setup.set_aside(2).await], both, "{engine}");
+    }
+}
+
+#[tokio::test]
+async fn a_release_forgets_the_link_of_a_running_gang_too() {
+    for (engine, db, _location) in engines("gang_links_forgotten").await {
+        let setup = IdlePortal::on(db).await;
+        setup.report_gang_networks().await;
+        let running = setup.place_gang().await;
+        setup.report_gang(running, AttemptPhase::Running, [500; 2]).await;
+        setup.release(2).await;
+        setup.report_gang(running, AttemptPhase::Clean, [500; 2]).await;
+        for _ in 0..2 {
+            setup.run_gang([500; 2]).await;
+        }
+        setup.place_gang().await;
+        assert_eq!(setup.minima(1).await, [0], "{engine}");
     }
 }

@@ -302,7 +302,7 @@ fn run_gangs(cluster: &NamespacedCluster) -> Captured {
 #[tokio::test(flavor = "multi_thread")]
 async fn gangs_on_the_same_nodes_reach_and_read_no_rank_of_each_other() {
     let Some(cluster) = NamespacedCluster::open_with_boards(60, 4).await else { return };
-    if !has_gang_networks(&cluster) {
+    if !cluster.has_gang_networks() {
         return;
     }
     let captured = run_gangs(&cluster);

@@ -29,6 +29,11 @@ pub fn faulty(serial: i64, detail: &str) -> BoardReport {
     BoardReport { fault: Some(fault), ..healthy(GPU) }
 }
 
+/// The result of a task of a board.
+pub fn done(number: i64, good: bool, message: &str) -> Option<GpuTaskResult> {
+    Some(GpuTaskResult { number, good, message: message.to_owned() })
+}
+
 pub async fn send_health(setup: &IdlePortal, n: u128, board: BoardReport) {
     setup.t.portal.health.apply_health(node(n), vec![board]).await.unwrap();
 }
@@ -143,8 +148,8 @@ async fn a_fault_quarantines_its_board_once_until_a_check() {
         let task = setup.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
         assert_eq!((task.gpu_uuid.as_str(), task.kind), (GPU, GpuTaskKind::Check), "{engine}");
         assert!(setup.t.portal.health.board_tasks(node(2)).await.unwrap().is_empty(), "{engine}");
-        let done = |number, good| GpuTaskResult { number, good, message: "a process is on it".to_owned() };
-        let failed = BoardReport { done: Some(done(task.number, false)), ..faulty(11, "XID 48") };
+        let busy = "a process is on it";
+        let failed = BoardReport { done: done(task.number, false, busy), ..faulty(11, "XID 48") };
         send_health(&setup, 1, failed.clone()).await;
         assert_eq!(
             (quarantine_reason(&setup).await, board(&setup).await["task"]["good"].clone()),
@@ -156,7 +161,7 @@ async fn a_fault_quarantines_its_board_once_until_a_check() {
         assert_eq!(quarantine_reason(&setup).await, "XID 48", "{engine}: that was the one before");
         let second = setup.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
         assert!(second.number > task.number, "{engine}");
-        let passed = BoardReport { done: Some(done(second.number, true)), ..healthy(GPU) };
+        let passed = BoardReport { done: done(second.number, true, "it is free"), ..healthy(GPU) };
         send_health(&setup, 1, passed.clone()).await;
         assert_eq!(quarantine_reason(&setup).await, Value::Null, "{engine}");
         assert_eq!(count_audit_events(&setup, "gpu.cleared").await, 1, "{engine}");
@@ -254,8 +259,6 @@ async fn a_board_is_in_service_again_after_its_mig_mode_change() {
         post_to_gpu(&setup, "mode", json!({"mig": true})).await.expect(200);
         let task = setup.t.portal.health.board_tasks(node(1)).await.unwrap().remove(0);
         assert_eq!(task.kind, GpuTaskKind::MigOn, "{engine}");
-        let done =
-            |number, good, message: &str| Some(GpuTaskResult { number, good, message: message.to_owned() });
         send_health(
             &setup,
             1,

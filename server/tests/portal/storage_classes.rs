@@ -1,12 +1,18 @@
 //! Tests of storage classes: their grants, the placement of jobs with their volumes, and shared files on a host mount.
 
-use crate::common::engines;
+use crate::common::{Caller, TestPortal, engines};
 use crate::idle_portal::{Equipment, IdlePortal, node};
 use crate::operations::{items, job, put, schedule_all, submit};
 use crate::worker_portal::{Worker, without_worker};
 use serde_json::{Value, json};
 
 const CLASS: &str = "/operator/storage-classes/scratch";
+
+/// Declares the class and grants it to an organization.
+async fn grant_class(t: &TestPortal, operator: &Caller, org: &str) {
+    put(t, operator, CLASS, Value::Null).await.expect(200);
+    put(t, operator, &format!("{CLASS}/orgs/{org}"), Value::Null).await.expect(200);
+}
 
 /// Submits a job that writes to the volume `shared`.
 async fn submit_writer(setup: &IdlePortal) -> String {
@@ -72,8 +78,7 @@ async fn a_class_is_declared_granted_and_kept_while_it_has_volumes() {
 async fn a_job_with_a_class_waits_for_a_node_that_announces_it() {
     for (engine, db, _location) in engines("storage_placement").await {
         let setup = IdlePortal::on(db).await;
-        put(&setup.t, &setup.operator, CLASS, Value::Null).await.expect(200);
-        put(&setup.t, &setup.operator, &format!("{CLASS}/orgs/{}", setup.org), Value::Null).await.expect(200);
+        grant_class(&setup.t, &setup.operator, &setup.org).await;
         let volumes = format!("/orgs/{}/volumes", setup.org);
         for new in [json!({"name": "shared", "class": "scratch"}), json!({"name": "plain", "max_bytes": 10})]
         {
@@ -135,8 +140,7 @@ async fn jobs_share_the_files_of_a_volume_on_a_host_mount() {
     worker.wait_until_joined().unwrap();
     setup.worker = Some(worker);
     setup.t.add_price_and_credit(&setup.operator, &setup.org, 1_000_000_000).await;
-    put(&setup.t, &setup.operator, CLASS, Value::Null).await.expect(200);
-    put(&setup.t, &setup.operator, &format!("{CLASS}/orgs/{}", setup.org), Value::Null).await.expect(200);
+    grant_class(&setup.t, &setup.operator, &setup.org).await;
     let volumes = format!("/orgs/{}/volumes", setup.org);
     let made =
         setup.t.post(&setup.ada, &volumes, json!({"name": "shared", "class": "scratch"})).await.expect(201);

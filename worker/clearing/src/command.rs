@@ -1,10 +1,14 @@
 //! The helper process: `berth-worker clear-memory`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::driver::{Driver, parse_uuid};
 use super::messages::{Cleared, Message, Progress};
@@ -24,9 +28,11 @@ pub struct ClearMemoryArgs {
     library: Option<PathBuf>,
 }
 
-/// Clears the memory of one device. Prints one JSON value in each line. The exit code is 1 after a failure.
+/// Clears the memory of one device. Prints one JSON value in each line. The exit code is 1 after a failure. The process
+/// ends with its input.
 pub fn run(args: &ClearMemoryArgs) -> ExitCode {
-    let (message, code) = match clear(args) {
+    let watched = end_with_daemon().map_err(|error| format!("the helper process has no thread: {error}"));
+    let (message, code) = match watched.and_then(|()| clear(args)) {
         Ok(Some(cleared)) => (Message::Cleared(cleared), ExitCode::SUCCESS),
         Ok(None) => (Message::Ready, ExitCode::SUCCESS),
         Err(why) => (Message::Failed(why), ExitCode::FAILURE),
@@ -35,9 +41,21 @@ pub fn run(args: &ClearMemoryArgs) -> ExitCode {
     code
 }
 
+/// Ends this process with its input, which the daemon holds open. A process without its daemon would keep the memory of
+/// the device from the next start.
+fn end_with_daemon() -> io::Result<()> {
+    let watch = || {
+        // The daemon writes nothing.
+        let _ = io::stdin().lock().read(&mut [0; 1]);
+        // An orderly exit runs code of the driver, which can hang.
+        let _ = kill(Pid::this(), Signal::SIGKILL);
+    };
+    thread::Builder::new().name("daemon end".to_owned()).spawn(watch).map(|_| ())
+}
+
 /// Prints a message. A daemon that does not read any more needs none.
 fn print(message: &Message) {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     if let Ok(line) = serde_json::to_string(message) {
         let _ = writeln!(out, "{line}").and_then(|()| out.flush());
     }

@@ -121,7 +121,7 @@ impl ClearingHelper {
         if let Some(device) = device {
             command.arg("--device").arg(device).env("CUDA_VISIBLE_DEVICES", device);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
     }
 
     /// Runs the helper to its last message and its end.
@@ -137,6 +137,8 @@ impl ClearingHelper {
         };
         let mut until = Instant::now() + limit;
         let mut child = self.spawn(device).map_err(not_started)?;
+        // Its end ends the helper, also after the end of the daemon.
+        let input = child.stdin.take();
         let receiver = match child.stdout.take().map(read_messages) {
             Some(Ok(receiver)) => receiver,
             Some(Err(error)) => {
@@ -149,15 +151,15 @@ impl ClearingHelper {
             }
         };
         let result = wait_for_result(&receiver, &mut until, given_up, progress);
-        if result.is_err() {
-            end(child);
-            return result;
-        }
         // With its context the process holds the device until its end.
-        if has_ended(&mut child, until) {
+        let ended = result.is_ok() && has_ended(&mut child, until);
+        if !ended {
+            end(child);
+        }
+        drop(input);
+        if ended || result.is_err() {
             return result;
         }
-        end(child);
         Err(HelperError::Failed("the helper process does not end".to_owned()))
     }
 }
@@ -255,6 +257,13 @@ mod tests {
         assert!(seen.starts_with("clear-memory --device GPU-1\n"), "{seen}");
         assert!(seen.contains("CUDA_VISIBLE_DEVICES=GPU-1\n") && seen.contains("A=b\n"), "{seen}");
         assert!(!seen.contains("CARGO"), "{seen}");
+    }
+
+    #[test]
+    fn the_input_of_the_process_stays_open_during_its_run() {
+        // A process that reads until the end of an open input has to be ended.
+        let script = format!("timeout 0.3 cat; [ $? = 124 ] && echo '{CLEARED}'");
+        assert!(clear(&script).is_ok());
     }
 
     #[test]

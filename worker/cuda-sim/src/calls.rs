@@ -51,7 +51,7 @@ fn current() -> Result<DeviceFile, Fault> {
     DeviceFile::of_device(&device)
 }
 
-/// A context is the ordinal of its device, dressed as a pointer; null is none.
+/// The context of a device: a pointer with its ordinal plus one, so that null is none.
 fn context_of(ordinal: usize) -> *mut c_void {
     without_provenance_mut(ordinal + 1)
 }
@@ -193,7 +193,11 @@ cuda! {
         }
     }
     fn cuMemAlloc_v2(out: *mut u64, bytes: usize) {
-        let at = current()?.change(|memory| memory.allocate(bytes as u64, std::process::id()))?;
+        let file = current()?;
+        while file.faults.hangs {
+            std::thread::park();
+        }
+        let at = file.change(|memory| memory.allocate(bytes as u64, std::process::id()))?;
         // SAFETY: as above.
         unsafe { put(out, at) }
     }

@@ -18,6 +18,8 @@ pub struct Faults {
     pub broken: bool,
     /// A fill with words has no effect, and no error.
     pub without_effect: bool,
+    /// An allocation never returns.
+    pub hangs: bool,
     /// Bytes that somebody else holds.
     pub held_bytes: u64,
 }

@@ -10,10 +10,15 @@ const OWN_PROCESS: &str = "BERTH_TEST_OWN_PROCESS";
 const DIR: &str = "BERTH_NVML_SIM_DIR";
 const FLEET: &str = "BERTH_NVML_SIM_FLEET";
 
-/// Returns the path of the simulated library. Cargo builds it with the tests.
+/// Returns the path of the simulated library of NVML.
 pub fn library() -> PathBuf {
+    find_library("libberth_nvml_sim.so")
+}
+
+/// Returns the path of a simulated library. Cargo builds it with the tests.
+pub fn find_library(name: &str) -> PathBuf {
     let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let places = [folder.join("libberth_nvml_sim.so"), folder.join("../libberth_nvml_sim.so")];
+    let places = [folder.join(name), folder.join("..").join(name)];
     places.into_iter().find(|p| p.exists()).unwrap()
 }
 

@@ -18,6 +18,7 @@ mod stage;
 
 // Tests.
 mod archives;
+mod clearing;
 mod conformance;
 mod forker;
 mod gpu;
