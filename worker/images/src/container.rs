@@ -10,6 +10,7 @@ use berth_shim::Container;
 use berth_shim::model::{JobFailure, job_failure, start_failure};
 use nix::sys::resource::{Resource, getrlimit};
 
+use super::cdi::AttemptDevices;
 use super::driver_files::{SEARCH_PATH, search_path};
 use super::podman::{Image, Podman};
 
@@ -37,10 +38,9 @@ pub struct ContainerSpec<'a> {
     pub work: &'a Path,
     pub uid: u32,
     pub network: SandboxNetwork<'a>,
-    /// Devices in podman's form: names of the Container Device Interface, or nodes.
-    pub devices: &'a [String],
-    /// The driver's files of the host, read-only.
-    pub driver: &'a [BindMount],
+    pub devices: AttemptDevices<'a>,
+    /// The nodes of RDMA devices.
+    pub rdma: &'a [PathBuf],
     /// The directory of the secret files.
     pub secrets: Option<&'a Path>,
     /// The limit of each of `/tmp`, `/var/tmp` and `/dev/shm`.
@@ -105,6 +105,31 @@ fn mount_point_field(path: &Path) -> Result<String, JobFailure> {
     mount_field(path).map_err(|_| job_failure("worker.io", odd))
 }
 
+/// The options for the files of the host: the secrets, the volumes and, without a specification, the driver's files.
+fn mount_options(
+    spec: &ContainerSpec<'_>,
+    specified: Option<&str>,
+) -> Result<Vec<(&'static str, String)>, JobFailure> {
+    let mut options = Vec::new();
+    if let Some(dir) = spec.secrets {
+        options.push(("--mount", format!("type=bind,src={},dst={SECRETS_DIR},ro", mount_field(dir)?)));
+    }
+    let driver: &[BindMount] = if specified.is_some() { &[] } else { spec.devices.driver };
+    for BindMount { from, to, writable } in spec.volumes.iter().chain(driver) {
+        let how = if *writable { "" } else { ",ro" };
+        let (from, to) = (mount_field(from)?, mount_point_field(to)?);
+        options.push(("--mount", format!("type=bind,src={from},dst={to}{how}")));
+    }
+    Ok(options)
+}
+
+/// The options for devices. `specified` is the name of a specification with the attempt's boards.
+fn device_options(spec: &ContainerSpec<'_>, specified: Option<&str>) -> Vec<(&'static str, String)> {
+    let nodes: &[PathBuf] = if specified.is_some() { &[] } else { spec.devices.nodes };
+    let nodes = nodes.iter().chain(spec.rdma).map(|node| node.display().to_string());
+    specified.map(str::to_owned).into_iter().chain(nodes).map(|device| ("--device", device)).collect()
+}
+
 /// The options for the network of a container.
 fn network_options(network: SandboxNetwork<'_>) -> Result<Vec<(&'static str, String)>, JobFailure> {
     let namespace = match network {
@@ -122,8 +147,13 @@ fn network_options(network: SandboxNetwork<'_>) -> Result<Vec<(&'static str, Str
 }
 
 impl Podman {
-    /// The arguments after `create`.
-    fn create_args(&self, spec: &ContainerSpec<'_>, command: &[String]) -> Result<Vec<String>, JobFailure> {
+    /// The arguments after `create`. `specified` is the name of a specification with the attempt's boards.
+    fn create_args(
+        &self,
+        spec: &ContainerSpec<'_>,
+        specified: Option<&str>,
+        command: &[String],
+    ) -> Result<Vec<String>, JobFailure> {
         let uid = spec.uid;
         let scratch = spec.scratch_mib;
         let mut args: Vec<String> = Vec::new();
@@ -137,29 +167,18 @@ impl Podman {
         add("--env-file", ENVIRONMENT.to_owned());
         add("--conmon-pidfile", spec.dir.join(SUPERVISOR).display().to_string());
         add("--mount", format!("type=bind,src={},dst={HOME}", mount_field(spec.work)?));
-        if let Some(dir) = spec.secrets {
-            add("--mount", format!("type=bind,src={},dst={SECRETS_DIR},ro", mount_field(dir)?));
-        }
-        for BindMount { from, to, writable } in spec.volumes.iter().chain(spec.driver) {
-            let how = if *writable { "" } else { ",ro" };
-            add(
-                "--mount",
-                format!("type=bind,src={},dst={}{how}", mount_field(from)?, mount_point_field(to)?),
-            );
+        let files_and_devices =
+            mount_options(spec, specified)?.into_iter().chain(device_options(spec, specified));
+        for (option, value) in files_and_devices.chain(network_options(spec.network)?) {
+            add(option, value);
         }
         add("--workdir", HOME.to_owned());
         // `/dev/shm` too: podman 5 makes its own read-only with the image.
         for place in ["/tmp", "/var/tmp", "/dev/shm"] {
             add("--tmpfs", format!("{place}:rw,nosuid,nodev,mode=1777,size={scratch}m"));
         }
-        for (option, value) in network_options(spec.network)? {
-            add(option, value);
-        }
         for limit in ulimits(spec) {
             add("--ulimit", limit);
-        }
-        for device in spec.devices {
-            add("--device", device.clone());
         }
         if let Some(init) = &self.init {
             add("--init-path", init.display().to_string());
@@ -197,6 +216,19 @@ impl Podman {
         Ok(args)
     }
 
+    /// Writes the specification of the attempt's boards. Returns its name for podman. `None`: the arguments of podman
+    /// have the boards, if there are any.
+    fn specify(&self, spec: &ContainerSpec<'_>) -> Option<String> {
+        if spec.devices.is_empty() {
+            return None;
+        }
+        let written = self.specifications.write(spec.name, &spec.devices);
+        if let Err(error) = &written {
+            tracing::warn!(error, container = spec.name, "the devices of a container have no specification");
+        }
+        written.ok()
+    }
+
     /// The variables of a job whose loader also searches the driver's libraries.
     fn with_search_path(
         &self,
@@ -223,12 +255,13 @@ impl Podman {
         env: &[(String, String)],
         command: &[String],
     ) -> Result<(ConfinedCommand, Vec<(String, String)>, Container), JobFailure> {
-        let text = if spec.driver.is_empty() {
+        let text = if spec.devices.driver.is_empty() {
             environment_text(env)?
         } else {
             environment_text(&self.with_search_path(env, spec.image)?)?
         };
-        let args = self.create_args(spec, command)?;
+        let specified = self.specify(spec);
+        let args = self.create_args(spec, specified.as_deref(), command)?;
         let mut all = vec!["create"];
         all.extend(args.iter().map(String::as_str));
         self.run_with_input(&all, &text).map_err(|why| {
@@ -281,7 +314,12 @@ mod tests {
     use super::super::podman::tests::podman;
     use super::*;
 
-    fn args(network: SandboxNetwork<'_>, devices: &[String], work: &str) -> Result<Vec<String>, JobFailure> {
+    /// The arguments for a container with these nodes of boards, and with a specification of them if that has a name.
+    fn args(
+        network: SandboxNetwork<'_>,
+        (nodes, specified): (&[PathBuf], Option<&str>),
+        work: &str,
+    ) -> Result<Vec<String>, JobFailure> {
         let library = BindMount {
             from: PathBuf::from("/lib/libcuda.so.550.54.15"),
             to: PathBuf::from("/usr/local/nvidia/lib64/libcuda.so.1"),
@@ -295,8 +333,8 @@ mod tests {
             work: Path::new(work),
             uid: 600_007,
             network,
-            devices,
-            driver: &[library],
+            devices: AttemptDevices { uuids: &["GPU-1"], nodes, driver: &[library] },
+            rdma: &[PathBuf::from("/dev/infiniband/uverbs0")],
             secrets: Some(Path::new("/dev/shm/berth-job-1")),
             scratch_mib: 64,
             cgroup: "/berth/x",
@@ -306,7 +344,8 @@ mod tests {
             volumes: &[BindMount { from: PathBuf::from("/v"), to: PathBuf::from("/data"), writable: false }],
             storage_group: (network == SandboxNetwork::None).then_some(700_003),
         };
-        podman(Path::new("/d")).create_args(&spec, &["sh".to_owned(), "--privileged".to_owned()])
+        let command = ["sh".to_owned(), "--privileged".to_owned()];
+        podman(Path::new("/d")).create_args(&spec, specified, &command)
     }
 
     fn has(words: &[String], wanted: &[&str]) -> bool {
@@ -315,8 +354,8 @@ mod tests {
 
     #[test]
     fn a_container_gets_what_was_asked_and_nothing_more() {
-        let devices = ["nvidia.com/gpu=GPU-1".to_owned(), "/dev/nvidia-caps/nvidia-cap30".to_owned()];
-        let argv = args(SandboxNetwork::Host, &devices, "/w").unwrap();
+        let nodes = ["/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap30"].map(PathBuf::from);
+        let argv = args(SandboxNetwork::Host, (&nodes, None), "/w").unwrap();
         for pair in [
             ["--user", "600007:600007"],
             ["--cgroup-parent", "/berth/x"],
@@ -324,8 +363,9 @@ mod tests {
             ["--tmpfs", "/tmp:rw,nosuid,nodev,mode=1777,size=64m"],
             ["--network", "host"],
             ["--ulimit", "nproc=4096:4096"],
-            ["--device", "nvidia.com/gpu=GPU-1"],
+            ["--device", "/dev/nvidia0"],
             ["--device", "/dev/nvidia-caps/nvidia-cap30"],
+            ["--device", "/dev/infiniband/uverbs0"],
             ["--env-file", "/dev/stdin"],
             ["--mount", "type=bind,src=/dev/shm/berth-job-1,dst=/run/secrets,ro"],
             ["--mount", "type=bind,src=/v,dst=/data,ro"],
@@ -348,7 +388,7 @@ mod tests {
         ] {
             assert!(has(&argv, &[word]), "{word}");
         }
-        let other = args(SandboxNetwork::None, &[], "/w").unwrap();
+        let other = args(SandboxNetwork::None, (&[], None), "/w").unwrap();
         assert!(has(&other, &["--network", "none"]) && !has(&other, &["memlock=-1:-1"]), "{other:?}");
         assert!(has(&other, &["--group-add", "700003", "--umask", "0002"]), "{other:?}");
         assert!(!has(&argv, &["--group-add"]) && !has(&argv, &["--umask"]), "{argv:?}");
@@ -366,7 +406,7 @@ mod tests {
                 writable: false,
             }),
         };
-        let own = args(SandboxNetwork::Own(&namespace), &[], "/w").unwrap();
+        let own = args(SandboxNetwork::Own(&namespace), (&[], None), "/w").unwrap();
         assert!(has(&own, &["--network", "ns:/run/netns/berth-x"]));
         assert!(has(&own, &["--mount", "type=bind,src=/d/resolv.conf,dst=/etc/resolv.conf,ro"]));
         assert!(has(&own, &["--mount", "type=bind,src=/d/hosts,dst=/etc/hosts,ro"]));
@@ -382,7 +422,57 @@ mod tests {
 
     #[test]
     fn a_directory_that_podman_would_misread_is_refused() {
-        assert_eq!(args(SandboxNetwork::Host, &[], "/w,dst=/etc").unwrap_err().0, "worker.io");
+        assert_eq!(args(SandboxNetwork::Host, (&[], None), "/w,dst=/etc").unwrap_err().0, "worker.io");
+    }
+
+    #[test]
+    fn a_specification_stands_for_the_nodes_and_the_drivers_files() {
+        let nodes = [PathBuf::from("/dev/nvidia0")];
+        let argv = args(SandboxNetwork::Host, (&nodes, Some("berth.dev/gpu=job-1")), "/w").unwrap();
+        let values = |option: &str| -> Vec<&str> {
+            let pairs = argv.windows(2).filter(|pair| pair[0] == option);
+            pairs.map(|pair| pair[1].as_str()).collect()
+        };
+        assert_eq!(values("--device"), ["berth.dev/gpu=job-1", "/dev/infiniband/uverbs0"]);
+        let mounts = values("--mount");
+        assert!(mounts.iter().any(|mount| mount.ends_with("dst=/data,ro")), "{mounts:?}");
+        assert!(!mounts.iter().any(|mount| mount.contains("libcuda")), "{mounts:?}");
+    }
+
+    #[test]
+    fn devices_without_a_specification_come_by_arguments() {
+        let dir = tempfile::tempdir().unwrap();
+        let podman = podman(dir.path());
+        let image = Image { id: "abc".to_owned(), digest: "sha256:0".to_owned() };
+        let specified = |name: &str, nodes: &[PathBuf]| {
+            let spec = ContainerSpec {
+                name,
+                image: &image,
+                dir: Path::new("/a"),
+                work: Path::new("/w"),
+                uid: 600_007,
+                network: SandboxNetwork::None,
+                devices: AttemptDevices { uuids: &["GPU-1"], nodes, driver: &[] },
+                rdma: &[],
+                secrets: None,
+                scratch_mib: 64,
+                cgroup: "/berth/x",
+                pids: 4_096,
+                open_files: 0,
+                locked_memory: false,
+                volumes: &[],
+                storage_group: None,
+            };
+            podman.specify(&spec)
+        };
+        let null = [PathBuf::from("/dev/null")];
+        assert_eq!(specified("job-1", &null).as_deref(), Some("berth.dev/gpu=job-1"));
+        assert_eq!(specified("job-1", &[]), None, "simulated boards");
+        assert_eq!(specified("1", &null), None);
+        // A file in place of the directory.
+        std::fs::remove_dir_all(dir.path().join("cdi")).unwrap();
+        std::fs::write(dir.path().join("cdi"), "").unwrap();
+        assert_eq!(specified("job-1", &null), None);
     }
 
     #[test]

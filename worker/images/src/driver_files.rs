@@ -2,11 +2,12 @@
 //!
 //! The libraries of a driver must have exactly the version of its kernel module, so an image cannot have them for all
 //! hosts. Each file is mounted by itself and read-only. No hook of NVIDIA's container toolkit runs: its hooks run on
-//! the host as root, before the container's start.
+//! the host as root, before the container's start. The list is that of the toolkit or, without it, from the cache of
+//! the loader.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use berth_isolation::sandbox::BindMount;
@@ -45,6 +46,8 @@ const PROGRAMS: [&str; 2] = ["nvidia-smi", "nvidia-debugdump"];
 const PROGRAM_DIR: &str = "/usr/bin";
 /// The most files. Each is a mount, with up to three names for one library.
 const MOST_FILES: usize = 64;
+/// The same for a list of the toolkit, which has the libraries for screens too.
+const MOST_LISTED_FILES: usize = 256;
 
 /// The driver's files of this host, or the reason why they are unknown.
 fn list() -> Result<Vec<BindMount>, String> {
@@ -90,6 +93,64 @@ fn list_by(cache: &str, programs: &Path) -> Result<Vec<BindMount>, String> {
     }
     let mounts = files.into_iter().map(|(to, from)| BindMount { from, to, writable: false });
     Ok(mounts.take(MOST_FILES).collect())
+}
+
+/// The mounts of listed files of the driver: the libraries with all their names, and the programs. Other files are left
+/// out.
+///
+/// # Errors
+/// The list has no usable library of CUDA.
+pub(super) fn mounts_of(paths: &[PathBuf]) -> Result<Vec<BindMount>, String> {
+    let mut files = BTreeMap::new();
+    let (mut libraries, mut stems, mut dirs) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for path in paths {
+        let Ok(real) = path.canonicalize() else { continue };
+        let (Some(name), Some(real_name)) = (file_name(path), file_name(&real)) else { continue };
+        if !real.is_file() {
+            continue;
+        }
+        if let (Some(stem), Some(_)) = (library_stem(name), library_stem(real_name)) {
+            stems.insert(stem.to_owned());
+            dirs.extend([path, &real].into_iter().filter_map(|path| path.parent()).map(Path::to_owned));
+            files.entry(Path::new(LIBRARY_DIR).join(name)).or_insert_with(|| real.clone());
+            libraries.insert(real);
+        } else if name.starts_with("nvidia-")
+            && real_name == name
+            && path.parent().is_some_and(is_program_dir)
+        {
+            files.entry(Path::new(PROGRAM_DIR).join(name)).or_insert(real);
+        }
+    }
+    // A list has no links, and programs look for libraries by links.
+    for path in dirs.iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten().map(|e| e.path()) {
+        let Some(name) = file_name(&path) else { continue };
+        if library_stem(name).is_some_and(|stem| stems.contains(stem))
+            && let Ok(real) = path.canonicalize()
+            && libraries.contains(&real)
+        {
+            files.entry(Path::new(LIBRARY_DIR).join(name)).or_insert(real);
+        }
+    }
+    if !files.contains_key(&Path::new(LIBRARY_DIR).join(CUDA)) {
+        return Err(format!("{CUDA} is not in its list"));
+    }
+    let mounts = files.into_iter().map(|(to, from)| BindMount { from, to, writable: false });
+    Ok(mounts.take(MOST_LISTED_FILES).collect())
+}
+
+fn file_name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+/// The name of a library without its number, such as `libcuda`.
+fn library_stem(name: &str) -> Option<&str> {
+    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "._+-".contains(c));
+    let (stem, _) = name.split_once(".so")?;
+    (is_plain && stem.starts_with("lib")).then_some(stem)
+}
+
+fn is_program_dir(dir: &Path) -> bool {
+    dir.ends_with("bin") || dir.ends_with("sbin")
 }
 
 /// The name and the path in a line `libcuda.so.1 (libc6,x86-64) => /usr/lib/libcuda.so.1` of this architecture.
@@ -206,6 +267,46 @@ mod tests {
             assert!(found.contains(&format!("{LIBRARY_DIR}/{name}")), "{name}: {found:?}");
         }
         assert!(!found.iter().any(|name| name.contains("nvidia-smi") || name.contains("GLX")), "{found:?}");
+    }
+
+    #[test]
+    fn listed_libraries_have_all_their_names_and_other_files_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        host(&root, "usr/lib", "usr/lib");
+        for name in ["nvidia-smi.conf", "secret", "libodd,dst=.so.1"] {
+            fs::write(root.join("usr/lib").join(name), "").unwrap();
+        }
+        symlink(root.join("usr/lib/secret"), root.join("usr/lib/libsecret.so")).unwrap();
+        symlink(root.join("usr/lib/secret"), root.join("usr/bin/nvidia-secret")).unwrap();
+        let in_lib = |name: &str| root.join("usr/lib").join(name);
+        let bin = |name: &str| root.join("usr/bin").join(name);
+        let cuda = in_lib("libcuda.so.550.54.15");
+        let others = [
+            in_lib("libnvidia-ml.so.550.54.15"),
+            in_lib("nvidia-smi.conf"),
+            in_lib("secret"),
+            in_lib("libsecret.so"),
+            in_lib("libodd,dst=.so.1"),
+            in_lib("libnone.so.1"),
+            root.join("usr/lib"),
+            bin("nvidia-smi"),
+            bin("nvidia-secret"),
+        ];
+        assert_eq!(mounts_of(&others).unwrap_err(), "libcuda.so.1 is not in its list");
+        let paths = [&others[..], &[cuda.clone()]].concat();
+        let mounts = mounts_of(&paths).unwrap();
+        let expected = [
+            "/usr/bin/nvidia-smi",
+            "/usr/local/nvidia/lib64/libcuda.so",
+            "/usr/local/nvidia/lib64/libcuda.so.1",
+            "/usr/local/nvidia/lib64/libcuda.so.550.54.15",
+            "/usr/local/nvidia/lib64/libnvidia-ml.so.1",
+            "/usr/local/nvidia/lib64/libnvidia-ml.so.550.54.15",
+        ];
+        assert_eq!(names(&mounts), expected);
+        let by_number = mounts.iter().find(|mount| mount.to.ends_with("libcuda.so.1")).unwrap();
+        assert_eq!(by_number.from, cuda, "a file, not a link");
     }
 
     #[test]

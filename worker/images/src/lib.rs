@@ -11,5 +11,6 @@ mod podman;
 mod pull;
 mod reference;
 pub mod registry;
+mod toolkit;
 
 pub use podman::{Image, ImageLimits, Podman};

@@ -1,25 +1,31 @@
 //! The podman of this worker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use berth_isolation::sandbox::BindMount;
 use berth_proto::Spec;
 use berth_shim::model::{JobFailure, job_failure};
 use serde::{Deserialize, Serialize};
 
+use super::cdi::{SPECIFICATION_DIR, Specifications};
+use super::driver_files;
 use super::pull::{self, PullSpec};
 use super::reference::ImageReference;
 use super::registry;
+use super::toolkit::Toolkit;
 
 /// The settings of podman. Its cgroups are below the worker's; it logs nothing, because the shim's log has all
-/// output; no hook of the host runs, because hooks obey annotations of images.
+/// output; no hook of the host runs, because hooks obey annotations of images. podman from 5.5 reads specifications of
+/// devices in the stated directory only; older ones read it always, and `/etc/cdi`.
 const SETTINGS: &str = "[containers]\n[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"none\"\n\
-    lock_type = \"file\"\nhooks_dir = []\n";
+    lock_type = \"file\"\nhooks_dir = []\ncdi_spec_dirs = [\"/var/run/cdi\"]\n";
 /// The name of podman's directory of records about containers, with their variables. It is in memory because of
 /// secrets. A container that podman does not know after a restart of the host is removed all the same.
 const RECORDS: &str = "libpod";
@@ -65,6 +71,9 @@ pub struct Podman {
     volatile: PathBuf,
     pub(super) init: Option<PathBuf>,
     limits: ImageLimits,
+    /// The specifications of the devices of attempts.
+    pub(super) specifications: Specifications,
+    toolkit: Option<Arc<Toolkit>>,
 }
 
 /// The image of an attempt.
@@ -136,7 +145,16 @@ impl Podman {
             .fold(2_166_136_261u32, |h, b| (h ^ u32::from(*b)).wrapping_mul(16_777_619));
         let init = INITS.map(PathBuf::from).into_iter().find(|p| p.exists());
         let (storage, volatile) = (data.join("images"), PathBuf::from(format!("/run/berth-{hash:08x}")));
-        let mut podman = Self { program, version: String::new(), storage, volatile, init, limits };
+        let mut podman = Self {
+            program,
+            version: String::new(),
+            storage,
+            volatile,
+            init,
+            limits,
+            specifications: Specifications::new(SPECIFICATION_DIR.into(), &format!("{hash:08x}")),
+            toolkit: Toolkit::find().map(Arc::new),
+        };
         podman.set_up().map_err(|e| format!("{} cannot be created: {e}", podman.storage.display()))?;
         // The query of the storage driver checks the file system and the runtime too.
         let query = ["info", "--format", "{{.Version.Version}} {{.Store.GraphDriverName}}"];
@@ -338,9 +356,28 @@ impl Podman {
         }
     }
 
-    /// Ends and removes a container. An absent one is no error.
+    /// True if the list of the driver's files comes from NVIDIA's container toolkit, which opens all boards of the host.
+    pub fn has_toolkit(&self) -> bool {
+        self.toolkit.is_some()
+    }
+
+    /// The driver's files of this host for the boards and slices with these UUIDs.
+    pub fn driver_files(&self, uuids: &[&str], now: Instant) -> Vec<BindMount> {
+        let listed = self.toolkit.as_ref().and_then(|toolkit| toolkit.files(uuids, now));
+        listed.unwrap_or_else(driver_files::list_or_warn)
+    }
+
+    /// Ends and removes a container with the specification of its devices. An absent one is no error.
     pub fn remove(&self, name: &str) -> Result<(), String> {
-        self.run(&["rm", "--force", "--ignore", "--time", "0", name]).map(|_| ())
+        self.run(&["rm", "--force", "--ignore", "--time", "0", name])?;
+        self.specifications
+            .remove(name)
+            .map_err(|e| format!("the specification of its devices cannot be removed: {e}"))
+    }
+
+    /// Removes the specifications of devices that earlier daemons left and that no known container has.
+    pub fn sweep(&self, known: &HashSet<String>) {
+        self.specifications.sweep(known);
     }
 }
 
@@ -356,7 +393,14 @@ pub(super) mod tests {
             volatile: PathBuf::from("/run/berth-1"),
             init: Some(PathBuf::from("/usr/bin/catatonit")),
             limits: ImageLimits { longest: Duration::from_secs(60), most_mib: 100, auth_file: None },
+            specifications: Specifications::new(data.join("cdi"), "1"),
+            toolkit: None,
         }
+    }
+
+    #[test]
+    fn podman_reads_the_directory_of_the_specifications() {
+        assert!(SETTINGS.contains(&format!("cdi_spec_dirs = [{SPECIFICATION_DIR:?}]\n")), "{SETTINGS}");
     }
 
     #[test]

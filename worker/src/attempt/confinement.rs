@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use berth_gpu::GpuError;
+use berth_gpu::{GpuError, hold_driver};
+use berth_images::Podman;
+use berth_images::cdi::AttemptDevices;
 use berth_images::container::ContainerSpec;
-use berth_images::{Podman, cdi, driver_files};
 use berth_isolation::cgroups::Allowance;
 use berth_isolation::sandbox::{BindMount, ConfinedCommand, SandboxNetwork, SandboxSpec};
 use berth_job_files::inputs::volumes;
@@ -21,6 +22,11 @@ use super::attempt_network::find_or_create_network;
 use super::host::Host;
 use super::rdma::RdmaAccess;
 use super::record::AttemptRecord;
+use crate::devices::AttemptDevice;
+
+fn unavailable(error: GpuError) -> JobFailure {
+    start_failure("device.unavailable", format!("The device is unavailable: {error}"))
+}
 
 /// The nodes of an attempt's boards. Simulated boards have none.
 fn device_nodes(record: &AttemptRecord, host: &Host) -> Result<Vec<PathBuf>, JobFailure> {
@@ -28,8 +34,6 @@ fn device_nodes(record: &AttemptRecord, host: &Host) -> Result<Vec<PathBuf>, Job
     if host.simulated {
         return Ok(all);
     }
-    let unavailable =
-        |e: GpuError| start_failure("device.unavailable", format!("The device is unavailable: {e}"));
     // A missing node is a fault of the host, and `device.unavailable` would take the board out of service.
     let missing = |why: String| start_failure("worker.isolation", why);
     for device in &record.devices {
@@ -43,24 +47,21 @@ fn device_nodes(record: &AttemptRecord, host: &Host) -> Result<Vec<PathBuf>, Job
     Ok(all)
 }
 
-/// The devices of an attempt in podman's form, with the driver's files: names of the Container Device Interface if
-/// that offers all devices, else nodes and the files of this host.
+/// The nodes of an attempt's boards, and the driver's files of this host. Simulated boards have none.
 fn container_devices(
     record: &AttemptRecord,
-    host: &Host,
-) -> Result<(Vec<String>, Vec<BindMount>), JobFailure> {
-    // A specification names nodes too, which must exist.
+    (host, podman): (&Host, &Podman),
+    uuids: &[&str],
+) -> Result<(Vec<PathBuf>, Vec<BindMount>), JobFailure> {
     let nodes = device_nodes(record, host)?;
-    let dirs = cdi::SPECIFICATION_DIRS.map(PathBuf::from);
-    let names = record.devices.iter().map(|d| cdi::find(&dirs, d.visible_name()?));
-    let named: Option<Vec<String>> = names.collect();
-    match named.filter(|_| !host.simulated) {
-        Some(names) => Ok((names, Vec::new())),
-        None => {
-            let driver = if nodes.is_empty() { Vec::new() } else { driver_files::list_or_warn() };
-            Ok((nodes.iter().map(|node| node.display().to_string()).collect(), driver))
-        }
+    if nodes.is_empty() {
+        return Ok((nodes, Vec::new()));
     }
+    // No reset of a board begins while the toolkit has all boards open.
+    let in_use = podman.has_toolkit().then(|| hold_driver(&host.gpus)).transpose().map_err(unavailable)?;
+    let driver = podman.driver_files(uuids, Instant::now());
+    drop(in_use);
+    Ok((nodes, driver))
 }
 
 /// The group of the attempt's organization for its volumes on host mounts. `None`: it has no such volume, or no user
@@ -112,8 +113,8 @@ pub fn contain(
     let (Some(image), Some(uid)) = (&record.image, record.uid) else {
         return Err(no_user_left());
     };
-    let (mut devices, driver) = container_devices(record, host)?;
-    devices.extend(rdma.into_iter().flat_map(|rdma| &rdma.nodes).map(|node| node.display().to_string()));
+    let uuids: Vec<&str> = record.devices.iter().filter_map(AttemptDevice::visible_name).collect();
+    let (nodes, driver) = container_devices(record, (host, podman), &uuids)?;
     let binds = volumes::bind_mounts(dir, spec);
     let namespace = find_or_create_network(record, spec, host, (dir, rdma))?;
     let limits = record.limits(&host.limits);
@@ -124,8 +125,8 @@ pub fn contain(
         work,
         uid,
         network: SandboxNetwork::new(namespace.as_ref(), spec.no_network),
-        devices: &devices,
-        driver: &driver,
+        devices: AttemptDevices { uuids: &uuids, nodes: &nodes, driver: &driver },
+        rdma: rdma.map(|rdma| rdma.nodes.as_slice()).unwrap_or_default(),
         secrets: record.secrets.as_deref(),
         scratch_mib: scratch_mib(spec, limits.disk_mib),
         cgroup,

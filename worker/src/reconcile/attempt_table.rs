@@ -101,7 +101,11 @@ impl AttemptTable {
         let unclean = found.iter().filter(|a| !a.record.clean);
         let groups: Vec<AttemptCgroups> = unclean.clone().map(|a| a.record.group.clone()).collect();
         self.host.cgroups.sweep(&groups);
-        self.host.network.sweep(&unclean.map(|a| a.record.container_name()).collect());
+        let names: HashSet<String> = unclean.map(|a| a.record.container_name()).collect();
+        self.host.network.sweep(&names);
+        if let Ok(podman) = &self.host.images {
+            podman.sweep(&names);
+        }
         for mut attempt in found {
             let key = attempt.key();
             self.host.sharers.add(&attempt.dir, &attempt.record.devices);

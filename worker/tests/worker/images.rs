@@ -1,10 +1,12 @@
 //! Containers under the real shim, in an image that is made here of this machine's own programs: nothing is
 //! fetched. Where podman does not work the tests say so and leave it out.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use berth_images::cdi::{AttemptDevices, SPECIFICATION_DIR};
 use berth_images::container;
 use berth_images::driver_files::LIBRARY_DIR;
 use berth_images::{ImageLimits, Podman};
@@ -23,6 +25,8 @@ use crate::stage::FakeNode;
 
 const IMAGE: &str = "localhost/berth-test:1";
 const UID: u32 = 654_321;
+/// The devices that a specification names; no argument and no variable of a test does.
+const UUIDS: [&str; 2] = ["GPU-1", "MIG-2"];
 
 /// A system of a few programs of this machine with their libraries, as a tar file.
 const SYSTEM: &str = r#"set -e
@@ -51,6 +55,7 @@ struct Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
+        self.podman.sweep(&HashSet::new());
         let _ = std::fs::remove_dir_all(self.podman.volatile());
     }
 }
@@ -90,9 +95,9 @@ impl Stage {
         Some(Self { root, podman, cgroups, driver: Vec::new() })
     }
 
-    fn start(&self, name: &str, text: &str, memory_mib: u64, devices: &[String]) -> Running {
+    fn start(&self, name: &str, text: &str, memory_mib: u64, nodes: &[PathBuf]) -> Running {
         let command = ["sh", "-c", text].map(str::to_owned);
-        self.launch(name, &command, memory_mib, devices, &in_image()).unwrap()
+        self.launch(name, &command, memory_mib, nodes, &in_image()).unwrap()
     }
 
     fn launch(
@@ -100,7 +105,7 @@ impl Stage {
         name: &str,
         command: &[String],
         memory_mib: u64,
-        devices: &[String],
+        nodes: &[PathBuf],
         spec: &Spec,
     ) -> Result<Running, JobFailure> {
         let dir = self.root.path().join(name);
@@ -118,8 +123,8 @@ impl Stage {
             work: &work,
             uid: UID,
             network: SandboxNetwork::None,
-            devices,
-            driver: &self.driver,
+            devices: AttemptDevices { uuids: &UUIDS, nodes, driver: &self.driver },
+            rdma: &[],
             secrets: place.as_deref(),
             scratch_mib: 32,
             cgroup: &cgroup,
@@ -262,15 +267,15 @@ fn a_container_gets_its_node_and_the_drivers_libraries() {
     std::fs::write(&library, "driver 550.54.15\n").unwrap();
     let to = Path::new(LIBRARY_DIR).join("libcuda.so.1");
     stage.driver = vec![BindMount { from: library.clone(), to: to.clone(), writable: false }];
-    let (devices, at) = ([own.name()], to.display());
+    let (nodes, at) = ([own.0.clone()], to.display());
     let text = format!(
         "cat {at}; echo search $LD_LIBRARY_PATH; echo x > {at} || echo unchanged; cat {}; cat {}\n\
-         echo files $(ulimit -Hn) core $(ulimit -Hc)",
+         echo files $(ulimit -Hn) core $(ulimit -Hc); echo boards $NVIDIA_VISIBLE_DEVICES $CUDA_VISIBLE_DEVICES",
         own.name(),
         other.name()
     );
     let command = ["sh", "-c", text.as_str()].map(str::to_owned);
-    let (_, log) = stage.launch("driver", &command, 0, &devices, &in_image()).unwrap().ended();
+    let (_, log) = stage.launch("driver", &command, 0, &nodes, &in_image()).unwrap().ended();
     for line in [
         "driver 550.54.15".to_owned(),
         format!("search {LIBRARY_DIR}"),
@@ -278,14 +283,46 @@ fn a_container_gets_its_node_and_the_drivers_libraries() {
         format!("cat: {}: No such device or address", own.name()),
         format!("cat: {}: No such file or directory", other.name()),
         "files 2048 core 0".to_owned(),
+        // Only the specification has them.
+        "boards GPU-1,MIG-2 GPU-1,MIG-2".to_owned(),
     ] {
         assert!(log.lines().any(|l| l == line), "{line}: {log}");
     }
     assert_eq!(std::fs::read_to_string(&library).unwrap(), "driver 550.54.15\n");
     let spec = Spec { env: [("LD_LIBRARY_PATH".to_owned(), "/opt/lib".to_owned())].into(), ..in_image() };
     let command = ["sh", "-c", "echo search $LD_LIBRARY_PATH"].map(str::to_owned);
-    let (_, log) = stage.launch("own-path", &command, 0, &devices, &spec).unwrap().ended();
+    let (_, log) = stage.launch("own-path", &command, 0, &nodes, &spec).unwrap().ended();
     assert_eq!(log, format!("search /opt/lib:{LIBRARY_DIR}\n"));
+}
+
+/// True if the host has a specification of this container.
+fn is_specified(name: &str) -> bool {
+    let entries = std::fs::read_dir(SPECIFICATION_DIR).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.any(|file| file.ends_with(&format!("-{name}.json")))
+}
+
+#[test]
+fn a_specification_goes_with_its_container_and_a_left_one_at_the_next_start() {
+    let Some(stage) = Stage::open() else { return };
+    let Some(node) = FakeNode::make(232) else { return };
+    let (nodes, process) = ([node.0.clone()], std::process::id());
+    let (ended, left) = (format!("ended-{process}"), format!("left-{process}"));
+    let running = stage.start(&ended, "echo up; sleep 300", 0, &nodes);
+    running.until("up");
+    assert!(is_specified(&ended));
+    // A daemon that starts again knows the attempt.
+    stage.podman.sweep(&HashSet::from([ended.clone()]));
+    assert!(is_specified(&ended));
+    berth_shim::send_signal(&running.dir, Signal::SIGTERM);
+    running.ended();
+    assert!(!is_specified(&ended), "gone with the container");
+    let running = stage.start(&left, "echo up", 0, &nodes);
+    running.until("up");
+    assert!(is_specified(&left));
+    stage.podman.sweep(&HashSet::from([ended]));
+    assert!(!is_specified(&left), "no known attempt has it");
+    running.ended();
 }
 
 /// What a process was started with: its words and its variables. Nothing when it is gone.
@@ -348,7 +385,7 @@ fn what_cannot_be_run_says_so() {
     let (exit, log) = stage.launch("missing", &missing, 0, &[], &in_image()).unwrap().ended();
     assert!(exit.code != 0 && log.contains("No such file"), "{}: {log}", exit.code);
     // A device that is not there is found when the container is made, before anything is charged.
-    let ghost = ["/dev/no-such-node".to_owned()];
+    let ghost = [PathBuf::from("/dev/no-such-node")];
     let failure = stage.launch("ghost", &missing, 0, &ghost, &in_image()).map(|_| ()).unwrap_err();
     assert_eq!(failure.0, "image.not_started", "{}", failure.1);
     // The job's own 125 is not taken for podman's.
