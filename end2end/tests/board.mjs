@@ -143,6 +143,41 @@ test('a board is reset after a question and returns to service', async () => {
   }
 });
 
+test('the reset of linked boards names all of them before it begins', async () => {
+  const pair = await startWorker(portal, operator, 'pier-11', '2xV100');
+  try {
+    const found = (await operator('GET', '/operator/nodes')).items.find(({ name }) => name === 'pier-11');
+    const list = async () => (await operator('GET', `/operator/nodes/${found.id}/gpus`)).items;
+    await waitFor('the group of both boards', async () => (await list()).every(({ reset_group }) => reset_group?.length === 2));
+    const [first, second] = await list();
+    for (const [n, viewport] of SIZES.entries()) {
+      pair.faults({ xid: [{ gpu: second.uuid, xid: 79, at: n + 1 }] });
+      await waitFor('one board to be out of service', async () => (await list())[1].quarantine);
+      const { page, faults, close } = await openPage(browser, portal.url, { headers, viewport });
+      await page.goto(`/operator/nodes/${found.id}/boards/${first.uuid}`);
+      await settled(page);
+      const reset = page.getByRole('button', { name: 'Reset GPU 0' });
+      const dialog = page.getByRole('dialog', { name: 'Reset GPU 0?' });
+      await reset.and(page.locator(':enabled')).click();
+      await dialog.getByText('Resets 2 boards: GPU 0, GPU 1.', { exact: false }).waitFor();
+      assert.deepEqual(await axeFindings(page), []);
+      await dialog.getByRole('button', { name: 'Cancel' }).click();
+      await dialog.waitFor({ state: 'hidden' });
+      assert.equal((await list())[0].quarantine, undefined, 'nothing was asked for');
+      await reset.click();
+      await dialog.getByRole('button', { name: 'Reset' }).click();
+      await page.getByText('Reset: The board was reset and is free of faults.', { exact: true }).waitFor();
+      await page.getByText('healthy', { exact: true }).waitFor();
+      await waitFor('both boards to be in service', async () => (await list()).every((board) => !board.quarantine && !board.silent));
+      assert.ok((await list()).every(({ task }) => task.kind === 'reset' && task.good), 'both were reset');
+      assert.deepEqual(faults, []);
+      await close();
+    }
+  } finally {
+    await pair.stop();
+  }
+});
+
 test('a board without its fabric names the service to start', async () => {
   const pair = await startWorker(portal, operator, 'pier-10', '2xH100-80GB');
   try {

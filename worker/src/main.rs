@@ -67,13 +67,13 @@ enum Command {
         #[arg(last = true)]
         words: Vec<String>,
     },
-    /// Resets a simulated board in place of the driver's program, for the daemon only.
+    /// Resets simulated boards in place of the driver's program, for the daemon only.
     #[command(hide = true, name = "nvidia-smi")]
     NvidiaSmi {
         #[arg(long)]
         gpu_reset: bool,
-        #[arg(short, value_name = "UUID")]
-        id: String,
+        #[arg(short, value_name = "UUID", value_delimiter = ',', required = true)]
+        id: Vec<String>,
     },
     /// Runs the shim of one attempt, for the daemon only.
     #[command(hide = true)]
@@ -194,7 +194,7 @@ fn main() -> ExitCode {
     let close = || processes::close_inherited().map_err(|e| e.to_string());
     let result = match Args::parse().command {
         Command::NvidiaSmi { gpu_reset: true, id } => simulation::run_nvidia_smi(&id),
-        Command::NvidiaSmi { .. } => Err("the one supported request is --gpu-reset -i UUID".to_owned()),
+        Command::NvidiaSmi { .. } => Err("the one supported request is --gpu-reset -i UUID,…".to_owned()),
         Command::Shim { dir } => close().and_then(|()| berth_shim::run(&dir)),
         Command::Forker => close().and_then(|()| forker::run().map_err(|e| e.to_string())),
         Command::Tunnel { interface } => tunnel::run(&interface),

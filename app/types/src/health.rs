@@ -91,6 +91,11 @@ pub struct GpuFacts {
     pub mig_pending: Option<bool>,
     /// The number of active NVLinks.
     pub nvlinks: u32,
+    /// The UUIDs of all boards that the driver resets only together, with this board, at most 64; absent for a board
+    /// that is reset alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
+    pub reset_group: Vec<String>,
     /// The fabric of NVSwitch; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fabric: Option<GpuFabric>,
@@ -247,6 +252,11 @@ pub struct GpuHealth {
     /// proof of cleanness failed. A change of the mode and a reset wait until it is 0.
     #[serde(default)]
     pub held: u32,
+    /// The UUIDs of all boards of the node that a reset of this board resets, with this board, at most 64; absent for a
+    /// board that is reset alone. A requested reset waits until `held` of all of them is 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(length(max = 64)))]
+    pub reset_group: Vec<String>,
     /// The latest task; absent before the first one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<GpuTask>,

@@ -3,6 +3,7 @@
 //! The worker decides about faults and ends the jobs on a failed board. This module acts once on each fault
 //! and decides about the return to service.
 
+mod groups;
 mod reset;
 pub mod routes;
 
@@ -18,6 +19,8 @@ use berth_types::quotas::{AuditContext, AuditEvent};
 use berth_types::time::Timestamp;
 use futures::FutureExt;
 
+use self::groups::reset_group;
+use self::reset::{release_group, task_refusal};
 use crate::board_history::{BoardHistories, BoardValues, KEPT_S};
 use crate::mig_differences;
 use crate::offerings::Offerings;
@@ -232,11 +235,15 @@ impl Health {
     pub async fn board_tasks(&self, node: NodeId) -> Result<Vec<GpuTaskOrder>, StoreError> {
         let mut conn = self.context.db.read().await?;
         let rows = store::health::list_tasks(&mut conn.tx(), node).await?;
-        let task = |row: store::health::StoredTask| {
+        let task = |row: &store::health::StoredTask| {
             let kind = row.task_kind?;
-            Some(GpuTaskOrder { gpu_uuid: row.uuid, number: row.task_number, kind })
+            let is_together = |other: &&store::health::StoredTask| {
+                row.task_group.is_some() && other.task_group == row.task_group
+            };
+            let group = rows.iter().filter(is_together).map(|other| other.uuid.clone()).collect();
+            Some(GpuTaskOrder { gpu_uuid: row.uuid.clone(), number: row.task_number, kind, group })
         };
-        Ok(rows.into_iter().filter_map(task).collect())
+        Ok(rows.iter().filter_map(task).collect())
     }
 
     /// The health of a node's boards, for an operator.
@@ -246,10 +253,12 @@ impl Health {
         let mut tx = conn.tx();
         store::certificates::find_instance(&mut tx, node).await?.ok_or_else(Problem::not_found)?;
         let rows = store::health::list(&mut tx, node).await?;
-        Ok(rows.into_iter().map(|row| self.gpu_health(row)).collect())
+        Ok(rows.iter().map(|row| self.gpu_health(row.clone(), &rows)).collect())
     }
 
-    fn gpu_health(&self, row: StoredHealth) -> GpuHealth {
+    /// The health of a board; `rows` are all boards of its node.
+    fn gpu_health(&self, row: StoredHealth, rows: &[StoredHealth]) -> GpuHealth {
+        let reset_group = reset_group(rows, &row.uuid);
         let over = row.task_done >= row.task_number;
         let reading = self.context.live.reading(&row.uuid);
         GpuHealth {
@@ -272,6 +281,7 @@ impl Health {
             temperature_celsius: reading.temperature_celsius,
             utilization_percent: reading.utilization_percent,
             held: u32::try_from(row.held).unwrap_or(0),
+            reset_group,
             task: row.task_kind.map(|kind| GpuTask {
                 kind,
                 good: row.task_succeeded.filter(|_| over),
@@ -297,31 +307,49 @@ impl Health {
     async fn publish_gpu(&self, gpu_uuid: &str, node: NodeId) -> Result<GpuHealth, Problem> {
         self.context.publish(Change::Boards);
         self.context.publish(Change::Assignments(node));
+        self.read_gpu(gpu_uuid, node).await
+    }
+
+    /// Returns the state of a board of a node.
+    async fn read_gpu(&self, gpu_uuid: &str, node: NodeId) -> Result<GpuHealth, Problem> {
         let mut conn = self.context.db.read().await?;
-        let row = store::health::find(&mut conn.tx(), gpu_uuid).await?.ok_or_else(Problem::not_found)?;
-        Ok(self.gpu_health(row))
+        let rows = store::health::list(&mut conn.tx(), node).await?;
+        let row = rows.iter().find(|row| row.uuid == gpu_uuid).cloned().ok_or_else(Problem::not_found)?;
+        Ok(self.gpu_health(row, &rows))
     }
 
     /// Asks the worker to check a board. A passed check returns the board to service.
+    ///
+    /// # Errors
+    /// The board waits for a reset together with others.
     pub async fn check_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
         let row = self.get_gpu(caller, gpu_uuid, OperatorRight::ManageFleet).await?;
         if caller.already_created().is_some() {
-            return Ok(self.gpu_health(row));
+            return self.read_gpu(gpu_uuid, row.node_id).await;
         }
         let (now, key, gpu) = (self.context.now(), caller.idempotency_key.clone(), row.uuid);
         let event = self.context.audit_event(caller, "gpu.check_asked", gpu.clone(), String::new());
-        self.context
+        let refused = self
+            .context
             .db
             .write(move |tx| {
                 let (key, gpu, event) = (key.clone(), gpu.clone(), event.clone());
                 async move {
+                    let current = store::health::find(tx, &gpu).await?;
+                    if let Some(problem) = current.as_ref().and_then(task_refusal) {
+                        return Ok(Some(problem));
+                    }
                     idempotency::claim(tx, key.as_ref(), &gpu, now).await?;
-                    store::health::set_task(tx, &gpu, GpuTaskKind::Check, now).await?;
-                    store::quotas::insert_audit(tx, None, &event).await
+                    store::health::set_task(tx, &gpu, GpuTaskKind::Check, None, now).await?;
+                    store::quotas::insert_audit(tx, None, &event).await?;
+                    Ok(None)
                 }
                 .boxed()
             })
             .await?;
+        if let Some(problem) = refused {
+            return Err(problem);
+        }
         self.publish_gpu(gpu_uuid, row.node_id).await
     }
 
@@ -333,7 +361,7 @@ impl Health {
         let row = self.get_gpu(caller, gpu_uuid, OperatorRight::ManageFleet).await?;
         self.context.check_proof(caller)?;
         if caller.already_created().is_some() {
-            return Ok(self.gpu_health(row));
+            return self.read_gpu(gpu_uuid, row.node_id).await;
         }
         let (now, key, gpu) = (self.context.now(), caller.idempotency_key.clone(), row.uuid);
         let event = self.context.audit_event(caller, "gpu.approved", gpu.clone(), row.model);
@@ -363,14 +391,15 @@ impl Health {
         self.publish_gpu(gpu_uuid, row.node_id).await
     }
 
-    /// Returns a board to service without a check, by decision of the operator.
+    /// Returns a board to service without a check, by decision of the operator. A requested reset of the board is
+    /// cancelled, also for the boards that are reset together with it.
     ///
     /// # Errors
     /// The board is not in quarantine.
     pub async fn release_gpu(&self, caller: &Caller, gpu_uuid: &str) -> Result<GpuHealth, Problem> {
         let row = self.get_gpu(caller, gpu_uuid, OperatorRight::ManageFleet).await?;
         if caller.already_created().is_some() {
-            return Ok(self.gpu_health(row));
+            return self.read_gpu(gpu_uuid, row.node_id).await;
         }
         let (now, key, gpu) = (self.context.now(), caller.idempotency_key.clone(), row.uuid);
         let event = self.context.audit_event(
@@ -379,12 +408,14 @@ impl Health {
             gpu.clone(),
             row.quarantined.unwrap_or_default(),
         );
+        let (context, node) = (self.context.clone(), row.node_id);
         let lifted = self
             .context
             .db
             .write(move |tx| {
-                let (key, gpu, event) = (key.clone(), gpu.clone(), event.clone());
+                let (context, key, gpu, event) = (context.clone(), key.clone(), gpu.clone(), event.clone());
                 async move {
+                    let rows = store::health::list(tx, node).await?;
                     if !store::health::lift_quarantine(tx, &gpu).await? {
                         return Ok(false);
                     }
@@ -392,6 +423,7 @@ impl Health {
                     // A waiting change of the mode would take the board out of service again.
                     store::health::cancel_task(tx, &gpu).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
+                    release_group(tx, &context, &event, &rows).await?;
                     Ok(true)
                 }
                 .boxed()
@@ -417,7 +449,7 @@ impl Health {
     ) -> Result<GpuHealth, Problem> {
         let row = self.get_gpu(caller, gpu_uuid, OperatorRight::ManageFleet).await?;
         if caller.already_created().is_some() {
-            return Ok(self.gpu_health(row));
+            return self.read_gpu(gpu_uuid, row.node_id).await;
         }
         if let Some(problem) = mode_refusal(&row) {
             return Err(problem);
@@ -444,7 +476,7 @@ impl Health {
                     }
                     idempotency::claim(tx, key.as_ref(), &gpu, now).await?;
                     store::health::quarantine(tx, &gpu, &why).await?;
-                    store::health::set_task(tx, &gpu, kind, now).await?;
+                    store::health::set_task(tx, &gpu, kind, None, now).await?;
                     store::quotas::insert_audit(tx, None, &event).await?;
                     Ok(true)
                 }

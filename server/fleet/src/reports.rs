@@ -65,4 +65,6 @@ pub struct GpuTaskOrder {
     /// The number grows with each task of the board.
     pub number: i64,
     pub kind: GpuTaskKind,
+    /// The UUIDs of all boards of a reset of several boards, with this board; empty for this board alone.
+    pub group: Vec<String>,
 }

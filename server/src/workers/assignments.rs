@@ -132,7 +132,7 @@ fn to_board_task(order: GpuTaskOrder) -> Option<proto::BoardTask> {
         GpuTaskKind::Reset => proto::TaskKind::Reset,
     };
     let number = u64::try_from(order.number).ok()?;
-    Some(proto::BoardTask { gpu_uuid: order.gpu_uuid, number, kind: kind.into() })
+    Some(proto::BoardTask { gpu_uuid: order.gpu_uuid, number, kind: kind.into(), group: order.group })
 }
 
 /// The desired state of a node.
@@ -258,11 +258,16 @@ mod tests {
 
     #[test]
     fn tasks_have_their_kind_and_no_negative_number() {
-        let order =
-            |number: i64| GpuTaskOrder { gpu_uuid: "GPU-1".to_owned(), number, kind: GpuTaskKind::MigOn };
+        let order = |number: i64| GpuTaskOrder {
+            gpu_uuid: "GPU-1".to_owned(),
+            number,
+            kind: GpuTaskKind::MigOn,
+            group: vec!["GPU-1".to_owned()],
+        };
         let desired = to_desired(Vec::new(), vec![order(-1), order(4)]);
         assert_eq!(desired.tasks.len(), 1);
         assert_eq!((desired.tasks[0].number, desired.tasks[0].kind()), (4, proto::TaskKind::MigOn));
+        assert_eq!(desired.tasks[0].group, ["GPU-1"]);
     }
 
     #[test]

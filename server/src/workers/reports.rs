@@ -33,6 +33,8 @@ const MAX_LINKS: usize = 8;
 /// The most MIG profiles of a board, and the most starts of one.
 const MAX_PROFILES: usize = 64;
 const MAX_STARTS: usize = 16;
+/// The most boards of a node that are reset together.
+const MAX_RESET_GROUP: usize = 64;
 
 /// A text without control characters except for line breaks and tabs, cut to `most` characters. A failure may
 /// quote foreign text, such as a registry's. Postgres accepts no NUL, and a worker sends a status again until
@@ -136,6 +138,7 @@ fn to_facts(facts: &proto::BoardFacts) -> GpuFacts {
         mig: facts.mig,
         mig_pending: facts.mig_pending,
         nvlinks: facts.nvlinks,
+        reset_group: to_reset_group(&facts.reset_group),
         fabric: facts.fabric.as_ref().and_then(to_fabric),
         ecc_corrected: facts.ecc_corrected,
         ecc_uncorrected: facts.ecc_uncorrected,
@@ -147,6 +150,14 @@ fn to_facts(facts: &proto::BoardFacts) -> GpuFacts {
         // The table of the board's model decides about them later.
         mig_differences: Vec::new(),
     }
+}
+
+/// The boards of a group, without names that no board has.
+fn to_reset_group(gpu_uuids: &[String]) -> Vec<String> {
+    let is_uuid = |uuid: &&String| {
+        (1..=MAX_UUID_CHARS).contains(&uuid.chars().count()) && !uuid.chars().any(char::is_control)
+    };
+    gpu_uuids.iter().take(MAX_RESET_GROUP).filter(is_uuid).cloned().collect()
 }
 
 /// The fabric of a board; `None` for a state that this portal does not know.
@@ -442,6 +453,8 @@ mod tests {
             serial: Some("\u{0}".to_owned()),
             vbios: Some("x".repeat(900)),
             mig_profiles: vec![proto::MigProfile { starts: vec![0; 900], ..Default::default() }; 900],
+            reset_group: [["GPU-1", "", "a\nb"].map(str::to_owned).to_vec(), vec!["x".repeat(900); 900]]
+                .concat(),
             ..proto::BoardFacts::default()
         };
         let board = proto::BoardHealth {
@@ -459,6 +472,8 @@ mod tests {
         assert_eq!(starts, [MAX_STARTS; MAX_PROFILES]);
         let facts = report.facts.unwrap();
         assert_eq!((facts.serial, facts.vbios.unwrap().len()), (None, MAX_LINE_CHARS));
+        assert_eq!(facts.reset_group, ["GPU-1"]);
+        assert_eq!(to_reset_group(&vec!["GPU-2".to_owned(); 900]).len(), MAX_RESET_GROUP);
         let (fault, task_result) = (Some(fault(u64::MAX)), Some(done(u64::MAX)));
         let report = board_report(proto::BoardHealth { fault, task_result, ..board });
         assert_eq!((report.fault, report.done), (None, None));

@@ -29,6 +29,8 @@ pub struct StoredHealth {
     pub task_done: i64,
     pub task_succeeded: Option<bool>,
     pub task_detail: Option<String>,
+    /// The board for which an operator requested a reset of several boards; `None` for a task of this board alone.
+    pub task_group: Option<String>,
     /// The number of held devices on the board, without those whose proof of cleanness failed.
     pub held: i64,
 }
@@ -52,6 +54,8 @@ pub struct StoredTask {
     pub uuid: String,
     pub task_number: i64,
     pub task_kind: Option<GpuTaskKind>,
+    /// As in [`StoredHealth`].
+    pub task_group: Option<String>,
 }
 
 /// The reason for a quarantine.
@@ -65,7 +69,7 @@ pub struct NewQuarantine {
 /// Lists the boards of a node, also boards that it no longer reports.
 pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredHealth>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
-               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail, \
+               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail, task_group, \
                (SELECT CAST(COUNT(*) AS BIGINT) FROM allocations a WHERE a.held = TRUE AND a.gpu_uuid = gpus.uuid AND a.unclean IS NULL) AS held \
                FROM gpus WHERE node_id = $1 ORDER BY idx, uuid";
     list!(tx, StoredHealth, sql, node)
@@ -73,7 +77,7 @@ pub async fn list(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredHealth>, St
 
 pub async fn find(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<Option<StoredHealth>, StoreError> {
     let sql = "SELECT uuid, node_id, idx, model, memory_mib, present, mig_enabled, quarantined, quarantine_code, \
-               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail, \
+               quarantined_at, silent, awaits_approval, facts, task_number, task_kind, task_done, task_succeeded, task_detail, task_group, \
                (SELECT CAST(COUNT(*) AS BIGINT) FROM allocations a WHERE a.held = TRUE AND a.gpu_uuid = gpus.uuid AND a.unclean IS NULL) AS held \
                FROM gpus WHERE uuid = $1";
     find!(tx, StoredHealth, sql, gpu_uuid)
@@ -150,16 +154,18 @@ pub async fn lift_quarantine(tx: &mut Tx<'_>, gpu_uuid: &str) -> Result<bool, St
 }
 
 /// Sets the task of a board, in place of an earlier task. The task number grows with time, so the worker sees
-/// a new number even after a restore of the database.
+/// a new number even after a restore of the database. `group`: the board for which the reset of several boards was
+/// requested.
 pub async fn set_task(
     tx: &mut Tx<'_>,
     gpu_uuid: &str,
     kind: GpuTaskKind,
+    group: Option<&str>,
     now: Timestamp,
 ) -> Result<(), StoreError> {
     let sql = "UPDATE gpus SET task_number = CASE WHEN task_number >= $3 THEN task_number + 1 ELSE $3 END, \
-               task_kind = $2, task_succeeded = NULL, task_detail = NULL WHERE uuid = $1";
-    exec!(tx, sql, gpu_uuid, kind, now.micros()).map(|_| ())
+               task_kind = $2, task_succeeded = NULL, task_detail = NULL, task_group = $4 WHERE uuid = $1";
+    exec!(tx, sql, gpu_uuid, kind, now.micros(), group).map(|_| ())
 }
 
 /// Cancels the open task of a board.
@@ -182,12 +188,13 @@ pub async fn finish_task(
 }
 
 /// Lists the open tasks for the present boards of a node. A change of mode waits until nothing is held on the
-/// board. A reset does not wait for devices whose proof of cleanness failed: a board off the bus proves nothing
-/// before it.
+/// board, and a reset of several boards until nothing is held on any of them. A reset does not wait for devices whose
+/// proof of cleanness failed: a board off the bus proves nothing before it.
 pub async fn list_tasks(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredTask>, StoreError> {
-    let sql = "SELECT uuid, task_number, task_kind FROM gpus WHERE node_id = $1 AND present AND task_number > task_done \
+    let sql = "SELECT uuid, task_number, task_kind, task_group FROM gpus WHERE node_id = $1 AND present AND task_number > task_done \
                AND (task_kind = 'check' OR NOT EXISTS \
-               (SELECT 1 FROM allocations a WHERE a.gpu_uuid = gpus.uuid AND a.held \
+               (SELECT 1 FROM allocations a JOIN gpus g ON g.uuid = a.gpu_uuid WHERE a.held \
+               AND (g.uuid = gpus.uuid OR (g.task_group = gpus.task_group AND g.task_number > g.task_done)) \
                AND (gpus.task_kind <> 'reset' OR a.unclean IS NULL))) ORDER BY uuid";
     list!(tx, StoredTask, sql, node)
 }

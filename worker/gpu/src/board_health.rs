@@ -1,7 +1,7 @@
 //! The health of boards: faults and tasks of operators, saved over restarts of the daemon.
 //!
 //! A fault stays until a passed check; the portal acts once on each serial. `BoardHealthStore` calls no NVML:
-//! conditions come in as values. `run_task` does the work of a task.
+//! conditions come in as values. `board_tasks` does the work of tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,12 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::board::MigProfile;
 use super::condition::{BoardCondition, BoardDescription, ErrorCounts, complaints};
-use super::error::GpuError;
 use super::fabric::{Fabric, FabricState};
-use super::gpus::Gpus;
 use super::kernel_log::LoggedXid;
-use super::mig_mode::WaitingMode;
-use super::reset::reset;
 
 /// The result of a reset during which the daemon ended.
 const UNKNOWN_RESET: &str =
@@ -130,6 +126,8 @@ pub struct BoardHealthStore {
     nvml_was_closed: bool,
     /// The last report of this session.
     reported: Option<Health>,
+    /// The tasks of the portal's last message.
+    requested: Vec<BoardTask>,
 }
 
 impl BoardHealthStore {
@@ -144,6 +142,7 @@ impl BoardHealthStore {
             resetting: BTreeSet::new(),
             nvml_was_closed: false,
             reported: None,
+            requested: Vec::new(),
         };
         let mut has_changed = false;
         for state in store.saved.boards.values_mut() {
@@ -215,14 +214,27 @@ impl BoardHealthStore {
         }
     }
 
-    /// The requested tasks that are neither done nor running. They count as running from now on.
+    /// True for a task that is not done, on a board without a running task.
+    fn is_due(&self, task: &BoardTask) -> bool {
+        let done = self.saved.boards.get(&task.gpu_uuid).and_then(|state| state.done.as_ref());
+        done.map_or(0, |done| done.number) < task.number && !self.busy.contains_key(&task.gpu_uuid)
+    }
+
+    /// The requested tasks that are neither done nor running. They count as running from now on. The reset of a group
+    /// starts on all of its boards or on none.
     pub fn start_tasks(&mut self, requested: &[BoardTask]) -> Vec<BoardTask> {
+        self.requested = requested.to_vec();
+        let due: Vec<&BoardTask> = requested.iter().filter(|task| self.is_due(task)).collect();
+        let is_ready = |gpu_uuid: &String, task: &BoardTask| {
+            due.iter().any(|other| other.gpu_uuid == *gpu_uuid && other.group == task.group)
+        };
         let mut out: Vec<BoardTask> = Vec::new();
-        for task in requested {
-            let state = self.saved.boards.get(&task.gpu_uuid);
-            let done = state.and_then(|state| state.done.as_ref()).map_or(0, |done| done.number);
-            if done < task.number && !self.busy.contains_key(&task.gpu_uuid) {
-                self.busy.insert(task.gpu_uuid.clone(), state.map_or(0, |state| state.serial));
+        for task in due.iter().copied() {
+            let is_whole = task.group.iter().all(|gpu_uuid| is_ready(gpu_uuid, task));
+            // A list may have two tasks of one board.
+            if is_whole && !self.busy.contains_key(&task.gpu_uuid) {
+                let serial = self.saved.boards.get(&task.gpu_uuid).map_or(0, |state| state.serial);
+                self.busy.insert(task.gpu_uuid.clone(), serial);
                 out.push(task.clone());
             }
         }
@@ -237,6 +249,11 @@ impl BoardHealthStore {
             self.save();
         }
         out
+    }
+
+    /// The tasks of the last call of [`Self::start_tasks`].
+    pub fn requested(&self) -> &[BoardTask] {
+        &self.requested
     }
 
     /// Records the result of a task. A passed check or reset ends the fault, unless that came meanwhile. The report of
@@ -304,6 +321,7 @@ fn facts_message(condition: &BoardCondition) -> BoardFacts {
         mig_pending: facts.mig_pending,
         nvlinks: facts.nvlinks,
         fabric: facts.fabric.map(fabric_message),
+        reset_group: facts.reset_group,
         ecc_corrected: counts.ecc_corrected,
         ecc_uncorrected: counts.ecc_uncorrected,
         rows_corrected: counts.rows_corrected,
@@ -333,37 +351,6 @@ fn fabric_message(fabric: Fabric) -> berth_proto::Fabric {
 fn profile_message(profile: MigProfile) -> berth_proto::MigProfile {
     let MigProfile { id, name, size, starts, memory_mib } = profile;
     berth_proto::MigProfile { id, name, size, starts, memory_mib }
-}
-
-/// Switches the MIG mode for an operator, who may let a mode wait for a reset.
-fn request_mig(gpus: &Gpus, gpu_uuid: &str, on: bool) -> Result<(), GpuError> {
-    let gpu = gpu_uuid.to_owned();
-    gpus.calls.change(gpu_uuid, move |library| library.set_mig(&gpu, on, WaitingMode::Keep))
-}
-
-/// Runs a task. Blocking.
-///
-/// # Errors
-/// The reason for the failure, as a sentence.
-pub fn run_task(gpus: &Gpus, task: &BoardTask) -> Result<String, String> {
-    let switch = |on: bool| match request_mig(gpus, &task.gpu_uuid, on) {
-        Ok(()) => Ok(format!("MIG mode is {}.", if on { "on" } else { "off" })),
-        Err(GpuError::ResetRequired) => {
-            Err("The mode change needs a reset of the board. Reset the board, then check it again."
-                .to_owned())
-        }
-        Err(GpuError::InUse) => {
-            Err("The board or one of its instances is in use. The mode stays unchanged.".to_owned())
-        }
-        Err(error) => Err(format!("The mode cannot be changed: {error}.")),
-    };
-    match task.kind() {
-        TaskKind::Check => gpus.check(&task.gpu_uuid).map(|()| "The board is free of faults.".to_owned()),
-        TaskKind::MigOn => switch(true),
-        TaskKind::MigOff => switch(false),
-        TaskKind::Reset => reset(gpus, &task.gpu_uuid),
-        TaskKind::Unspecified => Err("This worker is too old for the task. Update the worker.".to_owned()),
-    }
 }
 
 #[cfg(test)]
@@ -428,8 +415,12 @@ mod tests {
         store.record_conditions(found(counted(2, false)), 20);
         assert_eq!(fault(&mut store), Some((11, "gpu.xid".to_owned())), "it outlives the daemon");
 
-        let task =
-            |number, kind: TaskKind| BoardTask { gpu_uuid: "gpu".to_owned(), number, kind: kind.into() };
+        let task = |number, kind: TaskKind| BoardTask {
+            gpu_uuid: "gpu".to_owned(),
+            number,
+            kind: kind.into(),
+            group: Vec::new(),
+        };
         let check = task(1, TaskKind::Check);
         assert_eq!(store.start_tasks(std::slice::from_ref(&check)).len(), 1);
         assert!(store.start_tasks(std::slice::from_ref(&check)).is_empty(), "under way");

@@ -35,6 +35,8 @@ pub struct BoardDescription {
     pub mig_pending: Option<bool>,
     /// The number of active links.
     pub nvlinks: u32,
+    /// The boards that the driver resets only together with this one; empty for a board that is reset alone.
+    pub reset_group: Vec<String>,
     /// The fabric of NVSwitch; absent for a board without one.
     pub fabric: Option<Fabric>,
     /// The MIG profiles of the driver; empty without MIG mode.
@@ -128,6 +130,8 @@ fn describe(library: &Library, device: &Device<'_>) -> BoardDescription {
         mig: mig.as_ref().map(|mode| mode.current == 1),
         mig_pending: mig.as_ref().map(|mode| mode.pending == 1),
         nvlinks: nvlink::links(library.nvml, device).active(),
+        // Set when all boards are known.
+        reset_group: Vec::new(),
         fabric: fabric::read(library.nvml, device),
         mig_profiles: mig_profiles(library, device),
     }

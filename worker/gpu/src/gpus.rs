@@ -13,6 +13,7 @@ use super::inventory::{Inventory, PATIENCE};
 use super::library::Library;
 use super::mig;
 use super::mig_mode::WaitingMode;
+use super::nvlink::reset_group;
 use super::readings::{Presence, Reading};
 use super::reset_program::ResetProgram;
 use super::snapshot::BoardSnapshot;
@@ -187,11 +188,14 @@ impl Gpus {
 
     /// The conditions of all known boards; without boards whose condition is unknown during a reset.
     pub fn conditions(&self) -> Vec<(String, BoardCondition)> {
-        let with_condition = |board: BoardInfo| {
-            let condition = read_condition(&self.calls, &board.uuid)?;
-            Some((board.uuid, condition))
+        let boards = self.known_boards();
+        let with_condition = |board: &BoardInfo| {
+            let mut condition = read_condition(&self.calls, &board.uuid)?;
+            let capability = condition.description.compute_capability.as_deref();
+            condition.description.reset_group = reset_group(&boards, &board.uuid, capability);
+            Some((board.uuid.clone(), condition))
         };
-        self.known_boards().into_iter().filter_map(with_condition).collect()
+        boards.iter().filter_map(with_condition).collect()
     }
 
     /// Proves a board fit for work: it answers, no process is on it, its memory is free, and nothing waits for a

@@ -6,6 +6,7 @@
 
 mod board;
 pub mod board_health;
+pub mod board_tasks;
 mod calls;
 mod condition;
 mod driver_use;

@@ -9,6 +9,11 @@ use nvml_wrapper_sys::bindings::{
     nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN as UNKNOWN,
 };
 
+use super::board::BoardInfo;
+
+/// The driver resets boards of this major CUDA capability and later one by one, and earlier ones with NVLink together.
+const RESET_ALONE_FROM: u32 = 8;
+
 /// A PCI address: domain, bus, device.
 type PciAddress = (u32, u32, u32);
 
@@ -98,9 +103,46 @@ pub fn islands(boards: &[Links]) -> Vec<u32> {
     (0..boards.len()).map(island_of).collect()
 }
 
+/// The UUIDs of all boards that the driver resets only together with a board, with this board, by index; empty for a
+/// board that is reset alone. Islands follow from the last known links, so they include boards off the bus.
+pub fn reset_group(boards: &[BoardInfo], gpu_uuid: &str, compute_capability: Option<&str>) -> Vec<String> {
+    let major = compute_capability.and_then(|text| text.split_once('.')?.0.parse::<u32>().ok());
+    let island = boards.iter().find(|board| board.uuid == gpu_uuid).map_or(0, |board| board.nvlink_island);
+    if island == 0 || major.is_none_or(|major| major >= RESET_ALONE_FROM) {
+        return Vec::new();
+    }
+    let together = boards.iter().filter(|board| board.nvlink_island == island);
+    together.map(|board| board.uuid.clone()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn boards_before_ampere_are_reset_with_their_island() {
+        let board = |index: u32, nvlink_island: u32| BoardInfo {
+            index,
+            uuid: format!("GPU-{index}"),
+            name: "Tesla V100-SXM2-16GB".to_owned(),
+            memory_mib: 16_384,
+            mig_enabled: false,
+            nvlink_island,
+            pci_bus_id: None,
+            slices: Vec::new(),
+            silent: None,
+        };
+        let boards = [board(0, 1), board(1, 2), board(2, 0), board(3, 1)];
+        let group = |uuid: &str, capability| reset_group(&boards, uuid, capability);
+        for capability in ["6.0", "7.0", "7.5"] {
+            assert_eq!(group("GPU-3", Some(capability)), ["GPU-0", "GPU-3"], "{capability}");
+        }
+        for capability in [Some("8.0"), Some("9.0"), Some("10.0"), Some("x"), None] {
+            assert!(group("GPU-3", capability).is_empty(), "{capability:?}");
+        }
+        assert!(group("GPU-2", Some("7.0")).is_empty(), "a board without NVLink");
+        assert!(group("GPU-9", Some("7.0")).is_empty(), "an unknown board");
+    }
 
     fn at(bus: u32) -> PciAddress {
         (0, bus, 0)

@@ -1,6 +1,6 @@
-//! The reset of a board by `nvidia-smi`: NVML has no call for it.
+//! The reset of boards by `nvidia-smi`: NVML has no call for it.
 //!
-//! NVML is closed for the time of the reset, because it holds the board.
+//! NVML is closed for the time of the reset, because it holds the boards.
 
 #![expect(unsafe_code, reason = "the wrapper closes NVML only together with its library")]
 
@@ -82,36 +82,66 @@ fn judge_holders(found: Result<Vec<u32>, GpuError>) -> Result<(), String> {
     }
 }
 
-/// Resets a board without processes, and proves it fit for work. Blocking, for some minutes at most. Meanwhile all
-/// calls of NVML are refused, because the reset needs the boards of the host without it.
+/// Resets boards without processes by one call of the program. Blocking, for some minutes at most. Meanwhile all calls
+/// of NVML are refused, because the reset needs the boards of the host without it. The caller has the turn.
 ///
 /// # Errors
 /// The reason, as sentences.
-pub(super) fn reset(gpus: &Gpus, gpu_uuid: &str) -> Result<String, String> {
+fn reset_boards(gpus: &Gpus, gpu_uuids: &[&str]) -> Result<(), String> {
     let Some(program) = &gpus.reset_program else {
         return Err("nvidia-smi is not installed on the host. Install it, then reset the board.".to_owned());
     };
-    if !gpus.known_boards().iter().any(|known| known.uuid == gpu_uuid) {
-        return Err("The worker does not know the board.".to_owned());
+    // A result of a group names the board that it is about.
+    let named = |gpu_uuid: &str, why: String| match gpu_uuids {
+        [_] => why,
+        _ => format!("{gpu_uuid}: {why}"),
+    };
+    let known = gpus.known_boards();
+    for gpu_uuid in gpu_uuids.iter().copied() {
+        if !known.iter().any(|board| board.uuid == gpu_uuid) {
+            return Err(named(gpu_uuid, "The worker does not know the board.".to_owned()));
+        }
+        check_unused(gpus, gpu_uuid).map_err(|why| named(gpu_uuid, why))?;
     }
     let session = gpus.calls.session().clone();
-    let _turn = lock(&session.turn);
-    check_unused(gpus, gpu_uuid)?;
     let busy =
         || "NVML cannot be closed for the reset: a call does not end. The board was not reset.".to_owned();
     let library = gpus.calls.library().ok_or_else(busy)?;
     let closed = session.close(CLOSE_LIMIT).ok_or_else(busy)?;
     close(&library)
         .map_err(|error| format!("NVML cannot be closed for the reset: {error}. The board was not reset."))?;
-    tracing::info!(gpu_uuid, "the reset of a board begins; NVML is closed");
-    let done = program.run(gpu_uuid);
+    tracing::info!(?gpu_uuids, "the reset of boards begins; NVML is closed");
+    let done = program.run(gpu_uuids);
     if !open_again(&library, closed) {
         let text = done.err().unwrap_or_else(|| "The board was reset.".to_owned());
         return Err(format!("{text} NVML does not start again. Read the kernel's log of the host."));
     }
-    done?;
+    done
+}
+
+/// Proves a board fit for work after its reset.
+fn prove_fit(gpus: &Gpus, gpu_uuid: &str) -> Result<String, String> {
     gpus.check(gpu_uuid).map_err(|why| format!("The board was reset, and is not fit for work. {why}"))?;
     Ok("The board was reset and is free of faults.".to_owned())
+}
+
+/// Resets a board, and proves it fit for work. Blocking, for some minutes at most.
+///
+/// # Errors
+/// The reason, as sentences.
+pub(super) fn reset(gpus: &Gpus, gpu_uuid: &str) -> Result<String, String> {
+    let session = gpus.calls.session().clone();
+    let _turn = lock(&session.turn);
+    reset_boards(gpus, &[gpu_uuid])?;
+    prove_fit(gpus, gpu_uuid)
+}
+
+/// Resets boards together, and proves each of them fit for work. The results have the order of the boards.
+pub(super) fn reset_group(gpus: &Gpus, gpu_uuids: &[&str]) -> Vec<Result<String, String>> {
+    let session = gpus.calls.session().clone();
+    let _turn = lock(&session.turn);
+    let done = reset_boards(gpus, gpu_uuids);
+    gpu_uuids.iter().map(|gpu_uuid| done.clone().and_then(|()| prove_fit(gpus, gpu_uuid))).collect()
 }
 
 #[cfg(test)]

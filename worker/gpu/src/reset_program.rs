@@ -20,7 +20,7 @@ const MOST_OUTPUT_BYTES: u64 = 16 << 10;
 /// The part of the output in a result.
 const MOST_CHARS: usize = 300;
 
-/// The program that resets a board.
+/// The program that resets boards.
 #[derive(Debug, Clone)]
 pub struct ResetProgram {
     path: PathBuf,
@@ -68,18 +68,18 @@ impl ResetProgram {
         Self { first_args, env, ..self }
     }
 
-    /// Resets a board.
+    /// Resets boards by one call.
     ///
     /// # Errors
     /// The reason, as sentences.
-    pub(super) fn run(&self, gpu_uuid: &str) -> Result<(), String> {
+    pub(super) fn run(&self, gpu_uuids: &[&str]) -> Result<(), String> {
         let failed = |error: io::Error| format!("{} cannot be run: {error}.", self.path.display());
         let (reader, writer) = io::pipe().map_err(failed)?;
         let (sender, output) = mpsc::channel();
         let read = move || sender.send(read_begin(reader));
         thread::Builder::new().name("gpu reset".to_owned()).spawn(read).map_err(failed)?;
         let mut command = Command::new(&self.path);
-        command.args(&self.first_args).args(["--gpu-reset", "-i", gpu_uuid]);
+        command.args(&self.first_args).args(["--gpu-reset", "-i", &gpu_uuids.join(",")]);
         command.env_clear().env("LC_ALL", "C").envs(self.env.clone()).current_dir("/");
         command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(failed)?).stderr(writer);
         let spawned = command.spawn();
@@ -127,16 +127,20 @@ mod tests {
     fn a_refused_reset_has_the_text_of_the_program() {
         let dir = tempfile::tempdir().unwrap();
         let args = dir.path().join("args");
-        assert_eq!(program(dir.path(), &format!("echo \"$@\" > {}", args.display())).run("GPU-1"), Ok(()));
-        assert_eq!(fs::read_to_string(args).unwrap(), "--gpu-reset -i GPU-1\n");
-        let refused =
-            program(dir.path(), "echo 'GPU 1 is in use'; echo 'Unable to reset.' >&2; exit 3").run("GPU-1");
+        assert_eq!(program(dir.path(), &format!("echo \"$@\" > {}", args.display())).run(&["GPU-1"]), Ok(()));
+        assert_eq!(fs::read_to_string(&args).unwrap(), "--gpu-reset -i GPU-1\n");
+        let group =
+            program(dir.path(), &format!("echo \"$@\" > {}", args.display())).run(&["GPU-1", "GPU-2"]);
+        assert_eq!(group, Ok(()));
+        assert_eq!(fs::read_to_string(args).unwrap(), "--gpu-reset -i GPU-1,GPU-2\n");
+        let refused = program(dir.path(), "echo 'GPU 1 is in use'; echo 'Unable to reset.' >&2; exit 3")
+            .run(&["GPU-1"]);
         assert_eq!(refused, Err("nvidia-smi refused the reset: GPU 1 is in use Unable to reset.".to_owned()));
-        let long = program(dir.path(), "head -c 300000 /dev/zero | tr '\\0' x; exit 1").run("GPU-1");
+        let long = program(dir.path(), "head -c 300000 /dev/zero | tr '\\0' x; exit 1").run(&["GPU-1"]);
         assert_eq!(long.unwrap_err().chars().filter(|c| *c == 'x').count(), MOST_CHARS);
-        assert!(program(dir.path(), "exit 1").run("GPU-1").unwrap_err().contains("without a text"));
+        assert!(program(dir.path(), "exit 1").run(&["GPU-1"]).unwrap_err().contains("without a text"));
         assert!(
-            ResetProgram::new(dir.path().join("none")).run("GPU-1").unwrap_err().contains("cannot be run")
+            ResetProgram::new(dir.path().join("none")).run(&["GPU-1"]).unwrap_err().contains("cannot be run")
         );
     }
 
@@ -144,6 +148,6 @@ mod tests {
     fn a_reset_without_an_end_is_given_up() {
         let dir = tempfile::tempdir().unwrap();
         let program = ResetProgram { limit: Duration::ZERO, ..program(dir.path(), "exec sleep 600") };
-        assert!(program.run("GPU-1").unwrap_err().contains("did not end within 0 seconds"));
+        assert!(program.run(&["GPU-1"]).unwrap_err().contains("did not end within 0 seconds"));
     }
 }

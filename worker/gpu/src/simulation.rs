@@ -48,12 +48,12 @@ pub fn reset_program(worker: PathBuf) -> ResetProgram {
     ResetProgram::new(worker).with_context(vec![PROGRAM.to_owned()], settings)
 }
 
-/// Resets a simulated board, as `nvidia-smi` resets a board, and prints the result.
+/// Resets simulated boards, as `nvidia-smi` resets boards, and prints the result.
 ///
 /// # Errors
 /// The text of the refusal.
-pub fn run_nvidia_smi(gpu_uuid: &str) -> Result<(), String> {
-    let text = berth_nvml_sim::reset_board(gpu_uuid)?;
+pub fn run_nvidia_smi(gpu_uuids: &[String]) -> Result<(), String> {
+    let text = berth_nvml_sim::reset_boards(gpu_uuids)?;
     println!("{text}");
     Ok(())
 }

@@ -37,7 +37,7 @@ use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use fault::Fault;
-pub use reset::reset_board;
+pub use reset::reset_boards;
 pub use world::parse_fleet;
 
 /// Runs a call; a fault becomes its NVML code, a panic the unknown error.

@@ -18,7 +18,7 @@ fn boards_of_one_model_meet_at_a_switch() {
     // SAFETY: this test is the only one of its process and has started no thread.
     unsafe {
         std::env::set_var("BERTH_NVML_SIM_DIR", dir.path());
-        std::env::set_var("BERTH_NVML_SIM_FLEET", "2xH100-80GB,1xA30,1xH200-141GB,2xA100-40GB");
+        std::env::set_var("BERTH_NVML_SIM_FLEET", "2xH100-80GB,1xA30,1xH200-141GB,2xA100-40GB,4xV100");
     }
     let nvml = Nvml::builder().lib_path(library().as_os_str()).init().unwrap();
     let board = |index: u32| nvml.device_by_index(index).unwrap();
@@ -52,6 +52,19 @@ fn boards_of_one_model_meet_at_a_switch() {
     assert!(active(4, 11).unwrap() && active(5, 11).unwrap());
     assert!(matches!(active(4, 12), Err(NvmlError::InvalidArg)), "it has 12 links");
     assert_ne!(far_bus(4, 0).unwrap().bus_id, switch);
+
+    // The links of a V100 lead to the other boards of its model, without a switch.
+    let v100_buses: Vec<String> = (6..10).map(|index: u32| board(index).pci_info().unwrap().bus_id).collect();
+    for (place, own) in v100_buses.iter().enumerate() {
+        let index = 6 + u32::try_from(place).unwrap();
+        let mut ends: Vec<String> = (0..6).map(|link| far_bus(index, link).unwrap().bus_id).collect();
+        assert!((0..6).all(|link| far_kind(index, link) == (0, 0)), "to boards");
+        ends.sort_unstable();
+        ends.dedup();
+        let others: Vec<&String> = v100_buses.iter().filter(|bus| *bus != own).collect();
+        assert_eq!(ends.iter().collect::<Vec<_>>(), others);
+        assert!(matches!(active(index, 6), Err(NvmlError::InvalidArg)), "it has 6 links");
+    }
 
     // A board in a PCIe slot has no NVLink; one that is alone of its model has nobody to reach.
     assert!(matches!(active(2, 0), Err(NvmlError::NotSupported)));

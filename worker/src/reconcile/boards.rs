@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use berth_gpu::board_health::{self, BoardHealthStore};
+use berth_gpu::board_health::BoardHealthStore;
+use berth_gpu::board_tasks::{TaskEnd, run_tasks, runs};
 use berth_gpu::kernel_log::{KMSG, KernelLog, LoggedXid};
 use berth_gpu::xids::{XidVerdict, describe, verdict};
 use berth_gpu::{BoardCondition, BoardEvent, BoardEventKind, simulation};
@@ -203,21 +204,25 @@ impl BoardMonitor {
 
     /// Starts the requested tasks that are neither done nor running.
     pub(super) fn start_tasks(&mut self, requested: &[BoardTask], host: &Arc<Host>, results: &ResultSender) {
-        for task in self.health.start_tasks(requested) {
+        for run in runs(self.health.start_tasks(requested)) {
             let (host, results) = (host.clone(), results.clone());
             tokio::task::spawn_blocking(move || {
-                let result = board_health::run_task(&host.gpus, &task);
-                let _ = results.send(StepResult::Board(BoardResult::TaskDone(task, result)));
+                let ended = run_tasks(&host.gpus, run);
+                let _ = results.send(StepResult::Board(BoardResult::TasksDone(ended)));
             });
         }
     }
 
-    pub(super) fn on_task_done(&mut self, task: BoardTask, result: Result<String, String>) {
-        self.health.finish_task(&task, result);
-        if self.reading {
-            self.changed.insert(task.gpu_uuid);
+    /// Records the results of a run. Returns the requested tasks: some may have waited for its end.
+    pub(super) fn on_tasks_done(&mut self, ended: Vec<TaskEnd>) -> Vec<BoardTask> {
+        for (task, result) in ended {
+            self.health.finish_task(&task, result);
+            if self.reading {
+                self.changed.insert(task.gpu_uuid);
+            }
         }
         self.read_after = None;
+        self.health.requested().to_vec()
     }
 
     /// The next report of the boards' health, if the portal does not know it.

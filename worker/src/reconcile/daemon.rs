@@ -284,8 +284,9 @@ impl Daemon {
                 self.end_outdated_session(&conditions);
                 self.boards.on_conditions(conditions, logged, &self.table.attempts)
             }
-            BoardResult::TaskDone(task, result) => {
-                self.boards.on_task_done(task, result);
+            BoardResult::TasksDone(ended) => {
+                let requested = self.boards.on_tasks_done(ended);
+                self.boards.start_tasks(&requested, &self.host, &self.results);
                 false
             }
         };

@@ -2,9 +2,10 @@
 
 use std::io;
 
+use berth_gpu::board_tasks::TaskEnd;
 use berth_gpu::kernel_log::LoggedXid;
 use berth_gpu::{BoardCondition, BoardEvent};
-use berth_proto::{Assignment, BoardTask, Diagnosis};
+use berth_proto::{Assignment, Diagnosis};
 use berth_shim::model::AttemptKey;
 use tokio::sync::mpsc;
 
@@ -48,5 +49,5 @@ pub(super) enum BoardResult {
     Event(BoardEvent),
     /// The conditions of all boards, and the new XIDs of the kernel's log. `None`: the log cannot be read.
     Conditions(Vec<(String, BoardCondition)>, Option<Vec<LoggedXid>>),
-    TaskDone(BoardTask, Result<String, String>),
+    TasksDone(Vec<TaskEnd>),
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use berth_gpu::board_health::{BoardHealthStore, run_task};
+use berth_gpu::board_health::BoardHealthStore;
+use berth_gpu::board_tasks::run_task;
 use berth_gpu::{BoardEvent, BoardEventKind, Deadlines, GpuError, Gpus, Presence};
 use berth_proto::{BoardTask, TaskKind};
 use berth_worker::telemetry::{BoardReading, Telemetry};
@@ -216,5 +217,5 @@ fn boards_that_fail_take_nothing_with_them() {
 }
 
 pub fn task(gpu_uuid: &str, number: u64, kind: TaskKind) -> BoardTask {
-    BoardTask { gpu_uuid: gpu_uuid.to_owned(), number, kind: kind.into() }
+    BoardTask { gpu_uuid: gpu_uuid.to_owned(), number, kind: kind.into(), group: Vec::new() }
 }

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use berth_gpu::board_health::run_task;
+use berth_gpu::board_tasks::run_task;
 use berth_gpu::{GpuError, Gpus, Presence};
 use berth_proto::{BoardTask, TaskKind};
 use nvml_wrapper::Nvml;
@@ -19,7 +19,7 @@ fn put(dir: &Path, faults: &str) {
 }
 
 fn task(gpu_uuid: &str, kind: TaskKind) -> BoardTask {
-    BoardTask { gpu_uuid: gpu_uuid.to_owned(), number: 1, kind: kind.into() }
+    BoardTask { gpu_uuid: gpu_uuid.to_owned(), number: 1, kind: kind.into(), group: Vec::new() }
 }
 
 #[test]

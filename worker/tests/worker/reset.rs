@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use berth_gpu::board_health::{BoardHealthStore, run_task};
+use berth_gpu::board_health::BoardHealthStore;
+use berth_gpu::board_tasks::{run_task, run_tasks};
 use berth_gpu::kernel_log::LoggedXid;
 use berth_gpu::{BoardCondition, BoardEventKind, FabricState, Gpus, Presence, hold_driver, simulation};
-use berth_proto::TaskKind;
+use berth_proto::{BoardTask, TaskKind};
 use nvml_wrapper::Nvml;
 
 use crate::boards::{library, simulate};
@@ -83,6 +84,81 @@ fn a_board_is_reset_without_its_users_and_without_nvml() {
         assert_eq!(resetting.join().unwrap(), Ok("The board was reset and is free of faults.".to_owned()));
         assert_eq!(proof.join().unwrap(), Ok(Vec::new()));
     });
+}
+
+#[test]
+fn boards_with_nvlink_before_ampere_are_reset_together() {
+    let Some(dir) = simulate("3xV100,1xL40S") else { return };
+    let program = simulation::reset_program(PathBuf::from(env!("CARGO_BIN_EXE_berth-worker")));
+    let gpus = Gpus::open(Some(&library())).unwrap().with_reset_program(program);
+    let boards = gpus.inventory().unwrap();
+    let group: Vec<String> = boards[..3].iter().map(|board| board.uuid.clone()).collect();
+    let groups = || -> Vec<Vec<String>> {
+        gpus.conditions().into_iter().map(|(_, condition)| condition.description.reset_group).collect()
+    };
+    assert_eq!(groups(), [group.clone(), group.clone(), group.clone(), Vec::new()]);
+    let mut number = 0;
+    let mut reset = || {
+        number += 1;
+        let member =
+            |gpu_uuid: &String| BoardTask { group: group.clone(), ..task(gpu_uuid, number, TaskKind::Reset) };
+        let ended = run_tasks(&gpus, group.iter().map(member).collect());
+        ended.into_iter().map(|(_, result)| result).collect::<Vec<Result<String, String>>>()
+    };
+    let good = || Ok("The board was reset and is free of faults.".to_owned());
+
+    // The driver names the boards that a request for one lacks.
+    let alone = run_task(&gpus, &task(&group[0], 100, TaskKind::Reset)).unwrap_err();
+    assert!(alone.contains(&group[1]) && alone.contains(&group[2]), "{alone}");
+    assert_eq!(run_task(&gpus, &task(&boards[3].uuid, 101, TaskKind::Reset)), good());
+
+    // A process on one board refuses the reset of all.
+    let tenant = Tenant::on(&group[2]);
+    for used in reset() {
+        let used = used.unwrap_err();
+        assert!(used.starts_with(&group[2]) && used.contains("Processes use the board"), "{used}");
+    }
+    drop(tenant);
+
+    // A board off the bus stays in its group, although the links of the others to it are down.
+    put(&dir, &format!(r#"{{"xid": [{{"gpu": "{}", "xid": 79, "at": 1}}]}}"#, group[1]));
+    assert_eq!(gpus.inventory().unwrap().iter().filter(|board| board.silent.is_some()).count(), 1);
+    assert_eq!(groups(), [group.clone(), Vec::new(), group.clone(), Vec::new()]);
+    assert_eq!(reset(), [good(), good(), good()]);
+    assert_eq!(gpus.presence(&group[1], None), Presence::There);
+
+    // Each board has its own check.
+    put(&dir, &format!(r#"{{"remapped": {{"{}": {{"pending": true}}}}}}"#, group[0]));
+    let results = reset();
+    let unfit = results[0].clone().unwrap_err();
+    assert!(unfit.contains("was reset, and is not fit for work"), "{unfit}");
+    assert_eq!(results[1..], [good(), good()]);
+}
+
+#[test]
+fn the_reset_of_a_group_starts_on_all_of_its_boards() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("boards.json");
+    let mut store = BoardHealthStore::open(&file);
+    let member = |gpu_uuid: &str, number: u64| BoardTask {
+        group: vec!["GPU-1".to_owned(), "GPU-2".to_owned()],
+        ..task(gpu_uuid, number, TaskKind::Reset)
+    };
+    let (group, check) = ([member("GPU-1", 7), member("GPU-2", 8)], task("GPU-2", 3, TaskKind::Check));
+    assert_eq!(store.start_tasks(std::slice::from_ref(&check)).len(), 1);
+    assert!(store.start_tasks(&group).is_empty(), "a check runs on one of them");
+    store.finish_task(&check, Ok(String::new()));
+    assert_eq!(store.requested(), group, "they start after its end");
+    assert!(store.start_tasks(&group[..1]).is_empty(), "the task of the other is missing");
+    assert_eq!(store.start_tasks(&group), group);
+    assert!(store.start_tasks(&group).is_empty(), "it runs");
+    let mut store = BoardHealthStore::open(&file);
+    assert!(store.start_tasks(&group).is_empty(), "a reset is not repeated");
+    let conditions = ["GPU-1", "GPU-2"].map(|uuid| (uuid.to_owned(), BoardCondition::default()));
+    store.record_conditions(conditions.to_vec(), 1);
+    let results = store.next_report().unwrap().boards.into_iter().map(|board| board.task_result.unwrap());
+    let results: Vec<(u64, bool)> = results.map(|result| (result.number, result.succeeded)).collect();
+    assert_eq!(results, [(7, false), (8, false)]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! RDMA ports of the node. Each release, mode change and reset needs a confirmation. `one` is the page of a single board.
 
 mod checks;
+mod confirm;
 mod facts;
 mod history;
 pub mod one;
@@ -12,7 +13,7 @@ pub mod verdict;
 use std::future::Future;
 
 use berth_types::diagnosis::NodeDiagnosis;
-use berth_types::health::{GpuHealth, GpuTaskKind, PatchGpuMode};
+use berth_types::health::{GpuHealth, GpuTaskKind};
 use berth_types::ids::NodeId;
 use berth_types::nodes::NodeOrg;
 use berth_types::operators::OperatorRight;
@@ -27,12 +28,12 @@ use leptos_router::hooks::use_params_map;
 use serde::{Deserialize, Serialize};
 
 use self::checks::HostChecks;
+use self::confirm::Confirm;
 use self::facts::pairs;
 use self::history::History;
 use self::rdma::rdma_section;
 use self::tasks::latest_task;
 use self::verdict::{Verdict, banner};
-use super::super::confirm::ConfirmDialog;
 use super::super::org_data::object_view;
 use super::super::parts::{Call, CallProblem, every_visible, ready};
 use super::{is_operator, may};
@@ -99,6 +100,24 @@ enum BoardAction {
     Reset,
 }
 
+impl BoardAction {
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::Release => "Release",
+            Self::Approve => "Approve",
+            Self::SetMig(true) => "Enable MIG",
+            Self::SetMig(false) => "Disable MIG",
+            Self::Reset => "Reset",
+        }
+    }
+
+    /// Returns the action with its board: `Reset GPU 0`.
+    fn label(self, index: u32) -> String {
+        let on = if matches!(self, Self::SetMig(_)) { " on" } else { "" };
+        format!("{}{on} GPU {index}", self.verb())
+    }
+}
+
 /// The signals of the cards and the dialog.
 #[derive(Clone, Copy)]
 struct BoardsState {
@@ -124,6 +143,11 @@ impl BoardsState {
     fn open_dialog(self, uuid: &str, index: u32, action: BoardAction) {
         self.chosen.set(Some((uuid.to_owned(), index, action)));
         self.open.set(true);
+    }
+
+    /// Returns the result of the latest task of a board; `None` without a task.
+    fn task_text(self, gpu: Option<&GpuHealth>) -> Option<String> {
+        self.gpus.with(|gpus| latest_task(gpu?, gpus))
     }
 
     /// Replaces a board by its answer.
@@ -197,78 +221,6 @@ fn NodeBoards(loaded: Loaded) -> impl IntoView {
     }
 }
 
-/// The confirmation of a release or a mode change.
-#[component]
-fn Confirm(
-    /// The signals of the page.
-    state: BoardsState,
-) -> impl IntoView {
-    let BoardsState { chosen, open, .. } = state;
-    let call = Call::idle();
-    let title = Signal::derive(move || match chosen.get() {
-        Some((_, index, BoardAction::Release)) => format!("Release GPU {index}?"),
-        Some((_, index, BoardAction::Approve)) => format!("Approve GPU {index}?"),
-        Some((_, index, BoardAction::SetMig(true))) => format!("Enable MIG on GPU {index}?"),
-        Some((_, index, BoardAction::SetMig(false))) => format!("Disable MIG on GPU {index}?"),
-        Some((_, index, BoardAction::Reset)) => format!("Reset GPU {index}?"),
-        None => String::new(),
-    });
-    let text = move || match chosen.get() {
-        Some((.., BoardAction::Release)) => {
-            "New jobs are placed on this board at once, without a check. The fault may persist; the next fault puts the board out of service again."
-        }
-        Some((.., BoardAction::Approve)) => {
-            "New jobs are placed on this board at once. The node reported it after its approval, so approve it only if you know of it."
-        }
-        Some((.., BoardAction::SetMig(_))) => {
-            "No new jobs are placed on this board; running jobs continue to their end. Then the worker changes the mode. Boards older than Hopper also need a GPU reset."
-        }
-        Some((.., BoardAction::Reset)) => {
-            "No new jobs are placed on this board; running jobs continue to their end. Then nvidia-smi resets the board and removes its MIG instances. The readings of all boards of the node pause meanwhile. A board without a fault returns to service."
-        }
-        None => "",
-    };
-    let verb = move || match chosen.get() {
-        Some((.., BoardAction::Release)) | None => "Release",
-        Some((.., BoardAction::Approve)) => "Approve",
-        Some((.., BoardAction::SetMig(true))) => "Enable MIG",
-        Some((.., BoardAction::SetMig(false))) => "Disable MIG",
-        Some((.., BoardAction::Reset)) => "Reset",
-    };
-    let confirm = move |()| {
-        let Some(asked) = chosen.get_untracked() else { return };
-        let (uuid, _, action) = asked.clone();
-        let is_shown = move || chosen.try_get_untracked() == Some(Some(asked));
-        let done = move |fresh: GpuHealth, shown: bool| {
-            state.replace(fresh);
-            if shown {
-                open.set(false);
-            }
-        };
-        match action {
-            BoardAction::Approve => call.run_for(is_shown, api::health::approve(&uuid), done),
-            BoardAction::Release => call.run_for(is_shown, api::health::release(&uuid), done),
-            BoardAction::Reset => call.run_for(is_shown, api::health::reset(&uuid), done),
-            BoardAction::SetMig(mig) => {
-                call.run_for(is_shown, api::health::set_mode(&uuid, &PatchGpuMode { mig }), done);
-            }
-        }
-    };
-    view! {
-        <ConfirmDialog
-            id="board-confirm"
-            title=title
-            open=open
-            call=call
-            keep="Cancel"
-            verb=Signal::derive(move || verb().to_owned())
-            confirm=Callback::new(confirm)
-        >
-            <p>{text}</p>
-        </ConfirmDialog>
-    }
-}
-
 fn pair(name: &'static str, value: String) -> AnyView {
     view! { <dt>{name}</dt><dd>{value}</dd> }.into_any()
 }
@@ -319,35 +271,24 @@ impl Controls {
     }
 }
 
-/// Returns the button for the approval of a board.
-fn approve_button(uuid: &str, index: u32, state: BoardsState, ready: ReadSignal<bool>) -> AnyView {
-    let (uuid, label) = (uuid.to_owned(), format!("Approve GPU {index}"));
+/// Returns the button for an action on a board, with its dialog.
+fn dialog_button(
+    action: BoardAction,
+    (uuid, index): (&str, u32),
+    state: BoardsState,
+    ready: ReadSignal<bool>,
+) -> AnyView {
+    let class = if action == BoardAction::Release { "btn btn--small btn--danger" } else { "btn btn--small" };
+    let (uuid, label, verb) = (uuid.to_owned(), action.label(index), action.verb());
     view! {
         <button
-            class="btn btn--small"
+            class=class
             type="button"
             aria-label=label
             disabled=move || !ready.get() || state.call.pending.get()
-            on:click=move |_| state.open_dialog(&uuid, index, BoardAction::Approve)
+            on:click=move |_| state.open_dialog(&uuid, index, action)
         >
-            "Approve"
-        </button>
-    }
-    .into_any()
-}
-
-/// Returns the button for the reset of a board.
-fn reset_button(uuid: &str, index: u32, state: BoardsState, ready: ReadSignal<bool>) -> AnyView {
-    let (uuid, label) = (uuid.to_owned(), format!("Reset GPU {index}"));
-    view! {
-        <button
-            class="btn btn--small"
-            type="button"
-            aria-label=label
-            disabled=move || !ready.get() || state.call.pending.get()
-            on:click=move |_| state.open_dialog(&uuid, index, BoardAction::Reset)
-        >
-            "Reset"
+            {verb}
         </button>
     }
     .into_any()
@@ -359,50 +300,23 @@ fn buttons(uuid: &str, controls: Controls, state: BoardsState, ready: ReadSignal
         return ().into_any();
     }
     let Controls { index, quarantined, awaits_approval, mig, resettable, checkable } = controls;
-    let blocked = move || !ready.get() || state.call.pending.get();
-    let (checked, released, switched) = (uuid.to_owned(), uuid.to_owned(), uuid.to_owned());
-    let approve = awaits_approval.then(|| approve_button(uuid, index, state, ready));
-    let reset = resettable.then(|| reset_button(uuid, index, state, ready));
+    let button = |action: BoardAction| dialog_button(action, (uuid, index), state, ready);
+    let mode = mig.map(|on| button(BoardAction::SetMig(!on)));
+    let reset = resettable.then(|| button(BoardAction::Reset));
+    let approve = awaits_approval.then(|| button(BoardAction::Approve));
+    let release = quarantined.then(|| button(BoardAction::Release));
+    let checked = uuid.to_owned();
     let check = move |_: leptos::ev::MouseEvent| {
         state.call.run(api::health::check(&checked), move |fresh: GpuHealth| state.replace(fresh));
     };
     let check_label = format!("Check GPU {index}");
-    let release = quarantined.then(|| {
-        let label = format!("Release GPU {index}");
-        view! {
-            <button
-                class="btn btn--small btn--danger"
-                type="button"
-                aria-label=label
-                disabled=blocked
-                on:click=move |_| state.open_dialog(&released, index, BoardAction::Release)
-            >
-                "Release"
-            </button>
-        }
-    });
-    let mode = mig.map(|on| {
-        let verb = if on { "Disable MIG" } else { "Enable MIG" };
-        let label = format!("{verb} on GPU {index}");
-        view! {
-            <button
-                class="btn btn--small"
-                type="button"
-                aria-label=label
-                disabled=blocked
-                on:click=move |_| state.open_dialog(&switched, index, BoardAction::SetMig(!on))
-            >
-                {verb}
-            </button>
-        }
-    });
     view! {
         <div class="row">
             <button
                 class="btn btn--small"
                 type="button"
                 aria-label=check_label
-                disabled=move || blocked() || !checkable
+                disabled=move || !ready.get() || state.call.pending.get() || !checkable
                 on:click=check
             >
                 "Check"
@@ -432,7 +346,7 @@ fn Card(
         move || gpu.with(|gpu| gpu.as_ref().map(|gpu| format!("GPU {} · {}", gpu.index, gpu.model)));
     let verdict = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Verdict::from_gpu)));
     let readings = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(pairs).unwrap_or_default()));
-    let task = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(latest_task)));
+    let task = Memo::new(move |_| gpu.with(|gpu| state.task_text(gpu.as_ref())));
     let controls = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Controls::from_gpu)));
     let path = board_path(state.node, &uuid);
     let (of_buttons, of_history) = (uuid.clone(), uuid);

@@ -52,7 +52,10 @@ pub fn routes() -> ApiRouter<Health> {
             "/operator/gpus/{gpu}/reset",
             post_with(
                 reset,
-                doc(ApiScope::FleetWrite, "Resets a board by its worker after the end of its jobs."),
+                doc(
+                    ApiScope::FleetWrite,
+                    "Resets a board by its worker after the end of its jobs, with all boards that the driver resets only together with it.",
+                ),
             ),
         )
 }

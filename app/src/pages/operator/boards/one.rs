@@ -20,7 +20,6 @@ use super::super::super::parts::{CallProblem, every_visible, ready};
 use super::super::is_operator;
 use super::facts::pairs;
 use super::history::table;
-use super::tasks::latest_task;
 use super::verdict::{Verdict, banner};
 use super::{BoardsState, Confirm, Controls, Loaded, buttons, load, pair, poll};
 use crate::api;
@@ -318,7 +317,7 @@ fn OneBoard(loaded: LoadedBoard) -> impl IntoView {
     let gpu = Memo::new(move |_| state.gpus.with(|gpus| gpus.iter().find(|gpu| gpu.uuid == wanted).cloned()));
     let verdict = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Verdict::from_gpu)));
     let facts = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(pairs).unwrap_or_default()));
-    let task = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().and_then(latest_task)));
+    let task = Memo::new(move |_| gpu.with(|gpu| state.task_text(gpu.as_ref())));
     let controls = Memo::new(move |_| gpu.with(|gpu| gpu.as_ref().map(Controls::from_gpu)));
     let jobs = Memo::new(move |_| samples.with(|samples| samples.jobs.clone()));
     let marks = Memo::new(move |_| jobs.with(|jobs| events.with(|events| chart_marks(jobs, events))));
