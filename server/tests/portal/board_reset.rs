@@ -7,7 +7,7 @@ use crate::health::{
 };
 use crate::idle_portal::{IdlePortal, node};
 use crate::worker_portal::{WorkerPortal, eventually};
-use berth_fleet::reports::{BoardReport, GpuTaskResult};
+use berth_fleet::reports::BoardReport;
 use berth_jobs::reports::{AttemptPhase, AttemptReport};
 use berth_types::health::{FabricState, GpuFabric, GpuFacts, GpuTaskKind};
 use berth_types::ids::{JobId, NodeId};
