@@ -14,9 +14,12 @@ import os
 import re
 import secrets
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable
@@ -201,7 +204,8 @@ def last(log: str) -> str:
 
 
 def check_boards(cloud: Cloud) -> str:
-    boards = wait_for("boards in the portal", cloud.boards)
+    boards = wait_for("facts of all boards", lambda: all(b.get("facts", {}).get("vbios") for b in found) and found
+                      if (found := cloud.boards()) else None)
     own = smi("uuid", "name", "memory.total", "pci.bus_id", "vbios_version", "mig.mode.current")
     assert {b["uuid"] for b in boards} == {b["uuid"] for b in own}, (boards, own)
     for board in own:
@@ -319,6 +323,44 @@ def check_share(cloud: Cloud) -> str:
     return f"costs {[d['cost_micros'] for d in done]} micros; {[last(cloud.log(0, job)) for job in jobs]}"
 
 
+def root_of_python(target: Path) -> None:
+    """Writes an archive with this Python and its libraries alone, as the root of an image."""
+    program = Path(sys.executable).resolve()
+    library = Path(sysconfig.get_paths()["stdlib"])
+    shared = [str(program), *(str(found) for found in library.glob("lib-dynload/_ctypes*.so"))]
+    listed = subprocess.run(["ldd", *shared], capture_output=True, text=True, check=True).stdout
+    libraries = set(re.findall(r"(/\S+\.so\S*)", listed))
+    with tarfile.open(target, "w") as archive:
+        archive.add(program, str(program))
+        archive.add(library, str(library), filter=lambda entry: None if entry.name.endswith(("/test", "/site-packages", ".pyc")) else entry)
+        for path in sorted(libraries):
+            if not path.endswith(":"):
+                archive.add(Path(path).resolve(), path)
+
+
+def check_image(cloud: Cloud) -> str:
+    """A program of CUDA in a container that has the driver's files by its CDI specification only."""
+    if shutil.which("podman") is None:
+        return "skipped: podman is not installed"
+    root = cloud.data / "root.tar"
+    root_of_python(root)
+    command = [str(DIST / "berth-worker"), "podman", "--data", str(cloud.data / "worker"), "--",
+               "import", str(root), "localhost/python:1"]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    program = str(Path(sys.executable).resolve())
+    show = ("import os; print('nodes', sorted(n for n in os.listdir('/dev') if 'nvidia' in n)); "
+            "print('mounts', sorted(l.split()[4] for l in open('/proc/self/mountinfo') if 'nvidia' in l or 'cuda' in l))")
+    job = cloud.submit(1, command=[program, "-c", f"{show}; os.execv({program!r}, "
+                                   f"[{program!r}, 'cuda_client.py', 'search'])"], image="localhost/python:1")
+    specifications = wait_for("specification", lambda: list(Path("/var/run/cdi").glob("berth-*.json")))
+    text = specifications[0].read_text(encoding="utf-8")
+    done = cloud.ended(1, job)
+    log = cloud.log(1, job)
+    assert done["state"] == "succeeded" and "found 0 of " in log, (done, log)
+    wait_for("end of the specification", lambda: not list(Path("/var/run/cdi").glob("berth-*.json")))
+    return f"{' '.join(log.split())}; specification {text}"
+
+
 def check_torch(cloud: Cloud) -> str:
     python = os.environ.get("TORCH_PYTHON", "python3")
     if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode:
@@ -342,7 +384,7 @@ def main() -> int:
     cloud = Cloud(data)
     try:
         for check in (check_boards, check_view, check_readings, check_clearing, check_program_fault, check_left_process,
-                      check_stop, check_daemon_kill, check_foreign_process, check_share, check_torch, check_end):
+                      check_stop, check_daemon_kill, check_foreign_process, check_share, check_image, check_torch, check_end):
             cloud.step(check.__name__.removeprefix("check_"), lambda check=check: check(cloud))
     finally:
         services = [cloud.worker, cloud.portal]

@@ -12,12 +12,15 @@ use crate::api::Answer;
 use crate::session::use_session;
 use crate::ui::{NotFound, Retry, RetryNotice};
 
+/// Data that a page loads, on the server or in the browser.
+pub trait PageData: Clone + Serialize + DeserializeOwned + Send + Sync + 'static {}
+impl<T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static> PageData for T {}
+
 /// Loads data of the chosen organization, again after another choice, and renders it.
-pub fn org_view<T, F>(load: fn(OrgId) -> F, draw: fn(T) -> AnyView) -> AnyView
-where
-    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
-    F: Future<Output = Answer<T>> + Send + 'static,
-{
+pub fn org_view<T: PageData, F: Future<Output = Answer<T>> + Send + 'static>(
+    load: fn(OrgId) -> F,
+    draw: fn(T) -> AnyView,
+) -> AnyView {
     let org = use_session().org;
     let data: Resource<Answer<Option<T>>> =
         Resource::new(move || org.get(), move |org: Option<OrgId>| when_some(org.map(load)));
@@ -25,46 +28,34 @@ where
 }
 
 /// Renders data of an organization, its problem, or the state without an organization.
-pub fn data_view<T>(
+pub fn data_view<T: PageData>(
     data: Resource<Answer<Option<T>>>,
     draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
-) -> AnyView
-where
-    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
-{
+) -> AnyView {
     answer_view(data, move |value| org_value(value, draw))
 }
 
 /// Renders data without an organization, or its problem.
-pub fn answer_view<T>(
+pub fn answer_view<T: PageData>(
     data: Resource<Answer<T>>,
     draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
-) -> AnyView
-where
-    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
-{
+) -> AnyView {
     loaded_view(data, draw, false)
 }
 
 /// Renders one object of an organization, or its problem. An unknown object has the page of an unknown address.
-pub fn org_object_view<T>(
+pub fn org_object_view<T: PageData>(
     data: Resource<Answer<Option<T>>>,
     draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
-) -> AnyView
-where
-    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
-{
+) -> AnyView {
     object_view(data, move |value| org_value(value, draw))
 }
 
 /// Renders one object without an organization, or its problem. An unknown object has the page of an unknown address.
-pub fn object_view<T>(
+pub fn object_view<T: PageData>(
     data: Resource<Answer<T>>,
     draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
-) -> AnyView
-where
-    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
-{
+) -> AnyView {
     loaded_view(data, draw, true)
 }
 
@@ -77,14 +68,11 @@ fn org_value<T>(value: Option<T>, draw: impl Fn(T) -> AnyView) -> AnyView {
 }
 
 /// Renders data or its problem. `is_object` is true if an unknown object has the page of an unknown address.
-fn loaded_view<T>(
+fn loaded_view<T: PageData>(
     data: Resource<Answer<T>>,
     draw: impl Fn(T) -> AnyView + Copy + Send + 'static,
     is_object: bool,
-) -> AnyView
-where
-    T: Clone + Serialize + DeserializeOwned + Send + Sync + 'static,
-{
+) -> AnyView {
     let retry = Retry::new(move || data.refetch());
     view! {
         <Suspense fallback=|| view! { <Loading/> }>

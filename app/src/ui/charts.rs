@@ -238,6 +238,18 @@ fn Figure(device: Option<DeviceKey>, track: Track, many: Signal<bool>) -> impl I
     }
 }
 
+/// Returns the step of a chart after a key, from 0 to `last`; `None` for other keys. Without a step the last one counts.
+pub fn step_by_key(key: &str, at: Option<usize>, last: usize) -> Option<usize> {
+    let now = at.unwrap_or(last).min(last);
+    match key {
+        "ArrowRight" | "ArrowUp" => Some(now.saturating_add(1).min(last)),
+        "ArrowLeft" | "ArrowDown" => Some(now.saturating_sub(1)),
+        "Home" => Some(0),
+        "End" => Some(last),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

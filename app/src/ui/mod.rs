@@ -22,7 +22,7 @@ pub mod zone;
 
 pub use berth_bar::{BarSize, BarTile, BerthBar, GpuBar, board_tiles, percent, runs};
 pub use brand::PortalName;
-pub use charts::{BoardCharts, ChartMarks, Charts};
+pub use charts::{BoardCharts, ChartMarks, Charts, step_by_key};
 pub use copy::{CopyBlock, CopyButton};
 pub use crumbs::Crumbs;
 pub use field::{

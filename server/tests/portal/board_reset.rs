@@ -321,7 +321,7 @@ async fn linked_boards_return_to_service_after_their_common_reset_by_the_worker(
         .t
         .post(&setup.ada, &format!("/orgs/{}/jobs/{job}/cancel", setup.org), Value::Null)
         .await
-        .expect(200);
+        .expect(202);
     let ended = |gpu: &Value| gpu["task"]["good"].is_boolean();
     let after = eventually("the end of the reset", async || boards_if(ended).await).await;
     assert!(after.iter().all(|gpu| gpu["task"]["good"] == true), "{after:?}");

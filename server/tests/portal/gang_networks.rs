@@ -412,7 +412,7 @@ async fn a_slow_link_is_found_before_the_start_and_is_not_charged() {
     let mut found = Vec::new();
     for round in 0..rounds {
         let cable = format!("dev cable{} root", round % WORKERS);
-        if !change_queue(&cluster, &format!("qdisc add {cable} tbf rate 10mbit burst 32kbit latency 400ms")) {
+        if !change_queue(&cluster, &format!("qdisc add {cable} tbf rate 4mbit burst 32kbit latency 400ms")) {
             left_out("tc cannot limit a cable on this machine");
             return;
         }

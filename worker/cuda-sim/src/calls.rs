@@ -194,8 +194,10 @@ cuda! {
     }
     fn cuMemAlloc_v2(out: *mut u64, bytes: usize) {
         let file = current()?;
-        while file.faults.hangs {
-            std::thread::park();
+        if file.faults.hangs {
+            loop {
+                std::thread::park();
+            }
         }
         let at = file.change(|memory| memory.allocate(bytes as u64, std::process::id()))?;
         // SAFETY: as above.

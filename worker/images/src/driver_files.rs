@@ -294,7 +294,7 @@ mod tests {
             bin("nvidia-secret"),
         ];
         assert_eq!(mounts_of(&others).unwrap_err(), "libcuda.so.1 is not in its list");
-        let paths = [&others[..], &[cuda.clone()]].concat();
+        let paths = [&others[..], std::slice::from_ref(&cuda)].concat();
         let mounts = mounts_of(&paths).unwrap();
         let expected = [
             "/usr/bin/nvidia-smi",

@@ -60,7 +60,7 @@ enum FarEnd {
 /// three places on and back, so each has a link back. `None`: the link would lead to the board itself.
 fn direct_end(place: usize, count: usize, link: usize) -> Option<usize> {
     let step = (link / 2 + 1).checked_rem(count)?;
-    let far = if link % 2 == 0 { place + step } else { place + count - step };
+    let far = if link.is_multiple_of(2) { place + step } else { place + count - step };
     far.checked_rem(count).filter(|far| *far != place)
 }
 

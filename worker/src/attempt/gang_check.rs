@@ -64,6 +64,7 @@ fn measure(
     while !given_up() && Instant::now() < deadline {
         thread::sleep(ASK_EVERY);
     }
-    let cause = "Another rank found a bad link in the network of the job, or the all-reduce of its ranks failed";
+    let cause =
+        "Another rank found a bad link in the network of the job, or the all-reduce of its ranks failed";
     Err(start_failure("gang.check_failed", cause))
 }

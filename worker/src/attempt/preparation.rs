@@ -208,10 +208,10 @@ impl Preparation<'_> {
                 job_failure("attempt.not_started", "The job was stopped before its start.")
             })),
             // The portal takes the board out of service, so no other job gets it with the data of the earlier one.
-            Err(ClearFailure::NotCleared(why)) => Err(start_failure(
-                "device.unavailable",
-                format!("The memory of the GPU cannot be cleared of the data of the earlier job: {why}"),
-            )),
+            Err(ClearFailure::NotCleared(why)) => {
+                let users = host.gpus.holders(device.gpu_uuid, None).unwrap_or_default();
+                Err(start_failure("device.unavailable", not_cleared_text(&why, &users)))
+            }
             Err(ClearFailure::Unwritable(error)) => Err(unwritable(error)),
         }
     }
@@ -305,4 +305,10 @@ impl Preparation<'_> {
         }
         Ok(shim)
     }
+}
+
+/// The sentences about a failed clearing. `users` are the processes on the device: the usual cause.
+fn not_cleared_text(why: &str, users: &[u32]) -> String {
+    let text = format!("The memory of the GPU cannot be cleared of the data of the earlier job: {why}");
+    if users.is_empty() { text } else { format!("{text}. Processes use the GPU: {users:?}") }
 }

@@ -9,7 +9,6 @@ pub mod entries;
 mod entry_process;
 pub mod nsenter;
 mod port_relay;
-mod scrollback;
 mod terminal_session;
 mod tunnel;
 mod tunnels;

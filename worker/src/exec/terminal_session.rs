@@ -21,9 +21,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::entry_process::EntryProcess;
-use super::scrollback::Scrollback;
 use super::tunnel::{Tunnel, attempt_ended, closed};
 use berth_system::pty::{self, TerminalSize};
+use berth_system::scrollback::Scrollback;
 
 /// The exit code after SIGKILL, and the wait for the end of the job, which may have been the cause.
 const KILLED: i32 = 137;

@@ -10,6 +10,7 @@ pub mod pty;
 pub mod rdma;
 pub mod reaping;
 pub mod removal;
+pub mod scrollback;
 pub mod shutdown;
 pub mod signals;
 pub mod single_flight;

@@ -4,8 +4,12 @@
 //! what it left out, and why. It changes a MIG mode or makes an instance only where it is told to
 //! (`BERTH_HARDWARE_MIG=1`), on boards that nobody uses and that have no instances.
 
-use berth_gpu::{BoardInfo, GpuError, Gpus, Presence};
+use std::time::Instant;
+
+use berth_gpu::board_tasks::run_task;
+use berth_gpu::{BoardInfo, GpuError, Gpus, Presence, ResetProgram};
 use berth_mig::{Board, board_by_name};
+use berth_proto::{BoardTask, TaskKind};
 
 use crate::boards;
 
@@ -155,6 +159,24 @@ fn check_instances(gpus: &Gpus, board: &BoardInfo, may: bool) {
     say(board, "instances", &format!("two of {} were made and taken away", profile.name));
 }
 
+/// Closes NVML and opens it again, as the reset of a board does, with a program that resets nothing.
+fn check_session(gpus: &Gpus, board: &BoardInfo) {
+    if let Err(why) = gpus.check(&board.uuid) {
+        return say(board, "session", &format!("skipped: {why}"));
+    }
+    let began = Instant::now();
+    let task = BoardTask {
+        gpu_uuid: board.uuid.clone(),
+        number: 1,
+        kind: TaskKind::Reset.into(),
+        ..BoardTask::default()
+    };
+    run_task(gpus, &task).unwrap();
+    assert_eq!(gpus.presence(&board.uuid, None), Presence::There);
+    assert!(gpus.read(&board.uuid, None).unwrap().memory_total_mib > 0.0);
+    say(board, "session", &format!("closed and opened again in {} ms", began.elapsed().as_millis()));
+}
+
 #[test]
 fn the_library_keeps_its_word() {
     let real = told("BERTH_HARDWARE");
@@ -163,7 +185,8 @@ fn the_library_keeps_its_word() {
     }
     let library = (!real).then(boards::library);
     let gpus = match Gpus::open(library.as_deref()) {
-        Ok(gpus) => gpus,
+        // No board of a host is reset here.
+        Ok(gpus) => gpus.with_reset_program(ResetProgram::new("/bin/true".into())),
         Err(error) => panic!("there is no NVML to test: {error}"),
     };
     println!("driver {}", gpus.driver_version().unwrap());
@@ -177,6 +200,7 @@ fn the_library_keeps_its_word() {
         check_presence(&gpus, board);
         check_profiles(&gpus, board);
         check_instances(&gpus, board, !real || told("BERTH_HARDWARE_MIG"));
+        check_session(&gpus, board);
     }
     assert!(matches!(gpus.create_slice("GPU-none", 19, 0), Err(GpuError::NotFound(_))));
 }

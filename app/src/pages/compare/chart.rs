@@ -10,6 +10,7 @@ use leptos::prelude::*;
 use super::lines::{Chart, Charts, HIGH, middle, path};
 use super::rows::Column;
 use super::table::{column_text, line_class, line_key};
+use crate::ui::step_by_key;
 
 /// Returns the step at a place of the plot; `None` outside of it. `x` and `width` are in pixels.
 fn step_at(x: i32, width: i32, steps: usize) -> Option<usize> {
@@ -129,14 +130,7 @@ fn Figure(
         }
     };
     let walk = move |event: leptos::ev::KeyboardEvent| {
-        let now = at.get_untracked().unwrap_or(last).min(last);
-        let next = match event.key().as_str() {
-            "ArrowRight" | "ArrowUp" => now.saturating_add(1).min(last),
-            "ArrowLeft" | "ArrowDown" => now.saturating_sub(1),
-            "Home" => 0,
-            "End" => last,
-            _ => return,
-        };
+        let Some(next) = step_by_key(&event.key(), at.get_untracked(), last) else { return };
         event.prevent_default();
         at.set(Some(next));
     };

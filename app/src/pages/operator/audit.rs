@@ -244,19 +244,8 @@ fn row(event: &AuditEvent, currency: &str) -> AnyView {
 
 #[cfg(test)]
 mod tests {
+    use super::texts::tests::event;
     use super::*;
-
-    fn event(number: u32, action: &str, detail: &str) -> AuditEvent {
-        AuditEvent {
-            id: format!("aud_{number:0>26}").parse().unwrap(),
-            at: berth_types::time::Timestamp::from_micros(0),
-            actor: "Operator".to_owned(),
-            action: action.to_owned(),
-            subject: "default".to_owned(),
-            detail: detail.to_owned(),
-            context: AuditContext::default(),
-        }
-    }
 
     #[test]
     fn new_events_come_first_and_each_event_once() {

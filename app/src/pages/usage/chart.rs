@@ -9,6 +9,7 @@ use leptos::web_sys;
 
 use super::super::days;
 use super::series::{Bands, Series};
+use crate::ui::step_by_key;
 
 /// The width of a day in the drawing, with a margin of a tenth on either side.
 const WIDE: usize = 10;
@@ -36,15 +37,7 @@ pub fn Chart(
         }
     };
     let walk = move |event: leptos::ev::KeyboardEvent| {
-        let last = last();
-        let now = at.get_untracked().unwrap_or(last).min(last);
-        let next = match event.key().as_str() {
-            "ArrowRight" | "ArrowUp" => now.saturating_add(1).min(last),
-            "ArrowLeft" | "ArrowDown" => now.saturating_sub(1),
-            "Home" => 0,
-            "End" => last,
-            _ => return,
-        };
+        let Some(next) = step_by_key(&event.key(), at.get_untracked(), last()) else { return };
         event.prevent_default();
         at.set(Some(next));
     };

@@ -76,7 +76,7 @@ impl Ring<'_> {
     /// Sends words to the next rank and receives those of the previous one.
     fn exchange(&mut self, words: &[u64]) -> io::Result<Vec<u64>> {
         // Odd ranks receive first, so no circle of ranks waits in a send.
-        if self.rank % 2 == 0 {
+        if self.rank.is_multiple_of(2) {
             self.send(words)?;
             self.receive()
         } else {

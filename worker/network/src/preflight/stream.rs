@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 
 /// A silent peer is probed after this time, so often, and at this distance in seconds.
-const PROBE_AFTER_S: u32 = 2;
-const PROBE_EVERY_S: u32 = 1;
-const PROBES: u32 = 3;
+const PROBE_AFTER_S: u32 = 5;
+const PROBE_EVERY_S: u32 = 2;
+const PROBES: u32 = 5;
 /// The longest time without an acknowledgement of sent bytes in milliseconds.
-const UNACKNOWLEDGED_MS: u32 = 5_000;
+const UNACKNOWLEDGED_MS: u32 = 15_000;
 
 /// The time until a deadline. `None`: it has passed.
 pub(super) fn left_until(deadline: Instant) -> Option<Duration> {

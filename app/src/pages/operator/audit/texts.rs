@@ -214,11 +214,11 @@ fn details_text(details: &BillingDetails) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use berth_types::quotas::{AUDIT_ACTIONS, AuditContext};
 
-    fn event(number: u32, action: &str, detail: &str) -> AuditEvent {
+    pub fn event(number: u32, action: &str, detail: &str) -> AuditEvent {
         AuditEvent {
             id: format!("aud_{number:0>26}").parse().unwrap(),
             at: berth_types::time::Timestamp::from_micros(0),

@@ -15,7 +15,6 @@ use crate::ui::*;
 pub fn aside_banner(node: &Node, dialog: NodeDialog, ready: ReadSignal<bool>) -> Option<AnyView> {
     let aside = node.set_aside.clone()?;
     let title = format!("{} is set aside for jobs on several nodes", node.name);
-    let name = node.id.to_string();
     let label = format!("Release {}", node.name);
     let button =
         may(OperatorRight::ManageFleet).then(|| dialog.button(node.id, "btn", "Release", label, ready));
@@ -28,7 +27,7 @@ pub fn aside_banner(node: &Node, dialog: NodeDialog, ready: ReadSignal<bool>) ->
                     " Until "
                     <When at=aside.until/>
                     ", the node takes jobs on one node only. Check the cables, the switch and the adapters, then release the node."
-                    <span class="banner__id">{name}</span>
+                    <span class="banner__id">{node.id.to_string()}</span>
                 </div>
                 {button}
             </div>
@@ -46,10 +45,8 @@ pub fn ReleaseDialog(
     let call = Call::idle();
     let NodeDialog { chosen, open, .. } = state;
     let node = state.node();
-    let title = Signal::derive(move || match node.get() {
-        Some(node) => format!("Release {}?", node.name),
-        None => "Release a node?".to_owned(),
-    });
+    let name = move || node.get().map_or_else(|| "a node".to_owned(), |node| node.name);
+    let title = Signal::derive(move || format!("Release {}?", name()));
     let reason = move || node.get().and_then(|node| node.set_aside).map(|aside| aside.reason);
     let release = move |()| {
         let Some(id) = chosen.get_untracked() else { return };
