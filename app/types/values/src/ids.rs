@@ -150,6 +150,12 @@ ids! {
     ChangeRequestId = "chg";
     /// The id of a group of SCIM.
     ScimGroupId = "sgrp";
+    /// The id of a service.
+    ServiceId = "svc";
+    /// The id of a revision of a service.
+    RevisionId = "rev";
+    /// The id of an inference key. It is no secret.
+    InferenceKeyId = "ikey";
     /// The id of an audit event.
     AuditEventId = "aud";
     /// The id of an HTTP request.
