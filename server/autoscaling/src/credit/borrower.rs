@@ -1,0 +1,368 @@
+//! The gateway's side: holds of requests from lent blocks, and settlement by their real use.
+//!
+//! Each change is an entry of a journal. A gateway that stores the entries before it acts comes back after a crash with
+//! the same blocks and holds. One without its journal begins a new life; its old blocks stay counted at the portal.
+
+use std::collections::BTreeMap;
+
+use berth_types::time::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{Ask, BlockId, Content, Payer, Report, ToGateway, ToPortal};
+use crate::GatewayId;
+
+/// The most open holds of a gateway.
+const MAX_HOLDS: usize = 100_000;
+/// The most blocks of a gateway, with its asks.
+const MAX_BLOCKS: usize = 5_000;
+/// The time for which a refusal of the portal holds, in seconds.
+const REFUSAL_S: i64 = 1;
+
+/// The rules of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BorrowerTerms {
+    /// The preferred size of a block, as a multiple of the worst case of the request that needs it.
+    pub requests_a_block: u32,
+    /// With room for fewer such requests the gateway asks for the next block in time. 0: only when a request waits.
+    pub low_requests: u32,
+}
+
+/// The answer to a request that needs a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HoldAnswer {
+    /// The worst case is held.
+    Held,
+    /// A block is asked for. The gateway tries all waiting requests again before it reads the next message.
+    Waits,
+    /// The budget has no room.
+    Exhausted,
+    /// The gateway has too many holds or blocks.
+    Full,
+}
+
+/// The settlement of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settled {
+    pub nanos: u64,
+    /// The use was more than the worst case, which bounds the charge.
+    pub over: bool,
+}
+
+/// An entry of the journal.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Entry {
+    Asked(Ask),
+    Granted {
+        number: u64,
+        size: u64,
+        until: Timestamp,
+    },
+    Held {
+        request: u64,
+        parts: Vec<(u64, u64)>,
+    },
+    Settled {
+        request: u64,
+        nanos: u64,
+    },
+    /// The block gets no new hold, and its unused part returns.
+    Ending {
+        number: u64,
+    },
+    /// The portal has all of an ended block, or refused its ask.
+    Forgotten {
+        number: u64,
+    },
+}
+
+/// A block of this gateway, or an ask for one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Own {
+    ask: Ask,
+    /// The end of a granted block; `None` for an ask.
+    until: Option<Timestamp>,
+    size: u64,
+    spent: u64,
+    held: u64,
+    ending: bool,
+}
+
+impl Own {
+    const fn free(&self) -> u64 {
+        self.size.saturating_sub(self.spent).saturating_sub(self.held)
+    }
+
+    fn is_usable(&self, now: Timestamp) -> bool {
+        !self.ending && self.until.is_some_and(|until| now < until)
+    }
+
+    const fn report(&self) -> Report {
+        Report { block: self.ask.block, size: self.size, spent: self.spent, ending: self.ending }
+    }
+}
+
+/// The blocks and holds of a gateway.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Borrower {
+    gateway: GatewayId,
+    life: u64,
+    terms: BorrowerTerms,
+    next: u64,
+    blocks: BTreeMap<u64, Own>,
+    /// The parts of each hold: block and nano-units.
+    holds: BTreeMap<u64, Vec<(u64, u64)>>,
+    /// The last report of each block that the portal has. After a crash they are sent again.
+    #[serde(skip)]
+    noted: BTreeMap<u64, Report>,
+    /// The refusals of the portal: the time of their end and the least refused size.
+    #[serde(skip)]
+    refusals: BTreeMap<Payer, (Timestamp, u64)>,
+    #[serde(skip)]
+    unsaved: Vec<Entry>,
+}
+
+impl Borrower {
+    /// A gateway at the begin of a life. `life` is higher than all lives before.
+    pub const fn new(gateway: GatewayId, life: u64, terms: BorrowerTerms) -> Self {
+        Self {
+            gateway,
+            life,
+            terms,
+            next: 0,
+            blocks: BTreeMap::new(),
+            holds: BTreeMap::new(),
+            noted: BTreeMap::new(),
+            refusals: BTreeMap::new(),
+            unsaved: Vec::new(),
+        }
+    }
+
+    /// Applies the stored entries since the borrower was new or stored as a whole.
+    pub fn replay(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
+            self.apply(&entry);
+        }
+    }
+
+    /// Returns the entries since the last call. They are stored before their effect: before a request is forwarded, or a
+    /// message is sent.
+    pub fn new_entries(&mut self) -> Vec<Entry> {
+        std::mem::take(&mut self.unsaved)
+    }
+
+    /// The requests with a hold. After a crash the gateway settles each by what it sent.
+    pub fn open_requests(&self) -> impl Iterator<Item = u64> + '_ {
+        self.holds.keys().copied()
+    }
+
+    fn record(&mut self, entry: Entry) {
+        self.apply(&entry);
+        self.unsaved.push(entry);
+    }
+
+    /// Changes the state by an entry. An entry about an unknown block or request changes nothing.
+    fn apply(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Asked(ask) => {
+                let own = Own { ask: *ask, until: None, size: 0, spent: 0, held: 0, ending: false };
+                self.blocks.insert(ask.block.number, own);
+                self.next = self.next.max(ask.block.number.saturating_add(1));
+            }
+            Entry::Granted { number, size, until } => {
+                if let Some(own) = self.blocks.get_mut(number) {
+                    (own.size, own.until) = (*size, Some(*until));
+                }
+            }
+            Entry::Held { request, parts } => {
+                for (number, nanos) in parts {
+                    if let Some(own) = self.blocks.get_mut(number) {
+                        own.held = own.held.saturating_add(*nanos);
+                    }
+                }
+                self.holds.insert(*request, parts.clone());
+            }
+            Entry::Settled { request, nanos } => self.apply_settled(*request, *nanos),
+            Entry::Ending { number } => {
+                if let Some(own) = self.blocks.get_mut(number) {
+                    own.ending = true;
+                    own.size = own.spent.saturating_add(own.held);
+                }
+            }
+            Entry::Forgotten { number } => {
+                self.blocks.remove(number);
+                self.noted.remove(number);
+            }
+        }
+    }
+
+    /// Spends the parts of a hold in their order, and frees the rest.
+    fn apply_settled(&mut self, request: u64, nanos: u64) {
+        let mut left = nanos;
+        for (number, part) in self.holds.remove(&request).unwrap_or_default() {
+            let spent = part.min(left);
+            left -= spent;
+            if let Some(own) = self.blocks.get_mut(&number) {
+                own.held = own.held.saturating_sub(part);
+                own.spent = own.spent.saturating_add(spent);
+                // A block without room ends, and the freed part of an ended block returns.
+                own.ending |= own.size == own.spent;
+                if own.ending {
+                    own.size = own.spent.saturating_add(own.held);
+                }
+            }
+        }
+    }
+
+    /// Holds the worst case of a request in nano-units. A request has one hold, also if it is repeated.
+    pub fn hold(&mut self, request: u64, payer: Payer, worst: u64, now: Timestamp) -> HoldAnswer {
+        if self.holds.contains_key(&request) {
+            return HoldAnswer::Held;
+        }
+        if self.holds.len() >= MAX_HOLDS {
+            return HoldAnswer::Full;
+        }
+        self.end_blocks(now);
+        match self.parts(payer, worst, now) {
+            Some(parts) => {
+                self.record(Entry::Held { request, parts });
+                self.ask_in_time(payer, worst, now);
+                HoldAnswer::Held
+            }
+            None => self.ask_for(payer, worst, now),
+        }
+    }
+
+    /// Distributes an amount over the usable blocks of a payer, the oldest first; `None` if they have less.
+    fn parts(&self, payer: Payer, nanos: u64, now: Timestamp) -> Option<Vec<(u64, u64)>> {
+        let mut left = nanos;
+        let mut parts = Vec::new();
+        for (number, own) in self.usable(payer, now) {
+            let part = own.free().min(left);
+            if part > 0 {
+                parts.push((number, part));
+                left -= part;
+            }
+        }
+        (left == 0).then_some(parts)
+    }
+
+    fn usable(&self, payer: Payer, now: Timestamp) -> impl Iterator<Item = (u64, &Own)> {
+        let own = self.blocks.iter().filter(move |(_, own)| own.ask.payer == payer && own.is_usable(now));
+        own.map(|(number, own)| (*number, own))
+    }
+
+    fn asks(&self, payer: Payer) -> bool {
+        self.blocks.values().any(|own| own.until.is_none() && own.ask.payer == payer)
+    }
+
+    fn is_refused(&self, payer: Payer, nanos: u64, now: Timestamp) -> bool {
+        self.refusals.get(&payer).is_some_and(|(until, least)| now < *until && nanos >= *least)
+    }
+
+    /// Asks for a block on behalf of a request that waits.
+    fn ask_for(&mut self, payer: Payer, worst: u64, now: Timestamp) -> HoldAnswer {
+        if self.asks(payer) {
+            return HoldAnswer::Waits;
+        }
+        if self.is_refused(payer, worst, now) {
+            return HoldAnswer::Exhausted;
+        }
+        if self.blocks.len() >= MAX_BLOCKS {
+            return HoldAnswer::Full;
+        }
+        self.ask(payer, worst, true);
+        HoldAnswer::Waits
+    }
+
+    fn ask(&mut self, payer: Payer, worst: u64, waits: bool) {
+        let block = BlockId { gateway: self.gateway, life: self.life, number: self.next };
+        let wish = worst.saturating_mul(self.terms.requests_a_block.max(1).into());
+        self.record(Entry::Asked(Ask { block, payer, least: worst, wish, waits }));
+    }
+
+    /// Asks for the next block before the present ones are used up.
+    fn ask_in_time(&mut self, payer: Payer, worst: u64, now: Timestamp) {
+        let free = self.usable(payer, now).fold(0_u64, |sum, (_, own)| sum.saturating_add(own.free()));
+        let low = worst.saturating_mul(self.terms.low_requests.into());
+        let room = self.blocks.len() < MAX_BLOCKS;
+        if free < low && room && !self.asks(payer) && !self.is_refused(payer, worst, now) {
+            self.ask(payer, worst, false);
+        }
+    }
+
+    /// Settles a request by the charge of its real use, at most by its hold. `None` if it has no hold: it is settled
+    /// already.
+    pub fn settle(&mut self, request: u64, charge: u64) -> Option<Settled> {
+        let held = self.holds.get(&request)?.iter().fold(0_u64, |sum, (_, part)| sum.saturating_add(*part));
+        let nanos = charge.min(held);
+        self.record(Entry::Settled { request, nanos });
+        Some(Settled { nanos, over: charge > held })
+    }
+
+    /// Ends the blocks whose time is over.
+    fn end_blocks(&mut self, now: Timestamp) {
+        let over = |own: &Own| !own.ending && own.until.is_some_and(|until| now >= until);
+        let over: Vec<u64> =
+            self.blocks.iter().filter(|(_, own)| over(own)).map(|(number, _)| *number).collect();
+        for number in over {
+            self.record(Entry::Ending { number });
+        }
+    }
+
+    /// Applies a message of the portal. One for another life of the gateway, or a repeated one, changes nothing.
+    pub fn receive(&mut self, message: &ToGateway, now: Timestamp) {
+        let id = message.block();
+        if (id.gateway, id.life) != (self.gateway, self.life) {
+            return;
+        }
+        let number = id.number;
+        let Some(own) = self.blocks.get(&number) else { return };
+        match message {
+            ToGateway::Grant { size: 0, .. } => self.refused(number, now),
+            ToGateway::Grant { size, until, .. } if own.until.is_none() => {
+                self.record(Entry::Granted { number, size: *size, until: *until });
+            }
+            ToGateway::Recall { .. } if own.until.is_some() && !own.ending => {
+                self.record(Entry::Ending { number });
+            }
+            ToGateway::Noted(report) => self.note(number, report),
+            ToGateway::Grant { .. } | ToGateway::Recall { .. } => {}
+        }
+    }
+
+    /// Forgets a refused ask. Requests of this size fail for a moment, if one of them waited for it.
+    fn refused(&mut self, number: u64, now: Timestamp) {
+        let Some(own) = self.blocks.get(&number).filter(|own| own.until.is_none()) else { return };
+        let ask = own.ask;
+        self.record(Entry::Forgotten { number });
+        if ask.waits {
+            self.refusals.retain(|_, (until, _)| now < *until);
+            self.refusals.insert(ask.payer, (now.plus_seconds(REFUSAL_S), ask.least));
+        }
+    }
+
+    fn note(&mut self, number: u64, report: &Report) {
+        let Some(own) = self.blocks.get(&number).filter(|own| own.report() == *report) else { return };
+        if own.ending && own.held == 0 {
+            self.record(Entry::Forgotten { number });
+        } else {
+            self.noted.insert(number, *report);
+        }
+    }
+
+    /// The messages that the portal has not answered: asks, and the changes of blocks. The gateway sends them after
+    /// each change and again after a while.
+    pub fn messages(&mut self, now: Timestamp) -> Vec<ToPortal> {
+        self.end_blocks(now);
+        let oldest = self.blocks.keys().next().copied().unwrap_or(self.next);
+        let content = |(number, own): (&u64, &Own)| match own.until {
+            None => Some(Content::Ask(own.ask)),
+            // A new block needs no report.
+            Some(_) if own.spent == 0 && !own.ending => None,
+            Some(_) => Some(own.report())
+                .filter(|report| self.noted.get(number) != Some(report))
+                .map(Content::Report),
+        };
+        self.blocks.iter().filter_map(content).map(|content| ToPortal { content, oldest }).collect()
+    }
+}
