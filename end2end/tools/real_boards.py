@@ -328,8 +328,12 @@ def root_of_python(target: Path) -> None:
     program = Path(sys.executable).resolve()
     library = Path(sysconfig.get_paths()["stdlib"])
     shared = [str(program), *(str(found) for found in library.glob("lib-dynload/_ctypes*.so"))]
+    cache = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
+    # What the driver's library needs of the system; the library itself comes by the specification.
+    driver = re.search(r"libcuda\.so\.1 .*=> (\S+)", cache)
+    shared += [str(Path(driver.group(1)).resolve())] if driver else []
     listed = subprocess.run(["ldd", *shared], capture_output=True, text=True, check=True).stdout
-    libraries = set(re.findall(r"(/\S+\.so\S*)", listed))
+    libraries = {path for path in re.findall(r"(/\S+\.so\S*)", listed) if "nvidia" not in path and "cuda" not in path}
     with tarfile.open(target, "w") as archive:
         archive.add(program, str(program))
         archive.add(library, str(library), filter=lambda entry: None if entry.name.endswith(("/test", "/site-packages", ".pyc")) else entry)

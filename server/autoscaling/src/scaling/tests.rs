@@ -211,7 +211,7 @@ impl Naive {
             self.busy = s;
         }
         let idle = s - self.busy >= i64::from(policy.idle_s);
-        let needed = requests / policy.target + u32::from(requests % policy.target > 0);
+        let needed = requests / policy.target + u32::from(!requests.is_multiple_of(policy.target));
         let kept = if needed == 0 && replicas > 0 && !idle { 1 } else { needed };
         let wish = kept.max(policy.floor).min(policy.ceiling);
         self.wishes.push(wish);
