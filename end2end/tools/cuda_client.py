@@ -137,8 +137,10 @@ def main() -> None:
         cuda.allocate_all()
         print("holds the memory", flush=True)
         time.sleep(seconds)
-    else:
+    elif task == "fail":
         cuda.launch(b"stray", 1, 0)
+    else:
+        raise SystemExit(f"unknown task {task}")
 
 
 if __name__ == "__main__":

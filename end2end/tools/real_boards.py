@@ -159,8 +159,8 @@ class Cloud:
 
     def until_line(self, tenant: int, job: str, text: str) -> str:
         def line() -> str | None:
-            log = self.log(tenant, job)
             state = self.job(tenant, job)
+            log = self.log(tenant, job)
             if text not in log and state["state"] in ("failed", "cancelled", "succeeded"):
                 raise Failed(f"the job ended: {state.get('failure')} {log!r}")
             return log if text in log else None
@@ -219,9 +219,10 @@ def check_boards(cloud: Cloud) -> str:
 def check_readings(cloud: Cloud) -> str:
     """Compares the readings of a busy board with those of nvidia-smi."""
     job = cloud.submit(0, "compute", "12")
-    cloud.until_line(0, job, "device:")
+    log = cloud.until_line(0, job, "device:")
     time.sleep(6)  # The job computes for 12 s; readings of the middle are compared.
-    own = smi("utilization.gpu", "power.draw", "temperature.gpu", "memory.used", "clocks.sm")[0]
+    boards = smi("uuid", "utilization.gpu", "power.draw", "temperature.gpu", "memory.used", "clocks.sm")
+    own = next(board for board in boards if board["uuid"].removeprefix("GPU-").replace("-", "") in log)
     api, org = cloud.tenants[0]
     series = api("GET", f"/orgs/{org}/jobs/{job}/metrics")["series"][0]
     values = {key: [v for v in series[key] if v is not None][-1:] for key in series if isinstance(series[key], list)}
@@ -251,6 +252,7 @@ def check_program_fault(cloud: Cloud) -> str:
     assert job["state"] == "failed", job
     time.sleep(6)  # Two readings of the board, so that an XID has its effect.
     board = cloud.boards()[0]
+    assert all(service(other) == "in service" for other in cloud.boards()), board
     succeeded(cloud.run(0, "compute", "1"))
     xids = [line for line in cloud.worker.output().splitlines() if "xid" in line.lower()]
     return f"{last(log)}; {job['failure']}; board {service(board)}; the worker: {[line[-200:] for line in xids[-3:]]}"
@@ -264,6 +266,7 @@ def check_left_process(cloud: Cloud) -> str:
     wait_for("end of its process", lambda: not compute_pids())
     gone = time.monotonic() - ended
     _, log = succeeded(cloud.run(1, "search"))
+    assert last(log).startswith("found 0 of "), log
     return f"{job['state']}; no process on the board {gone:.1f} s after the end; the next job: {last(log)}"
 
 
@@ -275,6 +278,7 @@ def check_stop(cloud: Cloud) -> str:
     began = time.monotonic()
     api("POST", f"/orgs/{org}/jobs/{job}/cancel")
     done = cloud.ended(0, job)
+    assert done["state"] == "cancelled", done
     wait_for("empty board", lambda: not compute_pids())
     return f"{done['state']} and no process on the board after {time.monotonic() - began:.1f} s"
 
@@ -292,19 +296,27 @@ def check_daemon_kill(cloud: Cloud) -> str:
 
 def check_foreign_process(cloud: Cloud) -> str:
     """Memory of a program outside of Berth: no job of another organization starts on the board."""
+    if len(cloud.boards()) > 1:
+        return "skipped: the job could get another board"
     succeeded(cloud.run(1, "compute", "1"))
     command = [sys.executable, str(ROOT / "end2end/tools/cuda_client.py"), "hold", "600"]
-    held = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert held.stdout is not None
-    wait_for("line of the process", lambda: "holds" in (held.stdout.readline() if held.stdout else ""))
-    job, _ = cloud.run(0, "compute", "1")
-    board = cloud.boards()[0]
-    held.kill()
-    held.wait()
+    output = cloud.data / "held.log"
+    with output.open("w", encoding="utf-8") as log:
+        held = subprocess.Popen(command, stdout=log)
+    try:
+        wait_for("line of the process", lambda: "holds" in output.read_text(encoding="utf-8"))
+        job, _ = cloud.run(0, "compute", "1")
+        board = cloud.boards()[0]
+    finally:
+        held.kill()
+        held.wait()
+    failure = job["failure"]
+    assert (job["state"], failure["code"]) == ("failed", "device.unavailable"), job
+    assert "A process uses the GPU" in failure["detail"] and board.get("quarantine"), (job, board)
     cloud.operator("POST", f"/operator/gpus/{board['uuid']}/check")
     wait_for("board in service", lambda: service(cloud.boards()[0]) == "in service")
     succeeded(cloud.run(0, "compute", "1"))
-    return f"{job['state']}: {job['failure']}; board {service(board)}; in service after a check"
+    return f"{job['state']}: {failure}; board {service(board)}; in service after a check"
 
 
 def check_view(cloud: Cloud) -> str:

@@ -51,6 +51,14 @@ pub enum Suspects {
     Both,
 }
 
+/// The most links of a rank: in a large job a rank has eight neighbours.
+const MOST_LINKS: usize = 8;
+
+/// The number of links of a rank among so many ranks.
+pub fn link_count(ranks: usize) -> usize {
+    ranks.saturating_sub(1).min(MOST_LINKS)
+}
+
 /// The suspects after `bad` of `links` links of a rank were bad.
 pub const fn suspects(bad: usize, links: usize) -> Suspects {
     match (bad, links) {
@@ -86,6 +94,16 @@ mod tests {
             let minimum = LinkMinimum { mib_per_s, percent };
             assert_eq!(minimum.expected_mib_per_s(&former), expected, "{former:?} {minimum:?}");
         }
+    }
+
+    #[test]
+    fn a_rank_has_a_link_to_each_other_rank_and_at_most_eight() {
+        for (ranks, links) in [(0, 0), (1, 0), (2, 1), (9, 8), (10, 8), (64, 8)] {
+            assert_eq!(link_count(ranks), links, "{ranks} ranks");
+        }
+        assert_eq!(suspects(1, link_count(8)), Suspects::Peers, "one absent rank of eight");
+        assert_eq!(suspects(2, link_count(8)), Suspects::Peers);
+        assert_eq!(suspects(7, link_count(8)), Suspects::Own, "a rank that reaches nobody");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use berth_core::gang_links::{ASIDE_S, ASIDE_UNSURE_S, LINK_FAILURES, Suspects, suspects};
+use berth_core::gang_links::{ASIDE_S, ASIDE_UNSURE_S, LINK_FAILURES, Suspects, link_count, suspects};
 use berth_core::jobs::StopCause;
 use berth_foundation::Context;
 use berth_store::attempts::StoredAttempt;
@@ -114,7 +114,9 @@ pub async fn record(
     }
     let places = store::gangs::list_places(tx, attempt.job_id, attempt.number).await?;
     let Some(own) = places.iter().find(|place| place.rank == attempt.rank) else { return Ok(false) };
-    let (mut bad, mut count, mut named) = (Vec::new(), 0, BTreeSet::new());
+    let (mut bad, mut named) = (Vec::new(), BTreeSet::new());
+    // Beside an absent rank nobody measures, and a report leaves out the links that were connected.
+    let mut count = link_count(places.len());
     for link in links {
         let is_peer = |place: &&StoredRankPlace| place.rank == link.rank && place.rank != own.rank;
         // A rank that a worker names twice would change the number of its links.
@@ -130,9 +132,9 @@ pub async fn record(
                 let aside_s = if is_sure { ASIDE_S } else { ASIDE_UNSURE_S };
                 bad.push(BadLink { peer: peer.node_id, text, aside_s });
             }
-            Some(_) => continue,
+            // The peer did not take part, so its link says nothing.
+            Some(_) => count = count.saturating_sub(1),
         }
-        count += 1;
     }
     // The check of a job that was stopped meanwhile ended early.
     let is_stopped = row.stop_cause().is_some_and(|cause| cause != StopCause::RankFailed);

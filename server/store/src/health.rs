@@ -194,7 +194,7 @@ pub async fn list_tasks(tx: &mut Tx<'_>, node: NodeId) -> Result<Vec<StoredTask>
     let sql = "SELECT uuid, task_number, task_kind, task_group FROM gpus WHERE node_id = $1 AND present AND task_number > task_done \
                AND (task_kind = 'check' OR NOT EXISTS \
                (SELECT 1 FROM allocations a JOIN gpus g ON g.uuid = a.gpu_uuid WHERE a.held \
-               AND (g.uuid = gpus.uuid OR (g.task_group = gpus.task_group AND g.task_number > g.task_done)) \
+               AND (g.uuid = gpus.uuid OR (g.node_id = gpus.node_id AND g.task_group = gpus.task_group AND g.task_number > g.task_done)) \
                AND (gpus.task_kind <> 'reset' OR a.unclean IS NULL))) ORDER BY uuid";
     list!(tx, StoredTask, sql, node)
 }

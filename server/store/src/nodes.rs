@@ -299,8 +299,8 @@ pub async fn record_report(
         let sql = "INSERT INTO gpus (uuid, node_id, idx, model, memory_mib, mig_enabled, present, foreign_instances, nvlink_island) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (uuid) DO UPDATE SET node_id = $2, idx = $3, \
                    model = $4, memory_mib = $5, mig_enabled = $6, present = $7, foreign_instances = $8, nvlink_island = $9, \
-                   quarantined = CASE WHEN gpus.quarantine_code = $10 THEN NULL ELSE gpus.quarantined END, \
-                   quarantine_code = CASE WHEN gpus.quarantine_code = $10 THEN NULL ELSE gpus.quarantine_code END";
+                   quarantined = CASE WHEN gpus.quarantine_code = $10 AND gpus.task_number <= gpus.task_done THEN NULL ELSE gpus.quarantined END, \
+                   quarantine_code = CASE WHEN gpus.quarantine_code = $10 AND gpus.task_number <= gpus.task_done THEN NULL ELSE gpus.quarantine_code END";
         exec!(
             tx,
             sql,

@@ -283,8 +283,6 @@ async fn linked_boards_return_to_service_after_their_common_reset_by_the_worker(
     let token = setup.join_token(json!({})).await;
     setup.start_worker_with("2xV100", Some(&token)).unwrap();
     setup.t.add_price_and_credit(&setup.operator, &setup.org, 1_000_000_000).await;
-    let price = json!({"offering": "v100-sxm2-16gb", "per_hour_micros": 3_600_000});
-    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
     let nodes = setup.t.get(&setup.operator, "/operator/nodes").await.expect(200);
     let path = format!("/operator/nodes/{}/gpus", nodes["items"][0]["id"].as_str().unwrap());
     let boards_if = async |ready: fn(&Value) -> bool| {
@@ -294,6 +292,8 @@ async fn linked_boards_return_to_service_after_their_common_reset_by_the_worker(
     };
     let in_group = |gpu: &Value| gpu["reset_group"].as_array().is_some_and(|group| group.len() == 2);
     eventually("the group of both", async || boards_if(in_group).await).await;
+    let price = json!({"offering": "v100-sxm2-16gb", "per_hour_micros": 3_600_000});
+    setup.t.post(&setup.operator, "/operator/prices", price).await.expect(201);
 
     let job = setup
         .submit(json!({"offering": "v100-sxm2-16gb", "script": "exec sleep 300", "max_duration_s": 600}))

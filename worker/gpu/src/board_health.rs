@@ -273,9 +273,10 @@ impl BoardHealthStore {
         self.save();
     }
 
-    /// Starts a session: the portal has no report yet.
+    /// Starts a session: the portal has no report yet, and requests nothing until it sends its requests.
     pub fn start_session(&mut self) {
         self.reported = None;
+        self.requested.clear();
     }
 
     /// The next report, if it differs from the last one of this session.

@@ -95,7 +95,7 @@ impl ResetProgram {
                 // It may have ended meanwhile.
                 let _ = child.kill();
                 // A process in the driver may not end for a long time, so a thread waits for it.
-                thread::spawn(move || child.wait());
+                let _ = thread::Builder::new().name("gpu reset end".to_owned()).spawn(move || child.wait());
                 return Err(format!("nvidia-smi did not end within {} seconds.", self.limit.as_secs()));
             }
             thread::sleep(LOOK_EVERY);

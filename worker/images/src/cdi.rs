@@ -142,13 +142,15 @@ fn is_device_name(name: &str) -> bool {
 pub struct Specifications {
     dir: PathBuf,
     /// The begin of the names of this worker's files.
+    /// The name of the worker among those of the host.
+    worker: String,
     prefix: String,
 }
 
 impl Specifications {
     /// `worker` distinguishes the workers of a host.
     pub fn new(dir: PathBuf, worker: &str) -> Self {
-        Self { dir, prefix: format!("berth-{worker}-") }
+        Self { dir, worker: worker.to_owned(), prefix: format!("berth-{worker}-") }
     }
 
     fn path(&self, attempt: &str) -> PathBuf {
@@ -165,11 +167,13 @@ impl Specifications {
         }
         let nodes: Result<Vec<DeviceNode>, String> =
             devices.nodes.iter().map(|node| DeviceNode::read(node)).collect();
+        // Workers of one host can have ranks of the same attempt.
+        let device = format!("{attempt}.{}", self.worker);
         let text =
-            serde_json::to_vec(&specification(attempt, &nodes?, devices)).map_err(|e| e.to_string())?;
+            serde_json::to_vec(&specification(&device, &nodes?, devices)).map_err(|e| e.to_string())?;
         let path = self.path(attempt);
         self.put(&path, &text).map_err(|e| format!("{} cannot be written: {e}", path.display()))?;
-        Ok(format!("{KIND}={attempt}"))
+        Ok(format!("{KIND}={device}"))
     }
 
     /// Writes a whole file or none. Readers skip the unfinished one because of its name.
@@ -290,7 +294,7 @@ mod tests {
         let nodes = [PathBuf::from("/dev/null"), PathBuf::from("/dev/zero")];
         let devices = AttemptDevices { uuids: &["GPU-1"], nodes: &nodes, driver: &[library()] };
         for _ in 0..2 {
-            assert_eq!(specifications.write("job_1-2", &devices).as_deref(), Ok("berth.dev/gpu=job_1-2"));
+            assert_eq!(specifications.write("job_1-2", &devices).as_deref(), Ok("berth.dev/gpu=job_1-2.7"));
         }
         let path = dir.path().join("run/cdi/berth-7-job_1-2.json");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);

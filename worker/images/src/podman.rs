@@ -34,7 +34,8 @@ const INITS: [&str; 4] =
     ["/usr/libexec/podman/catatonit", "/usr/bin/catatonit", "/usr/bin/tini", "/usr/bin/dumb-init"];
 /// The prefixes of annotations that runtimes and podman obey, such as another system call filter or another program.
 /// Older versions of podman copy the annotations of an image to its containers.
-const OBEYED_ANNOTATIONS: [&str; 8] = [
+const OBEYED_ANNOTATIONS: [&str; 9] = [
+    "cdi.k8s.io",
     "io.containers.",
     "io.katacontainers.",
     "io.kubernetes.",

@@ -212,13 +212,13 @@ fn end(mut child: Child) {
         // The group may have ended meanwhile.
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
-    thread::spawn(move || child.wait());
+    let _ = thread::Builder::new().name("toolkit end".to_owned()).spawn(move || child.wait());
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use serde_json::{Value, json};
 
@@ -264,10 +264,12 @@ mod tests {
 
     /// A toolkit that does `text`, with the file `output` beside it.
     fn toolkit(dir: &Path, text: &str) -> Toolkit {
-        let program = dir.join("nvidia-ctk");
+        let (text_file, program) = (dir.join("script"), dir.join("nvidia-ctk"));
         let script = format!("#!/bin/sh\ncd {}\necho run \"$@\" >> asked\n{text}\n", dir.display());
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&text_file, script).unwrap();
+        // This process never has the program open for writing, and so no child of another test has it.
+        let installed = Command::new("install").args(["-m", "755"]).arg(&text_file).arg(&program).status();
+        assert!(installed.unwrap().success());
         Toolkit { limit: Duration::from_secs(20), ..Toolkit::new(program) }
     }
 

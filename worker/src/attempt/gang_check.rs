@@ -19,7 +19,7 @@ const OTHER_FIRST: Duration = Duration::from_secs(5);
 /// The time between two questions, whether the attempt is still wanted.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
-/// Makes the network of a rank and measures its links. Blocking, for at most 85 seconds. `false`: the attempt has failed.
+/// Makes the network of a rank and measures its links. Blocking, for at most 120 seconds. `false`: the attempt has failed.
 pub fn check_gang(
     attempt: &mut Attempt,
     spec: &proto::Spec,

@@ -209,8 +209,11 @@ impl Preparation<'_> {
             })),
             // The portal takes the board out of service, so no other job gets it with the data of the earlier one.
             Err(ClearFailure::NotCleared(why)) => {
-                let users = host.gpus.holders(device.gpu_uuid, None).unwrap_or_default();
-                Err(start_failure("device.unavailable", not_cleared_text(&why, &users)))
+                let slice = slices.map(|_| visible_name);
+                let users = host.gpus.holders(device.gpu_uuid, slice).unwrap_or_default();
+                // Tenants see the number only.
+                tracing::warn!(device = visible_name, ?users, why, "the memory of a device is not cleared");
+                Err(start_failure("device.unavailable", not_cleared_text(&why, users.len())))
             }
             Err(ClearFailure::Unwritable(error)) => Err(unwritable(error)),
         }
@@ -307,8 +310,12 @@ impl Preparation<'_> {
     }
 }
 
-/// The sentences about a failed clearing. `users` are the processes on the device: the usual cause.
-fn not_cleared_text(why: &str, users: &[u32]) -> String {
+/// The sentences about a failed clearing. Processes on the device are the usual cause.
+fn not_cleared_text(why: &str, users: usize) -> String {
     let text = format!("The memory of the GPU cannot be cleared of the data of the earlier job: {why}");
-    if users.is_empty() { text } else { format!("{text}. Processes use the GPU: {users:?}") }
+    match users {
+        0 => text,
+        1 => text + ". A process uses the GPU",
+        users => format!("{text}. {users} processes use the GPU"),
+    }
 }

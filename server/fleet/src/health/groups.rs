@@ -1,5 +1,7 @@
 //! The boards of a node that the driver resets only together. Pure.
 
+use std::collections::HashSet;
+
 use berth_store::health::StoredHealth;
 use berth_types::health::GpuTaskKind;
 
@@ -11,24 +13,26 @@ pub(super) fn awaits_reset(row: &StoredHealth) -> bool {
     row.task_kind == Some(GpuTaskKind::Reset) && row.task_number > row.task_done
 }
 
-fn names(row: &StoredHealth, other: &StoredHealth) -> bool {
-    row.facts.reset_group.contains(&other.uuid)
-}
-
 /// The reported boards of a node that one reset resets with the board `gpu_uuid`, with this board, in the order of
 /// `rows`. A silent board keeps its facts, so one name joins two boards.
 pub(super) fn find_group<'a>(rows: &'a [StoredHealth], gpu_uuid: &str) -> Vec<&'a StoredHealth> {
-    let mut group: Vec<&StoredHealth> = rows.iter().filter(|row| row.uuid == gpu_uuid).collect();
-    loop {
-        let is_new = |row: &&StoredHealth| {
-            row.present
-                && group.iter().all(|member| member.uuid != row.uuid)
-                && group.iter().any(|member| names(member, row) || names(row, member))
-        };
-        let Some(next) = rows.iter().find(is_new) else { break };
-        group.push(next);
+    let with_names = |row: &'a StoredHealth| {
+        let names: HashSet<&'a str> = row.facts.reset_group.iter().map(String::as_str).collect();
+        (row, names)
+    };
+    let candidates = rows.iter().filter(|row| row.present || row.uuid == gpu_uuid).map(with_names);
+    let (mut open, mut rest): (Vec<_>, Vec<_>) = candidates.partition(|(row, _)| row.uuid == gpu_uuid);
+    let mut group: HashSet<&str> = HashSet::new();
+    while let Some((member, named)) = open.pop() {
+        group.insert(member.uuid.as_str());
+        // The worker chooses the names, so each pair of boards is looked at once.
+        let (joined, apart): (Vec<_>, Vec<_>) = rest.into_iter().partition(|(row, names)| {
+            named.contains(row.uuid.as_str()) || names.contains(member.uuid.as_str())
+        });
+        open.extend(joined);
+        rest = apart;
     }
-    rows.iter().filter(|row| group.iter().any(|member| member.uuid == row.uuid)).collect()
+    rows.iter().filter(|row| group.contains(row.uuid.as_str())).collect()
 }
 
 /// The boards with a requested reset of the same group as the board `gpu_uuid`, with this board; empty without one.

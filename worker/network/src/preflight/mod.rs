@@ -35,9 +35,11 @@ const PORT: u16 = 941;
 /// The longest wait for the connections of all pairs. A busy node can begin its rank much later than another.
 const MEET_WITHIN: Duration = Duration::from_secs(45);
 /// The longest check.
-const CHECK_WITHIN: Duration = Duration::from_secs(75);
+const CHECK_WITHIN: Duration = Duration::from_secs(110);
+/// The time of the check after the last pair.
+const VERDICTS_WITHIN: Duration = Duration::from_secs(10);
 /// The time after which the daemon ends the process.
-const ENDED_AFTER: Duration = Duration::from_secs(80);
+const ENDED_AFTER: Duration = Duration::from_secs(115);
 /// The time between two questions of the daemon, whether the attempt is still wanted.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 /// The most bytes of the plan, and of the result.
@@ -192,9 +194,14 @@ fn check(
             all_good: false,
         });
     }
-    let measured = peers.into_iter().map(|peer| {
+    let begun = Instant::now();
+    let slot = deadline.saturating_duration_since(begun + VERDICTS_WITHIN) / schedule::rounds(plan.ranks);
+    let pairs = schedule::peers_by_round(plan.rank, plan.ranks);
+    let measured = pairs.into_iter().map(|(round, peer)| {
+        // A rank that lets one peer wait spends no time of other pairs.
+        let until = begun + slot * (round + 1);
         let minimum = plan.minimum(peer);
-        let measure = |stream| pair::measure(stream, plan.rank < peer, minimum, deadline).ok();
+        let measure = |stream| pair::measure(stream, plan.rank < peer, minimum, until).ok();
         let figures = met.get_mut(&peer).and_then(measure);
         if figures.is_none() {
             // A connection in the middle of a measurement carries no verdict.
@@ -275,7 +282,7 @@ fn wait_for_output(child: &mut Child, given_up: &dyn Fn() -> bool) -> Result<Opt
     }
 }
 
-/// Measures the links of a rank to other ranks from its namespace, which takes at most 80 seconds. `None`: the attempt is
+/// Measures the links of a rank to other ranks from its namespace, which takes at most 115 seconds. `None`: the attempt is
 /// not wanted any more.
 ///
 /// # Errors
@@ -391,7 +398,7 @@ mod tests {
     #[test]
     fn a_rank_without_the_token_and_an_absent_rank_are_not_connected() {
         let plans = [plan(0, 4, 1), plan(1, 4, 2), plan(2, 4, 1)];
-        let checked = check_all(47_412, &plans, Duration::from_secs(2));
+        let checked = check_all(47_412, &plans, Duration::from_secs(6));
         let absent = |checked: &Checked| {
             assert!(checked.links.iter().all(|link| link.figures.is_none()), "{checked:?}");
             checked.links.iter().map(|link| link.peer).collect::<std::collections::BTreeSet<u32>>()
@@ -404,7 +411,7 @@ mod tests {
     #[test]
     fn a_rank_that_begins_late_is_not_called_absent_for_an_absent_one() {
         let address = loopback(47_414);
-        let (meet_within, late) = (Duration::from_secs(3), Duration::from_secs(2));
+        let (meet_within, late) = (Duration::from_secs(7), Duration::from_secs(1));
         let checked = thread::scope(|scope| {
             let address = &address;
             let ranks = [(0, Duration::ZERO), (1, late)].map(|(rank, delay)| {
@@ -425,11 +432,14 @@ mod tests {
         let address = loopback(47_415);
         let ranks = thread::scope(|scope| {
             let address = &address;
-            let lower = scope.spawn(move || check(&plan(0, 2, 1), address, Duration::from_secs(2)).unwrap());
+            let lower = scope.spawn(move || check(&plan(0, 2, 1), address, Duration::from_secs(6)).unwrap());
+            let until = Instant::now() + Duration::from_secs(5);
             let mut stream = loop {
-                if let Ok(stream) = std::net::TcpStream::connect(address(0)) {
-                    break stream;
+                match std::net::TcpStream::connect(address(0)) {
+                    Ok(stream) => break stream,
+                    Err(error) => assert!(Instant::now() < until, "{error}"),
                 }
+                thread::sleep(Duration::from_millis(5));
             };
             let hello: Vec<u8> =
                 b"BGC2".iter().copied().chain([1; TOKEN_BYTES]).chain([0, 0, 0, 1]).collect();

@@ -18,8 +18,8 @@ const MOST_BYTES: u64 = 512 << 20;
 const CHUNK_BYTES: usize = 128 << 10;
 /// The most passes over a pair. A busy node makes a good link slow for a moment.
 const MOST_PASSES: u32 = 3;
-/// The time until the deadline that another pass leaves to other pairs.
-const LEAVE: Duration = Duration::from_secs(20);
+/// The time until the deadline of the pair that another pass needs.
+const LEAVE: Duration = Duration::from_secs(3);
 /// The longest wait for the bytes of one direction: those on the way come after the sending.
 const RECEIVE_WITHIN: Duration = Duration::from_secs(8);
 /// The longest pass after the first answer of the peer, which can be busy with another pair before it.
@@ -116,7 +116,7 @@ impl End<'_> {
         self.send_bytes()?;
         self.send_number(received)?;
         let rtt_us = self.receive_number()?;
-        let mib_per_s = self.receive_number()?;
+        let mib_per_s = self.receive_number()?.min(received);
         Ok(LinkFigures { rtt_us, mib_per_s })
     }
 

@@ -13,9 +13,9 @@ fn is_pair(low: u32, high: u32, ranks: u32) -> bool {
     ranks <= MOST_MESHED || forward.min(ranks - forward) <= RING_REACH
 }
 
-/// The peers of a rank in the order of their measurement, at most eight. All ranks compute the same rounds, and a rank
+/// The peers of a rank by the round of their measurement, at most eight. All ranks compute the same rounds, and a rank
 /// has one pair in each, so two pairs do not share a rank.
-pub(super) fn peers_in_order(rank: u32, ranks: u32) -> Vec<u32> {
+pub(super) fn peers_by_round(rank: u32, ranks: u32) -> BTreeMap<u32, u32> {
     // The rounds in which a rank has a pair, as bits. Two ranks with eight pairs each leave one of 16 rounds free.
     let mut busy: BTreeMap<u32, u64> = BTreeMap::new();
     let mut own: BTreeMap<u32, u32> = BTreeMap::new();
@@ -31,7 +31,18 @@ pub(super) fn peers_in_order(rank: u32, ranks: u32) -> Vec<u32> {
             }
         }
     }
-    own.into_values().collect()
+    own
+}
+
+/// The peers of a rank in the order of their measurement.
+pub(super) fn peers_in_order(rank: u32, ranks: u32) -> Vec<u32> {
+    peers_by_round(rank, ranks).into_values().collect()
+}
+
+/// The number of rounds of all ranks.
+pub(super) fn rounds(ranks: u32) -> u32 {
+    let last = |rank| peers_by_round(rank, ranks).into_keys().next_back();
+    (0..ranks).filter_map(last).max().map_or(1, |round| round + 1)
 }
 
 /// The number of exchanges after which a word of one rank has reached all ranks over the pairs.
