@@ -466,7 +466,7 @@ mod tests {
             podman.specify(&spec)
         };
         let null = [PathBuf::from("/dev/null")];
-        assert_eq!(specified("job-1", &null).as_deref(), Some("berth.dev/gpu=job-1"));
+        assert_eq!(specified("job-1", &null).as_deref(), Some("berth.dev/gpu=job-1.1"));
         assert_eq!(specified("job-1", &[]), None, "simulated boards");
         assert_eq!(specified("1", &null), None);
         // A file in place of the directory.
