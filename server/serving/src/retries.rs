@@ -13,7 +13,7 @@ const FEW: u64 = 3;
 /// Replicas that one request is sent to.
 pub const MAX_TRIES: u32 = 3;
 
-/// How far a request came at its last replica.
+/// The progress of a request at its last replica.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// No connection to the node, or no TLS session.
@@ -35,7 +35,7 @@ impl Progress {
     }
 }
 
-/// What a failed try is.
+/// A failed try of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Try {
     pub progress: Progress,

@@ -40,7 +40,7 @@ impl Endpoint {
     }
 }
 
-/// Where a request goes, by its address alone.
+/// The destination of a request, by its address alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target<'r, 'p> {
     /// This service gets `path`. With an endpoint, [`check_model`] checks the model of the body.
@@ -116,7 +116,7 @@ impl Routes {
         }
     }
 
-    /// Where a request goes, by its header `Host` and its path without the query.
+    /// Returns the destination of a request, by its header `Host` and its path without the query.
     ///
     /// # Errors
     /// The address leads to nothing that the key, or its absence, may use.

@@ -62,7 +62,7 @@ pub struct Snapshot {
     pub keys: Vec<Key>,
 }
 
-/// Who may use a service.
+/// The callers of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
@@ -209,7 +209,7 @@ pub struct Key {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What a key may use.
+/// The models and services of a key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Allowed {

@@ -41,7 +41,7 @@ pub enum Fault {
     BelowSent,
 }
 
-/// What a request counts.
+/// The counted tokens of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     pub tokens: Tokens,
@@ -57,7 +57,7 @@ pub(crate) struct Report {
     completion_tokens: Option<Value>,
 }
 
-/// What was seen of an answer.
+/// The observed part of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sent {
     /// The tokens of the completion, by events of a stream or by bytes.

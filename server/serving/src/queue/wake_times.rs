@@ -9,7 +9,7 @@ const UNKNOWN_MS: u64 = 30_000;
 /// The longest answer in seconds.
 const MAX_RETRY_AFTER_S: u64 = 300;
 
-/// What a service showed about its waits.
+/// The observed wakes and starts of a service, in milliseconds.
 #[derive(Debug, Default)]
 pub struct WakeTimes {
     waking_since_ms: Option<u64>,

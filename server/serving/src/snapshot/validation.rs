@@ -65,7 +65,7 @@ pub fn validate(snapshot: &Snapshot) -> Result<(), SnapshotFault> {
     if seen.replicas.len() > MAX_REPLICAS { Err(SnapshotFault::TooMany) } else { Ok(()) }
 }
 
-/// What each can have once only.
+/// The ids, names and addresses that a snapshot has once only.
 #[derive(Default)]
 struct Seen<'a> {
     services: HashSet<ServiceId>,

@@ -145,7 +145,7 @@ impl<'de> Deserialize<'de> for PromptItem {
     }
 }
 
-/// What a gateway knows of a request.
+/// A request to an inference endpoint, as its body describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InferenceRequest {
     pub endpoint: Endpoint,

@@ -68,7 +68,7 @@ fn embeddings_have_no_completion() {
     assert_eq!(answer(worst, absurd), estimated(8, 0, Some(Fault::AboveWorstCase)));
 }
 
-/// What a stream in these parts counts, and what its caller gets.
+/// The usage of a stream in these parts, and the bytes for its caller.
 fn stream<'p>(parts: impl IntoIterator<Item = &'p [u8]>, hides_usage: bool) -> (Usage, Vec<u8>) {
     let mut meter = StreamMeter::new(WORST, BODY_BYTES, hides_usage);
     let mut passed = Vec::new();
