@@ -3,7 +3,12 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::boards::find_library;
 
@@ -11,16 +16,15 @@ const UUID: &str = "GPU-00112233-4455-6677-8899-aabbccddeeff";
 
 /// Waits for the end of a process. One that does not end is killed, and the test fails.
 fn wait(mut child: Child) -> ExitStatus {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while Instant::now() < deadline {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+    let (sender, ended) = mpsc::channel();
+    let waiting = thread::spawn(move || sender.send(child.wait().unwrap()));
+    let status = ended.recv_timeout(Duration::from_secs(20));
+    if status.is_err() {
+        kill(pid, Signal::SIGKILL).unwrap();
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    panic!("the process outlived its daemon");
+    let _ = waiting.join();
+    status.unwrap_or_else(|_| panic!("the process outlived its daemon"))
 }
 
 #[test]
