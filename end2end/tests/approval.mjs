@@ -133,7 +133,7 @@ test('the operator dedicates a node, and the organization uses no others', async
     await check(page);
     await org.fill('nobody');
     await button(dialog, 'Save').click();
-    await dialog.getByText('No organization has this name.', { exact: false }).waitFor();
+    await dialog.getByText('No organization has this name or slug.', { exact: false }).waitFor();
     await org.fill('Kelda Lab');
     await button(dialog, 'Save').click();
     await dialog.waitFor({ state: 'hidden' });
