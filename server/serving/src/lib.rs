@@ -13,6 +13,7 @@ mod bounded;
 pub mod queue;
 pub mod rates;
 pub mod refusals;
+pub mod reports;
 pub mod retries;
 pub mod routes;
 pub mod snapshot;

@@ -56,6 +56,8 @@ pub struct Snapshot {
     pub version: u32,
     /// Snapshots of one portal are numbered, and an older one never replaces a newer one.
     pub number: u64,
+    /// The certificate of the authority of the workers, as PEM.
+    pub authority: String,
     #[serde(deserialize_with = "list::<_, _, MAX_SERVICES>")]
     pub services: Vec<Service>,
     #[serde(deserialize_with = "list::<_, _, MAX_KEYS>")]
@@ -115,6 +117,9 @@ pub struct Service {
     #[serde(deserialize_with = "list::<_, _, MAX_MODELS>")]
     pub models: Vec<Model>,
     pub max_body_bytes: u64,
+    /// The price of tokens in nano-units of the currency.
+    pub nano_per_prompt_token: u64,
+    pub nano_per_completion_token: u64,
     #[serde(deserialize_with = "list::<_, _, MAX_REVISIONS>")]
     pub revisions: Vec<Revision>,
 }
@@ -202,6 +207,8 @@ impl From<ReplicaToken> for String {
 #[serde(deny_unknown_fields)]
 pub struct Key {
     pub id: InferenceKeyId,
+    /// The number of the key in blocks of credit.
+    pub number: u64,
     pub org: OrgId,
     pub hash: KeyHash,
     pub allowed: Allowed,

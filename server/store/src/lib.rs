@@ -46,3 +46,4 @@ pub use berth_store_identity::{
     accounts, factors, operators, passkeys, people, scim, service_accounts, sso, sso_domains,
 };
 pub use berth_store_money::{budgets, invoices, ledger, payments, usage};
+pub use berth_store_services as services;

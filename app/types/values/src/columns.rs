@@ -55,7 +55,7 @@ macro_rules! ids {
 ids! {
     UserId OrgId InvitationId TokenId OfferingId NodeId JoinTokenId JobId FileId VolumeId TransferId BudgetId
     InvoiceId PaymentId WebhookId DeliveryId NoticeId TerminalId QuoteId ReservationId QuotaRequestId
-    AuditEventId RequestId SessionId PasskeyId ChangeRequestId ScimGroupId
+    AuditEventId RequestId ServiceId RevisionId InferenceKeyId GatewayId SessionId PasskeyId ChangeRequestId ScimGroupId
 }
 
 impl<DB: Database> Type<DB> for Timestamp

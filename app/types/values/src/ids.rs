@@ -156,6 +156,8 @@ ids! {
     RevisionId = "rev";
     /// The id of an inference key. It is no secret.
     InferenceKeyId = "ikey";
+    /// The id of a gateway.
+    GatewayId = "gw";
     /// The id of an audit event.
     AuditEventId = "aud";
     /// The id of an HTTP request.

@@ -55,6 +55,8 @@ pub fn service(number: u128, org_number: u128, text: &str, models: &[&str]) -> S
         addresses: Vec::new(),
         models: models.iter().map(|model| Model { name: name(model), context_tokens: 4_096 }).collect(),
         max_body_bytes: 1_000,
+        nano_per_prompt_token: 0,
+        nano_per_completion_token: 0,
         revisions: Vec::new(),
     }
 }
@@ -62,6 +64,7 @@ pub fn service(number: u128, org_number: u128, text: &str, models: &[&str]) -> S
 pub fn key(number: u128, org_number: u128, secret: &str) -> Key {
     Key {
         id: key_id(number),
+        number: u64::try_from(number).unwrap(),
         org: org(org_number),
         hash: KeyHash::new(secret),
         allowed: Allowed::All,
@@ -71,7 +74,7 @@ pub fn key(number: u128, org_number: u128, secret: &str) -> Key {
 }
 
 pub fn snapshot(services: Vec<Service>, keys: Vec<Key>) -> Snapshot {
-    Snapshot { version: VERSION, number: 1, services, keys }
+    Snapshot { version: VERSION, number: 1, authority: String::new(), services, keys }
 }
 
 /// A valid snapshot with one of each.

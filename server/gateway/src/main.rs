@@ -1,0 +1,3 @@
+//! The gateway of services.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The statements about services: services, revisions, replicas, inference keys, gateways and their use.
