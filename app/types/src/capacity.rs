@@ -42,6 +42,8 @@ pub struct ModelCapacitySteps {
     pub boards_per_node: u32,
     /// The number of nodes with boards of this model.
     pub nodes: u32,
+    /// The number of boards that are free at `now`, for each period.
+    pub free_now: u32,
     /// True if each step has the numbers of the moment with the fewest free boards in an equal part of the period,
     /// because the period has too many changes.
     pub coarse: bool,

@@ -110,11 +110,17 @@ impl Facts {
             let (from, until) = (row.started_at.unwrap_or(now).min(now), expected_end(row, now));
             add(&row.allocation.gpu_uuid, owned(row.allocation.org_id), from, until);
         }
-        Ok(models.into_iter().map(|(name, uses)| model_capacity(name, &uses, window)).collect())
+        Ok(models.into_iter().map(|(name, uses)| model_capacity(name, &uses, window, now)).collect())
     }
 }
 
-fn model_capacity(name: &str, uses: &ModelUses, window: (Timestamp, Timestamp)) -> ModelCapacitySteps {
+fn model_capacity(
+    name: &str,
+    uses: &ModelUses,
+    window: (Timestamp, Timestamp),
+    now: Timestamp,
+) -> ModelCapacitySteps {
+    let at_once = capacity_steps(uses.boards, &uses.spans, (now, now.plus_seconds(1)));
     let exact = capacity_steps(uses.boards, &uses.spans, window);
     let fewer = coarse_steps(&exact, window.1, MAX_STEPS);
     ModelCapacitySteps {
@@ -122,6 +128,7 @@ fn model_capacity(name: &str, uses: &ModelUses, window: (Timestamp, Timestamp)) 
         boards: u32::try_from(uses.boards).unwrap_or(u32::MAX),
         boards_per_node: uses.by_node.values().copied().max().unwrap_or(0),
         nodes: u32::try_from(uses.by_node.len()).unwrap_or(u32::MAX),
+        free_now: at_once.first().map_or(0, |step| step.free),
         coarse: fewer.is_some(),
         steps: fewer.unwrap_or(exact),
     }
@@ -151,7 +158,12 @@ pub(crate) async fn get_capacity(
     let mut gpus = store::nodes::list_gpus(&mut tx).await?;
     let usable = usable_nodes(&mut tx, org).await?;
     gpus.retain(|gpu| usable.is_none_or(|nodes| nodes.has(gpu.dedicated_to)));
-    let booked = store::reservations::list_windows_between(&mut tx, from.max(now), until).await?;
+    let mut booked = store::reservations::list_windows_between(&mut tx, from.max(now), until).await?;
+    if from > now {
+        // For the boards that are free now. A window in both lists only counts its boards twice.
+        let present = store::reservations::list_windows_between(&mut tx, now, now.plus_seconds(1));
+        booked.extend(present.await?);
+    }
     let held = store::attempts::list_held(&mut tx).await?;
     drop(conn);
     let facts = Facts { gpus, connected: context.live.connected(), booked, held };

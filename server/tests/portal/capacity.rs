@@ -56,6 +56,10 @@ async fn capacity_counts_boards_by_their_use_and_hides_foreign_owners() {
             (at(2 * DAY), [4, 0, 0, 0]),
         ];
         assert_eq!(steps(&mine), whole, "{engine}");
+        let later = format!("/orgs/{}/capacity?from={}&until={}", setup.org, at(DAY), at(2 * DAY));
+        let later = setup.t.get(&setup.ada, &later).await.expect(200);
+        assert_eq!(steps(&later)[0], (at(DAY), [0, 2, 0, 2]), "{engine}");
+        assert_eq!(later["models"][0]["free_now"], 4, "{engine}: no board is in use before that day");
         // The first step is of the time of the answer.
         let foreign = |answer: &Value| {
             let mut steps = whole.map(|(at, [free, own, others, out])| (at, [free, others, own, out]));
@@ -101,6 +105,11 @@ async fn a_cordoned_node_is_unavailable_and_a_disconnected_one_for_a_minute() {
         let expected: [(Timestamp, [u64; 4]); 2] =
             [(now(&answer), [2, 0, 0, 2]), (now(&answer).plus_seconds(60), [4, 0, 0, 0])];
         assert_eq!(steps(&answer), expected, "{engine}");
+        let day = now(&answer).plus_seconds(DAY);
+        let tomorrow = format!("{path}?from={day}&until={}", day.plus_seconds(DAY));
+        let tomorrow = setup.t.get(&setup.ada, &tomorrow).await.expect(200);
+        assert_eq!(steps(&tomorrow), [(day, [4, 0, 0, 0])], "{engine}");
+        assert_eq!(tomorrow["models"][0]["free_now"], 2, "{engine}: the other two are disconnected now");
     }
 }
 

@@ -36,13 +36,9 @@ pub fn model_rows(models: &[ModelCapacitySteps]) -> Vec<ModelRow> {
     models.iter().map(row).collect()
 }
 
-/// Returns the number of free boards now of each model; empty for an answer that begins later.
-pub fn free_now(models: &[ModelCapacitySteps], now: Timestamp) -> Vec<(String, u32)> {
-    let free = |one: &ModelCapacitySteps| {
-        let first = one.steps.first().filter(|step| step.at <= now)?;
-        Some((one.model.clone(), first.free))
-    };
-    models.iter().filter_map(free).collect()
+/// Returns the number of free boards now of each model.
+pub fn free_now(models: &[ModelCapacitySteps]) -> Vec<(String, u32)> {
+    models.iter().map(|one| (one.model.clone(), one.free_now)).collect()
 }
 
 /// Returns the free boards of all boards: `6 of 8 boards free now`.
@@ -218,18 +214,18 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_begins_later_has_no_present_numbers() {
+    fn each_answer_has_the_boards_that_are_free_now() {
         let model = ModelCapacitySteps {
             model: "A30".to_owned(),
             boards: 4,
             boards_per_node: 2,
             nodes: 2,
+            free_now: 1,
             coarse: false,
             steps: vec![step("09:00", [3, 1, 0, 0])],
         };
         let models = [model];
-        assert_eq!(free_now(&models, at("09:00")), [("A30".to_owned(), 3)]);
-        assert!(free_now(&models, at("08:59")).is_empty());
+        assert_eq!(free_now(&models), [("A30".to_owned(), 1)], "a later period too");
         assert_eq!(model_rows(&models).first().map(|row| row.boards_per_node), Some(2));
     }
 }

@@ -59,10 +59,7 @@ impl CapacityState {
     pub(super) fn set_answer(self, fresh: Capacity) {
         // Unchanged parts keep their elements and the focus.
         replace(self.models, model_rows(&fresh.models));
-        let free = free_now(&fresh.models, fresh.now);
-        if !free.is_empty() {
-            replace(self.free, free);
-        }
+        replace(self.free, free_now(&fresh.models));
         replace(self.answer, Some(fresh));
     }
 }

@@ -71,7 +71,7 @@ fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
     let reservations = api::reservations::list(org, None, None, PAGE);
     async move {
         let (capacity, offerings, page) = try_join!(capacity, offerings, reservations)?;
-        let (models, free) = (model_rows(&capacity.models), free_now(&capacity.models, capacity.now));
+        let (models, free) = (model_rows(&capacity.models), free_now(&capacity.models));
         let offerings = offerings.items;
         Ok(Loaded { org, models, free, offerings, reservations: page.items, cursor: page.next_cursor })
     }
