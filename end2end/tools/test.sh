@@ -23,6 +23,9 @@ finish() {
   # A test that hangs has no result line: cargo only says that it runs for long.
   awk '/^test .* has been running for over 60 seconds/ {long[$2]} /^test .* \.\.\. / {delete long[$2]}
     END {for (name in long) print "never ended: " name}' "$log"
+  # The failures again, below the output of all other tests: those in a browser and those in Rust.
+  awk '/^ *not ok / {in_it = 1; if (!seen++) print "\nFailed:"} in_it && printed++ < 200; /^ *\.\.\.$/ {in_it = 0}' "$log"
+  grep -A 6 -E "^thread '.*' .*panicked at|^---- .* ----$" "$log" | head -n 120 || true
   rm -f "$log"
   [ "$code" = 0 ] || stopped="; stopped at: $at"
   printf '\n%d passed, %d failed%s\n' $((${rust% *} + ${python% *} + ${browser% *})) \
