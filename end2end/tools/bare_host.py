@@ -71,7 +71,7 @@ class Trial:
     def joins(self) -> None:
         said = self.machine.ask(join_line(self.site))
         check("a host without a driver is told what is missing",
-              said.returncode != 0 and "Install NVIDIA's driver" in said.stdout, said.stdout)
+              said.returncode != 0 and "Install the driver of NVIDIA" in said.stdout, said.stdout)
         said = self.machine.ask(join_line(self.site, FLEET))
         check("one line makes it a node", said.returncode == 0 and f"{NODE} is node_" in said.stdout, said.stdout)
         isolation = wait_for("the node", self.node)["isolation"]

@@ -3,7 +3,6 @@
 //! Pure. The portal counts the boards.
 
 use berth_types::capacity::{CapacityStep, ModelCapacitySteps};
-use berth_types::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::clock::Frame;
@@ -133,6 +132,8 @@ pub fn spread_boards(boards: u32, row: &ModelRow) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use berth_types::time::Timestamp;
+
     use super::super::clock::View;
     use super::*;
 
