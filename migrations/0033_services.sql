@@ -68,10 +68,13 @@ CREATE TABLE service_replicas (
   -- The reports of its worker: the attempt and the time since which it answers at its readiness path.
   ready_attempt BIGINT,
   ready_since BIGINT,
+  -- The first time at which it was ready, and the time since which it is not ready any more.
+  first_ready_at BIGINT,
+  unready_since BIGINT,
   draining_since BIGINT,
   -- The end of its job, seen by the loop of services.
   ended_at BIGINT,
-  -- True if it ended before it was ready, or failed.
+  -- True if it ended by its own fault, or was not ready in time.
   failed BOOLEAN NOT NULL DEFAULT FALSE
 );
 CREATE INDEX service_replicas_open ON service_replicas (service_id) WHERE ended_at IS NULL;

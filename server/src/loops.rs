@@ -51,6 +51,8 @@ const REPEATED_EVERY: Duration = Duration::from_secs(15);
 const AUDIT_PUSH_EVERY: Duration = Duration::from_secs(60);
 /// The shortest time between files of the audit log in a bucket that are not full.
 const AUDIT_FILES_PACE: Duration = Duration::from_secs(60);
+/// The longest time between runs of the loop of services.
+const SERVICES_EVERY: Duration = Duration::from_secs(5);
 /// The time after a start in which workers reconnect: no reservation is lost by a restart of the portal.
 const RESERVATIONS_AFTER: Duration = Duration::from_secs(15);
 
@@ -62,6 +64,7 @@ pub fn start(portal: &Portal) {
     start_budgets(portal);
     start_money(portal);
     start_reservations(portal);
+    start_services(portal);
     start_nodes(portal);
     start_housekeeping(portal);
     start_change_mails(portal);
@@ -173,6 +176,26 @@ pub fn start_reservations(portal: &Portal) -> AbortHandle {
     portal.loops.spawn("reservations", schedule, None, move || {
         let reservations = reservations.clone();
         async move { reservations.tick_reservations().await.map(|_| None) }
+    })
+}
+
+/// Starts the loop of services: it runs after changes, at the time that the last run named, and at least every
+/// [`SERVICES_EVERY`].
+pub fn start_services(portal: &Portal) -> AbortHandle {
+    let services = portal.service_loop.clone();
+    let board = services.board().clone();
+    let wake: Wake = Arc::new(move || {
+        let board = board.clone();
+        Box::pin(async move { board.changed().await })
+    });
+    let schedule = Schedule { pace: PACE, after_failure: SECOND, ..Schedule::every(SERVICES_EVERY) };
+    portal.loops.spawn("services", schedule, Some(wake), move || {
+        let services = services.clone();
+        async move {
+            let pass = services.run().await?;
+            let within = if pass.unfinished { STEP } else { pass.next.unwrap_or(SERVICES_EVERY) };
+            Ok::<_, StoreError>(Some(NextRun { within: within.min(SERVICES_EVERY), pace: PACE }))
+        }
     })
 }
 

@@ -26,6 +26,7 @@ use berth_jobs::{
 use berth_recordings::Recordings;
 use berth_reservations::Reservations;
 use berth_scim::Scim;
+use berth_services::{Controller, LoadBoard};
 use berth_sso::SingleSignOn;
 use berth_storage::{Bundles, Files, HandOvers, JobRetention, Secrets, StorageClasses, VolumeUses, Volumes};
 use berth_store::Db;
@@ -104,6 +105,7 @@ pub struct Portal {
     pub identity: Identity,
     pub templates: Templates,
     pub webhooks: Webhooks,
+    pub service_loop: Controller,
     pub metrics: Metrics,
 }
 
@@ -165,24 +167,40 @@ fn storage(context: &Context, objects: &Arc<Objects>) -> (Arc<HandOvers>, Files,
     (handovers, files, volume_uses)
 }
 
-/// The parts that choose places for jobs.
-fn planning(
-    context: &Context,
-    volume_uses: &VolumeUses,
-    telemetry: &Arc<Telemetry>,
-) -> (Planner, Placements) {
-    let planner = Planner::new(context.clone(), volume_uses.clone());
-    (planner, Placements::new(context.clone(), volume_uses.clone(), telemetry.clone()))
+/// The parts that run jobs, and the loop that keeps the replicas of services as jobs.
+struct JobParts {
+    planner: Planner,
+    placements: Placements,
+    logs: Logs,
+    attempts: Attempts,
+    jobs: Jobs,
+    service_loop: Controller,
 }
 
-/// The attempts, with the parts for the inputs of their starts.
-fn attempts(
-    context: &Context,
-    (recordings, logs): (&Recordings, &Logs),
-    (secrets, volumes, files): (&Secrets, &VolumeUses, &Files),
-) -> Attempts {
-    let inputs = Inputs { secrets: secrets.clone(), volumes: volumes.clone(), files: files.clone() };
-    Attempts::new(context.clone(), recordings.clone(), logs.clone(), inputs)
+impl JobParts {
+    fn new(
+        context: &Context,
+        (telemetry, recordings): (&Arc<Telemetry>, &Recordings),
+        (secrets, volumes, files): (&Secrets, &VolumeUses, &Files),
+    ) -> Self {
+        let ctx = || context.clone();
+        let planner = Planner::new(ctx(), volumes.clone());
+        let placements = Placements::new(ctx(), volumes.clone(), telemetry.clone());
+        let logs = Logs::new(ctx(), recordings.clone());
+        let inputs = Inputs { secrets: secrets.clone(), volumes: volumes.clone(), files: files.clone() };
+        let attempts = Attempts::new(ctx(), recordings.clone(), logs.clone(), inputs);
+        let jobs = Jobs::new(ctx(), planner.clone(), recordings.clone());
+        let board = LoadBoard::new(context.now());
+        let service_loop = Controller::subscribed(ctx(), jobs.clone(), attempts.clone(), board);
+        Self { planner, placements, logs, attempts, jobs, service_loop }
+    }
+}
+
+/// The tunnels into attempts, and the terminals through them.
+fn access(context: &Context) -> (Arc<Tunnels>, Terminals) {
+    let tunnels = Tunnels::subscribed(context);
+    let terminals = Terminals::new(context.clone(), tunnels.clone());
+    (tunnels, terminals)
 }
 
 impl Portal {
@@ -196,10 +214,9 @@ impl Portal {
         let (handovers, files, volume_uses) = storage(&context, &objects);
         let (secrets, leases) = (Secrets::new(ctx()), Arc::new(Leases::new(context.monotonic_ms())));
         let (cluster, offerings) = (Cluster::new(ctx(), leases.clone()), Offerings::new(ctx()));
-        let (tunnels, logs) = (Tunnels::subscribed(&context), Logs::new(ctx(), recordings.clone()));
-        let (planner, placements) = planning(&context, &volume_uses, &telemetry);
-        let terminals = Terminals::new(ctx(), tunnels.clone());
-        let attempts = attempts(&context, (&recordings, &logs), (&secrets, &volume_uses, &files));
+        let (tunnels, terminals) = access(&context);
+        let JobParts { planner, placements, logs, attempts, jobs, service_loop } =
+            JobParts::new(&context, (&telemetry, &recordings), (&secrets, &volume_uses, &files));
         Self {
             loops: loops.clone(),
             idempotency: Idempotency::new(ctx()),
@@ -230,7 +247,8 @@ impl Portal {
             inventory: Inventory::new(ctx()),
             egress_policies: EgressPolicies::new(ctx()),
             quotas: Quotas::new(ctx(), planner.clone()),
-            jobs: Jobs::new(ctx(), planner.clone(), recordings.clone()),
+            jobs,
+            service_loop,
             operator_jobs: OperatorJobs::new(ctx()),
             idle_watch: IdleWatch::new(ctx(), recordings.clone(), attempts.clone()),
             drains: Drains::new(ctx(), attempts.clone()),

@@ -35,8 +35,8 @@ pub enum RevisionState {
     RolledBack,
 }
 
-/// The steps of a rollout.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// The steps of a rollout; none by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Plan {
     /// The percentages of a canary, rising, 0 to 99. At 0 only the requests of the pinned keys reach it.
     steps: Vec<u8>,
@@ -147,6 +147,11 @@ impl Rollout {
     /// A service without revisions.
     pub const fn new(plan: Plan) -> Self {
         Self { plan, revisions: BTreeMap::new() }
+    }
+
+    /// The rollout with these revisions, as [`revisions`](Self::revisions) gave them before.
+    pub fn restored(plan: Plan, revisions: impl IntoIterator<Item = (RevisionNumber, Revision)>) -> Self {
+        Self { plan, revisions: revisions.into_iter().collect() }
     }
 
     /// Changes the steps of all later moves.

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, NodeId, OrgId, TokenId, UserId};
+use berth_types::ids::{JobId, NodeId, OrgId, ServiceId, TokenId, UserId};
 
 use crate::credentials::SessionKey;
 
@@ -30,6 +30,8 @@ pub enum Change {
     Orgs,
     /// A reservation or a maintenance window was added, removed or changed.
     Reservations,
+    /// A service, its revisions or its replicas changed, or the readiness of a replica.
+    Service(ServiceId),
     /// The assigned attempts of a node changed.
     Assignments(NodeId),
     /// A node was removed or lost its certificate.

@@ -14,6 +14,7 @@ use chacha20poly1305::aead::{Aead, Payload};
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
+use ring::hmac;
 use sha2::{Digest, Sha256};
 
 use crate::keyfile;
@@ -72,6 +73,8 @@ struct SealingKey {
     /// Derived from the key by a hash, so it does not reveal the key.
     id: String,
     cipher: XChaCha20Poly1305,
+    /// Signs the names of purposes. A signature is the key for its purpose.
+    root: hmac::Key,
 }
 
 impl SealingKey {
@@ -81,7 +84,7 @@ impl SealingKey {
         sha.update(b"berth key id");
         sha.update(key);
         let id = sha.finalize().get(..8).map(hex::encode)?;
-        Some(Self { id, cipher })
+        Some(Self { id, cipher, root: hmac::Key::new(hmac::HMAC_SHA256, key) })
     }
 
     /// Parses the contents of a key file: 32 bytes in base64.
@@ -186,6 +189,12 @@ impl Keys {
         encrypt(&self.present.cipher, key, &context.associated_data("key"))
     }
 
+    /// The HMAC-SHA-256 of a text. Its key is derived from the present key for this purpose alone.
+    pub fn sign(&self, purpose: &str, text: &str) -> hmac::Tag {
+        let derived = hmac::sign(&self.present.root, purpose.as_bytes());
+        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()), text.as_bytes())
+    }
+
     /// Seals a text for one context.
     pub fn seal(&self, context: &SealingContext<'_>, plain: &str) -> Result<String, EnvelopeError> {
         let key = random::<KEY>()?;
@@ -259,6 +268,16 @@ mod tests {
             assert!(!is_sealed(bad));
             assert_eq!(keys.open_sealed(&CONTEXT, bad), Err(EnvelopeError::Malformed), "{bad}");
         }
+    }
+
+    #[test]
+    fn each_purpose_has_signatures_of_its_own() {
+        let keys = Keys { present: SealingKey::from_bytes(&[7; KEY]).unwrap(), former: Vec::new() };
+        // By the module hmac of Python.
+        let expected = "756ff868fdac78c9a422525555348bbe88b9b4740e4233ded34a7980eea1210d";
+        assert_eq!(hex::encode(keys.sign("berth replica token 1", "job_1|1|0")), expected);
+        assert_ne!(hex::encode(keys.sign("berth replica token 2", "job_1|1|0")), expected);
+        assert_ne!(hex::encode(self::keys().sign("berth replica token 1", "job_1|1|0")), expected);
     }
 
     #[test]

@@ -33,6 +33,7 @@ pub const POINTS: &[&str] = &[
     "retention.remove.recordings",
     "retention.remove.recording",
     "retention.remove.recorded",
+    "service.replica.recorded",
 ];
 
 /// Kills the process if a test chose this point.

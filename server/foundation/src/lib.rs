@@ -24,6 +24,7 @@ pub mod objects;
 pub mod proxies;
 pub mod refusals;
 pub mod repeated;
+pub mod replica_tokens;
 pub mod second_operator;
 pub mod settings;
 pub mod source;

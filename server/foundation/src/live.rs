@@ -175,7 +175,11 @@ impl Listener for Live {
             Change::TokenRevoked(token) => publish(&self.tokens, *token, || ()),
             Change::SignedOut(session) => publish(&self.people, session.clone(), || ()),
             Change::Webhooks(orgs) => lock(&self.webhook_orgs).clone_from(orgs),
-            Change::JobDevices(_) | Change::Boards | Change::Orgs | Change::Reservations => {}
+            Change::JobDevices(_)
+            | Change::Boards
+            | Change::Orgs
+            | Change::Reservations
+            | Change::Service(_) => {}
         }
     }
 }

@@ -91,8 +91,20 @@ pub struct RankStart {
     pub artifacts: Vec<String>,
     pub volumes: Vec<RankVolume>,
     pub secrets: Vec<RankSecret>,
+    /// Present for a replica of a service.
+    pub replica: Option<RankReplica>,
     /// The reason why the inputs cannot be given: the rank ends with this failure.
     pub unusable: Option<Failure>,
+}
+
+/// The part of a replica that gateways reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankReplica {
+    pub port: u16,
+    pub readiness_path: String,
+    /// The hash of the token of the replica.
+    pub token_sha256: [u8; 32],
+    pub max_connections: u32,
 }
 
 /// The command, the script, the variables and the files may have secrets, which must not reach a log.

@@ -18,7 +18,7 @@ use crate::logs::Logs;
 use crate::preparation;
 use crate::ranks;
 use crate::reports::AttemptReport;
-use crate::start_inputs::{Inputs, add_inputs};
+use crate::start_inputs::{Inputs, add_inputs, add_replica};
 use crate::status_reports::{self, ReportChanges};
 use crate::transitions::advance;
 use berth_foundation::fault;
@@ -114,6 +114,9 @@ impl Attempts {
             {
                 self.context.live.publish_job(cost.job, JobUpdate::Cost(text.into()));
             }
+        }
+        if let Some(service) = changes.service {
+            self.context.publish(Change::Service(service));
         }
         if changes.freed {
             self.context.publish(Change::JobDevices(job));
@@ -293,6 +296,7 @@ impl Attempts {
             image: preparation::full_image_name(submission.image.as_deref()),
             ..RankStart::default()
         };
+        add_replica(tx, &self.context, row, submission, &mut start).await?;
         Ok(add_inputs(tx, &self.inputs, row, submission, &mut start).await?.then_some(start))
     }
 

@@ -82,6 +82,8 @@ pub struct AttemptReport {
     pub began: bool,
     /// The links to other ranks before the start, limited in number.
     pub links: Vec<ReportedLink>,
+    /// The replica of a service answers at its readiness path.
+    pub ready: bool,
 }
 
 impl AttemptReport {
@@ -104,6 +106,7 @@ impl AttemptReport {
             image_digest: None,
             began: false,
             links: Vec::new(),
+            ready: false,
         }
     }
 }

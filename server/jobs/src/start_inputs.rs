@@ -1,12 +1,18 @@
 //! The inputs of a start from the storage: secrets, volumes, artifacts and the checkpoint.
 
+use berth_foundation::Context;
+use berth_foundation::replica_tokens::{replica_token, replica_token_hash};
 use berth_storage::start_inputs::{CheckpointDir, RestoredCheckpoint, StartCheckpoint, StartInputError};
 use berth_storage::{Files, Secrets, VolumeUses};
 use berth_store::attempts::StoredOpenRank;
+use berth_store::services::replicas;
 use berth_store::{StoreError, Tx};
 use berth_types::jobs::NewJob;
 
-use crate::assignments::RankStart;
+use crate::assignments::{RankReplica, RankStart};
+
+/// Connections to a replica beyond twice its concurrent requests.
+const SPARE_CONNECTIONS: u32 = 16;
 
 /// The sources of an attempt's inputs beside its submission.
 #[derive(Clone)]
@@ -40,6 +46,38 @@ pub(crate) async fn add_inputs(
         Err(StartInputError::Store(error)) => return Err(error),
     }
     Ok(true)
+}
+
+/// Adds the part of a replica of a service that gateways reach, to its first rank.
+///
+/// # Errors
+/// The database cannot be read, or the portal has no key.
+pub(crate) async fn add_replica(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &StoredOpenRank,
+    submission: &NewJob,
+    start: &mut RankStart,
+) -> Result<(), StoreError> {
+    if !submission.labels.contains_key(replicas::LABEL) {
+        return Ok(());
+    }
+    let Some(terms) = replicas::find_start(tx, row.job_id).await? else { return Ok(()) };
+    start.env.insert("PORT".to_owned(), terms.port.to_string());
+    if row.rank != 0 {
+        return Ok(());
+    }
+    let keys = context.keys().map_err(StoreError::Engine)?;
+    let attempt = u32::try_from(row.number).unwrap_or(0);
+    let token = replica_token(&keys, row.job_id, attempt, 0);
+    start.replica = Some(RankReplica {
+        port: terms.port,
+        readiness_path: terms.readiness_path,
+        token_sha256: replica_token_hash(&token),
+        // Each gateway keeps some connections open between requests.
+        max_connections: terms.concurrency.saturating_mul(2).saturating_add(SPARE_CONNECTIONS),
+    });
+    Ok(())
 }
 
 /// A variable of the submission overrides the one with the directory.

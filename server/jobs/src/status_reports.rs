@@ -5,7 +5,7 @@
 use berth_core::jobs::MachineEvent;
 use berth_core::rating::charge_micros;
 use berth_types::events::{JobCost, JobEvent};
-use berth_types::ids::{NodeId, OrgId};
+use berth_types::ids::{NodeId, OrgId, ServiceId};
 use berth_types::time::Timestamp;
 
 use crate::charges::charge;
@@ -23,6 +23,7 @@ use berth_gangs::links;
 use berth_storage::volumes::uses;
 use berth_store::attempts::StoredAttempt;
 use berth_store::jobs::StoredJob;
+use berth_store::services::replicas;
 use berth_store::types::JsonColumn;
 use berth_store::{self as store, StoreError, Tx};
 
@@ -52,6 +53,8 @@ pub(crate) struct ReportChanges {
     pub transferred: bool,
     /// Jobs that wait to write to the same volumes have to be checked again.
     pub recheck_volumes: bool,
+    /// The service of a replica whose readiness changed.
+    pub service: Option<ServiceId>,
 }
 
 impl ReportChanges {
@@ -125,6 +128,7 @@ pub(crate) async fn apply(
     }
     report.update_job(tx, &mut row, &attempt, &ranks, &mut changes).await?;
     report.update_ended_rank(tx, &mut attempt, &mut changes).await?;
+    report.update_readiness(tx, &row, &attempt, &mut changes).await?;
     changes.recheck_volumes = (changes.transferred || changes.ended) && uses::writes_volumes(&row);
     // A closed attempt stays closed: an old report of an earlier session opens nothing.
     if attempt.is_open && attempt.ended && attempt.clean && !attempt.saving {
@@ -265,6 +269,22 @@ impl Report<'_> {
         }
         let (metered_ms, cost_micros, held_micros) = (row.metered_ms, row.cost_micros, row.held_micros);
         Ok(Some(JobCost { job: self.report.job, metered_ms, cost_micros, held_micros }))
+    }
+
+    /// Records the readiness of a replica. The label of a replica spares the other jobs the statement.
+    async fn update_readiness(
+        &self,
+        tx: &mut Tx<'_>,
+        row: &StoredJob,
+        attempt: &StoredAttempt,
+        changes: &mut ReportChanges,
+    ) -> Result<(), StoreError> {
+        if attempt.rank != 0 || !row.labels.contains_key(replicas::LABEL) {
+            return Ok(());
+        }
+        let ready = self.report.ready && self.current && self.report.phase == AttemptPhase::Running;
+        changes.service = replicas::set_ready(tx, row.id, attempt.number, ready, self.now).await?;
+        Ok(())
     }
 
     /// Brings the row of a rank up to the report of its end, and releases its clean devices.

@@ -130,6 +130,7 @@ impl Listener for State {
             | Change::TokenRevoked(_)
             | Change::Operator(_)
             | Change::SignedOut(_)
+            | Change::Service(_)
             | Change::Webhooks(_) => {}
         }
     }

@@ -2,7 +2,7 @@
 
 use berth_fleet::reports::GpuTaskOrder;
 use berth_gangs::networks::{RankGang, RankPeer};
-use berth_jobs::assignments::{RankAssignment, RankDevice, RankStart};
+use berth_jobs::assignments::{RankAssignment, RankDevice, RankReplica, RankStart};
 use berth_proto as proto;
 use berth_storage::start_inputs::{RankSecret, RankVolume, RegistryLogin};
 use berth_types::health::GpuTaskKind;
@@ -69,6 +69,15 @@ fn to_gang_network(gang: RankGang) -> proto::GangNetwork {
     }
 }
 
+fn to_replica(replica: RankReplica) -> proto::ReplicaSpec {
+    proto::ReplicaSpec {
+        port: u32::from(replica.port),
+        readiness_path: replica.readiness_path,
+        token_sha256: replica.token_sha256.to_vec(),
+        max_connections: replica.max_connections,
+    }
+}
+
 fn to_spec(start: RankStart) -> proto::Spec {
     let (checkpoint_dir, checkpoint_every_s) =
         start.checkpoint_dir.map(|dir| (dir.path, dir.every_s)).unwrap_or_default();
@@ -98,6 +107,7 @@ fn to_spec(start: RankStart) -> proto::Spec {
         image: start.image.unwrap_or_default(),
         registry_auth: start.registry_login.map(to_registry_auth),
         secrets: start.secrets.into_iter().map(to_secret).collect(),
+        replica: start.replica.map(to_replica),
         unusable: start.unusable.map(|failure| proto::Failure { code: failure.code, detail: failure.detail }),
     }
 }
@@ -254,6 +264,19 @@ mod tests {
         let slots: Vec<(bool, u32)> =
             sent.slots.iter().map(|slot| (slot.instance.is_some(), slot.share_milli)).collect();
         assert_eq!(slots, [(true, 0), (false, 250), (false, 0)]);
+    }
+
+    #[test]
+    fn a_replica_has_its_port_and_the_hash_of_its_token() {
+        let replica = RankReplica {
+            port: 8_000,
+            readiness_path: "/health".to_owned(),
+            token_sha256: [7; 32],
+            max_connections: 32,
+        };
+        let sent = to_spec(RankStart { replica: Some(replica), ..RankStart::default() }).replica.unwrap();
+        assert_eq!((sent.port, sent.readiness_path.as_str(), sent.max_connections), (8_000, "/health", 32));
+        assert_eq!(sent.token_sha256, [7; 32]);
     }
 
     #[test]

@@ -121,6 +121,7 @@ pub(super) fn attempt_report(status: &proto::Status) -> Option<AttemptReport> {
         image_digest: parse_digest(&status.image_digest),
         began: status.started,
         links: status.links.iter().take(MAX_LINKS).filter_map(to_link).collect(),
+        ready: status.ready,
     })
 }
 

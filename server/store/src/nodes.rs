@@ -100,6 +100,8 @@ pub struct NodeReport {
     pub host_network: bool,
     /// The host mounts that answered.
     pub host_mounts: JsonColumn<Vec<HostMount>>,
+    /// The TCP port of its listener for gateways; 0 without one.
+    pub inference_port: u16,
     pub boards: Vec<GpuReport>,
 }
 
@@ -270,7 +272,7 @@ pub async fn record_report(
                last_seen_at = $6, cpu_milli = $7, memory_mib = $8, address = $9, reported_labels = $10, \
                labels = CASE WHEN adopts_labels THEN $10 ELSE labels END, isolation = $11, images = $12, \
                gang_first_port = $13, gang_plain = $14, rdma_ports = $15, egress = $16, host_network = $17, \
-               host_mounts = $18, gang_checks = $19 WHERE id = $1";
+               host_mounts = $18, gang_checks = $19, inference_port = $20 WHERE id = $1";
     exec!(
         tx,
         sql,
@@ -292,7 +294,8 @@ pub async fn record_report(
         report.egress,
         report.host_network,
         &report.host_mounts,
-        report.gang_ports.is_some_and(|ports| ports.checks)
+        report.gang_ports.is_some_and(|ports| ports.checks),
+        i64::from(report.inference_port)
     )?;
     exec!(tx, "UPDATE gpus SET present = $2 WHERE node_id = $1", node, false)?;
     for board in &report.boards {

@@ -67,6 +67,7 @@ impl Setup {
             egress: false,
             host_network: false,
             host_mounts: JsonColumn::default(),
+            inference_port: 0,
             boards: (0..).zip(boards).map(board).collect(),
         };
         self.t.portal.nodes.report_node(node, report).await.unwrap();

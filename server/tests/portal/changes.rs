@@ -6,7 +6,7 @@ use std::sync::Arc;
 use berth_foundation::live::JobUpdate;
 use berth_foundation::{Change, SessionKey};
 use berth_types::events::JobEvent;
-use berth_types::ids::{JobId, NodeId, OrgId, TokenId, UserId};
+use berth_types::ids::{JobId, NodeId, OrgId, ServiceId, TokenId, UserId};
 use berth_types::jobs::JobState;
 use berth_types::time::Timestamp;
 use futures::FutureExt;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::common::TestPortal;
 
 /// Returns the expected listeners of a change. A new kind of change does not compile without an entry here.
-/// The unit tests of tunnels, passes and the watch for idle devices cover these three listeners.
+/// The unit tests of tunnels, passes, the watch for idle devices and the loop of services cover these listeners.
 fn listeners(change: &Change) -> &'static [&'static str] {
     match change {
         Change::Job { event: Some(event), .. } if event.state == JobState::Starting => {
@@ -30,6 +30,7 @@ fn listeners(change: &Change) -> &'static [&'static str] {
         Change::Operator(_) => &["streams of the member", "streams of the session", "streams of the token"],
         Change::TokenRevoked(_) => &["streams of the token"],
         Change::SignedOut(_) => &["streams of the session"],
+        Change::Service(_) => &[],
         Change::Webhooks(_) => &["notices of the organization"],
     }
 }
@@ -60,6 +61,7 @@ fn changes(ids: &Ids) -> Vec<Change> {
         Change::Boards,
         Change::Orgs,
         Change::Reservations,
+        Change::Service(ServiceId::from_uuid(Uuid::from_u128(6))),
         Change::Assignments(node),
         Change::NodeRevoked(node),
         Change::Charged(org),

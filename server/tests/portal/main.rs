@@ -102,6 +102,7 @@ mod scim;
 mod scim_groups;
 mod secrets;
 mod service_accounts;
+mod service_loop;
 mod shares;
 mod slugs;
 mod sso;

@@ -80,6 +80,7 @@ pub async fn report(setup: &IdlePortal, n: u128, driver: &str, labels: Value) {
         egress: false,
         host_network: false,
         host_mounts: JsonColumn::default(),
+        inference_port: 0,
         boards: (0..2).map(board).collect(),
     };
     setup.t.portal.nodes.report_node(node(n), report).await.unwrap();

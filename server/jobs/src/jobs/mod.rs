@@ -37,6 +37,7 @@ use crate::planner::Planner;
 use crate::planner::{cpu_milli, memory_mib};
 use crate::quotas::{self, SubmissionDemand};
 use berth_billing::budgets;
+use berth_foundation::callers::IdempotencyKey;
 use berth_foundation::{Caller, Right, idempotency};
 use berth_foundation::{Change, Context};
 use berth_recordings::Recordings;
@@ -113,6 +114,40 @@ impl Submission {
     }
 }
 
+/// Submits a job under an id. `key` is the key of the request, if it has one.
+async fn submit(
+    jobs: &Jobs,
+    (id, org): (JobId, OrgId),
+    spec: NewJob,
+    created_by: String,
+    key: Option<IdempotencyKey>,
+) -> Result<Job, Problem> {
+    let errors = check_job(&spec);
+    if !errors.is_empty() {
+        return Err(Problem::invalid(errors));
+    }
+    jobs.context.disk.check_submission()?;
+    let now = jobs.context.now();
+    jobs.refuse_impossible(org, &spec, now).await?;
+    let hold: TransferId = jobs.context.new_id(now);
+    let (inputs, spec) = split_inputs(spec);
+    let spec = Arc::new(spec);
+    let submission = Submission { id, hold, org, spec, inputs, created_by, at: now };
+    let own = jobs.clone();
+    let done = jobs.context.db.try_write(move |tx| {
+        let (jobs, submission, key) = (own.clone(), submission.clone(), key.clone());
+        async move {
+            let submitted = jobs.record_submission(tx, submission).await?;
+            idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
+            Ok(submitted)
+        }
+        .boxed()
+    });
+    let (job, event) = done.await?;
+    jobs.context.publish(Change::Job { org, job: id, event: Some(event) });
+    Ok(job)
+}
+
 /// The jobs of organizations.
 #[derive(Clone)]
 pub struct Jobs {
@@ -135,30 +170,28 @@ impl Jobs {
         if let Some(created) = caller.already_created() {
             return self.show_job(org, created.parse().map_err(|_| Problem::internal())?).await;
         }
-        let errors = check_job(&spec);
-        if !errors.is_empty() {
-            return Err(Problem::invalid(errors));
+        let id = self.context.new_id(self.context.now());
+        submit(self, (id, org), spec, caller.user.name.clone(), caller.idempotency_key.clone()).await
+    }
+
+    /// Submits the job of a replica under the id that its service has chosen. Returns false if it exists already.
+    ///
+    /// # Errors
+    /// As for any submission.
+    pub async fn submit_replica(
+        &self,
+        id: JobId,
+        org: OrgId,
+        spec: NewJob,
+        created_by: String,
+    ) -> Result<bool, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let found = store::jobs::find_any(&mut conn.tx(), id).await?;
+        drop(conn);
+        if found.is_some() {
+            return Ok(false);
         }
-        self.context.disk.check_submission()?;
-        let now = self.context.now();
-        self.refuse_impossible(org, &spec, now).await?;
-        let (id, hold): (JobId, TransferId) = (self.context.new_id(now), self.context.new_id(now));
-        let (inputs, spec) = split_inputs(spec);
-        let (spec, created_by) = (Arc::new(spec), caller.user.name.clone());
-        let submission = Submission { id, hold, org, spec, inputs, created_by, at: now };
-        let (jobs, key) = (self.clone(), caller.idempotency_key.clone());
-        let done = self.context.db.try_write(move |tx| {
-            let (jobs, submission, key) = (jobs.clone(), submission.clone(), key.clone());
-            async move {
-                let submitted = jobs.record_submission(tx, submission).await?;
-                idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
-                Ok(submitted)
-            }
-            .boxed()
-        });
-        let (job, event) = done.await?;
-        self.context.publish(Change::Job { org, job: id, event: Some(event) });
-        Ok(job)
+        submit(self, (id, org), spec, created_by, None).await.map(|_| true)
     }
 
     /// Checks a submission against the stored state, and records it with its hold if nothing is against it.

@@ -76,6 +76,7 @@ pub fn host(boards: Vec<GpuReport>) -> NodeReport {
         egress: false,
         host_network: false,
         host_mounts: JsonColumn::default(),
+        inference_port: 0,
         boards,
     }
 }

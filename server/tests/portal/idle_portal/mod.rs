@@ -122,6 +122,7 @@ impl IdlePortal {
             egress,
             host_network,
             host_mounts: JsonColumn(mounts.iter().map(mount).collect()),
+            inference_port: 0,
             boards: (0..2).map(board).collect(),
         };
         self.t.portal.nodes.report_node(node(n), report).await.unwrap();

@@ -1,0 +1,258 @@
+//! What the loop remembers of a service between its runs. A start of the portal begins anew: the number of replicas is in
+//! the row of the service, and a step of a rollout is judged again from its begin.
+
+use std::collections::BTreeMap;
+
+use berth_autoscaling::GatewayId;
+use berth_autoscaling::rollout::{Judge, RevisionNumber, RevisionState, Rule, Verdict};
+use berth_autoscaling::scaling::{Decision, Fleet, Policy, Report, Scaler};
+use berth_service_types::scaling::{Scaling, ScalingDecision};
+use berth_types::ids::RevisionId;
+use berth_types::time::Timestamp;
+
+use super::inputs::{Counts, LoadBoard};
+use super::plan::{Judged, Refusal};
+use super::world::World;
+
+/// A step of a canary lasts at least this many requests and seconds.
+const RULE: Rule = Rule { min_requests: 50, min_s: 60, permitted_errors_permille: 50 };
+/// The number of replicas rises at once to at most twice the ready ones and this number.
+const STEP: u32 = 2;
+/// A decision with the same number is stored again after this time in seconds.
+const STORED_AGAIN_S: i64 = 15;
+/// The longest pause after refusals in seconds.
+const MOST_PAUSE_S: i64 = 300;
+/// Characters of the text of a refusal.
+const MAX_REFUSAL_CHARS: usize = 300;
+
+/// A step of a canary.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    canary: (RevisionNumber, u8),
+    live: RevisionNumber,
+    ids: [RevisionId; 2],
+    judge: Judge,
+    /// The counts of the canary and of the live revision at its begin.
+    before: (Counts, Counts),
+}
+
+/// The refused submissions of a revision in sequence.
+#[derive(Debug, Clone)]
+struct Refused {
+    count: u32,
+    last: Refusal,
+}
+
+/// The memory of one service.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    scaler: Scaler,
+    step: Option<Step>,
+    refused: BTreeMap<RevisionId, Refused>,
+}
+
+fn policy(scaling: &Scaling) -> Policy {
+    Policy {
+        target: scaling.target_requests.max(1),
+        floor: scaling.min_replicas.min(scaling.max_replicas),
+        ceiling: scaling.max_replicas.max(1),
+        up_delay_s: scaling.up_delay_s,
+        down_delay_s: scaling.down_delay_s,
+        idle_s: scaling.idle_s,
+        step: STEP,
+        schedule: Vec::new(),
+        shadow: scaling.shadow,
+    }
+}
+
+/// The number of replicas that a decision lets the service have.
+pub fn wanted(scaling: &Scaling, decision: &Decision) -> u32 {
+    if decision.applied { decision.replicas } else { scaling.min_replicas.max(1) }
+}
+
+/// The stored decision; `None` before the first, or for a text of another version.
+fn parse(stored: &str) -> Option<ScalingDecision> {
+    serde_json::from_str(stored).ok()
+}
+
+/// The text of a decision for the row of its service. It changes with the number, and else from time to time.
+pub fn decision_text(stored: &str, decision: &Decision, now: Timestamp) -> String {
+    let new = ScalingDecision {
+        at: now,
+        replicas: decision.replicas,
+        applied: decision.applied,
+        reason: decision.to_string(),
+        in_flight: decision.load.in_flight,
+        waiting: decision.load.waiting,
+    };
+    let keep = parse(stored).is_some_and(|last| {
+        let same = (last.replicas, last.applied) == (new.replicas, new.applied);
+        let unchanged = last.reason == new.reason;
+        let recent = now < last.at.plus_seconds(STORED_AGAIN_S);
+        // The reason of a sleeping service names the time of its sleep, which grows.
+        same && (unchanged || recent || new.replicas == 0)
+    });
+    if keep { stored.to_owned() } else { serde_json::to_string(&new).unwrap_or_default() }
+}
+
+impl Memory {
+    /// Decides the number of replicas from the reports of gateways. `stored` is the last decision.
+    pub fn decide(
+        &mut self,
+        (scaling, stored): (&Scaling, &str),
+        reports: Vec<(u64, Report)>,
+        world: &World,
+        now: Timestamp,
+    ) -> Decision {
+        for (gateway, report) in reports {
+            self.scaler.report(GatewayId(gateway), report);
+        }
+        // A new service begins with a replica, so that it is seen to work before it falls asleep.
+        let first = scaling.min_replicas.max(1);
+        let last = parse(stored).map_or(first, |last| if last.applied { last.replicas } else { first });
+        let present = if scaling.shadow { first } else { last };
+        let ready = world.replicas.iter().filter(|replica| replica.ready && replica.draining_since.is_none());
+        let ready = u32::try_from(ready.count()).unwrap_or(u32::MAX);
+        // The number that the loop keeps up, and not the replicas of this moment: one that failed is replaced.
+        let fleet = Fleet { replicas: present, ready: ready.min(present) };
+        self.scaler.decide(&policy(scaling), fleet, now, 0)
+    }
+
+    /// Judges the canary of a service by its requests since the begin of its step.
+    pub fn judge(&mut self, world: &World, board: &LoadBoard, now: Timestamp) -> Option<Judged> {
+        let canary = world.rollout.revisions().find(|(_, revision)| revision.state == RevisionState::Canary);
+        let canary = canary.map(|(number, revision)| (number, revision.percent));
+        let (Some(canary), Some(live)) = (canary, world.rollout.live()) else {
+            self.step = None;
+            return None;
+        };
+        let id = |number: RevisionNumber| world.revisions.iter().find(|r| r.number == number).map(|r| r.id);
+        let ids = [id(canary.0)?, id(live)?];
+        let [canary_counts, live_counts] = ids.map(|revision| board.watch(revision));
+        let counts = (canary_counts, live_counts);
+        let same = self.step.is_some_and(|step| (step.canary, step.live) == (canary, live));
+        if !same {
+            self.step = Some(Step { canary, live, ids, judge: Judge::new(&RULE, now), before: counts });
+            return None;
+        }
+        let step = self.step.as_mut()?;
+        let evidence = (counts.0.since(&step.before.0), counts.1.since(&step.before.1));
+        let fault = match step.judge.judge(&RULE, &evidence.0, &evidence.1, now) {
+            Verdict::Wait { .. } => return None,
+            Verdict::Promote => None,
+            Verdict::Rollback(fault) => Some(fault.to_string()),
+        };
+        Some(Judged { revision: canary.0, percent: canary.1, fault })
+    }
+
+    /// The revisions whose requests are counted for the present step.
+    pub fn watched(&self) -> impl Iterator<Item = RevisionId> {
+        self.step.into_iter().flat_map(|step| step.ids)
+    }
+
+    /// The refusals of revisions.
+    pub fn refusals(&self) -> BTreeMap<RevisionId, Refusal> {
+        self.refused.iter().map(|(revision, refused)| (*revision, refused.last.clone())).collect()
+    }
+
+    /// Remembers that the submission of a replica was refused. The next one follows after a pause.
+    pub fn refuse(&mut self, revision: RevisionId, detail: &str, now: Timestamp) {
+        let count = self.refused.get(&revision).map_or(0, |refused| refused.count).saturating_add(1);
+        let pause_s = (1_i64 << count.min(16)).min(MOST_PAUSE_S);
+        let detail = detail.chars().take(MAX_REFUSAL_CHARS).collect();
+        let last = Refusal { until: now.plus_seconds(pause_s), detail };
+        self.refused.insert(revision, Refused { count, last });
+    }
+
+    /// Forgets the refusals of a revision after a submission.
+    pub fn accept(&mut self, revision: RevisionId) {
+        self.refused.remove(&revision);
+    }
+
+    /// Forgets the refusals of revisions without a replica that waits for its submission.
+    pub fn retain_refusals(&mut self, waiting: &[RevisionId]) {
+        self.refused.retain(|revision, _| waiting.contains(revision));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use berth_autoscaling::rollout::{Plan, Rollout};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_micros(0).plus_seconds(seconds)
+    }
+
+    fn empty() -> World {
+        let rollout = Rollout::new(Plan::default());
+        World { halted: false, rollout, revisions: Vec::new(), replicas: Vec::new() }
+    }
+
+    fn decide(memory: &mut Memory, scaling: &Scaling, stored: &str, load: (u32, u32), now: i64) -> Decision {
+        let report = Report { in_flight: load.0, waiting: load.1, at: at(now) };
+        memory.decide((scaling, stored), vec![(1, report)], &empty(), at(now))
+    }
+
+    #[test]
+    fn a_new_service_begins_with_a_replica_and_falls_asleep_after_its_idle_time() {
+        let scaling = Scaling { min_replicas: 0, down_delay_s: 10, idle_s: 60, ..Scaling::default() };
+        let (mut memory, mut stored) = (Memory::default(), String::new());
+        let mut numbers = Vec::new();
+        for now in (0..100).step_by(5) {
+            let decision = decide(&mut memory, &scaling, &stored, (0, 0), now);
+            stored = decision_text(&stored, &decision, at(now));
+            numbers.push(wanted(&scaling, &decision));
+        }
+        assert_eq!((numbers.first(), numbers.last()), (Some(&1), Some(&0)));
+        assert!(numbers.is_sorted_by(|a, b| a >= b), "{numbers:?}");
+        // The first request wakes it at once.
+        let decision = decide(&mut memory, &scaling, &stored, (0, 1), 101);
+        assert_eq!(wanted(&scaling, &decision), 1);
+    }
+
+    #[test]
+    fn a_restart_keeps_the_number_and_shadow_mode_applies_none() {
+        let scaling = Scaling { min_replicas: 0, max_replicas: 9, ..Scaling::default() };
+        let mut memory = Memory::default();
+        let decision = decide(&mut memory, &scaling, "", (0, 0), 0);
+        let stored = decision_text("", &Decision { replicas: 5, ..decision }, at(0));
+        let silent = Memory::default().decide((&scaling, &stored), Vec::new(), &empty(), at(9));
+        assert_eq!(wanted(&scaling, &silent), 5);
+        let shadow = Scaling { shadow: true, ..scaling };
+        let decision = decide(&mut Memory::default(), &shadow, &stored, (40, 0), 9);
+        assert_eq!((wanted(&shadow, &decision), decision.applied), (1, false));
+    }
+
+    #[test]
+    fn a_decision_is_stored_with_each_new_number_and_else_rarely() {
+        let scaling = Scaling::default();
+        let first = decide(&mut Memory::default(), &scaling, "", (1, 0), 0);
+        let stored = decision_text("", &first, at(0));
+        let more = decide(&mut Memory::default(), &scaling, "", (2, 0), 0);
+        assert_eq!((first.replicas, more.replicas), (1, 1));
+        assert_eq!(decision_text(&stored, &more, at(14)), stored);
+        assert_ne!(decision_text(&stored, &more, at(15)), stored);
+        assert_eq!(decision_text(&stored, &first, at(900)), stored, "nothing is new");
+        let other = Decision { replicas: 2, ..first };
+        assert_ne!(decision_text(&stored, &other, at(1)), stored);
+    }
+
+    #[test]
+    fn pauses_after_refusals_double_and_end_with_a_submission() {
+        let revision = RevisionId::from_uuid(Uuid::from_u128(1));
+        let mut memory = Memory::default();
+        for pause_s in [2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+            memory.refuse(revision, "Not enough credit.", at(0));
+            assert_eq!(memory.refusals()[&revision].until, at(pause_s));
+        }
+        memory.accept(revision);
+        assert!(memory.refusals().is_empty());
+        memory.refuse(revision, &"x".repeat(1_000), at(0));
+        assert_eq!(memory.refusals()[&revision].detail.len(), MAX_REFUSAL_CHARS);
+        memory.retain_refusals(&[]);
+        assert!(memory.refusals().is_empty());
+    }
+}
