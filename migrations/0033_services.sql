@@ -5,15 +5,15 @@ CREATE TABLE services (
   org_id TEXT NOT NULL REFERENCES orgs (id),
   -- Unique among the services of the organization that are not deleted.
   name TEXT NOT NULL,
-  protocol TEXT NOT NULL,
-  access TEXT NOT NULL,
+  protocol TEXT NOT NULL CHECK (protocol IN ('http', 'openai')),
+  access TEXT NOT NULL CHECK (access IN ('organization', 'public')),
   -- Lists and structures as JSON.
   hosts TEXT NOT NULL,
   models TEXT NOT NULL,
   max_body_bytes BIGINT NOT NULL,
   scaling TEXT NOT NULL,
   stopped BOOLEAN NOT NULL DEFAULT FALSE,
-  state TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('asleep', 'degraded', 'failed', 'ready', 'waking')),
   detail TEXT NOT NULL DEFAULT '',
   -- The last decision about the number of replicas as JSON; empty before the first.
   decision TEXT NOT NULL DEFAULT '',
@@ -41,7 +41,8 @@ CREATE TABLE service_revisions (
   service_id TEXT NOT NULL REFERENCES services (id),
   org_id TEXT NOT NULL REFERENCES orgs (id),
   number BIGINT NOT NULL,
-  state TEXT NOT NULL,
+  state TEXT NOT NULL
+    CHECK (state IN ('canary', 'draining', 'live', 'retired', 'rolled_back', 'staging')),
   detail TEXT NOT NULL DEFAULT '',
   weight_percent BIGINT NOT NULL DEFAULT 0,
   -- The percentage for which its replicas start now, and whether a person set it.
@@ -122,10 +123,10 @@ CREATE TABLE gateways (
 );
 CREATE UNIQUE INDEX gateways_by_name ON gateways (name) WHERE removed_at IS NULL;
 
--- The use of a service by a key in an hour of UTC. Without a key the id is empty.
+-- The use of a service by a key in an hour of UTC. Without a key the id is empty. It outlives its revision.
 CREATE TABLE service_use (
   service_id TEXT NOT NULL REFERENCES services (id),
-  revision_id TEXT NOT NULL REFERENCES service_revisions (id),
+  revision_id TEXT NOT NULL,
   key_id TEXT NOT NULL,
   hour_at BIGINT NOT NULL,
   org_id TEXT NOT NULL REFERENCES orgs (id),
@@ -138,6 +139,7 @@ CREATE TABLE service_use (
   first_byte TEXT NOT NULL,
   PRIMARY KEY (service_id, revision_id, key_id, hour_at)
 );
+CREATE INDEX service_use_by_service ON service_use (service_id, hour_at);
 CREATE INDEX service_use_by_key ON service_use (key_id, hour_at);
 CREATE INDEX service_use_by_org ON service_use (org_id, hour_at);
 

@@ -86,6 +86,9 @@ class Victim:
         hook = make("/webhooks", {"url": f"https://1.1.1.1/{word()}", "kinds": ["budget.passed"]})
         ids["webhooks"] = hook["id"]
         self.hide(hook["secret"])
+        key = make("/inference-keys", {"name": word(), "models": [word()]})
+        ids["inference-keys"] = key["id"]
+        self.hide(key["secret"])
         ids["budgets"] = make("/budgets", {"name": word(), "limit_micros": 500_000_000})["id"]
         make("/billing-details", {"name": word(), "address": word(), "tax_id": word()}, "PUT")
         ids["quota-requests"] = make("/quota-requests", {"credit_micros": 1_000_000, "reason": word()})["id"]

@@ -4,7 +4,7 @@ use aide::axum::ApiRouter;
 use {
     berth_access::routes as access, berth_accounts::routes as accounts, berth_billing::routes as billing,
     berth_fleet::routes as fleet, berth_jobs::routes as jobs, berth_reservations::routes as reservations,
-    berth_storage::routes as storage,
+    berth_services::routes as services, berth_storage::routes as storage,
 };
 
 use crate::portal::Portal;
@@ -87,6 +87,7 @@ parts! {
     berth_identity::Identity, identity: berth_identity::routes::routes;
     berth_jobs::Templates, templates: jobs::templates;
     berth_webhooks::Webhooks, webhooks: berth_webhooks::routes::routes;
+    berth_services::Services, services: services::services, services::keys, services::gateways;
     metrics::Metrics, metrics: metrics::routes::routes;
     berth_foundation::loops::Loops, loops: loops::routes::routes;
     berth_foundation::AuditLog, audit_log: audit_log::routes;

@@ -26,7 +26,7 @@ use berth_jobs::{
 use berth_recordings::Recordings;
 use berth_reservations::Reservations;
 use berth_scim::Scim;
-use berth_services::{Controller, LoadBoard};
+use berth_services::{Controller, LoadBoard, Services};
 use berth_sso::SingleSignOn;
 use berth_storage::{Bundles, Files, HandOvers, JobRetention, Secrets, StorageClasses, VolumeUses, Volumes};
 use berth_store::Db;
@@ -106,6 +106,7 @@ pub struct Portal {
     pub templates: Templates,
     pub webhooks: Webhooks,
     pub service_loop: Controller,
+    pub services: Services,
     pub metrics: Metrics,
 }
 
@@ -196,6 +197,12 @@ impl JobParts {
     }
 }
 
+/// The parts that watch the portal itself.
+fn watches(context: &Context) -> (Arc<Telemetry>, Loops, Reconciliations, AuditPush) {
+    let (telemetry, loops) = (Arc::new(Telemetry::new(context.now())), Loops::new(context.clone()));
+    (telemetry, loops, Reconciliations::new(context.clone()), AuditPush::new(context.clone()))
+}
+
 /// The tunnels into attempts, and the terminals through them.
 fn access(context: &Context) -> (Arc<Tunnels>, Terminals) {
     let tunnels = Tunnels::subscribed(context);
@@ -208,9 +215,8 @@ impl Portal {
         let ExternalParts { stripe, transport, recordings, objects } = ExternalParts::new(&settings);
         let context = Context::new(db, settings, clock, rng);
         let ctx = || context.clone();
-        let (telemetry, loops) = (Arc::new(Telemetry::new(context.now())), Loops::new(ctx()));
+        let (telemetry, loops, reconciliations, audit_push) = watches(&context);
         let (hasher, factors, accounts) = accounts(&context, &transport);
-        let (reconciliations, audit_push) = (Reconciliations::new(ctx()), AuditPush::new(ctx()));
         let (handovers, files, volume_uses) = storage(&context, &objects);
         let (secrets, leases) = (Secrets::new(ctx()), Arc::new(Leases::new(context.monotonic_ms())));
         let (cluster, offerings) = (Cluster::new(ctx(), leases.clone()), Offerings::new(ctx()));
@@ -247,7 +253,6 @@ impl Portal {
             inventory: Inventory::new(ctx()),
             egress_policies: EgressPolicies::new(ctx()),
             quotas: Quotas::new(ctx(), planner.clone()),
-            jobs,
             service_loop,
             operator_jobs: OperatorJobs::new(ctx()),
             idle_watch: IdleWatch::new(ctx(), recordings.clone(), attempts.clone()),
@@ -259,6 +264,7 @@ impl Portal {
             identity: Identity::new(ctx(), offerings.clone()),
             templates: Templates::new(context.settings.templates.as_deref()),
             webhooks: Webhooks::new(ctx(), secrets.clone(), transport),
+            services: Services::new(ctx(), jobs.clone()),
             metrics: Metrics::new(
                 (ctx(), accounts.clone()),
                 (reconciliations.clone(), cluster.clone()),
@@ -277,6 +283,7 @@ impl Portal {
             cluster,
             offerings,
             planner,
+            jobs,
             logs,
             attempts,
             tunnels,

@@ -29,6 +29,12 @@ pub enum ApiScope {
     /// Quotes, reservations and their changes.
     #[serde(rename = "reservations:write")]
     ReservationsWrite,
+    /// Services with their revisions and use, inference keys, and the addresses of gateways.
+    #[serde(rename = "services:read")]
+    ServicesRead,
+    /// Changes of services, revisions, traffic and inference keys.
+    #[serde(rename = "services:write")]
+    ServicesWrite,
     /// Members, service accounts, invitations, tokens, webhooks and audit events.
     #[serde(rename = "members:read")]
     MembersRead,
@@ -53,13 +59,15 @@ pub enum ApiScope {
 }
 
 impl ApiScope {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::JobsRead,
         Self::JobsWrite,
         Self::StorageRead,
         Self::StorageWrite,
         Self::ReservationsRead,
         Self::ReservationsWrite,
+        Self::ServicesRead,
+        Self::ServicesWrite,
         Self::MembersRead,
         Self::BillingRead,
         Self::BillingWrite,
@@ -77,6 +85,8 @@ impl ApiScope {
             Self::StorageWrite => "storage:write",
             Self::ReservationsRead => "reservations:read",
             Self::ReservationsWrite => "reservations:write",
+            Self::ServicesRead => "services:read",
+            Self::ServicesWrite => "services:write",
             Self::MembersRead => "members:read",
             Self::BillingRead => "billing:read",
             Self::BillingWrite => "billing:write",
@@ -99,11 +109,13 @@ impl ApiScope {
                 Self::JobsWrite => other == Self::JobsRead,
                 Self::StorageWrite => other == Self::StorageRead,
                 Self::ReservationsWrite => other == Self::ReservationsRead,
+                Self::ServicesWrite => other == Self::ServicesRead,
                 Self::BillingWrite => other == Self::BillingRead,
                 Self::FleetWrite => other == Self::FleetRead,
                 Self::JobsRead
                 | Self::StorageRead
                 | Self::ReservationsRead
+                | Self::ServicesRead
                 | Self::MembersRead
                 | Self::BillingRead
                 | Self::FleetRead

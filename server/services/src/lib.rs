@@ -4,3 +4,15 @@ pub mod controller;
 
 pub use controller::Controller;
 pub use controller::inputs::LoadBoard;
+pub mod rollouts;
+pub mod routes;
+
+mod addresses;
+mod checks;
+mod gateway_admin;
+mod keys;
+mod revisions;
+mod services;
+mod show;
+
+pub use services::Services;

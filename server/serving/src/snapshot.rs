@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::bounded::list;
 
 pub use crate::bounded::{MAX_NAME_BYTES, Name, NameError};
-pub use validation::SnapshotFault;
+pub use validation::{SnapshotFault, is_host};
 
 /// The version of the format. Each change of a field raises it.
 pub const VERSION: u32 = 1;

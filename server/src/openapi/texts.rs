@@ -42,7 +42,9 @@ const TAGS: &[(&str, &str)] = &[
     ("egress-policy", "The addresses that the jobs of an organization may reach."),
     ("email-verifications", "Verifications of e-mail addresses by links."),
     ("events", "The stream of changes of an organization."),
+    ("gateways", "The gateways of services, for operators."),
     ("gpus", "Checks, releases and the MIG mode of boards."),
+    ("inference-keys", "Secrets for requests to services."),
     ("info", "Public facts about the portal."),
     ("inventory", "Hosts with their versions and differences."),
     ("invitations", "Invitations to organizations."),
@@ -81,6 +83,8 @@ const TAGS: &[(&str, &str)] = &[
     ),
     ("secrets", "Sealed values for jobs."),
     ("service-accounts", "Accounts of an organization for programs."),
+    ("service-gateways", "The addresses of the gateways that answer at present."),
+    ("services", "Models and other servers behind one address."),
     ("sessions", "Sign-in and sign-out of the browser."),
     ("setup", "The first operator of a new portal."),
     ("sign-in-policy", "The rule of an organization for the sign-in of its members."),
@@ -212,6 +216,32 @@ const OPERATIONS: &[(&str, &str)] = &[
          that stop for good do not match. It requires the right to run jobs. The audit event has the number and the \
          filter.",
     ),
+    (
+        "post_orgs_org_services",
+        "The loop of services starts the replicas as jobs of the organization, with the label `berth-service`. The `name` of \
+         the job is replaced. The job is checked like a submission; limits and credit count at the submission of each replica.",
+    ),
+    (
+        "post_orgs_org_services_service_revisions",
+        "A service has one revision on its way at a time (`revision.underway`). It keeps the last 100 revisions, and older \
+         ones with a replica.",
+    ),
+    (
+        "post_orgs_org_services_service_rollback",
+        "A revision on its way is withdrawn. Without one, the revision before the live one starts its replicas and then gets \
+         all requests.",
+    ),
+    (
+        "put_orgs_org_services_service_traffic",
+        "No evidence raises the percentage after this. With 100 the revision becomes live. The first revision of a service \
+         gets all requests or none, so a percentage of it changes nothing.",
+    ),
+    (
+        "delete_orgs_org_services_service",
+        "Names, hosts and models are free at once. Requests in progress end first. The texts of scripts, variables and files of \
+         all revisions are removed.",
+    ),
+    ("get_orgs_org_services_service_use", "Hours are those of UTC, and hours without a request are absent."),
     (
         "post_password_resets_complete",
         "No `Idempotency-Key`: a link is valid once, and a repetition answers `link.not_valid`. All sessions of the \

@@ -386,6 +386,7 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
     let recharge = json!({"below_micros": 0, "amount_micros": 0, "most_a_day": 0});
     for (method, path, body) in [
         ("POST", tokens.clone(), token.clone()),
+        ("POST", format!("/orgs/{org}/inference-keys"), json!({"name": "batch"})),
         ("POST", invitations, invitation),
         ("POST", resend, Value::Null),
         ("PATCH", member.clone(), json!({"role": "member"})),
@@ -406,6 +407,8 @@ async fn deliberate_acts_need_a_fresh_proof_of_people_with_a_factor() {
         ("PUT", format!("/operator/orgs/{org}/nodes"), json!({"own_nodes_only": false})),
         ("PUT", format!("/operator/orgs/{org}/rdma"), json!({"granted": true})),
         ("PUT", format!("/operator/orgs/{org}/egress-policy"), json!({"internet": true})),
+        ("POST", "/operator/gateways".to_owned(), json!({"name": "gateway-1"})),
+        ("DELETE", "/operator/gateways/gw_00000000000000000000000001".to_owned(), Value::Null),
         ("PUT", "/operator/networks/storage".to_owned(), json!({"ranges": ["10.8.0.0/16"]})),
         ("DELETE", "/operator/networks/storage".to_owned(), Value::Null),
         ("PUT", format!("/operator/users/{user}/disabled"), json!({"reason": "Unpaid."})),

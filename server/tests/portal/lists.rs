@@ -37,7 +37,7 @@ fn each_list_of_the_document_has_the_same_parameters() {
         }
         lists += 1;
     }
-    assert_eq!(lists, 47, "lists of the document");
+    assert_eq!(lists, 54, "lists of the document");
 }
 
 /// A list with data.
@@ -133,6 +133,11 @@ async fn fill(setup: &IdlePortal) {
         setup.reserve(1, 1, setup.at(n * 24 * HOUR), setup.at((n * 24 + 1) * HOUR)).await;
         post(t, operator, "/operator/tokens", json!({"name": name})).await;
         post(t, operator, "/operator/metrics-tokens", json!({"name": name})).await;
+        let replica = json!({"name": name, "offering": "h100-80gb", "command": ["serve"]});
+        let service = json!({"name": name, "revision": {"job": replica, "port": 8_000}});
+        post(t, ada, &format!("{org}/services"), service).await;
+        post(t, ada, &format!("{org}/inference-keys"), json!({"name": name})).await;
+        post(t, operator, "/operator/gateways", json!({"name": name})).await;
         let class = format!("/operator/storage-classes/{name}");
         for path in [class.clone(), format!("{class}{org}")] {
             t.call(operator, "PUT", &path, Value::Null).await.expect(200);
@@ -156,12 +161,12 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
         let page = setup.t.get(&setup.ada, &format!("{org}/{path}?limit=1")).await.expect(200);
         page["items"][0]["id"].as_str().unwrap().to_owned()
     };
-    let (job, hook) = (first("jobs").await, first("webhooks").await);
+    let (job, hook, service) = (first("jobs").await, first("webhooks").await, first("services").await);
     let mut lists = Vec::new();
     for path in ["tokens", "webhooks", "members", "invitations", "budgets", "jobs", "transfers"] {
         lists.push(by_creation(false, 3, format!("{org}/{path}")));
     }
-    for path in ["audit-events", "quota-requests", "reservations"] {
+    for path in ["audit-events", "quota-requests", "reservations", "services", "inference-keys"] {
         lists.push(by_creation(false, 3, format!("{org}/{path}")));
     }
     for path in ["invoices", "top-ups"] {
@@ -171,6 +176,12 @@ async fn lists(setup: &IdlePortal) -> Vec<List> {
         [format!("jobs/{job}/files"), format!("jobs/{job}/terminals"), format!("webhooks/{hook}/deliveries")]
     {
         lists.push(by_creation(false, 0, format!("{org}/{path}")));
+    }
+    lists.push(by_creation(false, 1, format!("{org}/services/{service}/revisions")));
+    lists.push(by_creation(false, 0, format!("{org}/services/{service}/use")));
+    lists.push(by_name(false, 0, format!("{org}/service-gateways")));
+    for path in ["services", "gateways"] {
+        lists.push(by_creation(true, 3, format!("/operator/{path}")));
     }
     for path in ["volumes", "secrets", "nodes", "boards", "offerings", "storage-classes"] {
         lists.push(by_name(false, 3, format!("{org}/{path}")));
@@ -202,7 +213,7 @@ async fn each_list_has_each_object_once_in_both_directions() {
         let setup = IdlePortal::on(db).await;
         fill(&setup).await;
         let lists = lists(&setup).await;
-        assert_eq!(lists.len(), 44, "all lists of the document");
+        assert_eq!(lists.len(), 51, "all lists of the document");
         // A cursor of 4,097 characters.
         let long = format!("cursor=name_{}", "61".repeat(2_046));
         for List { path, operator, least, default } in lists {

@@ -30,6 +30,9 @@ const TABLE: &[(&str, &str)] = &[
     ("POST /operator/change-requests/{change}/withdraw", "all"),
     ("POST /operator/credits", "owner billing"),
     ("GET /operator/drains", "all"),
+    ("GET /operator/gateways", "all"),
+    ("POST /operator/gateways", "owner fleet"),
+    ("DELETE /operator/gateways/{gateway}", "owner fleet"),
     ("POST /operator/gpus/{gpu}/approve", "owner fleet"),
     ("POST /operator/gpus/{gpu}/check", "owner fleet"),
     ("POST /operator/gpus/{gpu}/mode", "owner fleet"),
@@ -107,6 +110,8 @@ const TABLE: &[(&str, &str)] = &[
     ("POST /operator/reservations/{id}/approve", "owner fleet support"),
     ("POST /operator/reservations/{id}/cancel", "owner fleet support"),
     ("POST /operator/reservations/{id}/decline", "owner fleet support"),
+    ("GET /operator/services", "all"),
+    ("PUT /operator/services/{service}/token-price", "owner billing"),
     ("GET /operator/sso-domains", "owner support auditor"),
     ("GET /operator/storage-classes", "all"),
     ("DELETE /operator/storage-classes/{class}", "owner fleet"),
@@ -160,6 +165,8 @@ fn address(path: &str) -> String {
         .replace("{org}", &format!("org_{none}"))
         .replace("{user}", &format!("user_{none}"))
         .replace("{token}", &format!("tok_{none}"))
+        .replace("{service}", &format!("svc_{none}"))
+        .replace("{gateway}", &format!("gw_{none}"))
 }
 
 /// Signs up a person and makes the person an operator. Returns the session and the id.

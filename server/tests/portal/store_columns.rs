@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::common::{StoreLocation, engines};
 use crate::fleet::{job, now, org, with_jobs, write};
+use berth_service_types::revisions::RevisionState;
+use berth_service_types::services::{ServiceAccess, ServiceProtocol, ServiceState};
 use berth_store::payments::{PaymentKind, StoredPayment};
 use berth_store::people::LinkPurpose;
 use berth_store::types::JsonColumn;
@@ -31,7 +33,7 @@ use futures::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, Row};
 use uuid::Uuid;
 
-const MIGRATIONS: [&str; 20] = [
+const MIGRATIONS: [&str; 21] = [
     include_str!("../../../migrations/0001_accounts.sql"),
     include_str!("../../../migrations/0002_billing.sql"),
     include_str!("../../../migrations/0003_notifications.sql"),
@@ -52,6 +54,7 @@ const MIGRATIONS: [&str; 20] = [
     include_str!("../../../migrations/0019_change_requests.sql"),
     include_str!("../../../migrations/0022_invoice_details.sql"),
     include_str!("../../../migrations/0024_operator_changes.sql"),
+    include_str!("../../../migrations/0033_services.sql"),
 ];
 
 /// Names of columns for one of a few values.
@@ -137,6 +140,10 @@ fn a_column_accepts_the_names_of_its_type_alone() {
         ("job_events.state", states),
         ("job_files.kind", names(&[FileKind::Checkpoint, FileKind::Artifact], FileKind::name)),
         ("job_files.state", names(&file_states, FileState::name)),
+        ("services.protocol", names(&ServiceProtocol::ALL, ServiceProtocol::name)),
+        ("services.access", names(&ServiceAccess::ALL, ServiceAccess::name)),
+        ("services.state", names(&ServiceState::ALL, ServiceState::name)),
+        ("service_revisions.state", names(&RevisionState::ALL, RevisionState::name)),
         ("volume_blobs.kind", names(&blobs, BlobKind::name)),
         ("volume_blobs.state", names(&blob_states, FileState::name)),
     ];

@@ -6,13 +6,15 @@ use leptos::prelude::*;
 use crate::pages::parts::FieldError;
 
 /// The single scopes, each with its requests. Requests of operators have no scope here.
-const CHOICES: [(ApiScope, &str); 11] = [
+const CHOICES: [(ApiScope, &str); 13] = [
     (ApiScope::JobsRead, "See jobs, logs, offerings and limits."),
     (ApiScope::JobsWrite, "Launch and stop jobs, open terminals and ports."),
     (ApiScope::StorageRead, "Download artifacts and volumes, see names of secrets."),
     (ApiScope::StorageWrite, "Change files, volumes and secrets."),
     (ApiScope::ReservationsRead, "See reservations and capacity."),
     (ApiScope::ReservationsWrite, "Reserve, extend and cancel."),
+    (ApiScope::ServicesRead, "See services, their use and inference keys."),
+    (ApiScope::ServicesWrite, "Change services, traffic and inference keys."),
     (ApiScope::MembersRead, "See members, tokens, webhooks and the audit log."),
     (ApiScope::BillingRead, "See balance, usage and invoices."),
     (ApiScope::BillingWrite, "Pay, and change budgets."),

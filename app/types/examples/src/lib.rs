@@ -3,6 +3,7 @@
 //! No object has the ids. The times are fixed, because this crate reads no clock.
 
 mod accounts;
+mod services;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -43,6 +44,10 @@ fn value<T: Serialize>(example: T) -> Value {
 
 /// The examples of each type of a request, by the name of its schema.
 pub fn by_schema() -> Vec<(&'static str, Vec<Value>)> {
+    [without_services(), services::by_schema()].concat()
+}
+
+fn without_services() -> Vec<(&'static str, Vec<Value>)> {
     vec![
         ("Setup", vec![value(setup())]),
         ("SignUp", vec![value(sign_up())]),

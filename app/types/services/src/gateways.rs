@@ -25,10 +25,15 @@ pub struct NewGateway {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Gateway {
+    /// The id of the gateway.
     pub id: GatewayId,
+    /// The name of the gateway.
     pub name: String,
+    /// The address for callers; empty without one.
     pub url: String,
+    /// The time of the creation.
     pub created_at: Timestamp,
+    /// The name of the operator who added the gateway.
     pub created_by: String,
     /// The time of its last report; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -38,4 +43,14 @@ pub struct Gateway {
     /// The token for the gateway; present only in the answer to the creation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+}
+
+/// A gateway that answers at present, for the callers of services.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct GatewayAddress {
+    /// The name of the gateway.
+    pub name: String,
+    /// The address for callers; empty without one.
+    pub url: String,
 }

@@ -96,9 +96,11 @@ const fn default_concurrency() -> u32 {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Revision {
+    /// The id of the revision.
     pub id: RevisionId,
     /// The number from 1 on.
     pub number: i64,
+    /// The state of the revision.
     pub state: RevisionState,
     /// The reason for the state, as a sentence; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +109,9 @@ pub struct Revision {
     pub weight_percent: u8,
     /// The specification, without the texts of script, variables and files.
     pub spec: NewRevision,
+    /// The time of the creation.
     pub created_at: Timestamp,
+    /// The name of the user who created the revision.
     pub created_by: String,
 }
 

@@ -48,7 +48,9 @@ impl Default for Scaling {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScalingDecision {
+    /// The time of the decision.
     pub at: Timestamp,
+    /// The number of replicas.
     pub replicas: u32,
     /// False in shadow mode.
     pub applied: bool,

@@ -154,12 +154,14 @@ const fn default_body_bytes() -> u64 {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PatchService {
+    /// The callers of the service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<ServiceAccess>,
     /// As in a new service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(length(max = 8), inner(length(min = 1, max = 253))))]
     pub hosts: Option<Vec<String>>,
+    /// The whole rule for the number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scaling: Option<Scaling>,
     /// True stops all replicas and refuses all requests, until it is false again.
@@ -173,9 +175,11 @@ pub struct PatchService {
 pub struct ServiceReplica {
     /// The job of the replica.
     pub job: JobId,
+    /// The revision of the replica.
     pub revision: RevisionId,
     /// The number of the revision.
     pub revision_number: i64,
+    /// The state of the job; `queued` before its submission.
     pub state: JobState,
     /// The time since which the replica answers at its readiness path; absent while it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,36 +189,69 @@ pub struct ServiceReplica {
     pub draining_since: Option<Timestamp>,
     /// The names of its nodes; empty before its placement.
     pub nodes: Vec<String>,
+    /// The time of the decision for the replica.
     pub created_at: Timestamp,
+}
+
+/// The price of the tokens of a service, and the body that sets it. The seconds of replicas are charged beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TokenPrice {
+    /// Micro-units of the currency for a million tokens of prompts: 0 to 1000000000000, a multiple of 1000.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 0, max = 1_000_000_000_000_i64), extend("multipleOf" = 1_000))
+    )]
+    pub prompt_micros_per_million: i64,
+    /// The same for tokens of completions.
+    #[cfg_attr(
+        feature = "schema",
+        schemars(range(min = 0, max = 1_000_000_000_000_i64), extend("multipleOf" = 1_000))
+    )]
+    pub completion_micros_per_million: i64,
 }
 
 /// A service of an organization.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Service {
+    /// The id of the service.
     pub id: ServiceId,
+    /// The organization of the service.
     pub org: OrgId,
+    /// The name, unique in the organization.
     pub name: String,
+    /// The state of the service.
     pub state: ServiceState,
     /// The reason for the state, in sentences; absent for a ready or sleeping service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     pub protocol: ServiceProtocol,
     pub access: ServiceAccess,
+    /// The host names of the service.
     pub hosts: Vec<String>,
     /// The path of the service on each gateway.
     pub path: String,
+    /// The models of an OpenAI service.
     pub models: Vec<ServiceModel>,
+    /// The price of tokens.
+    pub token_price: TokenPrice,
+    /// The most bytes of the body of a request.
     pub max_body_bytes: u64,
     pub scaling: Scaling,
     /// The last decision about the number of replicas; absent before the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<ScalingDecision>,
+    /// True while a person keeps the service stopped.
     pub stopped: bool,
     /// The revisions with requests or replicas, and the newest one, by number.
     pub revisions: Vec<RevisionSummary>,
+    /// The replicas that have not ended, oldest first.
     pub replicas: Vec<ServiceReplica>,
+    /// The time of the creation.
     pub created_at: Timestamp,
+    /// The name of the user who created the service.
     pub created_by: String,
     /// The use of the last 24 hours.
     pub last_day: ServiceUse,
@@ -224,9 +261,11 @@ pub struct Service {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RevisionSummary {
+    /// The id of the revision.
     pub id: RevisionId,
     /// The number from 1 on.
     pub number: i64,
+    /// The state of the revision.
     pub state: RevisionState,
     /// The part of the requests, 0 to 100.
     pub weight_percent: u8,
@@ -251,7 +290,9 @@ pub struct ServiceUse {
     pub requests: u64,
     /// Requests that ended with a fault of a replica, or without an answer.
     pub errors: u64,
+    /// Tokens of prompts.
     pub prompt_tokens: u64,
+    /// Tokens of completions.
     pub completion_tokens: u64,
     /// The charge for the tokens, in micro-units of the currency. The seconds of replicas are charged with their jobs.
     pub token_micros: i64,
@@ -265,7 +306,11 @@ pub struct ServiceHour {
     pub at: Timestamp,
     #[serde(flatten)]
     pub used: ServiceUse,
-    /// The 50th and 99th percentile of the time to the first byte in milliseconds, as upper bounds of buckets.
+    /// The 50th percentile of the time to the first byte in milliseconds, as the upper bound of its bucket.
+    /// Absent without a request, and above all bounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_p50_ms: Option<u64>,
+    /// The 99th percentile in the same form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_byte_p99_ms: Option<u64>,
 }

@@ -10,6 +10,7 @@ pub mod streams;
 
 mod change;
 mod checks;
+mod replicas;
 mod show;
 mod waits;
 

@@ -174,7 +174,7 @@ fn check_replica(
 }
 
 /// True for a host name in the form in which requests are looked up.
-fn is_host(host: &str) -> bool {
+pub fn is_host(host: &str) -> bool {
     let label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63

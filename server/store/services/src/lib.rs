@@ -3,6 +3,12 @@
 #[macro_use]
 extern crate berth_database;
 
+pub mod gateways;
+pub mod keys;
 pub mod replicas;
+pub mod revisions;
+pub mod services;
+pub mod uses;
 
+use berth_database::types::JsonColumn;
 use berth_database::{StoreError, Tx, types};

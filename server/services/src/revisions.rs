@@ -1,0 +1,211 @@
+//! New revisions, their part of the requests, and the way back to the revision before.
+
+use berth_autoscaling::rollout::{Effect, Event, RevisionNumber, Rollout};
+use berth_foundation::{Caller, Change, Right, idempotency};
+use berth_service_types::revisions::{NewRevision, PutTraffic, Revision, RevisionState};
+use berth_service_types::services::Service;
+use berth_store::services::revisions::StoredRevision;
+use berth_store::types::JsonColumn;
+use berth_store::{self as store, Tx, WriteError};
+use berth_types::Page;
+use berth_types::ids::{OrgId, ServiceId};
+use berth_types::lists::ListOptions;
+use berth_types::problems::Problem;
+use berth_types::quotas::AuditEvent;
+use futures::FutureExt;
+
+use crate::checks::check_revision;
+use crate::services::{Services, replica_name};
+use crate::{rollouts, show};
+
+/// Applies an event of a person to the rollout of a service. Returns the rollout before it, if it changed anything.
+async fn apply(tx: &mut Tx<'_>, id: ServiceId, event: Event) -> Result<Option<Rollout>, WriteError> {
+    let before = rollouts::load(tx, id).await?;
+    let mut after = before.clone();
+    if after.apply(event).map_err(rollouts::refusal)? == Effect::Nothing {
+        return Ok(None);
+    }
+    rollouts::store(tx, id, &before, &after).await?;
+    store::services::services::raise_version(tx, id).await?;
+    Ok(Some(before))
+}
+
+/// Sets the percentage of a revision.
+async fn set_traffic(tx: &mut Tx<'_>, id: ServiceId, input: PutTraffic) -> Result<bool, WriteError> {
+    let number = RevisionNumber::try_from(input.revision).ok();
+    let known = store::services::revisions::find(tx, id, input.revision).await?;
+    let (Some(number), Some(_)) = (number, known) else {
+        let detail = "The service has no revision with this number.";
+        return Err(Problem::invalid_field("/revision", detail).into());
+    };
+    Ok(apply(tx, id, Event::Traffic(number, input.percent)).await?.is_some())
+}
+
+/// Goes back: withdraws the revision on its way, or returns to the one before the live one. Returns the text for the
+/// audit log, if anything changed.
+async fn go_back(tx: &mut Tx<'_>, id: ServiceId, person: &str) -> Result<Option<String>, WriteError> {
+    let Some(before) = apply(tx, id, Event::Rollback).await? else { return Ok(None) };
+    let Some(withdrawn) = before.candidate() else {
+        return Ok(Some("to the revision before the live one".to_owned()));
+    };
+    let detail = format!("{person} withdrew the revision.");
+    store::services::revisions::set_detail(tx, id, i64::from(withdrawn), &detail).await?;
+    Ok(Some(format!("revision {withdrawn}")))
+}
+
+/// Finds the service of a write, and adds its name to the audit event.
+async fn named(
+    tx: &mut Tx<'_>,
+    (org, id): (OrgId, ServiceId),
+    mut event: AuditEvent,
+    detail: &str,
+) -> Result<AuditEvent, WriteError> {
+    let found = store::services::services::find(tx, org, id).await?;
+    event.detail = format!("{}, {detail}", found.ok_or_else(Problem::not_found)?.name);
+    Ok(event)
+}
+
+impl Services {
+    /// A page of the revisions of a service by number.
+    pub async fn list_revisions(
+        &self,
+        caller: &Caller,
+        (org, id): (OrgId, ServiceId),
+        options: &ListOptions<i64>,
+    ) -> Result<Page<Revision>, Problem> {
+        self.context.authorise(caller, org, Right::View).await?;
+        let mut conn = self.context.db.read().await?;
+        let mut tx = conn.tx();
+        let found = store::services::services::find(&mut tx, org, id).await?;
+        found.ok_or_else(Problem::not_found)?;
+        let rows = store::services::revisions::list_page(&mut tx, id, options).await?;
+        Ok(options.page(rows, |row| row.number).map(show::revision))
+    }
+
+    async fn show_revision(&self, id: ServiceId, number: i64) -> Result<Revision, Problem> {
+        let mut conn = self.context.db.read().await?;
+        let row = store::services::revisions::find(&mut conn.tx(), id, number).await?;
+        row.map(show::revision).ok_or_else(Problem::not_found)
+    }
+
+    /// Creates a revision and begins its rollout.
+    ///
+    /// # Errors
+    /// The revision is invalid, or another one is on its way.
+    pub async fn create_revision(
+        &self,
+        caller: &Caller,
+        (org, id): (OrgId, ServiceId),
+        mut input: NewRevision,
+    ) -> Result<Revision, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        if let Some(created) = caller.already_created() {
+            return self.show_revision(id, created.parse().map_err(|_| Problem::internal())?).await;
+        }
+        let service = self.show(org, id).await?;
+        // The write has the number.
+        input.job.name = replica_name(&service.name, 1);
+        let errors = check_revision("", &input);
+        if !errors.is_empty() {
+            return Err(Problem::invalid(errors));
+        }
+        self.context.disk.check_submission()?;
+        self.check_job(org, &input, "").await?;
+        let now = self.context.now();
+        let row = StoredRevision {
+            id: self.context.new_id(now),
+            service_id: id,
+            org_id: org,
+            number: 0,
+            state: RevisionState::Staging,
+            detail: String::new(),
+            weight_percent: 0,
+            spec: JsonColumn(input),
+            created_at: now,
+            created_by: caller.user.name.clone(),
+        };
+        let event = self.context.audit_event(caller, "revision.created", id.to_string(), String::new());
+        let key = caller.idempotency_key.clone();
+        let done = self.context.db.try_write(move |tx| {
+            let (mut row, event, key) = (row.clone(), event.clone(), key.clone());
+            let name = service.name.clone();
+            async move {
+                row.number = store::services::revisions::last_number(tx, id).await? + 1;
+                row.spec.0.job.name = replica_name(&name, row.number);
+                let event = named(tx, (org, id), event, &format!("revision {}", row.number)).await?;
+                rollouts::submit(tx, &row).await?;
+                store::services::services::raise_version(tx, id).await?;
+                idempotency::claim(tx, key.as_ref(), &row.number.to_string(), now).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok(row.number)
+            }
+            .boxed()
+        });
+        let number = done.await?;
+        self.context.publish(Change::Service(id));
+        self.show_revision(id, number).await
+    }
+
+    /// Sets the part of the requests of the revision on its way. It stays there until a person changes it.
+    ///
+    /// # Errors
+    /// The revision is unknown, or not on its way.
+    pub async fn put_traffic(
+        &self,
+        caller: &Caller,
+        (org, id): (OrgId, ServiceId),
+        input: PutTraffic,
+    ) -> Result<Service, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        let event = self.context.audit_event(caller, "service.traffic_set", id.to_string(), String::new());
+        let detail = format!("revision {}: {} %", input.revision, input.percent);
+        let changed = self.context.db.try_write(move |tx| {
+            let (event, detail) = (event.clone(), detail.clone());
+            async move {
+                let event = named(tx, (org, id), event, &detail).await?;
+                let changed = set_traffic(tx, id, input).await?;
+                if changed {
+                    store::quotas::insert_audit(tx, Some(org), &event).await?;
+                }
+                Ok(changed)
+            }
+            .boxed()
+        });
+        if changed.await? {
+            self.context.publish(Change::Service(id));
+        }
+        self.show(org, id).await
+    }
+
+    /// Withdraws the revision on its way. Without one, the revision before the live one comes back.
+    ///
+    /// # Errors
+    /// There is no revision to go back to.
+    pub async fn roll_back(&self, caller: &Caller, org: OrgId, id: ServiceId) -> Result<Service, Problem> {
+        self.context.authorise(caller, org, Right::Run).await?;
+        if caller.already_created().is_some() {
+            return self.show(org, id).await;
+        }
+        let now = self.context.now();
+        let event = self.context.audit_event(caller, "service.rolled_back", id.to_string(), String::new());
+        let (key, person) = (caller.idempotency_key.clone(), caller.user.name.clone());
+        let changed = self.context.db.try_write(move |tx| {
+            let (event, key, person) = (event.clone(), key.clone(), person.clone());
+            async move {
+                let found = store::services::services::find(tx, org, id).await?;
+                found.ok_or_else(Problem::not_found)?;
+                let detail = go_back(tx, id, &person).await?;
+                idempotency::claim(tx, key.as_ref(), &id.to_string(), now).await?;
+                let Some(detail) = detail else { return Ok(false) };
+                let event = named(tx, (org, id), event, &detail).await?;
+                store::quotas::insert_audit(tx, Some(org), &event).await?;
+                Ok::<bool, WriteError>(true)
+            }
+            .boxed()
+        });
+        if changed.await? {
+            self.context.publish(Change::Service(id));
+        }
+        self.show(org, id).await
+    }
+}
