@@ -116,6 +116,9 @@ CREATE TABLE gateways (
   -- The number of its last report: each report counts once.
   life BIGINT NOT NULL DEFAULT 0,
   last_report BIGINT NOT NULL DEFAULT 0,
+  -- Its latest life with blocks of credit, and the least number of a block that this life still has.
+  credit_life BIGINT NOT NULL DEFAULT 0,
+  credit_oldest BIGINT NOT NULL DEFAULT 0,
   last_seen_at BIGINT,
   created_at BIGINT NOT NULL,
   created_by TEXT NOT NULL,
@@ -142,8 +145,11 @@ CREATE TABLE service_use (
 CREATE INDEX service_use_by_service ON service_use (service_id, hour_at);
 CREATE INDEX service_use_by_key ON service_use (key_id, hour_at);
 CREATE INDEX service_use_by_org ON service_use (org_id, hour_at);
+CREATE INDEX service_use_by_revision ON service_use (revision_id, hour_at);
 
--- The blocks of credit that gateways have. A block counts in its budgets with its whole size. In nano-units.
+-- The blocks of credit that gateways have. A block counts in its budgets with its whole size. In nano-units. Its hold in
+-- the ledger has the size, rounded up to micro-units, until the block is closed. A closed block stays while its gateway
+-- can still report it.
 CREATE TABLE credit_blocks (
   gateway_number BIGINT NOT NULL,
   life BIGINT NOT NULL,
@@ -158,10 +164,22 @@ CREATE TABLE credit_blocks (
   void BOOLEAN NOT NULL,
   -- The gateway has none of it any more: all of its use is posted.
   closed BOOLEAN NOT NULL DEFAULT FALSE,
+  -- The transfer of its hold, what is left of the hold, and the charge at the end.
+  hold_id TEXT NOT NULL UNIQUE,
+  held_micros BIGINT NOT NULL CHECK (held_micros >= 0),
+  posted_micros BIGINT NOT NULL CHECK (posted_micros >= 0),
   PRIMARY KEY (gateway_number, life, number)
 );
 CREATE INDEX credit_blocks_open ON credit_blocks (org_id) WHERE NOT closed;
-CREATE INDEX credit_blocks_by_key ON credit_blocks (key_number, lent_at);
+CREATE INDEX credit_blocks_open_by_end ON credit_blocks (until_at) WHERE NOT closed;
+
+-- The spent nano-units of closed blocks by key and day (UTC, days since 1970) of the loan.
+CREATE TABLE credit_days (
+  key_number BIGINT NOT NULL,
+  day BIGINT NOT NULL,
+  nanos BIGINT NOT NULL,
+  PRIMARY KEY (key_number, day)
+);
 
 -- The TLS listener of the node's worker for gateways; 0 without one.
 ALTER TABLE nodes ADD COLUMN inference_port BIGINT NOT NULL DEFAULT 0;

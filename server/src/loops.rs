@@ -53,6 +53,11 @@ const AUDIT_PUSH_EVERY: Duration = Duration::from_secs(60);
 const AUDIT_FILES_PACE: Duration = Duration::from_secs(60);
 /// The longest time between runs of the loop of services.
 const SERVICES_EVERY: Duration = Duration::from_secs(5);
+/// The longest delay of the expiry of an inference key in the snapshot for gateways.
+const SNAPSHOT_EVERY: Duration = Duration::from_secs(5);
+/// The shortest time between the starts of two snapshots. One has all changes of that time.
+const SNAPSHOT_PACE: Duration = Duration::from_millis(50);
+const LOST_BLOCKS_EVERY: Duration = Duration::from_secs(30);
 /// The time after a start in which workers reconnect: no reservation is lost by a restart of the portal.
 const RESERVATIONS_AFTER: Duration = Duration::from_secs(15);
 
@@ -65,6 +70,7 @@ pub fn start(portal: &Portal) {
     start_money(portal);
     start_reservations(portal);
     start_services(portal);
+    start_gateways(portal);
     start_nodes(portal);
     start_housekeeping(portal);
     start_change_mails(portal);
@@ -197,6 +203,26 @@ pub fn start_services(portal: &Portal) -> AbortHandle {
             Ok::<_, StoreError>(Some(NextRun { within: within.min(SERVICES_EVERY), pace: PACE }))
         }
     })
+}
+
+/// Starts the loops for gateways: snapshots after changes, and the end of the wait for lost blocks of credit.
+pub fn start_gateways(portal: &Portal) {
+    let sync = portal.gateway_sync.clone();
+    let wake: Wake = Arc::new(move || {
+        let sync = sync.clone();
+        Box::pin(async move { sync.snapshot_changed().await })
+    });
+    let sync = portal.gateway_sync.clone();
+    let schedule = Schedule { pace: SNAPSHOT_PACE, ..Schedule::every(SNAPSHOT_EVERY) };
+    portal.loops.spawn("gateway snapshots", schedule, Some(wake), move || {
+        let sync = sync.clone();
+        async move { sync.refresh_snapshot().await.map(|()| None) }
+    });
+    let sync = portal.gateway_sync.clone();
+    portal.loops.spawn("gateway credit", Schedule::every(LOST_BLOCKS_EVERY), None, move || {
+        let sync = sync.clone();
+        async move { sync.end_lost_blocks().await.map(|()| None) }
+    });
 }
 
 fn start_nodes(portal: &Portal) {

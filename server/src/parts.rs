@@ -86,6 +86,7 @@ parts! {
     berth_access::Ports, ports: access::ports;
     berth_identity::Identity, identity: berth_identity::routes::routes;
     berth_jobs::Templates, templates: jobs::templates;
+    berth_services::GatewaySync, gateway_sync: berth_services::gateways::routes::routes;
     berth_webhooks::Webhooks, webhooks: berth_webhooks::routes::routes;
     berth_services::Services, services: services::services, services::keys, services::gateways;
     metrics::Metrics, metrics: metrics::routes::routes;

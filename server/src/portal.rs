@@ -26,7 +26,7 @@ use berth_jobs::{
 use berth_recordings::Recordings;
 use berth_reservations::Reservations;
 use berth_scim::Scim;
-use berth_services::{Controller, LoadBoard, Services};
+use berth_services::{Controller, GatewaySync, LoadBoard, Services};
 use berth_sso::SingleSignOn;
 use berth_storage::{Bundles, Files, HandOvers, JobRetention, Secrets, StorageClasses, VolumeUses, Volumes};
 use berth_store::Db;
@@ -97,6 +97,8 @@ pub struct Portal {
     pub scheduler: Scheduler,
 
     pub reservations: Reservations,
+
+    pub gateway_sync: GatewaySync,
 
     pub tunnels: Arc<Tunnels>,
     pub terminals: Terminals,
@@ -210,6 +212,14 @@ fn access(context: &Context) -> (Arc<Tunnels>, Terminals) {
     (tunnels, terminals)
 }
 
+/// The parts of the hosts that others need.
+fn fleet(context: &Context) -> (Arc<Leases>, Cluster, Offerings, Enrolment) {
+    let leases = Arc::new(Leases::new(context.monotonic_ms()));
+    let cluster = Cluster::new(context.clone(), leases.clone());
+    let enrolment = Enrolment::new(context.clone(), cluster.clone());
+    (leases, cluster, Offerings::new(context.clone()), enrolment)
+}
+
 impl Portal {
     pub fn new(db: Db, settings: Settings, clock: Arc<dyn Clock>, rng: ChaCha20Rng) -> Self {
         let ExternalParts { stripe, transport, recordings, objects } = ExternalParts::new(&settings);
@@ -218,9 +228,8 @@ impl Portal {
         let (telemetry, loops, reconciliations, audit_push) = watches(&context);
         let (hasher, factors, accounts) = accounts(&context, &transport);
         let (handovers, files, volume_uses) = storage(&context, &objects);
-        let (secrets, leases) = (Secrets::new(ctx()), Arc::new(Leases::new(context.monotonic_ms())));
-        let (cluster, offerings) = (Cluster::new(ctx(), leases.clone()), Offerings::new(ctx()));
-        let (tunnels, terminals) = access(&context);
+        let (leases, cluster, offerings, enrolment) = fleet(&context);
+        let (secrets, (tunnels, terminals)) = (Secrets::new(ctx()), access(&context));
         let JobParts { planner, placements, logs, attempts, jobs, service_loop } =
             JobParts::new(&context, (&telemetry, &recordings), (&secrets, &volume_uses, &files));
         Self {
@@ -248,7 +257,8 @@ impl Portal {
             volumes: Volumes::new(ctx(), objects.clone(), handovers, decode_list),
             storage_classes: StorageClasses::new(ctx()),
             nodes: Nodes::new(ctx(), offerings.clone(), cluster.clone(), leases.clone()),
-            enrolment: Enrolment::new(ctx(), cluster.clone()),
+            gateway_sync: GatewaySync::new(ctx(), enrolment.clone(), Arc::new(service_loop.board().clone())),
+            enrolment,
             health: Health::new(ctx(), offerings.clone()),
             inventory: Inventory::new(ctx()),
             egress_policies: EgressPolicies::new(ctx()),

@@ -150,6 +150,18 @@ pub async fn check_cost(
     Ok(())
 }
 
+/// The least rest of the refusing budgets without a label in this month, in micros; absent without such a budget.
+pub async fn find_room(tx: &mut Tx<'_>, org: OrgId, now: Timestamp) -> Result<Option<i64>, StoreError> {
+    let mut rows = store::budgets::list(tx, Some(org)).await?;
+    rows.retain(|row| row.at_limit != AtLimit::Notify && row.label.is_empty());
+    let used = MonthUse::read(tx, &rows, (now, now)).await?;
+    let left = |row: &StoredBudget| {
+        let status = used.status(row);
+        row.limit_micros - status.spent - status.committed
+    };
+    Ok(rows.iter().map(left).min())
+}
+
 /// The invalid fields of a new budget.
 fn check(input: &NewBudget) -> Vec<FieldError> {
     let mut errors = Vec::new();

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use berth_types::ids::NodeId;
 use berth_types::time::Timestamp;
 use rcgen::string::Ia5String;
@@ -73,6 +73,13 @@ impl Authority {
 
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
+    }
+
+    /// The certificate as PEM, without the key.
+    pub fn certificate_pem(&self) -> String {
+        let text = STANDARD.encode(&self.certificate);
+        let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+        format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
     }
 
     /// The fingerprint in join tokens. A worker identifies the portal by it at its first contact.

@@ -32,6 +32,8 @@ pub enum Change {
     Reservations,
     /// A service, its revisions or its replicas changed, or the readiness of a replica.
     Service(ServiceId),
+    /// An inference key of this organization was added or revoked.
+    InferenceKeys(OrgId),
     /// The assigned attempts of a node changed.
     Assignments(NodeId),
     /// A node was removed or lost its certificate.

@@ -179,7 +179,8 @@ impl Listener for Live {
             | Change::Boards
             | Change::Orgs
             | Change::Reservations
-            | Change::Service(_) => {}
+            | Change::Service(_)
+            | Change::InferenceKeys(_) => {}
         }
     }
 }

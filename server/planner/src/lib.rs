@@ -131,6 +131,7 @@ impl Listener for State {
             | Change::Operator(_)
             | Change::SignedOut(_)
             | Change::Service(_)
+            | Change::InferenceKeys(_)
             | Change::Webhooks(_) => {}
         }
     }

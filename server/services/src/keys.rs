@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use berth_core::admission::check_name;
 use berth_foundation::credentials::new_opaque;
 use berth_foundation::days::month_start_day;
-use berth_foundation::{Caller, Context, Right, idempotency};
+use berth_foundation::{Caller, Change, Context, Right, idempotency};
 use berth_service_types::keys::{InferenceKey, InferenceKeySpec, NewInferenceKey};
 use berth_service_types::services::ServiceUse;
 use berth_serving::snapshot::{KeyHash, MAX_ALLOWED, MAX_KEYS};
@@ -181,6 +181,7 @@ impl InferenceKeys {
             .boxed()
         });
         done.await?;
+        self.context.publish(Change::InferenceKeys(org));
         Ok(wire_key(row, ServiceUse::default(), Some(secret)))
     }
 
@@ -223,7 +224,11 @@ impl InferenceKeys {
             }
             .boxed()
         });
-        if known.await? { Ok(()) } else { Err(Problem::not_found()) }
+        if !known.await? {
+            return Err(Problem::not_found());
+        }
+        self.context.publish(Change::InferenceKeys(org));
+        Ok(())
     }
 }
 

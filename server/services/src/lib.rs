@@ -16,3 +16,6 @@ mod services;
 mod show;
 
 pub use services::Services;
+pub mod gateways;
+
+pub use gateways::GatewaySync;

@@ -7,6 +7,8 @@ use berth_rest::extract::BodyLimit;
 
 /// Submissions with their files, parts of uploads, and 10,000 grants of credit.
 const FILES: BodyLimit = BodyLimit(12 << 20);
+/// Reports and messages about credit of gateways.
+const REPORTS: BodyLimit = BodyLimit(4 << 20);
 /// Stripe's events, and pictures in JSON.
 const MEDIUM: BodyLimit = BodyLimit(256 << 10);
 
@@ -17,6 +19,7 @@ fn body_limit(path: &str) -> BodyLimit {
         (Some("orgs"), Some(_), Some("jobs"), None, None)
         | (Some("operator"), Some("credits"), None, None, None)
         | (Some("orgs"), Some(_), Some("volumes"), Some(_), Some("uploads")) => FILES,
+        (Some("gateway"), Some("reports" | "credit"), None, None, None) => REPORTS,
         (Some("stripe"), Some("events"), None, None, None)
         | (Some("orgs"), Some(_), Some("secrets"), Some(_), None)
         | (Some("operator"), Some("portal-settings"), Some("logo"), None, None) => MEDIUM,
@@ -45,6 +48,9 @@ mod tests {
             ("/api/v1/operator/credits", FILES),
             ("/api/v1/operator/orgs/org_1/credits", BodyLimit::default()),
             ("/api/v1/stripe/events", MEDIUM),
+            ("/api/v1/gateway/reports", REPORTS),
+            ("/api/v1/gateway/credit", REPORTS),
+            ("/api/v1/gateway/snapshot", BodyLimit::default()),
             ("/api/v1/sessions", BodyLimit::default()),
             ("/orgs/x/jobs", BodyLimit::default()),
             ("/", BodyLimit::default()),

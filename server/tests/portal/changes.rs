@@ -30,7 +30,7 @@ fn listeners(change: &Change) -> &'static [&'static str] {
         Change::Operator(_) => &["streams of the member", "streams of the session", "streams of the token"],
         Change::TokenRevoked(_) => &["streams of the token"],
         Change::SignedOut(_) => &["streams of the session"],
-        Change::Service(_) => &[],
+        Change::Service(_) | Change::InferenceKeys(_) => &[],
         Change::Webhooks(_) => &["notices of the organization"],
     }
 }
@@ -62,6 +62,7 @@ fn changes(ids: &Ids) -> Vec<Change> {
         Change::Orgs,
         Change::Reservations,
         Change::Service(ServiceId::from_uuid(Uuid::from_u128(6))),
+        Change::InferenceKeys(org),
         Change::Assignments(node),
         Change::NodeRevoked(node),
         Change::Charged(org),

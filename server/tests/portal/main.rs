@@ -59,6 +59,8 @@ mod gang_links;
 mod gang_networks;
 mod gang_training;
 mod gangs;
+mod gateway_credit;
+mod gateways;
 mod health;
 mod held_writes;
 mod host_retention;

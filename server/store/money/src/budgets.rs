@@ -134,15 +134,17 @@ pub async fn open_jobs(tx: &mut Tx<'_>, org: OrgId) -> Result<Vec<OpenJob>, Stor
     list!(tx, OpenJob, sql, org)
 }
 
-/// Sums the holds of an organization's reservations that begin in a half-open interval, in micros.
+/// Sums the holds of an organization's reservations that begin in a half-open interval, and of the blocks of credit
+/// that gateways got in it, in micros.
 pub async fn reserved(
     tx: &mut Tx<'_>,
     org: OrgId,
     (from, until): (Timestamp, Timestamp),
 ) -> Result<i64, StoreError> {
-    let sql = "SELECT CAST(COALESCE(SUM(held_micros), 0) AS BIGINT) FROM reservations \
-               WHERE org_id = $1 AND state IN ('pending', 'scheduled', 'active') \
-               AND starts_at >= $2 AND starts_at < $3";
+    let sql = "SELECT CAST(COALESCE(SUM(h.held_micros), 0) AS BIGINT) FROM (SELECT held_micros FROM reservations \
+               WHERE org_id = $1 AND state IN ('pending', 'scheduled', 'active') AND starts_at >= $2 AND starts_at < $3 \
+               UNION ALL SELECT held_micros FROM credit_blocks \
+               WHERE org_id = $1 AND NOT closed AND lent_at >= $2 AND lent_at < $3) AS h";
     Ok(find!(tx, (i64,), sql, org, from, until)?.map_or(0, |(n,)| n))
 }
 

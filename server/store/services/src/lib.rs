@@ -3,12 +3,15 @@
 #[macro_use]
 extern crate berth_database;
 
+pub mod credit;
 pub mod gateways;
 pub mod keys;
 pub mod replicas;
 pub mod revisions;
 pub mod services;
+pub mod snapshots;
 pub mod uses;
+pub mod uses_intake;
 
 use berth_database::types::JsonColumn;
 use berth_database::{StoreError, Tx, types};

@@ -108,32 +108,36 @@ pub async fn take_back(
     exec!(tx, sql, row.transfer_id, posting.amount_micros, posting.seq).map(|_| ())
 }
 
-/// Sums the holds of jobs and reservations from before each of these times that still exist, in micros.
-/// Charges use the oldest hold first. The result is empty if no job or reservation has a hold.
+/// Sums the holds of jobs, reservations and blocks of credit from before each of these times that still exist, in
+/// micros. Charges use the oldest hold first. The result is empty if nothing has a hold.
 pub async fn held_before(
     tx: &mut Tx<'_>,
     org: OrgId,
     times: &BTreeSet<Timestamp>,
 ) -> Result<BTreeMap<Timestamp, i64>, StoreError> {
     macro_rules! select_held {
-        ($times:literal, $source:literal, $open:literal) => {
+        ($times:literal, $table:literal, $source:literal, $id:literal, $open:literal) => {
             concat!(
                 "SELECT x.at, w.held_micros, (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'usage' THEN -t.amount_micros \
                  WHEN t.at >= x.at THEN 0 WHEN t.kind = 'hold' THEN t.amount_micros WHEN t.kind = 'release' \
                  THEN -t.amount_micros ELSE 0 END), 0) AS BIGINT) FROM transfers t WHERE t.source = '",
                 $source,
-                "' AND t.source_id = w.id), w.id AS row_id FROM ",
-                $source,
-                "s w CROSS JOIN (SELECT CAST(value AS BIGINT) AS at FROM ",
+                "' AND t.source_id = w.",
+                $id,
+                "), w.",
+                $id,
+                " AS row_id FROM ",
+                $table,
+                " w CROSS JOIN (SELECT CAST(value AS BIGINT) AS at FROM ",
                 $times,
                 ") x WHERE w.org_id = $2 AND w.held_micros > 0 AND ",
                 $open
             )
         };
-        ($source:literal, $open:literal) => {
+        ($table:literal, $source:literal, $id:literal, $open:literal) => {
             (
-                select_held!("json_each($1)", $source, $open),
-                select_held!("UNNEST($1::TEXT[]) AS list (value)", $source, $open),
+                select_held!("json_each($1)", $table, $source, $id, $open),
+                select_held!("UNNEST($1::TEXT[]) AS list (value)", $table, $source, $id, $open),
             )
         };
     }
@@ -142,8 +146,9 @@ pub async fn held_before(
         return Ok(sums);
     }
     for (sqlite, postgres) in [
-        select_held!("job", "w.ended_at IS NULL"),
-        select_held!("reservation", "w.state IN ('pending', 'scheduled', 'active')"),
+        select_held!("jobs", "job", "id", "w.ended_at IS NULL"),
+        select_held!("reservations", "reservation", "id", "w.state IN ('pending', 'scheduled', 'active')"),
+        select_held!("credit_blocks", "credit_block", "hold_id", "NOT w.closed"),
     ] {
         let texts: Vec<String> = times.iter().map(|at| at.micros().to_string()).collect();
         for (at, held, held_then) in list_in!(tx, (Timestamp, i64, i64), sqlite, postgres, texts, org)? {

@@ -24,6 +24,8 @@ pub const REVENUE: &str = "platform:revenue";
 /// The source of credits for charges that evidence does not support. Such a credit returns a charge, so it
 /// comes from [`REVENUE`].
 pub const EVIDENCE: &str = "evidence";
+/// The source of the hold and the charge of a block of credit for a gateway. The id is that of the hold.
+pub const CREDIT_BLOCK: &str = "credit_block";
 
 /// Returns the platform's account of a posting.
 fn platform_side(posting: &Posting) -> &'static str {
@@ -286,8 +288,9 @@ pub async fn mismatches(tx: &mut Tx<'_>) -> Result<Vec<String>, StoreError> {
     Ok(list!(tx, (String,), sql)?.into_iter().map(|(account,)| account).collect())
 }
 
-/// Lists the differences between the ledger and jobs, reservations, usage days and expiring credit. It checks
-/// jobs and reservations that are open or ended since a time, and the days and credit of every organization.
+/// Lists the differences between the ledger and jobs, reservations, blocks of credit, usage days and expiring
+/// credit. It checks jobs and reservations that are open or ended since a time, the stored blocks, and the days and
+/// credit of every organization.
 pub async fn cross_mismatches(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<String>, StoreError> {
     let mut out = Vec::new();
     for (table, source) in [("jobs", "job"), ("reservations", "reservation")] {
@@ -311,6 +314,13 @@ pub async fn cross_mismatches(tx: &mut Tx<'_>, since: Timestamp) -> Result<Vec<S
         let rows = list!(tx, (String,), sql, since, source)?;
         out.extend(rows.into_iter().map(|(id,)| format!("{id} and its transfers differ")));
     }
+    let sql = "SELECT b.hold_id FROM credit_blocks b WHERE b.posted_micros <> \
+               (SELECT CAST(COALESCE(SUM(t.amount_micros), 0) AS BIGINT) FROM transfers t \
+                WHERE t.source = $1 AND t.source_id = b.hold_id AND t.kind = 'usage') OR b.held_micros <> \
+               (SELECT CAST(COALESCE(SUM(CASE WHEN t.kind = 'hold' THEN t.amount_micros ELSE -t.amount_micros END), 0) \
+                AS BIGINT) FROM transfers t WHERE t.source = $1 AND t.source_id = b.hold_id) ORDER BY b.hold_id LIMIT 100";
+    let rows = list!(tx, (String,), sql, CREDIT_BLOCK)?;
+    out.extend(rows.into_iter().map(|(id,)| format!("the block of credit {id} and its transfers differ")));
     let sql = "SELECT a.org_id FROM accounts a WHERE a.org_id IS NOT NULL AND \
                (SELECT CAST(COALESCE(SUM(u.cost_micros), 0) AS BIGINT) FROM usage_days u WHERE u.org_id = a.org_id) <> \
                (SELECT CAST(COALESCE(SUM(t.amount_micros), 0) AS BIGINT) FROM transfers t \

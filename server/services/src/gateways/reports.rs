@@ -1,0 +1,245 @@
+//! The intake of reports. Each report counts once, and its figures are bounded.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use berth_service_types::services::ServiceAccess;
+use berth_serving::reports::{BUCKETS, GatewayReport, MAX_VERSION_BYTES, ReportAnswer, Use};
+use berth_store::services::uses_intake::{self as intake, StoredUse, UsedKey, UsedRevision};
+use berth_store::types::JsonColumn;
+use berth_store::{StoreError, Tx};
+use berth_types::ids::{GatewayId, InferenceKeyId, RevisionId};
+use berth_types::problems::Problem;
+use berth_types::time::Timestamp;
+use futures::FutureExt;
+
+use super::GatewaySync;
+use super::callers::{Call, CallingGateway};
+
+/// The greatest figure of a use in one report. A row with a greater one is not plausible.
+const MAX_FIGURE: u64 = 1_000_000_000_000;
+/// The greatest sum of an hour. Sums of many hours then stay below 2^63.
+const MAX_SUM: i64 = 100_000_000_000_000;
+/// The precision of the recorded last report of a gateway without use.
+const SEEN_EVERY_MS: i64 = 10_000;
+/// The precision of the recorded last use of a key.
+const USED_EVERY_MS: i64 = 60_000;
+const HOUR_MICROS: i64 = 3_600_000_000;
+
+/// The outcome of a report.
+#[derive(Debug, Default)]
+struct Counted {
+    /// False if it was counted before.
+    is_new: bool,
+    uses: Vec<Use>,
+    /// Rows about unknown or foreign objects, or with figures that are not plausible.
+    ignored: usize,
+}
+
+/// The revisions and keys that a report names.
+struct Known {
+    revisions: HashMap<RevisionId, UsedRevision>,
+    keys: HashMap<InferenceKeyId, UsedKey>,
+}
+
+impl Known {
+    async fn read(tx: &mut Tx<'_>, uses: &[Use]) -> Result<Self, StoreError> {
+        let revisions: BTreeSet<RevisionId> = uses.iter().map(|used| used.revision).collect();
+        let keys: BTreeSet<InferenceKeyId> = uses.iter().filter_map(|used| used.key).collect();
+        let revisions = revisions.iter().map(ToString::to_string).collect();
+        let keys = keys.iter().map(ToString::to_string).collect();
+        let revisions = intake::list_revisions(tx, revisions).await?;
+        let keys = intake::list_keys(tx, keys).await?;
+        Ok(Self {
+            revisions: revisions.into_iter().map(|row| (row.id, row)).collect(),
+            keys: keys.into_iter().map(|row| (row.id, row)).collect(),
+        })
+    }
+
+    /// The revision of a use that the portal can count. The key of another organization can use a public service.
+    fn find(&self, used: &Use) -> Option<&UsedRevision> {
+        let revision = self.revisions.get(&used.revision).filter(|row| row.service_id == used.service)?;
+        let is_open = revision.access == ServiceAccess::Public;
+        let fits = match used.key {
+            None => is_open,
+            Some(key) => self.keys.get(&key).is_some_and(|key| is_open || key.org_id == revision.org_id),
+        };
+        let figures =
+            [used.requests, used.errors, used.prompt_tokens, used.completion_tokens, used.token_nanos];
+        let plausible = figures.iter().chain(&used.first_byte).all(|figure| *figure <= MAX_FIGURE);
+        (fits && plausible).then_some(revision)
+    }
+}
+
+/// Adds a figure to the sum of an hour.
+fn add(sum: &mut i64, figure: u64) {
+    let figure = i64::try_from(figure).unwrap_or(MAX_SUM);
+    *sum = sum.saturating_add(figure).clamp(0, MAX_SUM);
+}
+
+/// Adds a use to the row of its hour.
+fn add_use(row: &mut StoredUse, used: &Use) {
+    add(&mut row.requests, used.requests);
+    add(&mut row.errors, used.errors);
+    add(&mut row.prompt_tokens, used.prompt_tokens);
+    add(&mut row.completion_tokens, used.completion_tokens);
+    add(&mut row.token_nanos, used.token_nanos);
+    row.first_byte.0.resize(BUCKETS, 0);
+    for (sum, figure) in row.first_byte.0.iter_mut().zip(&used.first_byte) {
+        add(sum, *figure);
+    }
+}
+
+fn new_row(used: &Use, revision: &UsedRevision, hour_at: Timestamp) -> StoredUse {
+    StoredUse {
+        service_id: revision.service_id,
+        revision_id: revision.id,
+        key_id: used.key.map(|key| key.to_string()).unwrap_or_default(),
+        hour_at,
+        org_id: revision.org_id,
+        requests: 0,
+        errors: 0,
+        prompt_tokens: 0,
+        completion_tokens: 0,
+        token_nanos: 0,
+        first_byte: JsonColumn(vec![0; BUCKETS]),
+    }
+}
+
+/// Counts the uses of a report in the rows of the present hour. Returns the counted ones.
+async fn count_uses(tx: &mut Tx<'_>, uses: &[Use], now: Timestamp) -> Result<Vec<Use>, StoreError> {
+    let known = Known::read(tx, uses).await?;
+    let hour_at = Timestamp::from_micros(now.micros().div_euclid(HOUR_MICROS).saturating_mul(HOUR_MICROS));
+    let revisions = known.revisions.keys().map(ToString::to_string).collect();
+    let stored = intake::list_hour(tx, revisions, hour_at).await?;
+    let mut rows: BTreeMap<(RevisionId, String), StoredUse> =
+        stored.into_iter().map(|row| ((row.revision_id, row.key_id.clone()), row)).collect();
+    let mut touched: BTreeSet<(RevisionId, String)> = BTreeSet::new();
+    let mut counted = Vec::new();
+    for used in uses {
+        let Some(revision) = known.find(used) else { continue };
+        let place = (revision.id, used.key.map(|key| key.to_string()).unwrap_or_default());
+        add_use(rows.entry(place.clone()).or_insert_with(|| new_row(used, revision, hour_at)), used);
+        touched.insert(place);
+        counted.push(used.clone());
+    }
+    for row in touched.iter().filter_map(|place| rows.get(place)) {
+        intake::put(tx, row).await?;
+    }
+    let used_keys: BTreeSet<InferenceKeyId> = counted.iter().filter_map(|used| used.key).collect();
+    for key in used_keys.iter().filter_map(|key| known.keys.get(key)) {
+        if key.last_used_at.is_none_or(|at| now.millis_since(at) >= USED_EVERY_MS) {
+            intake::touch_key(tx, key.id, now).await?;
+        }
+    }
+    Ok(counted)
+}
+
+/// Counts a report, unless it is counted already.
+async fn count(
+    tx: &mut Tx<'_>,
+    gateway: GatewayId,
+    (life, number): (i64, i64),
+    report: &GatewayReport,
+    now: Timestamp,
+) -> Result<Counted, StoreError> {
+    if !intake::record_report(tx, gateway, (life, number), &report.version, now).await? {
+        return Ok(Counted::default());
+    }
+    let uses = if report.uses.is_empty() { Vec::new() } else { count_uses(tx, &report.uses, now).await? };
+    let ignored = report.uses.len().saturating_sub(uses.len());
+    Ok(Counted { is_new: true, uses, ignored })
+}
+
+/// The life and the number of a report.
+///
+/// # Errors
+/// 422 for a number beyond the range of the database, and for a bad version.
+fn check(report: &GatewayReport) -> Result<(i64, i64), Problem> {
+    let number = |pointer: &str, number: u64| {
+        let found = i64::try_from(number).ok().filter(|number| *number > 0);
+        found.ok_or_else(|| Problem::invalid_field(pointer, "Send a number from 1 to 2^63 - 1."))
+    };
+    if report.version.len() > MAX_VERSION_BYTES || report.version.chars().any(char::is_control) {
+        return Err(Problem::invalid_field("/version", "Send at most 60 printable characters."));
+    }
+    Ok((number("/life", report.life)?, number("/number", report.number)?))
+}
+
+impl GatewaySync {
+    /// Counts the report of a gateway once, and passes its loads on.
+    ///
+    /// # Errors
+    /// 422 for a bad field. 429 if the gateway sends reports already.
+    pub(super) async fn count_report(
+        &self,
+        gateway: &CallingGateway,
+        report: GatewayReport,
+    ) -> Result<ReportAnswer, Problem> {
+        let _place = self.callers.find_place(gateway, Call::Report)?;
+        let (life, number) = check(&report)?;
+        let (row, now) = (&gateway.row, self.context.now());
+        let last = (row.life, row.last_report);
+        let is_seen = row.last_seen_at.is_some_and(|at| now.millis_since(at) < SEEN_EVERY_MS);
+        let counted = if (life, number) <= last {
+            Counted::default()
+        } else if report.uses.is_empty() && is_seen && life == row.life && report.version == row.version {
+            Counted { is_new: true, ..Counted::default() }
+        } else {
+            let (id, work) = (row.id, Arc::new(report.clone()));
+            let done = self.context.db.write(move |tx| {
+                let report = work.clone();
+                async move { count(tx, id, (life, number), &report, now).await }.boxed()
+            });
+            done.await?
+        };
+        if counted.ignored > 0 {
+            tracing::warn!(
+                gateway = row.number,
+                ignored = counted.ignored,
+                "uses in the report of a gateway are unknown, foreign or not plausible"
+            );
+        }
+        if counted.is_new {
+            self.pass_on(gateway, &report, &counted.uses, now);
+        }
+        Ok(ReportAnswer { counted_through: report.number })
+    }
+
+    /// Passes the loads of a new report on. Services and replicas that no snapshot has are left out.
+    fn pass_on(&self, gateway: &CallingGateway, report: &GatewayReport, uses: &[Use], now: Timestamp) {
+        let number = gateway.number();
+        let services = self.snapshots.services();
+        for load in report.loads.iter().filter(|load| services.contains(&load.service)) {
+            self.loads.report(number, *load, now);
+        }
+        for replica in report.drained.iter().filter(|replica| self.wakes.has_replica(replica.job)) {
+            self.loads.drained(number, *replica, now);
+        }
+        for used in uses {
+            self.loads.evidence(used);
+        }
+        self.loads.seen(number, report.snapshot, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_bounded_whatever_a_gateway_reports() {
+        for (sum, figure, expected) in [
+            (0, 5, 5),
+            (7, 0, 7),
+            (MAX_SUM - 1, 1, MAX_SUM),
+            (MAX_SUM - 1, 2, MAX_SUM),
+            (MAX_SUM, u64::MAX, MAX_SUM),
+            (i64::MAX, u64::MAX, MAX_SUM),
+        ] {
+            let mut found = sum;
+            add(&mut found, figure);
+            assert_eq!(found, expected, "{sum} {figure}");
+        }
+    }
+}
