@@ -5,7 +5,6 @@
 
 pub mod attempt;
 pub mod devices;
-pub mod exec;
 pub mod reconcile;
 pub mod telemetry;
 

@@ -14,7 +14,9 @@ use berth_system::clock::wall_s;
 use berth_system::files::{find_json, put_json};
 use rand::RngCore;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tonic::transport::{Channel, Endpoint};
@@ -23,6 +25,7 @@ use super::tls::{ClientCertificate, PortalConnector};
 
 const FILE: &str = "identity.json";
 const STARTS: &str = "starts.json";
+const DAMAGED: &str = "the identity in the data directory is damaged";
 
 /// All times are of this host's clock, which may differ from the portal's.
 #[derive(Clone, Serialize, Deserialize)]
@@ -101,7 +104,7 @@ fn new_key() -> Result<(KeyPair, Vec<u8>), String> {
 }
 
 impl Identity {
-    fn new(certificate: Certificate, key: &KeyPair, portal: &str, ticket: &str) -> Self {
+    pub(super) fn new(certificate: Certificate, key: &KeyPair, portal: &str, ticket: &str) -> Self {
         let now = wall_s();
         let lifetime_s = certificate.lifetime_s.max(1);
         Self {
@@ -115,14 +118,25 @@ impl Identity {
         }
     }
 
-    /// A connector that proves this identity to the portal.
-    pub fn connector(&self, portal: &Endpoint) -> Result<PortalConnector, String> {
-        let broken = |_| "the identity in the data directory is damaged".to_owned();
+    /// The certificate with its key.
+    fn certificate(&self) -> Result<ClientCertificate, String> {
+        let broken = |_| DAMAGED.to_owned();
         let key = STANDARD.decode(&self.key).map_err(broken)?;
         let chain = self.chain.iter().map(|der| STANDARD.decode(der).map(CertificateDer::from));
         let chain: Vec<CertificateDer<'static>> = chain.collect::<Result<_, _>>().map_err(broken)?;
-        let own = ClientCertificate { chain, key: PrivatePkcs8KeyDer::from(key).into() };
-        PortalConnector::new(portal.clone(), &self.portal, Some(own))
+        Ok(ClientCertificate { chain, key: PrivatePkcs8KeyDer::from(key).into() })
+    }
+
+    /// A connector that proves this identity to the portal.
+    pub fn connector(&self, portal: &Endpoint) -> Result<PortalConnector, String> {
+        PortalConnector::new(portal.clone(), &self.portal, Some(self.certificate()?))
+    }
+
+    /// The certificate with its key, for connections that come to this node.
+    pub(super) fn certified_key(&self) -> Result<CertifiedKey, String> {
+        let own = self.certificate()?;
+        let key = any_supported_type(&own.key).map_err(|_| DAMAGED.to_owned())?;
+        Ok(CertifiedKey::new(own.chain, key))
     }
 
     /// The time until the renewal is due.

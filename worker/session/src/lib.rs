@@ -3,4 +3,7 @@
 
 pub mod identity;
 pub mod link;
+mod served_certificate;
 pub mod tls;
+
+pub use served_certificate::ServedCertificate;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use berth_contract::MESSAGE_LIMIT;
@@ -15,6 +16,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
 use super::identity::{DaemonStart, Identity};
+use super::served_certificate::ServedCertificate;
 
 /// The shortest and the longest time between two tries to connect; the longest for a portal that refuses this worker.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -53,6 +55,8 @@ pub enum SessionEvent {
 pub struct Link {
     pub portal: Endpoint,
     pub identity: Identity,
+    /// The certificate for connections that come to this node.
+    pub served: Arc<ServedCertificate>,
     /// The directory of the identity.
     pub data: PathBuf,
     pub start: DaemonStart,
@@ -168,6 +172,7 @@ impl Link {
                     let renewed = tokio::time::timeout(RENEWAL, renewal).await;
                     match renewed {
                         Ok(Ok(fresh)) => {
+                            self.served.replace(&fresh);
                             self.identity = fresh;
                             return Ok(SessionEnd::Renewed);
                         }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use berth_exec::entries;
 use berth_images::registry;
 use berth_isolation::secret_files;
 use berth_shim::ATTEMPT_RECORD;
@@ -9,7 +10,6 @@ use berth_shim::ATTEMPT_RECORD;
 use super::directory::{Attempt, CLEAN};
 use super::host::Host;
 use crate::devices::{check_memory_free, remaining_processes};
-use crate::exec::entries;
 
 /// Proves that no process of the attempt is left on its devices, and destroys its instances.
 ///

@@ -39,6 +39,8 @@ pub struct Attempt {
     pub tally: EvidenceTally,
     /// The progress of its preparation, as a sentence.
     pub progress: String,
+    /// The replica answered its last probes.
+    pub ready: bool,
 }
 
 /// Attempts by key.
@@ -69,6 +71,7 @@ impl Attempt {
             unclean: None,
             tally,
             progress: String::new(),
+            ready: false,
         }
     }
 

@@ -7,7 +7,8 @@ use berth_clearing::Cleared;
 use berth_images::Image;
 use berth_isolation::cgroups::AttemptCgroups;
 use berth_job_files::outputs::OutputPlan;
-use berth_proto::Assignment;
+use berth_proto::{Assignment, Spec};
+use berth_replicas::ReplicaSettings;
 use berth_shim::model::{AttemptKey, JobFailure};
 use berth_shim::{AttemptLimits, BoardLimits};
 use serde::{Deserialize, Serialize};
@@ -53,6 +54,18 @@ pub struct AttemptRecord {
     /// The links of a rank of a gang before its start.
     #[serde(default)]
     pub links: Vec<MeasuredLink>,
+    /// The settings of a replica of a service. `None`: the attempt is none.
+    #[serde(default)]
+    pub replica: Option<ReplicaSettings>,
+}
+
+/// The settings of a replica. Wrong ones are logged, and the attempt is never ready.
+fn replica_settings(key: &AttemptKey, spec: &Spec) -> Option<ReplicaSettings> {
+    let settings = ReplicaSettings::from_spec(spec.replica.as_ref()?);
+    let wrong = |field: &&str| {
+        tracing::error!(job = key.job, field, "no gateway reaches a replica with a wrong field")
+    };
+    settings.inspect_err(wrong).ok()
 }
 
 impl AttemptRecord {
@@ -75,6 +88,7 @@ impl AttemptRecord {
             secrets: None,
             cleared: None,
             links: Vec::new(),
+            replica: assignment.spec.as_ref().and_then(|spec| replica_settings(key, spec)),
         }
     }
 

@@ -61,6 +61,6 @@ pub fn status(attempt: &Attempt, seq: u64) -> Status {
         image_digest: attempt.record.image.as_ref().map_or_else(String::new, |i| i.digest.clone()),
         started: attempt.start.is_some(),
         links: attempt.record.links.iter().copied().map(MeasuredLink::to_message).collect(),
-        ready: false,
+        ready: phase == Phase::Running && attempt.ready,
     }
 }

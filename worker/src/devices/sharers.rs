@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
+use berth_exec::attempt_processes;
 use berth_gpu::GpuError;
 use berth_system::sync::lock;
 
 use super::device::AttemptDevice;
 use super::process_owners::ProcessOwners;
-use crate::exec::attempt_processes;
 use berth_system::single_flight::SingleFlight;
 
 /// A process with the directory of its attempt. `None`: no known attempt.

@@ -1,13 +1,16 @@
 //! The loop of the daemon.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use berth_exec::{AttemptDialer, Tunnels};
 use berth_gpu::BoardCondition;
 use berth_proto::portal_client::PortalClient;
 use berth_proto::{
     Diagnosis, Heartbeat, Hello, OpenTunnel, PortalMessage, WorkerMessage, portal_message, worker_message,
 };
+use berth_replicas::{Dial, Dialing, ReplicaListener, Replicas};
 use berth_session::link::{Outbox, SessionClaim, SessionEvent};
 use berth_shim::model::AttemptKey;
 use berth_system::clock::boottime_ms;
@@ -22,7 +25,6 @@ use super::host_shutdown::HostShutdown;
 use super::reports::wait_until;
 use super::step_result::{BoardListing, BoardResult, ResultSender, StepResult};
 use crate::attempt::{Attempt, AttemptState, Host};
-use crate::exec::Tunnels;
 use crate::telemetry::{HostSample, Telemetry, sample};
 
 /// The shortest turn of the loop. Events within one turn are handled together.
@@ -41,6 +43,7 @@ pub(super) struct Daemon {
     pub(super) handshake: Handshake,
     boards: BoardMonitor,
     tunnels: Tunnels,
+    pub(super) replicas: Replicas,
     shutdown: HostShutdown,
     sampling: bool,
     /// The latest checks of the host; absent before the first ones.
@@ -53,11 +56,15 @@ pub async fn run(
     host: Host,
     node: NodeDescription,
     telemetry: Arc<Telemetry>,
+    gateways: Option<ReplicaListener>,
     mut session: mpsc::Receiver<SessionEvent>,
     mut shutdown: oneshot::Receiver<()>,
 ) -> Result<(), String> {
     let (mut daemon, mut results) = Daemon::new(host, node, telemetry)?;
     daemon.table.adopt_all()?;
+    if let Some(listener) = gateways {
+        tokio::spawn(listener.serve(daemon.replicas.clone()));
+    }
     spawn_event_listener(&daemon.host, daemon.results.clone());
     let (host, examined) = (&daemon.host, daemon.results.clone());
     let data = host.root.parent().unwrap_or(&host.root).to_owned();
@@ -108,6 +115,15 @@ pub async fn run(
     }
 }
 
+/// Opens connections to the attempt in this directory.
+fn dial_into(dir: &Path) -> Dial {
+    let dialer = Arc::new(AttemptDialer::new(dir));
+    Arc::new(move |port| -> Dialing {
+        let dialer = dialer.clone();
+        Box::pin(async move { dialer.dial(port).await })
+    })
+}
+
 impl Daemon {
     pub(super) fn new(
         host: Host,
@@ -116,12 +132,17 @@ impl Daemon {
     ) -> Result<(Self, mpsc::UnboundedReceiver<StepResult>), String> {
         let (sender, results) = mpsc::unbounded_channel();
         let host = Arc::new(host);
+        let changes = sender.clone();
+        let replicas = Replicas::new(move |key, ready| {
+            let _ = changes.send(StepResult::Readiness(key.clone(), ready));
+        });
         let daemon = Self {
             table: AttemptTable::new(host.clone(), sender.clone())?,
             outbox: None,
             handshake: Handshake::default(),
             boards: BoardMonitor::open(&host),
             tunnels: Tunnels::default(),
+            replicas,
             shutdown: HostShutdown::default(),
             sampling: false,
             diagnosis: None,
@@ -235,6 +256,7 @@ impl Daemon {
         self.table.changed |= !matches!(
             result,
             StepResult::Progress(..)
+                | StepResult::Readiness(..)
                 | StepResult::Sampled(_)
                 | StepResult::BoardsListed(_)
                 | StepResult::Board(_)
@@ -245,6 +267,7 @@ impl Daemon {
             StepResult::Prepared(attempt) => self.table.on_prepared(*attempt),
             StepResult::Progress(key, text) => self.table.on_progress(key, text),
             StepResult::ShimGone(key) => self.table.on_shim_gone(key),
+            StepResult::Readiness(key, ready) => self.on_readiness(&key, ready),
             StepResult::Cleaned(key, result) => self.table.on_cleaned(key, result),
             StepResult::Board(result) => self.on_board_result(result),
             StepResult::BoardsListed(listing) => self.on_boards_listed(listing),
@@ -257,6 +280,14 @@ impl Daemon {
             StepResult::Forgotten(key, result) => self.table.on_forgotten(&key, result),
             StepResult::Sampled(sample) => self.on_sample(sample),
             StepResult::Examined(diagnosis) => self.on_examined(diagnosis),
+        }
+    }
+
+    /// Reports a change of the readiness of a replica.
+    fn on_readiness(&mut self, key: &AttemptKey, ready: bool) {
+        if let Some(attempt) = self.table.attempts.get_mut(key) {
+            attempt.ready = ready;
+            self.table.reports.mark(key);
         }
     }
 
@@ -330,6 +361,19 @@ impl Daemon {
         let present = self.table.idle_states();
         self.tunnels.retain(|key| matches!(present.get(key), Some(AttemptState::Running { .. })));
         self.table.converge(&present, self.outbox.as_ref().map(|outbox| &outbox.portal));
+        self.serve_replicas();
+    }
+
+    /// Serves the replicas among the running attempts, also those of an earlier daemon.
+    fn serve_replicas(&self) {
+        let attempts = &self.table.attempts;
+        let runs = |attempt: &Attempt| matches!(attempt.state(), AttemptState::Running { .. });
+        self.replicas.retain(|key| attempts.get(key).is_some_and(runs));
+        for (key, attempt) in attempts.iter().filter(|(_, attempt)| runs(attempt)) {
+            if let Some(settings) = &attempt.record.replica {
+                self.replicas.serve(key, settings, || dial_into(&attempt.dir));
+            }
+        }
     }
 
     fn hand_over_outputs(&mut self) {

@@ -17,6 +17,8 @@ pub struct NodeDescription {
     pub address: String,
     /// Labels such as the rack.
     pub labels: HashMap<String, String>,
+    /// The port for gateways; 0 without one.
+    pub inference_port: u16,
 }
 
 /// Slices of this worker's attempts, by board and start.
@@ -161,6 +163,7 @@ pub(super) fn hello(
         host_mounts: listed.host_mounts,
         attempts: attempts.keys().map(AttemptKey::id).collect(),
         rdma_ports: listed.rdma_ports,
+        inference_port: u32::from(node.inference_port),
         ..Hello::default()
     }
 }

@@ -23,6 +23,8 @@ pub(super) enum StepResult {
     /// The progress of a preparation, as a sentence.
     Progress(AttemptKey, String),
     ShimGone(AttemptKey),
+    /// The readiness of a replica changed.
+    Readiness(AttemptKey, bool),
     Cleaned(AttemptKey, Result<(), String>),
     Sampled(HostSample),
     BoardsListed(BoardListing),

@@ -13,12 +13,12 @@ use berth_isolation::sandbox::Sandbox;
 use berth_job_files::inputs::host_mounts::HostMounts;
 use berth_network::JobNetwork;
 use berth_proto::{
-    Assignment, AttemptId, DesiredState, Failure, Hello, Phase, PortalMessage, Spec, WorkerMessage,
-    portal_message, worker_message,
+    Assignment, AttemptId, DesiredState, Failure, Hello, Phase, PortalMessage, ReplicaSpec, Spec,
+    WorkerMessage, portal_message, worker_message,
 };
 use berth_session::link::{Outbox, SessionClaim, SessionEvent};
 use berth_shim::forker::Forker;
-use berth_shim::model::AttemptKey;
+use berth_shim::model::{AttemptKey, job_failure};
 use berth_shim::{BoardLimits, CommandStart, LimitCeilings};
 use berth_system::clock::boottime_ms;
 use berth_system::rdma::RdmaTree;
@@ -74,7 +74,7 @@ impl Stage {
             simulated: true,
             grace_ms: 100,
         };
-        let node = NodeDescription { address: String::new(), labels: HashMap::new() };
+        let node = NodeDescription { address: String::new(), labels: HashMap::new(), inference_port: 8_300 };
         let telemetry = Arc::new(Telemetry::new("quay", false));
         let (daemon, results) = Daemon::new(host, node, telemetry).unwrap();
         Self { daemon, results, _dir: dir }
@@ -144,7 +144,7 @@ async fn nothing_is_said_before_the_hello() {
     assert!(next(&mut sent).is_none(), "the loop goes on, and no heartbeat comes before the hello");
     stage.until(|daemon| daemon.outbox.is_some()).await;
     let hello = hello(&mut sent);
-    assert_eq!((hello.connection, hello.boards.len()), (1, 0));
+    assert_eq!((hello.connection, hello.boards.len(), hello.inference_port), (1, 0, 8_300));
     assert_eq!(hello.isolation["boards"], "NVML has not started yet");
     assert!(matches!(next(&mut sent), Some(worker_message::Body::Heartbeat(_))), "at once");
 }
@@ -441,4 +441,59 @@ async fn what_is_forgotten_is_removed_beside_the_loop() {
     );
     stage.until(|daemon| daemon.table.attempts.is_empty()).await;
     assert!(stage.daemon.table.busy.is_empty() && stage.daemon.table.users_left.is_empty() && !dir.exists());
+}
+
+#[tokio::test]
+async fn a_change_of_the_readiness_is_reported_while_the_replica_runs() {
+    let mut stage = Stage::open();
+    let mut sent = stage.connect(1);
+    stage.until(|daemon| daemon.outbox.is_some()).await;
+    let replica = ReplicaSpec {
+        port: 8_000,
+        readiness_path: "/".to_owned(),
+        token_sha256: vec![7; 32],
+        max_connections: 8,
+    };
+    let assignment = Assignment {
+        spec: Some(Spec { replica: Some(replica), ..Spec::default() }),
+        limit_ms: 1_000,
+        ..Assignment::default()
+    };
+    let key = AttemptKey { job: "job_x".to_owned(), number: 1 };
+    let root = stage.daemon.host.root.clone();
+    let mut attempt = Attempt::create(&root, &key, &assignment).unwrap();
+    assert_eq!(attempt.record.replica.as_ref().map(|replica| replica.port), Some(8_000));
+    let kept = Attempt::load_all(&root).unwrap().remove(0);
+    assert_eq!(kept.record.replica, attempt.record.replica, "the next daemon knows it");
+    attempt.start = Some(CommandStart { pid: 1, start_ticks: 0, boot_id: String::new(), boottime_ms: 0 });
+    let (daemon, mut now) = (&mut stage.daemon, Instant::now());
+    daemon.table.attempts.insert(key.clone(), attempt);
+    let mut told = || {
+        let mut out = Vec::new();
+        while let Some(body) = next(&mut sent) {
+            if let worker_message::Body::Status(status) = body {
+                out.push(status.ready);
+            }
+        }
+        out
+    };
+    daemon.table.reports.mark_unknown(&key);
+    daemon.report(now);
+    assert_eq!(told(), [false]);
+    for ready in [true, false, true] {
+        daemon.on_result(StepResult::Readiness(key.clone(), ready));
+        now += Duration::from_secs(1);
+        daemon.report(now);
+        assert_eq!(told(), [ready]);
+    }
+    daemon.table.attempts.get_mut(&key).unwrap().fail(job_failure("job.failed", "It has ended."));
+    daemon.table.reports.mark(&key);
+    for _ in 0..2 {
+        now += Duration::from_secs(1);
+        daemon.report(now);
+    }
+    assert_eq!(told(), [false], "what has ended is not ready");
+    // A late change of an attempt that is forgotten.
+    daemon.table.attempts.remove(&key);
+    daemon.on_result(StepResult::Readiness(key, true));
 }

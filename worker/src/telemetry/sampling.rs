@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use berth_exec::attempt_processes;
 use berth_gpu::{Gpus, Presence};
 use berth_proto::{AttemptSample, Samples};
 use berth_shim::model::AttemptKey;
@@ -10,7 +11,6 @@ use berth_system::clock::{boottime_ms, wall_micros};
 use super::host_telemetry::{BoardReading, Telemetry, reading_message};
 use crate::attempt::{Attempt, DeviceObservation, Host};
 use crate::devices::AttemptDevice;
-use crate::exec::attempt_processes;
 
 /// A sample of the host.
 pub struct HostSample {

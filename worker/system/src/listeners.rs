@@ -22,16 +22,26 @@ fn listeners(table: &str, port: u16, addresses: &[&str]) -> Vec<u64> {
     table.lines().skip(1).filter_map(socket).collect()
 }
 
-/// True if only these processes listen on the port at these addresses: on the host's network others listen too, and
-/// two processes may have the same port at different addresses.
-pub fn is_owned_by(processes: &[String], port: u16, addresses: &[&str]) -> bool {
+/// The sockets that listen on the port at these addresses, in the network of these processes.
+fn sockets(processes: &[String], port: u16, addresses: &[&str]) -> Vec<u64> {
     let table = |name: &str| {
         let read = |process: &String| std::fs::read_to_string(format!("/proc/{process}/net/{name}")).ok();
         // All processes have the same network, and one may have ended meanwhile.
         processes.iter().find_map(read).map_or_else(Vec::new, |text| listeners(&text, port, addresses))
     };
-    let sockets: HashSet<String> =
-        table("tcp").into_iter().chain(table("tcp6")).map(|inode| format!("socket:[{inode}]")).collect();
+    table("tcp").into_iter().chain(table("tcp6")).collect()
+}
+
+/// True if a process listens on the port at these addresses, in the network of these processes.
+pub fn has_listener(processes: &[String], port: u16, addresses: &[&str]) -> bool {
+    !sockets(processes, port, addresses).is_empty()
+}
+
+/// True if only these processes listen on the port at these addresses: on the host's network others listen too, and
+/// two processes may have the same port at different addresses.
+pub fn is_owned_by(processes: &[String], port: u16, addresses: &[&str]) -> bool {
+    let named = |inode: u64| format!("socket:[{inode}]");
+    let sockets: HashSet<String> = sockets(processes, port, addresses).into_iter().map(named).collect();
     let files = |process: &String| {
         let files = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
         files.filter_map(|file| std::fs::read_link(file.path()).ok()?.into_os_string().into_string().ok())
@@ -70,7 +80,8 @@ mod tests {
         assert!(is_owned_by(&me, port, four) && !is_owned_by(&me, port, six));
         // The first process has the same network, but not this socket.
         assert!(!is_owned_by(&["1".to_owned()], port, four));
+        assert!(has_listener(&me, port, four) && !has_listener(&me, port, six), "of any process");
         drop(listener);
-        assert!(!is_owned_by(&me, port, four));
+        assert!(!is_owned_by(&me, port, four) && !has_listener(&me, port, four));
     }
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use berth_exec::attempt_processes;
 use berth_isolation::cgroups::Controller;
 use berth_shim::{CommandExit, LOG, ShimRecords};
-use berth_worker::exec::attempt_processes;
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 

@@ -5,11 +5,11 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
+use berth_exec::attempt_processes;
 use berth_isolation::cgroups::Controller;
 use berth_isolation::disk::{self, DiskUsage};
 use berth_proto::Secret;
 use berth_shim::Limits;
-use berth_worker::exec::attempt_processes;
 
 use crate::left_out::left_out;
 use crate::stage::{FakeNode, Running, Script, Stage};
@@ -460,7 +460,7 @@ fn who_is_let_in_has_no_more_rights_than_the_job() {
     assert!(said.contains("roots=0") && said.contains("0,1,2,3,"), "nothing of the worker is open: {said}");
     assert!(!said.contains("0,1,2,3,4,"), "{said}");
     // Nobody is left at the door, and nobody is let into what has ended.
-    berth_worker::exec::entries::end_all(&host.dir).unwrap();
+    berth_exec::entries::end_all(&host.dir).unwrap();
     assert!(attempt_processes::entered(&host.dir).is_empty());
     let dir = host.dir.clone();
     host.stop();

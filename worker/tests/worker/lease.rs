@@ -4,11 +4,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use berth_exec::attempt_processes;
 use berth_shim::lease::{LeaseRenewal, LeaseTerm, ShimLease};
 use berth_shim::{CommandExit, Launch, Limits, ShimRecords, StopNotice};
 use berth_system::clock::{boot_id, boottime_ms};
 use berth_system::files::put_json;
-use berth_worker::exec::attempt_processes;
 use nix::sys::signal::Signal;
 
 use crate::load;

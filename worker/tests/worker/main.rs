@@ -32,5 +32,6 @@ mod lease;
 mod limits;
 mod mig_mode;
 mod network;
+mod replicas;
 mod reset;
 mod volumes;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use berth_exec::attempt_processes;
 use berth_jobs::jobs::LogEnd;
 use berth_server::{loops, workers};
 use berth_store as store;
 use berth_types::ids::JobId;
-use berth_worker::exec::attempt_processes;
 use serde_json::{Value, json};
 
 use crate::common::{Caller, TestPortal};

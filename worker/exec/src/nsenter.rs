@@ -33,7 +33,7 @@ use rustix::process::PidfdFlags;
 use rustix::thread::CapabilitySet;
 
 use super::{attempt_processes, entries};
-use berth_system::listeners::{LOOPBACKS, is_owned_by};
+use berth_system::listeners::{LOOPBACKS, has_listener, is_owned_by};
 use berth_system::pty::{self, TerminalSize};
 
 /// The time between the hang-up of a shell and its end.
@@ -76,11 +76,50 @@ pub fn run(dir: &Path, target: EntryTarget) -> Result<i32, String> {
 }
 
 /// An entered attempt.
-struct EnteredAttempt {
+pub(super) struct EnteredAttempt {
     launch: Launch,
     uid: Option<u32>,
     isolated: bool,
+    /// The attempt has a network of its own: all that listens there belongs to it.
+    own_network: bool,
     _lock: Flock<File>,
+}
+
+impl EnteredAttempt {
+    /// The processes of the attempt in this directory, by their names in `/proc`.
+    fn processes(&self, dir: &Path) -> Result<Vec<String>, String> {
+        if !self.isolated {
+            return Ok(attempt_processes::all(dir).into_iter().map(|pid| pid.to_string()).collect());
+        }
+        // The /proc of the sandbox shows only processes of the job.
+        let listing = std::fs::read_dir("/proc").map_err(failed("The job's processes cannot be read"))?;
+        let names = listing.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        Ok(names.filter(|name| name.bytes().all(|b| b.is_ascii_digit())).collect())
+    }
+
+    /// The loopback at which the attempt alone listens on a port, with its addresses in tables of sockets.
+    pub(super) fn loopback_of(&self, dir: &Path, port: u16) -> Result<Option<Loopback>, String> {
+        let known = self.processes(dir)?;
+        // The search for the owner reads all open files of all processes.
+        let listens = if self.own_network { has_listener } else { is_owned_by };
+        let found = LOOPBACKS.into_iter().find(|(_, addresses)| listens(&known, port, addresses));
+        let Some((address, addresses)) = found else { return Ok(None) };
+        let address = address.parse::<IpAddr>().map_err(|e| e.to_string())?;
+        Ok(Some(Loopback { address, addresses }))
+    }
+
+    /// True if the attempt alone still listens there. Another listener may have taken the port, and a connection to it,
+    /// since `loopback_of`.
+    pub(super) fn listens_still(&self, dir: &Path, port: u16, at: Loopback) -> Result<bool, String> {
+        Ok(self.own_network || is_owned_by(&self.processes(dir)?, port, at.addresses))
+    }
+}
+
+/// A loopback of an attempt.
+#[derive(Clone, Copy)]
+pub(super) struct Loopback {
+    pub(super) address: IpAddr,
+    addresses: &'static [&'static str],
 }
 
 fn failed(action: &'static str) -> impl Fn(io::Error) -> String {
@@ -89,7 +128,7 @@ fn failed(action: &'static str) -> impl Fn(io::Error) -> String {
 
 /// Enters the attempt. This process sees the same system as the attempt afterwards; only its children are in the
 /// attempt's PID namespace. With `joins` it takes over the limits too.
-fn enter(dir: &Path, joins: bool) -> Result<EnteredAttempt, String> {
+pub(super) fn enter(dir: &Path, joins: bool) -> Result<EnteredAttempt, String> {
     let lock = entries::lock_own(dir).map_err(failed("The directory of the job is not writable"))?;
     let lock = lock.ok_or(NOT_READY)?;
     // Read after the lock: a cleanup that begins later waits for the lock.
@@ -126,7 +165,8 @@ fn enter(dir: &Path, joins: bool) -> Result<EnteredAttempt, String> {
         setns(&sandbox.process, sandbox.kinds)
             .map_err(|errno| format!("The job's sandbox cannot be entered: {}.", io::Error::from(errno)))?;
     }
-    Ok(EnteredAttempt { launch, uid, isolated: sandbox.is_some(), _lock: lock })
+    let own_network = sandbox.as_ref().is_some_and(|found| found.kinds.contains(CloneFlags::CLONE_NEWNET));
+    Ok(EnteredAttempt { launch, uid, isolated: sandbox.is_some(), own_network, _lock: lock })
 }
 
 /// The supervisor of a container.
@@ -313,25 +353,12 @@ fn wait_for_shell(mut child: Child, signals: &SignalFd, control: BorrowedFd<'_>)
 
 fn connect(dir: &Path, control: BorrowedFd<'_>, port: u16) -> Result<i32, String> {
     let entered = enter(dir, false)?;
-    let processes = || -> Result<Vec<String>, String> {
-        if !entered.isolated {
-            return Ok(attempt_processes::all(dir).into_iter().map(|pid| pid.to_string()).collect());
-        }
-        // The /proc of the sandbox shows only processes of the job.
-        let listing = std::fs::read_dir("/proc").map_err(failed("The job's processes cannot be read"))?;
-        let names = listing.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        Ok(names.filter(|name| name.bytes().all(|b| b.is_ascii_digit())).collect())
-    };
-    let known = processes()?;
-    let found = LOOPBACKS.into_iter().find(|(_, addresses)| is_owned_by(&known, port, addresses));
     let nothing = || format!("No process of the job listens on port {port} yet.");
-    let (address, addresses) = found.ok_or_else(nothing)?;
+    let at = entered.loopback_of(dir, port)?.ok_or_else(nothing)?;
     // A port that accepts nothing must not keep this process for minutes.
-    let at = address.parse::<IpAddr>().map_err(|e| e.to_string())?;
-    let stream = TcpStream::connect_timeout(&SocketAddr::new(at, port), PATIENCE)
+    let stream = TcpStream::connect_timeout(&SocketAddr::new(at.address, port), PATIENCE)
         .map_err(|e| format!("Port {port} of the job does not answer: {e}."))?;
-    // Another listener may have taken the port, and the connection, in between.
-    if !is_owned_by(&processes()?, port, addresses) {
+    if !entered.listens_still(dir, port, at)? {
         return Err(nothing());
     }
     pty::send_file(control, stream.as_fd()).map_err(|e| e.to_string())?;

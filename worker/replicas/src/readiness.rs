@@ -1,0 +1,51 @@
+//! The decisions about the readiness of a replica.
+
+use std::time::Duration;
+
+/// The time between two probes of a replica that is not ready.
+const SOON: Duration = Duration::from_millis(250);
+/// The time between two probes of a ready replica.
+const LATER: Duration = Duration::from_secs(5);
+/// The failures in a row after which a replica is not ready.
+const MOST_FAILURES: u32 = 2;
+
+/// The readiness of one replica.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Readiness {
+    ready: bool,
+    /// The failures in a row.
+    failures: u32,
+}
+
+impl Readiness {
+    pub(crate) const fn is_ready(self) -> bool {
+        self.ready
+    }
+
+    /// Notes the result of a probe. Returns the time to the next one.
+    pub(crate) const fn note(&mut self, answered: bool) -> Duration {
+        self.failures = if answered { 0 } else { self.failures.saturating_add(1) };
+        self.ready = answered || (self.ready && self.failures < MOST_FAILURES);
+        if self.ready { LATER } else { SOON }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replica_is_ready_while_one_of_the_last_two_probes_succeeded() {
+        for length in 0..=12u32 {
+            for bits in 0..1u32 << length {
+                let results: Vec<bool> = (0..length).map(|at| bits >> at & 1 == 1).collect();
+                let mut readiness = Readiness::default();
+                let pause = results.iter().map(|answered| readiness.note(*answered)).last();
+                let expected = results.iter().rev().take(2).any(|answered| *answered);
+                assert_eq!(readiness.is_ready(), expected, "{results:?}");
+                let pauses = [Duration::from_millis(250), Duration::from_secs(5)];
+                assert!(pause.is_none_or(|pause| pause == pauses[usize::from(expected)]), "{results:?}");
+            }
+        }
+    }
+}
