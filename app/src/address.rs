@@ -29,8 +29,8 @@ pub fn list_of(page: &str) -> String {
 /// Returns true if the page is of one object: `/jobs/{job}`. Its path is also that of the API below the
 /// organization.
 pub fn is_object(page: &str) -> bool {
-    // A statement is of a month and of each organization; a comparison is of several jobs.
-    if page.starts_with("/statements/") || page == "/jobs/compare" {
+    // A statement is of a month and of each organization; a comparison is of several jobs; a new service is none yet.
+    if page.starts_with("/statements/") || matches!(page, "/jobs/compare" | "/services/new") {
         return false;
     }
     let mut parts = page.split('/').skip(2);
@@ -110,6 +110,9 @@ mod tests {
             ("/jobs/..%2f", "/jobs", false),
             ("/statements/2026-11", "/invoices", false),
             ("/jobs/compare", "/jobs", false),
+            ("/services/svc_01", "/services", true),
+            ("/services/new", "/services", false),
+            ("/services/svc_01/new-revision", "/services", false),
         ] {
             assert_eq!(list_of(page), list, "{page}");
             assert_eq!(is_object(page), object, "{page}");

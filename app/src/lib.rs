@@ -55,6 +55,14 @@ pub fn App() -> impl IntoView {
                         <Route path=path!("/jobs") view=routes::JOBS ssr=SsrMode::Async/>
                         <Route path=path!("/jobs/compare") view=routes::COMPARE ssr=SsrMode::Async/>
                         <Route path=path!("/jobs/:job") view=routes::JOB ssr=SsrMode::Async/>
+                        <Route path=path!("/services") view=routes::SERVICES ssr=SsrMode::Async/>
+                        <Route path=path!("/services/new") view=routes::NEW_SERVICE ssr=SsrMode::Async/>
+                        <Route path=path!("/services/:service") view=routes::SERVICE ssr=SsrMode::Async/>
+                        <Route
+                            path=path!("/services/:service/new-revision")
+                            view=routes::NEW_REVISION
+                            ssr=SsrMode::Async
+                        />
                         <Route path=path!("/reservations") view=routes::RESERVATIONS ssr=SsrMode::Async/>
                         <Route
                             path=path!("/reservations/:reservation")
@@ -71,6 +79,7 @@ pub fn App() -> impl IntoView {
                         <Route path=path!("/limits") view=routes::LIMITS ssr=SsrMode::Async/>
                         <Route path=path!("/team") view=routes::TEAM ssr=SsrMode::Async/>
                         <Route path=path!("/tokens") view=routes::TOKENS ssr=SsrMode::Async/>
+                        <Route path=path!("/inference-keys") view=routes::INFERENCE_KEYS ssr=SsrMode::Async/>
                         <Route path=path!("/webhooks") view=routes::WEBHOOKS ssr=SsrMode::Async/>
                         <Route path=path!("/secrets") view=routes::SECRETS ssr=SsrMode::Async/>
                         <Route path=path!("/volumes") view=routes::VOLUMES ssr=SsrMode::Async/>
@@ -86,6 +95,10 @@ pub fn App() -> impl IntoView {
                     <Route path=path!("/launch") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/jobs/:job") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/services") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/services/new") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/services/:service") view=OrgRedirect ssr=SsrMode::Async/>
+                    <Route path=path!("/inference-keys") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/reservations") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/reservations/:reservation") view=OrgRedirect ssr=SsrMode::Async/>
                     <Route path=path!("/cluster") view=OrgRedirect ssr=SsrMode::Async/>
@@ -112,6 +125,7 @@ pub fn App() -> impl IntoView {
                     />
                     <Route path=path!("/operator/jobs") view=routes::ALL_JOBS ssr=SsrMode::Async/>
                     <Route path=path!("/operator/stuck") view=routes::STUCK ssr=SsrMode::Async/>
+                    <Route path=path!("/operator/gateways") view=routes::GATEWAYS ssr=SsrMode::Async/>
                     <Route path=path!("/operator/fleet") view=routes::HARDWARE ssr=SsrMode::Async/>
                     <Route path=path!("/operator/prices") view=routes::PRICES ssr=SsrMode::Async/>
                     <Route path=path!("/operator/orgs") view=routes::ORGS ssr=SsrMode::Async/>

@@ -105,6 +105,23 @@ page!(jobs, JOBS, jobs, load_jobs, pages::jobs::JobsPage);
 page!(account, FACTORS, factors_page, load_factors, pages::account_factors::SecondFactorsPage);
 page!(job, JOB, job, load_job, pages::job::JobPage);
 page!(compare, COMPARE, compare_jobs, load_compare, pages::compare::ComparePage);
+page!(services, SERVICES, services, load_services, pages::services::ServicesPage);
+page!(services, SERVICE, service, load_service, pages::services::one::ServicePage);
+page!(new_service, NEW_SERVICE, new_service, load_new_service, pages::services::create::NewServicePage);
+page!(
+    new_service,
+    NEW_REVISION,
+    new_revision,
+    load_new_revision,
+    pages::services::new_revision::NewRevisionPage
+);
+page!(
+    inference_keys,
+    INFERENCE_KEYS,
+    inference_keys,
+    load_inference_keys,
+    pages::inference_keys::InferenceKeysPage
+);
 page!(calendar, RESERVATIONS, reservations, load_reservations, pages::reservations::ReservationsPage);
 page!(calendar, RESERVATION, reservation, load_reservation, pages::reservations::ReservationPage);
 page!(cluster, CLUSTER, cluster, load_cluster, pages::cluster::ClusterPage);
@@ -134,6 +151,7 @@ page!(boards, BOARD, board, load_board, operator::boards::one::BoardPage);
 page!(boards, BOARDS, boards, load_boards, operator::boards::BoardsPage);
 page!(all_jobs, ALL_JOBS, all_jobs, load_all_jobs, operator::jobs::AllJobsPage);
 page!(stuck, STUCK, stuck, load_stuck, operator::stuck::StuckPage);
+page!(gateways, GATEWAYS, gateways, load_gateways, operator::gateways::GatewaysPage);
 page!(hardware, HARDWARE, hardware, load_hardware, operator::hardware::HardwarePage);
 page!(prices, PRICES, prices, load_prices, operator::prices::PricesPage);
 page!(people, PEOPLE, people_page, load_people, operator::people::PeoplePage);

@@ -13,12 +13,22 @@ use crate::identity::{META_NAME, page_identity};
 use crate::theme::{Theme, page_theme};
 use crate::ui::zone::rendered_zone;
 
-/// Sets the headers: scripts by nonce only, no inline code, no other origins, no frames.
-fn set_policy(nonce: &str) {
+/// Returns the origin of a gateway as a source of the policy; none for an address with other characters than those of
+/// a host and a port, which could end the directive.
+fn gateway_source(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://").filter(|(scheme, _)| matches!(*scheme, "http" | "https"))?;
+    let host = rest.split('/').next().filter(|host| !host.is_empty())?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    host.chars().all(plain).then(|| format!(" {scheme}://{host}"))
+}
+
+/// Sets the headers: scripts by nonce only, no inline code, no frames, and no other origins than the gateways.
+fn set_policy(nonce: &str, gateways: &[String]) {
     let Some(options) = use_context::<ResponseOptions>() else { return };
+    let gateways: String = gateways.iter().filter_map(|url| gateway_source(url)).collect();
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}' 'strict-dynamic' 'wasm-unsafe-eval'; style-src 'self'; \
-         connect-src 'self'; img-src 'self' data:; font-src 'self'; form-action 'self'; base-uri 'none'; \
+         connect-src 'self'{gateways}; img-src 'self' data:; font-src 'self'; form-action 'self'; base-uri 'none'; \
          frame-ancestors 'none'"
     );
     if let Ok(value) = HeaderValue::from_str(&policy) {
@@ -33,8 +43,9 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 /// Returns the document. `build` is the name of the assets; an empty name leaves plain HTML.
 pub fn shell(build: String) -> impl IntoView {
     let nonce = use_nonce();
+    let (identity, theme) = (page_identity(), page_theme());
     if let Some(nonce) = &nonce {
-        set_policy(nonce);
+        set_policy(nonce, &identity.gateways);
     }
     let assets = (!build.is_empty()).then(|| {
         let start = format!(
@@ -54,7 +65,6 @@ pub fn shell(build: String) -> impl IntoView {
             <script type="module" nonce=nonce>{start}</script>
         }
     });
-    let (identity, theme) = (page_identity(), page_theme());
     let json = serde_json::to_string(&identity).unwrap_or_default();
     let scheme = match theme {
         Theme::System => "light dark",
@@ -82,5 +92,28 @@ pub fn shell(build: String) -> impl IntoView {
                 </noscript>
             </body>
         </html>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_origin_of_a_gateway_is_in_the_policy() {
+        for (url, source) in [
+            ("https://models.example.org", Some(" https://models.example.org")),
+            ("http://127.0.0.1:9000/", Some(" http://127.0.0.1:9000")),
+            ("https://[2001:db8::1]:443/gateway", Some(" https://[2001:db8::1]:443")),
+            ("https://a.example;script-src *", None),
+            ("https://a.example 'unsafe-inline'", None),
+            ("https://user@a.example", None),
+            ("javascript://a.example", None),
+            ("https:///path", None),
+            ("a.example", None),
+            ("", None),
+        ] {
+            assert_eq!(gateway_source(url).as_deref(), source, "{url}");
+        }
     }
 }

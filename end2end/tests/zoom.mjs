@@ -53,13 +53,13 @@ const PAGES = [
   ['tenant', [
     '', '/launch', '/jobs', () => `/jobs/${jobs.running}`, () => `/jobs/${jobs.queued}`, '/reservations', '/cluster',
     '/cluster?view=table', '/volumes', '/billing', '/usage', '/budgets', '/invoices', '/limits', '/team', '/secrets',
-    '/tokens', '/webhooks',
+    '/tokens', '/webhooks', '/services', '/services/new', '/inference-keys',
   ]],
   ['operator', [
     '/operator', '/operator/nodes', () => `/operator/nodes/${node.id}`, '/operator/fleet', '/operator/jobs',
     '/operator/stuck', '/operator/system', '/operator/reservations', '/operator/prices', '/operator/orgs',
     '/operator/invoices', '/operator/books', '/operator/limits', '/operator/changes', '/operator/audit',
-    '/operator/operators', '/operator/settings',
+    '/operator/operators', '/operator/settings', '/operator/gateways',
   ]],
 ];
 

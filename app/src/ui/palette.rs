@@ -73,6 +73,11 @@ fn fixed_entries(data: &PaletteData) -> Vec<Entry> {
     let tenant = !data.orgs.is_empty();
     let launch =
         Entry { text: "Launch job".to_owned(), kind: "Action", action: Action::Open("/launch".to_owned()) };
+    let service = Entry {
+        text: "New service".to_owned(),
+        kind: "Action",
+        action: Action::Open("/services/new".to_owned()),
+    };
     let theme = Entry { text: "Change theme".to_owned(), kind: "Action", action: Action::NextTheme };
     let pages = data.links.iter().map(|(path, name)| Entry {
         text: name.clone(),
@@ -92,8 +97,9 @@ fn fixed_entries(data: &PaletteData) -> Vec<Entry> {
     let several = data.orgs.len() > 1;
     let orgs = data.orgs.iter().filter(|_| several).map(switch);
     tenant
-        .then_some(launch)
+        .then_some([launch, service])
         .into_iter()
+        .flatten()
         .chain(pages)
         .chain(outside)
         .chain(orgs)

@@ -4,6 +4,7 @@ use berth_types::problems::FieldError;
 
 /// Fields with other labels than their names, as on the forms.
 const LABELS: &[(&str, &str)] = &[
+    ("/canary_percent", "Canary steps"),
     ("/checkpoint/dir", "Checkpoint directory"),
     ("/checkpoint/every_s", "Checkpoint interval"),
     ("/checkpoint/grace_s", "Preemption grace period"),
@@ -19,6 +20,7 @@ const LABELS: &[(&str, &str)] = &[
     ("/gpus_per_node", "Devices"),
     ("/keep_ended_jobs_days", "Removal after the end of a job"),
     ("/lease_s", "Offline tolerance"),
+    ("/max_body_bytes", "Body limit"),
     ("/max_bytes", "Maximum size"),
     ("/max_duration_s", "Time limit"),
     ("/memory_mib", "Host memory"),
@@ -43,8 +45,10 @@ const ITEMS: &[(&str, &str)] = &[
     ("files", "File"),
     ("gpus", "Board"),
     ("grants", "Grant"),
+    ("hosts", "Host name"),
     ("kinds", "Kind"),
     ("labels", "Label"),
+    ("models", "Model"),
     ("ports", "Port"),
     ("secrets", "Secret"),
     ("taxes", "Tax"),

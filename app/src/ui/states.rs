@@ -1,5 +1,7 @@
 //! Badges of states with colour, shape and text, and the mark of Berth.
 
+use berth_service_types::revisions::RevisionState;
+use berth_service_types::services::{ServiceReplica, ServiceState};
 use berth_types::invoices::InvoiceState;
 use berth_types::jobs::JobState;
 use berth_types::nodes::NodeState;
@@ -176,6 +178,46 @@ pub fn DeliveryBadge(state: DeliveryState) -> impl IntoView {
         DeliveryState::Failed => Shape::Cross,
     };
     badge(state.name(), shape)
+}
+
+/// The state of a service. A stopped service has no other state.
+#[component]
+pub fn ServiceBadge(state: ServiceState, stopped: bool) -> impl IntoView {
+    let (name, shape) = match (stopped, state) {
+        (true, _) => ("stopped", Shape::Bar),
+        (false, ServiceState::Asleep) => ("asleep", Shape::Clock),
+        (false, ServiceState::Waking) => ("waking", Shape::HalfRing),
+        (false, ServiceState::Ready) => ("ready", Shape::Disc),
+        (false, ServiceState::Degraded) => ("degraded", Shape::Ring),
+        (false, ServiceState::Failed) => ("failed", Shape::Cross),
+    };
+    badge(name, shape)
+}
+
+/// The state of a revision of a service.
+#[component]
+pub fn RevisionBadge(state: RevisionState) -> impl IntoView {
+    let shape = match state {
+        RevisionState::Staging => Shape::HalfRing,
+        RevisionState::Canary => Shape::Ring,
+        RevisionState::Live => Shape::Disc,
+        RevisionState::Draining => Shape::Pulse,
+        RevisionState::Retired => Shape::Tick,
+        RevisionState::RolledBack => Shape::Bar,
+    };
+    badge(state.name(), shape)
+}
+
+/// The state of a replica: whether it gets requests, before that the state of its job.
+#[component]
+pub fn ReplicaBadge(replica: ServiceReplica) -> impl IntoView {
+    if replica.draining_since.is_some() && !replica.state.ended() {
+        badge("draining", Shape::Pulse).into_any()
+    } else if replica.ready_since.is_some() && !replica.state.ended() {
+        badge("ready", Shape::Disc).into_any()
+    } else {
+        view! { <StateBadge state=replica.state/> }.into_any()
+    }
 }
 
 /// The mark: a board between two quays.

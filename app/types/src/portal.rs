@@ -154,13 +154,26 @@ pub struct PortalIdentity {
     /// True if operators have the page of all components, `/operator/gallery`; otherwise absent.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gallery: bool,
+    /// The addresses of the gateways of services, which the pages may ask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gateways: Vec<String>,
 }
 
 impl PortalIdentity {
-    /// Creates the identity of a portal with these settings and this logo, without the page of all components.
+    /// Creates the identity of a portal with these settings and this logo, without gateways and without the page of
+    /// all components.
     pub fn new(settings: PortalSettings, logo: Option<Logo>) -> Self {
         let PortalSettings { name, support_email, terms_url, accent, offer_public, .. } = settings;
-        Self { name, support_email, terms_url, accent, logo, offer_public, gallery: false }
+        Self {
+            name,
+            support_email,
+            terms_url,
+            accent,
+            logo,
+            offer_public,
+            gallery: false,
+            gateways: Vec::new(),
+        }
     }
 }
 

@@ -38,6 +38,8 @@ const MAX_LOGO_BYTES: usize = 64 << 10;
 const MAX_LOGO_CHARS: usize = MAX_LOGO_BYTES.div_ceil(3) * 4;
 /// Pixels of a logo's width and height.
 const MAX_LOGO_PX: u32 = 1_024;
+/// Gateways in the content security policy of the pages.
+const MAX_GATEWAYS: i64 = 32;
 /// Characters of an address.
 const MAX_URL_CHARS: usize = 2_048;
 
@@ -116,6 +118,8 @@ impl StoredLogo {
 struct Stored {
     settings: PortalSettings,
     logo: Option<StoredLogo>,
+    /// The addresses of the gateways of services.
+    gateways: Vec<String>,
 }
 
 /// True for an address with https, a host and no user.
@@ -204,7 +208,8 @@ impl Identity {
             .map(|base64| StoredLogo::parse(&base64))
             .transpose()
             .map_err(|e| StoreError::corrupt("settings", LOGO, "value", e))?;
-        Ok(Arc::new(Stored { settings, logo }))
+        let gateways = store::services::addresses::list_gateway_urls(&mut tx, MAX_GATEWAYS).await?;
+        Ok(Arc::new(Stored { settings, logo, gateways }))
     }
 
     async fn stored(&self) -> Result<Arc<Stored>, Problem> {
@@ -216,7 +221,8 @@ impl Identity {
         let stored = self.stored().await?;
         let identity =
             PortalIdentity::new(stored.settings.clone(), stored.logo.as_ref().map(StoredLogo::logo));
-        Ok(PortalIdentity { gallery: self.context.settings.gallery, ..identity })
+        let gateways = stored.gateways.clone();
+        Ok(PortalIdentity { gallery: self.context.settings.gallery, gateways, ..identity })
     }
 
     /// The bytes of the logo with this hash.

@@ -72,6 +72,9 @@ async fn pages_have_their_data_and_a_strict_content_security_policy() {
         ("/secrets", "No secrets yet"),
         ("/volumes", "No volumes yet"),
         ("/tokens", "Tokens"),
+        ("/services", "No services yet"),
+        ("/services/new", "Model in a volume"),
+        ("/inference-keys", "No inference keys yet"),
         (&format!("/jobs/{id}"), id),
     ] {
         let page = open(&pages, &ada, &format!("/orgs/lab{path}")).await;
@@ -237,4 +240,15 @@ async fn the_documents_are_pages_without_a_script_or_a_session() {
     for unknown in ["/docs/glossary", "/docs/architecture", "/docs/..%2FREADME", "/docs/volumes.md"] {
         assert_eq!(open(&pages, &nobody, unknown).await.status, StatusCode::NOT_FOUND, "{unknown}");
     }
+}
+
+#[tokio::test]
+async fn pages_may_ask_the_gateways_of_services() {
+    let t = TestPortal::sqlite().await;
+    let pages = web::router(t.router.clone(), None, false);
+    let operator = t.operator().await;
+    let body = json!({"name": "edge-1", "url": "https://models.example.org/"});
+    t.post(&operator, "/operator/gateways", body).await.expect(201);
+    let page = open(&pages, &Caller::Nobody, "/sign-in").await;
+    assert!(page.policy.contains("connect-src 'self' https://models.example.org;"), "{}", page.policy);
 }

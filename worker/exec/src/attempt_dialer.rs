@@ -1,5 +1,7 @@
 //! The daemon's side of the dialer of a replica.
 
+#![expect(unsafe_code, reason = "registering a descriptor with the runtime promises that it stays open")]
+
 use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream as StdStream;
@@ -169,7 +171,8 @@ impl DialerProcess {
         let child = command.spawn()?;
         // The command has a copy of the socket, which would hide the end of the process.
         drop(command);
-        let socket = AsyncFd::new(ours)?;
+        // SAFETY: the registered value owns the descriptor, never replaces it, and closes it at its own end.
+        let socket = unsafe { AsyncFd::register(ours) }.map_err(io::Error::from)?;
         let process = Arc::new(Self { socket, requests: Mutex::default(), closing: Notify::new() });
         tokio::spawn(process.clone().read_answers(child));
         Ok(process)

@@ -155,7 +155,7 @@ async fn a_gateway_reaches_a_replica_with_its_token_only() {
         gateway.read_to_end(&mut rest).await.unwrap();
         assert!(rest.is_empty(), "nothing follows");
     }
-    let (mut gateway, answer) = stage.connect(TOKEN).await;
+    let (gateway, answer) = stage.connect(TOKEN).await;
     assert_eq!(answer, HandshakeAnswer::Connected.byte());
     // Larger than all buffers, so both directions flow at the same time.
     let sent: Vec<u8> = (0..4u32 << 20).map(|at| (at % 251) as u8).collect();

@@ -50,8 +50,8 @@ pub struct AdvancedForm {
     network: RwSignal<Network>,
     rdma: RwSignal<bool>,
     lease: RwSignal<String>,
-    cpus: RwSignal<String>,
-    memory: RwSignal<String>,
+    pub cpus: RwSignal<String>,
+    pub memory: RwSignal<String>,
 }
 
 impl AdvancedForm {

@@ -5,6 +5,7 @@
 pub mod audit;
 pub mod boards;
 pub mod changes;
+pub mod gateways;
 pub mod hardware;
 pub mod invoices;
 pub mod jobs;

@@ -3,6 +3,7 @@
 #[macro_use]
 extern crate berth_database;
 
+pub mod addresses;
 pub mod credit;
 pub mod gateways;
 pub mod keys;

@@ -1,0 +1,129 @@
+//! Services: models and other servers of an organization behind one address.
+
+use std::future::Future;
+
+use berth_service_types::gateways::GatewayAddress;
+use berth_service_types::revisions::{NewRevision, PutTraffic, Revision};
+use berth_service_types::services::{NewService, PatchService, Service, ServiceHour};
+use berth_types::Page;
+use berth_types::ids::{OrgId, ServiceId};
+use berth_types::jobs::NewJob;
+use serde::de::IgnoredAny;
+
+use super::escape::escaped;
+use super::transport::Sender;
+use super::{Answer, get, list_all, send};
+
+fn base(org: OrgId, service: ServiceId) -> String {
+    format!("/orgs/{org}/services/{service}")
+}
+
+/// Lists the services of an organization.
+pub fn list(org: OrgId) -> impl Future<Output = Answer<Page<Service>>> + Send + 'static {
+    list_all(format!("/orgs/{org}/services"))
+}
+
+/// Creates a service with its first revision. Repeated requests with the same key create one service.
+pub fn create(
+    org: OrgId,
+    input: &NewService,
+    key: Option<String>,
+) -> impl Future<Output = Answer<Service>> + Send + 'static {
+    send("POST", format!("/orgs/{org}/services"), input, key)
+}
+
+/// Gets a service.
+pub fn get_one(org: OrgId, service: ServiceId) -> impl Future<Output = Answer<Service>> + Send + 'static {
+    get(base(org, service))
+}
+
+/// Changes a service.
+pub fn patch(
+    org: OrgId,
+    service: ServiceId,
+    input: &PatchService,
+) -> impl Future<Output = Answer<IgnoredAny>> + Send + 'static {
+    send("PATCH", base(org, service), input, None)
+}
+
+/// Deletes a service and stops its replicas.
+pub fn delete(org: OrgId, service: ServiceId) -> impl Future<Output = Answer<IgnoredAny>> + Send + 'static {
+    send("DELETE", base(org, service), &(), None)
+}
+
+/// Lists a page of the revisions of a service, newest first.
+pub fn revisions(
+    org: OrgId,
+    service: ServiceId,
+    cursor: Option<String>,
+    limit: u32,
+) -> impl Future<Output = Answer<Page<Revision>>> + Send + 'static {
+    let cursor = cursor.map_or_else(String::new, |cursor| format!("&cursor={}", escaped(&cursor)));
+    get(format!("{}/revisions?limit={limit}{cursor}", base(org, service)))
+}
+
+/// A service with the specification of its newest revision, and the submission of one of the replicas of that revision.
+pub type Newest = (Service, Option<NewRevision>, Option<NewJob>);
+
+/// Gets the newest revision of a service. The submission of a replica has the texts that the revision leaves out; it is
+/// absent without a replica.
+pub fn newest_revision(
+    org: OrgId,
+    service: ServiceId,
+) -> impl Future<Output = Answer<Newest>> + Send + 'static {
+    let sender = Sender::capture();
+    async move {
+        let path = base(org, service);
+        let known: Service = sender.clone().get(&path).await?;
+        let revisions: Page<Revision> = sender.clone().get(&format!("{path}/revisions?limit=1")).await?;
+        let Some(newest) = revisions.items.into_iter().next() else { return Ok((known, None, None)) };
+        let replica = known.replicas.iter().find(|replica| replica.revision == newest.id);
+        let submission: Option<NewJob> = match replica.map(|replica| replica.job) {
+            Some(job) => sender.get(&format!("/orgs/{org}/jobs/{job}/submission")).await.ok(),
+            None => None,
+        };
+        Ok((known, Some(newest.spec), submission))
+    }
+}
+
+/// Creates a revision. Repeated requests with the same key create one revision.
+pub fn add_revision(
+    org: OrgId,
+    service: ServiceId,
+    input: &NewRevision,
+    key: Option<String>,
+) -> impl Future<Output = Answer<IgnoredAny>> + Send + 'static {
+    send("POST", format!("{}/revisions", base(org, service)), input, key)
+}
+
+/// Changes the parts of the requests that revisions get.
+pub fn put_traffic(
+    org: OrgId,
+    service: ServiceId,
+    input: &PutTraffic,
+) -> impl Future<Output = Answer<IgnoredAny>> + Send + 'static {
+    send("PUT", format!("{}/traffic", base(org, service)), input, None)
+}
+
+/// Rolls back the newest revision. Repeated requests with the same key roll back once.
+pub fn roll_back(
+    org: OrgId,
+    service: ServiceId,
+    key: Option<String>,
+) -> impl Future<Output = Answer<IgnoredAny>> + Send + 'static {
+    send("POST", format!("{}/rollback", base(org, service)), &(), key)
+}
+
+/// Lists the use of a service in each of the last hours.
+pub fn hours(
+    org: OrgId,
+    service: ServiceId,
+    hours: u32,
+) -> impl Future<Output = Answer<Page<ServiceHour>>> + Send + 'static {
+    get(format!("{}/use?hours={hours}", base(org, service)))
+}
+
+/// Lists the gateways that answer at present.
+pub fn gateways(org: OrgId) -> impl Future<Output = Answer<Page<GatewayAddress>>> + Send + 'static {
+    get(format!("/orgs/{org}/service-gateways"))
+}

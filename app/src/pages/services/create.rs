@@ -1,0 +1,493 @@
+//! Page of a new service: name, program and devices first, everything else below.
+
+use std::future::Future;
+
+use berth_service_types::scaling::Scaling;
+use berth_service_types::services::{NewService, Service, ServiceAccess, ServiceProtocol};
+use berth_types::ids::OrgId;
+use berth_types::offerings::Offering;
+use berth_types::problems::{FieldError as Wrong, Problem};
+use leptos::ev::SubmitEvent;
+use leptos::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use super::super::curl::{self, CopyAsCurl};
+use super::super::launch::lists::{Listing, Lists, list_notice};
+use super::super::launch::offers::first_choice;
+use super::super::launch::rows::{
+    PairSignals, Row, RowFrame, RowKind, Rows, item_pointer, row_input, row_list,
+};
+use super::super::launch::section::FormSection;
+use super::super::org_data::org_view;
+use super::super::parts::{Call, CallProblem, FieldError, FormKey, Submit, focus_soon, origin, redirect};
+use super::draft::{
+    MODEL_VOLUME, ModelDraft, Program, RevisionDraft, ScalingDraft, ServiceDraft, local_problem,
+};
+use super::form::{
+    Choices, JobSection, OfferingFields, ReplicaSection, RevisionForm, RolloutSection, ScalingFields,
+    ScalingForm, ScriptFields, errors_within,
+};
+use super::no_offerings;
+use crate::address::{org_link, use_org_links};
+use crate::api;
+use crate::api::Answer;
+use crate::session::Page;
+use crate::ui::*;
+
+const FIELDS: &[&str] = &[
+    "/name",
+    "/access",
+    "/protocol",
+    "/hosts",
+    "/models",
+    "/max_body_bytes",
+    "/scaling",
+    "/model",
+    "/port",
+    "/readiness_path",
+    "/ready_within_s",
+    "/concurrency",
+    "/canary_percent",
+    "/note",
+    "/offering",
+    "/command",
+    "/script",
+    "/image",
+    "/registry",
+    "/max_duration_s",
+    "/count",
+    "/cpus",
+    "/memory_mib",
+    "/files",
+    "/env",
+    "/secrets",
+    "/volumes",
+    "/labels",
+];
+
+/// The parts of a request whose fields the form has beside those of the service.
+const BASES: &[&str] = &["/revision/job", "/revision"];
+
+static MODELS: RowKind = RowKind {
+    label: "Models",
+    one: "Model",
+    add: "Add model",
+    id: "models",
+    pointer: "/models",
+    hint: "The names of models in requests, unique in the organization, each with the most tokens of a prompt and its answer.",
+    max: 16,
+};
+
+/// The first data of the form.
+#[derive(Clone, Serialize, Deserialize)]
+struct Loaded {
+    org: OrgId,
+    offerings: Vec<Offering>,
+}
+
+fn load(org: OrgId) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let offerings = api::money::org_offerings(org);
+    async move { Ok(Loaded { org, offerings: offerings.await?.items }) }
+}
+
+/// The page of a new service.
+#[component]
+pub fn NewServicePage() -> impl IntoView {
+    let draw = |loaded: Loaded| {
+        if loaded.offerings.is_empty() {
+            no_offerings()
+        } else {
+            view! { <ServiceForm loaded=loaded/> }.into_any()
+        }
+    };
+    view! {
+        <Page title="New service".to_owned()>
+            <p class="page__lead">
+                "A service answers requests at one address. Its replicas are jobs that the portal starts and stops by demand."
+            </p>
+            {org_view(load, draw)}
+        </Page>
+    }
+}
+
+/// The signals of the model.
+#[derive(Clone, Copy)]
+struct ModelForm {
+    volume: RwSignal<String>,
+    path: RwSignal<String>,
+    name: RwSignal<String>,
+    context: RwSignal<String>,
+}
+
+impl ModelForm {
+    fn draft(self) -> ModelDraft {
+        ModelDraft {
+            volume: self.volume.get(),
+            path: self.path.get(),
+            name: self.name.get(),
+            context: self.context.get(),
+        }
+    }
+}
+
+/// The signals of the form.
+#[derive(Clone, Copy)]
+struct Fields {
+    name: RwSignal<String>,
+    program: RwSignal<Program>,
+    model: ModelForm,
+    revision: RevisionForm,
+    protocol: RwSignal<ServiceProtocol>,
+    models: Rows<PairSignals>,
+    access: RwSignal<ServiceAccess>,
+    hosts: RwSignal<String>,
+    body_kib: RwSignal<String>,
+    scaling: ScalingForm,
+}
+
+impl Fields {
+    fn new(offering: String) -> Self {
+        let text = |text: &str| RwSignal::new(text.to_owned());
+        Self {
+            name: text(""),
+            program: RwSignal::new(Program::Model),
+            model: ModelForm { volume: text(""), path: text(""), name: text(""), context: text("4096") },
+            revision: RevisionForm::new(RevisionDraft::new(offering, Program::Model)),
+            protocol: RwSignal::new(ServiceProtocol::Http),
+            models: Rows::new(Vec::new()),
+            access: RwSignal::new(ServiceAccess::Organization),
+            hosts: text(""),
+            body_kib: text("1024"),
+            scaling: ScalingForm::new(ScalingDraft::new(&Scaling::default())),
+        }
+    }
+
+    /// Returns the present input, with a subscription to all fields.
+    fn draft(self, is_whole_board: bool) -> ServiceDraft {
+        let program = self.program.get();
+        let mut revision = self.revision.draft(is_whole_board);
+        // The server of a model is a script, because only a shell replaces the variable of the port.
+        revision.job.as_script |= program == Program::Model;
+        ServiceDraft {
+            name: self.name.get(),
+            program,
+            model: self.model.draft(),
+            revision,
+            protocol: self.protocol.get(),
+            models: self.models.inputs(),
+            access: self.access.get(),
+            hosts: self.hosts.get(),
+            body_kib: self.body_kib.get(),
+            scaling: self.scaling.draft(),
+        }
+    }
+
+    /// Keeps the script in step with the fields of the model until the user edits it, and the readiness path in step
+    /// with the program.
+    fn follow_program(self) {
+        let (script, readiness) = (self.revision.job.script, self.revision.readiness_path);
+        Effect::new(move |before: Option<(Program, String)>| {
+            let (program, made) = (self.program.get(), self.model.draft().script());
+            let (old_program, old_made) = before.unwrap_or((program, String::new()));
+            let present = script.get_untracked();
+            let is_made = present.is_empty() || present == old_made;
+            let wanted = if program == Program::Model { made.clone() } else { String::new() };
+            if is_made && present != wanted {
+                script.set(wanted);
+            }
+            if readiness.with_untracked(|path| *path == old_program.readiness_path()) {
+                readiness.set(program.readiness_path().to_owned());
+            }
+            (program, made)
+        });
+    }
+}
+
+#[component]
+fn ServiceForm(loaded: Loaded) -> impl IntoView {
+    let Loaded { org, offerings } = loaded;
+    let fields = Fields::new(first_choice(&offerings));
+    let offering = fields.revision.job.offering;
+    let choices = Choices::new(org, offerings, offering);
+    let lists = Lists::new(org);
+    fields.follow_program();
+    let call = Call::idle();
+    let key = FormKey::new(call);
+    let next = redirect();
+    let request: Memo<Result<NewService, Vec<Wrong>>> =
+        Memo::new(move |_| fields.draft(choices.whole_board.get()).request());
+    Effect::new(move || {
+        if call.problem.with(Option::is_some) {
+            focus_soon("#service-form [aria-invalid=\"true\"]".to_owned());
+        }
+    });
+    let links = use_org_links();
+    let submit = move |event: SubmitEvent| {
+        event.prevent_default();
+        let body = match request.get_untracked() {
+            Ok(body) => body,
+            Err(errors) => return call.problem.set(Some(Problem::invalid(errors))),
+        };
+        let has_model = fields.program.get_untracked() == Program::Model;
+        let model_at = has_model.then(|| body.revision.job.volumes.len().saturating_sub(1));
+        // One key for the whole form: a change after a lost answer must not create a second service.
+        let answer = api::services::create(org, &body, key.for_text("service".to_owned()));
+        let answer = async move { answer.await.map_err(|problem| local_problem(problem, BASES, model_at)) };
+        let services = links.path("/services");
+        call.run(answer, move |made: Service| {
+            key.reset();
+            next.set(Some(format!("{services}/{}", made.id)));
+        });
+    };
+    view! {
+        <form class="form" id="service-form" method="post" novalidate=true aria-label="New service" on:submit=submit>
+            <CallProblem call=call beside_fields=FIELDS/>
+            <fieldset class="form__section">
+                <legend>"Program"</legend>
+                <Field
+                    label="Name"
+                    name="name"
+                    kind="text"
+                    value=fields.name
+                    hint=Some("Lower-case letters, digits and hyphens, such as chat. It is a part of the address.".to_owned())
+                    error=call.field("/name")
+                />
+                <ProgramChoice fields=fields lists=lists call=call/>
+            </fieldset>
+            <OfferingFields choices=choices chosen=offering call=call/>
+            <fieldset class="form__section">
+                <legend>"Advanced"</legend>
+                <RequestSection fields=fields call=call/>
+                <ReplicaSection form=fields.revision call=call/>
+                <FormSection title="Scaling" call=call pointers=&["/scaling"] filled=false>
+                    <ScalingFields form=fields.scaling call=call/>
+                </FormSection>
+                <RolloutSection form=fields.revision call=call filled=false/>
+                <JobSection form=fields.revision lists=lists call=call/>
+            </fieldset>
+            <div class="form__actions"><Submit call=call>"Create service"</Submit></div>
+            <CurlLine org=org request=request/>
+        </form>
+    }
+}
+
+/// The request as a curl command.
+#[component]
+fn CurlLine(org: OrgId, request: Memo<Result<NewService, Vec<Wrong>>>) -> impl IntoView {
+    let origin = origin();
+    let line = Signal::derive(move || {
+        request.with(|request| match request {
+            Err(_) => curl::INCOMPLETE.to_owned(),
+            Ok(body) => {
+                let body = serde_json::to_string(body).unwrap_or_default();
+                curl::post(&origin.get(), &format!("/orgs/{org}/services"), &body)
+            }
+        })
+    });
+    view! { <CopyAsCurl line=line label="New service with curl"/> }
+}
+
+/// The choice between a model in a volume and a script, with the fields of the chosen one.
+#[component]
+fn ProgramChoice(fields: Fields, lists: Lists, call: Call) -> impl IntoView {
+    let choice = move |program: Program, text: &'static str| {
+        view! {
+            <label>
+                <input
+                    type="radio"
+                    name="program"
+                    checked={fields.program.get_untracked() == program}
+                    prop:checked=move || { fields.program.get() == program }
+                    on:change=move |_| fields.program.set(program)
+                />
+                {text}
+            </label>
+        }
+    };
+    let inputs = move || match fields.program.get() {
+        Program::Model => view! { <ModelFields fields=fields lists=lists call=call/> }.into_any(),
+        Program::Script => view! { <ScriptFields form=fields.revision call=call/> }.into_any(),
+    };
+    view! {
+        <div class="segmented" role="radiogroup" aria-label="Program">
+            {choice(Program::Model, "Model in a volume")} {choice(Program::Script, "Script")}
+        </div>
+        {inputs}
+    }
+}
+
+/// The fields of a model in a volume, with the script that serves it.
+#[component]
+fn ModelFields(fields: Fields, lists: Lists, call: Call) -> impl IntoView {
+    let ModelForm { path, name, context, .. } = fields.model;
+    let job = fields.revision.job;
+    view! {
+        <div class="field-row">
+            <VolumeSelect value=fields.model.volume lists=lists error=call.field(MODEL_VOLUME)/>
+            <Field
+                label="Model file"
+                name="model-path"
+                kind="text"
+                value=path
+                hint=Some("Path in the volume, such as qwen2.5-7b-q4.gguf.".to_owned())
+                error=call.field("/model/path")
+            />
+        </div>
+        <div class="field-row">
+            <Field
+                label="Model name"
+                name="model-name"
+                kind="text"
+                value=name
+                hint=Some("The name in requests, unique in the organization.".to_owned())
+                error=call.field("/models/0/name")
+            />
+            <NumberField
+                label="Context"
+                id="model-context"
+                unit="tokens"
+                value=context
+                hint="The most tokens of a prompt and its answer."
+                error=call.field("/models/0/context_tokens")
+            />
+        </div>
+        <Field
+            label="Image"
+            name="image"
+            kind="text"
+            value=job.image
+            hint=Some("An image with Python and llama-cpp-python. Empty: operating system of the node.".to_owned())
+            error=call.field("/image")
+        />
+        <TextArea
+            label="Start script"
+            id="script"
+            value=job.script
+            rows=3
+            mono=true
+            hint="Follows the fields above until you edit it. The portal sets PORT; the volume is in /models."
+            error=call.field("/script")
+        />
+    }
+}
+
+/// The selection of a volume of the organization.
+#[component]
+fn VolumeSelect(value: RwSignal<String>, lists: Lists, error: Signal<Option<String>>) -> impl IntoView {
+    Effect::new(move || lists.load_volumes());
+    let options = move || {
+        let first = lists.volumes.with(|list| match list {
+            Listing::Idle | Listing::Loading => "Loading",
+            Listing::Failed(_) => "Not loaded",
+            Listing::Ready(entries) if entries.is_empty() => "No volumes",
+            Listing::Ready(_) => "Choose a volume",
+        });
+        let entries = lists.volumes.with(|list| list.items().to_vec());
+        let option = move |(name, text): (String, String)| {
+            let known = name.clone();
+            let chosen = move || value.with(|value| *value == known);
+            view! { <option value=name prop:selected=chosen>{text}</option> }.into_any()
+        };
+        let all = std::iter::once((String::new(), first.to_owned())).chain(entries);
+        all.map(option).collect::<Vec<AnyView>>()
+    };
+    let none = move || lists.volumes.with(|list| *list == Listing::Ready(Vec::new()));
+    view! {
+        <div class="field">
+            <label class="field__label" for="model-volume">"Volume"</label>
+            <select
+                id="model-volume"
+                name="model-volume"
+                aria-describedby="model-volume-error"
+                aria-invalid=move || error.get().map(|_| "true")
+                on:change=move |event| value.set(event_target_value(&event))
+            >
+                {options}
+            </select>
+            {move || {
+                none().then(|| {
+                    view! { <p class="field__hint">"No volumes yet. " <a href=org_link("/volumes")>"Create volume"</a></p> }
+                })
+            }}
+            <FieldError id="model-volume-error" error=error/>
+            {list_notice(lists.volumes, move || lists.load_volumes())}
+        </div>
+    }
+}
+
+/// The section about the requests of callers.
+#[component]
+fn RequestSection(fields: Fields, call: Call) -> impl IntoView {
+    let is_script = Memo::new(move |_| fields.program.get() == Program::Script);
+    let is_openai = Memo::new(move |_| is_script.get() && fields.protocol.get() == ServiceProtocol::OpenAi);
+    let controls = |row: Row<PairSignals>, frame: RowFrame| {
+        let PairSignals { name, value } = row.fields;
+        view! {
+            {row_input("Model name", "qwen2.5-7b", name, frame, "/name")}
+            {row_input("Context tokens", "8192", value, frame, "/context_tokens")}
+        }
+        .into_any()
+    };
+    let models =
+        move || is_openai.get().then(|| row_list(&MODELS, fields.models, call, item_pointer, controls));
+    let protocol = move || {
+        is_script.get().then(|| {
+            let chosen = fields.protocol.get_untracked();
+            view! {
+                <SelectField
+                    label="Protocol"
+                    id="protocol"
+                    hint="With the interface of OpenAI, requests name a model and answers count tokens."
+                    error=call.field("/protocol")
+                    choose=Callback::new(move |name: String| {
+                        fields.protocol.set(ServiceProtocol::parse(&name).unwrap_or_default());
+                    })
+                >
+                    <option value="http" selected={chosen == ServiceProtocol::Http}>"HTTP"</option>
+                    <option value="openai" selected={chosen == ServiceProtocol::OpenAi}>"OpenAI"</option>
+                </SelectField>
+            }
+        })
+    };
+    view! {
+        <FormSection
+            title="Requests"
+            call=call
+            pointers=&["/protocol", "/access", "/hosts", "/models", "/max_body_bytes"]
+            filled=false
+        >
+            {protocol}
+            {models}
+            <div class="field-row">
+                <SelectField
+                    label="Access"
+                    id="access"
+                    hint="Public: everybody who reaches a gateway. You pay for the tokens and the replicas."
+                    error=call.field("/access")
+                    choose=Callback::new(move |name: String| {
+                        fields.access.set(ServiceAccess::parse(&name).unwrap_or_default());
+                    })
+                >
+                    <option value="organization" selected=true>"Inference keys of the organization"</option>
+                    <option value="public">"Public"</option>
+                </SelectField>
+                <NumberField
+                    label="Body limit"
+                    id="body-limit"
+                    unit="KiB"
+                    value=fields.body_kib
+                    hint="The largest body of a request, at most 65,536 KiB."
+                    error=call.field("/max_body_bytes")
+                />
+            </div>
+            <Field
+                label="Host names"
+                name="hosts"
+                kind="text"
+                value=fields.hosts
+                hint=Some("Comma-separated, at most 8, such as chat.example.org. An operator points them to the gateways.".to_owned())
+                error=errors_within(call, "/hosts")
+            />
+        </FormSection>
+    }
+}

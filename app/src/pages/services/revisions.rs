@@ -1,0 +1,150 @@
+//! The revisions of a service: table, traffic and the way to a new one.
+
+use berth_service_types::revisions::{Revision, RevisionState};
+use berth_types::Page;
+use berth_types::ids::RevisionId;
+use leptos::prelude::*;
+
+use super::super::load_more::{LoadMore, append};
+use super::super::parts::Call;
+use super::super::text::sentence;
+use super::state::LiveService;
+use super::traffic::{RollBackDialog, TrafficDialog};
+use crate::address::org_link;
+use crate::api;
+use crate::ui::*;
+
+/// The number of revisions of a further page.
+const PAGE: u32 = 50;
+
+/// The dialogs of the traffic.
+#[derive(Clone, Copy)]
+struct Dialogs {
+    /// The number of the revision that gets traffic.
+    revision: RwSignal<Option<i64>>,
+    sending: RwSignal<bool>,
+    rolling_back: RwSignal<bool>,
+}
+
+/// The section of the revisions.
+#[component]
+pub fn Revisions(live: LiveService) -> impl IntoView {
+    let dialogs = Dialogs {
+        revision: RwSignal::new(None),
+        sending: RwSignal::new(false),
+        rolling_back: RwSignal::new(false),
+    };
+    let more = Call::idle();
+    let load_more = move |()| {
+        let next = api::services::revisions(live.org, live.id, live.cursor.get_untracked(), PAGE);
+        more.run(next, move |page: Page<Revision>| {
+            live.revisions.update(|known| append(known, page.items, |revision| revision.id));
+            live.cursor.set(page.next_cursor);
+        });
+    };
+    let buttons = live.writes.then(|| buttons(live, dialogs));
+    view! {
+        <section class="section">
+            <div class="section__head">
+                <h2>"Revisions"</h2>
+                {buttons}
+            </div>
+            {table(live, dialogs)}
+            <LoadMore cursor=live.cursor call=more load=Callback::new(load_more)/>
+        </section>
+        <TrafficDialog live=live revision=dialogs.revision open=dialogs.sending/>
+        <RollBackDialog live=live open=dialogs.rolling_back/>
+    }
+}
+
+fn buttons(live: LiveService, dialogs: Dialogs) -> AnyView {
+    let several = Memo::new(move |_| live.revisions.with(|all| all.len() > 1));
+    let ready = live.ready;
+    let path = org_link(&format!("/services/{}/new-revision", live.id));
+    view! {
+        <div class="section__aside">
+            <button
+                class="btn btn--small"
+                type="button"
+                hidden=move || !several.get()
+                disabled=move || !ready.get()
+                on:click=move |_| dialogs.rolling_back.set(true)
+            >
+                "Roll back"
+            </button>
+            <a class="btn btn--small" href=path>"New revision"</a>
+        </div>
+    }
+    .into_any()
+}
+
+/// Returns the table. The row of a revision with its button stays the same after a refresh.
+fn table(live: LiveService, dialogs: Dialogs) -> AnyView {
+    let all = live.revisions;
+    let ids = move || all.with(|all| all.iter().map(|revision| revision.id).collect::<Vec<RevisionId>>());
+    let find = move |id: RevisionId| all.with(|all| all.iter().find(|revision| revision.id == id).cloned());
+    let one = move |id: RevisionId| {
+        let revision = Memo::new(move |_| find(id));
+        let number = revision.with_untracked(|revision| revision.as_ref().map_or(0, |one| one.number));
+        let cells = move || revision.with(|revision| revision.as_ref().map(cells));
+        let button = live.writes.then(|| traffic_button(number, live.ready, dialogs));
+        view! {
+            <tr role="row">
+                <th role="rowheader" scope="row">{number}</th>
+                {cells}
+                <td role="cell" class="table__actions">{button}</td>
+            </tr>
+        }
+    };
+    let rows = view! { <For each=ids key=|id: &RevisionId| *id children=one/> }.into_any();
+    live_table(
+        "Revisions",
+        &[
+            ("Revision", ""),
+            STATE,
+            ("Traffic", "num"),
+            ("Note", ""),
+            ("Offering", ""),
+            ("Created", ""),
+            ACTIONS,
+        ],
+        rows,
+    )
+}
+
+fn traffic_button(number: i64, ready: ReadSignal<bool>, dialogs: Dialogs) -> AnyView {
+    let label = format!("Send traffic to revision {number}");
+    view! {
+        <button
+            class="btn btn--small"
+            type="button"
+            aria-label=label
+            disabled=move || !ready.get()
+            on:click=move |_| {
+                dialogs.revision.set(Some(number));
+                dialogs.sending.set(true);
+            }
+        >
+            "Send traffic"
+        </button>
+    }
+    .into_any()
+}
+
+/// Returns the cells of a revision between its number and its button.
+fn cells(revision: &Revision) -> AnyView {
+    let detail = revision.detail.as_ref().filter(|_| revision.state != RevisionState::Live).map(|detail| {
+        view! { <span class="table__sub">{sentence(detail)}</span> }
+    });
+    let by = format!("by {}", revision.created_by);
+    view! {
+        <td role="cell" class="table__state" data-label="State">
+            <RevisionBadge state=revision.state/>
+        </td>
+        <td role="cell" class="num" data-label="Traffic">{format!("{} %", revision.weight_percent)}</td>
+        <td role="cell" data-label="Note"><span class="break">{revision.spec.note.clone()}</span>{detail}</td>
+        <td role="cell" data-label="Offering"><span class="nowrap">{revision.spec.job.offering.clone()}</span></td>
+        <td role="cell" data-label="Created"><When at=revision.created_at/><span class="table__sub">{by}</span></td>
+    }
+    .into_any()
+}

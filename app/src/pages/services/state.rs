@@ -1,0 +1,136 @@
+//! The data of the page of a service, and its refresh.
+
+use std::future::Future;
+
+use berth_service_types::gateways::GatewayAddress;
+use berth_service_types::revisions::Revision;
+use berth_service_types::services::{Service, ServiceHour};
+use berth_types::Page;
+use berth_types::ids::{OrgId, ServiceId};
+use berth_types::problems::Problem;
+use futures::join;
+use leptos::prelude::*;
+use leptos::task::spawn_local;
+use serde::{Deserialize, Serialize};
+
+use super::super::limits::replace;
+use super::super::load_more::{joined, refresh_limit};
+use super::super::parts::ready;
+use crate::api;
+use crate::api::Answer;
+use crate::session::use_session;
+
+/// The hours in the chart.
+const HOURS: u32 = 24;
+/// The revisions of the first page.
+const REVISIONS: u32 = 50;
+
+/// The data of the page.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Loaded {
+    pub org: OrgId,
+    pub service: Service,
+    revisions: Page<Revision>,
+    hours: Vec<ServiceHour>,
+    gateways: Vec<GatewayAddress>,
+}
+
+/// Loads a service with at most `limit` revisions.
+pub fn load(
+    org: OrgId,
+    id: Option<ServiceId>,
+    limit: u32,
+) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    let calls = id.map(|id| {
+        let (service, revisions) =
+            (api::services::get_one(org, id), api::services::revisions(org, id, None, limit));
+        (service, revisions, api::services::hours(org, id, HOURS), api::services::gateways(org))
+    });
+    async move {
+        // An invalid id is answered like an unknown one.
+        let Some((service, revisions, hours, gateways)) = calls else { return Err(Problem::not_found()) };
+        let (service, revisions, hours, gateways) = join!(service, revisions, hours, gateways);
+        // Without figures or gateways the rest of the page works.
+        let hours = hours.map(|page| page.items).unwrap_or_default();
+        let gateways = gateways.map(|page| page.items).unwrap_or_default();
+        let gateways = gateways.into_iter().filter(|gateway| !gateway.url.is_empty()).collect();
+        Ok(Loaded { org, service: service?, revisions: revisions?, hours, gateways })
+    }
+}
+
+/// Loads the first data of the page.
+pub fn load_first(
+    org: OrgId,
+    id: Option<ServiceId>,
+) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+    load(org, id, REVISIONS)
+}
+
+/// The signals of the page.
+#[derive(Clone, Copy)]
+pub struct LiveService {
+    pub org: OrgId,
+    pub id: ServiceId,
+    pub service: RwSignal<Service>,
+    /// The revisions, newest first.
+    pub revisions: RwSignal<Vec<Revision>>,
+    /// The cursor of the next page of revisions.
+    pub cursor: RwSignal<Option<String>>,
+    /// The use of the last hours.
+    pub hours: RwSignal<Vec<ServiceHour>>,
+    /// The gateways with an address.
+    pub gateways: RwSignal<Vec<GatewayAddress>>,
+    /// True after a failed refresh.
+    pub failed: RwSignal<bool>,
+    /// True after hydration.
+    pub ready: ReadSignal<bool>,
+    /// True with buttons for changes.
+    pub writes: bool,
+}
+
+impl LiveService {
+    /// Returns the signals with the first data.
+    pub fn new(loaded: Loaded) -> Self {
+        let Loaded { org, service, revisions, hours, gateways } = loaded;
+        Self {
+            org,
+            id: service.id,
+            service: RwSignal::new(service),
+            revisions: RwSignal::new(revisions.items),
+            cursor: RwSignal::new(revisions.next_cursor),
+            hours: RwSignal::new(hours),
+            gateways: RwSignal::new(gateways),
+            failed: RwSignal::new(false),
+            ready: ready(),
+            writes: use_session().runs_in(org),
+        }
+    }
+
+    /// Loads the data again.
+    pub fn load(self) -> impl Future<Output = Answer<Loaded>> + Send + 'static {
+        load(self.org, Some(self.id), refresh_limit(self.revisions.with_untracked(Vec::len)))
+    }
+
+    /// Shows newer data. Unchanged data notifies nobody, so that what has the focus keeps it.
+    pub fn apply(self, fresh: Loaded) {
+        // The page may have been left during a request.
+        let Some(known) = self.revisions.try_get_untracked() else { return };
+        let page = joined(known, self.cursor.get_untracked(), fresh.revisions, |revision| revision.id);
+        replace(self.service, fresh.service);
+        replace(self.revisions, page.items);
+        replace(self.cursor, page.next_cursor);
+        replace(self.hours, fresh.hours);
+        replace(self.gateways, fresh.gateways);
+    }
+
+    /// Loads and shows the data after a change.
+    pub fn reload(self) {
+        let fresh = self.load();
+        spawn_local(async move {
+            // The next refresh repeats a failed request.
+            if let Ok(fresh) = fresh.await {
+                self.apply(fresh);
+            }
+        });
+    }
+}

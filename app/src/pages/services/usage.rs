@@ -1,0 +1,211 @@
+//! The use of a service: the last day, and each hour of it.
+
+use berth_service_types::services::ServiceHour;
+use berth_types::money::money_text;
+use leptos::prelude::*;
+
+use super::super::text::number;
+use super::state::LiveService;
+use super::text::{latency_text, tokens};
+use crate::session::use_session;
+use crate::ui::*;
+
+/// The hours of the chart.
+const HOURS: i64 = 24;
+/// The height of the chart in its own units.
+const HIGH: u64 = 1_000;
+const HOUR_MS: i64 = 3_600_000;
+
+/// A bar of the chart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bar {
+    /// The place from the left, 0 to 23.
+    slot: i64,
+    /// The height of all requests.
+    all: u64,
+    /// The height of those without an answer of a replica.
+    errors: u64,
+}
+
+/// Returns the requests of an hour: answers and errors.
+const fn requests(hour: &ServiceHour) -> u64 {
+    hour.used.requests.saturating_add(hour.used.errors)
+}
+
+/// Returns the most requests of an hour, and the bars of the hours with requests. The newest hour is at the right.
+fn bars(hours: &[ServiceHour]) -> (u64, Vec<Bar>) {
+    let top = hours.iter().map(requests).max().unwrap_or(0);
+    let newest = hours.iter().map(|hour| hour.at.millis()).max().unwrap_or(0);
+    // An hour with few requests is still visible.
+    let height = |count: u64| match count.saturating_mul(HIGH).checked_div(top) {
+        Some(height) if count > 0 => height.max(10),
+        _ => 0,
+    };
+    let bar = |hour: &ServiceHour| {
+        let slot = HOURS - 1 - newest.saturating_sub(hour.at.millis()) / HOUR_MS;
+        (slot >= 0).then(|| Bar { slot, all: height(requests(hour)), errors: height(hour.used.errors) })
+    };
+    (top, hours.iter().filter_map(bar).filter(|bar| bar.all > 0).collect())
+}
+
+/// The section of the figures.
+#[component]
+pub fn Figures(live: LiveService) -> impl IntoView {
+    let currency = StoredValue::new(use_session().me.currency);
+    let day = Memo::new(move |_| live.service.with(|service| service.last_day));
+    let stats = move || {
+        let used = day.get();
+        let cost = currency.with_value(|currency| money_text(used.token_micros, currency));
+        let split =
+            format!("{} prompt, {} completion", number(used.prompt_tokens), number(used.completion_tokens));
+        view! {
+            <dl class="stats">
+                <div class="stat">
+                    <dt class="stat__label">"Requests"</dt>
+                    <dd class="stat__value">{number(used.requests)}</dd>
+                    <dd class="stat__note">"in the last 24 hours"</dd>
+                </div>
+                <div class="stat">
+                    <dt class="stat__label">"Errors"</dt>
+                    <dd class="stat__value">{number(used.errors)}</dd>
+                    <dd class="stat__note">"faults and missing answers"</dd>
+                </div>
+                <div class="stat">
+                    <dt class="stat__label">"Tokens"</dt>
+                    <dd class="stat__value">{number(tokens(&used))}</dd>
+                    <dd class="stat__note">{split}</dd>
+                </div>
+                <div class="stat">
+                    <dt class="stat__label">"Cost of tokens"</dt>
+                    <dd class="stat__value">{cost}</dd>
+                    <dd class="stat__note">"beside the jobs of the replicas"</dd>
+                </div>
+            </dl>
+        }
+    };
+    let none = Memo::new(move |_| live.hours.with(|hours| hours.iter().all(|hour| requests(hour) == 0)));
+    view! {
+        <section class="section">
+            <div class="section__head"><h2>"Requests"</h2></div>
+            {stats}
+            {move || {
+                if none.get() {
+                    view! { <p class="quiet">"No requests in the last 24 hours."</p> }.into_any()
+                } else {
+                    live.hours.with(|hours| {
+                        view! {
+                            {chart(hours)}
+                            <details class="more">
+                                <summary>"Requests by hour"</summary>
+                                {table(hours)}
+                            </details>
+                        }
+                            .into_any()
+                    })
+                }
+            }}
+        </section>
+    }
+}
+
+fn chart(hours: &[ServiceHour]) -> AnyView {
+    let (top, bars) = bars(hours);
+    let one = |bar: &Bar| {
+        let x = bar.slot.saturating_mul(10).saturating_add(1).to_string();
+        let y = |height: u64| HIGH.saturating_sub(height).to_string();
+        let all = view! {
+            <rect class="chart__bar series-1" x=x.clone() y=y(bar.all) width="8" height=bar.all.to_string()></rect>
+        };
+        let errors = (bar.errors > 0).then(|| {
+            view! {
+                <rect class="chart__bar chart__bar--bad" x=x y=y(bar.errors) width="8" height=bar.errors.to_string()></rect>
+            }
+        });
+        view! { {all} {errors} }.into_any()
+    };
+    let drawn: Vec<AnyView> = bars.iter().map(one).collect();
+    let values = format!("at most {} an hour", number(top));
+    view! {
+        <section class="chart" aria-labelledby="requests-by-hour">
+            <div class="chart__head">
+                <h3 class="chart__title" id="requests-by-hour">"Requests by hour"</h3>
+                <p class="chart__values"><span class="chart__time">{values}</span></p>
+            </div>
+            <div class="days">
+                <div class="days__scale" aria-hidden="true">
+                    <span>{number(top)}</span><span>"0"</span>
+                </div>
+                // The table has the same figures as text.
+                <div class="days__plot days__plot--still" aria-hidden="true">
+                    <svg
+                        class="days__bars days__bars--few"
+                        viewBox="0 0 240 1000"
+                        preserveAspectRatio="none"
+                        focusable="false"
+                    >
+                        <line class="chart__grid" x1="0" x2="240" y1="0" y2="0"></line>
+                        <line class="chart__grid" x1="0" x2="240" y1="1000" y2="1000"></line>
+                        {drawn}
+                    </svg>
+                </div>
+            </div>
+        </section>
+    }
+    .into_any()
+}
+
+fn table(hours: &[ServiceHour]) -> AnyView {
+    let mut used: Vec<&ServiceHour> = hours.iter().filter(|hour| requests(hour) > 0).collect();
+    used.sort_unstable_by_key(|hour| std::cmp::Reverse(hour.at));
+    table_of(
+        "Requests by hour, newest first",
+        &[
+            ("Hour", ""),
+            ("Requests", "num"),
+            ("Errors", "num"),
+            ("Tokens", "num"),
+            ("First byte, half", "num"),
+            ("First byte, 99 %", "num"),
+        ],
+        used.into_iter().map(row).collect(),
+    )
+}
+
+fn row(hour: &ServiceHour) -> AnyView {
+    view! {
+        <tr role="row">
+            <th role="rowheader" scope="row"><When at=hour.at/></th>
+            <td role="cell" class="num" data-label="Requests">{number(hour.used.requests)}</td>
+            <td role="cell" class="num" data-label="Errors">{number(hour.used.errors)}</td>
+            <td role="cell" class="num" data-label="Tokens">{number(tokens(&hour.used))}</td>
+            <td role="cell" class="num" data-label="First byte, half">{latency_text(hour.first_byte_p50_ms)}</td>
+            <td role="cell" class="num" data-label="First byte, 99 %">{latency_text(hour.first_byte_p99_ms)}</td>
+        </tr>
+    }
+    .into_any()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use berth_service_types::services::ServiceUse;
+    use berth_types::time::Timestamp;
+
+    fn hour(number: i64, requests: u64, errors: u64) -> ServiceHour {
+        ServiceHour {
+            at: Timestamp::from_micros(number * HOUR_MS * 1_000),
+            used: ServiceUse { requests, errors, ..ServiceUse::default() },
+            first_byte_p50_ms: None,
+            first_byte_p99_ms: None,
+        }
+    }
+
+    #[test]
+    fn the_newest_hour_is_at_the_right_and_gaps_stay() {
+        let bar = |slot: i64, all: u64, errors: u64| Bar { slot, all, errors };
+        assert_eq!(bars(&[]), (0, Vec::new()));
+        assert_eq!(bars(&[hour(7, 0, 0)]), (0, Vec::new()));
+        let hours = [hour(100, 50, 50), hour(99, 0, 0), hour(97, 25, 0), hour(77, 1, 0), hour(76, 9, 0)];
+        assert_eq!(bars(&hours), (100, vec![bar(23, 1_000, 500), bar(20, 250, 0), bar(0, 10, 0)]));
+    }
+}

@@ -1,0 +1,291 @@
+// Services as people run them: created by the form, tried on their page, scaled, replaced, rolled back, stopped and
+// deleted; the keys of their callers, and the gateways of the operator.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { axeFindings, cutFindings, widthFindings } from './checks.mjs';
+import {
+  bearer, boardsFree, chooseOffering, inOrg, launchBrowser, openPage, settled, signIn, signUp, startDemo, waitFor,
+} from './harness.mjs';
+
+const SLICE = 'h100-80gb.1g.10gb';
+const SIZES = [{ width: 1440, height: 900 }, { width: 390, height: 844 }];
+const READY_MS = 120_000;
+
+/** A server that answers with its word and the path. */
+const server = (word) => `#!/usr/bin/env python3
+import http.server, os
+
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = ("${word} " + self.path).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+address = ("127.0.0.1", int(os.environ["PORT"]))
+http.server.ThreadingHTTPServer(address, Answer).serve_forever()
+`;
+
+let demo, browser, operator, owner, view, page, service;
+
+before(async () => {
+  demo = await startDemo();
+  browser = await launchBrowser();
+  operator = bearer(demo.url, demo.operator.token);
+  owner = await signUp(demo.url);
+  await operator('POST', `/operator/orgs/${owner.org}/credits`, { amount_micros: 200_000_000, memo: 'Welcome' });
+  await waitFor('a gateway', async () => {
+    const { items } = await owner.api('GET', `/orgs/${owner.org}/service-gateways`);
+    return items.some((gateway) => gateway.url);
+  }, 60_000);
+  view = await openPage(browser, demo.url, { headers: owner.headers, viewport: SIZES[0] });
+  page = view.page;
+});
+after(async () => {
+  try {
+    const { items } = await owner.api('GET', `/orgs/${owner.org}/services`);
+    for (const one of items) await owner.api('DELETE', `/orgs/${owner.org}/services/${one.id}`);
+    await boardsFree(operator);
+  } finally {
+    await browser?.close();
+    await demo?.stop();
+  }
+});
+
+const services = (rest = '') => `/orgs/${owner.org}/services${rest}`;
+const awake = (button) => button.and(page.locator(':enabled')).waitFor();
+const button = (name) => page.getByRole('button', { name, exact: true });
+const dialog = (name) => page.getByRole('dialog', { name });
+
+/** The service once `found` holds. */
+const serviceWhen = (what, found) => waitFor(what, async () => {
+  const now = await owner.api('GET', services(`/${service}`));
+  return found(now) && now;
+}, READY_MS);
+
+/** Opens the page of the service as a whole. */
+async function openService() {
+  await page.goto(inOrg(owner.slug, `/services/${service}`));
+  await settled(page);
+  await awake(button('Send request'));
+}
+
+/** Sends a GET with a fresh key; gives the answer on the page. */
+async function answerOf(path) {
+  await button('Create a key for one hour').click();
+  await page.getByText('Key created. It ends in one hour.').waitFor();
+  await page.getByRole('textbox', { name: 'Path', exact: true }).fill(path);
+  await button('Send request').click();
+  await page.getByText(/^Status \d+, complete\.$/).waitFor();
+  return page.getByRole('log', { name: 'Answer' }).innerText();
+}
+
+test('a service is created by the form, and an error is at its field', async () => {
+  await page.goto(inOrg(owner.slug, '/services'));
+  await settled(page);
+  await page.getByText('No services yet.').waitFor();
+  await page.locator('.page__actions').getByRole('link', { name: 'New service' }).click();
+  await page.waitForURL(/\/services\/new$/);
+  const create = button('Create service');
+  await awake(create);
+  // A model first: its script follows the fields.
+  await page.getByRole('textbox', { name: 'Model file' }).fill('qwen.gguf');
+  await page.getByRole('textbox', { name: 'Model name' }).fill('qwen');
+  await waitFor('the script', async () =>
+    /--model \/models\/qwen\.gguf --model_alias qwen .*--port "\$PORT"/.test(
+      await page.getByRole('textbox', { name: 'Start script' }).inputValue()));
+  await create.click();
+  await page.locator('#model-volume[aria-invalid="true"]').waitFor();
+  await page.locator('#name[aria-invalid="true"]').waitFor();
+
+  await page.getByRole('radiogroup', { name: 'Program', exact: true }).getByRole('radio', { name: 'Script' }).check();
+  await page.getByRole('textbox', { name: 'Script', exact: true }).fill(server('tide-1'));
+  await chooseOffering(page, SLICE);
+  await page.getByRole('textbox', { name: 'Name', exact: true }).fill('Not a name');
+  await create.click();
+  await page.locator('#name[aria-invalid="true"]').waitFor();
+  await page.getByRole('textbox', { name: 'Name', exact: true }).fill('tide');
+  await create.click();
+  await page.waitForURL(/\/services\/svc_/);
+  [service] = /svc_[0-9a-z]+/.exec(page.url());
+  await page.locator('.page__head').getByText('ready', { exact: true }).waitFor({ timeout: READY_MS });
+  await page.getByText('1 ready replica answers requests.').waitFor();
+});
+
+test('the page of a service tries it with a key that stays in memory', async () => {
+  await openService();
+  assert.equal(await answerOf('/harbour?at=high'), 'tide-1 /harbour?at=high');
+  const kept = await page.evaluate(() => JSON.stringify([{ ...localStorage }, { ...sessionStorage }, document.cookie]));
+  assert.ok(!kept.includes('sk-berth-'));
+  await page.reload();
+  await settled(page);
+  assert.equal(await page.getByLabel('Inference key', { exact: true }).inputValue(), '');
+  await awake(button('Send request'));
+  await button('Send request').click();
+  await page.getByText('Status 401, complete.').waitFor();
+  // The refusal above is a fault of the console only.
+  view.faults.splice(0);
+});
+
+test('a service is scaled by its dialog', async () => {
+  await openService();
+  await button('Change scaling').click();
+  const scaling = dialog('Scaling');
+  await scaling.getByRole('textbox', { name: 'Least replicas' }).fill('2');
+  await scaling.getByRole('button', { name: 'Change scaling' }).click();
+  await scaling.locator('[aria-invalid="true"]').first().waitFor();
+  await scaling.getByRole('textbox', { name: 'Most replicas' }).fill('2');
+  await scaling.getByRole('button', { name: 'Change scaling' }).click();
+  await scaling.waitFor({ state: 'hidden' });
+  await page.getByText('The service keeps 2 replicas.').waitFor();
+  const rows = page.getByRole('table', { name: 'Replicas' }).getByRole('row').filter({ hasText: 'ready' });
+  await waitFor('two ready replicas', async () => (await rows.count()) === 2, READY_MS);
+  await page.getByRole('img', { name: /^Replicas: 2 ready/ }).waitFor();
+});
+
+test('a link in the table keeps the focus while the page refreshes', async () => {
+  const link = page.getByRole('table', { name: 'Replicas' }).getByRole('link').first();
+  await link.focus();
+  await page.waitForResponse((response) => response.url().endsWith(services(`/${service}`)));
+  await page.waitForResponse((response) => response.url().endsWith(services(`/${service}`)));
+  assert.ok(await link.evaluate((element) => element === document.activeElement));
+});
+
+test('a new revision takes over, and a roll back returns to the former one', async () => {
+  await page.getByRole('link', { name: 'New revision' }).click();
+  await page.waitForURL(/\/new-revision$/);
+  await awake(button('Create revision'));
+  const script = page.getByRole('textbox', { name: 'Script', exact: true });
+  // The texts come from the job of a replica.
+  await waitFor('the former script', async () => (await script.inputValue()).includes('tide-1'));
+  await script.fill(server('tide-2'));
+  await page.getByText('Rollout', { exact: true }).click();
+  await page.getByRole('textbox', { name: 'Note' }).fill('Another word');
+  await button('Create revision').click();
+  await page.waitForURL(/\/services\/svc_[0-9a-z]+$/);
+  const row = (number) => page.getByRole('table', { name: 'Revisions' }).getByRole('row')
+    .filter({ has: page.getByRole('rowheader', { name: `${number}`, exact: true }) });
+  await row(2).getByText('Another word').waitFor();
+  await row(2).getByText('live', { exact: true }).waitFor({ timeout: READY_MS });
+  await openService();
+  assert.equal(await answerOf('/'), 'tide-2 /');
+
+  await button('Roll back').click();
+  await dialog('Roll back tide?').getByRole('button', { name: 'Keep revision' }).click();
+  await button('Roll back').click();
+  await dialog('Roll back tide?').getByRole('button', { name: 'Roll back' }).click();
+  await row(1).getByText('live', { exact: true }).waitFor({ timeout: READY_MS });
+  await waitFor('an answer of the former revision', async () => (await answerOf('/')) === 'tide-1 /', READY_MS);
+});
+
+test('traffic is sent to a revision by its dialog', async () => {
+  await openService();
+  await page.getByRole('button', { name: 'Send traffic to revision 2' }).click();
+  const traffic = dialog('Send traffic to revision 2');
+  await traffic.getByRole('textbox', { name: 'Part of the requests' }).fill('half');
+  await traffic.getByRole('button', { name: 'Send traffic' }).click();
+  await traffic.locator('[aria-invalid="true"]').waitFor();
+  await traffic.getByRole('textbox', { name: 'Part of the requests' }).fill('50');
+  await traffic.getByRole('button', { name: 'Send traffic' }).click();
+  await traffic.waitFor({ state: 'hidden' });
+  await serviceWhen('half of the traffic', (now) => now.revisions.some((one) => one.number === 2 && one.weight_percent === 50));
+  const row = page.getByRole('table', { name: 'Revisions' }).getByRole('row').filter({ hasText: 'Another word' });
+  await row.getByText('50 %').waitFor();
+});
+
+test('every page of services is sound at both widths', async () => {
+  const headers = await signIn(demo.url, demo.operator);
+  const paths = ['/services', `/services/${service}`, '/services/new', `/services/${service}/new-revision`, '/inference-keys'];
+  const pages = [
+    ...paths.map((path) => [owner.headers, inOrg(owner.slug, path)]),
+    [headers, '/operator/gateways'],
+  ];
+  const found = [];
+  for (const [headers, path] of pages) {
+    for (const viewport of SIZES) {
+      for (const colorScheme of ['light', 'dark']) {
+        const one = await openPage(browser, demo.url, { headers, viewport, colorScheme });
+        await one.page.goto(path);
+        await settled(one.page);
+        const findings = [
+          ...(await axeFindings(one.page)), ...(await widthFindings(one.page)), ...(await cutFindings(one.page)), ...one.faults,
+        ];
+        found.push(...findings.map((text) => `${path} ${viewport.width} ${colorScheme}: ${text}`));
+        await one.close();
+      }
+    }
+  }
+  assert.deepEqual(found, []);
+});
+
+test('a service is stopped, started and deleted after a question', async () => {
+  await openService();
+  await button('Stop service').first().click();
+  await dialog('Stop tide?').getByRole('button', { name: 'Stop service' }).click();
+  await page.locator('.page__head').getByText('stopped', { exact: true }).waitFor();
+  await page.getByText('No replicas at present.').waitFor({ timeout: READY_MS });
+  await awake(button('Start service'));
+  await button('Start service').click();
+  await page.locator('.page__head').getByText('ready', { exact: true }).waitFor({ timeout: READY_MS });
+  await button('Delete service').first().click();
+  await dialog('Delete tide?').getByRole('button', { name: 'Keep service' }).click();
+  await button('Delete service').first().click();
+  await dialog('Delete tide?').getByRole('button', { name: 'Delete service' }).click();
+  await page.waitForURL(/\/services$/);
+  await page.getByText('No services yet.').waitFor();
+  assert.deepEqual(view.faults, []);
+});
+
+test('an inference key is shown once and revoked after a question', async () => {
+  await page.goto(inOrg(owner.slug, '/inference-keys'));
+  await settled(page);
+  await awake(button('Create key').first());
+  await button('Create key').first().click();
+  const form = dialog('New inference key');
+  await form.getByRole('textbox', { name: 'Name' }).fill('frontend');
+  await form.getByRole('textbox', { name: 'Requests a minute' }).fill('many');
+  await form.getByRole('button', { name: 'Create key' }).click();
+  await form.locator('#key-requests[aria-invalid="true"]').waitFor();
+  await form.getByRole('textbox', { name: 'Requests a minute' }).fill('60');
+  await form.getByRole('textbox', { name: 'Budget a month' }).fill('12.50');
+  await form.getByRole('button', { name: 'Create key' }).click();
+  await form.waitFor({ state: 'hidden' });
+  const secret = await page.getByRole('group', { name: 'Inference key', exact: true }).locator('code').innerText();
+  assert.match(secret, /^sk-berth-[\w-]{43}$/);
+  const row = page.getByRole('table', { name: 'Inference keys' }).getByRole('row').filter({ hasText: 'frontend' });
+  await row.getByText('60 requests a minute').waitFor();
+  await row.getByText('$12.50 a month').waitFor();
+  await page.reload();
+  await settled(page);
+  assert.ok(!(await page.content()).includes(secret), 'it is nowhere in the page');
+  await awake(page.getByRole('button', { name: 'Revoke frontend' }));
+  await page.getByRole('button', { name: 'Revoke frontend' }).click();
+  await dialog('Revoke frontend?').getByRole('button', { name: 'Revoke key' }).click();
+  await row.waitFor({ state: 'detached' });
+});
+
+test('an operator adds and removes a gateway', async () => {
+  const one = await openPage(browser, demo.url, { headers: await signIn(demo.url, demo.operator) });
+  await one.page.goto('/operator/gateways');
+  await settled(one.page);
+  const add = one.page.getByRole('button', { name: 'Add gateway' });
+  await add.and(one.page.locator(':enabled')).waitFor();
+  await one.page.getByRole('textbox', { name: 'Name' }).fill('edge-9');
+  await one.page.getByRole('textbox', { name: 'URL' }).fill('https://models.example.org');
+  await add.click();
+  const token = await one.page.getByRole('group', { name: 'Token of the gateway' }).locator('code').innerText();
+  assert.match(token, /^bgw_/);
+  const lines = await one.page.getByRole('group', { name: 'Start of the gateway' }).locator('code').innerText();
+  assert.ok(lines.includes(`berth-gateway --portal ${demo.url} --token-file edge-9.token`) && !lines.includes(token));
+  // A page may ask the gateways that are known when it is loaded.
+  await waitFor('the gateway in the policy', async () => {
+    const policy = (await fetch(`${demo.url}/sign-in`)).headers.get('content-security-policy');
+    return /connect-src 'self'[^;]* https:\/\/models\.example\.org[ ;]/.test(policy);
+  });
+  await one.page.getByRole('button', { name: 'Remove edge-9' }).click();
+  await one.page.getByRole('dialog', { name: 'Remove edge-9?' }).getByRole('button', { name: 'Remove gateway' }).click();
+  await one.page.getByRole('row').filter({ hasText: 'edge-9' }).waitFor({ state: 'detached' });
+  assert.deepEqual(one.faults, []);
+  await one.close();
+});
