@@ -31,7 +31,6 @@ use crate::api;
 use crate::api::Answer;
 use crate::identity::window_title;
 use crate::session::use_session;
-use crate::ui::*;
 
 /// The part of a request whose fields the form has beside those of the revision.
 const BASES: &[&str] = &["/job"];
