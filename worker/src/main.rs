@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use berth_clearing::{ClearingHelper, MemoryClearing};
 use berth_exec::dialer;
 use berth_exec::nsenter::{self, EntryTarget};
-use berth_gpu::{Gpus, simulation};
+use berth_gpu::nvml_command;
+use berth_gpu::{open_in_helper, simulation};
 use berth_images::{ImageLimits, Podman};
 use berth_isolation::cgroups::Cgroups;
 use berth_isolation::device_nodes::DeviceTree;
@@ -52,6 +53,10 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::NvidiaSmi { gpu_reset: true, id } => simulation::run_nvidia_smi(&id),
         Command::NvidiaSmi { .. } => Err("the one supported request is --gpu-reset -i UUID,…".to_owned()),
+        Command::Nvml { library } => close().and_then(|()| {
+            start_log();
+            nvml_command::run(library)
+        }),
         Command::Shim { dir } => close().and_then(|()| berth_shim::run(&dir)),
         Command::Forker => close().and_then(|()| forker::run().map_err(|e| e.to_string())),
         Command::Tunnel { interface } => tunnel::run(&interface),
@@ -80,13 +85,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Run) -> Result<(), String> {
+fn start_log() {
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("BERTH_LOG").unwrap_or_else(|_| "info".into()),
         )
         .with_writer(std::io::stderr)
         .init();
+}
+
+fn run(args: Run) -> Result<(), String> {
+    start_log();
     let data = make_data_directory(&args.data)?;
     let library =
         args.simulate.as_deref().map(|fleet| simulation::restart_with_fleet(fleet, &data)).transpose()?;
@@ -134,15 +143,11 @@ fn open_host(args: &Run, data: &Path, library: Option<&Path>) -> Result<Host, St
         }
     }
     let this = std::env::current_exe().map_err(|e| e.to_string())?;
-    let forker = Forker::new(this.clone());
+    let forker = Forker::new(this);
     forker.start().map_err(|e| format!("the helper process for starts of jobs cannot be started: {e}"))?;
-    let gpus = Gpus::open(library).map_err(|e| {
+    let gpus = open_in_helper(Path::new(OWN_PROGRAM), library).map_err(|e| {
         format!("NVML cannot be used: {e}. Install the driver of NVIDIA and check that nvidia-smi works, or simulate boards with --simulate 2xH100-80GB")
     })?;
-    let gpus = match library {
-        Some(_) => gpus.with_reset_program(simulation::reset_program(this)),
-        None => gpus,
-    };
     let (sandbox, mounts) = probe_sandbox(args, data)?;
     let root = data.join(ATTEMPTS);
     let network =

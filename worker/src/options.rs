@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use berth_clearing::{ClearMemoryArgs, ClearingArgs};
 use berth_doctor::DoctorArgs;
+use berth_gpu::nvml_command::NVML_COMMAND;
 use berth_network::NetworkArgs;
 use berth_network::preflight::PREFLIGHT_COMMAND;
 use berth_network::tunnel::TUNNEL_COMMAND;
 use berth_replicas::ReplicaArgs;
 use berth_worker::attempt::{HostMountArgs, id_range};
+use berth_worker::reconcile::parse_label;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -41,6 +43,12 @@ pub enum Command {
         gpu_reset: bool,
         #[arg(short, value_name = "UUID", value_delimiter = ',', required = true)]
         id: Vec<String>,
+    },
+    /// Calls NVML, for the daemon only.
+    #[command(hide = true, name = NVML_COMMAND)]
+    Nvml {
+        #[arg(long)]
+        library: Option<PathBuf>,
     },
     /// Runs the shim of one attempt, for the daemon only.
     #[command(hide = true)]
@@ -89,7 +97,7 @@ pub struct Run {
     pub address: Option<String>,
     /// The labels of this host, separated by commas. `switch` and `rack` are its place in the network for the
     /// topology of jobs.
-    #[arg(long = "label", env = "BERTH_LABELS", value_name = "NAME=VALUE", value_delimiter = ',', value_parser = label)]
+    #[arg(long = "label", env = "BERTH_LABELS", value_name = "NAME=VALUE", value_delimiter = ',', value_parser = parse_label)]
     pub labels: Vec<(String, String)>,
     /// The name of this host in the portal. By default its host name.
     #[arg(long, env = "BERTH_NODE_NAME")]
@@ -162,17 +170,6 @@ pub struct Run {
     pub registry_auth_file: Option<PathBuf>,
 }
 
-/// `NAME=VALUE`, both of 1 to 63 printable characters.
-fn label(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as rack=r12")?;
-    let good = |part: &str| (1..=63).contains(&part.len()) && !part.chars().any(char::is_control);
-    if good(name) && good(value) {
-        Ok((name.to_owned(), value.to_owned()))
-    } else {
-        Err("the name and the value of a label have 1 to 63 printable characters".to_owned())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,14 +180,6 @@ mod tests {
             let line =
                 ["berth-worker", "run", "--portal", "https://p", "--data", "/d", "--join-token", token];
             assert!(Args::try_parse_from(line).is_ok(), "{token}");
-        }
-    }
-
-    #[test]
-    fn labels_are_names_with_values() {
-        assert_eq!(label("rack=r=1"), Ok(("rack".to_owned(), "r=1".to_owned())));
-        for bad in ["rack", "=r1", "rack=", "a\nb=c"] {
-            assert!(label(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -5,9 +5,12 @@ use crate::idle_portal::{IdlePortal, node};
 use crate::worker_portal::{WorkerPortal, eventually};
 use berth_fleet::reports::{BoardReport, GpuTaskResult, ReportedFault};
 use berth_jobs::reports::{AttemptPhase, AttemptReport};
+use berth_system::processes::descendants;
 use berth_types::health::{GpuFacts, GpuTaskKind};
 use berth_types::ids::{JobId, NodeId};
 use berth_types::jobs::Failure;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 pub const GPU: &str = "GPU-1-0";
@@ -413,6 +416,23 @@ async fn a_hanging_board_does_not_block_the_daemon() {
     until_board(&setup, "its answer", |b| b["silent"].is_null()).await;
     assert_eq!(setup.until_ended(&job).await["state"], "succeeded");
     setup.until_all_free().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_helper_of_nvml_touches_no_job() {
+    let setup = WorkerPortal::open().await;
+    let job = setup.submit_script("exec sleep 12").await;
+    let device_ms = |j: &Value| j["evidence"][0]["device_ms"].as_i64().unwrap_or(0);
+    setup.until(&job, |j| device_ms(j) > 0).await;
+    let daemon = i32::try_from(setup.worker.as_ref().unwrap().process.id()).unwrap();
+    let line = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut below = descendants(daemon).into_iter().map(|(pid, _)| pid);
+    let helper = below.find(|pid| line(*pid).contains("\0nvml\0")).unwrap();
+    kill(Pid::from_raw(helper), Signal::SIGKILL).unwrap();
+    let at_kill = device_ms(&setup.job(&job).await);
+    let ended = setup.until_ended(&job).await;
+    assert_eq!(ended["state"], "succeeded", "{ended}");
+    assert!(device_ms(&ended) > at_kill + 2_000, "readings come back: {ended}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

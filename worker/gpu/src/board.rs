@@ -1,9 +1,11 @@
 //! Boards and slices as values.
 
+use serde::{Deserialize, Serialize};
+
 use super::error::{GpuError, silence_reason};
 
 /// One board.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardInfo {
     pub index: u32,
     pub uuid: String,
@@ -20,7 +22,7 @@ pub struct BoardInfo {
 }
 
 /// A GPU instance with a compute instance that fills it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
     pub gi: u32,
     pub profile_id: u32,
@@ -33,7 +35,7 @@ pub struct Slice {
 }
 
 /// A MIG profile as the driver of a board offers it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MigProfile {
     /// The number of the profile in calls for instances.
     pub id: u32,
@@ -54,7 +56,7 @@ impl BoardInfo {
 }
 
 /// The numbers by which the driver names a device's nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceNumbers {
     /// The minor number of the board.
     pub minor: u32,

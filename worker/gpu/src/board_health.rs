@@ -122,7 +122,7 @@ pub struct BoardHealthStore {
     busy: BTreeMap<String, u64>,
     /// Boards with a running reset. NVML reports no XID of any board meanwhile.
     resetting: BTreeSet<String>,
-    /// NVML was closed since the last look at the kernel's log.
+    /// NVML was closed, or its events were not heard, since the last look at the kernel's log.
     nvml_was_closed: bool,
     /// The last report of this session.
     reported: Option<Health>,
@@ -193,6 +193,11 @@ impl BoardHealthStore {
             self.save();
         }
         missed
+    }
+
+    /// Notes that nothing listened to NVML for a time since the last look at the kernel's log.
+    pub fn record_event_gap(&mut self) {
+        self.nvml_was_closed = true;
     }
 
     /// Records the conditions of boards, and a fault for each deterioration.
@@ -463,10 +468,13 @@ mod tests {
         assert_eq!(seqs(store.missed_xids(log(&[5, 7]), "boot")), [5, 7], "since the host started");
         store.record_conditions(found(counted(0, false)), 1);
         assert!(store.missed_xids(log(&[8]), "boot").is_empty(), "NVML told it");
+        store.record_event_gap();
+        assert_eq!(seqs(store.missed_xids(log(&[8, 9]), "boot")), [9], "nothing listened to NVML");
+        assert!(store.missed_xids(log(&[10]), "boot").is_empty(), "NVML told it");
         let mut store = BoardHealthStore::open(&file);
-        assert_eq!(seqs(store.missed_xids(log(&[5, 7, 8, 9]), "boot")), [9]);
+        assert_eq!(seqs(store.missed_xids(log(&[5, 7, 8, 9, 10, 11]), "boot")), [11]);
         let mut store = BoardHealthStore::open(&file);
-        assert!(store.missed_xids(log(&[5, 7, 8, 9]), "boot").is_empty());
+        assert!(store.missed_xids(log(&[5, 7, 8, 9, 10, 11]), "boot").is_empty());
         let mut store = BoardHealthStore::open(&file);
         assert_eq!(seqs(store.missed_xids(log(&[3]), "next boot")), [3], "records are counted anew");
         // The file of an earlier daemon without a read position, which received all XIDs from NVML.

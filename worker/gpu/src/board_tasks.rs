@@ -5,6 +5,7 @@ use berth_proto::{BoardTask, TaskKind};
 use super::error::GpuError;
 use super::gpus::Gpus;
 use super::mig_mode::WaitingMode;
+use super::requests::SetMig;
 use super::reset::{reset, reset_group};
 
 /// A task with its result: a sentence, or the reason for the failure.
@@ -12,8 +13,8 @@ pub type TaskEnd = (BoardTask, Result<String, String>);
 
 /// Switches the MIG mode for an operator, who may let a mode wait for a reset.
 fn request_mig(gpus: &Gpus, gpu_uuid: &str, on: bool) -> Result<(), GpuError> {
-    let gpu = gpu_uuid.to_owned();
-    gpus.calls.change(gpu_uuid, move |library| library.set_mig(&gpu, on, WaitingMode::Keep))
+    let request = SetMig { gpu_uuid: gpu_uuid.to_owned(), on, waiting: WaitingMode::Keep };
+    gpus.calls.change(gpu_uuid, request)
 }
 
 /// Runs a task. Blocking.

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::error::GpuError;
+use super::event_set::EVENT_LIMIT;
 use super::executor::{BoardExecutors, PendingCall};
-use super::library::Library;
+use super::nvml_access::NvmlAccess;
 use super::nvml_session::{NvmlSession, SessionUse};
+use super::requests::Request;
 use super::startup::Startup;
 
 /// The executor for calls that belong to no board.
@@ -35,30 +37,21 @@ pub(super) fn changes(gpu_uuid: &str) -> String {
 /// The longest wait for the end of a reset.
 pub(super) const RESET_PATIENCE: Duration = Duration::from_secs(240);
 
-/// A call within the session, or its refusal during a reset.
-fn in_session<T: Send + 'static>(
-    session: Arc<NvmlSession>,
-    library: Arc<Library>,
-    call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-) -> impl FnOnce() -> Result<T, GpuError> + Send + 'static {
-    move || {
-        let Some(_in_use) = session.enter() else { return Err(GpuError::Resetting) };
-        call(&library)
-    }
-}
+/// The executor of the listener for events.
+const EVENTS: &str = "events";
 
-/// The library with the executors of its boards.
+/// NVML with the executors of its boards.
 pub(super) struct NvmlCalls {
-    library: Arc<Startup<Library>>,
+    access: Arc<Startup<NvmlAccess>>,
     session: Arc<NvmlSession>,
     executors: BoardExecutors,
     pub deadlines: Deadlines,
 }
 
 impl NvmlCalls {
-    pub fn new(library: Arc<Startup<Library>>) -> Self {
+    pub fn new(access: Arc<Startup<NvmlAccess>>) -> Self {
         Self {
-            library,
+            access,
             session: Arc::default(),
             executors: BoardExecutors::default(),
             deadlines: Deadlines::default(),
@@ -67,82 +60,87 @@ impl NvmlCalls {
 
     /// True if NVML has started.
     pub fn has_started(&self) -> bool {
-        self.library.get().is_some()
+        self.access.get().is_some()
     }
 
     /// Waits for the start of NVML.
-    pub fn wait_for_library(&self) -> Arc<Library> {
-        self.library.wait()
+    pub fn wait_for_start(&self) {
+        self.access.wait();
     }
 
-    /// The library, if NVML has started.
-    pub fn library(&self) -> Option<Arc<Library>> {
-        self.library.get()
+    /// The way to NVML, if it has started.
+    pub fn access(&self) -> Option<Arc<NvmlAccess>> {
+        self.access.get()
     }
 
     pub fn session(&self) -> &Arc<NvmlSession> {
         &self.session
     }
 
-    /// True if a call on this executor is late.
+    /// True if a call on this executor is late, or further ones are refused for a time after a late one.
     pub fn is_stuck(&self, executor: &str) -> bool {
         self.executors.is_stuck(executor)
+            || self.access.get().is_some_and(|access| access.is_held_back(executor))
     }
 
-    fn run<T: Send + 'static>(
-        &self,
-        executor: &str,
-        limit: Duration,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
-        let library = self.library.get().ok_or(GpuError::Unresponsive)?;
-        let call = in_session(self.session.clone(), library, call);
+    fn run<R: Request>(&self, executor: &str, limit: Duration, request: R) -> Result<R::Answer, GpuError> {
+        let call = self.call_in_session(executor, limit, request).ok_or(GpuError::Unresponsive)?;
         self.executors.run(executor, limit, call).unwrap_or(Err(GpuError::Unresponsive))
     }
 
+    /// A call within the session, or its refusal during a reset. `None`: NVML has not started.
+    fn call_in_session<R: Request>(
+        &self,
+        executor: &str,
+        limit: Duration,
+        request: R,
+    ) -> Option<impl FnOnce() -> Result<R::Answer, GpuError> + Send + 'static + use<R>> {
+        let (access, session, executor) = (self.access.get()?, self.session.clone(), executor.to_owned());
+        Some(move || {
+            let Some(_in_use) = session.enter() else { return Err(GpuError::Resetting) };
+            access.call(&executor, limit, request)
+        })
+    }
+
     /// Runs a call for a caller that waits until `by` at most.
-    pub fn run_until<T: Send + 'static>(
+    pub fn run_until<R: Request>(
         &self,
         executor: &str,
         limit: Duration,
         by: Instant,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
-        let pending = self.start(executor, limit, call);
+        request: R,
+    ) -> Result<R::Answer, GpuError> {
+        let pending = self.start(executor, limit, request);
         pending.and_then(|call| call.wait_until(by)).unwrap_or(Err(GpuError::Unresponsive))
     }
 
     /// Starts a call. `None`: NVML has not started, or the executor is stuck.
-    pub fn start<T: Send + 'static>(
+    pub fn start<R: Request>(
         &self,
         executor: &str,
         limit: Duration,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Option<PendingCall<Result<T, GpuError>>> {
-        let library = self.library.get()?;
-        self.executors.start(executor, limit, in_session(self.session.clone(), library, call))
+        request: R,
+    ) -> Option<PendingCall<Result<R::Answer, GpuError>>> {
+        self.executors.start(executor, limit, self.call_in_session(executor, limit, request)?)
     }
 
     /// Reads from a board.
-    pub fn read<T: Send + 'static>(
-        &self,
-        gpu_uuid: &str,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
-        self.run(gpu_uuid, self.deadlines.read, call)
+    pub fn read<R: Request>(&self, gpu_uuid: &str, request: R) -> Result<R::Answer, GpuError> {
+        self.run(gpu_uuid, self.deadlines.read, request)
     }
 
     /// Runs a call within a use of the session that has begun, so no reset refuses it.
-    fn run_in<T: Send + 'static>(
+    fn run_in<R: Request>(
         &self,
         in_use: SessionUse,
         executor: &str,
         limit: Duration,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
-        let library = self.library.get().ok_or(GpuError::Unresponsive)?;
+        request: R,
+    ) -> Result<R::Answer, GpuError> {
+        let access = self.access.get().ok_or(GpuError::Unresponsive)?;
+        let name = executor.to_owned();
         let call = move || {
-            let result = call(&library);
+            let result = access.call(&name, limit, request);
             drop(in_use);
             result
         };
@@ -150,63 +148,51 @@ impl NvmlCalls {
     }
 
     /// As [`Self::read`], if necessary after the end of a reset.
-    pub fn read_after_reset<T: Send + 'static>(
-        &self,
-        gpu_uuid: &str,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
+    pub fn read_after_reset<R: Request>(&self, gpu_uuid: &str, request: R) -> Result<R::Answer, GpuError> {
         let in_use = self.session.enter_within(RESET_PATIENCE).ok_or(GpuError::Resetting)?;
-        self.run_in(in_use, gpu_uuid, self.deadlines.read, call)
+        self.run_in(in_use, gpu_uuid, self.deadlines.read, request)
     }
 
     /// Changes a board, or reads a state that a change would disturb: one call at a time. It waits for the end of a
     /// reset, so the preparation of a job outlasts the reset of another board.
-    pub fn change<T: Send + 'static>(
-        &self,
-        gpu_uuid: &str,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
+    pub fn change<R: Request>(&self, gpu_uuid: &str, request: R) -> Result<R::Answer, GpuError> {
         let in_use = self.session.enter_within(RESET_PATIENCE).ok_or(GpuError::Resetting)?;
-        self.change_in(in_use, gpu_uuid, call)
+        self.change_in(in_use, gpu_uuid, request)
     }
 
     /// As [`Self::change`], without a wait for a reset.
-    pub fn change_now<T: Send + 'static>(
-        &self,
-        gpu_uuid: &str,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
+    pub fn change_now<R: Request>(&self, gpu_uuid: &str, request: R) -> Result<R::Answer, GpuError> {
         let in_use = self.session.enter().ok_or(GpuError::Resetting)?;
-        self.change_in(in_use, gpu_uuid, call)
+        self.change_in(in_use, gpu_uuid, request)
     }
 
-    fn change_in<T: Send + 'static>(
+    fn change_in<R: Request>(
         &self,
         in_use: SessionUse,
         gpu_uuid: &str,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
+        request: R,
+    ) -> Result<R::Answer, GpuError> {
         // A board that answers no reading is not changed.
         if self.is_stuck(gpu_uuid) {
             return Err(GpuError::Unresponsive);
         }
-        self.run_in(in_use, &changes(gpu_uuid), self.deadlines.change, call)
+        self.run_in(in_use, &changes(gpu_uuid), self.deadlines.change, request)
+    }
+
+    /// Runs a call of the listener for events, whose use of the session lasts longer than the call.
+    pub fn listen<R: Request>(&self, _in_use: &SessionUse, request: R) -> Result<R::Answer, GpuError> {
+        let access = self.access.get().ok_or(GpuError::Unresponsive)?;
+        let call = move || access.call(EVENTS, EVENT_LIMIT, request);
+        self.executors.run(EVENTS, EVENT_LIMIT, call).unwrap_or(Err(GpuError::Unresponsive))
     }
 
     /// Reads from the host.
-    pub fn read_host<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
-        self.run(HOST, self.deadlines.read, call)
+    pub fn read_host<R: Request>(&self, request: R) -> Result<R::Answer, GpuError> {
+        self.run(HOST, self.deadlines.read, request)
     }
 
     /// Reads from the host for a caller that waits until `by` at most.
-    pub fn read_host_until<T: Send + 'static>(
-        &self,
-        by: Instant,
-        call: impl FnOnce(&Library) -> Result<T, GpuError> + Send + 'static,
-    ) -> Result<T, GpuError> {
-        self.run_until(HOST, self.deadlines.read, by, call)
+    pub fn read_host_until<R: Request>(&self, by: Instant, request: R) -> Result<R::Answer, GpuError> {
+        self.run_until(HOST, self.deadlines.read, by, request)
     }
 }

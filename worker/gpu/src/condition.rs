@@ -8,6 +8,7 @@ use nvml_wrapper_sys::bindings::{
     field_id, nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_NODE_REBOOT as NODE_REBOOT,
     nvmlDeviceGpuRecoveryAction_s_NVML_GPU_RECOVERY_ACTION_NONE as NONE, nvmlFieldValue_t,
 };
+use serde::{Deserialize, Serialize};
 
 use super::board::MigProfile;
 use super::error::{GpuError, silence_reason};
@@ -21,7 +22,7 @@ const IDLE_MOST_MIB: u64 = 512;
 const SLACK_MIB: u64 = 64;
 
 /// The description of a board, which hardly changes. Values that NVML does not report are absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardDescription {
     pub serial: Option<String>,
     pub vbios: Option<String>,
@@ -44,7 +45,7 @@ pub struct BoardDescription {
 }
 
 /// The error counts of a board since the load of its driver. Values that NVML does not report are absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorCounts {
     pub ecc_corrected: Option<u64>,
     pub ecc_uncorrected: Option<u64>,
@@ -59,7 +60,7 @@ pub struct ErrorCounts {
 }
 
 /// The condition of a board at one time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardCondition {
     /// The reason if the board does not answer. The rest is unknown then.
     pub silent: Option<String>,

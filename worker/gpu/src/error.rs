@@ -2,8 +2,9 @@
 
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings;
+use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum GpuError {
     #[error("the device is in use")]
     InUse,

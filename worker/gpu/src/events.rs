@@ -1,39 +1,23 @@
-//! Events of boards: XIDs and memory errors, through an event set of NVML.
+//! The listener for events of boards.
 //!
 //! A thread of its own waits for them. Each board is registered on its own executor, so a hanging board delays no
 //! events of others.
 
-#![expect(unsafe_code, reason = "the wrapper's event leaves out which slice it happened on")]
-
-use std::collections::{HashMap, HashSet};
-use std::ptr::with_exposed_provenance_mut;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use berth_system::sync::lock;
-use nvml_wrapper_sys::bindings::{self, NvmlLib, nvmlEventData_t, nvmlEventSet_t};
-
 use super::board::BoardInfo;
-use super::error::{GpuError, from_code};
+use super::error::GpuError;
+use super::event_set::{BoardEventKind, NvmlEvent};
 use super::gpus::Gpus;
-use super::library::Library;
+use super::nvml_session::SessionUse;
+use super::requests::{OpenEvents, RegisterEvents, WaitForEvent};
 
-/// Bits of kinds of events.
-const XID: u64 = bindings::nvmlEventTypeXidCriticalError as u64;
-const DOUBLE_BIT: u64 = bindings::nvmlEventTypeDoubleBitEccError as u64;
-/// The longest wait for an event, in milliseconds.
-const WAIT_MS: u32 = 1_000;
 /// The time between two tries to register a board.
 const REGISTER_EVERY: Duration = Duration::from_secs(10);
 /// The pause after a failed wait.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// The kind of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BoardEventKind {
-    Xid(u64),
-    /// An uncorrected ECC error.
-    Uncorrected,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoardEvent {
@@ -43,64 +27,50 @@ pub struct BoardEvent {
     pub start: Option<u32>,
 }
 
-/// An event set with its boards. Handles are numbers here: only the library dereferences them.
-struct EventSet {
-    lib: &'static NvmlLib,
-    handle: usize,
-    boards: HashMap<usize, String>,
+/// The number of begins and ends of times without a listener. It is odd while nothing listens: XIDs come from the
+/// kernel's log then.
+pub fn event_gaps(gpus: &Gpus) -> u64 {
+    gpus.event_gaps.load(Ordering::SeqCst)
+}
+
+/// A time in which NVML reports events. Its drop begins a time without a listener.
+struct Listening<'a>(&'a Gpus);
+
+impl<'a> Listening<'a> {
+    fn begin(gpus: &'a Gpus) -> Self {
+        gpus.event_gaps.fetch_add(1, Ordering::SeqCst);
+        Self(gpus)
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.event_gaps.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The boards of an event set.
+#[derive(Default)]
+struct RegisteredBoards {
+    boards: HashSet<String>,
     /// Boards without events.
     mute: HashSet<String>,
     /// Boards whose registration may have ended with a change of their MIG mode.
     outdated: HashSet<String>,
 }
 
-impl Drop for EventSet {
-    fn drop(&mut self) {
-        if let Ok(symbol) = &self.lib.nvmlEventSetFree {
-            // SAFETY: the set was made by this library and is freed once.
-            let _ = unsafe { symbol(self.pointer()) };
-        }
-    }
-}
-
-impl EventSet {
-    fn open(lib: &'static NvmlLib) -> Result<Self, GpuError> {
-        let symbol = lib.nvmlEventSetCreate.as_ref().map_err(|_| GpuError::NotSupported)?;
-        let mut set: nvmlEventSet_t = std::ptr::null_mut();
-        // SAFETY: the out-pointer is to a local.
-        match unsafe { symbol(&raw mut set) } {
-            0 => {
-                let handle = set.expose_provenance();
-                Ok(Self {
-                    lib,
-                    handle,
-                    boards: HashMap::new(),
-                    mute: HashSet::new(),
-                    outdated: HashSet::new(),
-                })
-            }
-            other => Err(from_code(other)),
-        }
-    }
-
-    fn pointer(&self) -> nvmlEventSet_t {
-        with_exposed_provenance_mut(self.handle)
-    }
-
-    /// Registers the known boards that are not in the set, and the outdated ones anew. Their earlier handles stay known
-    /// for events on the way.
+impl RegisteredBoards {
+    /// Registers the known boards that are not in the set, and the outdated ones anew.
     fn register(&mut self, gpus: &Gpus) {
-        let set = self.handle;
         for BoardInfo { uuid, .. } in gpus.known_boards() {
-            let is_registered = self.boards.values().any(|known| *known == uuid);
-            if self.mute.contains(&uuid) || (is_registered && !self.outdated.contains(&uuid)) {
+            let is_registered = self.boards.contains(&uuid) && !self.outdated.contains(&uuid);
+            if self.mute.contains(&uuid) || is_registered {
                 continue;
             }
-            let gpu = uuid.clone();
-            match gpus.calls.read(&uuid, move |library| library.register_events(&gpu, set)) {
-                Ok(device) => {
+            match gpus.calls.read(&uuid, RegisterEvents { gpu_uuid: uuid.clone() }) {
+                Ok(()) => {
                     self.outdated.remove(&uuid);
-                    self.boards.insert(device, uuid);
+                    self.boards.insert(uuid);
                 }
                 Err(GpuError::NotSupported) => {
                     tracing::warn!(uuid, "this board has no events");
@@ -111,74 +81,27 @@ impl EventSet {
             }
         }
     }
-
-    /// The next event. `None`: none came within the wait.
-    fn wait(&self) -> Result<Option<nvmlEventData_t>, GpuError> {
-        let symbol = self.lib.nvmlEventSetWait_v2.as_ref().map_err(|_| GpuError::NotSupported)?;
-        // SAFETY: a plain C struct, for which zeroes are a value.
-        let mut data: nvmlEventData_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the set was made by this library, and the pointer is to a local.
-        match unsafe { symbol(self.pointer(), &raw mut data, WAIT_MS) } {
-            0 => Ok(Some(data)),
-            bindings::nvmlReturn_enum_NVML_ERROR_TIMEOUT => Ok(None),
-            other => Err(from_code(other)),
-        }
-    }
 }
 
-impl Library {
-    /// Registers a board with a set. Returns the handle that events carry.
-    fn register_events(&self, gpu_uuid: &str, set: usize) -> Result<usize, GpuError> {
-        let device = self.device(gpu_uuid)?;
-        let lib = self.nvml.lib();
-        let supported = lib.nvmlDeviceGetSupportedEventTypes.as_ref().map_err(|_| GpuError::NotSupported)?;
-        let register = lib.nvmlDeviceRegisterEvents.as_ref().map_err(|_| GpuError::NotSupported)?;
-        // SAFETY: the handle is used only for the calls below.
-        let handle = unsafe { device.handle() };
-        let mut types = 0;
-        // SAFETY: the handle comes from this library, and the pointer is to a local.
-        match unsafe { supported(handle, &raw mut types) } {
-            0 => {}
-            other => return Err(from_code(other)),
-        }
-        let wanted = types & (XID | DOUBLE_BIT);
-        if wanted == 0 {
-            return Err(GpuError::NotSupported);
-        }
-        // SAFETY: handle and set come from this library.
-        match unsafe { register(handle, wanted, with_exposed_provenance_mut(set)) } {
-            0 => Ok(handle.addr()),
-            other => Err(from_code(other)),
-        }
-    }
-}
-
-fn event_from_data(gpus: &Gpus, set: &EventSet, data: &nvmlEventData_t) -> Option<BoardEvent> {
-    let kind = match data.eventType {
-        XID => BoardEventKind::Xid(data.eventData),
-        DOUBLE_BIT => BoardEventKind::Uncorrected,
-        _ => return None,
-    };
-    let gpu_uuid = set.boards.get(&data.device.addr())?.clone();
-    let slices = match data.gpuInstanceId {
-        u32::MAX => Vec::new(),
+fn board_event(gpus: &Gpus, event: NvmlEvent) -> BoardEvent {
+    let NvmlEvent { gpu_uuid, kind, gpu_instance } = event;
+    let start = gpu_instance.and_then(|instance| {
         // If the board does not answer any more, the event counts for the whole board.
-        _ => gpus.slices(&gpu_uuid).unwrap_or_default(),
-    };
-    let start = slices.iter().find(|slice| slice.gi == data.gpuInstanceId).map(|slice| slice.start);
-    Some(BoardEvent { gpu_uuid, kind, start })
+        let slices = gpus.slices(&gpu_uuid).unwrap_or_default();
+        slices.iter().find(|slice| slice.gi == instance).map(|slice| slice.start)
+    });
+    BoardEvent { gpu_uuid, kind, start }
 }
 
 /// Passes events of boards to `send` until that returns `false`. Blocks.
 pub fn watch(gpus: &Gpus, mut send: impl FnMut(BoardEvent) -> bool) {
-    let library = gpus.calls.wait_for_library();
-    let lib: &'static NvmlLib = library.nvml.lib();
+    gpus.calls.wait_for_start();
     let session = gpus.calls.session();
     loop {
         // A set ends with the session: a reset waits for the end of this use.
         let in_use = session.enter_when_open();
-        let pause = match EventSet::open(lib) {
-            Ok(set) => match pass_events(gpus, &library, set, &mut send) {
+        let pause = match gpus.calls.listen(&in_use, OpenEvents {}) {
+            Ok(()) => match pass_events(gpus, &in_use, &mut send) {
                 Passed::Refused => return,
                 Passed::Failed => PAUSE,
                 // The wait for the end of the reset is above.
@@ -188,6 +111,8 @@ pub fn watch(gpus: &Gpus, mut send: impl FnMut(BoardEvent) -> bool) {
                 tracing::warn!("the driver has no events; boards are only polled");
                 return;
             }
+            // The helper process is about to start again.
+            Err(GpuError::Unresponsive) => PAUSE,
             Err(error) => {
                 tracing::warn!(%error, "events of boards are unavailable; trying again");
                 REGISTER_EVERY
@@ -209,33 +134,31 @@ enum Passed {
 }
 
 /// Passes the events of a set, until the receiver refuses one, the wait fails or a reset needs the session.
-fn pass_events(
-    gpus: &Gpus,
-    library: &Library,
-    mut set: EventSet,
-    send: &mut impl FnMut(BoardEvent) -> bool,
-) -> Passed {
+fn pass_events(gpus: &Gpus, in_use: &SessionUse, send: &mut impl FnMut(BoardEvent) -> bool) -> Passed {
+    let mut set = RegisteredBoards::default();
     let mut registered: Option<Instant> = None;
+    let mut listening = None;
     loop {
         if gpus.calls.session().is_closed() {
             return Passed::Closed;
         }
-        let switched = std::mem::take(&mut *lock(&library.switched));
-        if !switched.is_empty() || registered.is_none_or(|at| at.elapsed() >= REGISTER_EVERY) {
+        if registered.is_none_or(|at| at.elapsed() >= REGISTER_EVERY) {
             if gpus.known_boards().is_empty()
                 && let Err(error) = gpus.inventory()
             {
                 tracing::debug!(%error, "no boards for events");
             }
-            set.outdated.extend(switched);
             set.register(gpus);
             registered = Some(Instant::now());
+            listening.get_or_insert_with(|| Listening::begin(gpus));
         }
-        match set.wait() {
-            Ok(None) => {}
-            Ok(Some(data)) => {
-                let event = event_from_data(gpus, &set, &data);
-                if event.is_some_and(|event| !send(event)) {
+        match gpus.calls.listen(in_use, WaitForEvent {}) {
+            Ok(waited) => {
+                if !waited.switched.is_empty() {
+                    set.outdated.extend(waited.switched);
+                    registered = None;
+                }
+                if waited.event.is_some_and(|event| !send(board_event(gpus, event))) {
                     return Passed::Refused;
                 }
             }

@@ -10,9 +10,10 @@ use nvml_wrapper_sys::bindings::{
     NVML_GPU_FABRIC_STATE_NOT_STARTED as NOT_STARTED, nvmlGpuFabricInfo_t, nvmlGpuFabricInfo_v2_t,
     nvmlGpuFabricInfoV_t, nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED as NOT_SUPPORTED,
 };
+use serde::{Deserialize, Serialize};
 
 /// The registration of a board with its fabric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FabricState {
     NotStarted,
     InProgress,
@@ -20,7 +21,7 @@ pub enum FabricState {
 }
 
 /// The fabric of a board.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fabric {
     pub state: FabricState,
     /// NVML's code of a completed registration; 0 without an error.

@@ -10,8 +10,8 @@ use berth_system::sync::lock;
 use super::board::BoardInfo;
 use super::calls::{NvmlCalls, changes};
 use super::error::GpuError;
-use super::library::Library;
 use super::nvlink::{self, Links};
+use super::requests::{CountBoards, FindUuid, ReadBoard, ReadDriverVersion, ReadLinks};
 
 /// The wait for known boards. A later answer is left out, although its call keeps its own deadline.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
@@ -35,7 +35,7 @@ impl Inventory {
         if let Some(known) = lock(&self.driver).clone() {
             return Ok(known);
         }
-        let version = calls.read_host(|library| Ok(library.nvml.sys_driver_version()?));
+        let version = calls.read_host(ReadDriverVersion {});
         version.inspect(|version| *lock(&self.driver) = Some(version.clone()))
     }
 
@@ -67,9 +67,7 @@ impl Inventory {
 
     pub fn list(&self, calls: &NvmlCalls) -> Result<Vec<BoardInfo>, GpuError> {
         let begun = Instant::now();
-        let counted = calls.read_host_until(self.wait_until(calls, begun, 0), |library| {
-            Ok((library.nvml.sys_driver_version().ok(), library.nvml.device_count()?))
-        });
+        let counted = calls.read_host_until(self.wait_until(calls, begun, 0), CountBoards {});
         let (driver, count) = match counted {
             Ok(counted) => counted,
             Err(error) => return self.all_silent(&error),
@@ -121,16 +119,14 @@ impl Inventory {
     fn board(&self, calls: &NvmlCalls, index: u32, by: Instant) -> Result<BoardInfo, GpuError> {
         let known = lock(&self.boards).get(&index).cloned();
         let executor = known.as_ref().map_or_else(|| format!("board {index}"), |board| board.uuid.clone());
-        let uuid =
-            calls.run_until(&executor, calls.deadlines.read, by, move |library| library.uuid_at(index));
+        let uuid = calls.run_until(&executor, calls.deadlines.read, by, FindUuid { index });
         let board = uuid.and_then(|uuid| {
             // A board that answers no reading gets no change, and nobody waits for it behind a change.
             if calls.is_stuck(&uuid) {
                 return Err(GpuError::Unresponsive);
             }
-            let gpu = uuid.clone();
-            let read = move |library: &Library| library.board(index, &gpu);
-            calls.run_until(&changes(&uuid), calls.deadlines.change, by, read)
+            let executor = changes(&uuid);
+            calls.run_until(&executor, calls.deadlines.change, by, ReadBoard { index, gpu_uuid: uuid })
         });
         match (board, known) {
             (Ok(board), _) => Ok(board),
@@ -144,10 +140,9 @@ impl Inventory {
 
     /// The links of a board, or its last known ones if it does not answer.
     fn links(&self, calls: &NvmlCalls, board: &BoardInfo, by: Instant) -> Links {
-        let uuid = board.uuid.clone();
+        let request = ReadLinks { gpu_uuid: board.uuid.clone() };
         if board.silent.is_none()
-            && let Ok(links) =
-                calls.run_until(&board.uuid, calls.deadlines.read, by, move |library| library.links(&uuid))
+            && let Ok(links) = calls.run_until(&board.uuid, calls.deadlines.read, by, request)
         {
             lock(&self.links).insert(board.uuid.clone(), links.clone());
             return links;

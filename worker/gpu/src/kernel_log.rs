@@ -19,6 +19,14 @@ const MOST: usize = 1 << 20;
 /// The address of a board: domain, bus and device.
 type LoggedAddress = (u32, u32, u32);
 
+/// The result of one read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogRead {
+    pub xids: Vec<LoggedXid>,
+    /// NVML may have reported only some of them, because nothing listened to its events for a time.
+    pub event_gap: bool,
+}
+
 /// An XID in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedXid {

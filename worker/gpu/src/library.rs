@@ -16,6 +16,14 @@ use super::board::{BoardInfo, DeviceNumbers, Slice};
 use super::error::GpuError;
 use super::{mig, nvlink};
 
+/// The set in which NVML collects events. Handles are numbers here: only the library dereferences them.
+pub struct EventSet {
+    pub handle: usize,
+    /// The UUIDs of the registered boards by the handles that their events carry. Earlier handles stay known for events
+    /// on the way.
+    pub boards: HashMap<usize, String>,
+}
+
 /// NVML, with the state between two readings.
 pub struct Library {
     pub nvml: &'static Nvml,
@@ -27,6 +35,8 @@ pub struct Library {
     pub carried: Mutex<HashMap<String, (Instant, u64, u64)>>,
     /// Boards with another MIG mode since the last look at this: their events are requested anew.
     pub switched: Mutex<HashSet<String>>,
+    /// The present set of events.
+    pub event_set: Mutex<Option<EventSet>>,
 }
 
 pub fn mig_enabled(device: &Device<'_>) -> Result<bool, GpuError> {
@@ -51,6 +61,7 @@ impl Library {
             samples: Mutex::default(),
             carried: Mutex::default(),
             switched: Mutex::default(),
+            event_set: Mutex::default(),
         })
     }
 

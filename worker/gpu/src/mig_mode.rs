@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use berth_system::sync::lock;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper_sys::bindings;
+use serde::{Deserialize, Serialize};
 
 use super::error::{GpuError, from_code};
 use super::library::{Library, mig_enabled};
@@ -17,7 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(1_500);
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// The fate of a mode that waits for a reset of the board.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WaitingMode {
     /// The mode comes into force with the next reset.
     Keep,

@@ -8,6 +8,7 @@ use nvml_wrapper_sys::bindings::{
     NVML_NVLINK_MAX_LINKS, nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH as SWITCH,
     nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_UNKNOWN as UNKNOWN,
 };
+use serde::{Deserialize, Serialize};
 
 use super::board::BoardInfo;
 
@@ -18,7 +19,7 @@ const RESET_ALONE_FROM: u32 = 8;
 type PciAddress = (u32, u32, u32);
 
 /// The address of a board, and the far ends of its active links.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Links {
     address: Option<PciAddress>,
     /// A link leads to a switch.

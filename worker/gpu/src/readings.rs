@@ -11,6 +11,7 @@ use nvml_wrapper::enums::gpm::GpmMetricId;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::gpm::gpm_metrics_get;
 use nvml_wrapper_sys::bindings::{field_id, nvmlFieldValue_t};
+use serde::{Deserialize, Serialize};
 
 use super::error::GpuError;
 use super::library::{Library, mig_enabled};
@@ -23,7 +24,7 @@ const NVLINK_RECEIVED: u32 = field_id::NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX;
 const ALL_LINKS: u32 = u32::MAX;
 
 /// One reading of a board or a slice.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     pub utilization_percent: Option<f64>,
     pub memory_used_mib: Option<f64>,
@@ -51,7 +52,7 @@ pub struct Reading {
 }
 
 /// The presence of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Presence {
     /// It answered.
     There,

@@ -1,74 +1,24 @@
 //! The reset of boards by `nvidia-smi`: NVML has no call for it.
 //!
-//! NVML is closed for the time of the reset, because it holds the boards.
+//! NVML is closed for the time of the reset, because it holds the boards: its helper process ends before the reset, and
+//! another one starts afterwards.
 
-#![expect(unsafe_code, reason = "the wrapper closes NVML only together with its library")]
-
-use std::sync::{Arc, mpsc};
-use std::thread;
 use std::time::Duration;
 
 use berth_system::sync::lock;
 
-use super::error::{GpuError, from_code, silence_reason};
+use super::error::{GpuError, silence_reason};
 use super::gpus::Gpus;
-use super::library::Library;
-use super::nvml_session::ClosedSession;
+use super::requests::ListAllHolders;
 
 /// The wait for the end of the present calls: more than a change of a board has.
 const CLOSE_LIMIT: Duration = Duration::from_secs(40);
-/// The wait for NVML after the reset, and the time between two tries.
+/// The wait for NVML after the reset.
 const OPEN_LIMIT: Duration = Duration::from_secs(60);
-const OPEN_AGAIN: Duration = Duration::from_secs(2);
-
-/// Ends the session with the driver. No other call runs.
-fn close(library: &Library) -> Result<(), GpuError> {
-    // The samples are of this session.
-    lock(&library.samples).clear();
-    lock(&library.carried).clear();
-    let symbol = library.nvml.lib().nvmlShutdown.as_ref().map_err(|_| GpuError::NotSupported)?;
-    // SAFETY: the session is closed for calls, so nothing of it is in use.
-    match unsafe { symbol() } {
-        0 => Ok(()),
-        other => Err(from_code(other)),
-    }
-}
-
-/// Begins a new session with the driver after [`close`].
-fn reopen(library: &Library) -> Result<(), GpuError> {
-    let symbol = library.nvml.lib().nvmlInit_v2.as_ref().map_err(|_| GpuError::NotSupported)?;
-    // SAFETY: the library is loaded for the life of the process.
-    match unsafe { symbol() } {
-        0 => Ok(()),
-        other => Err(from_code(other)),
-    }
-}
-
-/// Opens NVML again. Returns false if that takes longer than its limit; it goes on then, and calls are refused until
-/// its end.
-fn open_again(library: &Arc<Library>, closed: ClosedSession) -> bool {
-    let (sender, opened) = mpsc::channel();
-    let reopening = library.clone();
-    let work = move || {
-        while let Err(error) = reopen(&reopening) {
-            tracing::error!(%error, "NVML does not start after the reset of a board; trying again");
-            thread::sleep(OPEN_AGAIN);
-        }
-        drop(closed);
-        // A caller that gave up misses it.
-        let _ = sender.send(());
-    };
-    match thread::Builder::new().name("gpu start".to_owned()).spawn(work) {
-        Ok(_) => opened.recv_timeout(OPEN_LIMIT).is_ok(),
-        // The host has no thread left, and the session is open for calls already.
-        Err(_) => reopen(library).is_ok(),
-    }
-}
 
 /// Checks that no process is on a board.
 fn check_unused(gpus: &Gpus, gpu_uuid: &str) -> Result<(), String> {
-    let gpu = gpu_uuid.to_owned();
-    judge_holders(gpus.calls.change(gpu_uuid, move |library| library.all_holders(&gpu)))
+    judge_holders(gpus.calls.change(gpu_uuid, ListAllHolders { gpu_uuid: gpu_uuid.to_owned() }))
 }
 
 /// Refuses the reset of a board with these processes.
@@ -106,13 +56,15 @@ fn reset_boards(gpus: &Gpus, gpu_uuids: &[&str]) -> Result<(), String> {
     let session = gpus.calls.session().clone();
     let busy =
         || "NVML cannot be closed for the reset: a call does not end. The board was not reset.".to_owned();
-    let library = gpus.calls.library().ok_or_else(busy)?;
+    let nvml = gpus.calls.access().ok_or_else(busy)?;
     let closed = session.close(CLOSE_LIMIT).ok_or_else(busy)?;
-    close(&library)
+    nvml.close()
         .map_err(|error| format!("NVML cannot be closed for the reset: {error}. The board was not reset."))?;
     tracing::info!(?gpu_uuids, "the reset of boards begins; NVML is closed");
     let done = program.run(gpu_uuids);
-    if !open_again(&library, closed) {
+    let is_open = nvml.open_again(OPEN_LIMIT);
+    drop(closed);
+    if !is_open {
         let text = done.err().unwrap_or_else(|| "The board was reset.".to_owned());
         return Err(format!("{text} NVML does not start again. Read the kernel's log of the host."));
     }

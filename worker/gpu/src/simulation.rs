@@ -8,8 +8,8 @@ use std::process::Command;
 
 use super::reset_program::ResetProgram;
 
-const DIR: &str = "BERTH_NVML_SIM_DIR";
-const FLEET: &str = "BERTH_NVML_SIM_FLEET";
+pub(super) const DIR: &str = "BERTH_NVML_SIM_DIR";
+pub(super) const FLEET: &str = "BERTH_NVML_SIM_FLEET";
 /// The directory of the boards in the worker's data.
 const BOARDS: &str = "simulated-boards";
 const LIBRARY: &str = "libberth_nvml_sim.so";

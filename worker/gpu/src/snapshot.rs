@@ -1,19 +1,21 @@
 //! One reading of a board and its slices in few calls, taken every second on every board.
 
+use serde::{Deserialize, Serialize};
+
 use super::board::{BoardInfo, Slice};
 use super::error::GpuError;
 use super::library::{Library, mig_enabled};
 use super::readings::{Reading, board_reading, mib};
 
 /// The reading of one slice. Power, temperature and clocks are of the board.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SliceSnapshot {
     pub slice: Slice,
     pub reading: Reading,
 }
 
 /// The readings of one board.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BoardSnapshot {
     pub board: Reading,
     pub slices: Vec<SliceSnapshot>,

@@ -3,14 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use berth_gpu::board_health::BoardHealthStore;
 use berth_gpu::board_tasks::{TaskEnd, run_tasks, runs};
-use berth_gpu::kernel_log::{KMSG, KernelLog, LoggedXid};
+use berth_gpu::kernel_log::{KMSG, KernelLog, LogRead, LoggedXid};
 use berth_gpu::xids::{XidVerdict, describe, verdict};
-use berth_gpu::{BoardCondition, BoardEvent, BoardEventKind, simulation};
+use berth_gpu::{BoardCondition, BoardEvent, BoardEventKind, event_gaps, simulation};
 use berth_proto::{BoardTask, Health};
 use berth_shim::model::{AttemptKey, job_failure};
 use berth_system::clock::{boot_id, wall_micros};
@@ -34,8 +35,10 @@ pub(super) struct BoardMonitor {
     /// Attempts on a failed board with the description of the failure, until they are stopped.
     failed: BTreeMap<AttemptKey, String>,
     log: Arc<Mutex<KernelLog>>,
+    /// The number of [`event_gaps`] at the last read of the log.
+    gaps: Arc<AtomicU64>,
     /// XIDs of the log that wait for the first known board.
-    logged: Option<Vec<LoggedXid>>,
+    logged: Option<LogRead>,
     /// Missed XIDs that wait for the address of their board.
     missed: Vec<LoggedXid>,
 }
@@ -65,6 +68,7 @@ impl BoardMonitor {
             changed: BTreeSet::new(),
             failed: BTreeMap::new(),
             log: Arc::new(Mutex::new(KernelLog::new(log))),
+            gaps: Arc::default(),
             logged: None,
             missed: Vec::new(),
         }
@@ -85,8 +89,13 @@ impl BoardMonitor {
         self.reading = true;
         self.read_after = Some(now + READ_EVERY);
         let (host, results, log) = (host.clone(), results.clone(), self.log.clone());
+        let known_gaps = self.gaps.clone();
         tokio::task::spawn_blocking(move || {
-            let logged = lock(&log).read_new();
+            let logged = lock(&log).read_new().map(|xids| {
+                let gaps = event_gaps(&host.gpus);
+                let before = known_gaps.swap(gaps, Ordering::SeqCst);
+                LogRead { xids, event_gap: gaps != before || gaps % 2 == 1 }
+            });
             let conditions = host.gpus.conditions();
             let _ = results.send(StepResult::Board(BoardResult::Conditions(conditions, logged)));
         });
@@ -103,11 +112,14 @@ impl BoardMonitor {
     pub(super) fn on_conditions(
         &mut self,
         conditions: Vec<(String, BoardCondition)>,
-        logged: Option<Vec<LoggedXid>>,
+        logged: Option<LogRead>,
         attempts: &AttemptMap,
     ) -> bool {
         self.logged = match (self.logged.take(), logged) {
-            (Some(before), Some(logged)) => Some([before, logged].concat()),
+            (Some(before), Some(logged)) => Some(LogRead {
+                xids: [before.xids, logged.xids].concat(),
+                event_gap: before.event_gap || logged.event_gap,
+            }),
             (before, logged) => before.or(logged),
         };
         let marked = self.handle_missed_xids(&conditions, attempts);
@@ -115,14 +127,17 @@ impl BoardMonitor {
         marked
     }
 
-    /// Handles XIDs from the time without a daemon, as far as their boards are known.
+    /// Handles XIDs from times without a daemon or a listener, as far as their boards are known.
     fn handle_missed_xids(&mut self, conditions: &[(String, BoardCondition)], attempts: &AttemptMap) -> bool {
         let mut marked = false;
         // The read position and the consequences are saved in the same step, so a daemon that ends misses no XID.
         if !conditions.is_empty()
             && let Some(logged) = self.logged.take()
         {
-            let missed = self.health.missed_xids(logged, boot_id());
+            if logged.event_gap {
+                self.health.record_event_gap();
+            }
+            let missed = self.health.missed_xids(logged.xids, boot_id());
             self.missed.extend(missed);
         }
         for logged in std::mem::take(&mut self.missed) {
@@ -131,7 +146,7 @@ impl BoardMonitor {
             };
             match conditions.iter().find(is_board) {
                 Some((uuid, _)) => {
-                    tracing::warn!(gpu = uuid, xid = logged.xid, "raised without a running daemon");
+                    tracing::warn!(gpu = uuid, xid = logged.xid, "raised without a listener");
                     let (gpu_uuid, kind) = (uuid.clone(), BoardEventKind::Xid(logged.xid));
                     marked |= self.on_event(&BoardEvent { gpu_uuid, kind, start: None }, attempts);
                 }

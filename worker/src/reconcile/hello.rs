@@ -21,6 +21,17 @@ pub struct NodeDescription {
     pub inference_port: u16,
 }
 
+/// `NAME=VALUE`, both of 1 to 63 printable characters.
+pub fn parse_label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, such as rack=r12")?;
+    let good = |part: &str| (1..=63).contains(&part.len()) && !part.chars().any(char::is_control);
+    if good(name) && good(value) {
+        Ok((name.to_owned(), value.to_owned()))
+    } else {
+        Err("the name and the value of a label have 1 to 63 printable characters".to_owned())
+    }
+}
+
 /// Slices of this worker's attempts, by board and start.
 pub(super) type OwnSlices = HashSet<(String, u32)>;
 
@@ -165,5 +176,18 @@ pub(super) fn hello(
         rdma_ports: listed.rdma_ports,
         inference_port: u32::from(node.inference_port),
         ..Hello::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_names_with_values() {
+        assert_eq!(parse_label("rack=r=1"), Ok(("rack".to_owned(), "r=1".to_owned())));
+        for bad in ["rack", "=r1", "rack=", "a\nb=c"] {
+            assert!(parse_label(bad).is_err(), "{bad:?}");
+        }
     }
 }

@@ -21,4 +21,4 @@ mod step_result;
 mod tests;
 
 pub use daemon::run;
-pub use hello::NodeDescription;
+pub use hello::{NodeDescription, parse_label};

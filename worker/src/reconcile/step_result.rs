@@ -3,7 +3,7 @@
 use std::io;
 
 use berth_gpu::board_tasks::TaskEnd;
-use berth_gpu::kernel_log::LoggedXid;
+use berth_gpu::kernel_log::LogRead;
 use berth_gpu::{BoardCondition, BoardEvent};
 use berth_proto::{Assignment, Diagnosis};
 use berth_shim::model::AttemptKey;
@@ -50,6 +50,6 @@ pub(super) struct BoardListing {
 pub(super) enum BoardResult {
     Event(BoardEvent),
     /// The conditions of all boards, and the new XIDs of the kernel's log. `None`: the log cannot be read.
-    Conditions(Vec<(String, BoardCondition)>, Option<Vec<LoggedXid>>),
+    Conditions(Vec<(String, BoardCondition)>, Option<LogRead>),
     TasksDone(Vec<TaskEnd>),
 }

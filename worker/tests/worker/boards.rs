@@ -2,8 +2,10 @@
 //!
 //! The simulated library reads the environment at each call and keeps one set of boards for a whole process.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use berth_gpu::{Gpus, open_in_helper};
 
 /// Marks the process of one test.
 const OWN_PROCESS: &str = "BERTH_TEST_OWN_PROCESS";
@@ -13,6 +15,11 @@ const FLEET: &str = "BERTH_NVML_SIM_FLEET";
 /// Returns the path of the simulated library of NVML.
 pub fn library() -> PathBuf {
     find_library("libberth_nvml_sim.so")
+}
+
+/// Opens the simulated boards as a daemon does, in a helper process.
+pub fn open_gpus() -> Gpus {
+    open_in_helper(Path::new(env!("CARGO_BIN_EXE_berth-worker")), Some(&library())).unwrap()
 }
 
 /// Returns the path of a simulated library. Cargo builds it with the tests.

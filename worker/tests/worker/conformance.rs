@@ -4,10 +4,11 @@
 //! what it left out, and why. It changes a MIG mode or makes an instance only where it is told to
 //! (`BERTH_HARDWARE_MIG=1`), on boards that nobody uses and that have no instances.
 
+use std::path::Path;
 use std::time::Instant;
 
 use berth_gpu::board_tasks::run_task;
-use berth_gpu::{BoardInfo, GpuError, Gpus, Presence, ResetProgram};
+use berth_gpu::{BoardInfo, GpuError, Gpus, Presence, ResetProgram, open_in_helper};
 use berth_mig::{Board, board_by_name};
 use berth_proto::{BoardTask, TaskKind};
 
@@ -184,7 +185,7 @@ fn the_library_keeps_its_word() {
         return;
     }
     let library = (!real).then(boards::library);
-    let gpus = match Gpus::open(library.as_deref()) {
+    let gpus = match open_in_helper(Path::new(env!("CARGO_BIN_EXE_berth-worker")), library.as_deref()) {
         // No board of a host is reset here.
         Ok(gpus) => gpus.with_reset_program(ResetProgram::new("/bin/true".into())),
         Err(error) => panic!("there is no NVML to test: {error}"),

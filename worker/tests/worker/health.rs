@@ -27,7 +27,7 @@ pub fn put(dir: &Path, faults: &str) {
 }
 
 /// A process on a device, ended and reaped when this is dropped.
-pub struct Tenant(Child);
+pub struct Tenant(pub Child);
 
 impl Tenant {
     pub fn on(uuid: &str) -> Self {
@@ -59,7 +59,7 @@ pub fn listen(gpus: &Arc<Gpus>) -> Receiver<BoardEvent> {
     heard
 }
 
-fn silent(gpus: &Gpus, uuid: &str) -> Option<String> {
+pub fn silent(gpus: &Gpus, uuid: &str) -> Option<String> {
     gpus.conditions().into_iter().find(|(of, _)| of == uuid).unwrap().1.silent
 }
 

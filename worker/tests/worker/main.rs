@@ -32,6 +32,7 @@ mod lease;
 mod limits;
 mod mig_mode;
 mod network;
+mod nvml_helper;
 mod replicas;
 mod reset;
 mod volumes;

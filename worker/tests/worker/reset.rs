@@ -1,24 +1,22 @@
 //! Resets of boards, and the state of their fabric, over the simulated library.
 
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use berth_gpu::board_health::BoardHealthStore;
 use berth_gpu::board_tasks::{run_task, run_tasks};
 use berth_gpu::kernel_log::LoggedXid;
-use berth_gpu::{BoardCondition, BoardEventKind, FabricState, Gpus, Presence, hold_driver, simulation};
+use berth_gpu::{BoardCondition, BoardEventKind, FabricState, Gpus, Presence, hold_driver};
 use berth_proto::{BoardTask, TaskKind};
 use nvml_wrapper::Nvml;
 
-use crate::boards::{library, simulate};
+use crate::boards::{library, open_gpus, simulate};
 use crate::health::{Tenant, listen, put, raise, task};
 
 #[test]
 fn a_board_is_reset_without_its_users_and_without_nvml() {
     let Some(dir) = simulate("2xH100-80GB") else { return };
-    let program = simulation::reset_program(PathBuf::from(env!("CARGO_BIN_EXE_berth-worker")));
-    let gpus = Arc::new(Gpus::open(Some(&library())).unwrap().with_reset_program(program));
+    let gpus = Arc::new(open_gpus());
     let boards = gpus.inventory().unwrap();
     let (first, second) = (&boards[0].uuid, &boards[1].uuid);
     let mut number = 0;
@@ -89,8 +87,7 @@ fn a_board_is_reset_without_its_users_and_without_nvml() {
 #[test]
 fn boards_with_nvlink_before_ampere_are_reset_together() {
     let Some(dir) = simulate("3xV100,1xL40S") else { return };
-    let program = simulation::reset_program(PathBuf::from(env!("CARGO_BIN_EXE_berth-worker")));
-    let gpus = Gpus::open(Some(&library())).unwrap().with_reset_program(program);
+    let gpus = open_gpus();
     let boards = gpus.inventory().unwrap();
     let group: Vec<String> = boards[..3].iter().map(|board| board.uuid.clone()).collect();
     let groups = || -> Vec<Vec<String>> {
